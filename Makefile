@@ -1,0 +1,64 @@
+# The two commands a newcomer needs: `make demo` and `make test`. `make check` is all that CI runs.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+
+DEMO_ARGS  ?=
+TEST_ARGS  ?=
+BENCH_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fmt bench soak clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.core ## run the demo (DEMO_ARGS=...)
+	@$(BIN)/oncegate demo $(DEMO_ARGS)
+
+test: $(VENV)/.installed ## run the tests (TEST_ARGS=...)
+	@$(BIN)/python -m pytest $(TEST_ARGS)
+
+check: $(VENV)/.installed ## everything CI runs: format, lint, types, layers, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest $(TEST_ARGS)
+
+fmt: $(VENV)/.installed ## format the code and apply the safe fixes
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.core ## measure the gate (BENCH_ARGS=...)
+	@$(BIN)/oncegate bench gate $(BENCH_ARGS)
+
+soak: $(VENV)/.installed ## run the long tests, minutes to hours
+	$(BIN)/python -m pytest -m soak $(TEST_ARGS)
+
+clean: ## remove the virtual environment, caches and build output
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# Two steps, so that the demo does not wait for the linters: first the package, then the dev tools.
+$(VENV)/.core: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || \
+	  { echo "$(PYTHON) was not found: oncegate needs Python 3.11 or newer (make PYTHON=...)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is $$($(PYTHON) --version 2>&1), but oncegate needs Python 3.11 or newer:" \
+	         "make PYTHON=python3.12, for example" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "$(PYTHON) cannot make virtual environments: on Debian and Ubuntu," \
+	         "'apt-get install python3-venv' adds what is missing" >&2; exit 1; }
+	@test -x $(BIN)/pip || \
+	  { echo "setting up $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv --clear $(VENV); }
+	@echo "installing oncegate"
+	@$(PIP) install -q -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.core
+	@echo "installing the development tools"
+	@$(PIP) install -q -c constraints.txt -e '.[dev]'
+	@touch $@

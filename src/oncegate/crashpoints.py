@@ -1,0 +1,35 @@
+"""Named places where a process may die; each is a no-op unless a test arms it.
+
+The gate, the group commit and the caretakers are handed a `CrashPoints` and call `hit` at each name.
+Production uses `CrashPoints` itself. Tests pass an armed one (`oncegate.testing`), which kills the
+process, raises, or stalls there. A name that is not in `CRASH_POINTS` is an error in an armed one, and a
+test checks that every name is really reached.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+CRASH_POINTS: Final[dict[str, str]] = {
+    "commit.before": "a batch has been written but not committed",
+    "commit.after": "a batch is committed, its callers do not know yet",
+    "reserve.before": "the event is read, its key not yet reserved",
+    "reserve.after": "the key is reserved, the handler has not started",
+    "recover.after": "a stranded key has been taken over, nothing asked or run yet",
+    "start.after": "the start of an unrepeatable step is recorded, the step not yet called",
+    "effect.before": "about to call the downstream",
+    "effect.after": "the downstream has acted, nothing is recorded",
+    "step.after": "a finished step is recorded, the handler goes on",
+    "probe.before": "about to ask the downstream what the key owns",
+    "probe.after": "the downstream has answered, nothing is recorded",
+    "settle.before": "the handler has returned, its outcome is not recorded",
+    "settle.after": "the outcome is recorded, the caller has no answer yet",
+    "attach.before": "the business write is committed, the returned value not yet attached",
+}
+
+
+class CrashPoints:
+    """Crash points as production has them: nothing happens."""
+
+    def hit(self, name: str) -> None:
+        """Marks that execution has reached the crash point `name`."""

@@ -1,0 +1,183 @@
+"""Every error oncegate raises on purpose, as one tree.
+
+    OncegateError
+    ├── ConfigError                 the program or its settings are wrong; nothing was run
+    │   ├── BadTemplate             a key template that cannot be used
+    │   ├── BadDuration             a duration that cannot be read
+    │   ├── BadUrl                  a store address that cannot be used
+    │   └── UnknownSurface          no surface of that name is registered
+    ├── EventError                  the event itself cannot be taken
+    │   ├── InputRefused            a field the key needs is missing or malformed
+    │   ├── BadTimestamp            not RFC 3339 with an explicit offset
+    │   └── EventNotStorable        the event is not JSON
+    ├── NotRun                      the effect was not run, for a reason that is not a failure
+    │   ├── Busy                    the key is in flight elsewhere
+    │   ├── Conflict                the key is known with another content
+    │   ├── Quarantined             the event waits in quarantine
+    │   └── Held                    the event waits for a person
+    ├── NotApplied                  raised by handlers: nothing happened, trying again is safe
+    ├── Failed                      raised by handlers: final, never try again
+    │   └── RecordedFailure         a replay of a key whose outcome was a final failure
+    ├── ClaimLost                   another worker holds the key now; this one's write changed nothing
+    ├── OutcomeUnknown              an effect may or may not have happened
+    ├── UsageError                  the handler used `once` in a way that cannot be made safe
+    └── StoreError                  the store could not do its part
+        ├── StoreUnavailable        it cannot be reached or written now
+        │   ├── StoreFull           no space left
+        │   └── StoreBusy           another process is writing
+        ├── StoreUnknown            the call may or may not have taken effect
+        ├── StoreRejected           the store refused a statement handed over by the user
+        ├── StoreCorrupt            the file is damaged or is not a ledger
+        ├── SchemaMismatch          the schema is missing, older or newer than this version needs
+        └── DurabilityRefused       the store would lose committed records
+
+Exit codes are what the command line returns when an error of that class ends it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class OncegateError(Exception):
+    """The root: catch this to catch everything oncegate raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigError(OncegateError):
+    """The program or its settings are wrong; nothing was run."""
+
+    exit_code = 2
+
+
+class BadTemplate(ConfigError):
+    """A key template cannot be used."""
+
+
+class BadDuration(ConfigError):
+    """A duration cannot be read."""
+
+
+class BadUrl(ConfigError):
+    """A store address cannot be used."""
+
+
+class UnknownSurface(ConfigError):
+    """No surface of that name is registered."""
+
+
+class EventError(OncegateError):
+    """The event itself cannot be taken."""
+
+
+class InputRefused(EventError):
+    """A field that the key needs is missing or malformed; the event is quarantined, never guessed."""
+
+    def __init__(self, reason: str, path: str, detail: str) -> None:
+        super().__init__(f"{path}: {detail}")
+        self.reason = reason
+        self.path = path
+        self.detail = detail
+
+
+class BadTimestamp(EventError):
+    """A time is not RFC 3339 with an explicit offset."""
+
+
+class EventNotStorable(EventError):
+    """The event is not JSON and so can neither be recorded nor run again."""
+
+
+class NotRun(OncegateError):
+    """The effect was not run, for a reason that is not a failure of the effect."""
+
+
+class Busy(NotRun):
+    """The key is in flight elsewhere; nothing was run here."""
+
+    def __init__(self, message: str, retry_after_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Conflict(NotRun):
+    """The key is known with another content; the recorded outcome is not revealed."""
+
+
+class Quarantined(NotRun):
+    """The event waits in quarantine; nothing was run."""
+
+
+class Held(NotRun):
+    """The event waits for a person; nothing was run now."""
+
+
+class NotApplied(OncegateError):
+    """Raise this in an effect when it certainly did not happen: trying again is safe."""
+
+
+class Failed(OncegateError):
+    """Raise this in a handler when the failure is final: it is recorded and never tried again."""
+
+
+class RecordedFailure(Failed):
+    """The key's recorded outcome is a final failure; nothing was run."""
+
+
+class ClaimLost(OncegateError):
+    """Another worker holds the key now; this worker's write changed nothing."""
+
+
+class OutcomeUnknown(OncegateError):
+    """An effect may or may not have happened, and nobody who could be asked knows."""
+
+
+class UsageError(OncegateError):
+    """The handler used `once` in a way that cannot be made safe."""
+
+    exit_code = 2
+
+
+class StoreError(OncegateError):
+    """The store could not do its part."""
+
+    exit_code = 3
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached or written now; nothing was run."""
+
+
+class StoreFull(StoreUnavailable):
+    """The store has no space left; nothing was written."""
+
+
+class StoreBusy(StoreUnavailable):
+    """Another process is writing to the store; nothing was written."""
+
+
+class StoreUnknown(StoreError):
+    """The call may or may not have taken effect; read back before deciding anything."""
+
+
+class StoreRejected(StoreError):
+    """The store refused a statement that the handler handed over; its writes were undone."""
+
+
+class StoreCorrupt(StoreError):
+    """The file is damaged or is not an oncegate ledger."""
+
+    exit_code = 4
+
+
+class SchemaMismatch(StoreError):
+    """The schema is missing, older or newer than this version needs."""
+
+    exit_code = 5
+
+
+class DurabilityRefused(StoreError):
+    """The store's settings would lose committed records."""
+
+    exit_code = 6

@@ -1,0 +1,48 @@
+"""Recent final outcomes in memory, so that a quick replay costs no store call.
+
+Only final entries are kept: they never change. Bounded in count and size; safe to lose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from oncegate.model.states import State
+
+ENTRIES_MAX: Final = 20_000
+OUTCOME_BYTES_MAX: Final = 2_048
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A final entry as a replay needs it."""
+
+    entry_id: int
+    state: State
+    fingerprint: bytes
+    outcome: bytes | None
+    reason: str | None
+
+
+class OutcomeCache:
+    """Final entries by key digest; the oldest are dropped first."""
+
+    def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
+        self._entries: dict[bytes, Remembered] = {}
+        self._entries_max = entries_max
+
+    def get(self, digest: bytes) -> Remembered | None:
+        """Finds a final entry."""
+        return self._entries.get(digest)
+
+    def put(self, digest: bytes, entry: Remembered) -> None:
+        """Remembers a final entry, unless it is bulky or not final."""
+        if not entry.state.is_final or len(entry.outcome or b"") > OUTCOME_BYTES_MAX:
+            return
+        if len(self._entries) >= self._entries_max:
+            self._entries.pop(next(iter(self._entries)), None)
+        self._entries[digest] = entry
+
+    def __len__(self) -> int:
+        return len(self._entries)

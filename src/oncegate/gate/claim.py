@@ -1,0 +1,97 @@
+"""A live claim: what one worker knows while it holds a key.
+
+Made by the admitting flow, shared by the faces that handlers use and by the lease keeper. Must never be
+reused for another attempt: every attempt has its own fence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from oncegate.errors import ClaimLost, UsageError
+from oncegate.gate.surfaces import Surface
+from oncegate.model.downstream import Doubt
+from oncegate.model.keys import Key
+from oncegate.store import Reserved, Statement, StepRecord, StepState
+
+
+@dataclass(slots=True)
+class Claim:
+    """One attempt at one key."""
+
+    surface: Surface
+    key: Key
+    reserved: Reserved
+    fingerprint: bytes
+    steps: dict[str, StepRecord] = field(default_factory=dict)
+    used_names: set[str] = field(default_factory=set)
+    unsaved: dict[str, StepRecord] = field(default_factory=dict)
+    writes: list[Statement] = field(default_factory=list)
+    resource: str | None = None
+    outcome: bytes | None = None
+    in_doubt: str | None = None
+    called: bool = False
+    committed: bool = False
+    joined: bool = False
+    lost: bool = False
+
+    def __post_init__(self) -> None:
+        self.steps = {step.name: step for step in self.reserved.steps}
+
+    @property
+    def entry_id(self) -> int:
+        """The entry this claim is on."""
+        return self.reserved.entry_id
+
+    @property
+    def fence(self) -> int:
+        """The number that every write of this claim must show."""
+        return self.reserved.fence
+
+    @property
+    def is_first_attempt(self) -> bool:
+        """Whether no earlier attempt can have done anything."""
+        return self.reserved.attempt == 1
+
+    @property
+    def has_saved_steps(self) -> bool:
+        """Whether the ledger holds step records of this key."""
+        return len(self.steps) > len(self.unsaved)
+
+    def check_usable(self) -> None:
+        """Raises unless this claim may still act."""
+        if self.lost:
+            raise ClaimLost(f"{self.key.text}: the lease lapsed and another worker holds the key")
+        if self.committed:
+            raise UsageError("the outcome is already committed: put effects and steps before once.commit")
+
+    def begin_step(self, name: str) -> StepRecord | None:
+        """Takes a step's name for this attempt and returns what is recorded of it."""
+        self.check_usable()
+        if name in self.used_names:
+            raise UsageError(f"step {name!r} is used twice in one handler; give each call its own name=")
+        self.used_names.add(name)
+        return self.steps.get(name)
+
+    def note(self, step: StepRecord) -> None:
+        """Keeps a step to be recorded with the next write."""
+        self.steps[step.name] = step
+        self.unsaved[step.name] = step
+
+    def take_unsaved(self) -> tuple[StepRecord, ...]:
+        """Hands over the steps that the ledger does not have yet."""
+        taken = tuple(self.unsaved.values())
+        self.unsaved = {}
+        return taken
+
+    def doubt(self, step: StepRecord | None, now_wall_ms: int) -> Doubt:
+        """How long ago earlier attempts may have called a step's downstream."""
+        reserved = self.reserved
+        by_ticks = reserved.now_ticks - reserved.first_reserved_ticks
+        by_wall = now_wall_ms - reserved.received_at_ms
+        return Doubt(
+            first_call_age=timedelta(milliseconds=max(by_ticks, by_wall)),
+            last_call_age=timedelta(milliseconds=reserved.now_ticks - reserved.lapsed_at_ticks),
+            start_was_recorded=step is not None and step.state is StepState.STARTED,
+        )

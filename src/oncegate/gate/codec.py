@@ -1,0 +1,92 @@
+"""How outcomes and step results are stored: JSON, with dataclasses, pydantic and msgspec values restored.
+
+The type comes from a `returns=` or the function's return annotation. Without one, what is stored is plain
+JSON, and the first caller gets the same plain value that every replay will get. Never pickle.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from oncegate.errors import UsageError
+
+_PLAIN: Final = msgspec.json.Decoder()
+_UNTYPED: Final = (Any, None, inspect.Signature.empty, object)
+
+
+def _encode_foreign(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise NotImplementedError(f"{type(value).__name__} is not JSON")
+    return dump(mode="json")
+
+
+def _decode_foreign(wanted: type, value: Any) -> Any:
+    validate = getattr(wanted, "model_validate", None)
+    if validate is None:
+        raise NotImplementedError(f"{wanted.__name__} cannot be restored from JSON")
+    return validate(value)
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=_encode_foreign)
+
+
+class Codec:
+    """Stores values of one declared type, or plain JSON."""
+
+    __slots__ = ("_decoder", "is_typed")
+
+    def __init__(self, declared: Any = None) -> None:
+        self.is_typed = not any(declared is untyped for untyped in _UNTYPED)
+        self._decoder: Any = (
+            msgspec.json.Decoder(declared, dec_hook=_decode_foreign) if self.is_typed else _PLAIN
+        )
+
+    def encode(self, value: Any) -> bytes:
+        """Turns a value into JSON; raises UsageError if it cannot be stored or would not come back."""
+        try:
+            body = _ENCODER.encode(value)
+            if self.is_typed:
+                self._decoder.decode(body)
+        except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
+            raise UsageError(
+                f"a {type(value).__name__} cannot be stored ({error}); return JSON, or declare the type "
+                "as the function's return annotation"
+            ) from error
+        return body
+
+    def decode(self, body: bytes) -> Any:
+        """Turns stored JSON back into a value."""
+        try:
+            return self._decoder.decode(body)
+        except (msgspec.ValidationError, msgspec.DecodeError, NotImplementedError) as error:
+            raise UsageError(f"a stored value no longer fits its declared type: {error}") from error
+
+    def as_replayed(self, value: Any, body: bytes) -> Any:
+        """What the first caller gets: the value itself if it is restored exactly, else what replays get."""
+        return value if self.is_typed else self.decode(body)
+
+
+@lru_cache(maxsize=1024)
+def codec_of(function: Callable[..., Any]) -> Codec:
+    """Finds the codec for what a function returns, from its annotation."""
+    target = inspect.unwrap(getattr(function, "func", function))
+    try:
+        declared = typing.get_type_hints(target).get("return")
+    except (NameError, TypeError, AttributeError):
+        return Codec()
+    return declared_codec(declared)
+
+
+def declared_codec(declared: Any) -> Codec:
+    """Makes the codec of a type, or the plain one where the type cannot be restored from JSON."""
+    try:
+        return Codec(declared)
+    except (TypeError, RuntimeError):
+        return Codec()

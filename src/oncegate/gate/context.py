@@ -1,0 +1,26 @@
+"""What flows need from the gate they belong to, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from oncegate.clock import Clock
+from oncegate.crashpoints import CrashPoints
+from oncegate.gate.cache import OutcomeCache
+from oncegate.gate.leases import LeaseKeeper
+from oncegate.groupcommit import GroupCommit
+
+
+@dataclass(slots=True)
+class GateContext:
+    """Clock, crash points, randomness, the ledger and the memory of one gate."""
+
+    clock: Clock
+    crashpoints: CrashPoints
+    commits: GroupCommit
+    cache: OutcomeCache
+    leases: LeaseKeeper
+    new_token: Callable[[], int]
+    actor: str
+    keys_read: set[str] = field(default_factory=set)

@@ -1,0 +1,126 @@
+"""The two drivers: they run the same flows for a thread and for a task.
+
+Nothing is decided here. A driver performs what a flow asks for and hands back the answer or the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from oncegate.clock import Clock
+from oncegate.errors import UsageError
+from oncegate.gate.requests import Flow, Invoke, Pause, Where
+from oncegate.groupcommit import GroupCommit
+
+T = TypeVar("T")
+
+THREADS_MAX: Final = 64  # plain functions called from tasks; more wait their turn
+
+
+class Driver:
+    """Runs flows on one ledger."""
+
+    def __init__(self, commits: GroupCommit, clock: Clock) -> None:
+        self._commits = commits
+        self._clock = clock
+        self._threads: dict[Where, ThreadPoolExecutor] = {}
+
+    def run(self, flow: Flow[T]) -> T:
+        """Drives a flow to its end in the calling thread."""
+        answer: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                request = flow.send(answer) if error is None else flow.throw(error)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            try:
+                answer, error = self._answer(request), None
+            except BaseException as raised:  # noqa: BLE001  the flow decides what every error means
+                answer, error = None, raised
+
+    def _answer(self, request: Any) -> Any:
+        if type(request) is Invoke:
+            return _call_plain(request)
+        if type(request) is Pause:
+            self._clock.pause(request.seconds)
+            return None
+        return self._commits.perform(request)
+
+    async def run_async(self, flow: Flow[T]) -> T:
+        """Drives a flow to its end in the calling task."""
+        answer: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                request = flow.send(answer) if error is None else flow.throw(error)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            try:
+                if type(request) is Invoke:
+                    answer = await self._call(request)
+                elif type(request) is Pause:
+                    await self._clock.pause_async(request.seconds)
+                    answer = None
+                else:
+                    answer = await self._commits.perform_async(request)
+                error = None
+            except GeneratorExit:
+                flow.close()  # the task is being destroyed: nothing more can be awaited
+                raise
+            except BaseException as raised:  # noqa: BLE001  the flow decides what every error means
+                answer, error = None, raised
+
+    async def _call(self, request: Invoke) -> Any:
+        if is_async(request.function):
+            answer = request.function(*request.arguments, **request.keywords)
+        else:
+            answer = await self._call_in_thread(request)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def _call_in_thread(self, request: Invoke) -> Any:
+        threads = self._threads.get(request.where)
+        if threads is None:
+            threads = ThreadPoolExecutor(THREADS_MAX, f"oncegate-{request.where.value}")
+            self._threads[request.where] = threads
+        context = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            threads,
+            lambda: context.run(request.function, *request.arguments, **request.keywords),
+        )
+
+    def close(self) -> None:
+        """Lets running calls finish and ends the threads."""
+        for threads in self._threads.values():
+            threads.shutdown(wait=True)
+        self._threads = {}
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Tells whether a callable is async, also behind partial objects and `__call__`."""
+    if inspect.iscoroutinefunction(function):
+        return True
+    return inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _call_plain(request: Invoke) -> Any:
+    if is_async(request.function):
+        raise UsageError(
+            f"{_name(request.function)} is async and was reached without an event loop; "
+            "await gate.admit(…) instead of gate.admit_sync(…)"
+        )
+    answer = request.function(*request.arguments, **request.keywords)
+    if inspect.iscoroutine(answer):
+        answer.close()
+        raise UsageError(f"{_name(request.function)} returned a coroutine to a handler that is not async")
+    return answer
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)

@@ -1,0 +1,261 @@
+"""The effect flow: call a downstream once per key and step, whatever earlier attempts did.
+
+Every outside call of a handler goes through here. Must never call a downstream that an earlier attempt may
+have called, unless `model.downstream` says so; must never drop what a call returned.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from oncegate.errors import (
+    ClaimLost,
+    Failed,
+    NotApplied,
+    OutcomeUnknown,
+    UsageError,
+)
+from oncegate.gate.claim import Claim
+from oncegate.gate.codec import codec_of
+from oncegate.gate.context import GateContext
+from oncegate.gate.requests import Flow, Invoke
+from oncegate.gate.surfaces import Downstream
+from oncegate.model.downstream import SecondCall, plan_after_not_found, plan_second_call
+from oncegate.model.keys import check_step_name
+from oncegate.model.states import Decision
+from oncegate.operations import RecordProgress
+from oncegate.store import Progress, StepRecord, StepState
+
+KEY_HEADER: Final = "Idempotency-Key"
+OPAQUE_STEP: Final = "call"
+_KEY_PARAMETERS: Final = ("idempotency_key", "headers")
+
+current_step_key: ContextVar[str | None] = ContextVar("oncegate_step_key", default=None)
+
+
+class KeyNotPassedWarning(UserWarning):
+    """A downstream was declared to honour the key, but the call did not take it."""
+
+
+class NotYet(NotApplied):
+    """An earlier request may still be under way at the downstream; ask again later."""
+
+
+class TwoResources(OutcomeUnknown):
+    """The downstream says that one key owns several resources; a person must look."""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectCall:
+    """One call that a handler wants made once: where, what, and as which step."""
+
+    gate: GateContext
+    claim: Claim
+    downstream: Downstream
+    step_name: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+
+def effect_flow(call: EffectCall) -> Flow[Any]:
+    """Runs one effect, or returns what it already did."""
+    check_step_name(call.step_name)
+    recorded = call.claim.begin_step(call.step_name)
+    if recorded is not None and recorded.state is StepState.DONE:
+        return _recorded_result(recorded, call.function)
+    if not call.claim.is_first_attempt:
+        found = yield from _look_before_call(call, recorded)
+        if found is not _NOTHING:
+            return found
+    if call.downstream.is_unrepeatable:
+        yield from _record_start(call)
+    result = yield from _call(call)
+    yield from _finish(call, result)
+    return result
+
+
+def opaque_flow(
+    gate: GateContext, claim: Claim, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> Flow[Any]:
+    """Runs a function that knows nothing of the gate, as one effect whose start is the reservation."""
+    call = EffectCall(gate, claim, claim.surface.opaque_at, OPAQUE_STEP, function, arguments, {})
+    claim.begin_step(OPAQUE_STEP)
+    if not claim.is_first_attempt:
+        interrupted = claim.reserved.decision is Decision.RECOVER
+        start = StepRecord(OPAQUE_STEP, StepState.STARTED, call.downstream.name) if interrupted else None
+        found = yield from _look_before_call(call, start)
+        if found is not _NOTHING:
+            return found
+    return (yield from _call(call))
+
+
+_NOTHING: Final = object()
+
+
+def _look_before_call(call: EffectCall, recorded: StepRecord | None) -> Flow[Any]:
+    """Decides about a call that may be the second one; returns what is found, or nothing to call."""
+    capability, where = call.downstream.capability, f"{call.step_name} at {call.downstream.name}"
+    doubt = call.claim.doubt(recorded, call.gate.clock.wall_ms())
+    plan = plan_second_call(capability, doubt)
+    if plan is SecondCall.PERSON:
+        raise OutcomeUnknown(f"{where} may have happened and cannot be asked about")
+    if plan is SecondCall.CALL_AGAIN:
+        return _NOTHING
+    found = yield from _ask(call)
+    if found is not None:
+        yield from _finish(call, found)
+        return found
+    if plan_after_not_found(capability, doubt) is SecondCall.WAIT:
+        raise NotYet(f"{where}: an earlier request may still be under way")
+    return _NOTHING
+
+
+def _ask(call: EffectCall) -> Flow[Any]:
+    downstream = call.downstream
+    if downstream.probe is None:
+        raise UsageError(f"downstream {downstream.name} has no probe")
+    call.gate.crashpoints.hit("probe.before")
+    answer = yield Invoke(downstream.probe, (call.claim.key.step(call.step_name),))
+    call.gate.crashpoints.hit("probe.after")
+    if not isinstance(answer, (list, tuple)):
+        return answer
+    if len(answer) > 1:
+        raise TwoResources(f"{downstream.name} holds {len(answer)} resources for {call.step_name}")
+    return answer[0] if answer else None
+
+
+def _record_start(call: EffectCall) -> Flow[None]:
+    call.claim.note(StepRecord(call.step_name, StepState.STARTED, call.downstream.name))
+    yield from save_steps(call.gate, call.claim)
+    call.gate.crashpoints.hit("start.after")
+
+
+def _call(call: EffectCall) -> Flow[Any]:
+    gate, claim = call.gate, call.claim
+    claim.check_usable()
+    key = claim.key.step(call.step_name)
+    passed, keywords = _with_key(call.function, call.keywords, key)
+    claim.called = True
+    gate.crashpoints.hit("effect.before")
+    token = current_step_key.set(key)
+    try:
+        result = yield Invoke(call.function, call.arguments, keywords)
+    except BaseException as error:
+        _note_failed_call(call, error)
+        raise
+    finally:
+        current_step_key.reset(token)
+        passed = passed or key in gate.keys_read
+        gate.keys_read.discard(key)
+    gate.crashpoints.hit("effect.after")
+    if not passed and call.downstream.capability.honours_key_for:
+        _warn_key_not_passed(call)
+    return result
+
+
+def _note_failed_call(call: EffectCall, error: BaseException) -> None:
+    """An unrepeatable call that raised is in doubt, unless it says what happened."""
+    if not call.downstream.is_unrepeatable or isinstance(error, Failed):
+        return
+    if isinstance(error, NotApplied):
+        call.claim.note(StepRecord(call.step_name, StepState.NOT_APPLIED, call.downstream.name))
+    else:
+        call.claim.in_doubt = call.step_name
+
+
+def _finish(call: EffectCall, result: Any) -> Flow[None]:
+    """Notes a finished step; only an unrepeatable one is worth a commit of its own."""
+    claim, resource = call.claim, resource_of(result)
+    try:
+        body: bytes | None = codec_of(call.function).encode(result)
+    except UsageError:
+        body = None
+    claim.note(StepRecord(call.step_name, StepState.DONE, call.downstream.name, body, resource))
+    if claim.resource is None:
+        claim.resource = resource
+    if call.downstream.is_unrepeatable:
+        yield from save_steps(call.gate, claim)
+    call.gate.crashpoints.hit("step.after")
+
+
+def save_steps(gate: GateContext, claim: Claim, writes: tuple[Any, ...] = ()) -> Flow[None]:
+    """Records the steps noted so far, with business writes that belong to them."""
+    progress = Progress(claim.entry_id, claim.fence, claim.take_unsaved(), gate.clock.wall_ms(), writes)
+    if not (yield RecordProgress(progress)):
+        claim.lost = True
+        raise ClaimLost(f"{claim.key.text}: another worker holds the key now")
+
+
+def write_step_flow(gate: GateContext, claim: Claim, name: str, writes: tuple[Any, ...]) -> Flow[None]:
+    """Runs business writes as a named step: they and its record are one transaction."""
+    check_step_name(name)
+    recorded = claim.begin_step(name)
+    if recorded is not None and recorded.state is StepState.DONE:
+        return
+    claim.note(StepRecord(name, StepState.DONE, "(this database)", b"null"))
+    yield from save_steps(gate, claim, writes)
+    gate.crashpoints.hit("step.after")
+
+
+def _recorded_result(recorded: StepRecord, function: Callable[..., Any]) -> Any:
+    if recorded.result is None:
+        raise OutcomeUnknown(
+            f"step {recorded.name} is done but its result could not be stored; a person must finish it"
+        )
+    return codec_of(function).decode(recorded.result)
+
+
+def resource_of(result: Any) -> str | None:
+    """Finds the id of what a downstream handed out, where a result shows one plainly."""
+    for attribute in ("resource_id", "id"):
+        found = result.get(attribute) if isinstance(result, dict) else getattr(result, attribute, None)
+        if isinstance(found, (str, int)) and not isinstance(found, bool):
+            return str(found)[:200]
+    return None
+
+
+def _with_key(
+    function: Callable[..., Any], keywords: dict[str, Any], key: str
+) -> tuple[bool, dict[str, Any]]:
+    """Adds the key to a call whose function has a parameter for it."""
+    accepted = _accepted(function)
+    additions: dict[str, Any] = {}
+    if "idempotency_key" in accepted and "idempotency_key" not in keywords:
+        additions["idempotency_key"] = key
+    if "headers" in accepted:
+        additions["headers"] = {**(keywords.get("headers") or {}), KEY_HEADER: key}
+    return bool(additions), {**keywords, **additions}
+
+
+@lru_cache(maxsize=1024)
+def _accepted(function: Callable[..., Any]) -> frozenset[str]:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return frozenset()
+    return frozenset(name for name in _KEY_PARAMETERS if name in parameters)
+
+
+def _warn_key_not_passed(call: EffectCall) -> None:
+    warnings.warn(
+        f"{step_name_of(call.function)} did not take the key that {call.downstream.name} is declared to "
+        "honour; give it a parameter idempotency_key or headers, or use once.headers",
+        KeyNotPassedWarning,
+        stacklevel=2,
+    )
+
+
+def step_name_of(function: Callable[..., Any]) -> str:
+    """The name of a step that was given none: its function's."""
+    target = getattr(function, "func", function)
+    name = getattr(target, "__name__", type(target).__name__)
+    if name == "<lambda>":
+        raise UsageError("a lambda has no name of its own; give the effect a name=")
+    return str(name)

@@ -1,0 +1,176 @@
+"""The admitting flow: from an arrival to a verdict, with the handler run in between where it may.
+
+The only way a handler is ever reached, whoever calls: a task, a thread, a caretaker, an adapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from oncegate.errors import ClaimLost, StoreUnknown
+from oncegate.gate.admission import Admission, Verdict, from_memory, from_reserved
+from oncegate.gate.cache import Remembered
+from oncegate.gate.claim import Claim
+from oncegate.gate.context import GateContext
+from oncegate.gate.requests import Flow, Invoke, Pause, Where
+from oncegate.gate.settling import (
+    outcome_of,
+    remember,
+    settle_failure_flow,
+    settle_success_flow,
+    settlement_of,
+)
+from oncegate.gate.surfaces import Surface
+from oncegate.gate.transactions import OpenTransaction
+from oncegate.model.states import Decision, State
+from oncegate.model.surface import Arrival, OnBusy
+from oncegate.operations import Reserve
+from oncegate.store import Reservation, Reserved
+
+FIRST_WAIT_SECONDS: Final = 0.002
+LONGEST_WAIT_SECONDS: Final = 0.1
+
+Start = Callable[[Claim], Flow[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An arrival on its way through a surface, and how its handler is started once it may run."""
+
+    surface: Surface
+    arrival: Arrival
+    start: Start
+
+
+def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
+    """Reserves, runs, settles; or says why not."""
+    arrival, surface = attempt.arrival, attempt.surface
+    known = gate.cache.get(arrival.key.digest)
+    if known is not None and known.fingerprint == arrival.fingerprint:
+        return from_memory(arrival.key, arrival.fingerprint, known, surface.codec)
+    reserved = yield from _reserve(gate, attempt)
+    if reserved.decision.claims:
+        return (yield from _run(gate, attempt, reserved))
+    _remember_final(gate, arrival, reserved)
+    return from_reserved(arrival.key, reserved, surface.codec)
+
+
+def _reserve(gate: GateContext, attempt: Attempt) -> Flow[Reserved]:
+    """Reserves the key; a surface that waits asks again until the key is free or time is up."""
+    rule = attempt.surface.rule
+    gate.crashpoints.hit("reserve.before")
+    reserved: Reserved = yield Reserve(reservation_of(gate, attempt))
+    if rule.on_busy is not OnBusy.WAIT:
+        return reserved
+    wait, left = FIRST_WAIT_SECONDS, rule.busy_wait_max.total_seconds()
+    while reserved.decision is Decision.BUSY and left > 0:
+        yield Pause(min(wait, left))
+        left -= wait
+        wait = min(wait * 2, LONGEST_WAIT_SECONDS)
+        reserved = yield Reserve(reservation_of(gate, attempt))
+    return reserved
+
+
+def reservation_of(gate: GateContext, attempt: Attempt) -> Reservation:
+    """Makes the request for a key, with a token that nobody else has."""
+    arrival, rule = attempt.arrival, attempt.surface.rule
+    return Reservation(
+        arrival.key.digest,
+        arrival.tenant,
+        rule.name,
+        arrival.label,
+        arrival.fingerprint,
+        arrival.body,
+        gate.clock.wall_ms(),
+        rule.lease_ms,
+        rule.attempts_max,
+        gate.new_token(),
+        arrival.quarantine,
+    )
+
+
+def _run(gate: GateContext, attempt: Attempt, reserved: Reserved) -> Flow[Admission]:
+    arrival = attempt.arrival
+    claim = Claim(attempt.surface, arrival.key, reserved, arrival.fingerprint)
+    gate.crashpoints.hit("recover.after" if reserved.decision is Decision.RECOVER else "reserve.after")
+    gate.leases.watch(claim)
+    try:
+        value = yield from attempt.start(claim)
+        return (yield from settle_success_flow(gate, claim, value))
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        yield from settle_failure_flow(gate, claim, error)
+        raise
+    finally:
+        gate.leases.release(claim)
+
+
+def _remember_final(gate: GateContext, arrival: Arrival, reserved: Reserved) -> None:
+    if reserved.decision is Decision.REPLAY:
+        known = Remembered(
+            reserved.entry_id,
+            reserved.state,
+            arrival.fingerprint,
+            reserved.outcome,
+            reserved.reason,
+        )
+        gate.cache.put(arrival.key.digest, known)
+
+
+def same_database_flow(
+    gate: GateContext, attempt: Attempt, start: Callable[[Claim, OpenTransaction], Flow[Any]]
+) -> Flow[Admission]:
+    """Reserves, runs and settles in one transaction of the ledger's database."""
+    arrival, codec = attempt.arrival, attempt.surface.codec
+    transaction = OpenTransaction(gate)
+    gate.crashpoints.hit("reserve.before")
+    yield Invoke(transaction.begin, where=Where.TURN)
+    claim: Claim | None = None
+    try:
+        reserved = yield Invoke(
+            transaction.reserve, (reservation_of(gate, attempt),), where=Where.STATEMENT
+        )
+        if not reserved.decision.claims:
+            yield Invoke(transaction.commit, where=Where.STATEMENT)
+            return from_reserved(arrival.key, reserved, codec)
+        claim = Claim(attempt.surface, arrival.key, reserved, arrival.fingerprint)
+        gate.crashpoints.hit("reserve.after")
+        value = yield from start(claim, transaction)
+        return (yield from _settle_together(gate, claim, transaction, value))
+    except GeneratorExit:
+        transaction.rollback()
+        raise
+    except BaseException as error:
+        yield Invoke(transaction.rollback, where=Where.STATEMENT)
+        if claim is not None and not isinstance(error, (ClaimLost, StoreUnknown)):
+            yield from _record_undone(gate, attempt, error)
+        raise
+
+
+def _settle_together(
+    gate: GateContext, claim: Claim, transaction: OpenTransaction, value: Any
+) -> Flow[Admission]:
+    codec = claim.surface.codec
+    body = claim.outcome if claim.outcome is not None else codec.encode(value)
+    outcome = outcome_of(claim, body)
+    gate.crashpoints.hit("settle.before")
+    settlement = settlement_of(gate, claim, State.COMMITTED, outcome, None)
+    yield Invoke(transaction.settle, (settlement,), where=Where.STATEMENT)
+    gate.crashpoints.hit("commit.before")
+    yield Invoke(transaction.commit, where=Where.STATEMENT)
+    gate.crashpoints.hit("commit.after")
+    remember(gate, claim, State.COMMITTED, outcome, None)
+    gate.crashpoints.hit("settle.after")
+    return Admission(Verdict.RUN, claim.key.text, codec.as_replayed(value, body), resource=claim.resource)
+
+
+def _record_undone(gate: GateContext, attempt: Attempt, error: BaseException) -> Flow[None]:
+    """The transaction was undone, the reservation with it: records the failure in one of its own."""
+    reserved = yield Reserve(reservation_of(gate, attempt))
+    if not reserved.decision.claims:
+        return
+    claim = Claim(attempt.surface, attempt.arrival.key, reserved, attempt.arrival.fingerprint)
+    yield from settle_failure_flow(gate, claim, error)

@@ -1,0 +1,321 @@
+"""The gate as users see it: register surfaces and downstreams, admit events, wrap plain functions."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import secrets
+from collections.abc import Callable, Collection
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from oncegate.clock import Clock, SystemClock, from_wall_ms
+from oncegate.crashpoints import CrashPoints
+from oncegate.errors import ConfigError, UnknownSurface, UsageError
+from oncegate.gate.admission import Admission
+from oncegate.gate.cache import OutcomeCache
+from oncegate.gate.claim import Claim
+from oncegate.gate.codec import codec_of, declared_codec
+from oncegate.gate.context import GateContext
+from oncegate.gate.drive import Driver
+from oncegate.gate.effects import opaque_flow
+from oncegate.gate.flows import Attempt, admit_flow, same_database_flow
+from oncegate.gate.leases import LeaseKeeper
+from oncegate.gate.once import AsyncOnce, Once
+from oncegate.gate.requests import Flow, Invoke
+from oncegate.gate.surfaces import UNDECLARED, Downstream, Surface, handler_is_async, takes_once
+from oncegate.gate.transactions import OpenTransaction
+from oncegate.groupcommit import GroupCommit
+from oncegate.model.downstream import Capability
+from oncegate.model.durations import parse_duration
+from oncegate.model.paths import parse_path
+from oncegate.model.surface import OnBusy, SurfaceRule, check_name, read_arrival
+from oncegate.model.template import KeyTemplate
+from oncegate.store import EntryDetail, Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+Duration = str | timedelta
+
+
+class Gate:
+    """One ledger's gate. Safe to share between threads, tasks and, after a fork, processes."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock | None = None,
+        crashpoints: CrashPoints | None = None,
+        actor: str = "gate",
+        new_token: Callable[[], int] | None = None,
+        replay_cache_max: int = 20_000,
+    ) -> None:
+        clock, crashpoints = clock or SystemClock(), crashpoints or CrashPoints()
+        commits = GroupCommit(store, clock=clock, crashpoints=crashpoints)
+        self.store = store
+        self._surfaces: dict[str, Surface] = {}
+        self._downstreams: dict[str, Downstream] = {}
+        self._driver = Driver(commits, clock)
+        self._context = GateContext(
+            clock=clock,
+            crashpoints=crashpoints,
+            commits=commits,
+            cache=OutcomeCache(replay_cache_max),
+            leases=LeaseKeeper(commits, clock),
+            new_token=new_token or (lambda: secrets.randbits(63)),
+            actor=actor,
+        )
+
+    @property
+    def surfaces(self) -> tuple[Surface, ...]:
+        """The registered surfaces."""
+        return tuple(self._surfaces.values())
+
+    def downstream(
+        self,
+        name: str,
+        *,
+        honours_key: Duration | None = None,
+        probe: Callable[[str], Any] | None = None,
+        request_life_max: Duration = "1m",
+    ) -> Downstream:
+        """Declares what a downstream can do about repeats.
+
+        `honours_key` is how long it remembers an idempotency key. `probe(key)` returns what the key owns,
+        or None. With neither, its effects happen at most once and a person decides what a crash left open.
+        """
+        check_name("downstream", name)
+        if name in self._downstreams:
+            raise ConfigError(f"downstream {name!r} is declared twice")
+        capability = Capability(
+            honours_key_for=None if honours_key is None else parse_duration(honours_key),
+            can_be_asked=probe is not None,
+            request_life_max=parse_duration(request_life_max),
+        )
+        self._downstreams[name] = Downstream(name, capability, probe)
+        return self._downstreams[name]
+
+    def handler(
+        self,
+        surface: str,
+        *,
+        key: str,
+        tenant: str | None = None,
+        retention: Duration = "90d",
+        lease: Duration = "20s",
+        time_limit: Duration = "5m",
+        attempts_max: int = 8,
+        on_busy: str = "refuse",
+        busy_wait_max: Duration = "10s",
+        ignore: Collection[str] = (),
+        occurred_at: str | None = None,
+        skew_max: Duration = "5m",
+        same_database: bool = False,
+        downstream: Downstream | None = None,
+        final_errors: tuple[type[BaseException], ...] = (),
+        returns: Any = None,
+        allow_transport: Collection[str] = (),
+    ) -> Callable[[F], F]:
+        """Registers a function as the handler of a surface and returns it unchanged.
+
+        It takes (event) or (event, once). `key` is a template over the event's fields; `ignore` names
+        fields that may differ between two sendings of the same event.
+        """
+        rule = SurfaceRule(
+            name=surface,
+            key=KeyTemplate.parse(key, allow_transport=allow_transport),
+            tenant_path=None if tenant is None else parse_path(tenant.strip("{}")),
+            retention=parse_duration(retention),
+            lease=parse_duration(lease),
+            time_limit=parse_duration(time_limit),
+            attempts_max=attempts_max,
+            on_busy=_on_busy(on_busy),
+            busy_wait_max=parse_duration(busy_wait_max),
+            fingerprint_ignore=tuple(ignore),
+            occurred_at_path=None if occurred_at is None else parse_path(occurred_at.strip("{}")),
+            skew_max=parse_duration(skew_max),
+        )
+
+        def register(function: F) -> F:
+            wants_once = takes_once(function)
+            if downstream is not None and wants_once:
+                raise ConfigError("a handler that takes once names its downstreams in once.effect")
+            codec = codec_of(function) if returns is None else declared_codec(returns)
+            self._register(
+                Surface(
+                    rule,
+                    function,
+                    codec,
+                    wants_once,
+                    same_database,
+                    downstream or UNDECLARED,
+                    final_errors,
+                    handler_is_async(function),
+                )
+            )
+            return function
+
+        return register
+
+    def _register(self, surface: Surface) -> None:
+        if surface.name in self._surfaces:
+            raise ConfigError(f"surface {surface.name!r} is registered twice")
+        self._surfaces[surface.name] = surface
+
+    def surface(self, name: str) -> Surface:
+        """Finds a registered surface."""
+        try:
+            return self._surfaces[name]
+        except KeyError:
+            known = ", ".join(sorted(self._surfaces)) or "none"
+            raise UnknownSurface(f"no surface is called {name[:120]!r}; registered: {known}") from None
+
+    async def admit(self, surface: str, event: Any, *, tenant: str | None = None) -> Admission:
+        """Admits an event from a task: runs its handler once, or says why not."""
+        return await self._driver.run_async(self._admit_flow(surface, event, tenant))
+
+    def admit_sync(self, surface: str, event: Any, *, tenant: str | None = None) -> Admission:
+        """Admits an event from a thread: runs its handler once, or says why not."""
+        return self._driver.run(self._admit_flow(surface, event, tenant))
+
+    def _admit_flow(self, name: str, event: Any, tenant: str | None) -> Flow[Admission]:
+        surface = self.surface(name)
+        now = from_wall_ms(self._context.clock.wall_ms())
+        arrival = read_arrival(surface.rule, event, tenant, now)
+        attempt = Attempt(surface, arrival, lambda claim: self._start(claim, event, None))
+        if surface.same_database and arrival.quarantine is None:
+            return same_database_flow(
+                self._context, attempt, lambda claim, tx: self._start(claim, event, tx)
+            )
+        return admit_flow(self._context, attempt)
+
+    def _start(self, claim: Claim, event: Any, transaction: OpenTransaction | None) -> Flow[Any]:
+        surface = claim.surface
+        if surface.takes_once:
+            face = AsyncOnce if surface.is_async else Once
+            once = face(self._context, self._driver, claim, transaction)
+            return (yield Invoke(surface.handler, (event, once)))
+        if transaction is not None:
+            return (yield Invoke(surface.handler, (event,)))
+        return (yield from opaque_flow(self._context, claim, surface.handler, (event,)))
+
+    def recover_flow(self, stranded: EntryDetail) -> Flow[Admission]:
+        """Runs a stranded entry again from its stored event, as if it had arrived once more."""
+        if stranded.body is None:
+            raise UsageError(f"entry {stranded.entry.entry_id} has no stored event to run again")
+        event = msgspec.json.decode(stranded.body)
+        return self._admit_flow(stranded.entry.surface, event, stranded.entry.tenant or None)
+
+    def recover_sync(self, stranded: EntryDetail) -> Admission:
+        """Runs a stranded entry again, from a thread."""
+        return self._driver.run(self.recover_flow(stranded))
+
+    async def recover(self, stranded: EntryDetail) -> Admission:
+        """Runs a stranded entry again, from a task."""
+        return await self._driver.run_async(self.recover_flow(stranded))
+
+    def once(
+        self,
+        *,
+        key: str,
+        name: str | None = None,
+        downstream: Downstream | None = None,
+        **options: Any,
+    ) -> Callable[[F], F]:
+        """Makes a plain function run once for each key; a repeat returns the recorded value.
+
+        The key template reads the call's arguments by name: `key="{order_id}"`. What a crash or an
+        unexpected error leaves open is decided by what `downstream` can do; without one, by a person.
+        """
+
+        options.update(key=key, downstream=downstream)
+
+        def wrap(function: F) -> F:
+            return _OnceFunction(self, function, name, options).wrapper  # type: ignore[return-value]
+
+        return wrap
+
+    def close(self) -> None:
+        """Lets running work finish and closes the ledger."""
+        self._context.leases.close()
+        self._driver.close()
+        self._context.commits.close()
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _OnceFunction:
+    """A function wrapped by `gate.once`: its arguments are the event."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        function: Callable[..., Any],
+        name: str | None,
+        options: dict[str, Any],
+    ) -> None:
+        self._gate = gate
+        self._function = function
+        self._signature = inspect.signature(function)
+        surface = name or f"{function.__module__}.{function.__qualname__}"
+        self._surface = surface
+        gate.handler(surface, **options)(self._as_handler())
+        self.wrapper = self._make_wrapper()
+
+    def _as_handler(self) -> Callable[..., Any]:
+        """The function as a handler of one argument, the mapping of its own arguments."""
+        function, takes_key = self._function, "idempotency_key" in self._signature.parameters
+
+        def call(event: Any, idempotency_key: str | None = None) -> Any:
+            extra = {"idempotency_key": idempotency_key} if takes_key else {}
+            bound = self._signature.bind_partial()
+            bound.arguments.update(event)
+            return function(*bound.args, **bound.kwargs, **extra)
+
+        async def call_async(event: Any, idempotency_key: str | None = None) -> Any:
+            return await call(event, idempotency_key)
+
+        return _named(call_async if inspect.iscoroutinefunction(function) else call, function)
+
+    def _event(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+        bound = self._signature.bind_partial(*arguments, **keywords)
+        bound.apply_defaults()
+        event = dict(bound.arguments)
+        event.pop("idempotency_key", None)
+        return event
+
+    def _make_wrapper(self) -> Callable[..., Any]:
+        gate, surface = self._gate, self._surface
+        if inspect.iscoroutinefunction(self._function):
+
+            @functools.wraps(self._function)
+            async def run_async(*arguments: Any, **keywords: Any) -> Any:
+                return (await gate.admit(surface, self._event(arguments, keywords))).result()
+
+            return run_async
+
+        @functools.wraps(self._function)
+        def run(*arguments: Any, **keywords: Any) -> Any:
+            return gate.admit_sync(surface, self._event(arguments, keywords)).result()
+
+        return run
+
+
+def _named(call: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    call.__name__ = function.__name__
+    call.__annotations__["return"] = function.__annotations__.get("return", Any)
+    return call
+
+
+def _on_busy(text: str) -> OnBusy:
+    try:
+        return OnBusy(text)
+    except ValueError:
+        choices = ", ".join(choice.value for choice in OnBusy)
+        raise ConfigError(f"on_busy={text!r} cannot be used; choose one of {choices}") from None

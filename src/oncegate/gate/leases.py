@@ -1,0 +1,96 @@
+"""The lease keeper: renews the claims of handlers that take long, up to their time limit.
+
+One thread a gate, started by the first claim. A claim that cannot be renewed is marked lost, and what its
+handler still tries is refused. Must never renew for ever: past the surface's time limit a claim lapses.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from oncegate.clock import Clock
+from oncegate.errors import StoreError
+from oncegate.gate.claim import Claim
+from oncegate.groupcommit import GroupCommit
+from oncegate.operations import Renew
+from oncegate.store import Renewal
+
+RENEWALS_PER_LEASE: Final = 3  # two may fail before a lease lapses
+
+
+class LeaseKeeper:
+    """The claims of one gate that are being worked on."""
+
+    def __init__(self, commits: GroupCommit, clock: Clock) -> None:
+        self._commits = commits
+        self._clock = clock
+        self._claims: dict[int, tuple[Claim, int, int]] = {}
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._shortest_seconds = float("inf")
+        self._closed = False
+
+    def watch(self, claim: Claim) -> None:
+        """Starts to look after a claim."""
+        now = self._clock.ticks_ms()
+        self._claims[id(claim)] = (claim, now, now)
+        lease_seconds = claim.surface.rule.lease.total_seconds()
+        if self._thread is None or lease_seconds < self._shortest_seconds:
+            self._shortest_seconds = min(lease_seconds, self._shortest_seconds)
+            self._start()
+
+    def release(self, claim: Claim) -> None:
+        """Stops looking after a claim."""
+        self._claims.pop(id(claim), None)
+
+    def renew_due(self) -> int:
+        """Renews every claim whose turn it is and returns how many were renewed."""
+        now = self._clock.ticks_ms()
+        due = [
+            (claim, started)
+            for claim, started, renewed in list(self._claims.values())
+            if self._is_due(claim, started, renewed, now)
+        ]
+        return sum(self._renew(claim, started, now) for claim, started in due)
+
+    @staticmethod
+    def _is_due(claim: Claim, started: int, renewed: int, now: int) -> bool:
+        rule = claim.surface.rule
+        interval_ms = rule.lease.total_seconds() * 1000 / RENEWALS_PER_LEASE
+        within_limit = now - started <= rule.time_limit.total_seconds() * 1000
+        return within_limit and not claim.lost and now - renewed >= interval_ms
+
+    def _renew(self, claim: Claim, started: int, now: int) -> bool:
+        lease_ms = int(claim.surface.rule.lease.total_seconds() * 1000)
+        try:
+            kept = self._commits.perform(Renew(Renewal(claim.entry_id, claim.fence, lease_ms)))
+        except StoreError:
+            return False  # tried again at the next turn; if that fails too the lease lapses
+        if not kept:
+            claim.lost = not claim.committed
+            return False
+        if id(claim) in self._claims:
+            self._claims[id(claim)] = (claim, started, now)
+        return True
+
+    def _start(self) -> None:
+        if self._thread is not None and self._thread.is_alive():
+            self._wake.set()
+            return
+        self._thread = threading.Thread(target=self._run, name="oncegate-leases", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wake.wait(self._shortest_seconds / RENEWALS_PER_LEASE / 2)
+            self._wake.clear()
+            if not self._closed:
+                self.renew_due()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._closed = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(5.0)

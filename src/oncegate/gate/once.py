@@ -1,0 +1,292 @@
+"""What a handler is given: the key, and the calls that make its effects happen once.
+
+`Once` is for plain functions, `AsyncOnce` for async ones. Both are faces only: they hand the same flows to
+the driver. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from oncegate.errors import UsageError
+from oncegate.gate.claim import Claim
+from oncegate.gate.context import GateContext
+from oncegate.gate.drive import Driver
+from oncegate.gate.effects import (
+    KEY_HEADER,
+    EffectCall,
+    current_step_key,
+    effect_flow,
+    step_name_of,
+    write_step_flow,
+)
+from oncegate.gate.requests import Flow, Invoke, Where
+from oncegate.gate.surfaces import UNDECLARED, Downstream
+from oncegate.gate.transactions import OpenTransaction, commit_block_flow, join
+from oncegate.store import Statement
+
+R = TypeVar("R")
+_UNSET: Any = object()
+
+
+class _Face:
+    """What both faces share: the key, and what is handed over as data."""
+
+    def __init__(
+        self, gate: GateContext, driver: Driver, claim: Claim, transaction: OpenTransaction | None
+    ) -> None:
+        self._gate = gate
+        self._driver = driver
+        self._claim = claim
+        self._transaction = transaction
+
+    @property
+    def key(self) -> str:
+        """The key to pass on: inside an effect that effect's own, elsewhere the event's."""
+        step_key = current_step_key.get()
+        if step_key is None:
+            return self._claim.key.text
+        self._gate.keys_read.add(step_key)
+        return step_key
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The key as the header that downstreams know."""
+        return {KEY_HEADER: self.key}
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is; 1 is the first."""
+        return self._claim.reserved.attempt
+
+    def _effect(
+        self,
+        downstream: Downstream,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+        name: str | None,
+    ) -> Flow[Any]:
+        step_name = name or step_name_of(function)
+        call = EffectCall(self._gate, self._claim, downstream, step_name, function, arguments, keywords)
+        return effect_flow(call)
+
+    def _stage(self, resource: str | None, outcome: Any, writes: Sequence[Statement]) -> None:
+        claim = self._claim
+        claim.check_usable()
+        if resource is not None:
+            claim.resource = str(resource)
+        if outcome is not _UNSET:
+            claim.outcome = claim.surface.codec.encode(outcome)
+        claim.writes.extend((sql, tuple(parameters)) for sql, parameters in writes)
+
+    def _check_no_transaction(self) -> None:
+        if self._transaction is not None:
+            raise UsageError("a same-database handler is one transaction already; write through once.tx")
+
+
+class Transaction:
+    """A handler's open transaction, for plain functions."""
+
+    def __init__(self, transaction: OpenTransaction) -> None:
+        self._transaction = transaction
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Runs a statement and returns its rows."""
+        return self._transaction.execute(sql, parameters)
+
+
+class AsyncTransaction:
+    """A handler's open transaction, for async functions."""
+
+    def __init__(self, transaction: OpenTransaction, driver: Driver) -> None:
+        self._transaction = transaction
+        self._driver = driver
+
+    async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Runs a statement and returns its rows."""
+        return await self._driver.run_async(
+            _ask(Invoke(self._transaction.execute, (sql, parameters), where=Where.STATEMENT))
+        )
+
+
+class Once(_Face):
+    """What a plain handler is given."""
+
+    def effect(
+        self,
+        downstream: Downstream,
+        function: Callable[..., R],
+        /,
+        *arguments: Any,
+        name: str | None = None,
+        **keywords: Any,
+    ) -> R:
+        """Calls a downstream once for this event and step, or returns what it already did."""
+        flow = self._effect(downstream, function, arguments, keywords, name)
+        return self._driver.run(flow)
+
+    def step(self, name: str, function: Callable[..., R], /, *arguments: Any, **keywords: Any) -> R:
+        """Runs a named step at most once: finished steps are skipped when the handler is run again."""
+        flow = self._effect(UNDECLARED, function, arguments, keywords, name)
+        return self._driver.run(flow)
+
+    def write(self, name: str, writes: Sequence[Statement]) -> None:
+        """Runs business writes as a named step, in one transaction with its record."""
+        self._check_no_transaction()
+        self._driver.run(write_step_flow(self._gate, self._claim, name, tuple(writes)))
+
+    def commit(
+        self,
+        *,
+        resource: str | None = None,
+        outcome: Any = _UNSET,
+        writes: Sequence[Statement] = (),
+        tx: object = None,
+    ) -> CommitBlock:
+        """Says what belongs to the outcome.
+
+        `writes` are committed with it when the handler returns. `with once.commit() as tx:` opens a
+        transaction that commits at the end of the block. `tx=` joins the caller's own open transaction.
+        """
+        self._check_no_transaction()
+        self._stage(resource, outcome, writes)
+        if tx is not None:
+            join(self._gate, self._claim, tx)
+        return CommitBlock(self._gate, self._driver, self._claim)
+
+    @property
+    def tx(self) -> Transaction:
+        """The transaction of a same-database handler."""
+        return Transaction(_require(self._transaction))
+
+
+class AsyncOnce(_Face):
+    """What an async handler is given."""
+
+    async def effect(
+        self,
+        downstream: Downstream,
+        function: Callable[..., Awaitable[R]] | Callable[..., R],
+        /,
+        *arguments: Any,
+        name: str | None = None,
+        **keywords: Any,
+    ) -> R:
+        """Calls a downstream once for this event and step, or returns what it already did."""
+        flow = self._effect(downstream, function, arguments, keywords, name)
+        return await self._driver.run_async(flow)
+
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Awaitable[R]] | Callable[..., R],
+        /,
+        *arguments: Any,
+        **keywords: Any,
+    ) -> R:
+        """Runs a named step at most once: finished steps are skipped when the handler is run again."""
+        flow = self._effect(UNDECLARED, function, arguments, keywords, name)
+        return await self._driver.run_async(flow)
+
+    async def write(self, name: str, writes: Sequence[Statement]) -> None:
+        """Runs business writes as a named step, in one transaction with its record."""
+        self._check_no_transaction()
+        await self._driver.run_async(write_step_flow(self._gate, self._claim, name, tuple(writes)))
+
+    def commit(
+        self,
+        *,
+        resource: str | None = None,
+        outcome: Any = _UNSET,
+        writes: Sequence[Statement] = (),
+        tx: object = None,
+    ) -> AsyncCommitBlock:
+        """Says what belongs to the outcome.
+
+        `writes` are committed with it when the handler returns. `async with once.commit() as tx:` opens a
+        transaction that commits at the end of the block. `tx=` joins the caller's own open transaction.
+        """
+        self._check_no_transaction()
+        self._stage(resource, outcome, writes)
+        if tx is not None:
+            join(self._gate, self._claim, tx)
+        return AsyncCommitBlock(self._gate, self._driver, self._claim)
+
+    @property
+    def tx(self) -> AsyncTransaction:
+        """The transaction of a same-database handler."""
+        return AsyncTransaction(_require(self._transaction), self._driver)
+
+
+class CommitBlock:
+    """`with once.commit() as tx:` for plain functions."""
+
+    def __init__(self, gate: GateContext, driver: Driver, claim: Claim) -> None:
+        self._gate, self._driver, self._claim = gate, driver, claim
+        self._transaction = OpenTransaction(gate)
+
+    def __enter__(self) -> Transaction:
+        if not self._claim.joined:
+            self._claim.check_usable()
+            self._driver.run(_ask(Invoke(self._transaction.begin, where=Where.TURN)))
+        return Transaction(self._transaction)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._claim.joined:
+            return
+        self._driver.run(_leave(self._gate, self._claim, self._transaction, error))
+
+
+class AsyncCommitBlock:
+    """`async with once.commit() as tx:` for async functions; may also be awaited."""
+
+    def __init__(self, gate: GateContext, driver: Driver, claim: Claim) -> None:
+        self._gate, self._driver, self._claim = gate, driver, claim
+        self._transaction = OpenTransaction(gate)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+    async def __aenter__(self) -> AsyncTransaction:
+        if not self._claim.joined:
+            self._claim.check_usable()
+            await self._driver.run_async(_ask(Invoke(self._transaction.begin, where=Where.TURN)))
+        return AsyncTransaction(self._transaction, self._driver)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._claim.joined:
+            return
+        await self._driver.run_async(_leave(self._gate, self._claim, self._transaction, error))
+
+
+def _leave(
+    gate: GateContext, claim: Claim, transaction: OpenTransaction, error: BaseException | None
+) -> Flow[None]:
+    if error is None:
+        yield from commit_block_flow(gate, claim, transaction)
+    else:
+        yield Invoke(transaction.rollback, where=Where.STATEMENT)
+
+
+def _ask(request: Any) -> Flow[Any]:
+    return (yield request)
+
+
+def _require(transaction: OpenTransaction | None) -> OpenTransaction:
+    if transaction is None:
+        raise UsageError("once.tx is for same-database handlers; use once.commit() here")
+    return transaction

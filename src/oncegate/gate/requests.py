@@ -1,0 +1,43 @@
+"""What a flow may ask of whoever drives it, besides operations on the ledger.
+
+Flows (admit, effect, settle) are generators without any I/O of their own: they yield one of these or an
+`Operation`, and are resumed with the answer. That is why threads and tasks share one copy of the logic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Flow = Generator[Any, Any, T]
+
+
+class Where(Enum):
+    """Which threads a plain function may take when a task asks for it.
+
+    Kept apart so that handlers waiting for their turn to write cannot starve the one whose turn it is.
+    """
+
+    CALL = "call"
+    TURN = "turn"
+    STATEMENT = "statement"
+
+
+@dataclass(slots=True)
+class Invoke:
+    """Call this: a user's function, or something of ours that blocks."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = field(default_factory=dict)
+    where: Where = Where.CALL
+
+
+@dataclass(slots=True)
+class Pause:
+    """Wait this long."""
+
+    seconds: float

@@ -1,0 +1,166 @@
+"""How a claim ends: which state an error leads to, and the flows that record it.
+
+Must never settle a claim that may have been lost without showing its fence, and never turn a failure that
+may have had an effect into one that is simply tried again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from oncegate.errors import ClaimLost, Failed, OutcomeUnknown, StoreError, UsageError
+from oncegate.gate.admission import Admission, Verdict
+from oncegate.gate.cache import Remembered
+from oncegate.gate.claim import Claim
+from oncegate.gate.context import GateContext
+from oncegate.gate.effects import NotYet, TwoResources
+from oncegate.gate.outcome import Outcome, StepOutcome, encode_outcome
+from oncegate.gate.requests import Flow
+from oncegate.model.states import State
+from oncegate.operations import Attach, ReadEntry, Settle
+from oncegate.store import Attachment, Settlement, StepState
+
+REASON_LENGTH_MAX = 300
+
+
+def state_after(claim: Claim, error: BaseException) -> State:
+    """Decides which state an error of the handler leads to."""
+    if isinstance(error, (Failed, *claim.surface.final_errors)):
+        return State.FAILED
+    if isinstance(error, TwoResources):
+        return State.HELD
+    if isinstance(error, OutcomeUnknown) or claim.in_doubt is not None:
+        return State.UNKNOWN
+    if claim.reserved.attempt >= claim.surface.rule.attempts_max:
+        return State.HELD
+    return State.RETRYABLE
+
+
+def settlement_of(
+    gate: GateContext, claim: Claim, state: State, outcome: bytes | None, reason: str | None
+) -> Settlement:
+    """Puts together everything that ends a claim in one transaction."""
+    final = state.is_final
+    steps = () if final else claim.take_unsaved()
+    nothing_called = not claim.called and claim.reserved.lapsed_at_ticks > 0
+    return Settlement(
+        claim.entry_id,
+        claim.fence,
+        state,
+        gate.clock.wall_ms(),
+        gate.actor,
+        outcome,
+        reason,
+        steps,
+        tuple(claim.writes) if state is State.COMMITTED else (),
+        clear_steps=final and claim.has_saved_steps,
+        last_call_ticks=claim.reserved.lapsed_at_ticks if nothing_called else None,
+    )
+
+
+def outcome_of(claim: Claim, value: bytes) -> bytes:
+    """The outcome document of a claim that has succeeded."""
+    steps = tuple(
+        StepOutcome(step.name, step.downstream, step.resource)
+        for step in claim.steps.values()
+        if step.state is StepState.DONE
+    )
+    return encode_outcome(Outcome(msgspec.Raw(value), claim.resource, steps))
+
+
+def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -> Flow[None]:
+    """Records that the handler raised; the error itself goes on to the caller."""
+    if claim.committed or claim.lost or isinstance(error, (ClaimLost, StoreError)):
+        return  # nothing of ours to record, or nowhere to record it: the lease lapses and is looked into
+    state = state_after(claim, error)
+    reason = describe(error)
+    outcome = _failure_outcome(error) if state is State.FAILED else None
+    try:
+        settled = yield Settle(settlement_of(gate, claim, state, outcome, reason))
+    except StoreError:
+        return  # the handler's own error matters more; the entry stays in flight until it lapses
+    if settled and state is State.FAILED:
+        remember(gate, claim, state, outcome, reason)
+
+
+def settle_success_flow(gate: GateContext, claim: Claim, value: Any) -> Flow[Admission]:
+    """Records what the handler returned and answers the caller."""
+    gate.crashpoints.hit("settle.before")
+    body, unstorable = _encode(claim, value)
+    if claim.joined:
+        yield from _check_joined(claim)
+    if claim.committed:
+        yield from _attach(gate, claim, body)
+    else:
+        yield from _commit(gate, claim, body)
+    gate.crashpoints.hit("settle.after")
+    if unstorable is not None:
+        raise unstorable
+    return _answer(claim, value, body)
+
+
+def _encode(claim: Claim, value: Any) -> tuple[bytes, UsageError | None]:
+    """Encodes the outcome; one that cannot be stored is recorded as none, and told after the commit."""
+    if claim.outcome is not None:
+        return claim.outcome, None
+    try:
+        return claim.surface.codec.encode(value), None
+    except UsageError as error:
+        return b"null", error
+
+
+def _commit(gate: GateContext, claim: Claim, body: bytes) -> Flow[None]:
+    outcome = outcome_of(claim, body)
+    settlement = settlement_of(gate, claim, State.COMMITTED, outcome, None)
+    if not (yield Settle(settlement)):
+        claim.lost = True
+        raise ClaimLost(f"{claim.key.text}: another worker holds the key now; nothing was written here")
+    claim.committed = True
+    remember(gate, claim, State.COMMITTED, outcome, None)
+
+
+def _attach(gate: GateContext, claim: Claim, body: bytes) -> Flow[None]:
+    if claim.outcome is not None:
+        return
+    gate.crashpoints.hit("attach.before")
+    outcome = outcome_of(claim, body)
+    yield Attach(Attachment(claim.entry_id, claim.fence, outcome))
+    remember(gate, claim, State.COMMITTED, outcome, None)
+
+
+def _check_joined(claim: Claim) -> Flow[None]:
+    """Makes sure that the user's own transaction was committed before the handler returned."""
+    entry = yield ReadEntry(claim.key.digest)
+    if entry is None or entry.fence != claim.fence or entry.state is not State.COMMITTED:
+        raise UsageError(
+            "the handler returned before the transaction given to once.commit(tx=…) was committed; "
+            "commit it inside the handler"
+        )
+    claim.committed = True
+
+
+def _answer(claim: Claim, value: Any, body: bytes) -> Admission:
+    codec = claim.surface.codec
+    shown = codec.decode(body) if claim.outcome is not None else codec.as_replayed(value, body)
+    return Admission(Verdict.RUN, claim.key.text, shown, resource=claim.resource)
+
+
+def remember(
+    gate: GateContext, claim: Claim, state: State, outcome: bytes | None, reason: str | None
+) -> None:
+    """Keeps a final outcome in memory for quick replays."""
+    known = Remembered(claim.entry_id, state, claim.fingerprint, outcome, reason)
+    gate.cache.put(claim.key.digest, known)
+
+
+def _failure_outcome(error: BaseException) -> bytes:
+    return encode_outcome(Outcome(error=describe(error), error_type=type(error).__name__))
+
+
+def describe(error: BaseException) -> str:
+    """A short reason for people, from an error."""
+    text = " ".join(str(error).split()) or "no message"
+    kind = "" if isinstance(error, (Failed, OutcomeUnknown, NotYet)) else f"{type(error).__name__}: "
+    return f"{kind}{text}"[:REASON_LENGTH_MAX]

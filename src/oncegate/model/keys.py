@@ -1,0 +1,97 @@
+"""The key of an event: 24 bytes that are the same for the same event, for ever.
+
+Called by the gate for every arrival, and by the command line to read a key back. Must never change:
+another digest for the same event is a second effect. The golden vectors in the tests pin it.
+
+Every component is preceded by its length and the parts by their count, so that no two different
+inputs give the hash the same bytes; tenants and surfaces cannot reach into each other's keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final
+
+from oncegate.errors import ConfigError, UsageError
+
+KEY_BYTES: Final = 24
+
+_KEY_TAG: Final = b"oncegate-key-1"
+_QUARANTINE_TAG: Final = b"oncegate-quarantine-key-1"
+_KEY_TEXT: Final = re.compile(r"[0-9a-f]{48}")
+_STEP_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The identity of one event at one surface of one tenant."""
+
+    digest: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.digest) != KEY_BYTES:
+            raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(self.digest)}")
+
+    @classmethod
+    def from_text(cls, text: str) -> Key:
+        """Return the key that `text` names; anything but 48 lower-case hex digits is refused."""
+        if not isinstance(text, str) or _KEY_TEXT.fullmatch(text) is None:
+            raise ConfigError(f"{ascii(text)[:60]} is not a key; a key is 48 hex digits, 0-9 and a-f")
+        return cls(bytes.fromhex(text))
+
+    @property
+    def text(self) -> str:
+        """The key as 48 hex digits: what is shown, logged and sent downstream."""
+        return self.digest.hex()
+
+    def step(self, name: str) -> str:
+        """Return the key of one named step of the effect, for a downstream that takes a key."""
+        check_step_name(name)
+        return f"{self.text}:{name}"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def check_step_name(name: str) -> None:
+    """Raise UsageError unless `name` can name a step."""
+    if not isinstance(name, str) or _STEP_NAME.fullmatch(name) is None:
+        raise UsageError(
+            f"{ascii(name)[:80]} cannot name a step; use 1 to 64 characters of A-Z a-z 0-9 _ . -"
+        )
+
+
+def derive_key(tenant: str, surface: str, template_text: str, parts: Sequence[str]) -> Key:
+    """Return the key of the event whose template fields read `parts`."""
+    pieces = [_scope(tenant, surface, template_text), len(parts).to_bytes(8, "big")]
+    for part in parts:
+        encoded = _encoded(part)
+        pieces += (len(encoded).to_bytes(8, "big"), encoded)
+    return Key(sha256(b"".join(pieces)).digest()[:KEY_BYTES])
+
+
+def derive_quarantine_key(tenant: str, surface: str, payload_fingerprint: bytes) -> Key:
+    """Return the key under which an event without a usable key of its own waits in quarantine."""
+    components = (_encoded(tenant), _encoded(surface), payload_fingerprint)
+    return Key(sha256(_QUARANTINE_TAG + _with_lengths(components)).digest()[:KEY_BYTES])
+
+
+@lru_cache(maxsize=1024)
+def _scope(tenant: str, surface: str, template_text: str) -> bytes:
+    """Return the part of the input that all events of a surface share, tag included."""
+    return _KEY_TAG + _with_lengths([_encoded(text) for text in (tenant, surface, template_text)])
+
+
+def _with_lengths(components: Sequence[bytes]) -> bytes:
+    return b"".join(len(component).to_bytes(8, "big") + component for component in components)
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise UsageError("a key cannot be derived from a text with a lone surrogate") from None

@@ -1,0 +1,106 @@
+"""The life of an entry: its states, which may follow which, and what an arrival of a known key gets.
+
+Every store calls `judge` with what it has recorded, inside the transaction that reserves; nothing else
+decides. Must never read a clock: `now_ticks` is the store's own time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Final
+
+
+class State(IntEnum):
+    """Where an entry stands. The numbers are stored; never renumber."""
+
+    IN_FLIGHT = 1
+    COMMITTED = 2
+    FAILED = 3
+    RETRYABLE = 4
+    UNKNOWN = 5
+    HELD = 6
+    QUARANTINED = 7
+
+    @property
+    def label(self) -> str:
+        """The word shown to people and used in filters."""
+        return self.name.lower()
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the entry will never change again."""
+        return self in _FINAL
+
+
+_FINAL: Final = frozenset({State.COMMITTED, State.FAILED})
+
+TRANSITIONS: Final[dict[State, frozenset[State]]] = {
+    State.IN_FLIGHT: frozenset(State),  # taking over a stranded claim keeps the state, with a new fence
+    State.RETRYABLE: frozenset({State.IN_FLIGHT, State.HELD, State.QUARANTINED}),
+    State.UNKNOWN: frozenset({State.IN_FLIGHT, State.HELD, State.COMMITTED, State.FAILED}),
+    State.HELD: frozenset({State.IN_FLIGHT, State.COMMITTED, State.FAILED}),
+    State.QUARANTINED: frozenset({State.IN_FLIGHT, State.FAILED}),
+    State.COMMITTED: frozenset(),
+    State.FAILED: frozenset(),
+}
+
+
+def may_follow(before: State, after: State) -> bool:
+    """Tells whether an entry may go from one state to another."""
+    return after in TRANSITIONS[before]
+
+
+class Decision(Enum):
+    """What an arrival gets."""
+
+    RUN = "run"
+    RETRY = "retry"
+    RECOVER = "recover"
+    REPLAY = "replay"
+    BUSY = "busy"
+    CONFLICT = "conflict"
+    QUARANTINE = "quarantine"
+    HOLD = "hold"
+
+    @property
+    def claims(self) -> bool:
+        """Whether the arrival now holds the key and may go on."""
+        return self in _CLAIMING
+
+
+_CLAIMING: Final = frozenset({Decision.RUN, Decision.RETRY, Decision.RECOVER})
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a store has recorded of a key, as far as an arrival's fate depends on it."""
+
+    state: State
+    fingerprint: bytes
+    attempt: int
+    lease_until_ticks: int
+
+
+def judge(known: Known, fingerprint: bytes, now_ticks: int, attempts_max: int) -> Decision:
+    """Decides what an arrival of a known key gets.
+
+    Content is compared before anything else is revealed, so that another content under the same key
+    learns nothing but that it conflicts. A lapsed lease leads to recovery, never to a plain second run.
+    """
+    if known.fingerprint != fingerprint:
+        return Decision.CONFLICT
+    if known.state is State.IN_FLIGHT:
+        return Decision.RECOVER if now_ticks >= known.lease_until_ticks else Decision.BUSY
+    if known.state is State.RETRYABLE:
+        return Decision.RETRY if known.attempt < attempts_max else Decision.HOLD
+    return _SETTLED_DECISIONS[known.state]
+
+
+_SETTLED_DECISIONS: Final = {
+    State.COMMITTED: Decision.REPLAY,
+    State.FAILED: Decision.REPLAY,
+    State.UNKNOWN: Decision.HOLD,
+    State.HELD: Decision.HOLD,
+    State.QUARANTINED: Decision.QUARANTINE,
+}

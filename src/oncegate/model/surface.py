@@ -1,0 +1,154 @@
+"""A surface's rule, and how an event is read by it into an arrival: key, tenant, content, time.
+
+The gate calls `read_arrival` at the edge, before any store is touched. Must never guess: an event that
+the rule cannot read becomes an arrival with a quarantine reason, under a key made of its content.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final
+
+from oncegate.errors import BadTimestamp, ConfigError, EventNotStorable, InputRefused
+from oncegate.model.canonical import canonical_json, fingerprint, fingerprint_of
+from oncegate.model.keys import Key, derive_key, derive_quarantine_key
+from oncegate.model.paths import MISSING, lookup
+from oncegate.model.retention import RetentionRule
+from oncegate.model.template import KeyTemplate
+from oncegate.model.timegate import judge_time
+from oncegate.model.timestamps import parse_timestamp
+
+PAYLOAD_BYTES_MAX: Final = 1024 * 1024  # an event, not a file: larger ones belong beside the ledger
+LEASE_MAX: Final = timedelta(hours=1)  # long work is renewed; a crash must not hide for longer
+NAME_LENGTH_MAX: Final = 120
+LABEL_LENGTH_MAX: Final = 120
+
+
+class OnBusy(Enum):
+    """What an arrival gets while its key is in flight elsewhere."""
+
+    REFUSE = "refuse"
+    WAIT = "wait"
+    RETRY_LATER = "retry_later"
+
+
+class Reason(Enum):
+    """Why an event stands in quarantine."""
+
+    KEY_INPUT = "key_input"
+    TENANT_INPUT = "tenant_input"
+    BAD_TIME = "bad_time"
+    SKEW = "skew"
+    BEYOND_RETENTION = "beyond_retention"
+
+
+@dataclass(frozen=True, slots=True)
+class SurfaceRule:
+    """How events of one surface are recognised, dated and kept."""
+
+    name: str
+    key: KeyTemplate
+    tenant_path: tuple[str, ...] | None = None
+    retention: timedelta = timedelta(days=90)
+    lease: timedelta = timedelta(seconds=20)
+    time_limit: timedelta = timedelta(minutes=5)
+    attempts_max: int = 8
+    on_busy: OnBusy = OnBusy.REFUSE
+    busy_wait_max: timedelta = timedelta(seconds=10)
+    fingerprint_ignore: tuple[str, ...] = ()
+    occurred_at_path: tuple[str, ...] | None = None
+    skew_max: timedelta = timedelta(minutes=5)
+
+    @property
+    def lease_ms(self) -> int:
+        """The lease as stores count it."""
+        return int(self.lease.total_seconds() * 1000)
+
+    def __post_init__(self) -> None:
+        check_name("surface", self.name)
+        if self.lease > LEASE_MAX:
+            raise ConfigError(f"surface {self.name}: a lease is at most {LEASE_MAX}; use time_limit")
+        if self.attempts_max < 1:
+            raise ConfigError(f"surface {self.name}: attempts_max is {self.attempts_max}, not positive")
+        for field in ("retention", "lease", "time_limit", "skew_max"):
+            if getattr(self, field) <= timedelta(0):
+                raise ConfigError(f"surface {self.name}: {field} must be longer than nothing")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One receipt of an event, read by its surface's rule."""
+
+    key: Key
+    tenant: str
+    label: str
+    fingerprint: bytes
+    body: bytes
+    quarantine: str | None
+
+
+def check_name(kind: str, name: str) -> str:
+    """Returns a surface's, tenant's or downstream's name, or raises ConfigError naming what is wrong."""
+    if not name or len(name) > NAME_LENGTH_MAX or not name.isprintable() or name != name.strip():
+        raise ConfigError(
+            f"{kind} name {name[:40]!r} cannot be used: give 1 to {NAME_LENGTH_MAX} printable characters"
+        )
+    return name
+
+
+def read_arrival(rule: SurfaceRule, payload: object, tenant: str | None, now: datetime) -> Arrival:
+    """Reads an event by the surface's rule; raises EventNotStorable if it is not JSON or too large."""
+    body = canonical_json(payload)
+    if len(body) > PAYLOAD_BYTES_MAX:
+        raise EventNotStorable(f"the event is {len(body)} bytes, more than {PAYLOAD_BYTES_MAX}")
+    content = (
+        fingerprint(payload, rule.fingerprint_ignore) if rule.fingerprint_ignore else fingerprint_of(body)
+    )
+    try:
+        owner = _tenant_of(rule, payload, tenant)
+    except InputRefused as refused:
+        return _unreadable(rule, tenant or "", body, Reason.TENANT_INPUT, refused)
+    try:
+        parts = rule.key.derive(payload)
+    except InputRefused as refused:
+        return _unreadable(rule, owner, body, Reason.KEY_INPUT, refused)
+    key = derive_key(owner, rule.name, rule.key.text, parts.parts)
+    return Arrival(key, owner, parts.label, content, body, _judge_time(rule, payload, now))
+
+
+def _tenant_of(rule: SurfaceRule, payload: object, tenant: str | None) -> str:
+    if rule.tenant_path is None:
+        return tenant or ""
+    path = ".".join(rule.tenant_path)
+    found = lookup(payload, rule.tenant_path)
+    if not isinstance(found, str) or not found.isprintable() or not 0 < len(found) <= NAME_LENGTH_MAX:
+        raise InputRefused("missing" if found is MISSING else "wrong_type", path, "no usable tenant")
+    if tenant is not None and tenant != found:
+        raise InputRefused("wrong_type", path, "the event names another tenant than its sender")
+    return found
+
+
+def _unreadable(
+    rule: SurfaceRule, tenant: str, body: bytes, reason: Reason, refused: InputRefused
+) -> Arrival:
+    content = fingerprint_of(body)
+    key = derive_quarantine_key(tenant, rule.name, content)
+    detail = f"{reason.value}: {refused.reason}: {refused}"
+    return Arrival(
+        key, tenant, f"{refused.path}: {refused.reason}"[:LABEL_LENGTH_MAX], content, body, detail
+    )
+
+
+def _judge_time(rule: SurfaceRule, payload: object, now: datetime) -> str | None:
+    if rule.occurred_at_path is None:
+        return None
+    try:
+        occurred_at = parse_timestamp(lookup(payload, rule.occurred_at_path))
+    except BadTimestamp as refused:
+        return f"{Reason.BAD_TIME.value}: {'.'.join(rule.occurred_at_path)}: {refused}"
+    if RetentionRule(rule.retention, floor=timedelta(0)).is_too_old(occurred_at, now):
+        return f"{Reason.BEYOND_RETENTION.value}: the event is older than its surface remembers"
+    skew = judge_time(occurred_at, now, rule.skew_max)
+    return None if skew is None else f"{Reason.SKEW.value}: {skew}"

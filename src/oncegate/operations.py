@@ -1,0 +1,164 @@
+"""What can be asked of a ledger, as values that a batch can hold: each wraps one request of the contract.
+
+The gate's flows yield these, the group commit runs many of one kind in one call. `recall` reads back what
+came of an operation whose commit is in doubt: its answer if it took effect, None if it did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+from oncegate.model.states import Decision, State
+from oncegate.store import (
+    Attachment,
+    Entry,
+    Progress,
+    Renewal,
+    Reservation,
+    Reserved,
+    Session,
+    Settlement,
+)
+
+T = TypeVar("T")
+
+
+class Operation(Generic[T]):
+    """One request to a ledger, answered by a T."""
+
+    __slots__ = ("request",)
+    carries_statements: ClassVar[bool] = False
+
+    def __init__(self, request: Any) -> None:
+        self.request = request
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[Any]) -> Sequence[T]:
+        """Runs many of this kind inside the open unit."""
+        raise NotImplementedError
+
+    def recall(self, session: Session) -> T | None:
+        """Reads back the answer after a doubtful commit; None means that it did not happen."""
+        raise NotImplementedError
+
+
+class Reserve(Operation[Reserved]):
+    """Reserves a key. Read back by the random token that only this request knows."""
+
+    __slots__ = ()
+    request: Reservation
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[Reserve]) -> Sequence[Reserved]:
+        """Runs reservations in one sweep."""
+        return session.reserve([operation.request for operation in operations])
+
+    def recall(self, session: Session) -> Reserved | None:
+        """Finds the claim if our token stands on it.
+
+        A claim that took over an earlier attempt is not picked up again: it is left to lapse, because
+        what the earlier attempt recorded is not read here.
+        """
+        (entry,) = session.read([self.request.key])
+        if entry is None or entry.token != self.request.token or entry.attempt > 1:
+            return None
+        now = session.now_ticks()
+        return Reserved(
+            Decision.RUN,
+            entry.entry_id,
+            entry.fence,
+            first_reserved_ticks=now,
+            received_at_ms=entry.received_at_ms,
+            now_ticks=now,
+        )
+
+
+class Renew(Operation[bool]):
+    """Extends a lease."""
+
+    __slots__ = ()
+    request: Renewal
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[Renew]) -> Sequence[bool]:
+        """Renews many leases."""
+        return session.renew([operation.request for operation in operations])
+
+    def recall(self, session: Session) -> bool | None:
+        """Does not matter: an unrenewed lease lapses and is looked into."""
+        return None
+
+
+class RecordProgress(Operation[bool]):
+    """Records steps of a claim that goes on."""
+
+    __slots__ = ()
+    request: Progress
+    carries_statements = True
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[RecordProgress]) -> Sequence[bool]:
+        """Records many."""
+        return session.progress([operation.request for operation in operations])
+
+    def recall(self, session: Session) -> bool | None:
+        """Compares the recorded steps with ours."""
+        detail = session.detail(self.request.entry_id)
+        if detail is None or detail.entry.fence != self.request.fence:
+            return None
+        recorded = {(step.name, step.state) for step in detail.steps}
+        return True if all((s.name, s.state) in recorded for s in self.request.steps) else None
+
+
+class Settle(Operation[bool]):
+    """Ends a claim."""
+
+    __slots__ = ()
+    request: Settlement
+    carries_statements = True
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[Settle]) -> Sequence[bool]:
+        """Settles many."""
+        return session.settle([operation.request for operation in operations])
+
+    def recall(self, session: Session) -> bool | None:
+        """Only the holder of the fence can have settled it."""
+        detail = session.detail(self.request.entry_id)
+        if detail is None or detail.entry.fence != self.request.fence:
+            return None
+        return True if detail.entry.state is self.request.state is not State.IN_FLIGHT else None
+
+
+class Attach(Operation[bool]):
+    """Gives a committed entry the value its handler returned."""
+
+    __slots__ = ()
+    request: Attachment
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[Attach]) -> Sequence[bool]:
+        """Attaches many."""
+        return session.attach([operation.request for operation in operations])
+
+    def recall(self, session: Session) -> bool | None:
+        """Looks whether an outcome is there."""
+        detail = session.detail(self.request.entry_id)
+        return True if detail is not None and detail.outcome is not None else None
+
+
+class ReadEntry(Operation["Entry | None"]):
+    """Reads an entry by its key, in turn with the writes."""
+
+    __slots__ = ()
+    request: bytes
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[ReadEntry]) -> Sequence[Entry | None]:
+        """Reads many."""
+        return session.read([operation.request for operation in operations])
+
+    def recall(self, session: Session) -> Entry | None:
+        """Reads again."""
+        return session.read([self.request])[0]

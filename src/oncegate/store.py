@@ -1,0 +1,357 @@
+"""The store contract: what a ledger must do, in four small protocols, and the values that cross it.
+
+A store is written once, blocking and set-based, and knows nothing of tasks, threads or batching: the
+group commit (`groupcommit.py`) calls it from one thread at a time per session and does the rest.
+
+    Store     one ledger: opens sessions, migrates, checks durability, joins a user's transaction
+    Session   one connection; `unit()` is one durable commit. It implements the four protocols:
+      Claims    reserve, renew, record steps, settle, attach, read
+      Log       read what was recorded, in commit order
+      Census    lists and counts for people and caretakers
+      (Lanes    ordered outbound work; comes with the sender)
+
+Three results. A call returns (done), raises StoreUnavailable or StoreRejected (not done: nothing was
+changed), or raises StoreUnknown (it may have taken effect). After StoreUnknown the group commit opens a
+new session and reads back each operation by its own token; no effect starts before that is answered.
+
+Time. `Session.now_ticks()` is the ledger's own time in milliseconds: it never runs backwards and does not
+follow wall-clock steps. Leases are kept in it. Wall times (`*_at_ms`) are for people.
+
+`oncegate.testing.conformance` checks all of this on any store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import Any, Protocol
+
+from oncegate.model.states import Decision, State
+
+Statement = tuple[str, Sequence[Any]]
+
+
+class StepState(IntEnum):
+    """How far a named step has come. The numbers are stored; never renumber."""
+
+    STARTED = 1
+    DONE = 2
+    NOT_APPLIED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """A step of a handler that has been started or finished."""
+
+    name: str
+    state: StepState
+    downstream: str
+    result: bytes | None = None
+    resource: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Asks for a key. `token` is random and names this request for reading back."""
+
+    key: bytes
+    tenant: str
+    surface: str
+    label: str
+    fingerprint: bytes
+    body: bytes
+    received_at_ms: int
+    lease_ms: int
+    attempts_max: int
+    token: int
+    quarantine: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What a reservation came to.
+
+    With a claiming decision `fence` is the claim's number: it is larger than any number the key had
+    before, also after the key was forgotten. `steps` are what earlier attempts recorded.
+    """
+
+    decision: Decision
+    entry_id: int
+    fence: int = 0
+    attempt: int = 1
+    state: State = State.IN_FLIGHT
+    steps: tuple[StepRecord, ...] = ()
+    outcome: bytes | None = None
+    reason: str | None = None
+    retry_after_ms: int = 0
+    first_reserved_ticks: int = 0
+    received_at_ms: int = 0
+    lapsed_at_ticks: int = 0
+    now_ticks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """Asks to keep a claim for another `lease_ms`."""
+
+    entry_id: int
+    fence: int
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Records steps of a claim that goes on, with the business writes that belong to them."""
+
+    entry_id: int
+    fence: int
+    steps: tuple[StepRecord, ...]
+    at_ms: int
+    writes: tuple[Statement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """Ends a claim: new state, outcome and business writes in one transaction, and one log record.
+
+    `last_call_ticks` is when a downstream may last have been called, if that was before now; an entry
+    that may be taken up again keeps it. `clear_steps` drops step records that the outcome now carries.
+    """
+
+    entry_id: int
+    fence: int
+    state: State
+    at_ms: int
+    actor: str
+    outcome: bytes | None = None
+    reason: str | None = None
+    steps: tuple[StepRecord, ...] = ()
+    writes: tuple[Statement, ...] = ()
+    clear_steps: bool = False
+    last_call_ticks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """Gives a committed entry the value its handler returned after its own transaction."""
+
+    entry_id: int
+    fence: int
+    outcome: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Everything recorded of a key but its payload and outcome bodies."""
+
+    entry_id: int
+    key: bytes
+    tenant: str
+    surface: str
+    label: str
+    state: State
+    attempt: int
+    fence: int
+    token: int | None
+    fingerprint: bytes
+    received_at_ms: int
+    settled_at_ms: int | None
+    lease_until_ticks: int | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryDetail:
+    """An entry with its bodies, steps and log records."""
+
+    entry: Entry
+    body: bytes | None
+    outcome: bytes | None
+    steps: tuple[StepRecord, ...]
+    records: tuple[LogRecord, ...]
+
+
+class LogKind(IntEnum):
+    """What a log record tells. The numbers are stored; never renumber."""
+
+    COMMITTED = 2
+    FAILED = 3
+    RETRYABLE = 4
+    UNKNOWN = 5
+    HELD = 6
+    QUARANTINED = 7
+    CONFLICT = 8
+    RECOVERED = 9
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One line of the log. `position` orders it: a reader that follows positions misses nothing."""
+
+    position: int
+    entry_id: int
+    kind: LogKind
+    at_ms: int
+    actor: str
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFilter:
+    """Which entries to list; every field that is None is not asked for."""
+
+    states: tuple[State, ...] = ()
+    surface: str | None = None
+    tenant: str | None = None
+    key_prefix: str | None = None
+    label_contains: str | None = None
+
+
+class Claims(Protocol):
+    """Who may run a key, and what came of it."""
+
+    def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
+        """Decides each reservation atomically, in order, and returns one answer each.
+
+        A key that is not known is inserted in flight (or quarantined, if the reservation says so, with
+        one log record) and the answer is RUN (or QUARANTINE). A known key is judged by
+        `model.states.judge`; when that claims, attempt and fence grow, the lease starts anew and, for
+        RECOVER, one log record is written. A conflict writes one log record. The same key twice in
+        `wanted` is decided as two arrivals. Inserting is one conditional statement: no reading first.
+        """
+
+    def renew(self, claims: Sequence[Renewal]) -> list[bool]:
+        """Extends each lease whose fence is still right and tells which were."""
+
+    def progress(self, wanted: Sequence[Progress]) -> list[bool]:
+        """Records steps and runs the writes, only where the fence is still right and in flight."""
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """Ends each claim whose fence is still right and in flight; False changes nothing at all.
+
+        State, outcome, steps, writes and one log record are one transaction. A write that fails raises
+        StoreRejected for the whole unit.
+        """
+
+    def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
+        """Gives committed entries without an outcome theirs, where the fence is still right."""
+
+    def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        """Reads entries by key."""
+
+
+class Log(Protocol):
+    """The commit-ordered record."""
+
+    def read_log(self, after: int, limit: int) -> list[LogRecord]:
+        """Returns records after a position, oldest first; never passes one that may still commit."""
+
+
+class Census(Protocol):
+    """Lists and counts."""
+
+    def entries(self, wanted: EntryFilter, before_id: int | None, limit: int) -> list[Entry]:
+        """Returns entries, newest first, with ids below `before_id`."""
+
+    def detail(self, entry_id: int) -> EntryDetail | None:
+        """Reads one entry with all that belongs to it."""
+
+    def counts(self) -> dict[State, int]:
+        """Counts entries by state."""
+
+    def stranded(self, limit: int) -> list[EntryDetail]:
+        """Returns entries whose lease has lapsed or that may be tried again, oldest first."""
+
+
+class Session(Claims, Log, Census, Protocol):
+    """One connection to a ledger, used by one thread at a time."""
+
+    def unit(self, *, wait: bool = True) -> AbstractContextManager[None]:
+        """One transaction: commits on leaving, rolls back if the block raises.
+
+        Without `wait`, raises StoreBusy at once when somebody else is writing. Raises StoreUnavailable if
+        it could not begin or certainly did not commit, StoreUnknown if the commit may have happened.
+        """
+
+    def execute(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Runs a user's statement inside the open unit and returns its rows."""
+
+    def now_ticks(self) -> int:
+        """The ledger's own time in milliseconds."""
+
+    def settle_doubt(self) -> None:
+        """Writes something harmless, so that an earlier doubtful commit either shows now or never."""
+
+    def close(self) -> None:
+        """Gives the connection back; never raises."""
+
+
+class Joined(Session, Protocol):
+    """A session on a user's own connection: `unit` neither begins nor commits."""
+
+
+class Durability(Enum):
+    """What survives when a record has been acknowledged."""
+
+    POWER_LOSS = "survives power loss"
+    PROCESS_CRASH = "survives a crash of the process, not of the machine"
+    MEMORY = "lost with the process"
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a store does and promises."""
+
+    name: str
+    durability: Durability
+    writers_max: int
+    audit_trail: bool
+    business_writes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of a store's own examination."""
+
+    ok: bool
+    what: str
+    value: str
+    next_step: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered change of the schema."""
+
+    number: int
+    name: str
+    sql: str = field(repr=False)
+
+
+class Store(Protocol):
+    """One ledger."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this store does and promises."""
+
+    @property
+    def address(self) -> str:
+        """Where the ledger is, without secrets."""
+
+    def connect(self) -> Session:
+        """Opens a session for reading and writing; brings an empty ledger to the current schema."""
+
+    def join(self, transaction: object) -> Joined:
+        """Wraps a user's open transaction on the same database; raises UsageError if there is none."""
+
+    def pending_migrations(self) -> list[Migration]:
+        """Tells which migrations the ledger still needs."""
+
+    def migrate(self) -> list[Migration]:
+        """Applies and returns the pending migrations."""
+
+    def examine(self) -> list[Finding]:
+        """Looks at versions, durability and clock, for `oncegate doctor`."""

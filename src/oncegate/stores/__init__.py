@@ -1,0 +1,1 @@
+"""The ledgers: one folder a store, each an implementation of `oncegate.store`."""

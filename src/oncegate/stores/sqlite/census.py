@@ -1,0 +1,119 @@
+"""Lists, counts and the log of the embedded ledger, for people, pages and caretakers.
+
+Mixed into the session. Must only read.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, Final
+
+from oncegate.model.states import State
+from oncegate.store import Entry, EntryDetail, EntryFilter, LogKind, LogRecord, StepRecord
+from oncegate.stores.sqlite.claims import _ENTRY_COLUMNS
+from oncegate.stores.sqlite.names import Names
+
+_LOG_COLUMNS: Final = "position, entry, kind, at, actor, note"
+_STRANDED: Final = (
+    "SELECT id FROM oncegate_entry INDEXED BY oncegate_entry_open"
+    " WHERE state NOT IN (2, 3) AND state = ? AND lease_until <= ? ORDER BY lease_until LIMIT ?"
+)
+
+
+class SqliteCensus:
+    """Entries, details, counts, stranded claims, log."""
+
+    _connection: sqlite3.Connection
+    _names: Names
+
+    def now_ticks(self) -> int:
+        """The ledger's own time; the session knows it."""
+        raise NotImplementedError
+
+    def _entry(self, row: tuple[Any, ...]) -> Entry:
+        raise NotImplementedError
+
+    def _steps(self, entry: int) -> tuple[StepRecord, ...]:
+        raise NotImplementedError
+
+    def _outcome(self, entry: int) -> bytes | None:
+        raise NotImplementedError
+
+    def entries(self, wanted: EntryFilter, before_id: int | None, limit: int) -> list[Entry]:
+        """Lists entries, newest first."""
+        conditions, parameters = self._conditions(wanted)
+        if before_id is not None:
+            conditions.append("id < ?")
+            parameters.append(before_id)
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        sql = f"SELECT {_ENTRY_COLUMNS} FROM oncegate_entry{where} ORDER BY id DESC LIMIT ?"
+        return [self._entry(row) for row in self._connection.execute(sql, (*parameters, limit))]
+
+    def _conditions(self, wanted: EntryFilter) -> tuple[list[str], list[Any]]:
+        conditions: list[str] = []
+        parameters: list[Any] = []
+        if wanted.states:
+            conditions.append(f"state IN ({', '.join('?' * len(wanted.states))})")
+            parameters += [state.value for state in wanted.states]
+        for column, name in (("surface", wanted.surface), ("tenant", wanted.tenant)):
+            if name is not None:
+                conditions.append(f"{column} = ?")
+                parameters.append(self._names.find(name) or -1)
+        if wanted.key_prefix:
+            low, high = _digest_range(wanted.key_prefix)
+            conditions.append("key >= ? AND key <= ?")
+            parameters += [low, high]
+        if wanted.label_contains:
+            conditions.append("instr(label, ?) > 0")
+            parameters.append(wanted.label_contains)
+        return conditions, parameters
+
+    def detail(self, entry_id: int) -> EntryDetail | None:
+        """Reads one entry with all that belongs to it."""
+        sql = f"SELECT {_ENTRY_COLUMNS} FROM oncegate_entry WHERE id = ?"
+        row = self._connection.execute(sql, (entry_id,)).fetchone()
+        if row is None:
+            return None
+        body = self._connection.execute(
+            "SELECT body FROM oncegate_payload WHERE entry = ?", (entry_id,)
+        ).fetchone()
+        records = self._connection.execute(
+            f"SELECT {_LOG_COLUMNS} FROM oncegate_log WHERE entry = ? ORDER BY position",
+            (entry_id,),
+        )
+        return EntryDetail(
+            self._entry(row),
+            None if body is None else bytes(body[0]),
+            self._outcome(entry_id),
+            self._steps(entry_id),
+            tuple(self._record(record) for record in records.fetchall()),
+        )
+
+    def counts(self) -> dict[State, int]:
+        """Counts entries by state."""
+        rows = self._connection.execute("SELECT state, count(*) FROM oncegate_entry GROUP BY state")
+        return {State(state): count for state, count in rows}
+
+    def stranded(self, limit: int) -> list[EntryDetail]:
+        """Finds claims whose lease has lapsed and failures that may be tried again, oldest first."""
+        now = self.now_ticks()
+        found: list[EntryDetail] = []
+        for state in (State.IN_FLIGHT, State.RETRYABLE):
+            rows = self._connection.execute(_STRANDED, (state.value, now, limit)).fetchall()
+            found += [detail for (number,) in rows if (detail := self.detail(number)) is not None]
+        return found[:limit]
+
+    def read_log(self, after: int, limit: int) -> list[LogRecord]:
+        """Reads records after a position."""
+        sql = f"SELECT {_LOG_COLUMNS} FROM oncegate_log WHERE position > ? ORDER BY position LIMIT ?"
+        rows = self._connection.execute(sql, (after, limit)).fetchall()
+        return [self._record(row) for row in rows]
+
+    def _record(self, row: tuple[Any, ...]) -> LogRecord:
+        position, entry, kind, at, actor, note = row
+        return LogRecord(position, entry, LogKind(kind), at, self._names.text(actor), note)
+
+
+def _digest_range(prefix: str) -> tuple[bytes, bytes]:
+    low = bytes.fromhex(prefix.ljust(48, "0"))
+    return low, bytes.fromhex(prefix.ljust(48, "f"))

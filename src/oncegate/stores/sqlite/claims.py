@@ -1,0 +1,277 @@
+"""Claims on the embedded ledger: set-based statements inside the open unit.
+
+Mixed into the session. Every state change names the fence it expects; a changed row count is the only
+thing that says it happened. Must never read a key before inserting it: the insert itself decides.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from oncegate.errors import StoreRejected
+from oncegate.model.states import Decision, Known, State, judge
+from oncegate.store import (
+    Attachment,
+    Entry,
+    LogKind,
+    Progress,
+    Renewal,
+    Reservation,
+    Reserved,
+    Settlement,
+    Statement,
+    StepRecord,
+    StepState,
+)
+from oncegate.stores.sqlite.names import Names
+
+GATE_ACTOR: Final = "gate"
+
+_COUNTER: Final = "SELECT value FROM oncegate_meta WHERE name = 'counter'"
+_SET_COUNTER: Final = "UPDATE oncegate_meta SET value = ? WHERE name = 'counter'"
+_INSERT: Final = (
+    "INSERT INTO oncegate_entry (id, key, surface, tenant, state, attempt, fence, fingerprint, label,"
+    " received_at, settled_at, lease_until, first_reserved, token, reason)"
+    " VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
+)
+_INSERTED: Final = "SELECT id FROM oncegate_entry WHERE id BETWEEN ? AND ?"
+_INSERT_PAYLOAD: Final = "INSERT INTO oncegate_payload (entry, body) VALUES (?, ?)"
+_KNOWN: Final = (
+    "SELECT id, state, fingerprint, attempt, fence, coalesce(lease_until, 0), reason,"
+    " coalesce(first_reserved, 0), received_at FROM oncegate_entry WHERE key = ?"
+)
+_TAKE_OVER: Final = (
+    "UPDATE oncegate_entry SET state = 1, attempt = attempt + 1, fence = ?, lease_until = ?, token = ?,"
+    " settled_at = NULL, reason = NULL WHERE id = ? AND fence = ?"
+)
+_GIVE_UP: Final = (
+    "UPDATE oncegate_entry SET state = 6, settled_at = ?, reason = ? WHERE id = ? AND fence = ?"
+)
+_SETTLE: Final = (
+    "UPDATE oncegate_entry SET state = ?, settled_at = ?, reason = ?, token = NULL,"
+    " lease_until = ?, first_reserved = CASE WHEN ? THEN NULL ELSE first_reserved END"
+    " WHERE id = ? AND fence = ? AND state = 1"
+)
+_OUTCOME: Final = "INSERT OR REPLACE INTO oncegate_outcome (entry, body) VALUES (?, ?)"
+_LOG: Final = "INSERT INTO oncegate_log (entry, kind, at, actor, note) VALUES (?, ?, ?, ?, ?)"
+_STEP: Final = (
+    "INSERT OR REPLACE INTO oncegate_step (entry, name, state, downstream, result, resource)"
+    " VALUES (?, ?, ?, ?, ?, ?)"
+)
+_STEPS: Final = "SELECT name, state, downstream, result, resource FROM oncegate_step WHERE entry = ?"
+_RENEW: Final = "UPDATE oncegate_entry SET lease_until = ? WHERE id = ? AND fence = ? AND state = 1"
+_ATTACH: Final = (
+    "INSERT INTO oncegate_outcome (entry, body) SELECT id, ? FROM oncegate_entry"
+    " WHERE id = ? AND fence = ? AND state = 2 ON CONFLICT (entry) DO NOTHING"
+)
+_HOLDS: Final = "SELECT 1 FROM oncegate_entry WHERE id = ? AND fence = ? AND state = 1"
+_ENTRY_COLUMNS: Final = (
+    "id, key, tenant, surface, label, state, attempt, fence, token, fingerprint, received_at,"
+    " settled_at, lease_until, reason"
+)
+
+
+class SqliteClaims:
+    """Reserve, renew, progress, settle, attach, read."""
+
+    _connection: sqlite3.Connection
+    _names: Names
+
+    def now_ticks(self) -> int:
+        """The ledger's own time; the session knows it."""
+        raise NotImplementedError
+
+    def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
+        """Inserts all that are new in one sweep, then judges the rest one by one."""
+        (counter,) = self._connection.execute(_COUNTER).fetchone()
+        first, now = counter + 1, self.now_ticks()
+        rows = [self._row(number, item, now) for number, item in enumerate(wanted, first)]
+        inserted = self._insert(rows, first)
+        answers = [
+            self._new(number, item, now) if number in inserted else self._judge(number, item, now)
+            for number, item in enumerate(wanted, first)
+        ]
+        if inserted or any(answer.decision.claims for answer in answers):
+            self._connection.execute(_SET_COUNTER, (counter + len(wanted),))
+        return answers
+
+    def _row(self, number: int, item: Reservation, now: int) -> tuple[Any, ...]:
+        surface, tenant = self._names.number(item.surface), self._names.number(item.tenant)
+        head = (number, item.key, surface, tenant)
+        tail = (number, item.fingerprint, item.label, item.received_at_ms)
+        if item.quarantine is not None:
+            state, until = State.QUARANTINED.value, (item.received_at_ms, None, None, None)
+            return (*head, state, *tail, *until, item.quarantine)
+        return (*head, 1, *tail, None, now + item.lease_ms, now, item.token, None)
+
+    def _insert(self, rows: list[tuple[Any, ...]], first: int) -> range | set[int]:
+        cursor = self._connection.executemany(_INSERT, rows)
+        if cursor.rowcount == len(rows):
+            return range(first, first + len(rows))
+        if cursor.rowcount == 0:
+            return set()
+        found = self._connection.execute(_INSERTED, (first, first + len(rows) - 1))
+        return {number for (number,) in found}
+
+    def _new(self, number: int, item: Reservation, now: int) -> Reserved:
+        self._connection.execute(_INSERT_PAYLOAD, (number, item.body))
+        if item.quarantine is None:
+            return Reserved(
+                Decision.RUN, number, number, first_reserved_ticks=now,
+                received_at_ms=item.received_at_ms, now_ticks=now,
+            )  # fmt: skip
+        self._log(number, LogKind.QUARANTINED, item.received_at_ms, GATE_ACTOR, item.quarantine)
+        return Reserved(
+            Decision.QUARANTINE,
+            number,
+            state=State.QUARANTINED,
+            reason=item.quarantine,
+            now_ticks=now,
+        )
+
+    def _judge(self, number: int, item: Reservation, now: int) -> Reserved:
+        row = self._connection.execute(_KNOWN, (item.key,)).fetchone()
+        entry, state, content, attempt, fence, until, reason, first_reserved, received = row
+        known = Known(State(state), content, attempt, until)
+        decision = judge(known, item.fingerprint, now, item.attempts_max)
+        if decision is Decision.CONFLICT:
+            self._log(entry, LogKind.CONFLICT, item.received_at_ms, GATE_ACTOR, None)
+            return Reserved(decision, entry, now_ticks=now)
+        if decision.claims:
+            self._connection.execute(_TAKE_OVER, (number, now + item.lease_ms, item.token, entry, fence))
+            if decision is Decision.RECOVER:
+                self._log(entry, LogKind.RECOVERED, item.received_at_ms, GATE_ACTOR, None)
+            return Reserved(
+                decision, entry, number, attempt + 1, known.state, self._steps(entry),
+                first_reserved_ticks=first_reserved, received_at_ms=received,
+                lapsed_at_ticks=until, now_ticks=now,
+            )  # fmt: skip
+        if decision is Decision.HOLD and known.state is State.RETRYABLE:
+            reason = self._give_up(entry, fence, attempt, item.received_at_ms)
+        return Reserved(
+            decision, entry, state=known.state, outcome=self._outcome(entry), reason=reason,
+            retry_after_ms=max(0, until - now), now_ticks=now,
+        )  # fmt: skip
+
+    def _give_up(self, entry: int, fence: int, attempt: int, at_ms: int) -> str:
+        reason = f"gave up after {attempt} attempts"
+        self._connection.execute(_GIVE_UP, (at_ms, reason, entry, fence))
+        self._log(entry, LogKind.HELD, at_ms, GATE_ACTOR, reason)
+        return reason
+
+    def renew(self, claims: Sequence[Renewal]) -> list[bool]:
+        """Extends leases."""
+        now = self.now_ticks()
+        return [
+            self._changed(_RENEW, (now + claim.lease_ms, claim.entry_id, claim.fence)) for claim in claims
+        ]
+
+    def progress(self, wanted: Sequence[Progress]) -> list[bool]:
+        """Records steps of claims that go on."""
+        return [self._advance(item) for item in wanted]
+
+    def _advance(self, item: Progress) -> bool:
+        holds = self._connection.execute(_HOLDS, (item.entry_id, item.fence)).fetchone()
+        if holds is None:
+            return False
+        self._write_steps(item.entry_id, item.steps)
+        self._run_writes([item.writes])
+        return True
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """Ends claims; all at once where every fence is right, else one by one."""
+        now = self.now_ticks()
+        rows = [self._settle_row(item, now) for item in settlements]
+        self._connection.execute("SAVEPOINT settle")
+        changed = self._connection.executemany(_SETTLE, rows).rowcount
+        if changed == len(rows):
+            answers = [True] * len(rows)
+        else:
+            self._connection.execute("ROLLBACK TO settle")
+            answers = [self._changed(_SETTLE, row) for row in rows]
+        self._connection.execute("RELEASE settle")
+        self._complete([item for item, done in zip(settlements, answers, strict=True) if done])
+        return answers
+
+    @staticmethod
+    def _settle_row(item: Settlement, now: int) -> tuple[Any, ...]:
+        final = item.state.is_final
+        called = now if item.last_call_ticks is None else item.last_call_ticks
+        lease = None if final else called
+        return (item.state.value, item.at_ms, item.reason, lease, final, item.entry_id, item.fence)
+
+    def _complete(self, settled: list[Settlement]) -> None:
+        number = self._names.number
+        self._connection.executemany(
+            _LOG,
+            [(i.entry_id, i.state.value, i.at_ms, number(i.actor), i.reason) for i in settled],
+        )
+        outcomes = [(i.entry_id, i.outcome) for i in settled if i.outcome is not None]
+        if outcomes:
+            self._connection.executemany(_OUTCOME, outcomes)
+        for item in settled:
+            if item.steps:
+                self._write_steps(item.entry_id, item.steps)
+            if item.clear_steps:
+                self._connection.execute("DELETE FROM oncegate_step WHERE entry = ?", (item.entry_id,))
+        self._run_writes([item.writes for item in settled if item.writes])
+
+    def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
+        """Adds outcomes that came after their commit."""
+        return [self._changed(_ATTACH, (item.outcome, item.entry_id, item.fence)) for item in attachments]
+
+    def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        """Reads entries by key."""
+        sql = f"SELECT {_ENTRY_COLUMNS} FROM oncegate_entry WHERE key = ?"
+        rows = [self._connection.execute(sql, (key,)).fetchone() for key in keys]
+        return [None if row is None else self._entry(row) for row in rows]
+
+    def _run_writes(self, batches: list[tuple[Statement, ...]]) -> None:
+        """Runs users' statements; neighbours with the same text go to SQLite in one sweep."""
+        try:
+            for sql, group in groupby(_by_position(batches), key=lambda statement: statement[0]):
+                self._connection.executemany(sql, [parameters for _, parameters in group])
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise StoreRejected(f"a business write failed and was undone: {error}") from error
+
+    def _changed(self, sql: str, parameters: tuple[Any, ...]) -> bool:
+        return self._connection.execute(sql, parameters).rowcount == 1
+
+    def _log(self, entry: int, kind: LogKind, at_ms: int, actor: str, note: str | None) -> None:
+        row = (entry, kind.value, at_ms, self._names.number(actor), note)
+        self._connection.execute(_LOG, row)
+
+    def _write_steps(self, entry: int, steps: Iterable[StepRecord]) -> None:
+        number = self._names.number
+        self._connection.executemany(
+            _STEP,
+            [(entry, s.name, s.state.value, number(s.downstream), s.result, s.resource) for s in steps],
+        )
+
+    def _steps(self, entry: int) -> tuple[StepRecord, ...]:
+        return tuple(
+            StepRecord(name, StepState(state), self._names.text(downstream), result, resource)
+            for name, state, downstream, result, resource in self._connection.execute(_STEPS, (entry,))
+        )
+
+    def _outcome(self, entry: int) -> bytes | None:
+        row = self._connection.execute(
+            "SELECT body FROM oncegate_outcome WHERE entry = ?", (entry,)
+        ).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def _entry(self, row: tuple[Any, ...]) -> Entry:
+        number, key, tenant, surface, label, state, *rest = row
+        text = self._names.text
+        return Entry(number, key, text(tenant), text(surface), label, State(state), *rest)
+
+
+def _by_position(batches: list[tuple[Statement, ...]]) -> Iterable[Statement]:
+    """Orders many settlements' statements so that equal texts meet, each one's own kept in order."""
+    longest = max((len(batch) for batch in batches), default=0)
+    for position in range(longest):
+        column = [batch[position] for batch in batches if len(batch) > position]
+        yield from sorted(column, key=lambda statement: statement[0])

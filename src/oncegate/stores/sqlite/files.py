@@ -1,0 +1,83 @@
+"""Opening SQLite files, and turning SQLite's errors into ours.
+
+Only this file knows pragmas and SQLite's error names. Must never lower durability silently: a file that
+cannot be put into WAL with full synchronisation is refused.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from oncegate.errors import (
+    DurabilityRefused,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+)
+
+BUSY_WAIT_MS: Final = 5_000  # longer than any checkpoint of ours; a stuck writer is an error, not a hang
+CACHE_KIB: Final = 16 * 1024
+SQLITE_VERSION_MIN: Final = (3, 35, 0)  # RETURNING
+SYNCHRONOUS_LEVELS: Final = {"NORMAL": 1, "FULL": 2, "EXTRA": 3}
+
+
+def open_connection(path: Path, synchronous: str) -> sqlite3.Connection:
+    """Opens a file for one session at a time, in WAL mode, and checks that the settings took."""
+    if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
+        raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old; 3.35 or newer is needed")
+    with translated(path):
+        connection = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=BUSY_WAIT_MS / 1000
+        )
+        try:
+            _configure(connection, path, synchronous)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _configure(connection: sqlite3.Connection, path: Path, synchronous: str) -> None:
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise DurabilityRefused(
+            f"{path} cannot use write-ahead logging (it answered {mode!r}); use a local disk"
+        )
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    (level,) = connection.execute("PRAGMA synchronous").fetchone()
+    if level != SYNCHRONOUS_LEVELS[synchronous]:
+        raise DurabilityRefused(f"{path} did not accept synchronous={synchronous}")
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Runs a block and raises our errors instead of SQLite's."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+
+
+def translate(error: sqlite3.Error, path: Path) -> StoreError:
+    """Finds our error for one of SQLite's, with the cause and the next step."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StoreBusy(f"{path} is being written by another process; try again in a moment")
+    if name == "SQLITE_FULL":
+        return StoreFull(f"{path}: no space left on its disk; free some and try again")
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return StoreCorrupt(
+            f"{path} is damaged or is not a SQLite file; restore it from a copy, do not delete its keys"
+        )
+    if name.startswith("SQLITE_READONLY"):
+        return StoreUnavailable(f"{path} cannot be written; check its owner and permissions")
+    if name.startswith("SQLITE_CANTOPEN"):
+        return StoreUnavailable(f"{path} cannot be opened; check that its folder exists and is writable")
+    return StoreUnavailable(f"{path}: {error}")

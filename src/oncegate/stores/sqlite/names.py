@@ -1,0 +1,61 @@
+"""Interned names: surfaces, tenants, downstreams and actors are stored once and referred to by number.
+
+A session keeps what it has seen. Must be emptied when a transaction is undone, because a name it wrote
+may have been undone with it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+NAMES_CACHED_MAX: Final = 4_096
+
+
+class Names:
+    """The names one session knows."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._numbers: dict[str, int] = {}
+        self._texts: dict[int, str] = {}
+
+    def number(self, text: str) -> int:
+        """Returns a name's number, writing the name if it is new."""
+        known = self._numbers.get(text)
+        return known if known is not None else self._write(text)
+
+    def find(self, text: str) -> int | None:
+        """Returns a name's number if it was ever written."""
+        row = self._connection.execute("SELECT id FROM oncegate_name WHERE text = ?", (text,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def text(self, number: int) -> str:
+        """Returns the name behind a number."""
+        known = self._texts.get(number)
+        if known is not None:
+            return known
+        (text,) = self._connection.execute(
+            "SELECT text FROM oncegate_name WHERE id = ?", (number,)
+        ).fetchone()
+        self._remember(text, number)
+        return str(text)
+
+    def forget(self) -> None:
+        """Drops what is remembered, after an undone transaction."""
+        self._numbers.clear()
+        self._texts.clear()
+
+    def _write(self, text: str) -> int:
+        number = self.find(text)
+        if number is None:
+            cursor = self._connection.execute("INSERT INTO oncegate_name (text) VALUES (?)", (text,))
+            number = int(cursor.lastrowid or 0)
+        self._remember(text, number)
+        return number
+
+    def _remember(self, text: str, number: int) -> None:
+        if len(self._numbers) >= NAMES_CACHED_MAX:
+            self.forget()
+        self._numbers[text] = number
+        self._texts[number] = text

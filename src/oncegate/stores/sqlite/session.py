@@ -1,0 +1,137 @@
+"""One connection to the embedded ledger: transactions, the ledger's own time, users' statements.
+
+The group commit uses one session from one thread at a time. Must never report a commit as failed that
+may have happened: an error of COMMIT itself is StoreUnknown unless SQLite certainly undid it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from oncegate.clock import Clock
+from oncegate.errors import StoreError, StoreRejected, StoreUnknown, UsageError
+from oncegate.stores.sqlite.census import SqliteCensus
+from oncegate.stores.sqlite.claims import SqliteClaims
+from oncegate.stores.sqlite.files import BUSY_WAIT_MS, translate, translated
+from oncegate.stores.sqlite.names import Names
+from oncegate.stores.sqlite.ticks import anchor_ticks, read_anchor
+
+
+class SqliteSession(SqliteClaims, SqliteCensus):
+    """A session that owns its connection."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
+        self._connection = connection
+        self._names = Names(connection)
+        self._path = path
+        self._clock = clock
+        self._waits = True
+        with translated(path):
+            self._offset_ms = anchor_ticks(connection, clock)
+
+    def now_ticks(self) -> int:
+        """The ledger's own time: the machine's ticks, carried on over restarts."""
+        return self._clock.ticks_ms() + self._offset_ms
+
+    @contextmanager
+    def unit(self, *, wait: bool = True) -> Iterator[None]:
+        """One transaction, begun as a writer so that it cannot fail halfway for want of the lock."""
+        self._begin(wait)
+        try:
+            yield
+        except BaseException as error:
+            self._undo()
+            if isinstance(error, sqlite3.Error):
+                raise translate(error, self._path) from error
+            raise
+        self._commit()
+
+    def _begin(self, wait: bool) -> None:
+        with translated(self._path):
+            if wait is not self._waits:
+                self._connection.execute(f"PRAGMA busy_timeout = {BUSY_WAIT_MS if wait else 0}")
+                self._waits = wait
+            self._connection.execute("BEGIN IMMEDIATE")
+
+    def _commit(self) -> None:
+        try:
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._undo()
+            translated_error = translate(error, self._path)
+            if getattr(error, "sqlite_errorname", "").startswith("SQLITE_IOERR"):
+                raise StoreUnknown(f"{self._path}: the commit may or may not have happened") from error
+            raise translated_error from error
+
+    def _undo(self) -> None:
+        self._names.forget()
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            return  # the connection is unusable; whoever uses it next gets the real error
+
+    def execute(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Runs a user's statement inside the open unit."""
+        try:
+            rows = self._connection.execute(sql, parameters).fetchall()
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise StoreRejected(f"a statement failed: {error}") from error
+        if not self._connection.in_transaction:
+            raise UsageError("a statement ended the transaction; leave COMMIT and ROLLBACK to the gate")
+        return rows
+
+    def settle_doubt(self) -> None:
+        """Rewrites a page, which overwrites frames that a failed commit may have left in the WAL."""
+        self._connection.execute("UPDATE oncegate_meta SET value = value WHERE name = 'counter'")
+
+    def read_pragma(self, pragma: str) -> list[tuple[Any, ...]]:
+        """Reads one of SQLite's own answers, for `doctor`."""
+        with translated(self._path):
+            return self._connection.execute(f"PRAGMA {pragma}").fetchall()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        try:
+            self._connection.close()
+        except sqlite3.Error:
+            return
+
+
+class JoinedSession(SqliteClaims, SqliteCensus):
+    """A session on a user's own connection: it writes into their transaction and never ends it."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
+        self._connection = connection
+        self._names = Names(connection)
+        self._path = path
+        self._clock = clock
+        with translated(path):
+            self._offset_ms = read_anchor(connection, clock)
+
+    def now_ticks(self) -> int:
+        """The ledger's own time."""
+        return self._clock.ticks_ms() + self._offset_ms
+
+    @contextmanager
+    def unit(self, *, wait: bool = True) -> Iterator[None]:
+        """The user's own transaction: nothing is begun, committed or undone here."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            failure: StoreError = translate(error, self._path)
+            raise failure from error
+
+    def execute(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Runs a statement in the user's transaction."""
+        return self._connection.execute(sql, parameters).fetchall()
+
+    def settle_doubt(self) -> None:
+        """Nothing to do: the user's transaction is the user's to end."""
+
+    def close(self) -> None:
+        """Leaves the user's connection alone."""

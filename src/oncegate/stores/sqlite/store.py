@@ -1,0 +1,126 @@
+"""The embedded ledger as a store: opens, migrates, examines and joins one SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from oncegate.clock import Clock, SystemClock
+from oncegate.errors import ConfigError, StoreError, UsageError
+from oncegate.store import Capabilities, Durability, Finding, Migration
+from oncegate.stores.sqlite import schema
+from oncegate.stores.sqlite.files import SYNCHRONOUS_LEVELS, open_connection, translated
+from oncegate.stores.sqlite.session import JoinedSession, SqliteSession
+
+_DURABILITY = {
+    "NORMAL": Durability.PROCESS_CRASH,
+    "FULL": Durability.POWER_LOSS,
+    "EXTRA": Durability.POWER_LOSS,
+}
+
+
+class SqliteStore:
+    """One SQLite file. `synchronous` is FULL unless the user says otherwise, and is always told."""
+
+    def __init__(self, path: str | Path, *, synchronous: str = "FULL", clock: Clock | None = None) -> None:
+        if synchronous.upper() not in SYNCHRONOUS_LEVELS:
+            raise ConfigError(
+                f"synchronous={synchronous!r} cannot be used; choose one of {', '.join(SYNCHRONOUS_LEVELS)}"
+            )
+        self.path = Path(path)
+        self._synchronous = synchronous.upper()
+        self._clock = clock or SystemClock()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the embedded ledger does and promises at its settings."""
+        return Capabilities(
+            name="sqlite",
+            durability=_DURABILITY[self._synchronous],
+            writers_max=1,
+            audit_trail=True,
+            business_writes=True,
+        )
+
+    @property
+    def address(self) -> str:
+        """The file as an address."""
+        return f"sqlite:///{self.path}"
+
+    def connect(self) -> SqliteSession:
+        """Opens a session; an empty file becomes a ledger."""
+        connection = open_connection(self.path, self._synchronous)
+        try:
+            with translated(self.path):
+                schema.apply_pending(connection)
+                return SqliteSession(connection, self.path, self._clock)
+        except BaseException:
+            connection.close()
+            raise
+
+    def join(self, transaction: object) -> JoinedSession:
+        """Wraps a user's own connection that has a transaction open on this very file."""
+        if not isinstance(transaction, sqlite3.Connection):
+            raise UsageError(
+                f"tx= is a {type(transaction).__name__}; on an embedded ledger give a sqlite3.Connection"
+            )
+        if not transaction.in_transaction:
+            raise UsageError(
+                "tx= has no transaction open; run connection.execute('BEGIN IMMEDIATE') before it"
+            )
+        if not self._is_same_file(transaction):
+            raise UsageError(f"tx= is open on another database than the ledger's, {self.path}")
+        return JoinedSession(transaction, self.path, self._clock)
+
+    def _is_same_file(self, connection: sqlite3.Connection) -> bool:
+        for _, name, file in connection.execute("PRAGMA database_list").fetchall():
+            if name == "main" and file:
+                return Path(file).samefile(self.path)
+        return False
+
+    def pending_migrations(self) -> list[Migration]:
+        """Tells which migrations the file still needs; all of them if it does not exist."""
+        if not self.path.exists():
+            return schema.all_migrations()
+        connection = open_connection(self.path, self._synchronous)
+        try:
+            with translated(self.path):
+                return schema.pending(connection)
+        finally:
+            connection.close()
+
+    def migrate(self) -> list[Migration]:
+        """Applies and returns the pending migrations."""
+        connection = open_connection(self.path, self._synchronous)
+        try:
+            with translated(self.path):
+                return schema.apply_pending(connection)
+        finally:
+            connection.close()
+
+    def examine(self) -> list[Finding]:
+        """Looks at the file, its settings and its integrity."""
+        try:
+            session = self.connect()
+        except StoreError as error:
+            return [Finding(False, "ledger", self.address, str(error))]
+        try:
+            return [
+                Finding(True, "ledger", self.address),
+                Finding(True, "sqlite", sqlite3.sqlite_version),
+                self._examine_durability(),
+                self._examine_integrity(session),
+            ]
+        finally:
+            session.close()
+
+    def _examine_durability(self) -> Finding:
+        durability = self.capabilities.durability
+        value = f"synchronous={self._synchronous}, WAL: a committed record {durability.value}"
+        safe = durability is Durability.POWER_LOSS
+        return Finding(safe, "durability", value, "" if safe else "use synchronous=FULL")
+
+    def _examine_integrity(self, session: SqliteSession) -> Finding:
+        ((answer,),) = session.read_pragma("quick_check(1)")
+        step = "restore the file from a copy; do not delete its keys"
+        return Finding(answer == "ok", "integrity", str(answer), "" if answer == "ok" else step)

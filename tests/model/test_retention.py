@@ -1,0 +1,163 @@
+"""Retention: keys live long enough, on every boundary of the calendar."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from oncegate.errors import ConfigError
+from oncegate.model.retention import RetentionRule, check_horizon, month_of
+
+bounded = settings(max_examples=300, derandomize=True, deadline=None, database=None)
+
+RULE = RetentionRule(timedelta(days=90))
+MICROSECOND = timedelta(microseconds=1)
+RECEIVED_AT = datetime(2024, 5, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+NAIVE = datetime(2024, 5, 31)  # noqa: DTZ001 - refused by every rule
+
+moments = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=3_000_000)).map(
+    lambda since: datetime(2, 1, 1, tzinfo=UTC) + since
+)
+spans = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=1000))
+rules = st.timedeltas(min_value=timedelta(days=14), max_value=timedelta(days=1000)).map(RetentionRule)
+
+
+class SpringChange(tzinfo):
+    """A zone that jumps from 02:00 to 03:00 on 31 March 2024."""
+
+    def utcoffset(self, moment: datetime | None) -> timedelta:
+        assert moment is not None
+        summer = moment.replace(tzinfo=None) >= datetime(2024, 3, 31, 2)  # noqa: DTZ001 - wall clock
+        return timedelta(hours=2 if summer else 1)
+
+    def dst(self, moment: datetime | None) -> timedelta:
+        return self.utcoffset(moment) - timedelta(hours=1)
+
+    def tzname(self, moment: datetime | None) -> str:
+        return "SpringChange"
+
+
+def test_key_is_known_up_to_its_last_instant() -> None:
+    """A key expires after its retention, not at it."""
+    last = RULE.expires_at(RECEIVED_AT)
+    assert last == RECEIVED_AT + timedelta(days=90)
+    assert not RULE.is_expired(RECEIVED_AT, last)
+    assert RULE.is_expired(RECEIVED_AT, last + MICROSECOND)
+
+
+def test_event_is_too_old_only_beyond_the_retention() -> None:
+    """An event exactly as old as the retention can still be judged by its key."""
+    assert not RULE.is_too_old(RECEIVED_AT, RECEIVED_AT + timedelta(days=90))
+    assert RULE.is_too_old(RECEIVED_AT, RECEIVED_AT + timedelta(days=90) + MICROSECOND)
+    assert not RULE.is_too_old(RECEIVED_AT, RECEIVED_AT - timedelta(days=400))
+
+
+@bounded
+@given(rules, moments, spans, spans)
+@example(RULE, RECEIVED_AT, timedelta(0), timedelta(days=90))
+@example(RULE, RECEIVED_AT, timedelta(0), timedelta(days=90) + MICROSECOND)
+def test_forgotten_key_means_that_its_replay_is_too_old(
+    rule: RetentionRule, occurred_at: datetime, transit: timedelta, later: timedelta
+) -> None:
+    """There is no instant at which a key is gone and its event would still be taken as new."""
+    received_at = occurred_at + transit
+    now = received_at + later
+    if rule.is_expired(received_at, now):
+        assert rule.is_too_old(occurred_at, now)
+
+
+def test_replay_across_the_month_boundary_is_still_known() -> None:
+    """An event of 31 May that comes again on 1 June finds its key."""
+    replayed_at = RECEIVED_AT + MICROSECOND
+    assert month_of(RECEIVED_AT) != month_of(replayed_at)
+    assert not RULE.is_expired(RECEIVED_AT, replayed_at)
+    assert not RULE.is_too_old(RECEIVED_AT, replayed_at)
+
+
+def test_days_are_real_time_across_a_clock_change() -> None:
+    """A retention of 14 days is 336 hours, also when the local clock skips one."""
+    rule = RetentionRule(timedelta(days=14))
+    received_at = datetime(2024, 3, 30, 12, tzinfo=SpringChange())
+    assert rule.expires_at(received_at) == datetime(2024, 4, 13, 11, tzinfo=UTC)
+    now = datetime(2024, 4, 13, 12, 30, tzinfo=received_at.tzinfo)
+    assert not rule.is_expired(received_at, now)
+    assert not rule.is_too_old(received_at, now)
+
+
+def test_local_clock_does_not_shorten_an_age() -> None:
+    """Both instants in one zone are compared by real time, not by wall clocks."""
+    rule = RetentionRule(timedelta(hours=1), floor=timedelta(0))
+    zone = SpringChange()
+    occurred_at = datetime(2024, 3, 31, 1, 30, tzinfo=zone)
+    now = datetime(2024, 3, 31, 3, 15, tzinfo=zone)
+    assert not rule.is_too_old(occurred_at, now)
+
+
+@pytest.mark.parametrize(
+    ("moment", "month"),
+    [
+        (datetime(2024, 5, 31, 23, 59, 59, tzinfo=UTC), (2024, 5)),
+        (datetime(2024, 6, 1, tzinfo=UTC), (2024, 6)),
+        (datetime(2024, 5, 31, 23, 30, tzinfo=timezone(timedelta(hours=-5))), (2024, 6)),
+        (datetime(2024, 6, 1, 1, tzinfo=timezone(timedelta(hours=2))), (2024, 5)),
+        (datetime(2024, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), (2024, 12)),
+        (datetime(2025, 1, 1, tzinfo=UTC), (2025, 1)),
+        (datetime(2024, 2, 29, 12, tzinfo=UTC), (2024, 2)),
+    ],
+)
+def test_month_is_counted_in_utc(moment: datetime, month: tuple[int, int]) -> None:
+    """One instant is filed under one month, whatever zone it was written in."""
+    assert month_of(moment) == month
+
+
+@bounded
+@given(moments, moments)
+def test_months_follow_time(one: datetime, other: datetime) -> None:
+    """A later instant never lies in an earlier month."""
+    assert month_of(min(one, other)) <= month_of(max(one, other))
+
+
+def test_retention_below_the_floor_is_refused() -> None:
+    """Fourteen days by default; the floor itself is allowed and can be lowered on purpose."""
+    assert RetentionRule(timedelta(days=14))
+    assert RetentionRule(timedelta(hours=24), floor=timedelta(hours=24))
+    with pytest.raises(ConfigError, match="13d is below the floor of 2w"):
+        RetentionRule(timedelta(days=13))
+
+
+@pytest.mark.parametrize("retention", [timedelta(0), timedelta(days=-1)])
+def test_retention_must_be_positive(retention: timedelta) -> None:
+    """A lowered floor does not allow remembering nothing."""
+    with pytest.raises(ConfigError, match="positive"):
+        RetentionRule(retention, floor=timedelta(0))
+
+
+def test_endless_retention_does_not_overflow() -> None:
+    """A retention beyond the calendar means never."""
+    rule = RetentionRule(timedelta.max)
+    assert rule.expires_at(RECEIVED_AT) == datetime.max.replace(tzinfo=UTC)
+    assert not rule.is_expired(RECEIVED_AT, datetime.max.replace(tzinfo=UTC))
+
+
+def test_horizon_longer_than_the_retention_is_refused() -> None:
+    """The explanation names both durations and what would go wrong."""
+    check_horizon(timedelta(days=14), timedelta(days=14))
+    with pytest.raises(ConfigError, match=r"1d .*11d.*run twice.*at least 11d"):
+        check_horizon(timedelta(hours=24), timedelta(days=11))
+
+
+def test_naive_datetimes_are_refused_everywhere() -> None:
+    """No rule guesses a zone, for either of its arguments."""
+    for call in (
+        lambda: RULE.expires_at(NAIVE),
+        lambda: RULE.is_expired(NAIVE, RECEIVED_AT),
+        lambda: RULE.is_expired(RECEIVED_AT, NAIVE),
+        lambda: RULE.is_too_old(NAIVE, RECEIVED_AT),
+        lambda: RULE.is_too_old(RECEIVED_AT, NAIVE),
+        lambda: month_of(NAIVE),
+    ):
+        with pytest.raises(ValueError, match="naive"):
+            call()
