@@ -125,12 +125,12 @@ class Once(_Face):
         **keywords: Any,
     ) -> R:
         """Calls a downstream once for this event and step, or returns what it already did."""
-        flow = self._effect(downstream, function, arguments, keywords, name)
+        flow: Flow[R] = self._effect(downstream, function, arguments, keywords, name)
         return self._driver.run(flow)
 
     def step(self, name: str, function: Callable[..., R], /, *arguments: Any, **keywords: Any) -> R:
         """Runs a named step at most once: finished steps are skipped when the handler is run again."""
-        flow = self._effect(UNDECLARED, function, arguments, keywords, name)
+        flow: Flow[R] = self._effect(UNDECLARED, function, arguments, keywords, name)
         return self._driver.run(flow)
 
     def write(self, name: str, writes: Sequence[Statement]) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
-Flow = Generator[Any, Any, T]
+Flow: TypeAlias = Generator[Any, Any, T]
 
 
 class Where(Enum):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from oncegate.errors import ConfigError, OncegateError, StoreError
+from oncegate.errors import ConfigError, Failed, OutcomeUnknown, StoreError
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.gate import Gate
 from oncegate.model.backoff import Backoff
@@ -115,7 +115,7 @@ class Reconciler:
 def _became(admission: Admission) -> str:
     if admission.verdict in (Verdict.RUN, Verdict.REPLAY):
         return "finished"
-    return admission.verdict.value
+    return str(admission.verdict.value)
 
 
 def _failed(error: Exception) -> str:
@@ -123,4 +123,6 @@ def _failed(error: Exception) -> str:
         raise error
     if isinstance(error, ConfigError):
         return "not handled here"
-    return "left to a person" if isinstance(error, OncegateError) else "failed again"
+    if isinstance(error, Failed):
+        return "failed for good"
+    return "left to a person" if isinstance(error, OutcomeUnknown) else "failed again"

@@ -1,0 +1,48 @@
+"""A clock that moves only when told; pausing moves it instead of waiting."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class ManualClock:
+    """Wall time and ticks set by hand. `advance` moves both, `step_wall` only what people read."""
+
+    def __init__(self, wall_ms: int = 1_780_000_000_000, ticks_ms: int = 1_000_000) -> None:
+        self._wall_ms = wall_ms
+        self._ticks_ms = ticks_ms
+        self._boot = "manual"
+
+    def wall_ms(self) -> int:
+        """Reads the wall clock."""
+        return self._wall_ms
+
+    def ticks_ms(self) -> int:
+        """Reads the ticks."""
+        return self._ticks_ms
+
+    def boot_id(self) -> str:
+        """Names the boot."""
+        return self._boot
+
+    def advance(self, seconds: float) -> None:
+        """Lets time pass."""
+        self._wall_ms += int(seconds * 1000)
+        self._ticks_ms += int(seconds * 1000)
+
+    def step_wall(self, seconds: float) -> None:
+        """Sets the wall clock forward or back, as a bad time server would."""
+        self._wall_ms += int(seconds * 1000)
+
+    def reboot(self, boot: str, ticks_ms: int = 1_000) -> None:
+        """Restarts the machine: ticks begin again under another name."""
+        self._boot, self._ticks_ms = boot, ticks_ms
+
+    def pause(self, seconds: float) -> None:
+        """Lets time pass instead of waiting."""
+        self.advance(seconds)
+
+    async def pause_async(self, seconds: float) -> None:
+        """Lets time pass instead of waiting, and other tasks run."""
+        self.advance(seconds)
+        await asyncio.sleep(0)
