@@ -24,9 +24,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from oncegate.model.states import Decision, State
 
@@ -41,8 +42,7 @@ class StepState(IntEnum):
     NOT_APPLIED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class StepRecord:
+class StepRecord(Struct, frozen=True):
     """A step of a handler that has been started or finished."""
 
     name: str
@@ -52,8 +52,7 @@ class StepRecord:
     resource: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(Struct, frozen=True):
     """Asks for a key. `token` is random and names this request for reading back."""
 
     key: bytes
@@ -69,8 +68,7 @@ class Reservation:
     quarantine: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reserved:
+class Reserved(Struct, frozen=True):
     """What a reservation came to.
 
     With a claiming decision `fence` is the claim's number: it is larger than any number the key had
@@ -92,8 +90,7 @@ class Reserved:
     now_ticks: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Renewal:
+class Renewal(Struct, frozen=True):
     """Asks to keep a claim for another `lease_ms`."""
 
     entry_id: int
@@ -101,8 +98,7 @@ class Renewal:
     lease_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """Records steps of a claim that goes on, with the business writes that belong to them."""
 
     entry_id: int
@@ -112,8 +108,7 @@ class Progress:
     writes: tuple[Statement, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(Struct, frozen=True):
     """Ends a claim: new state, outcome and business writes in one transaction, and one log record.
 
     `last_call_ticks` is when a downstream may last have been called, if that was before now; an entry
@@ -133,8 +128,7 @@ class Settlement:
     last_call_ticks: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment:
+class Attachment(Struct, frozen=True):
     """Gives a committed entry the value its handler returned after its own transaction."""
 
     entry_id: int
@@ -142,8 +136,7 @@ class Attachment:
     outcome: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """Everything recorded of a key but its payload and outcome bodies."""
 
     entry_id: int
@@ -162,8 +155,7 @@ class Entry:
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class EntryDetail:
+class EntryDetail(Struct, frozen=True):
     """An entry with its bodies, steps and log records."""
 
     entry: Entry
@@ -186,8 +178,7 @@ class LogKind(IntEnum):
     RECOVERED = 9
 
 
-@dataclass(frozen=True, slots=True)
-class LogRecord:
+class LogRecord(Struct, frozen=True):
     """One line of the log. `position` orders it: a reader that follows positions misses nothing."""
 
     position: int
@@ -198,8 +189,7 @@ class LogRecord:
     note: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class EntryFilter:
+class EntryFilter(Struct, frozen=True):
     """Which entries to list; every field that is None is not asked for."""
 
     states: tuple[State, ...] = ()
@@ -300,8 +290,7 @@ class Durability(Enum):
     MEMORY = "lost with the process"
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
+class Capabilities(Struct, frozen=True):
     """What a store does and promises."""
 
     name: str
@@ -311,8 +300,7 @@ class Capabilities:
     business_writes: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One line of a store's own examination."""
 
     ok: bool
@@ -321,13 +309,12 @@ class Finding:
     next_step: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(Struct, frozen=True):
     """One numbered change of the schema."""
 
     number: int
     name: str
-    sql: str = field(repr=False)
+    sql: str
 
 
 class Store(Protocol):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oncegate.errors import ConfigError
 from oncegate.model.backoff import Backoff
 
-bounded = settings(max_examples=300, derandomize=True, deadline=None, database=None)
+bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
 
 jitters = st.floats(min_value=0, max_value=1, exclude_max=True)
 backoffs = st.builds(

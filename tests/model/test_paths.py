@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oncegate.errors import ConfigError
 from oncegate.model.paths import MISSING, lookup, parse_path
 
-bounded = settings(max_examples=200, derandomize=True, deadline=None, database=None)
+bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
 
 EVENT: dict[str, Any] = {
     "id": 7,

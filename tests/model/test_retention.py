@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oncegate.errors import ConfigError
 from oncegate.model.retention import RetentionRule, check_horizon, month_of
 
-bounded = settings(max_examples=300, derandomize=True, deadline=None, database=None)
+bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
 
 RULE = RetentionRule(timedelta(days=90))
 MICROSECOND = timedelta(microseconds=1)

@@ -20,7 +20,7 @@ from oncegate.model.template import (
     KeyTemplate,
 )
 
-bounded = settings(max_examples=300, derandomize=True, deadline=None, database=None)
+bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
 
 REASONS = {
     "missing",

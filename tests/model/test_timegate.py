@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from oncegate.model.timegate import Direction, Skew, judge_time
 
-bounded = settings(max_examples=300, derandomize=True, deadline=None, database=None)
+bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
 
 NOW = datetime(2024, 11, 3, 6, 0, tzinfo=UTC)
 LIMIT = timedelta(minutes=5)

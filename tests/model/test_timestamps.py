@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oncegate.errors import BadTimestamp
 from oncegate.model.timestamps import format_timestamp, parse_timestamp, to_utc
 
-bounded = settings(max_examples=300, derandomize=True, deadline=None, database=None)
+bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
 offsets = st.integers(min_value=-1439, max_value=1439).map(
     lambda minutes: timezone(timedelta(minutes=minutes))
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+from msgspec import Struct
 
 from oncegate.errors import Busy, Conflict, Held, Quarantined, RecordedFailure
 from oncegate.gate.cache import Remembered
@@ -26,8 +27,7 @@ class Verdict(Enum):
     HOLD = "hold"
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(Struct, frozen=True):
     """A verdict with what belongs to it.
 
     `value` is what the handler returned, now or when the key was first run. `error` is the recorded final

@@ -5,8 +5,9 @@ Only final entries are kept: they never change. Bounded in count and size; safe 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from oncegate.model.states import State
 
@@ -14,8 +15,7 @@ ENTRIES_MAX: Final = 20_000
 OUTCOME_BYTES_MAX: Final = 2_048
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(Struct, frozen=True):
     """A final entry as a replay needs it."""
 
     entry_id: int

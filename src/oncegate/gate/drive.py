@@ -10,6 +10,7 @@ import contextvars
 import inspect
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from oncegate.clock import Clock
@@ -102,6 +103,7 @@ class Driver:
         self._threads = {}
 
 
+@lru_cache(maxsize=1024)
 def is_async(function: Callable[..., Any]) -> bool:
     """Tells whether a callable is async, also behind partial objects and `__call__`."""
     if inspect.iscoroutinefunction(function):

@@ -10,9 +10,10 @@ import inspect
 import warnings
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
+
+from msgspec import Struct
 
 from oncegate.errors import (
     ClaimLost,
@@ -51,8 +52,7 @@ class TwoResources(OutcomeUnknown):
     """The downstream says that one key owns several resources; a person must look."""
 
 
-@dataclass(frozen=True, slots=True)
-class EffectCall:
+class EffectCall(Struct, frozen=True):
     """One call that a handler wants made once: where, what, and as which step."""
 
     gate: GateContext

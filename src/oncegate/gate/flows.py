@@ -6,8 +6,9 @@ The only way a handler is ever reached, whoever calls: a task, a thread, a caret
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from oncegate.errors import ClaimLost, StoreUnknown
 from oncegate.gate.admission import Admission, Verdict, from_memory, from_reserved
@@ -35,8 +36,7 @@ LONGEST_WAIT_SECONDS: Final = 0.1
 Start = Callable[[Claim], Flow[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """An arrival on its way through a surface, and how its handler is started once it may run."""
 
     surface: Surface

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from oncegate.errors import UsageError
 from oncegate.gate.claim import Claim
@@ -166,27 +166,54 @@ class Once(_Face):
 class AsyncOnce(_Face):
     """What an async handler is given."""
 
+    @overload
     async def effect(
         self,
         downstream: Downstream,
-        function: Callable[..., Awaitable[R]] | Callable[..., R],
+        function: Callable[..., Awaitable[R]],
         /,
         *arguments: Any,
         name: str | None = None,
         **keywords: Any,
-    ) -> R:
+    ) -> R: ...
+
+    @overload
+    async def effect(
+        self,
+        downstream: Downstream,
+        function: Callable[..., R],
+        /,
+        *arguments: Any,
+        name: str | None = None,
+        **keywords: Any,
+    ) -> R: ...
+
+    async def effect(
+        self,
+        downstream: Downstream,
+        function: Callable[..., Any],
+        /,
+        *arguments: Any,
+        name: str | None = None,
+        **keywords: Any,
+    ) -> Any:
         """Calls a downstream once for this event and step, or returns what it already did."""
         flow = self._effect(downstream, function, arguments, keywords, name)
         return await self._driver.run_async(flow)
 
+    @overload
     async def step(
-        self,
-        name: str,
-        function: Callable[..., Awaitable[R]] | Callable[..., R],
-        /,
-        *arguments: Any,
-        **keywords: Any,
-    ) -> R:
+        self, name: str, function: Callable[..., Awaitable[R]], /, *arguments: Any, **keywords: Any
+    ) -> R: ...
+
+    @overload
+    async def step(
+        self, name: str, function: Callable[..., R], /, *arguments: Any, **keywords: Any
+    ) -> R: ...
+
+    async def step(
+        self, name: str, function: Callable[..., Any], /, *arguments: Any, **keywords: Any
+    ) -> Any:
         """Runs a named step at most once: finished steps are skipped when the handler is run again."""
         flow = self._effect(UNDECLARED, function, arguments, keywords, name)
         return await self._driver.run_async(flow)

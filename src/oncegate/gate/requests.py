@@ -7,9 +7,10 @@ Flows (admit, effect, settle) are generators without any I/O of their own: they 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 T = TypeVar("T")
 Flow: TypeAlias = Generator[Any, Any, T]
@@ -26,18 +27,16 @@ class Where(Enum):
     STATEMENT = "statement"
 
 
-@dataclass(slots=True)
-class Invoke:
+class Invoke(Struct, frozen=True):
     """Call this: a user's function, or something of ours that blocks."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
-    keywords: dict[str, Any] = field(default_factory=dict)
+    keywords: dict[str, Any] = {}
     where: Where = Where.CALL
 
 
-@dataclass(slots=True)
-class Pause:
+class Pause(Struct, frozen=True):
     """Wait this long."""
 
     seconds: float

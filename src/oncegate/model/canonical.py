@@ -16,7 +16,7 @@ value, with the keys already in order, or refused.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from hashlib import sha256
 from math import isfinite
@@ -33,6 +33,7 @@ FINGERPRINT_BYTES: Final = 16
 
 _COMPONENTS_SHOWN_MAX: Final = 8
 _COMPONENT_LENGTH_MAX: Final = 40
+_TEXT: Final = frozenset({str})
 _SCALARS: Final = frozenset({str, int, bool, type(None)})
 _CONTAINERS: Final = frozenset({dict, list, tuple})
 _encode_sorted: Final = Encoder(order="sorted").encode
@@ -50,8 +51,8 @@ def canonical_json(value: object) -> bytes:
     if simple is not None:
         try:
             return _encode_sorted(simple)
-        except (TypeError, ValueError, OverflowError):
-            pass  # a lone surrogate, an endless integer, an odd key: the rewriting says which
+        except (ValueError, OverflowError):
+            pass  # a lone surrogate or an endless integer: the rewriting says where
     return _encode_in_order(_rewritten(value, []))
 
 
@@ -70,15 +71,24 @@ def _simplified(container: Any, depth: int) -> object | None:
     """Return what the sorting encoder writes canonically for `container`, or None.
 
     Most events come back as they are; one with floats comes back with the floats spelled out.
+    This loop is most of the cost of an arrival, hence in one piece.
     """
-    is_mapping = type(container) is dict
-    if depth > DEPTH_MAX or (is_mapping and not _has_ascii_keys(container)):
+    if depth > DEPTH_MAX:
         return None
+    if type(container) is dict:
+        # Exactly str: the encoder writes an enum by its value, and with keys that redefine
+        # equality one text could stand there twice.
+        if not (_TEXT.issuperset(map(type, container)) and "".join(container).isascii()):
+            return None
+        children: Iterable[tuple[Any, object]] = container.items()
+    else:
+        children = enumerate(container)
     changes: dict[Any, object] = {}
-    for place, child in container.items() if is_mapping else enumerate(container):
-        if type(child) in _SCALARS:
+    for place, child in children:
+        kind = type(child)
+        if kind in _SCALARS:
             continue
-        simple = _simplified_child(child, depth)
+        simple = _simplified(child, depth + 1) if kind in _CONTAINERS else _float_text(child)
         if simple is None:
             return None
         if simple is not child:
@@ -86,19 +96,10 @@ def _simplified(container: Any, depth: int) -> object | None:
     return _changed(container, changes) if changes else container
 
 
-def _simplified_child(child: object, depth: int) -> object | None:
-    if type(child) in _CONTAINERS:
-        return _simplified(child, depth + 1)
+def _float_text(child: object) -> Raw | None:
     if type(child) is float and isfinite(child):
         return Raw(_as_ecmascript(child).encode())
     return None
-
-
-def _has_ascii_keys(mapping: dict[Any, object]) -> bool:
-    try:
-        return "".join(mapping).isascii()
-    except TypeError:
-        return False
 
 
 def _changed(container: Any, changes: dict[Any, object]) -> object:
@@ -129,9 +130,11 @@ def _rewritten(value: object, trail: _Trail) -> object:
 
 def _rewritten_mapping(mapping: dict[object, object], trail: _Trail) -> dict[str, object]:
     rewritten: dict[str, object] = {}
-    for key in _sorted_keys(mapping, trail):
+    for key, child in _sorted_items(mapping, trail):
+        if key in rewritten:
+            raise _refusal(trail, "has two keys with the same text")
         trail.append(key)
-        rewritten[key] = _rewritten(mapping[key], trail)
+        rewritten[key] = _rewritten(child, trail)
         trail.pop()
     return rewritten
 
@@ -145,15 +148,13 @@ def _rewritten_sequence(values: Collection[object], trail: _Trail) -> list[objec
     return rewritten
 
 
-def _sorted_keys(mapping: dict[object, object], trail: _Trail) -> list[str]:
-    keys = [_checked_key(key, trail) for key in mapping]
-    if "".join(keys).isascii():
-        return sorted(keys)
-    return sorted(keys, key=_utf16)
+def _sorted_items(mapping: dict[object, object], trail: _Trail) -> list[tuple[str, object]]:
+    items = [(_checked_key(key, trail), child) for key, child in mapping.items()]
+    return sorted(items, key=_utf16_of_key)
 
 
-def _utf16(text: str) -> bytes:
-    return text.encode("utf-16-be")
+def _utf16_of_key(item: tuple[str, object]) -> bytes:
+    return item[0].encode("utf-16-be")
 
 
 def _checked_key(key: object, trail: _Trail) -> str:
@@ -250,8 +251,7 @@ def _pruning_of(ignore: Collection[str]) -> _Pruning:
     if isinstance(ignore, str):
         raise ConfigError("ignore takes a collection of paths, not one text")
     pruning: _Pruning = {}
-    # Sorted, a path comes before the paths below it, which it makes pointless.
-    for path in sorted(map(parse_path, ignore)):
+    for path in map(parse_path, ignore):
         _add_path(pruning, path)
     return pruning
 

@@ -75,6 +75,12 @@ def _from_microseconds(microseconds: int, text: str) -> timedelta:
 
 
 def _refusal(text: object, problem: str) -> BadDuration:
-    echo = ascii(text)
-    shown = echo if len(echo) <= _ECHO_LENGTH_MAX else echo[: _ECHO_LENGTH_MAX - 3] + "..."
-    return BadDuration(f"duration {shown} {problem}; write {_ACCEPTED}")
+    return BadDuration(f"duration {_shown(text)} {problem}; write {_ACCEPTED}")
+
+
+def _shown(text: object) -> str:
+    if isinstance(text, timedelta):
+        return format_duration(text)
+    if not isinstance(text, str):
+        return f"of type {type(text).__name__}"
+    return ascii(text if len(text) <= _ECHO_LENGTH_MAX else text[: _ECHO_LENGTH_MAX - 3] + "...")

@@ -20,6 +20,7 @@ from oncegate.errors import ConfigError, UsageError
 
 KEY_BYTES: Final = 24
 
+_ECHO_LENGTH_MAX: Final = 60
 _KEY_TAG: Final = b"oncegate-key-1"
 _QUARANTINE_TAG: Final = b"oncegate-quarantine-key-1"
 _KEY_TEXT: Final = re.compile(r"[0-9a-f]{48}")
@@ -40,7 +41,7 @@ class Key:
     def from_text(cls, text: str) -> Key:
         """Return the key that `text` names; anything but 48 lower-case hex digits is refused."""
         if not isinstance(text, str) or _KEY_TEXT.fullmatch(text) is None:
-            raise ConfigError(f"{ascii(text)[:60]} is not a key; a key is 48 hex digits, 0-9 and a-f")
+            raise ConfigError(f"{_shown(text)} is not a key; a key is 48 hex digits, 0-9 and a-f")
         return cls(bytes.fromhex(text))
 
     @property
@@ -60,9 +61,7 @@ class Key:
 def check_step_name(name: str) -> None:
     """Raise UsageError unless `name` can name a step."""
     if not isinstance(name, str) or _STEP_NAME.fullmatch(name) is None:
-        raise UsageError(
-            f"{ascii(name)[:80]} cannot name a step; use 1 to 64 characters of A-Z a-z 0-9 _ . -"
-        )
+        raise UsageError(f"{_shown(name)} cannot name a step; use 1 to 64 characters of A-Z a-z 0-9 _ . -")
 
 
 def derive_key(tenant: str, surface: str, template_text: str, parts: Sequence[str]) -> Key:
@@ -88,6 +87,12 @@ def _scope(tenant: str, surface: str, template_text: str) -> bytes:
 
 def _with_lengths(components: Sequence[bytes]) -> bytes:
     return b"".join(len(component).to_bytes(8, "big") + component for component in components)
+
+
+def _shown(text: object) -> str:
+    if not isinstance(text, str):
+        return f"a value of type {type(text).__name__}"
+    return ascii(text[:_ECHO_LENGTH_MAX])
 
 
 def _encoded(text: str) -> bytes:

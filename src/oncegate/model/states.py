@@ -6,9 +6,10 @@ decides. Must never read a clock: `now_ticks` is the store's own time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final
+
+from msgspec import Struct
 
 
 class State(IntEnum):
@@ -72,8 +73,7 @@ class Decision(Enum):
 _CLAIMING: Final = frozenset({Decision.RUN, Decision.RETRY, Decision.RECOVER})
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """What a store has recorded of a key, as far as an arrival's fate depends on it."""
 
     state: State

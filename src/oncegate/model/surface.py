@@ -6,10 +6,12 @@ the rule cannot read becomes an arrival with a quarantine reason, under a key ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from oncegate.errors import BadTimestamp, ConfigError, EventNotStorable, InputRefused
 from oncegate.model.canonical import canonical_json, fingerprint, fingerprint_of
@@ -60,25 +62,21 @@ class SurfaceRule:
     fingerprint_ignore: tuple[str, ...] = ()
     occurred_at_path: tuple[str, ...] | None = None
     skew_max: timedelta = timedelta(minutes=5)
-
-    @property
-    def lease_ms(self) -> int:
-        """The lease as stores count it."""
-        return int(self.lease.total_seconds() * 1000)
+    lease_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
         check_name("surface", self.name)
+        object.__setattr__(self, "lease_ms", int(self.lease.total_seconds() * 1000))
         if self.lease > LEASE_MAX:
             raise ConfigError(f"surface {self.name}: a lease is at most {LEASE_MAX}; use time_limit")
         if self.attempts_max < 1:
             raise ConfigError(f"surface {self.name}: attempts_max is {self.attempts_max}, not positive")
-        for field in ("retention", "lease", "time_limit", "skew_max"):
-            if getattr(self, field) <= timedelta(0):
-                raise ConfigError(f"surface {self.name}: {field} must be longer than nothing")
+        for setting in ("retention", "lease", "time_limit", "skew_max"):
+            if getattr(self, setting) <= timedelta(0):
+                raise ConfigError(f"surface {self.name}: {setting} must be longer than nothing")
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(Struct, frozen=True):
     """One receipt of an event, read by its surface's rule."""
 
     key: Key

@@ -30,8 +30,10 @@ from oncegate.stores.sqlite.names import Names
 
 GATE_ACTOR: Final = "gate"
 
-_COUNTER: Final = "SELECT value FROM oncegate_meta WHERE name = 'counter'"
-_SET_COUNTER: Final = "UPDATE oncegate_meta SET value = ? WHERE name = 'counter'"
+_LAST_NUMBER: Final = (
+    "SELECT max(coalesce((SELECT max(id) FROM oncegate_entry), 0),"
+    " (SELECT value FROM oncegate_meta WHERE name = 'floor'))"
+)
 _INSERT: Final = (
     "INSERT INTO oncegate_entry (id, key, surface, tenant, state, attempt, fence, fingerprint, label,"
     " received_at, settled_at, lease_until, first_reserved, token, reason)"
@@ -44,8 +46,8 @@ _KNOWN: Final = (
     " coalesce(first_reserved, 0), received_at FROM oncegate_entry WHERE key = ?"
 )
 _TAKE_OVER: Final = (
-    "UPDATE oncegate_entry SET state = 1, attempt = attempt + 1, fence = ?, lease_until = ?, token = ?,"
-    " settled_at = NULL, reason = NULL WHERE id = ? AND fence = ?"
+    "UPDATE oncegate_entry SET state = 1, attempt = attempt + 1, fence = fence + 1, lease_until = ?,"
+    " token = ?, settled_at = NULL, reason = NULL WHERE id = ? AND fence = ?"
 )
 _GIVE_UP: Final = (
     "UPDATE oncegate_entry SET state = 6, settled_at = ?, reason = ? WHERE id = ? AND fence = ?"
@@ -86,17 +88,14 @@ class SqliteClaims:
 
     def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
         """Inserts all that are new in one sweep, then judges the rest one by one."""
-        (counter,) = self._connection.execute(_COUNTER).fetchone()
-        first, now = counter + 1, self.now_ticks()
+        (last,) = self._connection.execute(_LAST_NUMBER).fetchone()
+        first, now = last + 1, self.now_ticks()
         rows = [self._row(number, item, now) for number, item in enumerate(wanted, first)]
         inserted = self._insert(rows, first)
-        answers = [
-            self._new(number, item, now) if number in inserted else self._judge(number, item, now)
+        return [
+            self._new(number, item, now) if number in inserted else self._judge(item, now)
             for number, item in enumerate(wanted, first)
         ]
-        if inserted or any(answer.decision.claims for answer in answers):
-            self._connection.execute(_SET_COUNTER, (counter + len(wanted),))
-        return answers
 
     def _row(self, number: int, item: Reservation, now: int) -> tuple[Any, ...]:
         surface, tenant = self._names.number(item.surface), self._names.number(item.tenant)
@@ -132,7 +131,7 @@ class SqliteClaims:
             now_ticks=now,
         )
 
-    def _judge(self, number: int, item: Reservation, now: int) -> Reserved:
+    def _judge(self, item: Reservation, now: int) -> Reserved:
         row = self._connection.execute(_KNOWN, (item.key,)).fetchone()
         entry, state, content, attempt, fence, until, reason, first_reserved, received = row
         known = Known(State(state), content, attempt, until)
@@ -141,11 +140,11 @@ class SqliteClaims:
             self._log(entry, LogKind.CONFLICT, item.received_at_ms, GATE_ACTOR, None)
             return Reserved(decision, entry, now_ticks=now)
         if decision.claims:
-            self._connection.execute(_TAKE_OVER, (number, now + item.lease_ms, item.token, entry, fence))
+            self._connection.execute(_TAKE_OVER, (now + item.lease_ms, item.token, entry, fence))
             if decision is Decision.RECOVER:
                 self._log(entry, LogKind.RECOVERED, item.received_at_ms, GATE_ACTOR, None)
             return Reserved(
-                decision, entry, number, attempt + 1, known.state, self._steps(entry),
+                decision, entry, fence + 1, attempt + 1, known.state, self._steps(entry),
                 first_reserved_ticks=first_reserved, received_at_ms=received,
                 lapsed_at_ticks=until, now_ticks=now,
             )  # fmt: skip
@@ -185,6 +184,11 @@ class SqliteClaims:
         """Ends claims; all at once where every fence is right, else one by one."""
         now = self.now_ticks()
         rows = [self._settle_row(item, now) for item in settlements]
+        answers = self._settle_all(rows) if len(rows) > 1 else [self._changed(_SETTLE, rows[0])]
+        self._complete([item for item, done in zip(settlements, answers, strict=True) if done])
+        return answers
+
+    def _settle_all(self, rows: list[tuple[Any, ...]]) -> list[bool]:
         self._connection.execute("SAVEPOINT settle")
         changed = self._connection.executemany(_SETTLE, rows).rowcount
         if changed == len(rows):
@@ -193,7 +197,6 @@ class SqliteClaims:
             self._connection.execute("ROLLBACK TO settle")
             answers = [self._changed(_SETTLE, row) for row in rows]
         self._connection.execute("RELEASE settle")
-        self._complete([item for item, done in zip(settlements, answers, strict=True) if done])
         return answers
 
     @staticmethod
@@ -204,6 +207,8 @@ class SqliteClaims:
         return (item.state.value, item.at_ms, item.reason, lease, final, item.entry_id, item.fence)
 
     def _complete(self, settled: list[Settlement]) -> None:
+        if not settled:
+            return
         number = self._names.number
         self._connection.executemany(
             _LOG,

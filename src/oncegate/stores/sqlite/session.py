@@ -87,7 +87,7 @@ class SqliteSession(SqliteClaims, SqliteCensus):
 
     def settle_doubt(self) -> None:
         """Rewrites a page, which overwrites frames that a failed commit may have left in the WAL."""
-        self._connection.execute("UPDATE oncegate_meta SET value = value WHERE name = 'counter'")
+        self._connection.execute("UPDATE oncegate_meta SET value = value WHERE name = 'floor'")
 
     def read_pragma(self, pragma: str) -> list[tuple[Any, ...]]:
         """Reads one of SQLite's own answers, for `doctor`."""

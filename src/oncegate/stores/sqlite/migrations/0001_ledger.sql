@@ -4,12 +4,13 @@ CREATE TABLE oncegate_name (
     text TEXT NOT NULL UNIQUE
 );
 
--- Counters and facts of the ledger. `counter` numbers both entries and claims, and never goes back.
+-- Facts of the ledger. `floor` is the highest number that a removed entry or claim ever had: numbers of
+-- entries and fences of claims stay above it, so that neither is ever used again.
 CREATE TABLE oncegate_meta (
     name  TEXT PRIMARY KEY,
     value NOT NULL
 ) WITHOUT ROWID;
-INSERT INTO oncegate_meta (name, value) VALUES ('counter', 0);
+INSERT INTO oncegate_meta (name, value) VALUES ('floor', 0);
 INSERT INTO oncegate_meta (name, value) VALUES ('ledger_id', lower(hex(randomblob(16))));
 
 -- One narrow row a key. What only a running claim needs (lease, token, first reservation) is emptied when

@@ -1,0 +1,140 @@
+"""The work that is measured: an event, its key, a no-op effect, one business row, an outcome.
+
+Every subject does the same: record the key durably, act, record outcome and business row durably.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+from oncegate.bench.samples import Sample
+from oncegate.gate.once import AsyncOnce
+from oncegate.wiring import Gate
+
+SURFACE: Final = "bench"
+INSERT_BOOKING: Final = "INSERT INTO booking (equipment, slot) VALUES (?, ?)"
+CREATE_BOOKING: Final = (
+    "CREATE TABLE IF NOT EXISTS booking (id INTEGER PRIMARY KEY, equipment TEXT, slot TEXT)"
+)
+_FILLER: Final = "x" * 330  # brings an event to about half a kilobyte
+
+
+def make_event(number: int) -> dict[str, Any]:
+    """An event of about 500 bytes, as a terminal's notification would be."""
+    return {
+        "notificationId": f"N-{number:09d}",
+        "equipment_number": f"MSKU{number % 10_000_000:07d}",
+        "window": "2026-06-01T06:00:00Z/PT1H",
+        "terminal": {"code": "ECT-DELTA", "berth": number % 40},
+        "remarks": _FILLER,
+    }
+
+
+async def _claim_slot(equipment: str, idempotency_key: str) -> str:
+    """The counted no-op: what is measured is the gate."""
+    return idempotency_key[:16]
+
+
+def open_gate(url: str) -> Gate:
+    """A gate with the measured handler: one effect, one business row handed over as data."""
+    gate = Gate(url)
+    terminal = gate.downstream("terminal", honours_key="7d")
+
+    @gate.handler(SURFACE, key="{notificationId}:{equipment_number}")
+    async def book(event: dict[str, Any], once: AsyncOnce) -> dict[str, str]:
+        slot = await once.effect(terminal, _claim_slot, event["equipment_number"])
+        once.commit(resource=slot, writes=[(INSERT_BOOKING, (event["equipment_number"], slot))])
+        return {"slot": slot}
+
+    return gate
+
+
+def prepare_business_table(gate: Gate) -> None:
+    """Creates the user's own table beside the ledger."""
+    session = gate.store.connect()
+    try:
+        with session.unit():
+            session.execute(CREATE_BOOKING, ())
+    finally:
+        session.close()
+
+
+async def run_gate(gate: Gate, events: list[dict[str, Any]], concurrency: int) -> Sample:
+    """Admits events from a number of tasks at once."""
+
+    async def admit(event: dict[str, Any]) -> None:
+        await gate.admit(SURFACE, event)
+
+    return await _run_tasks(admit, events, concurrency)
+
+
+async def _run_tasks(
+    work: Callable[[dict[str, Any]], Awaitable[None]],
+    events: list[dict[str, Any]],
+    concurrency: int,
+) -> Sample:
+    latencies: list[float] = []
+    waiting = iter(events)
+
+    async def worker() -> None:
+        for event in waiting:
+            begun = perf_counter()
+            await work(event)
+            latencies.append((perf_counter() - begun) * 1000)
+
+    begun = perf_counter()
+    await asyncio.gather(*(worker() for _ in range(concurrency)))
+    return Sample(len(events), perf_counter() - begun, tuple(latencies))
+
+
+class PlainBaseline:
+    """The same two durable commits an event, one after the other, with nothing in between.
+
+    It has a unique key, a state and a business row, and none of the gate's promises.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        execute = self._connection.execute
+        execute("PRAGMA journal_mode = WAL")
+        execute("PRAGMA synchronous = FULL")
+        execute("CREATE TABLE claim (key TEXT PRIMARY KEY, state INTEGER, body TEXT, outcome TEXT)")
+        execute(CREATE_BOOKING)
+
+    def run(self, events: Iterable[dict[str, Any]]) -> Sample:
+        """Runs events one after the other."""
+        latencies: list[float] = []
+        start = perf_counter()
+        for event in events:
+            begun = perf_counter()
+            self._run_one(event)
+            latencies.append((perf_counter() - begun) * 1000)
+        return Sample(len(latencies), perf_counter() - start, tuple(latencies))
+
+    def _run_one(self, event: dict[str, Any]) -> None:
+        execute = self._connection.execute
+        key = f"{event['notificationId']}:{event['equipment_number']}"
+        body = event["remarks"]
+        execute("BEGIN IMMEDIATE")
+        execute("INSERT INTO claim (key, state, body) VALUES (?, 1, ?)", (key, body))
+        execute("COMMIT")
+        execute("BEGIN IMMEDIATE")
+        execute("UPDATE claim SET state = 2, outcome = ? WHERE key = ? AND state = 1", (key, key))
+        execute(INSERT_BOOKING, (event["equipment_number"], key))
+        execute("COMMIT")
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._connection.close()
+
+
+def event_blocks(count: int) -> Callable[[], list[dict[str, Any]]]:
+    """Hands out blocks of `count` events, each with keys never seen before."""
+    numbers = iter(range(10**9))
+    return lambda: [make_event(number) for number in islice(numbers, count)]
