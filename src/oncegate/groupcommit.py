@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from oncegate.clock import Clock, SystemClock
 from oncegate.crashpoints import CrashPoints
@@ -35,6 +36,9 @@ WAITING_MAX: Final = 20_000  # beyond this callers are refused instead of queued
 ANSWER_WAIT_SECONDS: Final = 30.0  # longer than the store's own limits; then the outcome is unknown
 TURN_WAIT_SECONDS: Final = 5.0  # how long a batch waits for a handler's open transaction
 INLINE_COMMIT_MS_MAX: Final = 3  # a caller commits for itself only while commits are this quick
+
+WATCH_SECONDS: Final = 5.0  # how often waiting tasks are looked at
+_NO_ANSWER: Final = f"the store has not answered within {ANSWER_WAIT_SECONDS:.0f} s"
 
 _abandoned: list[object] = []  # sessions of a parent process: closing them in a child is not safe
 
@@ -77,7 +81,7 @@ class _ThreadCompletion:
 
     def wait(self) -> object:
         if not self._gate.acquire(timeout=ANSWER_WAIT_SECONDS):
-            raise StoreUnknown(f"the store has not answered within {ANSWER_WAIT_SECONDS:.0f} s")
+            raise StoreUnknown(_NO_ANSWER)
         if self.error is not None:
             raise self.error
         return self.answer
@@ -99,6 +103,32 @@ class _TaskCompletion:
             self.future.set_exception(error)
         else:
             self.future.set_result(answer)
+
+
+class _Watch:
+    """Sees to it that no task of one event loop waits for the store without a limit."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: dict[_TaskCompletion, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, completion: _TaskCompletion) -> None:
+        self._waiting[completion] = self._loop.time()
+        if self._timer is None:
+            self._timer = self._loop.call_later(WATCH_SECONDS, self._check)
+
+    def remove(self, completion: _TaskCompletion) -> None:
+        del self._waiting[completion]
+
+    def _check(self) -> None:
+        self._timer = None
+        too_old = self._loop.time() - ANSWER_WAIT_SECONDS
+        for completion, since in list(self._waiting.items()):
+            if since < too_old:
+                completion.deliver(None, StoreUnknown(_NO_ANSWER))
+        if self._waiting:
+            self._timer = self._loop.call_later(WATCH_SECONDS, self._check)
 
 
 class GroupCommit:
@@ -124,6 +154,8 @@ class GroupCommit:
         self._queue: queue.SimpleQueue[list[Ticket] | None] = queue.SimpleQueue()
         self._waiting = 0
         self._gathered: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
+        self._gathered_last = 0
+        self._watches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Watch] = WeakKeyDictionary()
         self._session: Session | None = None
         self._spare: list[Session] = []
         self._turn = threading.Lock()  # held by whoever writes: a batch or a handler's transaction
@@ -142,19 +174,35 @@ class GroupCommit:
         return completion.wait()  # type: ignore[return-value]
 
     async def perform_async(self, operation: Operation[T]) -> T:
-        """Runs an operation for a task and returns its answer once it is durable."""
+        """Runs an operation for a task and returns its answer once it is durable.
+
+        What the tasks of a loop ask for in one turn of it is gathered into one batch. A claim's end does
+        not wait for the next turn when its reservation found nobody else to gather with.
+        """
         self._check_alive()
         loop = asyncio.get_running_loop()
+        if self._gathered_last == 1 and operation.ends_claim and not self._gathered:
+            ticket = Ticket(operation, _Direct())
+            if self._commit_ms <= INLINE_COMMIT_MS_MAX and self._try_alone([ticket]):
+                return _answer_of(ticket)  # type: ignore[return-value]
         completion = _TaskCompletion(loop)
         gathered = self._gathered.get(loop)
         if gathered is None:
             gathered = self._gathered[loop] = []
             loop.call_soon(self._flush, loop)
         gathered.append(Ticket(operation, completion))
-        return await completion.future  # type: ignore[no-any-return]
+        watch = self._watches.get(loop)
+        if watch is None:
+            watch = self._watches[loop] = _Watch(loop)
+        watch.add(completion)
+        try:
+            return await completion.future  # type: ignore[no-any-return]
+        finally:
+            watch.remove(completion)
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         tickets = self._gathered.pop(loop)
+        self._gathered_last = len(tickets)
         if len(tickets) == 1 and self._commit_ms <= INLINE_COMMIT_MS_MAX and self._try_alone(tickets):
             _deliver(tickets)
             return
@@ -253,10 +301,10 @@ class GroupCommit:
     def _commit(self, tickets: list[Ticket], *, wait: bool) -> None:
         session = self._open_session()
         with session.unit(wait=wait):
-            for operation_type, members in _by_type(tickets):
-                answers = operation_type.run(session, [member.operation for member in members])
-                for member, answer in zip(members, answers, strict=True):
-                    member.answer = answer
+            if len(tickets) == 1:
+                (tickets[0].answer,) = tickets[0].operation.run(session, [tickets[0].operation])
+            else:
+                _run_by_type(session, tickets)
             self._crashpoints.hit("commit.before")
         self._crashpoints.hit("commit.after")
 
@@ -370,14 +418,14 @@ def _fail(tickets: list[Ticket], error: BaseException) -> None:
         ticket.error = error
 
 
-def _by_type(tickets: list[Ticket]) -> list[tuple[type[Operation[Any]], list[Ticket]]]:
-    first = type(tickets[0].operation)
-    if len(tickets) == 1:
-        return [(first, tickets)]
+def _run_by_type(session: Session, tickets: list[Ticket]) -> None:
     grouped: dict[type[Operation[Any]], list[Ticket]] = {}
     for ticket in tickets:
         grouped.setdefault(type(ticket.operation), []).append(ticket)
-    return list(grouped.items())
+    for operation_type, members in grouped.items():
+        answers = operation_type.run(session, [member.operation for member in members])
+        for member, answer in zip(members, answers, strict=True):
+            member.answer = answer
 
 
 def _deliver(tickets: Sequence[Ticket]) -> None:

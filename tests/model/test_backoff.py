@@ -32,7 +32,7 @@ def test_default_schedule_doubles_from_one_second_to_five_minutes() -> None:
 
 @bounded
 @given(backoffs, st.integers(min_value=1, max_value=10**6), jitters)
-def test_delay_is_between_nothing_and_the_ceiling(backoff: Backoff, attempt: int, jitter: float) -> None:
+def test_delay_is_at_most_the_ceiling(backoff: Backoff, attempt: int, jitter: float) -> None:
     """Full jitter never goes below zero or above the ceiling, nor the ceiling above the cap."""
     assert timedelta(0) <= backoff.delay(attempt, jitter) <= backoff.ceiling(attempt)
     assert backoff.base <= backoff.ceiling(attempt) <= backoff.cap

@@ -27,7 +27,8 @@ def test_golden_keys() -> None:
     assert booking.text == "eeec575d5979042bf6d0151e45800639bd2fa12d315523f0"
     unicode_key = derive_key("tenant-ü", "surface", "{a}:{b}", ("日本", "7"))
     assert unicode_key.text == "6004bda4facae4b466a3499aaeb6490973384905364b31e9"
-    assert derive_key("", "", "{a}", ("",)).text == "a3b3fac0fb2beb401c03b057901792b57cd6975222f1727e"
+    empty_key = derive_key("", "", "{a}", ("",))
+    assert empty_key.text == "a3b3fac0fb2beb401c03b057901792b57cd6975222f1727e"
 
 
 def test_golden_quarantine_key() -> None:
@@ -111,7 +112,7 @@ def test_parts_may_be_any_sequence() -> None:
     assert derive_key("t", "s", "k", ["a", "b"]) == derive_key("t", "s", "k", ("a", "b"))
 
 
-@pytest.mark.parametrize(("tenant", "part"), [("\ud800", "a"), ("t", "a\udfff")], ids=["tenant", "part"])
+@pytest.mark.parametrize(("tenant", "part"), [("\ud800", "a"), ("t", "a\udfff")])
 def test_lone_surrogate_is_refused(tenant: str, part: str) -> None:
     """What has no bytes has no key, and says so."""
     with pytest.raises(UsageError, match="surrogate"):

@@ -22,7 +22,7 @@ moments = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=3_000_0
     lambda since: datetime(2, 1, 1, tzinfo=UTC) + since
 )
 spans = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=1000))
-rules = st.timedeltas(min_value=timedelta(days=14), max_value=timedelta(days=1000)).map(RetentionRule)
+rules = st.builds(RetentionRule, st.timedeltas(timedelta(days=14), timedelta(days=1000)))
 
 
 class SpringChange(tzinfo):

@@ -309,7 +309,7 @@ def test_value_is_normalised_by_its_type(template: str, value: object, part: str
         ("{v:bool}", {}, "not_scalar"),
     ],
 )
-def test_value_that_would_make_a_doubtful_key_is_refused(template: str, value: object, reason: str) -> None:
+def test_value_of_a_doubtful_key_is_refused(template: str, value: object, reason: str) -> None:
     """Each refusal carries the reason that quarantine is counted by, and the path."""
     refused = refusal(template, {"v": value})
     assert (refused.reason, refused.path) == (reason, "v")

@@ -6,6 +6,7 @@ Every subject does the same: record the key durably, act, record outcome and bus
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
@@ -94,9 +95,10 @@ async def _run_tasks(
 
 
 class PlainBaseline:
-    """The same two durable commits an event, one after the other, with nothing in between.
+    """The same two durable commits an event, one after the other, by hand and with nothing around them.
 
-    It has a unique key, a state and a business row, and none of the gate's promises.
+    First the key and the event; then the state, the outcome, a log line and the business row. It keeps
+    the same facts as the ledger and none of the gate's promises.
     """
 
     def __init__(self, path: Path) -> None:
@@ -104,7 +106,10 @@ class PlainBaseline:
         execute = self._connection.execute
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
-        execute("CREATE TABLE claim (key TEXT PRIMARY KEY, state INTEGER, body TEXT, outcome TEXT)")
+        execute("CREATE TABLE claim (id INTEGER PRIMARY KEY, key TEXT UNIQUE, state INTEGER, at REAL)")
+        execute("CREATE TABLE event (claim INTEGER PRIMARY KEY, body TEXT)")
+        execute("CREATE TABLE outcome (claim INTEGER PRIMARY KEY, body TEXT)")
+        execute("CREATE TABLE log (id INTEGER PRIMARY KEY, claim INTEGER, state INTEGER, at REAL)")
         execute(CREATE_BOOKING)
 
     def run(self, events: Iterable[dict[str, Any]]) -> Sample:
@@ -113,19 +118,23 @@ class PlainBaseline:
         start = perf_counter()
         for event in events:
             begun = perf_counter()
-            self._run_one(event)
+            self.run_one(event)
             latencies.append((perf_counter() - begun) * 1000)
         return Sample(len(latencies), perf_counter() - start, tuple(latencies))
 
-    def _run_one(self, event: dict[str, Any]) -> None:
-        execute = self._connection.execute
+    def run_one(self, event: dict[str, Any]) -> None:
+        """Two transactions, each durable before the next begins."""
+        execute, now = self._connection.execute, perf_counter()
         key = f"{event['notificationId']}:{event['equipment_number']}"
-        body = event["remarks"]
         execute("BEGIN IMMEDIATE")
-        execute("INSERT INTO claim (key, state, body) VALUES (?, 1, ?)", (key, body))
+        cursor = execute("INSERT INTO claim (key, state, at) VALUES (?, 1, ?)", (key, now))
+        claim = cursor.lastrowid
+        execute("INSERT INTO event VALUES (?, ?)", (claim, json.dumps(event)))
         execute("COMMIT")
         execute("BEGIN IMMEDIATE")
-        execute("UPDATE claim SET state = 2, outcome = ? WHERE key = ? AND state = 1", (key, key))
+        execute("UPDATE claim SET state = 2 WHERE id = ? AND state = 1", (claim,))
+        execute("INSERT INTO outcome VALUES (?, ?)", (claim, json.dumps({"slot": key})))
+        execute("INSERT INTO log (claim, state, at) VALUES (?, 2, ?)", (claim, now))
         execute(INSERT_BOOKING, (event["equipment_number"], key))
         execute("COMMIT")
 

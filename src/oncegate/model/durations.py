@@ -20,7 +20,7 @@ _MICROSECONDS_BY_UNIT: Final = {
     "s": 1_000_000,
     "ms": 1_000,
 }
-_ACCEPTED: Final = "a positive number and one unit of ms, s, m, h, d, w, such as 250ms, 30s, 1.5h, 7d"
+_ACCEPTED: Final = "a positive number and one unit of ms, s, m, h, d, w, such as 30s, 1.5h, 7d"
 _TEXT_LENGTH_MAX: Final = 32
 _ECHO_LENGTH_MAX: Final = 40
 _SHAPE: Final = re.compile(r"([0-9]+)(?:\.([0-9]+))?(ms|s|m|h|d|w)")

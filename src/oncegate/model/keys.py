@@ -61,7 +61,7 @@ class Key:
 def check_step_name(name: str) -> None:
     """Raise UsageError unless `name` can name a step."""
     if not isinstance(name, str) or _STEP_NAME.fullmatch(name) is None:
-        raise UsageError(f"{_shown(name)} cannot name a step; use 1 to 64 characters of A-Z a-z 0-9 _ . -")
+        raise UsageError(f"{_shown(name)} cannot name a step; use 1 to 64 of A-Z a-z 0-9 _ . -")
 
 
 def derive_key(tenant: str, surface: str, template_text: str, parts: Sequence[str]) -> Key:

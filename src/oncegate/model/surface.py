@@ -15,8 +15,9 @@ from msgspec import Struct
 
 from oncegate.errors import BadTimestamp, ConfigError, EventNotStorable, InputRefused
 from oncegate.model.canonical import canonical_json, fingerprint, fingerprint_of
+from oncegate.model.durations import format_duration
 from oncegate.model.keys import Key, derive_key, derive_quarantine_key
-from oncegate.model.paths import MISSING, lookup
+from oncegate.model.paths import MISSING, lookup, parse_path
 from oncegate.model.retention import RetentionRule
 from oncegate.model.template import KeyTemplate
 from oncegate.model.timegate import judge_time
@@ -71,6 +72,8 @@ class SurfaceRule:
             raise ConfigError(f"surface {self.name}: a lease is at most {LEASE_MAX}; use time_limit")
         if self.attempts_max < 1:
             raise ConfigError(f"surface {self.name}: attempts_max is {self.attempts_max}, not positive")
+        for path in self.fingerprint_ignore:
+            parse_path(path)
         for setting in ("retention", "lease", "time_limit", "skew_max"):
             if getattr(self, setting) <= timedelta(0):
                 raise ConfigError(f"surface {self.name}: {setting} must be longer than nothing")
@@ -149,4 +152,6 @@ def _judge_time(rule: SurfaceRule, payload: object, now: datetime) -> str | None
     if RetentionRule(rule.retention, floor=timedelta(0)).is_too_old(occurred_at, now):
         return f"{Reason.BEYOND_RETENTION.value}: the event is older than its surface remembers"
     skew = judge_time(occurred_at, now, rule.skew_max)
-    return None if skew is None else f"{Reason.SKEW.value}: {skew}"
+    if skew is None:
+        return None
+    return f"{Reason.SKEW.value}: {format_duration(skew.distance)} in the {skew.direction.value}"

@@ -175,14 +175,14 @@ def _check_template_text(text: object) -> None:
     if not isinstance(text, str):
         raise BadTemplate(f"a template is a text, not a {_type_name(text)}")
     if len(text) > TEMPLATE_LENGTH_MAX:
-        raise BadTemplate(f"the template is over {TEMPLATE_LENGTH_MAX} characters; name fewer fields")
+        raise BadTemplate(f"the template is over {TEMPLATE_LENGTH_MAX} characters; shorten it")
     if _CONTROL.search(text) or _SURROGATE.search(text):
         raise BadTemplate("the template has control or invisible characters; remove them")
 
 
 def _check_field_count(fields: Collection[Field]) -> None:
     if not fields:
-        raise BadTemplate("the template has no field, so all events would share one key; add {field}")
+        raise BadTemplate("the template has no field, so all events share one key; add {field}")
     if len(fields) > FIELDS_MAX:
         raise BadTemplate(f"the template has {len(fields)} fields; keep at most {FIELDS_MAX}")
 

@@ -43,7 +43,8 @@ _INSERTED: Final = "SELECT id FROM oncegate_entry WHERE id BETWEEN ? AND ?"
 _INSERT_PAYLOAD: Final = "INSERT INTO oncegate_payload (entry, body) VALUES (?, ?)"
 _KNOWN: Final = (
     "SELECT id, state, fingerprint, attempt, fence, coalesce(lease_until, 0), reason,"
-    " coalesce(first_reserved, 0), received_at FROM oncegate_entry WHERE key = ?"
+    " coalesce(first_reserved, 0), received_at, body"
+    " FROM oncegate_entry LEFT JOIN oncegate_outcome ON entry = id WHERE key = ?"
 )
 _TAKE_OVER: Final = (
     "UPDATE oncegate_entry SET state = 1, attempt = attempt + 1, fence = fence + 1, lease_until = ?,"
@@ -53,12 +54,13 @@ _GIVE_UP: Final = (
     "UPDATE oncegate_entry SET state = 6, settled_at = ?, reason = ? WHERE id = ? AND fence = ?"
 )
 _SETTLE: Final = (
-    "UPDATE oncegate_entry SET state = ?, settled_at = ?, reason = ?, token = NULL,"
+    "UPDATE oncegate_entry SET record = ?, state = ?, settled_at = ?, reason = ?, token = NULL,"
     " lease_until = ?, first_reserved = CASE WHEN ? THEN NULL ELSE first_reserved END"
     " WHERE id = ? AND fence = ? AND state = 1"
 )
 _OUTCOME: Final = "INSERT OR REPLACE INTO oncegate_outcome (entry, body) VALUES (?, ?)"
-_LOG: Final = "INSERT INTO oncegate_log (entry, kind, at, actor, note) VALUES (?, ?, ?, ?, ?)"
+_LAST_POSITION: Final = "SELECT coalesce(max(position), 0) FROM oncegate_log"
+_LOG: Final = "INSERT INTO oncegate_log (position, entry, kind, at, actor, note) VALUES (?, ?, ?, ?, ?, ?)"
 _STEP: Final = (
     "INSERT OR REPLACE INTO oncegate_step (entry, name, state, downstream, result, resource)"
     " VALUES (?, ?, ?, ?, ?, ?)"
@@ -133,7 +135,7 @@ class SqliteClaims:
 
     def _judge(self, item: Reservation, now: int) -> Reserved:
         row = self._connection.execute(_KNOWN, (item.key,)).fetchone()
-        entry, state, content, attempt, fence, until, reason, first_reserved, received = row
+        entry, state, content, attempt, fence, until, reason, first_reserved, received, outcome = row
         known = Known(State(state), content, attempt, until)
         decision = judge(known, item.fingerprint, now, item.attempts_max)
         if decision is Decision.CONFLICT:
@@ -151,7 +153,7 @@ class SqliteClaims:
         if decision is Decision.HOLD and known.state is State.RETRYABLE:
             reason = self._give_up(entry, fence, attempt, item.received_at_ms)
         return Reserved(
-            decision, entry, state=known.state, outcome=self._outcome(entry), reason=reason,
+            decision, entry, state=known.state, outcome=outcome, reason=reason,
             retry_after_ms=max(0, until - now), now_ticks=now,
         )  # fmt: skip
 
@@ -182,38 +184,41 @@ class SqliteClaims:
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """Ends claims; all at once where every fence is right, else one by one."""
+        (last,) = self._connection.execute(_LAST_POSITION).fetchone()
         now = self.now_ticks()
-        rows = [self._settle_row(item, now) for item in settlements]
-        answers = self._settle_all(rows) if len(rows) > 1 else [self._changed(_SETTLE, rows[0])]
-        self._complete([item for item, done in zip(settlements, answers, strict=True) if done])
+        answers = self._settle_all(settlements, last + 1, now) if len(settlements) > 1 else None
+        if answers is None:
+            answers = self._settle_each(settlements, last + 1, now)
+        settled = [item for item, done in zip(settlements, answers, strict=True) if done]
+        if settled:
+            self._complete(settled, last + 1)
         return answers
 
-    def _settle_all(self, rows: list[tuple[Any, ...]]) -> list[bool]:
+    def _settle_all(self, settlements: Sequence[Settlement], first: int, now: int) -> list[bool] | None:
+        rows = [_settle_row(item, position, now) for position, item in enumerate(settlements, first)]
         self._connection.execute("SAVEPOINT settle")
         changed = self._connection.executemany(_SETTLE, rows).rowcount
-        if changed == len(rows):
-            answers = [True] * len(rows)
-        else:
+        complete = changed == len(rows)
+        if not complete:
             self._connection.execute("ROLLBACK TO settle")
-            answers = [self._changed(_SETTLE, row) for row in rows]
         self._connection.execute("RELEASE settle")
+        return [True] * len(rows) if complete else None
+
+    def _settle_each(self, settlements: Sequence[Settlement], position: int, now: int) -> list[bool]:
+        answers: list[bool] = []
+        for item in settlements:
+            done = self._changed(_SETTLE, _settle_row(item, position, now))
+            position += done
+            answers.append(done)
         return answers
 
-    @staticmethod
-    def _settle_row(item: Settlement, now: int) -> tuple[Any, ...]:
-        final = item.state.is_final
-        called = now if item.last_call_ticks is None else item.last_call_ticks
-        lease = None if final else called
-        return (item.state.value, item.at_ms, item.reason, lease, final, item.entry_id, item.fence)
-
-    def _complete(self, settled: list[Settlement]) -> None:
-        if not settled:
-            return
+    def _complete(self, settled: list[Settlement], first: int) -> None:
         number = self._names.number
-        self._connection.executemany(
-            _LOG,
-            [(i.entry_id, i.state.value, i.at_ms, number(i.actor), i.reason) for i in settled],
-        )
+        records = [
+            (position, i.entry_id, i.state.value, i.at_ms, number(i.actor), i.reason)
+            for position, i in enumerate(settled, first)
+        ]
+        self._connection.executemany(_LOG, records)
         outcomes = [(i.entry_id, i.outcome) for i in settled if i.outcome is not None]
         if outcomes:
             self._connection.executemany(_OUTCOME, outcomes)
@@ -246,7 +251,7 @@ class SqliteClaims:
         return self._connection.execute(sql, parameters).rowcount == 1
 
     def _log(self, entry: int, kind: LogKind, at_ms: int, actor: str, note: str | None) -> None:
-        row = (entry, kind.value, at_ms, self._names.number(actor), note)
+        row = (None, entry, kind.value, at_ms, self._names.number(actor), note)
         self._connection.execute(_LOG, row)
 
     def _write_steps(self, entry: int, steps: Iterable[StepRecord]) -> None:
@@ -272,6 +277,13 @@ class SqliteClaims:
         number, key, tenant, surface, label, state, *rest = row
         text = self._names.text
         return Entry(number, key, text(tenant), text(surface), label, State(state), *rest)
+
+
+def _settle_row(item: Settlement, position: int, now: int) -> tuple[Any, ...]:
+    final = item.state.is_final
+    called = now if item.last_call_ticks is None else item.last_call_ticks
+    state, lease = item.state.value, None if final else called
+    return (position, state, item.at_ms, item.reason, lease, final, item.entry_id, item.fence)
 
 
 def _by_position(batches: list[tuple[Statement, ...]]) -> Iterable[Statement]:

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from oncegate.clock import Clock
@@ -19,6 +20,30 @@ from oncegate.stores.sqlite.claims import SqliteClaims
 from oncegate.stores.sqlite.files import BUSY_WAIT_MS, translate, translated
 from oncegate.stores.sqlite.names import Names
 from oncegate.stores.sqlite.ticks import anchor_ticks, read_anchor
+
+
+class SqliteUnit:
+    """One transaction of a session, as a with block; a class because every event passes two of them."""
+
+    __slots__ = ("_session", "_wait")
+
+    def __init__(self, session: SqliteSession, wait: bool) -> None:
+        self._session = session
+        self._wait = wait
+
+    def __enter__(self) -> None:
+        self._session.begin(self._wait)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._session.commit()
+        else:
+            self._session.undo(error)
 
 
 class SqliteSession(SqliteClaims, SqliteCensus):
@@ -37,27 +62,28 @@ class SqliteSession(SqliteClaims, SqliteCensus):
         """The ledger's own time: the machine's ticks, carried on over restarts."""
         return self._clock.ticks_ms() + self._offset_ms
 
-    @contextmanager
-    def unit(self, *, wait: bool = True) -> Iterator[None]:
+    def unit(self, *, wait: bool = True) -> SqliteUnit:
         """One transaction, begun as a writer so that it cannot fail halfway for want of the lock."""
-        self._begin(wait)
-        try:
-            yield
-        except BaseException as error:
-            self._undo()
-            if isinstance(error, sqlite3.Error):
-                raise translate(error, self._path) from error
-            raise
-        self._commit()
+        return SqliteUnit(self, wait)
 
-    def _begin(self, wait: bool) -> None:
-        with translated(self._path):
+    def begin(self, wait: bool) -> None:
+        """Begins a transaction as a writer."""
+        try:
             if wait is not self._waits:
                 self._connection.execute(f"PRAGMA busy_timeout = {BUSY_WAIT_MS if wait else 0}")
                 self._waits = wait
             self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise translate(error, self._path) from error
 
-    def _commit(self) -> None:
+    def undo(self, error: BaseException | None) -> None:
+        """Rolls back, and turns an error of SQLite's into ours."""
+        self._undo()
+        if isinstance(error, sqlite3.Error):
+            raise translate(error, self._path) from error
+
+    def commit(self) -> None:
+        """Commits; an error that leaves the outcome open is StoreUnknown."""
         try:
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:

@@ -108,6 +108,7 @@ class SqliteStore:
             return [
                 Finding(True, "ledger", self.address),
                 Finding(True, "sqlite", sqlite3.sqlite_version),
+                Finding(True, "schema", f"version {schema.all_migrations()[-1].number}, up to date"),
                 self._examine_durability(),
                 self._examine_integrity(session),
             ]

@@ -27,6 +27,7 @@ CREATE TABLE oncegate_entry (
     label          TEXT    NOT NULL,
     received_at    INTEGER NOT NULL,
     settled_at     INTEGER,
+    record         INTEGER,
     lease_until    INTEGER,
     first_reserved INTEGER,
     token          INTEGER,
@@ -65,7 +66,8 @@ CREATE TABLE oncegate_log (
     actor    INTEGER NOT NULL REFERENCES oncegate_name (id),
     note     TEXT
 );
-CREATE INDEX oncegate_log_entry ON oncegate_log (entry);
+-- A committed entry knows its own record (entry.record), so that the common case costs no index.
+CREATE INDEX oncegate_log_entry ON oncegate_log (entry) WHERE kind <> 2;
 
 -- For people and their tools.
 CREATE VIEW oncegate_entries AS

@@ -1,0 +1,1 @@
+"""The command line: one file a command group; `main` starts it and turns errors into exit codes."""

@@ -1,0 +1,85 @@
+"""`oncegate bench`: measures the gate beside a plain baseline on this machine's own disk."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+QUICK_SCALE = 0.2
+QUICK_SIZE_KEYS = 20_000
+
+
+def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Registers the command."""
+    parser = subparsers.add_parser(
+        "bench",
+        help="measure the gate beside a plain baseline",
+        description="Measures the gate beside a plain baseline that does the same two durable commits an "
+        "event by hand. Subjects take turns; medians are printed with the lowest and highest.",
+    )
+    subjects = parser.add_subparsers(dest="subject", required=True, metavar="SUBJECT")
+    gate = subjects.add_parser("gate", help="reserve, effect, commit, answer on the embedded ledger")
+    gate.add_argument("--url", help="measure on the disk of this sqlite:/// address (default: temporary)")
+    gate.add_argument(
+        "--concurrency",
+        default="1,32,256",
+        type=_concurrencies,
+        help="comma-separated numbers of tasks at once (default: 1,32,256)",
+    )
+    gate.add_argument("--rounds", default=5, type=_positive, help="how often to repeat (default: 5)")
+    gate.add_argument("--quick", action="store_true", help="fewer events, for a first impression")
+    gate.add_argument("--json", action="store_true", help="print one JSON document")
+    gate.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measures and prints."""
+    from oncegate.bench.gate import GateBench
+
+    document = GateBench(
+        url=arguments.url,
+        concurrencies=arguments.concurrency,
+        rounds=arguments.rounds,
+        size_keys=QUICK_SIZE_KEYS if arguments.quick else 100_000,
+        scale=QUICK_SCALE if arguments.quick else 1.0,
+        talk=lambda line: print(line, file=sys.stderr),
+    ).run()
+    print(json.dumps(document, indent=2) if arguments.json else _as_text(document))
+    return 0
+
+
+def _as_text(document: dict[str, Any]) -> str:
+    lines = [
+        ", ".join(f"{name} {value}" for name, value in document["machine"].items()),
+        "",
+        f"{'what':<20} {'at once':>7} {'events/s':>10} {'low - high':>17} {'p50 ms':>8} {'p99 ms':>8}",
+    ]
+    for item in document["results"]:
+        spread = f"{item['rate_low']:,.0f} - {item['rate_high']:,.0f}"
+        lines.append(
+            f"{item['name']:<20} {item['concurrency']:>7} {item['rate']:>10,.0f} {spread:>17} "
+            f"{item['p50_ms']:>8.2f} {item['p99_ms']:>8.2f}"
+        )
+    lines += ["", "ratios of medians"]
+    lines += [f"  {value:>7.2f}x  {name}" for name, value in document["ratios"].items()]
+    if document["size"]:
+        size = document["size"]
+        lines += ["", f"{size['bytes_per_key']} bytes on disk per settled key over {size['keys']:,} keys,"]
+        lines += [f"{size['bytes_per_key_with_payload_and_outcome']} with payload, outcome and booking"]
+    return "\n".join(lines)
+
+
+def _concurrencies(text: str) -> tuple[int, ...]:
+    return tuple(_positive(part) for part in text.split(","))
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= 10_000:
+        raise argparse.ArgumentTypeError("give a number from 1 to 10000")
+    return number

@@ -1,0 +1,265 @@
+"""`oncegate doctor`: looks at a ledger and its surroundings and says what to do about what it finds.
+
+Must never create a ledger, migrate one, or change an entry.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from oncegate.cli.exitcodes import DONE, NOT_SO
+from oncegate.cli.ledger import command_for, exists, file_of, open_ledger, pending_migrations, reading
+from oncegate.cli.output import Cell, Colour, age, paint, print_json, tell, utc, visible
+from oncegate.cli.parser import add_json, add_url
+from oncegate.clock import Clock, SystemClock, from_wall_ms
+from oncegate.errors import StoreBusy, StoreError
+from oncegate.model.states import State
+from oncegate.store import EntryFilter, Finding, Session, Store
+
+DISK_FREE_MIN: Final = 64 * 2**20  # bytes; a write-ahead log between two checkpoints must fit
+DISK_FREE_GOOD: Final = 2**30  # bytes; below this somebody should hear of it before it is too late
+WALL_AHEAD_MAX_MS: Final = 5 * 60 * 1000  # what senders' and servers' clocks commonly disagree by
+STRANDED_SHOWN_MAX: Final = 200
+PLAUSIBLE_YEARS: Final = range(2025, 2100)  # a clock without a battery says 1970 or the build year
+
+_DESCRIPTION = """\
+Look at a ledger and its surroundings: where it is, whether it can be written, versions,
+schema, durability, integrity, disk space, clocks, and what waits for somebody. Every line
+is ok, warn or fail, with what to do about it. No entry is changed and no ledger created."""
+
+_EPILOG = """\
+exits with 0 if nothing failed, with 1 if anything did; a warning is not a failure.
+
+examples:
+  oncegate doctor
+  oncegate doctor --url sqlite:////var/lib/orders/oncegate.db --json"""
+
+
+class Status(Enum):
+    """How a line of the examination reads."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+_COLOURS: Final = {Status.OK: Colour.GREEN, Status.WARN: Colour.YELLOW, Status.FAIL: Colour.RED}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the examination."""
+
+    status: Status
+    what: str
+    value: str
+    next_step: str = ""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command to the command line."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "doctor",
+        help="check the store, its durability, its clock and what is stranded",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    add_url(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Examines and prints, line by line as the answers come."""
+    store = open_ledger(arguments.url)
+    worst = [Status.OK]
+    for line in examine(store, arguments.url, SystemClock()):
+        worst.append(line.status)
+        _print(line, arguments.json)
+    failed, warned = worst.count(Status.FAIL), worst.count(Status.WARN)
+    if not arguments.json and (failed or warned):
+        tell(f"{failed} failed, {warned} to look at")
+    return NOT_SO if failed else DONE
+
+
+def examine(store: Store, url: str | None, clock: Clock) -> Iterator[Line]:
+    """Everything there is to say about a ledger, cheap and general first."""
+    yield _versions()
+    yield _wall_clock(clock)
+    yield _ticks(clock)
+    yield from _disk(file_of(store))
+    yield from _ledger(store, url, clock)
+
+
+def _ledger(store: Store, url: str | None, clock: Clock) -> Iterator[Line]:
+    """The ledger itself; whatever it refuses becomes the line that says so."""
+    create = command_for("oncegate migrate", url)
+    try:
+        if not exists(store):
+            yield Line(
+                Status.FAIL, "ledger", f"{store.address} does not exist", f"create it with: {create}"
+            )
+            return
+        pending = pending_migrations(store)
+        if pending:
+            missing = ", ".join(f"{migration.number:04} {migration.name}" for migration in pending)
+            yield Line(Status.FAIL, "schema", f"{store.address} lacks {missing}", f"run: {create}")
+            return
+        yield from (_from(finding) for finding in store.examine())
+        yield _writing(store)
+        with reading(store, url) as session:
+            yield from _contents(session, url, clock)
+    except StoreError as error:
+        yield Line(Status.FAIL, "ledger", store.address, str(error))
+
+
+def _from(finding: Finding) -> Line:
+    status = Status.OK if finding.ok else Status.FAIL
+    return Line(status, finding.what, finding.value, finding.next_step)
+
+
+class _Undo(Exception):
+    """Raised inside a unit to leave nothing of it behind."""
+
+
+def _writing(store: Store) -> Line:
+    """Takes the write lock and gives it back."""
+    session = store.connect()
+    try:
+        with suppress(_Undo), session.unit(wait=False):
+            raise _Undo
+    except StoreBusy:
+        return Line(Status.OK, "writing", "another process is writing right now")
+    except StoreError as error:
+        return Line(Status.FAIL, "writing", "not possible", str(error))
+    finally:
+        session.close()
+    return Line(Status.OK, "writing", "possible")
+
+
+def _versions() -> Line:
+    from oncegate import __version__
+
+    value = f"oncegate {__version__}, Python {platform.python_version()} on {platform.system()}"
+    return Line(Status.OK, "versions", value)
+
+
+def _wall_clock(clock: Clock) -> Line:
+    now = from_wall_ms(clock.wall_ms())
+    value = f"{utc(clock.wall_ms())}, local time is UTC{_offset(now)}"
+    if now.year in PLAUSIBLE_YEARS:
+        return Line(Status.OK, "wall clock", value)
+    return Line(
+        Status.FAIL, "wall clock", value, "set the machine's clock; times of events are judged by it"
+    )
+
+
+def _offset(now: datetime) -> str:
+    return now.astimezone().strftime("%z")
+
+
+def _ticks(clock: Clock) -> Line:
+    source = "boot time" if hasattr(time, "CLOCK_BOOTTIME") else "monotonic clock"
+    boot = clock.boot_id()
+    value = f"{source}, {age(clock.ticks_ms())} since boot"
+    if boot:
+        return Line(Status.OK, "lease clock", f"{value} {boot[:8]}")
+    step = (
+        "this platform does not name its boots: after a restart, leases may count as held up to 1h longer"
+    )
+    return Line(Status.WARN, "lease clock", value, step)
+
+
+def _disk(path: Path | None) -> Iterator[Line]:
+    if path is None:
+        return
+    try:
+        free = shutil.disk_usage(path.absolute().parent).free
+        used = path.stat().st_size if path.is_file() else 0
+    except OSError:
+        return  # the ledger's own line says what is wrong with the place
+    value = f"{_size(free)} free beside {_size(used)} of ledger"
+    if free < DISK_FREE_MIN:
+        yield Line(Status.FAIL, "disk", value, "free some space: a full disk stops every event")
+    elif free < DISK_FREE_GOOD:
+        yield Line(Status.WARN, "disk", value, "free some space soon: a full disk stops every event")
+    else:
+        yield Line(Status.OK, "disk", value)
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def _contents(session: Session, url: str | None, clock: Clock) -> Iterator[Line]:
+    counts = session.counts()
+    yield _entries(counts)
+    yield from _newest(session, clock)
+    yield _stranded(session, url)
+    yield from _waiting(counts, url)
+
+
+def _entries(counts: dict[State, int]) -> Line:
+    parts = [f"{counts[state]} {state.label}" for state in State if counts.get(state)]
+    return Line(Status.OK, "entries", ", ".join(parts) or "none yet")
+
+
+def _newest(session: Session, clock: Clock) -> Iterator[Line]:
+    """A newest entry from the future: the wall clock went back, or was wrong then."""
+    for entry in session.entries(EntryFilter(), None, 1):
+        ahead_ms = entry.received_at_ms - clock.wall_ms()
+        if ahead_ms > WALL_AHEAD_MAX_MS:
+            value = (
+                f"the newest entry was received {age(ahead_ms)} from now, at {utc(entry.received_at_ms)}"
+            )
+            yield Line(
+                Status.WARN, "wall clock", value, "check the machine's clock; leases do not depend on it"
+            )
+
+
+def _stranded(session: Session, url: str | None) -> Line:
+    found = session.stranded(STRANDED_SHOWN_MAX)
+    if not found:
+        return Line(Status.OK, "stranded", "none")
+    lapsed = sum(1 for detail in found if detail.entry.state is State.IN_FLIGHT)
+    least = "at least " if len(found) == STRANDED_SHOWN_MAX else ""
+    value = f"{least}{lapsed} in flight with a lapsed lease, {len(found) - lapsed} to be tried again"
+    see = command_for("oncegate entries list --state in_flight --state retryable", url)
+    return Line(
+        Status.WARN, "stranded", value, f"the next arrival or a reconciler takes them up; see: {see}"
+    )
+
+
+def _waiting(counts: dict[State, int], url: str | None) -> Iterator[Line]:
+    waiting = [state for state in (State.UNKNOWN, State.HELD, State.QUARANTINED) if counts.get(state)]
+    if not waiting:
+        return
+    value = ", ".join(f"{counts[state]} {state.label}" for state in waiting)
+    states = " ".join(f"--state {state.label}" for state in waiting)
+    see = command_for(f"oncegate entries list {states}", url)
+    yield Line(Status.WARN, "for a person", value, f"see: {see}")
+
+
+def _print(line: Line, as_json: bool) -> None:
+    if as_json:
+        facts = {"status": line.status.value, "what": line.what, "value": line.value}
+        print_json(facts | ({"next_step": line.next_step} if line.next_step else {}))
+        return
+    status = paint(f"{line.status.value:<4}", _COLOURS[line.status])
+    print(f"{status}  {line.what:<12}  {Cell.of(line.value).text}")
+    if line.next_step:
+        print(f"{'':<20}{visible(line.next_step)}")

@@ -1,0 +1,238 @@
+"""`oncegate entries`: lists what the gate has seen, and shows one entry with its history.
+
+Must only read: no ledger is created, no entry changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, TextIO
+
+from oncegate.cli import timeline
+from oncegate.cli.exitcodes import DONE
+from oncegate.cli.ledger import open_ledger, reading, surfaces_in
+from oncegate.cli.output import Cell, age, print_json, print_table, tell, utc
+from oncegate.cli.parser import (
+    ROW_NUMBER_MAX,
+    add_json,
+    add_url,
+    print_help_as_error,
+    read_key_prefix,
+    read_number,
+    read_text,
+)
+from oncegate.clock import SystemClock
+from oncegate.errors import OncegateError, UnknownSurface
+from oncegate.model.states import State
+from oncegate.store import Entry, EntryDetail, EntryFilter, Session
+
+LIMIT_DEFAULT: Final = 50
+LIMIT_MAX: Final = 10_000  # one page is held in memory
+CANDIDATES_MAX: Final = 10
+KEY_SHOWN: Final = 12  # hex digits; two of a million keys share them once in hundreds of ledgers
+SURFACES_SHOWN_MAX: Final = 20
+
+_HEADERS: Final = (
+    "ID", "KEY", "SURFACE", "TENANT", "LABEL", "STATE", "TRY", "RECEIVED (UTC)", "AGE", "REASON"
+)  # fmt: skip
+
+_LIST_EPILOG = """\
+examples:
+  oncegate entries list --state quarantined
+  oncegate entries list --surface portbase.cis --label MSKU --limit 20
+  oncegate entries list --json | jq -r 'select(.attempt > 1) | .key'"""
+
+_SHOW_EPILOG = """\
+A number is taken for an id first and for the beginning of a key otherwise.
+
+examples:
+  oncegate entries show 42
+  oncegate entries show 3f9ac2 --payload
+  oncegate entries show 3f9ac2 --json"""
+
+
+class NoSuchEntry(OncegateError):
+    """Nothing in the ledger has this id or key."""
+
+
+class SeveralEntries(OncegateError):
+    """More than one key begins like this."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command group to the command line."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "entries",
+        help="list what the gate has seen, or show one entry with its history",
+        description="Look at what the gate has recorded. Nothing is changed.",
+    )
+    parser.set_defaults(run=lambda arguments: print_help_as_error(parser))
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    _add_list(commands)
+    _add_show(commands)
+
+
+def _add_list(commands: Any) -> None:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "list",
+        help="list entries, newest first",
+        description="List entries, newest first. An entry is listed if all given filters fit it.",
+        epilog=_LIST_EPILOG,
+    )
+    add_url(parser)
+    add_json(parser)
+    states = ", ".join(state.label for state in State)
+    parser.add_argument(
+        "--state", action="append", type=_read_state, default=[], metavar="STATE",
+        help=f"entries in this state; may be given several times ({states})",
+    )  # fmt: skip
+    parser.add_argument("--surface", type=read_text, help="entries of this surface")
+    parser.add_argument("--tenant", type=read_text, help="entries of this tenant")
+    parser.add_argument("--key", type=read_key_prefix, metavar="PREFIX", help="keys that begin like this")
+    parser.add_argument("--label", type=read_text, metavar="TEXT", help="labels that contain this text")
+    parser.add_argument(
+        "--limit", type=_read_limit, default=LIMIT_DEFAULT, metavar="N",
+        help=f"at most so many entries, up to {LIMIT_MAX} (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--before", type=read_number, metavar="ID", help="only entries older than this one")
+    parser.set_defaults(run=run_list)
+
+
+def _add_show(commands: Any) -> None:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "show",
+        help="show one entry with its history",
+        description="Show one entry: what is known of it, its history, steps and outcome.",
+        epilog=_SHOW_EPILOG,
+    )
+    parser.add_argument(
+        "entry", metavar="KEY_OR_ID", type=read_text, help="the entry's id, or how its key begins"
+    )
+    add_url(parser)
+    add_json(parser)
+    parser.add_argument("--payload", action="store_true", help="also show the event and the steps' results")
+    parser.set_defaults(run=run_show)
+
+
+def _read_state(text: str) -> State:
+    try:
+        return State[text.strip().replace("-", "_").upper()]
+    except KeyError:
+        states = ", ".join(state.label for state in State)
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a state; states are {states}") from None
+
+
+def _read_limit(text: str) -> int:
+    number = read_number(text)
+    if number > LIMIT_MAX:
+        raise argparse.ArgumentTypeError(
+            f"{number} is more than {LIMIT_MAX}; use --before for the next page"
+        )
+    return number
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """Prints one page of entries and how to get the next."""
+    wanted = EntryFilter(
+        tuple(arguments.state), arguments.surface, arguments.tenant, arguments.key, arguments.label
+    )
+    store = open_ledger(arguments.url)
+    with reading(store, arguments.url) as session:
+        found = session.entries(wanted, arguments.before, arguments.limit + 1)
+        if not found:
+            _explain_nothing(session, wanted, arguments)
+    page = found[: arguments.limit]
+    if arguments.json:
+        for entry in page:
+            print_json(timeline.facts(entry))
+    elif page:
+        print_entries(page)
+    if len(found) > len(page):
+        tell(f"there are more; the next page: {_next_page(arguments, page[-1].entry_id)}")
+    return DONE
+
+
+def print_entries(entries: Sequence[Entry], stream: TextIO | None = None) -> None:
+    """Prints entries as a table."""
+    print_table(_HEADERS, list(map(partial(_row, now_ms=SystemClock().wall_ms()), entries)), stream)
+
+
+def _row(entry: Entry, now_ms: int) -> list[Cell]:
+    values = (
+        entry.entry_id, entry.key.hex()[:KEY_SHOWN], entry.surface, entry.tenant, entry.label,
+        entry.state.label, entry.attempt, utc(entry.received_at_ms)[:19].replace("T", " "),
+        age(now_ms - entry.received_at_ms), entry.reason or "",
+    )  # fmt: skip
+    colours = {5: timeline.COLOURS[entry.state]}
+    return [
+        Cell.of(value, colours[number]) if number in colours else Cell.of(value)
+        for number, value in enumerate(values)
+    ]
+
+
+def _explain_nothing(session: Session, wanted: EntryFilter, arguments: argparse.Namespace) -> None:
+    """Says why a list is empty; a surface that the ledger has never seen is a mistake, not an answer."""
+    surfaces = surfaces_in(session) if wanted.surface is not None else []
+    if surfaces and wanted.surface not in surfaces:
+        shown = ", ".join(surfaces[:SURFACES_SHOWN_MAX])
+        more = ", …" if len(surfaces) > SURFACES_SHOWN_MAX else ""
+        raise UnknownSurface(f"no entry has the surface {wanted.surface!r}; surfaces are {shown}{more}")
+    if arguments.before is not None or any(session.entries(EntryFilter(), None, 1)):
+        tell("no entry fits")
+    else:
+        tell("the ledger has no entries yet")
+
+
+def _next_page(arguments: argparse.Namespace, last: int) -> str:
+    words = ["oncegate", "entries", "list"]
+    for option in ("url", "surface", "tenant", "key", "label"):
+        value = getattr(arguments, option)
+        words += [] if value is None else [f"--{option}", value]
+    for state in arguments.state:
+        words += ["--state", state.label]
+    words += [] if arguments.limit == LIMIT_DEFAULT else ["--limit", str(arguments.limit)]
+    words += ["--json"] if arguments.json else []
+    return shlex.join([*words, "--before", str(last)])
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """Prints everything about one entry."""
+    store = open_ledger(arguments.url)
+    with reading(store, arguments.url) as session:
+        detail = _find(session, arguments.entry)
+        if arguments.json:
+            print_json(timeline.all_facts(detail, with_payload=arguments.payload))
+        else:
+            timeline.print_detail(detail, session, with_payload=arguments.payload)
+    return DONE
+
+
+def _find(session: Session, text: str) -> EntryDetail:
+    by_number = _by_number(session, text.strip())
+    if by_number is not None:
+        return by_number
+    prefix = read_key_prefix(text)
+    found = session.entries(EntryFilter(key_prefix=prefix), None, CANDIDATES_MAX + 1)
+    if len(found) > 1:
+        _refuse_several(prefix, found)
+    detail = session.detail(found[0].entry_id) if found else None
+    if detail is None:
+        which = f"the id {prefix} or a key" if prefix.isdigit() else "a key"
+        raise NoSuchEntry(f"no entry has {which} that begins with {prefix}; see: oncegate entries list")
+    return detail
+
+
+def _by_number(session: Session, text: str) -> EntryDetail | None:
+    if not (text.isascii() and text.isdigit()) or int(text[:20]) > ROW_NUMBER_MAX:
+        return None
+    return session.detail(int(text))
+
+
+def _refuse_several(prefix: str, found: Sequence[Entry]) -> None:
+    print_entries(found[:CANDIDATES_MAX], sys.stderr)
+    more = f" (the newest {CANDIDATES_MAX} are shown)" if len(found) > CANDIDATES_MAX else ""
+    raise SeveralEntries(f"several keys begin with {prefix}{more}; give more digits, or an id")

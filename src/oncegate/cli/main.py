@@ -1,0 +1,197 @@
+"""The start of the command line: finds the command, runs it, turns every end into an exit code.
+
+Commands are imported only when they are called, so that the help is there at once. Must never show a
+traceback unless `--debug` asks for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from oncegate.cli.exitcodes import EXIT_CODES, INTERRUPTED, OUTPUT_CLOSED, UNEXPECTED
+from oncegate.cli.output import complain, visible
+from oncegate.cli.parser import CommandParser, print_help_as_error
+from oncegate.errors import ConfigError, OncegateError
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command as the help lists it; its module is imported when it is called."""
+
+    name: str
+    summary: str
+
+    @property
+    def module(self) -> Any:
+        """The module that has the command's `add_parser`."""
+        return importlib.import_module(f"oncegate.cli.{self.name}")
+
+
+GROUPS: Final[dict[str, tuple[Command, ...]]] = {
+    "See it work": (
+        Command("demo", "run the Monday storm without the gate and with it, and compare"),
+        Command("bench", "measure the gate beside a plain baseline on this machine"),
+    ),
+    "Look after a ledger": (
+        Command("migrate", "create a ledger, or bring an older one up to date"),
+        Command("doctor", "check the store, its durability, its clock and what is stranded"),
+        Command("entries", "list what the gate has seen, or show one entry with its history"),
+    ),
+}
+COMMANDS: Final = {command.name: command for group in GROUPS.values() for command in group}
+
+_DESCRIPTION: Final = """\
+oncegate makes effects happen exactly once, on top of events that arrive at least once.
+Its ledger remembers every event by its key: what was done about it, and what still waits."""
+
+_OPTIONS: Final = (
+    ("--url URL", "the ledger, after a command (default: $ONCEGATE_URL, else ./oncegate.db)"),
+    ("--json", "output for programs, after a command that has any"),
+    ("--debug", "show the traceback of an error"),
+    ("--version", "show the version"),
+    ("-h, --help", "show this; after a command, show that command's help"),
+)
+
+_NAME_WIDTH: Final = max(len(name) for name, _ in _OPTIONS)
+
+_EXAMPLES: Final = """\
+  oncegate demo
+  oncegate migrate --url sqlite:////var/lib/orders/oncegate.db
+  oncegate entries list --state quarantined --state held
+  oncegate entries show 3f9ac2"""
+
+
+class _RootParser(CommandParser):
+    """The parser above the commands, with a help of its own."""
+
+    def format_help(self) -> str:
+        """The whole picture: what it is, the commands by purpose, examples, exit codes."""
+        blocks = ["usage: oncegate COMMAND [options]", _DESCRIPTION]
+        for title, commands in GROUPS.items():
+            blocks.append(_block(title, [(command.name, command.summary) for command in commands]))
+        blocks.append(_block("Options", _OPTIONS))
+        blocks.append(f"Examples:\n{_EXAMPLES}")
+        blocks.append(_block("Exit codes", [(str(code), text) for code, text in EXIT_CODES.items()]))
+        return "\n\n".join(blocks) + "\n"
+
+
+def _block(title: str, rows: Sequence[tuple[str, str]]) -> str:
+    return "\n".join([f"{title}:", *(f"  {name:<{_NAME_WIDTH}}  {text}" for name, text in rows)])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command and returns its exit code; never raises."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    _allow_any_text()
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+        return OUTPUT_CLOSED
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return INTERRUPTED
+    except OncegateError as error:
+        _show_trace(words, error)
+        complain(str(error) or type(error).__name__)
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001  whatever it is, the user gets a line and not a traceback
+        return _unexpected(words, error)
+    return code
+
+
+def _run(words: list[str]) -> int:
+    command = _chosen(words)
+    parser = build_parser([command] if command else [])
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    try:
+        arguments = parser.parse_args(words)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    if command is None:
+        return print_help_as_error(parser)
+    return int(arguments.run(arguments))
+
+
+def build_parser(loaded: Sequence[Command]) -> CommandParser:
+    """Makes the parser; only the commands in `loaded` are imported and have their options."""
+    parser = _RootParser(prog="oncegate")
+    parser.add_argument("--version", action="version", version=f"oncegate {_version()}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", dest="command")
+    for command in COMMANDS.values():
+        if command in loaded:
+            command.module.add_parser(subparsers)
+        else:
+            subparsers.add_parser(command.name, help=command.summary, add_help=False)
+    return parser
+
+
+def _version() -> str:
+    from oncegate import __version__
+
+    return __version__
+
+
+def _chosen(words: list[str]) -> Command | None:
+    """Finds the command that is called; raises ConfigError for what cannot be one."""
+    for word in words[1:] if words[:1] == ["help"] else words:
+        if word in ("-h", "--help", "--version"):
+            return None
+        if not word.startswith("-"):
+            return _command(word)
+        if word != "--debug":
+            raise ConfigError(f"option {word!r} comes after a command, as in: oncegate doctor {word}")
+    return None
+
+
+def _command(name: str) -> Command:
+    if name in COMMANDS:
+        return COMMANDS[name]
+    import difflib
+
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"commands are {', '.join(COMMANDS)}"
+    raise ConfigError(f"there is no command {name[:60]!r}; {hint} See: oncegate --help")
+
+
+def _allow_any_text() -> None:
+    """Makes a terminal without Unicode show escapes instead of ending with an error."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """Points stdout at nothing, so that Python's own last flush has nothing to complain about."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _unexpected(words: list[str], error: Exception) -> int:
+    _show_trace(words, error)
+    hint = "" if "--debug" in words else "; run again with --debug for the traceback"
+    complain(f"unexpected {type(error).__name__}: {error}{hint}")
+    if isinstance(error, OSError):
+        _drop_output()  # it may have been stdout itself that failed
+    return UNEXPECTED
+
+
+def _show_trace(words: list[str], error: Exception) -> None:
+    if "--debug" not in words:
+        return
+    import traceback
+
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        print(visible(line), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

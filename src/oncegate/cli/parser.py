@@ -1,0 +1,84 @@
+"""The argument parser that all commands share: errors on one line, `--debug` everywhere.
+
+Subparsers are made of the same class, so a command module need not know about it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, Final, NoReturn
+
+from oncegate.cli.exitcodes import USAGE
+from oncegate.cli.output import complain
+from oncegate.errors import ConfigError
+
+ROW_NUMBER_MAX: Final = 2**63 - 1  # what a ledger can number
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An ArgumentParser that answers mistakes with one line and the way to the help."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        keywords.setdefault("allow_abbrev", False)
+        keywords.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(*arguments, **keywords)
+        self.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+    def error(self, message: str) -> NoReturn:
+        """Says what is wrong on one line and ends with the code for wrong usage."""
+        complain(f"{message}; see: {self.prog} --help")
+        self.exit(USAGE)
+
+    @property
+    def actions(self) -> list[argparse.Action]:
+        """The options and arguments in the order they were added, for the reference."""
+        return self._actions
+
+
+def print_help_as_error(parser: argparse.ArgumentParser) -> int:
+    """Answers a command group that was called without a command: its help, and the code for wrong usage."""
+    parser.print_help(sys.stderr)
+    return USAGE
+
+
+def add_url(parser: argparse.ArgumentParser) -> None:
+    """Adds the option that says which ledger is meant."""
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        help="the ledger's address, such as sqlite:///orders.db or sqlite:////var/lib/orders.db"
+        " (default: $ONCEGATE_URL, else sqlite:///oncegate.db)",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Adds the option for output that programs read."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+
+def read_number(text: str) -> int:
+    """Reads a positive whole number that a ledger can hold."""
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit()) or not 0 < int(digits[:20]) <= ROW_NUMBER_MAX:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a positive whole number")
+    return int(digits)
+
+
+def read_text(text: str) -> str:
+    """Takes a text as it is, unless it is not UTF-8 and so cannot be in a ledger."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!a} is not UTF-8") from None
+    return text
+
+
+def read_key_prefix(text: str) -> str:
+    """Reads the beginning of a key; `KEY:step`, as downstreams see it, is read as KEY."""
+    digits = text.strip().partition(":")[0].lower()
+    if not 0 < len(digits) <= 48 or not set(digits) <= set("0123456789abcdef"):
+        raise ConfigError(
+            f"{text[:60]!r} is not the beginning of a key; give 1 to 48 digits of 0-9 and a-f"
+        )
+    return digits

@@ -1,0 +1,202 @@
+"""One entry as people and programs see it: its facts, its history, its steps, its outcome.
+
+Called by `oncegate entries`. The payload is personal data more often than not: it is left out unless
+asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from oncegate.cli.ledger import has_lapsed
+from oncegate.cli.output import (
+    Cell,
+    Colour,
+    age,
+    pretty_json,
+    print_fields,
+    print_table,
+    stored_json,
+    utc,
+)
+from oncegate.clock import SystemClock
+from oncegate.gate.outcome import Outcome, decode_outcome
+from oncegate.model.states import State
+from oncegate.store import Entry, EntryDetail, LogKind, Session, StepState
+
+COLOURS: Final = {
+    State.IN_FLIGHT: Colour.NONE,
+    State.COMMITTED: Colour.GREEN,
+    State.FAILED: Colour.RED,
+    State.RETRYABLE: Colour.YELLOW,
+    State.UNKNOWN: Colour.RED,
+    State.HELD: Colour.YELLOW,
+    State.QUARANTINED: Colour.YELLOW,
+}
+
+_MEANINGS: Final = {
+    State.IN_FLIGHT: "a worker holds the key",
+    State.COMMITTED: "done; every later arrival gets the recorded outcome",
+    State.FAILED: "failed for good; every later arrival gets the recorded failure",
+    State.RETRYABLE: "tried without success; the next arrival or a reconciler tries again",
+    State.UNKNOWN: "an effect may or may not have happened; a person must find out at the downstream",
+    State.HELD: "waits for a person; nothing runs until then",
+    State.QUARANTINED: "kept, but not run; the reason says what is wrong with the event",
+}
+_LAPSED: Final = "its worker's lease lapsed; the next arrival or a reconciler finds out what happened"
+
+_HAPPENED: Final = {
+    LogKind.COMMITTED: "committed",
+    LogKind.FAILED: "failed for good",
+    LogKind.RETRYABLE: "attempt failed, may be tried again",
+    LogKind.UNKNOWN: "left in doubt",
+    LogKind.HELD: "held for a person",
+    LogKind.QUARANTINED: "quarantined",
+    LogKind.CONFLICT: "another content arrived under this key and was refused",
+    LogKind.RECOVERED: "taken over after a lapsed lease",
+}
+
+
+def facts(entry: Entry) -> dict[str, Any]:
+    """An entry as JSON."""
+    return {
+        "id": entry.entry_id,
+        "key": entry.key.hex(),
+        "surface": entry.surface,
+        "tenant": entry.tenant or None,
+        "label": entry.label,
+        "state": entry.state.label,
+        "attempt": entry.attempt,
+        "fence": entry.fence,
+        "fingerprint": entry.fingerprint.hex(),
+        "received_at": utc(entry.received_at_ms),
+        "settled_at": utc(entry.settled_at_ms) or None,
+        "reason": entry.reason,
+    }
+
+
+def all_facts(detail: EntryDetail, *, with_payload: bool) -> dict[str, Any]:
+    """An entry with all that belongs to it, as JSON."""
+    return {
+        **facts(detail.entry),
+        "history": [
+            {
+                "at": utc(record.at_ms),
+                "what": record.kind.name.lower(),
+                "actor": record.actor,
+                "note": record.note,
+                "position": record.position,
+            }
+            for record in detail.records
+        ],
+        "steps": [_shown_step(step, with_payload) for step in _steps(detail)],
+        "outcome": stored_json(detail.outcome),
+        "payload_bytes": None if detail.body is None else len(detail.body),
+        **({"payload": stored_json(detail.body)} if with_payload else {}),
+    }
+
+
+def _shown_step(step: dict[str, Any], with_payload: bool) -> dict[str, Any]:
+    return {name: value for name, value in step.items() if with_payload or name != "result"}
+
+
+def _steps(detail: EntryDetail) -> list[dict[str, Any]]:
+    """The steps of a key: those on record, else those that its outcome carries."""
+    recorded = [
+        {
+            "name": step.name,
+            "state": step.state.name.lower(),
+            "downstream": step.downstream,
+            "resource": step.resource,
+            "result": stored_json(step.result),
+        }
+        for step in detail.steps
+    ]
+    return recorded or [
+        {
+            "name": step.name,
+            "state": StepState.DONE.name.lower(),
+            "downstream": step.downstream,
+            "resource": step.resource,
+        }
+        for step in _outcome(detail).steps
+    ]
+
+
+def _outcome(detail: EntryDetail) -> Outcome:
+    """The outcome document, or an empty one where what is stored cannot be read as one."""
+    import msgspec
+
+    try:
+        return decode_outcome(detail.outcome)
+    except msgspec.DecodeError:
+        return Outcome()
+
+
+def print_detail(detail: EntryDetail, session: Session, *, with_payload: bool) -> None:
+    """Prints an entry for people."""
+    print_fields(list(_fields(detail, session)))
+    print("\nhistory (UTC)")
+    print_table(("AT", "WHAT", "BY", "NOTE"), list(_history(detail)))
+    _print_steps(detail, with_payload)
+    _print_body("outcome", bytes(_outcome(detail).value) or None)
+    if with_payload:
+        _print_body("payload", detail.body)
+    elif detail.body is not None:
+        print(f"\npayload: {len(detail.body)} bytes, shown with --payload")
+
+
+def _fields(detail: EntryDetail, session: Session) -> Iterator[tuple[str, Cell]]:
+    entry = detail.entry
+    now_ms = SystemClock().wall_ms()
+    meaning = _LAPSED if _is_stranded(entry, session) else _MEANINGS[entry.state]
+    yield "entry", Cell.of(entry.entry_id)
+    yield "key", Cell.of(entry.key.hex())
+    yield "surface", Cell.of(entry.surface)
+    yield "tenant", Cell.of(entry.tenant)
+    yield "label", Cell.of(entry.label)
+    yield "state", Cell.of(entry.state.label, COLOURS[entry.state])
+    yield "", Cell.of(meaning)
+    yield "reason", Cell.of(entry.reason or "")
+    yield "resource", Cell.of(_outcome(detail).resource or "")
+    yield "received", Cell.of(f"{utc(entry.received_at_ms)}, {age(now_ms - entry.received_at_ms)} ago")
+    yield "settled" if entry.state.is_final else "so since", Cell.of(utc(entry.settled_at_ms))
+    yield "attempts", Cell.of("none" if entry.state is State.QUARANTINED else entry.attempt)
+    yield "fence", Cell.of(entry.fence)
+    yield "fingerprint", Cell.of(entry.fingerprint.hex())
+
+
+def _is_stranded(entry: Entry, session: Session) -> bool:
+    return entry.state is State.IN_FLIGHT and has_lapsed(session, entry.lease_until_ticks or 0)
+
+
+def _history(detail: EntryDetail) -> Iterator[list[Cell]]:
+    yield [Cell.of(utc(detail.entry.received_at_ms)), Cell("first received"), Cell(""), Cell("")]
+    for record in detail.records:
+        what = _HAPPENED.get(record.kind, record.kind.name.lower())
+        yield [Cell.of(utc(record.at_ms)), Cell(what), Cell.of(record.actor), Cell.of(record.note or "")]
+
+
+def _print_steps(detail: EntryDetail, with_payload: bool) -> None:
+    steps = _steps(detail)
+    if not steps:
+        return
+    print("\nsteps")
+    print_table(
+        ("NAME", "STATE", "DOWNSTREAM", "RESOURCE"),
+        [
+            [Cell.of(step[name] or "") for name in ("name", "state", "downstream", "resource")]
+            for step in steps
+        ],
+    )
+    for step in detail.steps if with_payload else ():
+        _print_body(f"result of {step.name}", step.result)
+
+
+def _print_body(title: str, body: bytes | None) -> None:
+    if body is None:
+        return
+    print(f"\n{Cell.of(title).text}")
+    for line in pretty_json(body):
+        print(f"  {line}")
