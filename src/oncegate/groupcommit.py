@@ -252,8 +252,6 @@ class GroupCommit:
             return
         try:
             self._run(batch, wait=True)
-        except BaseException as error:  # noqa: BLE001  the writer outlives any batch; callers get it
-            _fail(batch, error)
         finally:
             self._turn.release()
 
@@ -294,7 +292,7 @@ class GroupCommit:
         except StoreUnavailable as error:
             self._drop_session()
             _fail(tickets, error)
-        except OncegateError as error:
+        except BaseException as error:  # noqa: BLE001  whatever it is, those who wait must be told
             _fail(tickets, error)
         self._commit_ms += (self._clock.ticks_ms() - started - self._commit_ms) / 8
 

@@ -17,6 +17,7 @@ from typing import Final
 from oncegate.chaos.storm.progress import Progress
 from oncegate.chaos.storm.report import StormResult, as_document, format_table
 from oncegate.chaos.storm.run import DEFAULT_SEED, DEFAULT_WORKERS, StormBroken, run_storm
+from oncegate.chaos.storm.story import CONTAINERS, DELIVERIES
 from oncegate.chaos.terminal_client import TerminalNotReady
 from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.output import complain, print_json, tell
@@ -24,12 +25,12 @@ from oncegate.clock import SystemClock
 
 WORKERS_MAX: Final = 32  # more would only measure how long Python takes to start
 
-INTRODUCTION: Final = """\
-Monday morning at a freight forwarder. A queue that delivers at least once announces 39 containers in 87
-deliveries; for each container one paid slot must be claimed at the terminal and one booking written.
-Between the two, workers are killed with SIGKILL and booking writes fail; some messages come again two hours
-later. The same Monday is played without the gate and with it, by real processes, and everything is counted
-from what they leave on disk.
+INTRODUCTION: Final = f"""\
+Monday morning at a freight forwarder. A queue that delivers at least once announces {CONTAINERS}
+containers in {DELIVERIES} deliveries. For each container one paid slot must be claimed at the
+terminal and one booking written. Between the two, workers are killed with SIGKILL and
+writes fail; some messages come again two hours later. The same Monday is played without
+the gate and with it, by real processes, and counted from what they leave on disk.
 """
 
 
@@ -114,8 +115,8 @@ def _show(result: StormResult, arguments: argparse.Namespace) -> None:
 def _conclusion(result: StormResult) -> str:
     gated = result.with_gate
     return (
-        f"With the gate: {gated.slots} slots, {gated.bookings} bookings, all {gated.killed} crashes recovered"
-        f" ({result.seconds:.1f} s, seed {result.seed})."
+        f"With the gate: {gated.slots} slots, {gated.bookings} bookings, "
+        f"all {gated.killed} crashes recovered ({result.seconds:.1f} s, seed {result.seed})."
     )
 
 

@@ -70,7 +70,7 @@ def add_parser(subparsers: Any) -> None:
         help="list what the gate has seen, or show one entry with its history",
         description="Look at what the gate has recorded. Nothing is changed.",
     )
-    parser.set_defaults(run=lambda arguments: print_help_as_error(parser))
+    parser.set_defaults(run=print_help_as_error)
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
     _add_list(commands)
     _add_show(commands)

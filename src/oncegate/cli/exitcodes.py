@@ -13,6 +13,7 @@ NOT_SO: Final = 1
 USAGE: Final = 2
 PENDING: Final = 5
 UNEXPECTED: Final = 70  # EX_SOFTWARE of sysexits.h
+SYSTEM_REFUSED: Final = 74  # EX_IOERR of sysexits.h
 INTERRUPTED: Final = 130  # 128 + SIGINT, what a shell reports
 OUTPUT_CLOSED: Final = 141  # 128 + SIGPIPE, what a shell reports
 
@@ -25,6 +26,7 @@ EXIT_CODES: Final[dict[int, str]] = {
     PENDING: "the schema is missing, older or newer than this version needs",
     6: "the store would lose committed records",
     UNEXPECTED: "a fault in oncegate itself; --debug shows where",
+    SYSTEM_REFUSED: "the system refused something beside the ledger, such as printing",
     INTERRUPTED: "interrupted from the keyboard",
     OUTPUT_CLOSED: "whoever read the output stopped reading",
 }

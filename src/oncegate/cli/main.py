@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from oncegate.cli.exitcodes import EXIT_CODES, INTERRUPTED, OUTPUT_CLOSED, UNEXPECTED
+from oncegate.cli.exitcodes import EXIT_CODES, INTERRUPTED, OUTPUT_CLOSED, SYSTEM_REFUSED, UNEXPECTED
 from oncegate.cli.output import complain, visible
 from oncegate.cli.parser import CommandParser, print_help_as_error
 from oncegate.errors import ConfigError, OncegateError
@@ -102,6 +102,8 @@ def main(argv: list[str] | None = None) -> int:
         _show_trace(words, error)
         complain(str(error) or type(error).__name__)
         return error.exit_code
+    except OSError as error:
+        return _refused_by_system(words, error)
     except Exception as error:  # noqa: BLE001  whatever it is, the user gets a line and not a traceback
         return _unexpected(words, error)
     return code
@@ -113,19 +115,19 @@ def _run(words: list[str]) -> int:
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     try:
-        arguments = parser.parse_args(words)
+        arguments, unknown = parser.parse_known_args(words)
+        if unknown:
+            arguments.parser.error(f"{unknown[0][:60]!r} is not known here")
     except SystemExit as ended:
         return int(ended.code or 0)
-    if command is None:
-        return print_help_as_error(parser)
-    return int(arguments.run(arguments))
+    return int(arguments.run(arguments)) if command else print_help_as_error(arguments)
 
 
 def build_parser(loaded: Sequence[Command]) -> CommandParser:
     """Makes the parser; only the commands in `loaded` are imported and have their options."""
     parser = _RootParser(prog="oncegate")
     parser.add_argument("--version", action="version", version=f"oncegate {_version()}")
-    subparsers = parser.add_subparsers(metavar="COMMAND", dest="command")
+    subparsers = parser.add_subparsers(metavar="COMMAND", parser_class=CommandParser)
     for command in COMMANDS.values():
         if command in loaded:
             command.module.add_parser(subparsers)
@@ -159,7 +161,7 @@ def _command(name: str) -> Command:
 
     near = difflib.get_close_matches(name, COMMANDS, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"commands are {', '.join(COMMANDS)}"
-    raise ConfigError(f"there is no command {name[:60]!r}; {hint} See: oncegate --help")
+    raise ConfigError(f"there is no command {name[:60]!r}; {hint}")
 
 
 def _allow_any_text() -> None:
@@ -175,12 +177,18 @@ def _drop_output() -> None:
     os.close(nowhere)
 
 
+def _refused_by_system(words: list[str], error: OSError) -> int:
+    _show_trace(words, error)
+    where = f"{error.filename}: " if error.filename else ""
+    complain(f"the system refused: {where}{error.strerror or error}")
+    _drop_output()  # it may have been stdout itself that failed
+    return SYSTEM_REFUSED
+
+
 def _unexpected(words: list[str], error: Exception) -> int:
     _show_trace(words, error)
     hint = "" if "--debug" in words else "; run again with --debug for the traceback"
     complain(f"unexpected {type(error).__name__}: {error}{hint}")
-    if isinstance(error, OSError):
-        _drop_output()  # it may have been stdout itself that failed
     return UNEXPECTED
 
 

@@ -23,6 +23,7 @@ class CommandParser(argparse.ArgumentParser):
         keywords.setdefault("allow_abbrev", False)
         keywords.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(*arguments, **keywords)
+        self.set_defaults(parser=self)  # the innermost one stays: it knows best what was meant
         self.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
     def error(self, message: str) -> NoReturn:
@@ -36,9 +37,9 @@ class CommandParser(argparse.ArgumentParser):
         return self._actions
 
 
-def print_help_as_error(parser: argparse.ArgumentParser) -> int:
+def print_help_as_error(arguments: argparse.Namespace) -> int:
     """Answers a command group that was called without a command: its help, and the code for wrong usage."""
-    parser.print_help(sys.stderr)
+    arguments.parser.print_help(sys.stderr)
     return USAGE
 
 

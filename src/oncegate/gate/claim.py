@@ -32,12 +32,14 @@ class Claim:
     outcome: bytes | None = None
     in_doubt: str | None = None
     called: bool = False
+    has_saved_steps: bool = False
     committed: bool = False
     joined: bool = False
     lost: bool = False
 
     def __post_init__(self) -> None:
         self.steps = {step.name: step for step in self.reserved.steps}
+        self.has_saved_steps = bool(self.steps)
 
     @property
     def entry_id(self) -> int:
@@ -53,11 +55,6 @@ class Claim:
     def is_first_attempt(self) -> bool:
         """Whether no earlier attempt can have done anything."""
         return self.reserved.attempt == 1
-
-    @property
-    def has_saved_steps(self) -> bool:
-        """Whether the ledger holds step records of this key."""
-        return len(self.steps) > len(self.unsaved)
 
     def check_usable(self) -> None:
         """Raises unless this claim may still act."""
@@ -83,6 +80,7 @@ class Claim:
         """Hands over the steps that the ledger does not have yet."""
         taken = tuple(self.unsaved.values())
         self.unsaved = {}
+        self.has_saved_steps = self.has_saved_steps or bool(taken)
         return taken
 
     def doubt(self, step: StepRecord | None, now_wall_ms: int) -> Doubt:

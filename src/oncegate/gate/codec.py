@@ -49,28 +49,26 @@ class Codec:
         )
 
     def encode(self, value: Any) -> bytes:
-        """Turns a value into JSON; raises UsageError if it cannot be stored or would not come back."""
+        """Turns a value into JSON; raises UsageError if it cannot be stored."""
         try:
-            body = _ENCODER.encode(value)
-            if self.is_typed:
-                self._decoder.decode(body)
+            return _ENCODER.encode(value)
         except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
             raise UsageError(
-                f"a {type(value).__name__} cannot be stored ({error}); return JSON, or declare the type "
-                "as the function's return annotation"
+                f"a {type(value).__name__} cannot be stored ({error}); return JSON, a dataclass, or a "
+                "pydantic or msgspec model"
             ) from error
-        return body
 
     def decode(self, body: bytes) -> Any:
-        """Turns stored JSON back into a value."""
+        """Turns stored JSON back into a value of the declared type, or plain JSON if it does not fit."""
         try:
             return self._decoder.decode(body)
-        except (msgspec.ValidationError, msgspec.DecodeError, NotImplementedError) as error:
-            raise UsageError(f"a stored value no longer fits its declared type: {error}") from error
+        except (ValueError, NotImplementedError):
+            return _PLAIN.decode(body)  # an annotation that is not quite true must not lose an outcome
 
     def as_replayed(self, value: Any, body: bytes) -> Any:
-        """What the first caller gets: the value itself if it is restored exactly, else what replays get."""
-        return value if self.is_typed else self.decode(body)
+        """What the first caller gets: the value itself if replays restore its type, else what they get."""
+        restored = self.decode(body)
+        return value if self.is_typed and type(restored) is type(value) else restored
 
 
 @lru_cache(maxsize=1024)

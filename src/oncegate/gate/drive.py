@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -30,6 +31,7 @@ class Driver:
         self._commits = commits
         self._clock = clock
         self._threads: dict[Where, ThreadPoolExecutor] = {}
+        self._pid = os.getpid()
 
     def run(self, flow: Flow[T]) -> T:
         """Drives a flow to its end in the calling thread."""
@@ -85,6 +87,8 @@ class Driver:
         return await answer if inspect.isawaitable(answer) else answer
 
     async def _call_in_thread(self, request: Invoke) -> Any:
+        if self._pid != os.getpid():  # a forked child has none of its parent's threads
+            self._pid, self._threads = os.getpid(), {}
         threads = self._threads.get(request.where)
         if threads is None:
             threads = ThreadPoolExecutor(THREADS_MAX, f"oncegate-{request.where.value}")

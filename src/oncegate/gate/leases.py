@@ -36,7 +36,8 @@ class LeaseKeeper:
         now = self._clock.ticks_ms()
         self._claims[id(claim)] = (claim, now, now)
         lease_seconds = claim.surface.rule.lease.total_seconds()
-        if self._thread is None or lease_seconds < self._shortest_seconds:
+        thread = self._thread
+        if thread is None or lease_seconds < self._shortest_seconds or not thread.is_alive():
             self._shortest_seconds = min(lease_seconds, self._shortest_seconds)
             self._start()
 

@@ -69,6 +69,11 @@ class _Face:
         keywords: dict[str, Any],
         name: str | None,
     ) -> Flow[Any]:
+        if self._transaction is not None:
+            raise UsageError(
+                "a same-database handler is one transaction: its reservation is not durable before an "
+                "outside call; register the surface without same_database to use effects and steps"
+            )
         step_name = name or step_name_of(function)
         call = EffectCall(self._gate, self._claim, downstream, step_name, function, arguments, keywords)
         return effect_flow(call)

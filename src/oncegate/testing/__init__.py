@@ -1,6 +1,23 @@
-"""For tests, ours and users': a manual clock, armed crash points, the conformance suite for stores."""
+"""For tests, ours and users': clocks moved by hand, armed crash points, faulty stores, forked workers.
 
-from oncegate.testing.clock import ManualClock
+The conformance suite for stores is `oncegate.testing.conformance`. Nothing here needs pytest.
+"""
+
+from oncegate.testing.clock import ManualClock, SharedClock
 from oncegate.testing.crashing import ArmedCrashPoints, CrashReached
+from oncegate.testing.faults import Fault, Faults, faulty
+from oncegate.testing.forking import Forked, run_forked
+from oncegate.testing.waiting import wait_until
 
-__all__ = ["ArmedCrashPoints", "CrashReached", "ManualClock"]
+__all__ = [
+    "ArmedCrashPoints",
+    "CrashReached",
+    "Fault",
+    "Faults",
+    "Forked",
+    "ManualClock",
+    "SharedClock",
+    "faulty",
+    "run_forked",
+    "wait_until",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 
 
 class ManualClock:
@@ -46,3 +47,27 @@ class ManualClock:
         """Lets time pass instead of waiting, and other tasks run."""
         self.advance(seconds)
         await asyncio.sleep(0)
+
+
+class SharedClock(ManualClock):
+    """A manual clock that forked processes share: what one advances, all see."""
+
+    def __init__(self, wall_ms: int = 1_780_000_000_000, ticks_ms: int = 1_000_000) -> None:
+        self._memory = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
+        super().__init__(wall_ms, ticks_ms)
+
+    @property
+    def _wall_ms(self) -> int:
+        return self._memory[0]
+
+    @_wall_ms.setter
+    def _wall_ms(self, value: int) -> None:
+        self._memory[0] = value
+
+    @property
+    def _ticks_ms(self) -> int:
+        return self._memory[1]
+
+    @_ticks_ms.setter
+    def _ticks_ms(self, value: int) -> None:
+        self._memory[1] = value

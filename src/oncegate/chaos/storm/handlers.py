@@ -7,6 +7,7 @@ else: the comparison is only fair that way.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -92,7 +93,7 @@ class GatedSystem:
         self._fault = fault
         if fault is not Fault.KILL:
             return _admit(self._gate, event)
-        with self._open(ArmedCrashPoints("effect.after")) as doomed:
+        with contextlib.closing(self._open(ArmedCrashPoints("effect.after"))) as doomed:
             return _admit(doomed, event)
 
     def _open(self, crashpoints: CrashPoints) -> Gate:

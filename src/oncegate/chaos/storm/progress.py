@@ -1,4 +1,8 @@
-"""What is said while the storm runs: one line that updates itself on a terminal, a few plain ones elsewhere."""
+"""What is said while the storm runs.
+
+One line that updates itself where a person watches, a plain line now and then where a file does. Must never
+write to stdout: that belongs to the table.
+"""
 
 from __future__ import annotations
 

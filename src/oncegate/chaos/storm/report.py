@@ -6,7 +6,7 @@ Must never compute a number of its own: `evidence.py` counts, this file compares
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,15 +15,6 @@ from oncegate.chaos.storm.story import Fault, Story
 
 LABEL_WIDTH: Final = 40
 COLUMN_WIDTH: Final = 18
-
-_PLAIN_ROWS: Final = {
-    "deliveries": "deliveries",
-    "slots claimed": "slots",
-    "bookings": "bookings",
-    "ghost slots (no booking)": "ghost_slots",
-    "double slots (container has one already)": "double_slots",
-    "containers without a booking": "containers_without_booking",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +82,23 @@ def format_table(result: StormResult) -> str:
     """The table for people."""
     lines = [_line("", "without the gate", "with the gate")]
     lines.append("-" * len(lines[0]))
-    lines += [_line(*row) for row in _rows(result.without_gate, result.with_gate)]
+    both = (result.without_gate, result.with_gate)
+    lines += [_line(label, *map(show, both)) for label, show in _rows()]
     return "\n".join(lines)
 
 
-def _rows(without: Count, gated: Count) -> Iterator[tuple[str, str, str]]:
-    both = (without, gated)
-    for label, field in _PLAIN_ROWS.items():
-        yield label, *(str(getattr(count, field)) for count in both)
-    yield f"late cancellations, EUR {LATE_CANCELLATION_EUR} each", *(_euros(count) for count in both)
-    yield "booking writes that failed", *(str(count.errors) for count in both)
-    yield "crashes (workers killed by SIGKILL)", *(str(count.killed) for count in both)
-    yield "  finished by a redelivery", *(_recovered(count, "by_redelivery") for count in both)
-    yield "  reconciled", *(_recovered(count, "by_reconciler") for count in both)
+def _rows() -> Iterator[tuple[str, Callable[[Count], str]]]:
+    yield "deliveries", lambda count: str(count.deliveries)
+    yield "slots claimed", lambda count: str(count.slots)
+    yield "bookings", lambda count: str(count.bookings)
+    yield "ghost slots (no booking)", lambda count: str(count.ghost_slots)
+    yield "double slots (container has one already)", lambda count: str(count.double_slots)
+    yield "containers without a booking", lambda count: str(count.containers_without_booking)
+    yield f"late cancellations, EUR {LATE_CANCELLATION_EUR} each", _euros
+    yield "booking writes that failed", lambda count: str(count.errors)
+    yield "crashes (workers killed by SIGKILL)", lambda count: str(count.killed)
+    yield "  finished by a redelivery", lambda count: _recovered(count, "by_redelivery")
+    yield "  reconciled", lambda count: _recovered(count, "by_reconciler")
 
 
 def _euros(count: Count) -> str:

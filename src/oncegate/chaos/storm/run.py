@@ -1,6 +1,6 @@
 """The storm from start to end: the same Monday once without the gate and once with it.
 
-Who calls it: `oncegate demo` and the tests. Must never leave a process behind, nor wait without a limit; and
+Who calls it: `oncegate demo` and the tests. Must never leave a process behind or wait without a limit, and
 must never touch the outcome: it starts things, waits for them, and lets `evidence.py` count.
 """
 

@@ -88,14 +88,14 @@ class GatedSide:
         """Run the reconciler until no key is open; it finds them once their leases have lapsed."""
         with (
             contextlib.closing(TerminalClient(terminal_url)) as client,
-            Gate(self._url, actor=RECONCILER) as gate,
+            contextlib.closing(Gate(self._url, actor=RECONCILER)) as gate,
             evidence.connected(self._store) as session,
         ):
             register_booking(gate, client, before_booking=_no_fault)
             reconciler, left = Reconciler(gate), evidence.open_entries(session)
             scene.progress.say(
-                f"{self.name}: the queue lost {left} messages of killed workers; reconciling "
-                f"(lease {LEASE} in this demo, 20s by default)"
+                f"{self.name}: {left} keys are in flight, their messages lost with their workers: reconciling "
+                f"(when their leases lapse: {LEASE} here, 20s by default)"
             )
             while left:
                 scene.deadline.check(f"the reconciler could not finish {left} keys")

@@ -65,7 +65,10 @@ class Worker:
         self.delivery = delivery
         fault = None if delivery.fault is None else delivery.fault.value
         order = {"event": delivery.message.event, "fault": fault}
-        self._input.write(json.dumps(order).encode() + b"\n")
+        try:
+            self._input.write(json.dumps(order).encode() + b"\n")
+        except BrokenPipeError:
+            raise StormBroken("a worker ended before its next delivery; stderr says why") from None
 
     def read(self) -> dict[str, Any] | None:
         """Its answer, which a pipe delivers in one piece; None if the process has ended."""
@@ -73,14 +76,20 @@ class Worker:
         answer: dict[str, Any] | None = json.loads(line) if line else None
         return answer
 
-    def end(self, *, at_once: bool) -> int:
-        """End the process, gently unless at once, and return its exit code."""
+    def stop(self, *, at_once: bool) -> None:
+        """Tell the process to end, which it does when its stdin closes; at once, with SIGKILL."""
         self._input.close()
+        if at_once:
+            self._process.kill()
+
+    def bury(self) -> int:
+        """Wait for the end of the process, which is not waited for for ever; returns its exit code."""
         try:
-            self._process.wait(0 if at_once else END_WAIT_SECONDS)
+            self._process.wait(END_WAIT_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._input.close()
         self._output.close()
         return self._process.returncode
 
@@ -133,8 +142,11 @@ class Crew:
         self._workers.append(Worker(self._arguments, self._environment))
 
     def _dismiss(self, *, at_once: bool) -> None:
+        for worker in self._workers:
+            worker.stop(at_once=at_once)
         while self._workers:
-            self._workers.pop().end(at_once=at_once)
+            self._workers[-1].bury()
+            self._workers.pop()
 
     def _hand_out(self) -> None:
         for worker in self._workers:
@@ -158,7 +170,7 @@ class Crew:
         delivery, worker.delivery = cast("Delivery", worker.delivery), None
         answer = worker.read()
         if answer is None:
-            self._bury(worker)
+            self._replace(worker)
             self._queue.give_back(delivery)
         elif answer["done"] is None:
             self._tally.errors[answer["error"]] += 1
@@ -167,11 +179,11 @@ class Crew:
             self._tally.done[answer["done"]] += 1
             self._queue.acknowledge(delivery)
 
-    def _bury(self, worker: Worker) -> None:
+    def _replace(self, worker: Worker) -> None:
         """Count a killed worker and hire its replacement."""
+        code = worker.bury()
         self._workers.remove(worker)
-        code = worker.end(at_once=False)
         if code != -signal.SIGKILL:
-            raise StormBroken(f"a worker ended with exit code {code}; what it wrote above says why")
+            raise StormBroken(f"a worker ended with exit code {code}; stderr says why")
         self._tally.killed += 1
         self._hire()
