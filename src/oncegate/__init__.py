@@ -1,56 +1,64 @@
-"""oncegate: exactly-once effects over at-least-once events."""
+"""oncegate: exactly-once effects over at-least-once events.
 
-from oncegate.errors import (
-    Busy,
-    ClaimLost,
-    ConfigError,
-    Conflict,
-    EventError,
-    Failed,
-    Held,
-    NotApplied,
-    NotRun,
-    OncegateError,
-    OutcomeUnknown,
-    Quarantined,
-    RecordedFailure,
-    StoreError,
-    StoreUnavailable,
-    StoreUnknown,
-    UsageError,
-)
-from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.effects import KeyNotPassedWarning
-from oncegate.gate.once import AsyncOnce, Once
-from oncegate.gate.surfaces import Downstream
-from oncegate.wiring import Gate, open_store
+The public names are imported when they are first used, so that `oncegate --help` does not pay for the gate.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from oncegate.errors import (
+        Busy,
+        ClaimLost,
+        ConfigError,
+        Conflict,
+        EventError,
+        Failed,
+        Held,
+        NotApplied,
+        NotRun,
+        OncegateError,
+        OutcomeUnknown,
+        Quarantined,
+        RecordedFailure,
+        StoreError,
+        StoreUnavailable,
+        StoreUnknown,
+        UsageError,
+    )
+    from oncegate.gate.admission import Admission, Verdict
+    from oncegate.gate.effects import KeyNotPassedWarning
+    from oncegate.gate.once import AsyncOnce, Once
+    from oncegate.gate.surfaces import Downstream
+    from oncegate.wiring import Gate, open_store
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Admission",
-    "AsyncOnce",
-    "Busy",
-    "ClaimLost",
-    "ConfigError",
-    "Conflict",
-    "Downstream",
-    "EventError",
-    "Failed",
-    "Gate",
-    "Held",
-    "KeyNotPassedWarning",
-    "NotApplied",
-    "NotRun",
-    "Once",
-    "OncegateError",
-    "OutcomeUnknown",
-    "Quarantined",
-    "RecordedFailure",
-    "StoreError",
-    "StoreUnavailable",
-    "StoreUnknown",
-    "UsageError",
-    "Verdict",
-    "open_store",
-]
+    "Admission", "AsyncOnce", "Busy", "ClaimLost", "ConfigError", "Conflict", "Downstream", "EventError",
+    "Failed", "Gate", "Held", "KeyNotPassedWarning", "NotApplied", "NotRun", "Once", "OncegateError",
+    "OutcomeUnknown", "Quarantined", "RecordedFailure", "StoreError", "StoreUnavailable", "StoreUnknown",
+    "UsageError", "Verdict", "open_store",
+]  # fmt: skip
+
+_HOMES = {
+    "Admission": "gate.admission",
+    "Verdict": "gate.admission",
+    "KeyNotPassedWarning": "gate.effects",
+    "AsyncOnce": "gate.once",
+    "Once": "gate.once",
+    "Downstream": "gate.surfaces",
+    "Gate": "wiring",
+    "open_store": "wiring",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"oncegate.{_HOMES.get(name, 'errors')}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

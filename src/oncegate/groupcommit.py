@@ -2,7 +2,7 @@
 
 Between the gate and a store. Threads call `perform`, tasks await `perform_async`; both meet in the same
 batches. A lone operation is committed by its own caller, without a hand-over to another thread, as long as
-commits are quick; under load one writer thread commits whatever has gathered. There is no linger timer.
+commits are quick; under load the writer threads commit whatever has gathered. There is no linger timer.
 
 What it must never do: answer an operation before its commit, run anything on an outcome it does not know
 (after StoreUnknown each operation is read back by its own token), or wait without a limit.
@@ -14,10 +14,10 @@ import asyncio
 import os
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Protocol, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Final, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 from oncegate.clock import Clock, SystemClock
 from oncegate.crashpoints import CrashPoints
@@ -30,105 +30,18 @@ from oncegate.errors import (
 )
 from oncegate.operations import Operation
 from oncegate.store import Session, Store
+from oncegate.tickets import Nobody, TaskCompletion, ThreadCompletion, Ticket, Watch, by_kind, deliver, fail
 
 BATCH_MAX: Final = 512  # keeps one commit in the tens of milliseconds
 WAITING_MAX: Final = 20_000  # beyond this callers are refused instead of queued without end
 ANSWER_WAIT_SECONDS: Final = 30.0  # longer than the store's own limits; then the outcome is unknown
-TURN_WAIT_SECONDS: Final = 5.0  # how long a batch waits for a handler's open transaction
-INLINE_COMMIT_MS_MAX: Final = 3  # a caller commits for itself only while commits are this quick
-
 WATCH_SECONDS: Final = 5.0  # how often waiting tasks are looked at
-_NO_ANSWER: Final = f"the store has not answered within {ANSWER_WAIT_SECONDS:.0f} s"
-
-_abandoned: list[object] = []  # sessions of a parent process: closing them in a child is not safe
+TURN_WAIT_SECONDS: Final = 5.0  # how long a batch waits for a handler's open transaction
+FORK_WAIT_SECONDS: Final = 2.0  # how long a fork waits for a commit under way
+TRANSACTIONS_MAX: Final = 32  # handlers' own transactions at once, where the store takes many writers
+INLINE_COMMIT_MS_MAX: Final = 3  # a task commits for itself only while commits are this quick
 
 T = TypeVar("T")
-
-
-class Completion(Protocol):
-    """Where an operation's answer goes."""
-
-    def deliver(self, answer: object, error: BaseException | None) -> None:
-        """Hands over the answer or the error, exactly once."""
-
-
-class Ticket:
-    """An operation on its way, and who waits for it."""
-
-    __slots__ = ("answer", "completion", "error", "operation")
-
-    def __init__(self, operation: Operation[Any], completion: Completion) -> None:
-        self.operation = operation
-        self.completion = completion
-        self.answer: object = None
-        self.error: BaseException | None = None
-
-
-class _ThreadCompletion:
-    """A thread that waits."""
-
-    __slots__ = ("_gate", "answer", "error")
-
-    def __init__(self) -> None:
-        self._gate = threading.Lock()
-        self._gate.acquire()
-        self.answer: object = None
-        self.error: BaseException | None = None
-
-    def deliver(self, answer: object, error: BaseException | None) -> None:
-        self.answer, self.error = answer, error
-        self._gate.release()
-
-    def wait(self) -> object:
-        if not self._gate.acquire(timeout=ANSWER_WAIT_SECONDS):
-            raise StoreUnknown(_NO_ANSWER)
-        if self.error is not None:
-            raise self.error
-        return self.answer
-
-
-class _TaskCompletion:
-    """A task that waits in an event loop."""
-
-    __slots__ = ("future", "loop")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
-
-    def deliver(self, answer: object, error: BaseException | None) -> None:
-        if self.future.done():
-            return
-        if error is not None:
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(answer)
-
-
-class _Watch:
-    """Sees to it that no task of one event loop waits for the store without a limit."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: dict[_TaskCompletion, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, completion: _TaskCompletion) -> None:
-        self._waiting[completion] = self._loop.time()
-        if self._timer is None:
-            self._timer = self._loop.call_later(WATCH_SECONDS, self._check)
-
-    def remove(self, completion: _TaskCompletion) -> None:
-        del self._waiting[completion]
-
-    def _check(self) -> None:
-        self._timer = None
-        too_old = self._loop.time() - ANSWER_WAIT_SECONDS
-        for completion, since in list(self._waiting.items()):
-            if since < too_old:
-                completion.deliver(None, StoreUnknown(_NO_ANSWER))
-        if self._waiting:
-            self._timer = self._loop.call_later(WATCH_SECONDS, self._check)
 
 
 class GroupCommit:
@@ -146,32 +59,39 @@ class GroupCommit:
         self._clock = clock or SystemClock()
         self._crashpoints = crashpoints or CrashPoints()
         self._inline = inline
-        self._guard = threading.Lock()
+        self._capabilities = store.capabilities
+        self._closed = False
         self._reset()
+        _live.add(self)
 
     def _reset(self) -> None:
+        capabilities = self._capabilities
         self._pid = os.getpid()
+        self._guard = threading.Lock()
         self._queue: queue.SimpleQueue[list[Ticket] | None] = queue.SimpleQueue()
         self._waiting = 0
         self._gathered: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
         self._gathered_last = 0
-        self._watches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Watch] = WeakKeyDictionary()
-        self._session: Session | None = None
+        self._watches: WeakKeyDictionary[asyncio.AbstractEventLoop, Watch] = WeakKeyDictionary()
+        self._idle: list[Session] = []
         self._spare: list[Session] = []
-        self._turn = threading.Lock()  # held by whoever writes: a batch or a handler's transaction
-        self._writer: threading.Thread | None = None
+        # Held by whoever writes: a batch, and where there is one writer only, a handler's transaction.
+        self._turns = threading.Semaphore(capabilities.writers_max)
+        self._transactions = (
+            self._turns if capabilities.one_writer else threading.Semaphore(TRANSACTIONS_MAX)
+        )
+        self._writers: list[threading.Thread] = []
         self._commit_ms = 0.0
-        self._closed = False
 
     def perform(self, operation: Operation[T]) -> T:
         """Runs an operation for a thread and returns its answer once it is durable."""
-        self._check_alive()
-        ticket = Ticket(operation, _Direct())
+        self._check_open()
+        ticket = Ticket(operation, Nobody())
         if self._try_alone([ticket]):
-            return _answer_of(ticket)  # type: ignore[return-value]
-        completion = _ThreadCompletion()
+            return ticket.result()  # type: ignore[no-any-return]
+        completion = ThreadCompletion()
         self._enqueue([Ticket(operation, completion)])
-        return completion.wait()  # type: ignore[return-value]
+        return completion.wait(ANSWER_WAIT_SECONDS)  # type: ignore[no-any-return]
 
     async def perform_async(self, operation: Operation[T]) -> T:
         """Runs an operation for a task and returns its answer once it is durable.
@@ -179,81 +99,92 @@ class GroupCommit:
         What the tasks of a loop ask for in one turn of it is gathered into one batch. A claim's end does
         not wait for the next turn when its reservation found nobody else to gather with.
         """
-        self._check_alive()
+        self._check_open()
         loop = asyncio.get_running_loop()
-        if self._gathered_last == 1 and operation.ends_claim and not self._gathered:
-            ticket = Ticket(operation, _Direct())
-            if self._commit_ms <= INLINE_COMMIT_MS_MAX and self._try_alone([ticket]):
-                return _answer_of(ticket)  # type: ignore[return-value]
-        completion = _TaskCompletion(loop)
-        gathered = self._gathered.get(loop)
-        if gathered is None:
-            gathered = self._gathered[loop] = []
-            loop.call_soon(self._flush, loop)
-        gathered.append(Ticket(operation, completion))
+        if operation.ends_claim and self._gathered_last == 1 and not self._gathered:
+            ticket = Ticket(operation, Nobody())
+            if self._may_block_loop() and self._try_alone([ticket]):
+                return ticket.result()  # type: ignore[no-any-return]
+        completion = TaskCompletion(loop)
+        self._gather(loop, Ticket(operation, completion))
         watch = self._watches.get(loop)
         if watch is None:
-            watch = self._watches[loop] = _Watch(loop)
+            watch = self._watches[loop] = Watch(loop, WATCH_SECONDS, ANSWER_WAIT_SECONDS)
         watch.add(completion)
         try:
             return await completion.future  # type: ignore[no-any-return]
         finally:
             watch.remove(completion)
 
+    def _gather(self, loop: asyncio.AbstractEventLoop, ticket: Ticket) -> None:
+        gathered = self._gathered.get(loop)
+        if gathered is None:
+            gathered = self._gathered[loop] = []
+            loop.call_soon(self._flush, loop)
+        gathered.append(ticket)
+
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         tickets = self._gathered.pop(loop)
         self._gathered_last = len(tickets)
-        if len(tickets) == 1 and self._commit_ms <= INLINE_COMMIT_MS_MAX and self._try_alone(tickets):
-            _deliver(tickets)
+        if len(tickets) == 1 and self._may_block_loop() and self._try_alone(tickets):
+            deliver(tickets)
             return
         try:
             self._enqueue(tickets)
         except OncegateError as error:
-            for ticket in tickets:
-                ticket.error = error
-            _deliver(tickets)
+            fail(tickets, error)
+            deliver(tickets)
+
+    def _may_block_loop(self) -> bool:
+        return self._capabilities.is_local and self._commit_ms <= INLINE_COMMIT_MS_MAX
 
     def _try_alone(self, tickets: list[Ticket]) -> bool:
         """Commits in the caller's own thread if nobody else writes or waits; tells whether it did."""
-        if not self._inline or self._waiting or not self._turn.acquire(blocking=False):
+        if not self._inline or self._waiting or not self._turns.acquire(blocking=False):
             return False
         try:
             self._run(tickets, wait=False)
         except StoreBusy:
             return False
         finally:
-            self._turn.release()
+            self._turns.release()
         return True
 
     def _enqueue(self, tickets: list[Ticket]) -> None:
         with self._guard:
+            self._check_open()
             if self._waiting + len(tickets) > WAITING_MAX:
                 raise StoreUnavailable(f"{self._waiting} operations wait already; try again later")
             self._waiting += len(tickets)
-            if self._writer is None:
-                self._writer = threading.Thread(target=self._write, name="oncegate-writer", daemon=True)
-                self._writer.start()
-        self._queue.put(tickets)
+            if not self._writers:
+                self._start_writers()
+            self._queue.put(tickets)
+
+    def _start_writers(self) -> None:
+        for number in range(self._capabilities.writers_max):
+            name = f"oncegate-writer-{number + 1}"
+            self._writers.append(threading.Thread(target=self._write, name=name, daemon=True))
+            self._writers[-1].start()
 
     def _write(self) -> None:
-        """The writer thread: takes what has gathered, commits it, tells the callers."""
+        """A writer thread: takes what has gathered, commits it, tells the callers."""
         incoming: list[Ticket] = []
         while incoming or (incoming := self._take()):
             batch, incoming = incoming[:BATCH_MAX], incoming[BATCH_MAX:]
             self._run_in_turn(batch)
             with self._guard:
                 self._waiting -= len(batch)
-            _deliver(batch)
+            deliver(batch)
             incoming += self._take_more()
 
     def _run_in_turn(self, batch: list[Ticket]) -> None:
-        if not self._turn.acquire(timeout=TURN_WAIT_SECONDS):
-            _fail(batch, StoreBusy("a handler's transaction has been open too long; try again later"))
+        if not self._turns.acquire(timeout=TURN_WAIT_SECONDS):
+            fail(batch, StoreBusy("a handler's transaction has been open too long; try again later"))
             return
         try:
             self._run(batch, wait=True)
         finally:
-            self._turn.release()
+            self._turns.release()
 
     def _take(self) -> list[Ticket]:
         first = self._queue.get()
@@ -274,57 +205,70 @@ class GroupCommit:
             more += tickets
 
     def _run(self, tickets: list[Ticket], *, wait: bool) -> None:
-        """Runs tickets in one unit and leaves an answer or an error on each.
+        """Runs tickets and leaves an answer or an error on each.
 
-        Raises StoreBusy only without `wait`, and nothing was done then.
+        One unit for all where the store has one writer, else one for each kind. Raises StoreBusy only
+        without `wait`, and nothing was done then.
         """
         started = self._clock.ticks_ms()
+        if self._capabilities.one_writer or len(tickets) == 1:
+            self._run_unit(tickets, wait=wait)
+        else:
+            for group in by_kind(tickets):
+                self._run_unit(group, wait=wait)
+        self._commit_ms += (self._clock.ticks_ms() - started - self._commit_ms) / 8
+
+    def _run_unit(self, tickets: list[Ticket], *, wait: bool) -> None:
         try:
             self._commit(tickets, wait=wait)
         except StoreBusy as error:
             if not wait:
                 raise
-            _fail(tickets, error)
-        except StoreRejected:
-            self._run_apart(tickets)
+            fail(tickets, error)
+        except StoreRejected as error:
+            self._run_apart(tickets, error)
         except StoreUnknown as error:
             self._read_back(tickets, error)
-        except StoreUnavailable as error:
-            self._drop_session()
-            _fail(tickets, error)
         except BaseException as error:  # noqa: BLE001  whatever it is, those who wait must be told
-            _fail(tickets, error)
-        self._commit_ms += (self._clock.ticks_ms() - started - self._commit_ms) / 8
+            fail(tickets, error)
 
     def _commit(self, tickets: list[Ticket], *, wait: bool) -> None:
-        session = self._open_session()
-        with session.unit(wait=wait):
-            if len(tickets) == 1:
-                (tickets[0].answer,) = tickets[0].operation.run(session, [tickets[0].operation])
+        """Runs tickets in one unit, on an idle session; one that failed is not used again."""
+        session = self._take_session(self._idle)
+        keep = False
+        try:
+            single = not self._capabilities.one_writer
+            with session.unit(wait=wait, single=single):
+                _run_on(session, tickets)
+                self._crashpoints.hit("commit.before")
+            keep = True
+        except (StoreBusy, StoreRejected):
+            keep = True
+            raise
+        finally:
+            if keep:
+                self._idle.append(session)
             else:
-                _run_by_type(session, tickets)
-            self._crashpoints.hit("commit.before")
+                session.close()
         self._crashpoints.hit("commit.after")
 
-    def _run_apart(self, tickets: list[Ticket]) -> None:
+    def _take_session(self, sessions: list[Session]) -> Session:
+        try:
+            return sessions.pop()
+        except IndexError:
+            return self.store.connect()
+
+    def _run_apart(self, tickets: list[Ticket], error: StoreRejected) -> None:
         """One ticket's own statement was refused: those that carry statements are run one by one."""
         if len(tickets) == 1:
-            self._run_alone(tickets[0])
+            tickets[0].error = error
             return
         plain = [ticket for ticket in tickets if not ticket.operation.carries_statements]
         if plain:
-            self._run(plain, wait=True)
+            self._run_unit(plain, wait=True)
         for ticket in tickets:
             if ticket.operation.carries_statements:
-                self._run_alone(ticket)
-
-    def _run_alone(self, ticket: Ticket) -> None:
-        try:
-            self._commit([ticket], wait=True)
-        except StoreUnknown as error:
-            self._read_back([ticket], error)
-        except OncegateError as error:
-            ticket.error = error
+                self._run_unit([ticket], wait=True)
 
     def _read_back(self, tickets: list[Ticket], error: StoreUnknown) -> None:
         """Finds out which operations of a doubtful commit took effect.
@@ -332,39 +276,34 @@ class GroupCommit:
         A commit of our own comes first: it overwrites what the doubtful one may have left half visible,
         so that "not there" stays true.
         """
-        self._drop_session()
         try:
-            session = self._open_session()
-            with session.unit():
-                session.settle_doubt()
-            with session.unit():
-                for ticket in tickets:
-                    ticket.answer, ticket.error = ticket.operation.recall(session), None
-        except OncegateError:
-            _fail(tickets, error)
+            self._recall(tickets)
+        except Exception:  # noqa: BLE001  whatever keeps us from reading, the outcome stays unknown
+            fail(tickets, error)
             return
         for ticket in tickets:
             if ticket.answer is None:
                 ticket.error = StoreUnavailable("the commit failed and was undone; nothing was changed")
 
-    def _open_session(self) -> Session:
-        if self._session is None:
-            self._session = self.store.connect()
-        return self._session
-
-    def _drop_session(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
+    def _recall(self, tickets: list[Ticket]) -> None:
+        session = self.store.connect()
+        try:
+            with session.unit():
+                session.settle_doubt()
+            with session.unit():
+                for ticket in tickets:
+                    ticket.answer, ticket.error = ticket.operation.recall(session), None
+        finally:
             session.close()
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """A transaction of its own for a handler, on a session of its own, while no batch commits."""
-        self._check_alive()
-        if not self._turn.acquire(timeout=TURN_WAIT_SECONDS):
-            raise StoreBusy("another handler's transaction has been open too long; try again later")
+        """A transaction of its own for a handler; where there is one writer, while no batch commits."""
+        self._check_open()
+        if not self._transactions.acquire(timeout=TURN_WAIT_SECONDS):
+            raise StoreBusy("other handlers' transactions have been open too long; try again later")
         try:
-            session = self._spare.pop() if self._spare else self.store.connect()
+            session = self._take_session(self._spare)
             try:
                 with session.unit():
                     yield session
@@ -373,83 +312,87 @@ class GroupCommit:
                 raise
             self._spare.append(session)
         finally:
-            self._turn.release()
+            self._transactions.release()
 
-    def _check_alive(self) -> None:
-        if self._pid != os.getpid():
-            # A forked child must neither use nor close what belongs to its parent.
-            _abandoned.append((self._session, self._spare, self._queue))
-            self._guard = threading.Lock()
-            self._reset()
+    def _check_open(self) -> None:
         if self._closed:
             raise StoreUnavailable("the gate is closed")
+        if self._pid != os.getpid():
+            raise StoreUnavailable(
+                "this process was forked while a transaction was open; make its own Gate after the fork"
+            )
 
     def close(self) -> None:
-        """Lets what waits finish, then closes the session."""
+        """Lets what waits finish, then closes the sessions."""
         if self._closed or self._pid != os.getpid():
             return
-        self._closed = True
-        if self._writer is not None:
-            self._queue.put(None)
-            self._writer.join(ANSWER_WAIT_SECONDS)
-        with self._turn:
-            self._drop_session()
-            while self._spare:
-                self._spare.pop().close()
+        with self._guard:
+            self._closed = True
+            if self._writers:
+                self._queue.put(None)
+        for writer in self._writers:
+            writer.join(ANSWER_WAIT_SECONDS)
+        self._close_sessions()
+
+    def _close_sessions(self) -> None:
+        for sessions in (self._idle, self._spare):
+            while sessions:
+                sessions.pop().close()
+
+    def before_fork(self) -> bool:
+        """Waits for commits under way and closes every session: neither process may inherit one."""
+        writers = self._capabilities.writers_max
+        held = 0
+        while held < writers and self._turns.acquire(timeout=FORK_WAIT_SECONDS):
+            held += 1
+        if held == writers:
+            self._close_sessions()
+            return True
+        for _ in range(held):
+            self._turns.release()
+        return False
+
+    def after_fork_in_parent(self) -> None:
+        """Goes on."""
+        for _ in range(self._capabilities.writers_max):
+            self._turns.release()
+
+    def after_fork_in_child(self) -> None:
+        """Begins anew, with threads and sessions of its own."""
+        self._reset()
 
 
-class _Direct:
-    """Nobody waits elsewhere: the caller reads the ticket itself."""
-
-    def deliver(self, answer: object, error: BaseException | None) -> None:
-        return
-
-
-def _answer_of(ticket: Ticket) -> object:
-    if ticket.error is not None:
-        raise ticket.error
-    return ticket.answer
-
-
-def _fail(tickets: list[Ticket], error: BaseException) -> None:
-    for ticket in tickets:
-        ticket.error = error
-
-
-def _run_by_type(session: Session, tickets: list[Ticket]) -> None:
-    grouped: dict[type[Operation[Any]], list[Ticket]] = {}
-    for ticket in tickets:
-        grouped.setdefault(type(ticket.operation), []).append(ticket)
-    for operation_type, members in grouped.items():
-        answers = operation_type.run(session, [member.operation for member in members])
+def _run_on(session: Session, tickets: list[Ticket]) -> None:
+    groups = [tickets] if len(tickets) == 1 else by_kind(tickets)
+    for members in groups:
+        operations = [member.operation for member in members]
+        answers = operations[0].run(session, operations)
         for member, answer in zip(members, answers, strict=True):
             member.answer = answer
 
 
-def _deliver(tickets: Sequence[Ticket]) -> None:
-    """Tells threads directly and each event loop once for all its tasks."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
-    here = _running_loop()
-    for ticket in tickets:
-        completion = ticket.completion
-        if isinstance(completion, _TaskCompletion) and completion.loop is not here:
-            by_loop.setdefault(completion.loop, []).append(ticket)
-        else:
-            completion.deliver(ticket.answer, ticket.error)
-    for loop, members in by_loop.items():
-        try:
-            loop.call_soon_threadsafe(_deliver_here, members)
-        except RuntimeError:
-            continue  # the loop has been closed; nobody waits any more
+_live: WeakSet[GroupCommit] = WeakSet()
+_paused: list[GroupCommit] = []
 
 
-def _deliver_here(tickets: list[Ticket]) -> None:
-    for ticket in tickets:
-        ticket.completion.deliver(ticket.answer, ticket.error)
+def _before_fork() -> None:
+    mine = [commits for commits in _live if commits._pid == os.getpid()]
+    _paused.extend(commits for commits in mine if commits.before_fork())
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+def _after_fork_in_parent() -> None:
+    while _paused:
+        _paused.pop().after_fork_in_parent()
+
+
+def _after_fork_in_child() -> None:
+    while _paused:
+        _paused.pop().after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

@@ -14,8 +14,9 @@ Three results. A call returns (done), raises StoreUnavailable or StoreRejected (
 changed), or raises StoreUnknown (it may have taken effect). After StoreUnknown the group commit opens a
 new session and reads back each operation by its own token; no effect starts before that is answered.
 
-Time. `Session.now_ticks()` is the ledger's own time in milliseconds: it never runs backwards and does not
-follow wall-clock steps. Leases are kept in it. Wall times (`*_at_ms`) are for people.
+Time. `Session.now_ticks()` is the ledger's own time in milliseconds: it never runs backwards while any
+entry is open, and does not follow wall-clock steps. Leases are kept in it. Wall times
+(`*_at_ms`) are for people.
 
 `oncegate.testing.conformance` checks all of this on any store.
 """
@@ -112,7 +113,8 @@ class Settlement(Struct, frozen=True):
     """Ends a claim: new state, outcome and business writes in one transaction, and one log record.
 
     `last_call_ticks` is when a downstream may last have been called, if that was before now; an entry
-    that may be taken up again keeps it. `clear_steps` drops step records that the outcome now carries.
+    that may be taken up again keeps it. `attempts_given_back` is 1 where the attempt could not even begin
+    and shall not count. `clear_steps` drops step records that the outcome now carries.
     """
 
     entry_id: int
@@ -126,6 +128,7 @@ class Settlement(Struct, frozen=True):
     writes: tuple[Statement, ...] = ()
     clear_steps: bool = False
     last_call_ticks: int | None = None
+    attempts_given_back: int = 0
 
 
 class Attachment(Struct, frozen=True):
@@ -251,6 +254,9 @@ class Census(Protocol):
     def counts(self) -> dict[State, int]:
         """Counts entries by state."""
 
+    def surfaces(self) -> list[str]:
+        """Names the surfaces that have entries."""
+
     def stranded(self, limit: int) -> list[EntryDetail]:
         """Returns entries whose lease has lapsed or that may be tried again, oldest first."""
 
@@ -258,11 +264,13 @@ class Census(Protocol):
 class Session(Claims, Log, Census, Protocol):
     """One connection to a ledger, used by one thread at a time."""
 
-    def unit(self, *, wait: bool = True) -> AbstractContextManager[None]:
+    def unit(self, *, wait: bool = True, single: bool = False) -> AbstractContextManager[None]:
         """One transaction: commits on leaving, rolls back if the block raises.
 
-        Without `wait`, raises StoreBusy at once when somebody else is writing. Raises StoreUnavailable if
-        it could not begin or certainly did not commit, StoreUnknown if the commit may have happened.
+        All other calls are made inside one. `single` announces exactly one call of Claims, which may then
+        be a statement that commits by itself. Without `wait`, raises StoreBusy at once when somebody else
+        is writing. Raises StoreUnavailable if it could not begin or certainly did not commit, StoreUnknown
+        if the commit may have happened.
         """
 
     def execute(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -291,13 +299,19 @@ class Durability(Enum):
 
 
 class Capabilities(Struct, frozen=True):
-    """What a store does and promises."""
+    """What a store does and promises.
+
+    `one_writer`: only one transaction can write at a time. `is_local`: a commit is a write to a local disk,
+    short enough to be made in an event loop.
+    """
 
     name: str
     durability: Durability
     writers_max: int
     audit_trail: bool
     business_writes: bool
+    one_writer: bool = True
+    is_local: bool = True
 
 
 class Finding(Struct, frozen=True):
@@ -310,11 +324,18 @@ class Finding(Struct, frozen=True):
 
 
 class Migration(Struct, frozen=True):
-    """One numbered change of the schema."""
+    """One numbered change of the schema; `record` is the statement that says it was applied."""
 
     number: int
     name: str
     sql: str
+    record: str
+
+    @property
+    def script(self) -> str:
+        """The SQL that brings a ledger one migration further when it is run by hand."""
+        head = f"-- migration {self.number}: {self.name}\nBEGIN;\n"
+        return f"{head}{self.sql.rstrip()}\n{self.record}\nCOMMIT;"
 
 
 class Store(Protocol):
@@ -334,8 +355,17 @@ class Store(Protocol):
     def join(self, transaction: object) -> Joined:
         """Wraps a user's open transaction on the same database; raises UsageError if there is none."""
 
+    def exists(self) -> bool:
+        """Tells whether there is anything at the address; raises StoreUnavailable where nothing can be."""
+
+    def look(self) -> AbstractContextManager[Session]:
+        """Opens one consistent moment for reading; creates and changes nothing.
+
+        Raises StoreUnavailable where there is no ledger, SchemaMismatch where it is not up to date.
+        """
+
     def pending_migrations(self) -> list[Migration]:
-        """Tells which migrations the ledger still needs."""
+        """Tells which migrations the ledger still needs, without changing anything."""
 
     def migrate(self) -> list[Migration]:
         """Applies and returns the pending migrations."""

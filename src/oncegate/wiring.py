@@ -36,6 +36,8 @@ def _open_sqlite(address: str, clock: Clock | None) -> Store:
     unknown = sorted(set(options) - {"synchronous"})
     if unknown:
         raise BadUrl(f"{_shown(address)}: unknown option {unknown[0]!r}; known: synchronous")
+    if parts.fragment or "\0" in unquote(parts.path):
+        raise BadUrl(f"{_shown(address)}: a file name here cannot hold '#' or NUL; write %23 for '#'")
     if parts.netloc or not parts.path.strip("/"):
         raise BadUrl(
             f"{_shown(address)} names no file; use sqlite:///relative.db or sqlite:////absolute.db"

@@ -305,6 +305,29 @@ def test_it_ends_on_sigterm(record: Path) -> None:
         terminal.stop()
 
 
+def test_it_ends_when_two_signals_come_at_once_while_it_is_busy(record: Path) -> None:
+    """Ctrl-C reaches it from the keyboard and its parent adds a SIGTERM; once both could get lost."""
+
+    def buy_until_it_is_gone(url: str) -> None:
+        client = TerminalClient(url)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                client.claim("E", WINDOW, None)
+
+    for _ in range(8):
+        with TerminalProcess(record) as terminal, ThreadPoolExecutor(4) as pool:
+            for _ in range(4):
+                pool.submit(buy_until_it_is_gone, terminal.url)
+            TerminalClient(terminal.url).claim("E", WINDOW, None)
+            pidfd = os.pidfd_open(terminal.pid)
+            os.kill(terminal.pid, signal.SIGINT)
+            os.kill(terminal.pid, signal.SIGTERM)
+            ended, _, _ = select.select([pidfd], [], [], DEADLINE_SECONDS)
+            os.close(pidfd)
+            terminal.kill()
+        assert ended
+
+
 def test_key_mode_ignore_sells_again_and_cannot_be_asked(record: Path) -> None:
     """A downstream of class "neither": the key changes nothing, and no lookup may say "nothing"."""
     with TerminalProcess(record, key_mode=KeyMode.IGNORE) as terminal:

@@ -51,6 +51,7 @@ _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _SLOT_PATH = re.compile(r"/slots/(SLOT-[0-9]{6,12})")
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _FIELDS = ("equipment", "window")
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class KeyMode(StrEnum):
@@ -497,12 +498,22 @@ def _no_route(method: str, path: str) -> RequestRefused:
 
 
 def _exit_on_signal(*_: object) -> NoReturn:
+    # Ctrl-C reaches the whole group and the parent adds its SIGTERM: the first one is enough.
+    for number in _ENDING_SIGNALS:
+        signal.signal(number, _do_nothing)
     sys.exit(0)
+
+
+def _do_nothing(*_: object) -> None:
+    """Stand in for SIG_IGN, of which Python complains when the signal is already on its way."""
 
 
 def _serve_until_stdin_closes(server: TerminalServer) -> None:
     """Serve on daemon threads: what was answered is on disk, so they may be cut off anywhere."""
+    # Only this thread takes signals: two at once can both land on another one, and the read goes on.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING_SIGNALS)
     threading.Thread(target=server.serve_forever, name="accept", daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING_SIGNALS)
     ready = {"port": server.server_address[1], "pid": os.getpid()}
     sys.stdout.write(json.dumps(ready) + "\n")
     sys.stdout.flush()
@@ -517,8 +528,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0, help="0 takes any free port")
     parser.add_argument("--key-mode", type=KeyMode, default=KeyMode.HONOUR, choices=list(KeyMode))
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, _exit_on_signal)
-    signal.signal(signal.SIGINT, _exit_on_signal)
+    for number in _ENDING_SIGNALS:
+        signal.signal(number, _exit_on_signal)
     try:
         terminal = Terminal(Record(options.record), options.key_mode)
         server = TerminalServer(options.port, terminal)

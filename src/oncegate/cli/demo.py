@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.output import complain, print_json, tell
 from oncegate.clock import SystemClock
 
-WORKERS_MAX: Final = 32  # more would only measure how long Python takes to start
+WORKERS_MAX: Final = 16  # more would only show how long Python takes to start
 
 INTRODUCTION: Final = f"""\
 Monday morning at a freight forwarder. A queue that delivers at least once announces {CONTAINERS}
@@ -77,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _play(arguments: argparse.Namespace) -> StormResult:
     progress = Progress(sys.stderr, SystemClock())
     try:
-        with _folder(arguments.keep) as folder:
+        with _orderly_end(), _folder(arguments.keep) as folder:
             return run_storm(
                 folder,
                 seed=arguments.seed,
@@ -87,6 +88,16 @@ def _play(arguments: argparse.Namespace) -> StormResult:
             )
     finally:
         progress.close()
+
+
+@contextlib.contextmanager
+def _orderly_end() -> Iterator[None]:
+    """Lets SIGTERM end the demo as Ctrl-C does: its processes are stopped, its folder is removed."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

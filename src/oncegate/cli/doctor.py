@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oncegate.cli.exitcodes import DONE, NOT_SO
-from oncegate.cli.ledger import command_for, exists, file_of, open_ledger, pending_migrations, reading
+from oncegate.cli.ledger import command_for, file_of, open_ledger, reading
 from oncegate.cli.output import Cell, Colour, age, paint, print_json, tell, utc, visible
 from oncegate.cli.parser import add_json, add_url
 from oncegate.clock import Clock, SystemClock, from_wall_ms
@@ -105,20 +105,24 @@ def _ledger(store: Store, url: str | None, clock: Clock) -> Iterator[Line]:
     """The ledger itself; whatever it refuses becomes the line that says so."""
     create = command_for("oncegate migrate", url)
     try:
-        if not exists(store):
+        if not store.exists():
             yield Line(
                 Status.FAIL, "ledger", f"{store.address} does not exist", f"create it with: {create}"
             )
             return
-        pending = pending_migrations(store)
+        pending = store.pending_migrations()
         if pending:
             missing = ", ".join(f"{migration.number:04} {migration.name}" for migration in pending)
             yield Line(Status.FAIL, "schema", f"{store.address} lacks {missing}", f"run: {create}")
             return
-        yield from (_from(finding) for finding in store.examine())
+        findings = store.examine()
+        yield from map(_from, findings)
+        if len(findings) == 1:  # it could not be opened, and has said why
+            return
         yield _writing(store)
         with reading(store, url) as session:
-            yield from _contents(session, url, clock)
+            lines = list(_contents(session, url, clock))
+        yield from lines
     except StoreError as error:
         yield Line(Status.FAIL, "ledger", store.address, str(error))
 

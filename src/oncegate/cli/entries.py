@@ -14,12 +14,12 @@ from typing import Any, Final, TextIO
 
 from oncegate.cli import timeline
 from oncegate.cli.exitcodes import DONE
-from oncegate.cli.ledger import open_ledger, reading, surfaces_in
+from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, age, print_json, print_table, tell, utc
 from oncegate.cli.parser import (
-    ROW_NUMBER_MAX,
     add_json,
     add_url,
+    is_row_number,
     print_help_as_error,
     read_key_prefix,
     read_number,
@@ -37,7 +37,7 @@ KEY_SHOWN: Final = 12  # hex digits; two of a million keys share them once in hu
 SURFACES_SHOWN_MAX: Final = 20
 
 _HEADERS: Final = (
-    "ID", "KEY", "SURFACE", "TENANT", "LABEL", "STATE", "TRY", "RECEIVED (UTC)", "AGE", "REASON"
+    "ID", "KEY", "SURFACE", "TENANT", "LABEL", "STATE", "ATTEMPT", "RECEIVED (UTC)", "AGE", "REASON"
 )  # fmt: skip
 
 _LIST_EPILOG = """\
@@ -176,7 +176,7 @@ def _row(entry: Entry, now_ms: int) -> list[Cell]:
 
 def _explain_nothing(session: Session, wanted: EntryFilter, arguments: argparse.Namespace) -> None:
     """Says why a list is empty; a surface that the ledger has never seen is a mistake, not an answer."""
-    surfaces = surfaces_in(session) if wanted.surface is not None else []
+    surfaces = session.surfaces() if wanted.surface is not None else []
     if surfaces and wanted.surface not in surfaces:
         shown = ", ".join(surfaces[:SURFACES_SHOWN_MAX])
         more = ", …" if len(surfaces) > SURFACES_SHOWN_MAX else ""
@@ -204,10 +204,11 @@ def run_show(arguments: argparse.Namespace) -> int:
     store = open_ledger(arguments.url)
     with reading(store, arguments.url) as session:
         detail = _find(session, arguments.entry)
-        if arguments.json:
-            print_json(timeline.all_facts(detail, with_payload=arguments.payload))
-        else:
-            timeline.print_detail(detail, session, with_payload=arguments.payload)
+        is_stranded = timeline.is_stranded(detail.entry, session)
+    if arguments.json:
+        print_json(timeline.all_facts(detail, with_payload=arguments.payload))
+    else:
+        timeline.print_detail(detail, is_stranded=is_stranded, with_payload=arguments.payload)
     return DONE
 
 
@@ -227,7 +228,7 @@ def _find(session: Session, text: str) -> EntryDetail:
 
 
 def _by_number(session: Session, text: str) -> EntryDetail | None:
-    if not (text.isascii() and text.isdigit()) or int(text[:20]) > ROW_NUMBER_MAX:
+    if not is_row_number(text):
         return None
     return session.detail(int(text))
 

@@ -11,6 +11,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -88,13 +89,12 @@ def _block(title: str, rows: Sequence[tuple[str, str]]) -> str:
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns its exit code; never raises."""
     words = list(sys.argv[1:] if argv is None else argv)
-    _allow_any_text()
+    _prepare_streams()
     try:
         code = _run(words)
         sys.stdout.flush()
-    except BrokenPipeError:
-        _drop_output()
-        return OUTPUT_CLOSED
+    except BrokenPipeError as error:
+        return _stop_printing() if _is_output_closed() else _refused_by_system(words, error)
     except KeyboardInterrupt:
         complain("interrupted")
         return INTERRUPTED
@@ -164,17 +164,37 @@ def _command(name: str) -> Command:
     raise ConfigError(f"there is no command {name[:60]!r}; {hint}")
 
 
-def _allow_any_text() -> None:
-    """Makes a terminal without Unicode show escapes instead of ending with an error."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+def _prepare_streams() -> None:
+    """Makes a stream without Unicode show escapes, and one that was closed swallow what it gets."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115  open as long as the process
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _is_output_closed() -> bool:
+    """Tells a reader that has gone away from a command's own connection that broke."""
+    import select
+
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+        return any(flags & (select.POLLERR | select.POLLHUP) for _, flags in poll.poll(0))
+    except (OSError, ValueError):
+        return False
+
+
+def _stop_printing() -> int:
+    _drop_output()
+    return OUTPUT_CLOSED
 
 
 def _drop_output() -> None:
     """Points stdout at nothing, so that Python's own last flush has nothing to complain about."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:  # noqa: PTH123  a device
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _refused_by_system(words: list[str], error: OSError) -> int:

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from oncegate.cli.exitcodes import DONE, PENDING
-from oncegate.cli.ledger import command_for, exists, migration_script, open_ledger, pending_migrations
+from oncegate.cli.ledger import command_for, open_ledger
 from oncegate.cli.output import complain, print_json, tell
 from oncegate.cli.parser import add_json, add_url
 from oncegate.store import Migration, Store
@@ -47,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Applies, prints or checks."""
     store = open_ledger(arguments.url)
-    pending = pending_migrations(store)
+    pending = store.pending_migrations()
     if arguments.only_print:
         return _print(pending, arguments.json)
     if arguments.check:
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print(pending: list[Migration], as_json: bool) -> int:
     for migration in pending:
-        script = migration_script(migration)
+        script = migration.script
         if as_json:
             print_json({**_facts(migration, "pending"), "sql": script})
         else:
@@ -78,7 +78,7 @@ def _check(store: Store, pending: list[Migration], arguments: argparse.Namespace
 
 
 def _apply(store: Store, as_json: bool) -> int:
-    is_new = not exists(store)
+    is_new = not store.exists()
     applied = store.migrate()
     _list(applied, "applied", as_json)
     if not applied:

@@ -12,6 +12,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TextIO
@@ -45,7 +46,8 @@ def _escape(character: str) -> str:
 
 def tell(message: str) -> None:
     """Prints talk: what a person wants to know and a program does not."""
-    print(visible(message), file=sys.stderr)
+    with suppress(OSError):  # nobody listens any more: the exit code still tells
+        print(visible(message), file=sys.stderr, flush=True)
 
 
 def complain(message: str) -> None:

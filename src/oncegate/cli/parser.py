@@ -21,7 +21,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         keywords.setdefault("allow_abbrev", False)
-        keywords.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        if "\n" in f"{keywords.get('description')}{keywords.get('epilog')}":
+            keywords.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(*arguments, **keywords)
         self.set_defaults(parser=self)  # the innermost one stays: it knows best what was meant
         self.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
@@ -30,6 +31,10 @@ class CommandParser(argparse.ArgumentParser):
         """Says what is wrong on one line and ends with the code for wrong usage."""
         complain(f"{message}; see: {self.prog} --help")
         self.exit(USAGE)
+
+    def print_help(self, file: Any = None) -> None:
+        """Prints the help and, unlike argparse, does not hide that it could not be written."""
+        (file or sys.stdout).write(self.format_help())
 
     @property
     def actions(self) -> list[argparse.Action]:
@@ -60,10 +65,15 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def read_number(text: str) -> int:
     """Reads a positive whole number that a ledger can hold."""
-    digits = text.strip()
-    if not (digits.isascii() and digits.isdigit()) or not 0 < int(digits[:20]) <= ROW_NUMBER_MAX:
+    if not is_row_number(text):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a positive whole number")
-    return int(digits)
+    return int(text)
+
+
+def is_row_number(text: str) -> bool:
+    """Tells whether a text is the number of something that a ledger could hold."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(ROW_NUMBER_MAX))
+    return is_number and 0 < int(text) <= ROW_NUMBER_MAX
 
 
 def read_text(text: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from oncegate.cli.ledger import has_lapsed
 from oncegate.cli.output import (
     Cell,
     Colour,
@@ -134,9 +133,15 @@ def _outcome(detail: EntryDetail) -> Outcome:
         return Outcome()
 
 
-def print_detail(detail: EntryDetail, session: Session, *, with_payload: bool) -> None:
+def is_stranded(entry: Entry, session: Session) -> bool:
+    """Tells whether an entry is in flight under a lease that is over."""
+    return entry.state is State.IN_FLIGHT and (entry.lease_until_ticks or 0) <= session.now_ticks()
+
+
+def print_detail(detail: EntryDetail, *, is_stranded: bool, with_payload: bool) -> None:
     """Prints an entry for people."""
-    print_fields(list(_fields(detail, session)))
+    meaning = _LAPSED if is_stranded else _MEANINGS[detail.entry.state]
+    print_fields(list(_fields(detail, meaning)))
     print("\nhistory (UTC)")
     print_table(("AT", "WHAT", "BY", "NOTE"), list(_history(detail)))
     _print_steps(detail, with_payload)
@@ -147,10 +152,9 @@ def print_detail(detail: EntryDetail, session: Session, *, with_payload: bool) -
         print(f"\npayload: {len(detail.body)} bytes, shown with --payload")
 
 
-def _fields(detail: EntryDetail, session: Session) -> Iterator[tuple[str, Cell]]:
+def _fields(detail: EntryDetail, meaning: str) -> Iterator[tuple[str, Cell]]:
     entry = detail.entry
     now_ms = SystemClock().wall_ms()
-    meaning = _LAPSED if _is_stranded(entry, session) else _MEANINGS[entry.state]
     yield "entry", Cell.of(entry.entry_id)
     yield "key", Cell.of(entry.key.hex())
     yield "surface", Cell.of(entry.surface)
@@ -165,10 +169,6 @@ def _fields(detail: EntryDetail, session: Session) -> Iterator[tuple[str, Cell]]
     yield "attempts", Cell.of("none" if entry.state is State.QUARANTINED else entry.attempt)
     yield "fence", Cell.of(entry.fence)
     yield "fingerprint", Cell.of(entry.fingerprint.hex())
-
-
-def _is_stranded(entry: Entry, session: Session) -> bool:
-    return entry.state is State.IN_FLIGHT and has_lapsed(session, entry.lease_until_ticks or 0)
 
 
 def _history(detail: EntryDetail) -> Iterator[list[Cell]]:

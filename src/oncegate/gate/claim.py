@@ -31,6 +31,9 @@ class Claim:
     resource: str | None = None
     outcome: bytes | None = None
     in_doubt: str | None = None
+    valid_until_ms: int = 0
+    in_block: bool = False
+    ended: bool = False
     called: bool = False
     has_saved_steps: bool = False
     committed: bool = False
@@ -58,6 +61,10 @@ class Claim:
 
     def check_usable(self) -> None:
         """Raises unless this claim may still act."""
+        if self.in_block:
+            raise UsageError("effects and steps go before the commit block, not inside it")
+        if self.ended:
+            raise UsageError("the handler has ended; what it started may not use its claim any more")
         if self.lost:
             raise ClaimLost(f"{self.key.text}: the lease lapsed and another worker holds the key")
         if self.committed:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
 from oncegate.errors import UsageError
+from oncegate.gate.introspection import remembered
 
 _PLAIN: Final = msgspec.json.Decoder()
 _UNTYPED: Final = (Any, None, inspect.Signature.empty, object)
@@ -71,7 +71,7 @@ class Codec:
         return value if self.is_typed and type(restored) is type(value) else restored
 
 
-@lru_cache(maxsize=1024)
+@remembered
 def codec_of(function: Callable[..., Any]) -> Codec:
     """Finds the codec for what a function returns, from its annotation."""
     target = inspect.unwrap(getattr(function, "func", function))

@@ -9,14 +9,12 @@ import asyncio
 import contextvars
 import inspect
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from oncegate.clock import Clock
-from oncegate.errors import UsageError
-from oncegate.gate.requests import Flow, Invoke, Pause, Where
+from oncegate.gate.introspection import is_async, name_of
+from oncegate.gate.requests import Flow, Invoke, NotCalled, Pause, Where
 from oncegate.groupcommit import GroupCommit
 
 T = TypeVar("T")
@@ -107,26 +105,14 @@ class Driver:
         self._threads = {}
 
 
-@lru_cache(maxsize=1024)
-def is_async(function: Callable[..., Any]) -> bool:
-    """Tells whether a callable is async, also behind partial objects and `__call__`."""
-    if inspect.iscoroutinefunction(function):
-        return True
-    return inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
-
-
 def _call_plain(request: Invoke) -> Any:
     if is_async(request.function):
-        raise UsageError(
-            f"{_name(request.function)} is async and was reached without an event loop; "
-            "await gate.admit(…) instead of gate.admit_sync(…)"
+        raise NotCalled(
+            f"{name_of(request.function)} is async and was reached without an event loop; "
+            "use an async handler and await gate.admit(…)"
         )
     answer = request.function(*request.arguments, **request.keywords)
     if inspect.iscoroutine(answer):
         answer.close()
-        raise UsageError(f"{_name(request.function)} returned a coroutine to a handler that is not async")
+        raise NotCalled(f"{name_of(request.function)} returned a coroutine to a handler that is not async")
     return answer
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", type(function).__name__)

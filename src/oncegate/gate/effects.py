@@ -6,11 +6,9 @@ have called, unless `model.downstream` says so; must never drop what a call retu
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable
 from contextvars import ContextVar
-from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Struct
@@ -25,17 +23,17 @@ from oncegate.errors import (
 from oncegate.gate.claim import Claim
 from oncegate.gate.codec import codec_of
 from oncegate.gate.context import GateContext
-from oncegate.gate.requests import Flow, Invoke
+from oncegate.gate.introspection import key_parameters
+from oncegate.gate.requests import Flow, Invoke, NotCalled
 from oncegate.gate.surfaces import Downstream
 from oncegate.model.downstream import SecondCall, plan_after_not_found, plan_second_call
 from oncegate.model.keys import check_step_name
 from oncegate.model.states import Decision
-from oncegate.operations import RecordProgress
-from oncegate.store import Progress, StepRecord, StepState
+from oncegate.operations import RecordProgress, Renew
+from oncegate.store import Progress, Renewal, StepRecord, StepState
 
 KEY_HEADER: Final = "Idempotency-Key"
 OPAQUE_STEP: Final = "call"
-_KEY_PARAMETERS: Final = ("idempotency_key", "headers")
 
 current_step_key: ContextVar[str | None] = ContextVar("oncegate_step_key", default=None)
 
@@ -69,6 +67,8 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
     check_step_name(call.step_name)
     recorded = call.claim.begin_step(call.step_name)
     if recorded is not None and recorded.state is StepState.DONE:
+        if call.claim.resource is None:
+            call.claim.resource = recorded.resource
         return _recorded_result(recorded, call.function)
     if not call.claim.is_first_attempt:
         found = yield from _look_before_call(call, recorded)
@@ -76,8 +76,9 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
             return found
     if call.downstream.is_unrepeatable:
         yield from _record_start(call)
-    result = yield from _call(call)
+    result, passed = yield from _call(call)
     yield from _finish(call, result)
+    _check_key_passed(call, passed)
     return result
 
 
@@ -93,7 +94,9 @@ def opaque_flow(
         found = yield from _look_before_call(call, start)
         if found is not _NOTHING:
             return found
-    return (yield from _call(call))
+    result, passed = yield from _call(call)
+    _check_key_passed(call, passed)
+    return result
 
 
 _NOTHING: Final = object()
@@ -137,16 +140,17 @@ def _record_start(call: EffectCall) -> Flow[None]:
     call.gate.crashpoints.hit("start.after")
 
 
-def _call(call: EffectCall) -> Flow[Any]:
+def _call(call: EffectCall) -> Flow[tuple[Any, bool]]:
+    """Makes the call; returns its result and whether it took the key."""
     gate, claim = call.gate, call.claim
-    claim.check_usable()
+    yield from _keep_claim(gate, claim)
     key = claim.key.step(call.step_name)
-    passed, keywords = _with_key(call.function, call.keywords, key)
+    passed, arguments, keywords = _with_key(call, key)
     claim.called = True
     gate.crashpoints.hit("effect.before")
     token = current_step_key.set(key)
     try:
-        result = yield Invoke(call.function, call.arguments, keywords)
+        result = yield Invoke(call.function, arguments, keywords)
     except BaseException as error:
         _note_failed_call(call, error)
         raise
@@ -155,16 +159,27 @@ def _call(call: EffectCall) -> Flow[Any]:
         passed = passed or key in gate.keys_read
         gate.keys_read.discard(key)
     gate.crashpoints.hit("effect.after")
-    if not passed and call.downstream.capability.honours_key_for:
-        _warn_key_not_passed(call)
-    return result
+    return result, passed
+
+
+def _keep_claim(gate: GateContext, claim: Claim) -> Flow[None]:
+    """A worker that was stalled past its lease must not call: another may be at it."""
+    claim.check_usable()
+    if gate.clock.ticks_ms() < claim.valid_until_ms:
+        return
+    asked_at_ms = gate.clock.ticks_ms()
+    lease_ms = claim.surface.rule.lease_ms
+    if not (yield Renew(Renewal(claim.entry_id, claim.fence, lease_ms))):
+        claim.lost = True
+    claim.check_usable()
+    claim.valid_until_ms = asked_at_ms + lease_ms
 
 
 def _note_failed_call(call: EffectCall, error: BaseException) -> None:
     """An unrepeatable call that raised is in doubt, unless it says what happened."""
     if not call.downstream.is_unrepeatable or isinstance(error, Failed):
         return
-    if isinstance(error, NotApplied):
+    if isinstance(error, (NotApplied, NotCalled)):
         call.claim.note(StepRecord(call.step_name, StepState.NOT_APPLIED, call.downstream.name))
     else:
         call.claim.in_doubt = call.step_name
@@ -185,10 +200,16 @@ def _finish(call: EffectCall, result: Any) -> Flow[None]:
     call.gate.crashpoints.hit("step.after")
 
 
-def save_steps(gate: GateContext, claim: Claim, writes: tuple[Any, ...] = ()) -> Flow[None]:
-    """Records the steps noted so far, with business writes that belong to them."""
-    progress = Progress(claim.entry_id, claim.fence, claim.take_unsaved(), gate.clock.wall_ms(), writes)
-    if not (yield RecordProgress(progress)):
+def save_steps(
+    gate: GateContext, claim: Claim, writes: tuple[Any, ...] = (), *more: StepRecord
+) -> Flow[None]:
+    """Records the steps noted so far and `more`, with business writes that belong to them."""
+    steps = (*claim.unsaved.values(), *more)
+    progress = Progress(claim.entry_id, claim.fence, steps, gate.clock.wall_ms(), writes)
+    saved = yield RecordProgress(progress)
+    claim.take_unsaved()
+    claim.has_saved_steps = True
+    if not saved:
         claim.lost = True
         raise ClaimLost(f"{claim.key.text}: another worker holds the key now")
 
@@ -199,8 +220,9 @@ def write_step_flow(gate: GateContext, claim: Claim, name: str, writes: tuple[An
     recorded = claim.begin_step(name)
     if recorded is not None and recorded.state is StepState.DONE:
         return
-    claim.note(StepRecord(name, StepState.DONE, "(this database)", b"null"))
-    yield from save_steps(gate, claim, writes)
+    step = StepRecord(name, StepState.DONE, "(this database)", b"null")
+    yield from save_steps(gate, claim, writes, step)
+    claim.steps[name] = step
     gate.crashpoints.hit("step.after")
 
 
@@ -221,41 +243,29 @@ def resource_of(result: Any) -> str | None:
     return None
 
 
-def _with_key(
-    function: Callable[..., Any], keywords: dict[str, Any], key: str
-) -> tuple[bool, dict[str, Any]]:
+def _with_key(call: EffectCall, key: str) -> tuple[bool, tuple[Any, ...], dict[str, Any]]:
     """Adds the key to a call whose function has a parameter for it."""
-    accepted = _accepted(function)
-    additions: dict[str, Any] = {}
-    if "idempotency_key" in accepted and "idempotency_key" not in keywords:
-        additions["idempotency_key"] = key
-    if "headers" in accepted:
-        additions["headers"] = {**(keywords.get("headers") or {}), KEY_HEADER: key}
-    return bool(additions), {**keywords, **additions}
+    arguments, keywords = list(call.arguments), dict(call.keywords)
+    passed = False
+    for name, place in key_parameters(call.function).items():
+        by_place = place is not None and place < len(arguments)
+        if name == "idempotency_key" and not by_place:
+            keywords.setdefault(name, key)
+        elif name == "headers" and by_place and place is not None:
+            arguments[place] = {**(arguments[place] or {}), KEY_HEADER: key}
+        elif name == "headers":
+            keywords[name] = {**(keywords.get(name) or {}), KEY_HEADER: key}
+        passed = True
+    return passed, tuple(arguments), keywords
 
 
-@lru_cache(maxsize=1024)
-def _accepted(function: Callable[..., Any]) -> frozenset[str]:
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return frozenset()
-    return frozenset(name for name in _KEY_PARAMETERS if name in parameters)
-
-
-def _warn_key_not_passed(call: EffectCall) -> None:
+def _check_key_passed(call: EffectCall, passed: bool) -> None:
+    """Warns, once the call is on record, that its downstream was not given what it is said to honour."""
+    if passed or call.downstream.capability.honours_key_for is None:
+        return
     warnings.warn(
-        f"{step_name_of(call.function)} did not take the key that {call.downstream.name} is declared to "
-        "honour; give it a parameter idempotency_key or headers, or use once.headers",
+        f"{call.step_name} did not take the key that {call.downstream.name} is declared to honour; "
+        "give it a parameter idempotency_key or headers, or use once.headers",
         KeyNotPassedWarning,
         stacklevel=2,
     )
-
-
-def step_name_of(function: Callable[..., Any]) -> str:
-    """The name of a step that was given none: its function's."""
-    target = getattr(function, "func", function)
-    name = getattr(target, "__name__", type(target).__name__)
-    if name == "<lambda>":
-        raise UsageError("a lambda has no name of its own; give the effect a name=")
-    return str(name)

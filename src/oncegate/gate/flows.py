@@ -1,10 +1,14 @@
 """The admitting flow: from an arrival to a verdict, with the handler run in between where it may.
 
+A failure or a cancellation is recorded. What ends the process (SystemExit, KeyboardInterrupt) is not: like
+a crash, it leaves a lease that lapses and is looked into.
+
 The only way a handler is ever reached, whoever calls: a task, a thread, a caretaker, an adapter.
 """
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -24,7 +28,7 @@ from oncegate.gate.settling import (
     settlement_of,
 )
 from oncegate.gate.surfaces import Surface
-from oncegate.gate.transactions import OpenTransaction
+from oncegate.gate.transactions import OpenTransaction, begin_flow
 from oncegate.model.states import Decision, State
 from oncegate.model.surface import Arrival, OnBusy
 from oncegate.operations import Reserve
@@ -50,27 +54,32 @@ def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
     known = gate.cache.get(arrival.key.digest)
     if known is not None and known.fingerprint == arrival.fingerprint:
         return from_memory(arrival.key, arrival.fingerprint, known, surface.codec)
-    reserved = yield from _reserve(gate, attempt)
+    reserved, asked_at_ms = yield from _reserve(gate, attempt)
     if reserved.decision.claims:
-        return (yield from _run(gate, attempt, reserved))
+        return (yield from _run(gate, attempt, reserved, asked_at_ms))
     _remember_final(gate, arrival, reserved)
     return from_reserved(arrival.key, reserved, surface.codec)
 
 
-def _reserve(gate: GateContext, attempt: Attempt) -> Flow[Reserved]:
-    """Reserves the key; a surface that waits asks again until the key is free or time is up."""
+def _reserve(gate: GateContext, attempt: Attempt) -> Flow[tuple[Reserved, int]]:
+    """Reserves the key; a surface that waits asks again until the key is free or time is up.
+
+    Returns the answer and when it was asked for: a lease counts from before the question, not after.
+    """
     rule = attempt.surface.rule
     gate.crashpoints.hit("reserve.before")
+    asked_at_ms = gate.clock.ticks_ms()
     reserved: Reserved = yield Reserve(reservation_of(gate, attempt))
     if rule.on_busy is not OnBusy.WAIT:
-        return reserved
+        return reserved, asked_at_ms
     wait, left = FIRST_WAIT_SECONDS, rule.busy_wait_max.total_seconds()
     while reserved.decision is Decision.BUSY and left > 0:
         yield Pause(min(wait, left))
         left -= wait
         wait = min(wait * 2, LONGEST_WAIT_SECONDS)
+        asked_at_ms = gate.clock.ticks_ms()
         reserved = yield Reserve(reservation_of(gate, attempt))
-    return reserved
+    return reserved, asked_at_ms
 
 
 def reservation_of(gate: GateContext, attempt: Attempt) -> Reservation:
@@ -91,25 +100,25 @@ def reservation_of(gate: GateContext, attempt: Attempt) -> Reservation:
     )
 
 
-def _run(gate: GateContext, attempt: Attempt, reserved: Reserved) -> Flow[Admission]:
+def _run(gate: GateContext, attempt: Attempt, reserved: Reserved, asked_at_ms: int) -> Flow[Admission]:
     arrival = attempt.arrival
     claim = Claim(attempt.surface, arrival.key, reserved, arrival.fingerprint)
+    claim.valid_until_ms = asked_at_ms + attempt.surface.rule.lease_ms
     gate.crashpoints.hit("recover.after" if reserved.decision is Decision.RECOVER else "reserve.after")
     gate.leases.watch(claim)
     try:
         value = yield from attempt.start(claim)
         return (yield from settle_success_flow(gate, claim, value))
-    except GeneratorExit:
-        raise
-    except BaseException as error:
+    except (Exception, CancelledError) as error:
         yield from settle_failure_flow(gate, claim, error)
         raise
     finally:
+        claim.ended = True
         gate.leases.release(claim)
 
 
 def _remember_final(gate: GateContext, arrival: Arrival, reserved: Reserved) -> None:
-    if reserved.decision is Decision.REPLAY:
+    if reserved.decision is Decision.REPLAY and reserved.outcome is not None:
         known = Remembered(
             reserved.entry_id,
             reserved.state,
@@ -127,7 +136,7 @@ def same_database_flow(
     arrival, codec = attempt.arrival, attempt.surface.codec
     transaction = OpenTransaction(gate)
     gate.crashpoints.hit("reserve.before")
-    yield Invoke(transaction.begin, where=Where.TURN)
+    yield from begin_flow(transaction)
     claim: Claim | None = None
     try:
         reserved = yield Invoke(
@@ -145,6 +154,9 @@ def same_database_flow(
         raise
     except BaseException as error:
         yield Invoke(transaction.rollback, where=Where.STATEMENT)
+        is_ending = not isinstance(error, (Exception, CancelledError))
+        if is_ending:
+            raise
         if claim is not None and not isinstance(error, (ClaimLost, StoreUnknown)):
             yield from _record_undone(gate, attempt, error)
         raise

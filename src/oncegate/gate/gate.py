@@ -22,10 +22,11 @@ from oncegate.gate.context import GateContext
 from oncegate.gate.drive import Driver
 from oncegate.gate.effects import opaque_flow
 from oncegate.gate.flows import Attempt, admit_flow, same_database_flow
+from oncegate.gate.introspection import is_async
 from oncegate.gate.leases import LeaseKeeper
 from oncegate.gate.once import AsyncOnce, Once
 from oncegate.gate.requests import Flow, Invoke
-from oncegate.gate.surfaces import UNDECLARED, Downstream, Surface, handler_is_async, takes_once
+from oncegate.gate.surfaces import UNDECLARED, Downstream, Surface, takes_once
 from oncegate.gate.transactions import OpenTransaction
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.downstream import Capability
@@ -152,7 +153,7 @@ class Gate:
                     same_database,
                     downstream or UNDECLARED,
                     final_errors,
-                    handler_is_async(function),
+                    is_async(function),
                 )
             )
             return function
@@ -178,6 +179,8 @@ class Gate:
 
     def admit_sync(self, surface: str, event: Any, *, tenant: str | None = None) -> Admission:
         """Admits an event from a thread: runs its handler once, or says why not."""
+        if self.surface(surface).is_async:
+            raise UsageError(f"the handler of {surface} is async; await gate.admit(…) instead")
         return self._driver.run(self._admit_flow(surface, event, tenant))
 
     def _admit_flow(self, name: str, event: Any, tenant: str | None) -> Flow[Admission]:

@@ -71,6 +71,7 @@ class LeaseKeeper:
         if not kept:
             claim.lost = not claim.committed
             return False
+        claim.valid_until_ms = now + lease_ms
         if id(claim) in self._claims:
             self._claims[id(claim)] = (claim, started, now)
         return True

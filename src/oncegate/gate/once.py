@@ -19,12 +19,12 @@ from oncegate.gate.effects import (
     EffectCall,
     current_step_key,
     effect_flow,
-    step_name_of,
     write_step_flow,
 )
+from oncegate.gate.introspection import step_name_of
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.surfaces import UNDECLARED, Downstream
-from oncegate.gate.transactions import OpenTransaction, commit_block_flow, join
+from oncegate.gate.transactions import OpenTransaction, begin_flow, commit_block_flow, join
 from oncegate.store import Statement
 
 R = TypeVar("R")
@@ -46,7 +46,7 @@ class _Face:
     def key(self) -> str:
         """The key to pass on: inside an effect that effect's own, elsewhere the event's."""
         step_key = current_step_key.get()
-        if step_key is None:
+        if step_key is None or not step_key.startswith(self._claim.key.text):
             return self._claim.key.text
         self._gate.keys_read.add(step_key)
         return step_key
@@ -262,8 +262,7 @@ class CommitBlock:
 
     def __enter__(self) -> Transaction:
         if not self._claim.joined:
-            self._claim.check_usable()
-            self._driver.run(_ask(Invoke(self._transaction.begin, where=Where.TURN)))
+            self._driver.run(_enter(self._claim, self._transaction))
         return Transaction(self._transaction)
 
     def __exit__(
@@ -290,8 +289,7 @@ class AsyncCommitBlock:
 
     async def __aenter__(self) -> AsyncTransaction:
         if not self._claim.joined:
-            self._claim.check_usable()
-            await self._driver.run_async(_ask(Invoke(self._transaction.begin, where=Where.TURN)))
+            await self._driver.run_async(_enter(self._claim, self._transaction))
         return AsyncTransaction(self._transaction, self._driver)
 
     async def __aexit__(
@@ -305,9 +303,16 @@ class AsyncCommitBlock:
         await self._driver.run_async(_leave(self._gate, self._claim, self._transaction, error))
 
 
+def _enter(claim: Claim, transaction: OpenTransaction) -> Flow[None]:
+    claim.check_usable()
+    yield from begin_flow(transaction)
+    claim.in_block = True
+
+
 def _leave(
     gate: GateContext, claim: Claim, transaction: OpenTransaction, error: BaseException | None
 ) -> Flow[None]:
+    claim.in_block = False
     if error is None:
         yield from commit_block_flow(gate, claim, transaction)
     else:

@@ -22,7 +22,7 @@ class StepOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of a key. `pending` marks a commit whose returned value was never attached."""
+    """What came of a key."""
 
     value: msgspec.Raw = msgspec.Raw()
     resource: str | None = None

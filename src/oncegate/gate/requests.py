@@ -12,8 +12,14 @@ from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from oncegate.errors import UsageError
+
 T = TypeVar("T")
 Flow: TypeAlias = Generator[Any, Any, T]
+
+
+class NotCalled(UsageError):
+    """A function could not be called at all: certainly nothing happened."""
 
 
 class Where(Enum):

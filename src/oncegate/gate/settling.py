@@ -6,11 +6,20 @@ may have had an effect into one that is simply tried again.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
-from oncegate.errors import ClaimLost, Failed, OutcomeUnknown, StoreError, UsageError
+from oncegate.errors import (
+    ClaimLost,
+    Failed,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+    StoreUnknown,
+    UsageError,
+)
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.cache import Remembered
 from oncegate.gate.claim import Claim
@@ -25,6 +34,9 @@ from oncegate.store import Attachment, Settlement, StepState
 REASON_LENGTH_MAX = 300
 
 
+_UNRECORDABLE: Final = (ClaimLost, StoreUnavailable, StoreUnknown)
+
+
 def state_after(claim: Claim, error: BaseException) -> State:
     """Decides which state an error of the handler leads to."""
     if isinstance(error, (Failed, *claim.surface.final_errors)):
@@ -33,6 +45,8 @@ def state_after(claim: Claim, error: BaseException) -> State:
         return State.HELD
     if isinstance(error, OutcomeUnknown) or claim.in_doubt is not None:
         return State.UNKNOWN
+    if isinstance(error, NotYet):
+        return State.RETRYABLE
     if claim.reserved.attempt >= claim.surface.rule.attempts_max:
         return State.HELD
     return State.RETRYABLE
@@ -72,13 +86,16 @@ def outcome_of(claim: Claim, value: bytes) -> bytes:
 
 def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -> Flow[None]:
     """Records that the handler raised; the error itself goes on to the caller."""
-    if claim.committed or claim.lost or isinstance(error, (ClaimLost, StoreError)):
+    if claim.committed or claim.lost or isinstance(error, _UNRECORDABLE):
         return  # nothing of ours to record, or nowhere to record it: the lease lapses and is looked into
     state = state_after(claim, error)
     reason = describe(error)
     outcome = _failure_outcome(error) if state is State.FAILED else None
+    settlement = settlement_of(gate, claim, state, outcome, reason)
+    if isinstance(error, NotYet):
+        settlement = replace(settlement, attempts_given_back=1)
     try:
-        settled = yield Settle(settlement_of(gate, claim, state, outcome, reason))
+        settled = yield Settle(settlement)
     except StoreError:
         return  # the handler's own error matters more; the entry stays in flight until it lapses
     if settled and state is State.FAILED:
@@ -161,6 +178,7 @@ def _failure_outcome(error: BaseException) -> bytes:
 
 def describe(error: BaseException) -> str:
     """A short reason for people, from an error."""
-    text = " ".join(str(error).split()) or "no message"
+    readable = str(error).encode("utf-8", "replace").decode().replace("\0", " ")
+    text = " ".join(readable.split()) or "no message"
     kind = "" if isinstance(error, (Failed, OutcomeUnknown, NotYet)) else f"{type(error).__name__}: "
     return f"{kind}{text}"[:REASON_LENGTH_MAX]

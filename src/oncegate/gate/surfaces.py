@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from oncegate.errors import ConfigError
 from oncegate.gate.codec import Codec
-from oncegate.gate.drive import is_async
 from oncegate.model.downstream import Capability, Promise
 from oncegate.model.surface import SurfaceRule
 
@@ -81,8 +80,3 @@ def takes_once(handler: Callable[..., Any]) -> bool:
             f"handler {getattr(handler, '__name__', handler)!r} must take (event) or (event, once)"
         )
     return len(required) == 2
-
-
-def handler_is_async(handler: Callable[..., Any]) -> bool:
-    """Tells whether a handler is async."""
-    return is_async(handler)

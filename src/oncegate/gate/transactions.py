@@ -6,6 +6,7 @@ begins one ends it on every path.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -21,17 +22,29 @@ from oncegate.store import Reservation, Reserved, Session, Settlement
 
 
 class OpenTransaction:
-    """A transaction of one handler, from begin to commit or rollback."""
+    """A transaction of one handler, from begin to commit or rollback.
+
+    A task may be cancelled while a thread still begins or uses the transaction for it; `rollback` then
+    waits for the statement, or leaves word for `begin` to end at once what nobody wants any more.
+    """
 
     def __init__(self, gate: GateContext) -> None:
         self._gate = gate
         self._context: AbstractContextManager[Session] | None = None
         self._session: Session | None = None
+        self._unwanted = False
+        self._changing = threading.Lock()
+        self._using = threading.Lock()
 
     def begin(self) -> None:
         """Waits for the turn to write and opens the transaction."""
-        self._context = self._gate.commits.transaction()
-        self._session = self._context.__enter__()
+        context = self._gate.commits.transaction()
+        session = context.__enter__()
+        with self._changing:
+            if not self._unwanted:
+                self._context, self._session = context, session
+                return
+        _abandon(context)
 
     @property
     def session(self) -> Session:
@@ -42,28 +55,39 @@ class OpenTransaction:
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Runs a statement and returns its rows."""
-        return self.session.execute(sql, parameters)
+        with self._using:
+            return self.session.execute(sql, parameters)
 
     def reserve(self, reservation: Reservation) -> Reserved:
         """Reserves a key inside this transaction."""
-        return self.session.reserve([reservation])[0]
+        with self._using:
+            return self.session.reserve([reservation])[0]
 
     def settle(self, settlement: Settlement) -> None:
         """Ends the claim inside this transaction, or raises ClaimLost so that everything is undone."""
-        if not self.session.settle([settlement])[0]:
-            raise ClaimLost("another worker holds the key now; this transaction is undone")
+        with self._using:
+            if not self.session.settle([settlement])[0]:
+                raise ClaimLost("another worker holds the key now; this transaction is undone")
 
     def commit(self) -> None:
         """Commits."""
-        context, self._context, self._session = self._context, None, None
-        if context is not None:
-            context.__exit__(None, None, None)
+        with self._using:
+            context = self._leave()
+            if context is not None:
+                context.__exit__(None, None, None)
 
     def rollback(self) -> None:
         """Undoes everything."""
-        context, self._context, self._session = self._context, None, None
-        if context is not None:
-            _abandon(context)
+        with self._using:
+            context = self._leave()
+            if context is not None:
+                _abandon(context)
+
+    def _leave(self) -> AbstractContextManager[Session] | None:
+        with self._changing:
+            self._unwanted = True
+            context, self._context, self._session = self._context, None, None
+            return context
 
 
 def _abandon(context: AbstractContextManager[Session]) -> None:
@@ -75,6 +99,15 @@ def _abandon(context: AbstractContextManager[Session]) -> None:
 
 class _Undo(Exception):
     """Tells a unit to roll back."""
+
+
+def begin_flow(transaction: OpenTransaction) -> Flow[None]:
+    """Opens a transaction; whoever is interrupted while waiting for it leaves nothing open."""
+    try:
+        yield Invoke(transaction.begin, where=Where.TURN)
+    except BaseException:
+        transaction.rollback()
+        raise
 
 
 def commit_block_flow(gate: GateContext, claim: Claim, transaction: OpenTransaction) -> Flow[None]:

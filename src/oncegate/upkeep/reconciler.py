@@ -80,12 +80,9 @@ class Reconciler:
         return report
 
     def _due(self) -> list[EntryDetail]:
-        session = self._gate.store.connect()
-        try:
+        with self._gate.store.look() as session:
             now = session.now_ticks()
             return [item for item in session.stranded(self._entries_max) if self._is_due(item, now)]
-        finally:
-            session.close()
 
     def _is_due(self, stranded: EntryDetail, now_ticks: int) -> bool:
         entry = stranded.entry

@@ -51,8 +51,8 @@ class Play:
     def _describe(self) -> str:
         sold = self._record.read_bytes().count(b"\n")
         return (
-            f"{self._side.name}: {self._queue.delivered} of {self._scene.story.deliveries} deliveries, "
-            f"{sold} slots sold, {self._tally.killed} workers killed"
+            f"{self._side.name}: delivered {self._queue.delivered} of {self._scene.story.deliveries}, "
+            f"slots sold {sold}, workers killed {self._tally.killed}"
         )
 
     def _count(self) -> Count:

@@ -67,10 +67,10 @@ def _make_folders(folder: Path) -> tuple[Path, Path]:
     """One folder for each run; an earlier demo's records are neither mixed in nor overwritten."""
     ungated, gated = folder.absolute() / "without-gate", folder.absolute() / "with-gate"
     try:
-        ungated.mkdir(parents=True)
-        gated.mkdir()
-    except FileExistsError:
-        raise ConfigError(f"{folder} already holds a demo run; choose another folder") from None
+        for path in (ungated, gated):
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                raise ConfigError(f"{folder} already holds a demo run; choose another folder")
     except OSError as error:
         raise ConfigError(f"{folder} cannot be used for the demo: {error.strerror}") from None
     return ungated, gated

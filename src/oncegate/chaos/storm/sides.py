@@ -94,8 +94,8 @@ class GatedSide:
             register_booking(gate, client, before_booking=_no_fault)
             reconciler, left = Reconciler(gate), evidence.open_entries(session)
             scene.progress.say(
-                f"{self.name}: {left} keys are in flight, their messages lost with their workers: reconciling "
-                f"(when their leases lapse: {LEASE} here, 20s by default)"
+                f"{self.name}: {left} keys are left in flight, their messages lost; reconciling"
+                f" (lease {LEASE} here, 20s by default)"
             )
             while left:
                 scene.deadline.check(f"the reconciler could not finish {left} keys")

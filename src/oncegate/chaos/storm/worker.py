@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -52,8 +53,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Work deliveries off until stdin closes."""
     with contextlib.closing(_open_system(_parse(arguments))) as system:
         for line in sys.stdin:
-            sys.stdout.write(json.dumps(_work_off(system, json.loads(line))) + "\n")
-            sys.stdout.flush()
+            answer = json.dumps(_work_off(system, json.loads(line)))
+            # Unbuffered, and nobody to tell if the parent is gone: then stdin has ended too.
+            with contextlib.suppress(BrokenPipeError):
+                os.write(sys.stdout.fileno(), answer.encode() + b"\n")
     return 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, Final
 
+from oncegate.errors import ConfigError
 from oncegate.model.states import State
 from oncegate.store import Entry, EntryDetail, EntryFilter, LogKind, LogRecord, StepRecord
 from oncegate.stores.sqlite.claims import _ENTRY_COLUMNS
@@ -94,6 +95,14 @@ class SqliteCensus:
         rows = self._connection.execute("SELECT state, count(*) FROM oncegate_entry GROUP BY state")
         return {State(state): count for state, count in rows}
 
+    def surfaces(self) -> list[str]:
+        """Names the surfaces that have entries."""
+        found = self._connection.execute(
+            "SELECT text FROM oncegate_name AS name"
+            " WHERE EXISTS (SELECT 1 FROM oncegate_entry WHERE surface = name.id) ORDER BY text"
+        )
+        return [str(text) for (text,) in found]
+
     def stranded(self, limit: int) -> list[EntryDetail]:
         """Finds claims whose lease has lapsed and failures that may be tried again, oldest first."""
         now = self.now_ticks()
@@ -115,5 +124,7 @@ class SqliteCensus:
 
 
 def _digest_range(prefix: str) -> tuple[bytes, bytes]:
-    low = bytes.fromhex(prefix.ljust(48, "0"))
-    return low, bytes.fromhex(prefix.ljust(48, "f"))
+    try:
+        return bytes.fromhex(prefix.ljust(48, "0")), bytes.fromhex(prefix.ljust(48, "f"))
+    except ValueError:
+        raise ConfigError(f"{prefix[:60]!r} is not the beginning of a key") from None

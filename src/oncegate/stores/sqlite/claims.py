@@ -55,6 +55,7 @@ _GIVE_UP: Final = (
 )
 _SETTLE: Final = (
     "UPDATE oncegate_entry SET record = ?, state = ?, settled_at = ?, reason = ?, token = NULL,"
+    " attempt = attempt - ?,"
     " lease_until = ?, first_reserved = CASE WHEN ? THEN NULL ELSE first_reserved END"
     " WHERE id = ? AND fence = ? AND state = 1"
 )
@@ -244,7 +245,7 @@ class SqliteClaims:
         try:
             for sql, group in groupby(_by_position(batches), key=lambda statement: statement[0]):
                 self._connection.executemany(sql, [parameters for _, parameters in group])
-        except (sqlite3.Error, sqlite3.Warning) as error:
+        except Exception as error:  # whatever a user's statement or parameter does, it is theirs alone
             raise StoreRejected(f"a business write failed and was undone: {error}") from error
 
     def _changed(self, sql: str, parameters: tuple[Any, ...]) -> bool:
@@ -283,7 +284,8 @@ def _settle_row(item: Settlement, position: int, now: int) -> tuple[Any, ...]:
     final = item.state.is_final
     called = now if item.last_call_ticks is None else item.last_call_ticks
     state, lease = item.state.value, None if final else called
-    return (position, state, item.at_ms, item.reason, lease, final, item.entry_id, item.fence)
+    head = (position, state, item.at_ms, item.reason, item.attempts_given_back)
+    return (*head, lease, final, item.entry_id, item.fence)
 
 
 def _by_position(batches: list[tuple[Statement, ...]]) -> Iterable[Statement]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from oncegate.clock import SystemClock
 from oncegate.errors import (
     DurabilityRefused,
     StoreBusy,
@@ -22,6 +23,7 @@ from oncegate.errors import (
 )
 
 BUSY_WAIT_MS: Final = 5_000  # longer than any checkpoint of ours; a stuck writer is an error, not a hang
+WAL_RETRY_MS: Final = 20
 CACHE_KIB: Final = 16 * 1024
 SQLITE_VERSION_MIN: Final = (3, 35, 0)  # RETURNING
 SYNCHRONOUS_LEVELS: Final = {"NORMAL": 1, "FULL": 2, "EXTRA": 3}
@@ -44,7 +46,7 @@ def open_connection(path: Path, synchronous: str) -> sqlite3.Connection:
 
 
 def _configure(connection: sqlite3.Connection, path: Path, synchronous: str) -> None:
-    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    mode = _switch_to_wal(connection)
     if mode != "wal":
         raise DurabilityRefused(
             f"{path} cannot use write-ahead logging (it answered {mode!r}); use a local disk"
@@ -54,6 +56,22 @@ def _configure(connection: sqlite3.Connection, path: Path, synchronous: str) -> 
     (level,) = connection.execute("PRAGMA synchronous").fetchone()
     if level != SYNCHRONOUS_LEVELS[synchronous]:
         raise DurabilityRefused(f"{path} did not accept synchronous={synchronous}")
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> str:
+    """Switches to WAL; SQLite does not wait by itself while another process is at it."""
+    clock = SystemClock()
+    for _ in range(BUSY_WAIT_MS // WAL_RETRY_MS):
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if not (error.sqlite_errorname or "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+                raise
+            clock.pause(WAL_RETRY_MS / 1000)
+        else:
+            return str(mode)
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    return str(mode)
 
 
 @contextmanager

@@ -13,6 +13,10 @@ from oncegate.errors import SchemaMismatch
 from oncegate.store import Migration
 
 _VERSION: Final = "SELECT value FROM oncegate_meta WHERE name = 'schema'"
+_RECORD: Final = (
+    "INSERT INTO oncegate_meta (name, value) VALUES ('schema', {number})"
+    " ON CONFLICT (name) DO UPDATE SET value = excluded.value;"
+)
 _HAS_META: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'oncegate_meta'"
 
 
@@ -25,7 +29,7 @@ def all_migrations() -> list[Migration]:
 
 def _read(name: str, sql: str) -> Migration:
     number, _, title = name.removesuffix(".sql").partition("_")
-    return Migration(int(number), title.replace("_", " "), sql)
+    return Migration(int(number), title.replace("_", " "), sql, _RECORD.format(number=int(number)))
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
@@ -68,11 +72,7 @@ def apply_pending(connection: sqlite3.Connection) -> list[Migration]:
 def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
     for statement in split_statements(migration.sql):
         connection.execute(statement)
-    connection.execute(
-        "INSERT INTO oncegate_meta (name, value) VALUES ('schema', ?)"
-        " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        (migration.number,),
-    )
+    connection.execute(migration.record)
 
 
 def split_statements(sql: str) -> list[str]:

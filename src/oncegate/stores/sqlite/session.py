@@ -7,11 +7,11 @@ may have happened: an error of COMMIT itself is StoreUnknown unless SQLite certa
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from oncegate.clock import Clock
 from oncegate.errors import StoreError, StoreRejected, StoreUnknown, UsageError
@@ -62,7 +62,7 @@ class SqliteSession(SqliteClaims, SqliteCensus):
         """The ledger's own time: the machine's ticks, carried on over restarts."""
         return self._clock.ticks_ms() + self._offset_ms
 
-    def unit(self, *, wait: bool = True) -> SqliteUnit:
+    def unit(self, *, wait: bool = True, single: bool = False) -> SqliteUnit:
         """One transaction, begun as a writer so that it cannot fail halfway for want of the lock."""
         return SqliteUnit(self, wait)
 
@@ -105,15 +105,18 @@ class SqliteSession(SqliteClaims, SqliteCensus):
         """Runs a user's statement inside the open unit."""
         try:
             rows = self._connection.execute(sql, parameters).fetchall()
-        except (sqlite3.Error, sqlite3.Warning) as error:
+        except Exception as error:  # whatever a user's statement or parameter does, it is theirs alone
             raise StoreRejected(f"a statement failed: {error}") from error
         if not self._connection.in_transaction:
             raise UsageError("a statement ended the transaction; leave COMMIT and ROLLBACK to the gate")
         return rows
 
     def settle_doubt(self) -> None:
-        """Rewrites a page, which overwrites frames that a failed commit may have left in the WAL."""
-        self._connection.execute("UPDATE oncegate_meta SET value = value WHERE name = 'floor'")
+        """Writes a page, which overwrites frames that a failed commit may have left in the WAL."""
+        self._connection.execute(
+            "INSERT INTO oncegate_meta (name, value) VALUES ('doubts', 1)"
+            " ON CONFLICT (name) DO UPDATE SET value = value + 1"
+        )
 
     def read_pragma(self, pragma: str) -> list[tuple[Any, ...]]:
         """Reads one of SQLite's own answers, for `doctor`."""
@@ -128,23 +131,46 @@ class SqliteSession(SqliteClaims, SqliteCensus):
             return
 
 
+class PlainRows:
+    """A user's connection, read in plain tuples whatever row factory they have set."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        if connection.text_factory is not str:
+            raise UsageError("tx= has a text_factory of its own; the ledger needs plain str")
+        self._connection = connection
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Runs a statement."""
+        return self._cursor().execute(sql, parameters)
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> sqlite3.Cursor:
+        """Runs a statement for many rows."""
+        return self._cursor().executemany(sql, rows)
+
+    def _cursor(self) -> sqlite3.Cursor:
+        cursor = self._connection.cursor()
+        cursor.row_factory = None
+        return cursor
+
+
 class JoinedSession(SqliteClaims, SqliteCensus):
     """A session on a user's own connection: it writes into their transaction and never ends it."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
-        self._connection = connection
-        self._names = Names(connection)
+        plain = cast("sqlite3.Connection", PlainRows(connection))
+        self._connection = plain
+        self._names = Names(plain)
         self._path = path
         self._clock = clock
         with translated(path):
-            self._offset_ms = read_anchor(connection, clock)
+            self._offset_ms = read_anchor(plain, clock)
 
     def now_ticks(self) -> int:
         """The ledger's own time."""
         return self._clock.ticks_ms() + self._offset_ms
 
     @contextmanager
-    def unit(self, *, wait: bool = True) -> Iterator[None]:
+    def unit(self, *, wait: bool = True, single: bool = False) -> Iterator[None]:
         """The user's own transaction: nothing is begun, committed or undone here."""
         try:
             yield

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from oncegate.clock import Clock, SystemClock
-from oncegate.errors import ConfigError, StoreError, UsageError
+from oncegate.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable, UsageError
 from oncegate.store import Capabilities, Durability, Finding, Migration
 from oncegate.stores.sqlite import schema
 from oncegate.stores.sqlite.files import SYNCHRONOUS_LEVELS, open_connection, translated
+from oncegate.stores.sqlite.reading import file_exists, read_only
 from oncegate.stores.sqlite.session import JoinedSession, SqliteSession
 
 _DURABILITY = {
@@ -78,16 +81,26 @@ class SqliteStore:
                 return Path(file).samefile(self.path)
         return False
 
+    def exists(self) -> bool:
+        """Tells whether there is a file."""
+        return file_exists(self.path)
+
+    @contextmanager
+    def look(self) -> Iterator[JoinedSession]:
+        """Reads one moment of an existing ledger; creates and changes nothing."""
+        if not self.exists():
+            raise StoreUnavailable(f"there is no ledger at {self.address}; run `oncegate migrate`")
+        with read_only(self.path) as connection:
+            if schema.pending(connection):
+                raise SchemaMismatch(f"{self.path} is not up to date; run `oncegate migrate`")
+            yield JoinedSession(connection, self.path, self._clock)
+
     def pending_migrations(self) -> list[Migration]:
         """Tells which migrations the file still needs; all of them if it does not exist."""
-        if not self.path.exists():
+        if not self.exists():
             return schema.all_migrations()
-        connection = open_connection(self.path, self._synchronous)
-        try:
-            with translated(self.path):
-                return schema.pending(connection)
-        finally:
-            connection.close()
+        with read_only(self.path) as connection:
+            return schema.pending(connection)
 
     def migrate(self) -> list[Migration]:
         """Applies and returns the pending migrations."""
@@ -101,6 +114,8 @@ class SqliteStore:
     def examine(self) -> list[Finding]:
         """Looks at the file, its settings and its integrity."""
         try:
+            if not self.exists():
+                return [Finding(False, "ledger", self.address, "it does not exist; run `oncegate migrate`")]
             session = self.connect()
         except StoreError as error:
             return [Finding(False, "ledger", self.address, str(error))]

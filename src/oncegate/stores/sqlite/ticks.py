@@ -41,9 +41,11 @@ def anchor_ticks(connection: sqlite3.Connection, clock: Clock) -> int:
 
 
 def read_anchor(connection: sqlite3.Connection, clock: Clock) -> int:
-    """Returns the offset as it stands in a user's transaction."""
+    """Returns the offset without writing: what it is, or would be after a restart of the machine."""
     known = dict(connection.execute(_READ).fetchall())
-    return int(known.get("ticks_offset", 0))
+    if _is_current(known, clock, connection):
+        return int(known["ticks_offset"])
+    return _latest(connection) - clock.ticks_ms()
 
 
 def _anchor_under_lock(connection: sqlite3.Connection, clock: Clock) -> int:

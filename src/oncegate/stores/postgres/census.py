@@ -1,0 +1,129 @@
+"""Lists, counts and the log of the PostgreSQL ledger. Mixed into the session; must only read."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from oncegate.errors import ConfigError
+from oncegate.model.states import State
+from oncegate.store import Entry, EntryDetail, EntryFilter, LogKind, LogRecord, StepRecord
+from oncegate.stores.postgres import statements
+from oncegate.stores.postgres.names import Names
+
+_POSITION_BITS: Final = 64  # a log position is (transaction, number) in one integer
+_STRANDED: Final = """
+SELECT entry FROM oncegate_open WHERE state = %s AND lease_until <= %s ORDER BY lease_until LIMIT %s
+"""
+_BODY: Final = """
+SELECT payload.body, outcome.body FROM oncegate_entry AS entry
+LEFT JOIN oncegate_payload AS payload
+       ON payload.month = oncegate_month(entry.received_at) AND payload.entry = entry.id
+LEFT JOIN oncegate_outcome AS outcome
+       ON outcome.month = oncegate_month(entry.received_at) AND outcome.entry = entry.id
+WHERE entry.id = %s
+"""
+_SURFACES: Final = """
+SELECT text FROM oncegate_name AS name
+WHERE EXISTS (SELECT 1 FROM oncegate_entry WHERE surface = name.id) ORDER BY text
+"""
+
+
+class PostgresCensus:
+    """Entries, details, counts, stranded claims, log."""
+
+    _names: Names
+
+    def _query(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    def now_ticks(self) -> int:
+        """The ledger's own time; the session knows it."""
+        raise NotImplementedError
+
+    def _entries(self, rows: list[tuple[Any, ...]]) -> list[Entry]:
+        raise NotImplementedError
+
+    def _steps(self, entry: int) -> tuple[StepRecord, ...]:
+        raise NotImplementedError
+
+    def entries(self, wanted: EntryFilter, before_id: int | None, limit: int) -> list[Entry]:
+        """Lists entries, newest first."""
+        conditions, parameters = self._conditions(wanted)
+        if before_id is not None:
+            conditions.append("entry.id < %s")
+            parameters.append(before_id)
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        sql = f"{statements.ENTRY}{where} ORDER BY entry.id DESC LIMIT %s"
+        return self._entries(self._query(sql, (*parameters, limit)))
+
+    def _conditions(self, wanted: EntryFilter) -> tuple[list[str], list[Any]]:
+        conditions: list[str] = []
+        parameters: list[Any] = []
+        if wanted.states:
+            conditions.append("entry.state = ANY(%s)")
+            parameters.append([state.value for state in wanted.states])
+        for column, name in (("surface", wanted.surface), ("tenant", wanted.tenant)):
+            if name is not None:
+                conditions.append(f"entry.{column} = %s")
+                parameters.append(self._names.find(name) or -1)
+        if wanted.key_prefix:
+            conditions.append("entry.key BETWEEN %s AND %s")
+            parameters += _digest_range(wanted.key_prefix)
+        if wanted.label_contains:
+            conditions.append("strpos(entry.label, %s) > 0")
+            parameters.append(wanted.label_contains)
+        return conditions, parameters
+
+    def detail(self, entry_id: int) -> EntryDetail | None:
+        """Reads one entry with all that belongs to it."""
+        found = self._entries(self._query(f"{statements.ENTRY} WHERE entry.id = %s", (entry_id,)))
+        if not found:
+            return None
+        ((body, outcome),) = self._query(_BODY, (entry_id,))
+        records = self._records(self._query(statements.LOG_OF, (entry_id,)))
+        return EntryDetail(
+            found[0],
+            None if body is None else bytes(body),
+            None if outcome is None else bytes(outcome),
+            self._steps(entry_id),
+            tuple(records),
+        )
+
+    def counts(self) -> dict[State, int]:
+        """Counts entries by state."""
+        rows = self._query("SELECT state, count(*) FROM oncegate_entry GROUP BY state", ())
+        return {State(state): count for state, count in rows}
+
+    def surfaces(self) -> list[str]:
+        """Names the surfaces that have entries."""
+        return [str(text) for (text,) in self._query(_SURFACES, ())]
+
+    def stranded(self, limit: int) -> list[EntryDetail]:
+        """Finds claims whose lease has lapsed and failures that may be tried again, oldest first."""
+        now = self.now_ticks()
+        found: list[EntryDetail] = []
+        for state in (State.IN_FLIGHT, State.RETRYABLE):
+            rows = self._query(_STRANDED, (state.value, now, limit))
+            found += [detail for (number,) in rows if (detail := self.detail(number)) is not None]
+        return found[:limit]
+
+    def read_log(self, after: int, limit: int) -> list[LogRecord]:
+        """Reads records after a position, never beyond what may still commit."""
+        xact, position = after >> _POSITION_BITS, after & (2**_POSITION_BITS - 1)
+        return self._records(self._query(statements.LOG_AFTER, (str(xact), position, limit)))
+
+    def _records(self, rows: list[tuple[Any, ...]]) -> list[LogRecord]:
+        texts = self._names.texts(row[5] for row in rows)
+        return [
+            LogRecord(
+                (int(xact) << _POSITION_BITS) | position, entry, LogKind(kind), at, texts[actor], note
+            )
+            for xact, position, entry, kind, at, actor, note in rows
+        ]
+
+
+def _digest_range(prefix: str) -> tuple[bytes, bytes]:
+    try:
+        return bytes.fromhex(prefix.ljust(48, "0")), bytes.fromhex(prefix.ljust(48, "f"))
+    except ValueError:
+        raise ConfigError(f"{prefix[:60]!r} is not the beginning of a key") from None

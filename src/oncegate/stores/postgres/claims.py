@@ -1,0 +1,327 @@
+"""Claims on PostgreSQL: one statement a batch, right under READ COMMITTED and across many processes.
+
+Mixed into the session. Must never rely on what an earlier statement saw: every change names the fence, and
+what it says it changed is the only truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from oncegate.errors import StoreBusy
+from oncegate.model.states import Decision, Known, State, judge
+from oncegate.store import (
+    Attachment,
+    Entry,
+    LogKind,
+    Progress,
+    Renewal,
+    Reservation,
+    Reserved,
+    Settlement,
+    Statement,
+    StepRecord,
+    StepState,
+)
+from oncegate.stores.postgres import statements
+from oncegate.stores.postgres.arrays import (
+    Packed,
+    bigint_array,
+    bytea_array,
+    integer_array,
+    text_array,
+)
+from oncegate.stores.postgres.names import Names
+
+GATE_ACTOR: Final = "gate"
+JUDGE_ROUNDS_MAX: Final = 20  # each lost round means that somebody else moved the key on
+
+
+class PostgresClaims:
+    """Reserve, renew, progress, settle, attach, read."""
+
+    _names: Names
+
+    def _query(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    def _ticks(self) -> int | None:
+        raise NotImplementedError
+
+    def _run_writes(self, writes: Iterable[Statement]) -> None:
+        raise NotImplementedError
+
+    def _begin(self) -> None:
+        raise NotImplementedError
+
+    def _pipelined(self, head: tuple[str, tuple[Any, ...]], writes: list[Statement]) -> bool:
+        raise NotImplementedError
+
+    def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
+        """Inserts all that are new with one statement, then judges the rest."""
+        first: dict[bytes, int] = {}
+        for place, item in enumerate(wanted):
+            first.setdefault(item.key, place)
+        # Sorted: two batches with the same keys must lock them in the same order.
+        batch = [wanted[place] for _, place in sorted(first.items())]
+        won = self._insert(batch)
+        answers: list[Reserved | None] = [None] * len(wanted)
+        for key, place in first.items():
+            answers[place] = won.get(key)
+        lost = [place for place, answer in enumerate(answers) if answer is None]
+        if lost:
+            self._judge_all(wanted, lost, answers)
+        return [answer for answer in answers if answer is not None]
+
+    def _insert(self, batch: list[Reservation]) -> dict[bytes, Reserved]:
+        names = self._names.learn({GATE_ACTOR, *(i.surface for i in batch), *(i.tenant for i in batch)})
+        rows = self._query(
+            statements.RESERVE,
+            (
+                self._ticks(),
+                bytea_array([i.key for i in batch]),
+                integer_array([names[i.surface] for i in batch]),
+                integer_array([names[i.tenant] for i in batch]),
+                bytea_array([i.fingerprint for i in batch]),
+                text_array([i.label for i in batch]),
+                bigint_array([i.received_at_ms for i in batch]),
+                bigint_array([i.lease_ms for i in batch]),
+                bigint_array([i.token for i in batch]),
+                bytea_array([i.body for i in batch]),
+                text_array([i.quarantine for i in batch]),
+                names[GATE_ACTOR],
+            ),
+        )
+        return {batch[place - 1].key: _new(batch[place - 1], number, now) for place, number, now in rows}
+
+    def _judge_all(
+        self, wanted: Sequence[Reservation], places: list[int], answers: list[Reserved | None]
+    ) -> None:
+        """Judges arrivals of known keys, again and again for those that somebody moved on meanwhile."""
+        for _ in range(JUDGE_ROUNDS_MAX):
+            keys = sorted({wanted[place].key for place in places})
+            rows = self._query(statements.KNOWN, (self._ticks(), bytea_array(keys)))
+            known = {bytes(row[0]): row for row in rows}
+            forgotten = [place for place in places if wanted[place].key not in known]
+            for place in places:
+                row = known.get(wanted[place].key)
+                answers[place] = answer = None if row is None else self._judge(wanted[place], row)
+                if answer is None or answer.decision.claims:
+                    known.pop(wanted[place].key, None)  # what was read of it is no longer true
+            self._insert_forgotten(wanted, forgotten, answers)
+            places = [place for place in places if answers[place] is None]
+            if not places:
+                return
+        raise StoreBusy("a key changes hands faster than it can be judged; try again")
+
+    def _insert_forgotten(
+        self, wanted: Sequence[Reservation], places: list[int], answers: list[Reserved | None]
+    ) -> None:
+        """A key that was removed between losing to it and reading it is new after all."""
+        batch = {wanted[place].key: place for place in reversed(places)}
+        if not batch:
+            return
+        won = self._insert([wanted[place] for _, place in sorted(batch.items())])
+        for key, place in batch.items():
+            answers[place] = won.get(key)
+
+    def _judge(self, item: Reservation, row: tuple[Any, ...]) -> Reserved | None:
+        _, entry, state, content, attempt, fence, until, reason, first_reserved, received, outcome, now = (
+            row
+        )
+        known = Known(State(state), bytes(content), attempt, until)
+        decision = judge(known, item.fingerprint, now, item.attempts_max)
+        if decision is Decision.CONFLICT:
+            self._log(entry, LogKind.CONFLICT, item.received_at_ms, None)
+            return Reserved(decision, entry, now_ticks=now)
+        if decision.claims:
+            taken = self._take_over(item, entry, fence, known.state, decision)
+            if taken is None:
+                return None
+            return Reserved(
+                decision, entry, taken[1], taken[0], known.state, self._steps(entry),
+                first_reserved_ticks=first_reserved, received_at_ms=received, lapsed_at_ticks=until,
+                now_ticks=taken[2],
+            )  # fmt: skip
+        if decision is Decision.HOLD and known.state is State.RETRYABLE:
+            reason = self._give_up(entry, fence, attempt, item.received_at_ms)
+        return Reserved(
+            decision, entry, state=known.state, outcome=None if outcome is None else bytes(outcome),
+            reason=reason, retry_after_ms=max(0, until - now), now_ticks=now,
+        )  # fmt: skip
+
+    def _take_over(
+        self, item: Reservation, entry: int, fence: int, state: State, decision: Decision
+    ) -> tuple[int, int, int] | None:
+        actor = self._names.learn({GATE_ACTOR})[GATE_ACTOR]
+        rows = self._query(
+            statements.TAKE_OVER,
+            (
+                self._ticks(),
+                entry,
+                fence,
+                state.value,
+                item.lease_ms,
+                item.token,
+                item.received_at_ms,
+                actor,
+                decision is Decision.RECOVER,
+            ),
+        )
+        return rows[0] if rows else None
+
+    def _give_up(self, entry: int, fence: int, attempt: int, at_ms: int) -> str:
+        reason = f"gave up after {attempt} attempts"
+        actor = self._names.learn({GATE_ACTOR})[GATE_ACTOR]
+        self._query(statements.GIVE_UP, (at_ms, reason, entry, fence, at_ms, actor, reason))
+        return reason
+
+    def renew(self, claims: Sequence[Renewal]) -> list[bool]:
+        """Extends leases."""
+        rows = self._query(
+            statements.RENEW,
+            (
+                self._ticks(),
+                bigint_array([claim.entry_id for claim in claims]),
+                bigint_array([claim.fence for claim in claims]),
+                bigint_array([claim.lease_ms for claim in claims]),
+            ),
+        )
+        renewed = {place for (place,) in rows}
+        return [place in renewed for place in range(1, len(claims) + 1)]
+
+    def progress(self, wanted: Sequence[Progress]) -> list[bool]:
+        """Records steps of claims that go on."""
+        self._begin()
+        return [self._advance(item) for item in wanted]
+
+    def _advance(self, item: Progress) -> bool:
+        if not self._query(statements.HOLDS, (item.entry_id, item.fence)):
+            return False
+        self._write_steps(item.entry_id, item.steps)
+        self._run_writes(item.writes)
+        return True
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """Ends claims: one statement; with business writes, one transaction sent in one go."""
+        first: dict[int, Settlement] = {}
+        for item in settlements:
+            first.setdefault(item.entry_id, item)
+        batch = [first[entry] for entry in sorted(first)]
+        writes = [statement for item in batch for statement in item.writes]
+        if any(item.steps or item.clear_steps for item in batch):
+            done = self._settle_with_steps(batch)
+        elif writes and len(batch) > 1:
+            done = self._settle_with_writes(batch, writes)
+        else:
+            done = self._settle_one_by_one(batch) if writes else self._settle_batch(batch)
+        return [item.entry_id in done and first[item.entry_id] is item for item in settlements]
+
+    def _settle_with_writes(self, batch: list[Settlement], writes: list[Statement]) -> set[int]:
+        """Sends claims and writes together; if a fence was lost, all is undone and done one by one."""
+        head = (statements.SETTLE_ALL, (*self._arrays(batch), len(batch)))
+        if self._pipelined(head, writes):
+            return {item.entry_id for item in batch}
+        return self._settle_one_by_one(batch)
+
+    def _settle_one_by_one(self, batch: list[Settlement]) -> set[int]:
+        self._begin()
+        done: set[int] = set()
+        for item in batch:
+            if self._settle_batch([item]):
+                done.add(item.entry_id)
+                self._run_writes(item.writes)
+        return done
+
+    def _settle_with_steps(self, batch: list[Settlement]) -> set[int]:
+        self._begin()
+        done = self._settle_one_by_one(batch)
+        for item in batch:
+            if item.entry_id in done and item.steps:
+                self._write_steps(item.entry_id, item.steps)
+        ended = [item.entry_id for item in batch if item.clear_steps and item.entry_id in done]
+        if ended:
+            self._query(statements.CLEAR_STEPS, (bigint_array(ended),))
+        return done
+
+    def _settle_batch(self, batch: list[Settlement]) -> set[int]:
+        rows = self._query(statements.SETTLE, self._arrays(batch))
+        return {batch[place - 1].entry_id for (place,) in rows}
+
+    def _arrays(self, batch: list[Settlement]) -> tuple[int | Packed | None, ...]:
+        names = self._names.learn({item.actor for item in batch})
+        return (
+            self._ticks(),
+            bigint_array([item.entry_id for item in batch]),
+            bigint_array([item.fence for item in batch]),
+            integer_array([item.state.value for item in batch]),
+            bigint_array([item.at_ms for item in batch]),
+            integer_array([names[item.actor] for item in batch]),
+            text_array([item.reason for item in batch]),
+            bytea_array([item.outcome for item in batch]),
+            bigint_array([item.last_call_ticks for item in batch]),
+            integer_array([item.attempts_given_back for item in batch]),
+        )
+
+    def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
+        """Adds outcomes that came after their commit."""
+        return [
+            bool(self._query(statements.ATTACH, (item.outcome, item.entry_id, item.fence)))
+            for item in attachments
+        ]
+
+    def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        """Reads entries by key."""
+        sql = f"{statements.ENTRY} WHERE entry.key = ANY(%s)"
+        found = {entry.key: entry for entry in self._entries(self._query(sql, (bytea_array(keys),)))}
+        return [found.get(key) for key in keys]
+
+    def _log(self, entry: int, kind: LogKind, at_ms: int, note: str | None) -> None:
+        actor = self._names.learn({GATE_ACTOR})[GATE_ACTOR]
+        self._query(statements.LOG, (entry, kind.value, at_ms, actor, note))
+
+    def _write_steps(self, entry: int, steps: Iterable[StepRecord]) -> None:
+        for step in steps:
+            downstream = self._names.learn({step.downstream})[step.downstream]
+            row = (entry, step.name, step.state.value, downstream, step.result, step.resource)
+            self._query(statements.STEP, row)
+
+    def _steps(self, entry: int) -> tuple[StepRecord, ...]:
+        rows = self._query(statements.STEPS, (entry,))
+        texts = self._names.texts(row[2] for row in rows)
+        return tuple(
+            StepRecord(name, StepState(state), texts[downstream], _bytes(result), resource)
+            for name, state, downstream, result, resource in rows
+        )
+
+    def _entries(self, rows: list[tuple[Any, ...]]) -> list[Entry]:
+        texts = self._names.texts(number for row in rows for number in (row[2], row[3]))
+        return [_entry(row, texts) for row in rows]
+
+
+def _new(item: Reservation, number: int, now: int) -> Reserved:
+    if item.quarantine is not None:
+        return Reserved(
+            Decision.QUARANTINE, number, state=State.QUARANTINED, reason=item.quarantine, now_ticks=now
+        )
+    return Reserved(
+        Decision.RUN,
+        number,
+        number,
+        first_reserved_ticks=now,
+        received_at_ms=item.received_at_ms,
+        now_ticks=now,
+    )
+
+
+def _entry(row: tuple[Any, ...], texts: dict[int, str]) -> Entry:
+    number, key, tenant, surface, label, state, attempt, fence, token, fingerprint, *rest = row
+    return Entry(
+        number, bytes(key), texts[tenant], texts[surface], label, State(state), attempt, fence, token,
+        bytes(fingerprint), *rest,
+    )  # fmt: skip
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)

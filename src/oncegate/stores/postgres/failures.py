@@ -1,0 +1,68 @@
+"""PostgreSQL's errors turned into ours: certainly not done, refused, or unknown.
+
+Must never call an error certain that is not: a connection lost while a commit was under way leaves it open.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import psycopg
+from psycopg import errors as postgres
+
+from oncegate.errors import (
+    DurabilityRefused,
+    SchemaMismatch,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreRejected,
+    StoreUnavailable,
+    StoreUnknown,
+)
+
+_SECRET: Final = re.compile(r"(password=)\S+|(://[^:/@\s]+:)[^@\s]+(@)")
+_RETRY: Final = (postgres.DeadlockDetected, postgres.SerializationFailure, postgres.LockNotAvailable)
+_NO_SCHEMA: Final = (postgres.UndefinedTable, postgres.UndefinedColumn, postgres.UndefinedFunction)
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, on one line and without secrets."""
+    text = " ".join(str(error).split())[:300]
+    return _SECRET.sub(lambda m: f"{m.group(1) or m.group(2)}…{m.group(3) or ''}", text)
+
+
+def translate(error: psycopg.Error, *, committing: bool) -> StoreError:
+    """Finds our error. `committing` says that the statement may have committed before it failed."""
+    text = first_line(error)
+    if isinstance(error, postgres.DiskFull):
+        return StoreFull(f"the server has no space left: {text}")
+    if isinstance(error, _RETRY):
+        return StoreBusy(f"the server asks to try again: {text}")
+    if isinstance(error, postgres.InsufficientPrivilege):
+        return StoreUnavailable(f"{text}; grant the user rights on the oncegate tables and its schema")
+    if isinstance(error, postgres.ReadOnlySqlTransaction):
+        return StoreUnavailable("the server is read-only (a standby?); point the address at the primary")
+    if isinstance(error, _NO_SCHEMA) and "oncegate" in text:
+        return SchemaMismatch(f"the schema is missing or incomplete ({text}); run `oncegate migrate`")
+    if isinstance(error, postgres.QueryCanceled):
+        return StoreUnavailable(f"the server took too long and gave up: {text}")
+    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+        if committing:
+            return StoreUnknown(f"the connection was lost; the commit may have happened: {text}")
+        return StoreUnavailable(f"the server cannot be reached: {text}")
+    return StoreUnavailable(text)
+
+
+def rejected(error: psycopg.Error) -> StoreRejected:
+    """A user's own statement was refused."""
+    return StoreRejected(f"a business write failed and was undone: {first_line(error)}")
+
+
+def refuse_durability(setting: str, value: str) -> DurabilityRefused:
+    """The server would acknowledge what it has not kept."""
+    return DurabilityRefused(
+        f"the server has {setting}={value}: it acknowledges commits that a crash can lose; set "
+        f"{setting}=on, or say durability=accept in the address to go on with a lesser promise"
+    )

@@ -1,0 +1,198 @@
+"""The statements of the PostgreSQL ledger. Batches come as arrays; each statement is atomic in itself.
+
+`now` is the ledger's own time: the server's clock, unless a test passes another. Under READ COMMITTED a
+conditional insert that finds a key waits for whoever is inserting it, and the row it lost to is visible to
+the *next* statement only; that is why losers are read by a statement of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_NOW: Final = (
+    "clock AS MATERIALIZED (SELECT coalesce(%s::bigint,"
+    " (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now)"
+)
+
+NOW: Final = f"WITH {_NOW} SELECT now FROM clock"
+
+RESERVE: Final = f"""
+WITH {_NOW},
+wanted AS MATERIALIZED (
+    SELECT nextval('oncegate_number') AS number, batch.*
+    FROM unnest(%s::bytea[], %s::int[], %s::int[], %s::bytea[], %s::text[], %s::bigint[], %s::bigint[],
+                %s::bigint[], %s::bytea[], %s::text[])
+         WITH ORDINALITY
+         AS batch (key, surface, tenant, fingerprint, label, received_at, lease_ms, token, body,
+                   quarantine, place)
+),
+fresh AS (
+    INSERT INTO oncegate_entry
+        (id, fence, received_at, settled_at, surface, tenant, attempt, state, key, fingerprint, label,
+         reason)
+    SELECT number, number, received_at, CASE WHEN quarantine IS NOT NULL THEN received_at END,
+           surface, tenant, 1, CASE WHEN quarantine IS NULL THEN 1 ELSE 7 END, key, fingerprint, label,
+           quarantine
+    FROM wanted ORDER BY place
+    ON CONFLICT (key) DO NOTHING
+    RETURNING id
+),
+opened AS (
+    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, token)
+    SELECT number, CASE WHEN quarantine IS NULL THEN 1 ELSE 7 END,
+           now + CASE WHEN quarantine IS NULL THEN lease_ms ELSE 0 END, now,
+           CASE WHEN quarantine IS NULL THEN token END
+    FROM wanted JOIN fresh ON id = number, clock
+),
+stored AS (
+    INSERT INTO oncegate_payload (month, entry, body)
+    SELECT oncegate_month(received_at), number, body FROM wanted JOIN fresh ON id = number
+),
+logged AS (
+    INSERT INTO oncegate_log (entry, kind, at, actor, note)
+    SELECT number, 7, received_at, %s, quarantine
+    FROM wanted JOIN fresh ON id = number WHERE quarantine IS NOT NULL
+)
+SELECT place::int, number, now FROM wanted JOIN fresh ON id = number, clock
+"""
+
+KNOWN: Final = f"""
+WITH {_NOW}
+SELECT entry.key, entry.id, entry.state, entry.fingerprint, entry.attempt, entry.fence,
+       coalesce(open.lease_until, 0), entry.reason, coalesce(open.first_reserved, 0), entry.received_at,
+       outcome.body, now
+FROM clock, oncegate_entry AS entry
+LEFT JOIN oncegate_open AS open ON open.entry = entry.id
+LEFT JOIN oncegate_outcome AS outcome
+       ON outcome.month = oncegate_month(entry.received_at) AND outcome.entry = entry.id
+WHERE entry.key = ANY(%s)
+"""
+
+TAKE_OVER: Final = f"""
+WITH {_NOW},
+taken AS (
+    UPDATE oncegate_entry
+    SET state = 1, attempt = attempt + 1, fence = nextval('oncegate_number'), settled_at = NULL,
+        reason = NULL
+    WHERE id = %s AND fence = %s AND state = %s
+    RETURNING id, attempt, fence
+),
+opened AS (
+    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, token)
+    SELECT id, 1, now + %s, now, %s FROM taken, clock
+    ON CONFLICT (entry) DO UPDATE
+    SET state = 1, lease_until = excluded.lease_until, token = excluded.token
+),
+logged AS (
+    INSERT INTO oncegate_log (entry, kind, at, actor)
+    SELECT id, 9, %s, %s FROM taken WHERE %s
+)
+SELECT attempt, fence, now FROM taken, clock
+"""
+
+GIVE_UP: Final = """
+WITH ended AS (
+    UPDATE oncegate_entry SET state = 6, settled_at = %s, reason = %s
+    WHERE id = %s AND fence = %s AND state = 4
+    RETURNING id
+),
+waiting AS (UPDATE oncegate_open SET state = 6 FROM ended WHERE entry = id)
+INSERT INTO oncegate_log (entry, kind, at, actor, note) SELECT id, 6, %s, %s, %s FROM ended
+"""
+
+SETTLE: Final = f"""
+WITH {_NOW},
+wanted AS MATERIALIZED (
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::int[], %s::bigint[], %s::int[], %s::text[],
+                         %s::bytea[], %s::bigint[], %s::int[])
+    WITH ORDINALITY
+    AS batch (entry, fence, state, at, actor, reason, outcome, last_call, given_back, place)
+),
+ended AS (
+    UPDATE oncegate_entry AS target
+    SET state = wanted.state, settled_at = wanted.at, reason = wanted.reason,
+        attempt = target.attempt - wanted.given_back
+    FROM wanted
+    WHERE target.id = wanted.entry AND target.fence = wanted.fence AND target.state = 1
+    RETURNING target.id, target.received_at, wanted.state, wanted.at, wanted.actor, wanted.reason,
+              wanted.outcome, wanted.last_call, wanted.place
+),
+closed AS (
+    DELETE FROM oncegate_open USING ended WHERE entry = ended.id AND ended.state IN (2, 3)
+),
+waiting AS (
+    UPDATE oncegate_open
+    SET state = ended.state, token = NULL, lease_until = coalesce(ended.last_call, now)
+    FROM ended, clock WHERE entry = ended.id AND ended.state NOT IN (2, 3)
+),
+kept AS (
+    INSERT INTO oncegate_outcome (month, entry, body)
+    SELECT oncegate_month(received_at), id, outcome FROM ended WHERE outcome IS NOT NULL
+    ON CONFLICT (month, entry) DO UPDATE SET body = excluded.body
+),
+logged AS (
+    INSERT INTO oncegate_log (entry, kind, at, actor, note)
+    SELECT id, state, at, actor, reason FROM ended ORDER BY place
+)
+SELECT place::int FROM ended
+"""
+
+# Fails the whole transaction unless every claim was settled, so that writes may follow unseen.
+SETTLE_ALL: Final = SETTLE.replace(
+    "SELECT place::int FROM ended", "SELECT 1 / (count(*) = %s)::int FROM ended"
+)
+
+RENEW: Final = f"""
+WITH {_NOW},
+wanted AS (
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[])
+    WITH ORDINALITY AS batch (entry, fence, lease_ms, place)
+)
+UPDATE oncegate_open AS open SET lease_until = now + wanted.lease_ms
+FROM clock, wanted, oncegate_entry AS target
+WHERE open.entry = wanted.entry AND target.id = wanted.entry AND target.fence = wanted.fence
+  AND target.state = 1
+RETURNING wanted.place::int
+"""
+
+HOLDS: Final = "SELECT 1 FROM oncegate_entry WHERE id = %s AND fence = %s AND state = 1 FOR UPDATE"
+
+STEP: Final = """
+INSERT INTO oncegate_step (entry, name, state, downstream, result, resource) VALUES (%s, %s, %s, %s, %s, %s)
+ON CONFLICT (entry, name) DO UPDATE
+SET state = excluded.state, downstream = excluded.downstream, result = excluded.result,
+    resource = excluded.resource
+"""
+
+STEPS: Final = (
+    "SELECT name, state, downstream, result, resource FROM oncegate_step WHERE entry = %s ORDER BY name"
+)
+
+CLEAR_STEPS: Final = "DELETE FROM oncegate_step WHERE entry = ANY(%s)"
+
+ATTACH: Final = """
+INSERT INTO oncegate_outcome (month, entry, body)
+SELECT oncegate_month(received_at), id, %s FROM oncegate_entry WHERE id = %s AND fence = %s AND state = 2
+ON CONFLICT (month, entry) DO NOTHING
+RETURNING 1
+"""
+
+LOG: Final = "INSERT INTO oncegate_log (entry, kind, at, actor, note) VALUES (%s, %s, %s, %s, %s)"
+
+ENTRY: Final = """
+SELECT entry.id, entry.key, entry.tenant, entry.surface, entry.label, entry.state, entry.attempt,
+       entry.fence, open.token, entry.fingerprint, entry.received_at, entry.settled_at,
+       open.lease_until, entry.reason
+FROM oncegate_entry AS entry LEFT JOIN oncegate_open AS open ON open.entry = entry.id
+"""
+
+LOG_AFTER: Final = """
+SELECT xact::text::numeric, position, entry, kind, at, actor, note FROM oncegate_log
+WHERE (xact, position) > (%s::text::xid8, %s) AND xact < pg_snapshot_xmin(pg_current_snapshot())
+ORDER BY xact, position LIMIT %s
+"""
+
+LOG_OF: Final = """
+SELECT xact::text::numeric, position, entry, kind, at, actor, note FROM oncegate_log
+WHERE entry = %s ORDER BY xact, position
+"""

@@ -1,0 +1,39 @@
+"""A conformance suite for any store: every clause of the docstrings in `store.py` is a test.
+
+For whoever writes a store, here or elsewhere. Subclass it in a test file and say how a store is made:
+
+    class TestMyStore(StoreConformance):
+        def make_store(self, clock):
+            return MyStore(self.address, clock=clock)
+
+Within one test every call of `make_store` must name the same ledger, and the next test must find a new
+and empty one (a pytest fixture with `autouse=True` is the place to make its address). The suite runs
+under pytest, which it does not import. Business writes use a table of one column, made by
+`make_business_table`; override it and the `*_sql` statements where the store speaks another dialect.
+"""
+
+from oncegate.testing.conformance.arrivals import ArrivalConformance
+from oncegate.testing.conformance.censuses import CensusConformance
+from oncegate.testing.conformance.fences import FenceConformance
+from oncegate.testing.conformance.ledger import LedgerConformance
+from oncegate.testing.conformance.logs import LogConformance
+from oncegate.testing.conformance.settlements import SettlementConformance
+from oncegate.testing.conformance.steps import StepConformance
+from oncegate.testing.conformance.ticks import TickConformance
+from oncegate.testing.conformance.units import UnitConformance
+
+__all__ = ["StoreConformance"]
+
+
+class StoreConformance(
+    ArrivalConformance,
+    FenceConformance,
+    SettlementConformance,
+    StepConformance,
+    UnitConformance,
+    TickConformance,
+    LogConformance,
+    CensusConformance,
+    LedgerConformance,
+):
+    """Everything a store must do. Subclass it and override `make_store`."""

@@ -1,0 +1,299 @@
+"""What an arrival gets, by what is known of its key (`Claims.reserve`)."""
+
+from __future__ import annotations
+
+from oncegate.model.states import Decision, State
+from oncegate.store import LogKind, Reserved, Session, StepRecord, StepState
+from oncegate.testing.conformance.bench import LEASE_MS, StoreBench, key_of, unchanged
+
+OUTCOME = b'{"value":"stored outcome"}'
+
+
+class ArrivalConformance(StoreBench):
+    """Reserving new and known keys."""
+
+    def test_unknown_key_is_inserted_in_flight(self) -> None:
+        """A key that nobody has seen is reserved for its arrival, with everything that came with it."""
+        session = self.open()
+
+        answer = self.reserve(session, "new", label="a label", tenant="acme", body=b"[1,2]")
+
+        assert answer.decision is Decision.RUN
+        assert answer.attempt == 1
+        assert answer.fence > 0
+        assert answer.steps == ()
+        found = self.detail(session, answer.entry_id)
+        (entry,) = session.read([key_of("new", "acme")])
+        assert entry == found.entry
+        assert entry is not None
+        assert (entry.state, entry.attempt, entry.fence) == (State.IN_FLIGHT, 1, answer.fence)
+        assert (entry.tenant, entry.surface, entry.label) == ("acme", "orders", "a label")
+        assert entry.fingerprint == b"content-of-event"
+        assert entry.received_at_ms == self.clock.wall_ms()
+        assert entry.settled_at_ms is None
+        assert found.body == b"[1,2]"
+        assert self.log(session) == []
+
+    def test_token_of_the_winner_stands_on_the_claim(self) -> None:
+        """Whoever asks under a doubtful commit finds out by their own token whether they hold the key."""
+        session = self.open()
+
+        self.reserve(session, token=123_456_789_012_345_678)
+        self.reserve(session, token=5)
+
+        (entry,) = session.read([key_of("event")])
+        assert entry is not None
+        assert entry.token == 123_456_789_012_345_678
+
+    def test_key_in_flight_is_busy(self) -> None:
+        """A second arrival is told how long to wait, and changes nothing."""
+        session = self.open()
+        self.reserve(session)
+        self.clock.advance(5)
+
+        with unchanged(self, session):
+            answer = self.reserve(session)
+
+        assert answer.decision is Decision.BUSY
+        assert answer.retry_after_ms == LEASE_MS - 5_000
+        assert answer.fence == 0
+
+    def test_same_key_twice_in_one_batch_has_one_winner(self) -> None:
+        """Two arrivals that meet in one batch are two arrivals: the first runs, the second is busy."""
+        session = self.open()
+
+        with session.unit():
+            answers = session.reserve([self.reservation(), self.reservation()])
+
+        assert [answer.decision for answer in answers] == [Decision.RUN, Decision.BUSY]
+        assert session.counts() == {State.IN_FLIGHT: 1}
+
+    def test_same_key_twice_in_one_batch_recovers_once(self) -> None:
+        """Two arrivals of a stranded key that meet in one batch take it over once."""
+        session = self.open()
+        self.reserve(session)
+        self.let_lapse()
+
+        with session.unit():
+            answers = session.reserve([self.reservation(), self.reservation()])
+
+        assert [answer.decision for answer in answers] == [Decision.RECOVER, Decision.BUSY]
+        assert [record.kind for record in self.log(session)] == [LogKind.RECOVERED]
+
+    def test_batch_is_answered_in_its_own_order(self) -> None:
+        """New, known, conflicting and quarantined keys in one batch each get their own answer."""
+        session = self.open()
+        self.reserve(session, "known")
+
+        with session.unit():
+            answers = session.reserve(
+                [
+                    self.reservation("known", fingerprint=b"other"),
+                    self.reservation("new-1"),
+                    self.reservation("known"),
+                    self.reservation("bad", quarantine="key_input: id is missing"),
+                    self.reservation("new-2"),
+                    self.reservation("new-1"),
+                ]
+            )
+
+        assert [answer.decision for answer in answers] == [
+            Decision.CONFLICT,
+            Decision.RUN,
+            Decision.BUSY,
+            Decision.QUARANTINE,
+            Decision.RUN,
+            Decision.BUSY,
+        ]
+        first, second = session.read([key_of("new-1"), key_of("new-2")])
+        assert first is not None
+        assert second is not None
+        assert (first.entry_id, second.entry_id) == (answers[1].entry_id, answers[4].entry_id)
+        assert (first.fence, second.fence) == (answers[1].fence, answers[4].fence)
+
+    def test_committed_key_is_replayed(self) -> None:
+        """A settled key answers with its recorded outcome, and nothing changes."""
+        session = self.open()
+        claim = self.reserve(session)
+        self.settle(session, claim, outcome=OUTCOME)
+
+        with unchanged(self, session):
+            answer = self.reserve(session)
+
+        assert (answer.decision, answer.state) == (Decision.REPLAY, State.COMMITTED)
+        assert answer.outcome == OUTCOME
+
+    def test_failed_key_is_replayed_with_its_failure(self) -> None:
+        """A final failure is never run again: it answers with what was recorded."""
+        session = self.open()
+        self.settle(session, self.reserve(session), State.FAILED, outcome=b"{}", reason="no such order")
+
+        answer = self.reserve(session)
+
+        assert (answer.decision, answer.state) == (Decision.REPLAY, State.FAILED)
+        assert (answer.outcome, answer.reason) == (b"{}", "no such order")
+
+    def test_other_content_conflicts_and_learns_nothing(self) -> None:
+        """The same key with other content gets the same bare answer whatever state the key is in."""
+        session = self.open()
+        claims = {state: self._bring_to(session, state) for state in State}
+        before = {state: session.detail(claim.entry_id) for state, claim in claims.items()}
+
+        answers = {state: self.reserve(session, state.label, fingerprint=b"other") for state in State}
+
+        for state, answer in answers.items():
+            bare = Reserved(Decision.CONFLICT, claims[state].entry_id, now_ticks=answer.now_ticks)
+            assert answer == bare, state
+            now = self.detail(session, claims[state].entry_id)
+            then = before[state]
+            assert then is not None
+            assert (now.entry, now.outcome, now.steps) == (then.entry, then.outcome, then.steps), state
+            (record,) = now.records[len(then.records) :]
+            assert record.kind is LogKind.CONFLICT, state
+
+    def test_retryable_key_is_tried_again(self) -> None:
+        """A failure that may be tried again is claimed anew, with what earlier attempts recorded."""
+        session = self.open()
+        first = self.reserve(session)
+        step = StepRecord("notify", StepState.DONE, "mail", b'"sent"', "m-1")
+        self.settle(session, first, State.RETRYABLE, reason="timeout", steps=(step,))
+        self.clock.advance(3)
+
+        again = self.reserve(session, token=77)
+
+        assert (again.decision, again.attempt) == (Decision.RETRY, 2)
+        assert again.fence > first.fence
+        assert again.steps == (step,)
+        assert again.first_reserved_ticks == first.first_reserved_ticks
+        assert again.entry_id == first.entry_id
+        entry = self.detail(session, first.entry_id).entry
+        assert (entry.state, entry.token, entry.reason) == (State.IN_FLIGHT, 77, None)
+        assert entry.lease_until_ticks == session.now_ticks() + LEASE_MS
+        assert [record.kind for record in self.log(session)] == [LogKind.RETRYABLE]
+
+    def test_lapsed_key_is_recovered(self) -> None:
+        """A stranded key is taken over and logged; the answer tells when it was first tried and lapsed."""
+        session = self.open()
+        first = self.reserve(session)
+        self.let_lapse()
+
+        again = self.reserve(session)
+
+        assert (again.decision, again.attempt) == (Decision.RECOVER, 2)
+        assert again.fence > first.fence
+        assert again.first_reserved_ticks == first.first_reserved_ticks
+        assert again.lapsed_at_ticks == first.now_ticks + LEASE_MS
+        assert again.now_ticks == session.now_ticks()
+        (record,) = self.log(session)
+        assert (record.kind, record.entry_id) == (LogKind.RECOVERED, first.entry_id)
+
+    def test_lease_holds_to_its_last_millisecond(self) -> None:
+        """Just before its end a claim still stands; at its end it may be taken over."""
+        session = self.open()
+        self.reserve(session)
+
+        self.clock.advance((LEASE_MS - 1) / 1000)
+        before_end = self.reserve(session)
+        self.clock.advance(0.001)
+        at_end = self.reserve(session)
+
+        assert before_end.decision is Decision.BUSY
+        assert at_end.decision is Decision.RECOVER
+
+    def test_retryable_key_without_attempts_left_is_held(self) -> None:
+        """When the attempts are used up the key waits for a person, and that is logged once."""
+        session = self.open()
+        for attempt in range(3):
+            claim = self.reserve(session, attempts_max=3)
+            assert claim.attempt == attempt + 1
+            self.settle(session, claim, State.RETRYABLE, reason="timeout")
+
+        answer = self.reserve(session, attempts_max=3)
+        again = self.reserve(session, attempts_max=3)
+
+        assert (answer.decision, again.decision) == (Decision.HOLD, Decision.HOLD)
+        found = self.detail(session, answer.entry_id)
+        assert found.entry.state is State.HELD
+        assert answer.reason == found.entry.reason == again.reason
+        assert [record.kind for record in found.records].count(LogKind.HELD) == 1
+
+    def test_unknown_and_held_keys_wait_for_a_person(self) -> None:
+        """An arrival of a key that waits for a person says why, and changes nothing."""
+        session = self.open()
+        for state in (State.UNKNOWN, State.HELD):
+            self.settle(session, self.reserve(session, state.label), state, reason="may have happened")
+
+            with unchanged(self, session):
+                answer = self.reserve(session, state.label)
+
+            assert (answer.decision, answer.state) == (Decision.HOLD, state)
+            assert answer.reason == "may have happened"
+
+    def test_lapse_means_nothing_to_a_key_that_is_not_in_flight(self) -> None:
+        """However late, a key that waits for a person or is settled is never taken over."""
+        session = self.open()
+        for state in State:
+            self._bring_to(session, state)
+        self.clock.advance(365 * 24 * 3600)
+
+        answers = {state: self.reserve(session, state.label).decision for state in State}
+
+        assert answers == {
+            State.IN_FLIGHT: Decision.RECOVER,
+            State.COMMITTED: Decision.REPLAY,
+            State.FAILED: Decision.REPLAY,
+            State.RETRYABLE: Decision.RETRY,
+            State.UNKNOWN: Decision.HOLD,
+            State.HELD: Decision.HOLD,
+            State.QUARANTINED: Decision.QUARANTINE,
+        }
+
+    def test_new_key_can_be_quarantined(self) -> None:
+        """An event that cannot be taken waits in quarantine, with its body, its reason and one record."""
+        session = self.open()
+
+        answer = self.reserve(session, quarantine="skew: 3 h ahead", body=b'{"bad":true}')
+        again = self.reserve(session, quarantine="skew: 3 h ahead")
+        plain = self.reserve(session)
+
+        assert (answer.decision, answer.state) == (Decision.QUARANTINE, State.QUARANTINED)
+        assert answer.reason == "skew: 3 h ahead"
+        assert (again.decision, plain.decision) == (Decision.QUARANTINE, Decision.QUARANTINE)
+        found = self.detail(session, answer.entry_id)
+        assert (found.entry.state, found.entry.reason) == (State.QUARANTINED, "skew: 3 h ahead")
+        assert found.body == b'{"bad":true}'
+        (record,) = self.log(session)
+        assert (record.kind, record.note) == (LogKind.QUARANTINED, "skew: 3 h ahead")
+
+    def test_late_repeat_of_a_known_key_is_a_replay_not_quarantined(self) -> None:
+        """What is known is judged by what is known: a late retry of a settled key is a replay."""
+        session = self.open()
+        self.settle(session, self.reserve(session), outcome=OUTCOME)
+
+        answer = self.reserve(session, quarantine="skew: 11 days late")
+
+        assert (answer.decision, answer.outcome) == (Decision.REPLAY, OUTCOME)
+
+    def test_other_tenants_key_is_another_key(self) -> None:
+        """The same parts under another tenant are a new key, however the two are split."""
+        session = self.open()
+        self.settle(session, self.reserve(session, "c", tenant="ab"), outcome=OUTCOME)
+
+        answers = [
+            self.reserve(session, "c", tenant="a"),
+            self.reserve(session, "bc", tenant="a"),
+            self.reserve(session, "c", tenant=""),
+            self.reserve(session, "abc", tenant=""),
+        ]
+
+        assert [answer.decision for answer in answers] == [Decision.RUN] * 4
+        assert all(answer.outcome is None for answer in answers)
+
+    def _bring_to(self, session: Session, state: State) -> Reserved:
+        """An entry labelled with its state, in it."""
+        if state is State.QUARANTINED:
+            return self.reserve(session, state.label, quarantine="skew")
+        claim = self.reserve(session, state.label)
+        if state is not State.IN_FLIGHT:
+            self.settle(session, claim, state, outcome=OUTCOME, reason="secret reason")
+        return claim

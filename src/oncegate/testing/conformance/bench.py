@@ -1,0 +1,181 @@
+"""What every part of the suite stands on: stores, sessions, requests, and a picture of the whole ledger."""
+
+from __future__ import annotations
+
+import unittest
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final
+
+from oncegate.model.keys import derive_key
+from oncegate.model.states import State
+from oncegate.store import (
+    EntryDetail,
+    EntryFilter,
+    LogRecord,
+    Progress,
+    Renewal,
+    Reservation,
+    Reserved,
+    Session,
+    Settlement,
+    Statement,
+    StepRecord,
+    Store,
+)
+from oncegate.testing.clock import ManualClock
+
+LEASE_MS: Final = 20_000
+ALL: Final = 10_000
+
+
+def key_of(text: str, tenant: str = "") -> bytes:
+    """The key of the event that `text` names."""
+    return derive_key(tenant, "orders", "{id}", (text,)).digest
+
+
+class StoreBench:
+    """Makes stores and sessions for one test, and gives them back after it."""
+
+    make_table_sql: ClassVar[str] = "CREATE TABLE conformance_booking (ref TEXT PRIMARY KEY)"
+    insert_sql: ClassVar[str] = "INSERT INTO conformance_booking (ref) VALUES (?)"
+    delete_drafts_sql: ClassVar[str] = "DELETE FROM conformance_booking WHERE ref LIKE 'draft%'"
+    select_sql: ClassVar[str] = "SELECT ref FROM conformance_booking ORDER BY ref"
+
+    clock: ManualClock
+    _sessions: list[Session]
+    _tokens: int
+    _has_table: bool
+
+    def make_store(self, clock: ManualClock) -> Store:
+        """Makes a store on this test's own ledger; every call in one test names the same ledger."""
+        raise NotImplementedError("override make_store(clock)")
+
+    def setup_method(self) -> None:
+        self.clock = ManualClock()
+        self._sessions = []
+        self._tokens = 0
+        self._has_table = False
+
+    def teardown_method(self) -> None:
+        for session in self._sessions:
+            session.close()
+
+    def open(self, store: Store | None = None) -> Session:
+        """Opens a session that is closed after the test."""
+        session = (store or self.make_store(self.clock)).connect()
+        self._sessions.append(session)
+        return session
+
+    def make_business_table(self, session: Session) -> None:
+        """Makes the table that business writes of the suite go to; skips where there are none."""
+        if not self.make_store(self.clock).capabilities.business_writes:
+            raise unittest.SkipTest("this store takes no business writes")
+        with session.unit():
+            session.execute(self.make_table_sql, ())
+        self._has_table = True
+
+    def booking(self, ref: str) -> Statement:
+        """A business write."""
+        return (self.insert_sql, (ref,))
+
+    def reservation(self, text: str = "event", **changes: Any) -> Reservation:
+        """A request for the key that `text` names, with a token of its own."""
+        self._tokens += 1
+        tenant = changes.get("tenant", "")
+        wanted: dict[str, Any] = {
+            "key": key_of(text, tenant),
+            "tenant": tenant,
+            "surface": "orders",
+            "label": text,
+            "fingerprint": b"content-of-event",
+            "body": b'{"id":1}',
+            "received_at_ms": self.clock.wall_ms(),
+            "lease_ms": LEASE_MS,
+            "attempts_max": 8,
+            "token": self._tokens,
+        }
+        return Reservation(**{**wanted, **changes})
+
+    def reserve(self, session: Session, text: str = "event", **changes: Any) -> Reserved:
+        """Lets an event arrive, in a unit of its own."""
+        with session.unit():
+            return session.reserve([self.reservation(text, **changes)])[0]
+
+    def settlement(self, claim: Reserved, state: State = State.COMMITTED, **changes: Any) -> Settlement:
+        """The end of a claim."""
+        wanted: dict[str, Any] = {"at_ms": self.clock.wall_ms(), "actor": "suite"}
+        return Settlement(claim.entry_id, claim.fence, state, **{**wanted, **changes})
+
+    def settle(
+        self, session: Session, claim: Reserved, state: State = State.COMMITTED, **changes: Any
+    ) -> bool:
+        """Ends a claim, in a unit of its own."""
+        with session.unit():
+            return session.settle([self.settlement(claim, state, **changes)])[0]
+
+    def progress(
+        self,
+        session: Session,
+        claim: Reserved,
+        *steps: StepRecord,
+        writes: tuple[Statement, ...] = (),
+    ) -> bool:
+        """Records steps, in a unit of its own."""
+        wanted = Progress(claim.entry_id, claim.fence, steps, self.clock.wall_ms(), writes)
+        with session.unit():
+            return session.progress([wanted])[0]
+
+    def renew(self, session: Session, claim: Reserved, lease_ms: int = LEASE_MS) -> bool:
+        """Renews a lease, in a unit of its own."""
+        with session.unit():
+            return session.renew([Renewal(claim.entry_id, claim.fence, lease_ms)])[0]
+
+    def let_lapse(self) -> None:
+        """Lets more time pass than any lease of the suite lasts."""
+        self.clock.advance(LEASE_MS / 1000 + 1)
+
+    def detail(self, session: Session, entry_id: int) -> EntryDetail:
+        """Reads an entry that must be there."""
+        found = session.detail(entry_id)
+        assert found is not None
+        return found
+
+    def log(self, session: Session) -> list[LogRecord]:
+        """Reads the whole log."""
+        return session.read_log(0, ALL)
+
+    def bookings(self, session: Session) -> list[str]:
+        """Reads the business table."""
+        if not self._has_table:
+            return []
+        with session.unit():
+            return [str(ref) for (ref,) in session.execute(self.select_sql, ())]
+
+    def picture(self, session: Session) -> dict[str, Any]:
+        """Everything the ledger holds, to be compared before and after."""
+        entries = session.entries(EntryFilter(), None, ALL)
+        return {
+            "entries": [session.detail(entry.entry_id) for entry in entries],
+            "log": self.log(session),
+            "counts": session.counts(),
+            "bookings": self.bookings(session),
+        }
+
+
+@contextmanager
+def refused(kind: type[BaseException]) -> Iterator[None]:
+    """Expects that the block raises an error of this kind."""
+    try:
+        yield
+    except kind:
+        return
+    raise AssertionError(f"{kind.__name__} was not raised")
+
+
+@contextmanager
+def unchanged(bench: StoreBench, session: Session) -> Iterator[None]:
+    """Expects that the block changes nothing at all in the ledger."""
+    before = bench.picture(session)
+    yield
+    assert bench.picture(session) == before

@@ -1,0 +1,142 @@
+"""Fences: they grow with every claim, and a write that shows an old one changes nothing (I4)."""
+
+from __future__ import annotations
+
+from oncegate.model.states import Decision, State
+from oncegate.store import Attachment, Reserved, Session, StepRecord, StepState
+from oncegate.testing.conformance.bench import LEASE_MS, StoreBench, unchanged
+
+STEP = StepRecord("notify", StepState.DONE, "mail")
+
+
+class FenceConformance(StoreBench):
+    """Who may still write."""
+
+    def test_fences_strictly_grow_with_every_claim(self) -> None:
+        """Taken over again and again, by recovery and by retry, a key's fence only ever grows."""
+        session = self.open()
+        fences = [self.reserve(session).fence]
+        for turn in range(6):
+            if turn % 2:
+                self.let_lapse()
+            else:
+                claim = Reserved(Decision.RUN, self._entry_id(session), fences[-1])
+                self.settle(session, claim, State.RETRYABLE)
+            self.reserve(session, f"another-{turn}")
+            fences.append(self.reserve(session, attempts_max=100).fence)
+
+        assert fences == sorted(set(fences))
+
+    def test_write_with_an_old_fence_changes_nothing_and_says_so(self) -> None:
+        """Settling, recording, renewing and attaching with a claim that was taken over all answer False."""
+        session = self.open()
+        self.make_business_table(session)
+        old = self.reserve(session)
+        self.progress(session, old, StepRecord("claim", StepState.STARTED, "terminal"))
+        self.let_lapse()
+        new = self.reserve(session)
+        assert new.decision is Decision.RECOVER
+
+        with unchanged(self, session):
+            answers = self._write_everything(session, old)
+
+        assert answers == [False] * len(answers)
+
+    def test_write_with_an_old_fence_changes_nothing_after_the_key_is_settled(self) -> None:
+        """A worker that wakes up after another one finished its key changes nothing either."""
+        session = self.open()
+        self.make_business_table(session)
+        old = self.reserve(session)
+        self.let_lapse()
+        new = self.reserve(session)
+        self.settle(session, new)
+
+        with unchanged(self, session):
+            answers = self._write_everything(session, old)
+
+        assert answers == [False] * len(answers)
+
+    def test_fence_that_was_never_given_out_is_refused(self) -> None:
+        """Neither a larger number nor another key's opens an entry."""
+        session = self.open()
+        self.make_business_table(session)
+        claim = self.reserve(session)
+        other = self.reserve(session, "other")
+
+        for fence in (claim.fence + 1, other.fence, other.fence + 1, 0, -1):
+            guess = Reserved(Decision.RUN, claim.entry_id, fence)
+            with unchanged(self, session):
+                answers = self._write_everything(session, guess)
+            assert answers == [False] * len(answers), fence
+
+    def test_ended_claim_writes_no_more(self) -> None:
+        """Once its claim has ended, in whatever state, even the right fence changes nothing."""
+        session = self.open()
+        self.make_business_table(session)
+        for state in set(State) - {State.IN_FLIGHT, State.COMMITTED}:
+            claim = self.reserve(session, state.label)
+            self.settle(session, claim, state)
+
+            with unchanged(self, session):
+                answers = self._write_everything(session, claim)
+
+            assert answers == [False] * len(answers), state
+
+    def test_renewed_claim_is_not_lapsed(self) -> None:
+        """A renewal counts from now, and the key stays busy until the renewed lease ends."""
+        session = self.open()
+        claim = self.reserve(session)
+        self.clock.advance(15)
+
+        assert self.renew(session, claim)
+
+        entry = self.detail(session, claim.entry_id).entry
+        assert entry.lease_until_ticks == session.now_ticks() + LEASE_MS
+        self.clock.advance((LEASE_MS - 1) / 1000)
+        assert self.reserve(session).decision is Decision.BUSY
+        self.clock.advance(0.001)
+        assert self.reserve(session).decision is Decision.RECOVER
+
+    def test_lapsed_claim_that_nobody_took_can_still_finish(self) -> None:
+        """A lapse alone takes nothing away: until somebody else claims the key its holder may write."""
+        session = self.open()
+        claim = self.reserve(session)
+        self.let_lapse()
+
+        assert self.renew(session, claim)
+        self.let_lapse()
+        assert self.settle(session, claim)
+
+    def test_renewals_in_one_call_are_answered_one_by_one(self) -> None:
+        """Of many leases renewed together each is told its own fate."""
+        session = self.open()
+        lost, kept = self.reserve(session, "lost"), self.reserve(session, "kept")
+        self.let_lapse()
+        self.reserve(session, "lost")
+
+        assert [self.renew(session, lost), self.renew(session, kept)] == [False, True]
+
+    def _write_everything(self, session: Session, claim: Reserved) -> list[bool]:
+        """Every kind of write that a worker may try with its claim."""
+        answers = [
+            self.settle(
+                session,
+                claim,
+                state,
+                outcome=b'"late"',
+                steps=(STEP,),
+                writes=(self.booking(f"late-{state.label}"),) if state is State.COMMITTED else (),
+                clear_steps=True,
+            )
+            for state in (State.COMMITTED, State.FAILED, State.RETRYABLE, State.UNKNOWN)
+        ]
+        answers.append(self.progress(session, claim, STEP, writes=(self.booking("late-step"),)))
+        answers.append(self.renew(session, claim, LEASE_MS * 100))
+        with session.unit():
+            answers += session.attach([Attachment(claim.entry_id, claim.fence, b'"late"')])
+        return answers
+
+    def _entry_id(self, session: Session) -> int:
+        (entry,) = session.read([self.reservation().key])
+        assert entry is not None
+        return entry.entry_id

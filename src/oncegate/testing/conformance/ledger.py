@@ -1,0 +1,93 @@
+"""The store itself: durable over a reopen, migrated, examined, honest about what it promises."""
+
+from __future__ import annotations
+
+from oncegate.errors import UsageError
+from oncegate.model.states import Decision, State
+from oncegate.store import Durability, StepRecord, StepState
+from oncegate.testing.conformance.bench import StoreBench, refused
+
+
+class LedgerConformance(StoreBench):
+    """One ledger, opened again and again."""
+
+    def test_everything_is_there_after_closing_and_reopening(self) -> None:
+        """Claims, steps, outcomes, log and business writes outlive the session and the store object."""
+        session = self.open()
+        self.make_business_table(session)
+        done, running = self.reserve(session, "done"), self.reserve(session, "running")
+        self.settle(session, done, outcome=b'"kept"', writes=(self.booking("b-1"),))
+        self.progress(session, running, StepRecord("s", StepState.STARTED, "terminal"))
+        before = self.picture(session)
+        session.close()
+
+        reopened = self.open()
+
+        assert self.picture(reopened) == before
+        assert self.reserve(reopened, "done").outcome == b'"kept"'
+        assert self.reserve(reopened, "running").decision is Decision.BUSY
+
+    def test_claim_can_be_finished_by_another_session(self) -> None:
+        """A claim belongs to whoever shows its fence, not to the connection that made it."""
+        first = self.open()
+        claim = self.reserve(first)
+        first.close()
+
+        second = self.open()
+
+        assert self.renew(second, claim)
+        assert self.settle(second, claim, outcome=b"1")
+        assert second.counts() == {State.COMMITTED: 1}
+
+    def test_empty_ledger_is_brought_to_the_current_schema(self) -> None:
+        """A ledger that does not exist yet needs every migration, and connecting is enough."""
+        store = self.make_store(self.clock)
+        needed = store.pending_migrations()
+        numbers = [migration.number for migration in needed]
+        assert numbers == sorted(set(numbers))
+
+        self.open(store)
+
+        assert store.pending_migrations() == []
+        assert store.migrate() == []
+
+    def test_migrating_twice_applies_everything_once(self) -> None:
+        """Migrating returns what it applied; the second time there is nothing to do."""
+        store = self.make_store(self.clock)
+        needed = store.pending_migrations()
+
+        assert store.migrate() == needed
+        assert store.migrate() == []
+        assert self.reserve(self.open(store)).decision is Decision.RUN
+
+    def test_store_says_what_it_promises(self) -> None:
+        """Name, durability and limits are told, and the address shows no secret."""
+        store = self.make_store(self.clock)
+
+        capabilities = store.capabilities
+        assert capabilities.name
+        assert capabilities.writers_max >= 1
+        assert isinstance(capabilities.durability, Durability)
+        assert "password" not in store.address
+
+    def test_examination_of_a_sound_ledger_finds_nothing_wrong(self) -> None:
+        """Every finding on a fresh ledger is good and says what was looked at."""
+        store = self.make_store(self.clock)
+        self.reserve(self.open(store))
+
+        findings = store.examine()
+
+        assert findings
+        for finding in findings:
+            assert finding.ok, finding
+            assert finding.what, finding
+            assert finding.value, finding
+
+    def test_joining_something_that_is_no_transaction_is_refused(self) -> None:
+        """Only a user's own open transaction can be joined."""
+        store = self.make_store(self.clock)
+        self.open(store)
+
+        for nonsense in (None, object(), "BEGIN", 7):
+            with refused(UsageError):
+                store.join(nonsense)

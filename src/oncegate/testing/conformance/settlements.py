@@ -1,0 +1,246 @@
+"""Settling: state, outcome, steps, business writes and one log record are one transaction."""
+
+from __future__ import annotations
+
+from oncegate.errors import StoreRejected
+from oncegate.model.states import Decision, State
+from oncegate.store import Attachment, LogKind, StepRecord, StepState
+from oncegate.testing.conformance.bench import StoreBench, refused, unchanged
+
+KINDS = {
+    State.COMMITTED: LogKind.COMMITTED,
+    State.FAILED: LogKind.FAILED,
+    State.RETRYABLE: LogKind.RETRYABLE,
+    State.UNKNOWN: LogKind.UNKNOWN,
+    State.HELD: LogKind.HELD,
+    State.QUARANTINED: LogKind.QUARANTINED,
+}
+
+
+class SettlementConformance(StoreBench):
+    """The end of a claim."""
+
+    def test_settlement_appends_exactly_one_record(self) -> None:
+        """Whatever state a claim ends in, one record tells which, when, by whom and why."""
+        session = self.open()
+        for state, kind in KINDS.items():
+            claim = self.reserve(session, state.label)
+            self.clock.advance(1)
+
+            assert self.settle(session, claim, state, actor="Ada Müller", reason=f"because {state.label}")
+
+            found = self.detail(session, claim.entry_id)
+            (record,) = found.records
+            assert (record.entry_id, record.kind) == (claim.entry_id, kind)
+            assert (record.actor, record.note) == ("Ada Müller", f"because {state.label}")
+            assert record.at_ms == found.entry.settled_at_ms == self.clock.wall_ms()
+            assert (found.entry.state, found.entry.reason) == (state, f"because {state.label}")
+        assert len(self.log(session)) == len(KINDS)
+
+    def test_settled_entry_keeps_nothing_of_its_claim(self) -> None:
+        """A final entry has no lease and no token; attempt and fence stay as evidence."""
+        session = self.open()
+        for state in (State.COMMITTED, State.FAILED):
+            claim = self.reserve(session, state.label)
+            self.settle(session, claim, state, outcome=b"1")
+
+            entry = self.detail(session, claim.entry_id).entry
+            assert (entry.token, entry.lease_until_ticks) == (None, None)
+            assert (entry.attempt, entry.fence) == (1, claim.fence)
+
+    def test_business_write_and_state_are_one_transaction(self) -> None:
+        """The booking, the state, the outcome and the record are all there after the commit."""
+        session = self.open()
+        self.make_business_table(session)
+        claim = self.reserve(session)
+
+        writes = (self.booking("b-1"), self.booking("b-2"))
+        assert self.settle(session, claim, outcome=b'"ok"', writes=writes)
+
+        other = self.open()
+        found = self.detail(other, claim.entry_id)
+        assert (found.entry.state, found.outcome) == (State.COMMITTED, b'"ok"')
+        assert self.bookings(other) == ["b-1", "b-2"]
+        assert [record.kind for record in found.records] == [LogKind.COMMITTED]
+
+    def test_failing_business_write_undoes_everything(self) -> None:
+        """A business write that is refused leaves state, outcome, steps, log and earlier writes alone."""
+        session = self.open()
+        self.make_business_table(session)
+        with session.unit():
+            session.execute(*self.booking("taken"))
+        claim = self.reserve(session)
+
+        with unchanged(self, session), refused(StoreRejected):
+            self.settle(
+                session,
+                claim,
+                outcome=b'"ok"',
+                steps=(StepRecord("s", StepState.DONE, "d"),),
+                writes=(self.booking("fresh"), self.booking("taken")),
+            )
+
+        assert self.settle(session, claim), "the claim can still be ended"
+
+    def test_failing_business_write_undoes_the_whole_unit(self) -> None:
+        """Settlements of other claims in the same unit are undone with it."""
+        session = self.open()
+        self.make_business_table(session)
+        good, bad = self.reserve(session, "good"), self.reserve(session, "bad")
+        wrong_table = ("INSERT INTO no_such_table_anywhere (ref) VALUES (1)", ())
+
+        with unchanged(self, session), refused(StoreRejected), session.unit():
+            session.settle(
+                [
+                    self.settlement(good, writes=(self.booking("good"),)),
+                    self.settlement(bad, writes=(wrong_table,)),
+                ]
+            )
+
+    def test_business_writes_keep_their_order(self) -> None:
+        """Each settlement's own statements run in the order it gave them, also in a batch."""
+        session = self.open()
+        self.make_business_table(session)
+        claims = [self.reserve(session, f"e{number}") for number in range(3)]
+        forget = (self.delete_drafts_sql, ())
+
+        with session.unit():
+            answers = session.settle(
+                [
+                    self.settlement(
+                        claim,
+                        writes=(
+                            self.booking(f"draft-{number}"),
+                            forget,
+                            self.booking(f"final-{number}"),
+                        ),
+                    )
+                    for number, claim in enumerate(claims)
+                ]
+            )
+
+        assert answers == [True, True, True]
+        assert self.bookings(session) == ["final-0", "final-1", "final-2"]
+
+    def test_right_and_wrong_fences_in_one_batch(self) -> None:
+        """Of many settlements exactly those with the right fence happen, and each is told which."""
+        session = self.open()
+        self.make_business_table(session)
+        claims = [self.reserve(session, f"e{number}") for number in range(5)]
+        self.let_lapse()
+        taken = {number: self.reserve(session, f"e{number}") for number in (1, 3)}
+        before = len(self.log(session))
+
+        with session.unit():
+            answers = session.settle(
+                [
+                    self.settlement(claim, outcome=b"1", writes=(self.booking(f"b-{number}"),))
+                    for number, claim in enumerate(claims)
+                ]
+            )
+
+        assert answers == [True, False, True, False, True]
+        assert self.bookings(session) == ["b-0", "b-2", "b-4"]
+        assert session.counts() == {State.COMMITTED: 3, State.IN_FLIGHT: 2}
+        records = self.log(session)[before:]
+        assert [record.entry_id for record in records] == [claims[n].entry_id for n in (0, 2, 4)]
+        for number, claim in enumerate(claims):
+            found = self.detail(session, claim.entry_id)
+            committed = [record.kind for record in found.records].count(LogKind.COMMITTED)
+            assert committed == (0 if number in taken else 1)
+            assert found.outcome == (None if number in taken else b"1")
+
+    def test_same_claim_twice_in_one_batch_is_settled_once(self) -> None:
+        """The second settlement of a claim changes nothing, also inside one batch."""
+        session = self.open()
+        self.make_business_table(session)
+        claim = self.reserve(session)
+
+        with session.unit():
+            answers = session.settle(
+                [
+                    self.settlement(claim, outcome=b'"first"', writes=(self.booking("first"),)),
+                    self.settlement(claim, State.FAILED, outcome=b'"second"'),
+                ]
+            )
+
+        assert answers == [True, False]
+        found = self.detail(session, claim.entry_id)
+        assert (found.entry.state, found.outcome) == (State.COMMITTED, b'"first"')
+        assert len(found.records) == 1
+        assert self.bookings(session) == ["first"]
+
+    def test_settling_again_changes_nothing(self) -> None:
+        """A final entry never changes: not its state, not its outcome, not the log."""
+        session = self.open()
+        claim = self.reserve(session)
+        self.settle(session, claim, outcome=b'"first"')
+
+        with unchanged(self, session):
+            answers = [self.settle(session, claim, state, outcome=b'"second"') for state in KINDS]
+
+        assert answers == [False] * len(KINDS)
+
+    def test_outcome_can_be_attached_once(self) -> None:
+        """A committed entry without an outcome is given one; the second is refused."""
+        session = self.open()
+        claim = self.reserve(session)
+        self.settle(session, claim)
+        assert self.reserve(session).outcome is None
+
+        with session.unit():
+            first = session.attach([Attachment(claim.entry_id, claim.fence, b'"first"')])
+        with unchanged(self, session), session.unit():
+            second = session.attach([Attachment(claim.entry_id, claim.fence, b'"second"')])
+
+        assert (first, second) == ([True], [False])
+        answer = self.reserve(session)
+        assert (answer.decision, answer.outcome) == (Decision.REPLAY, b'"first"')
+
+    def test_outcome_is_not_attached_over_one_that_is_there(self) -> None:
+        """What was committed with the business write is never replaced."""
+        session = self.open()
+        claim = self.reserve(session)
+        self.settle(session, claim, outcome=b'"committed"')
+
+        with unchanged(self, session), session.unit():
+            answers = session.attach([Attachment(claim.entry_id, claim.fence, b'"late"')])
+
+        assert answers == [False]
+
+    def test_outcome_is_attached_to_committed_entries_only(self) -> None:
+        """An entry in any other state takes no outcome this way."""
+        session = self.open()
+        for state in set(State) - {State.COMMITTED}:
+            claim = self.reserve(session, state.label)
+            if state is not State.IN_FLIGHT:
+                self.settle(session, claim, state)
+
+            with unchanged(self, session), session.unit():
+                answers = session.attach([Attachment(claim.entry_id, claim.fence, b'"late"')])
+
+            assert answers == [False], state
+
+    def test_failure_remembers_when_the_downstream_was_last_called(self) -> None:
+        """An entry that may be tried again keeps that time: the given one, else the settlement's own."""
+        session = self.open()
+        given, own = self.reserve(session, "given"), self.reserve(session, "own")
+        self.clock.advance(7)
+        self.settle(session, given, State.RETRYABLE, last_call_ticks=given.now_ticks + 2)
+        self.settle(session, own, State.RETRYABLE)
+        settled_at = session.now_ticks()
+        self.clock.advance(60)
+
+        assert self.reserve(session, "given").lapsed_at_ticks == given.now_ticks + 2
+        assert self.reserve(session, "own").lapsed_at_ticks == settled_at
+
+    def test_large_bodies_come_back_whole(self) -> None:
+        """Bodies and outcomes of a megabyte, and bytes that are no text, are kept as they are."""
+        session = self.open()
+        body, outcome = bytes(range(256)) * 4096, b"\x00\xff" * 500_000
+        claim = self.reserve(session, body=body)
+        self.settle(session, claim, outcome=outcome)
+
+        found = self.detail(self.open(), claim.entry_id)
+
+        assert (found.body, found.outcome) == (body, outcome)

@@ -1,0 +1,97 @@
+"""Named steps: recorded while a claim goes on, handed to whoever takes it over, cleared at its end."""
+
+from __future__ import annotations
+
+from oncegate.errors import StoreRejected
+from oncegate.model.states import State
+from oncegate.store import StepRecord, StepState
+from oncegate.testing.conformance.bench import StoreBench, refused, unchanged
+
+STARTED = StepRecord("claim", StepState.STARTED, "terminal")
+DONE = StepRecord("claim", StepState.DONE, "terminal", b'{"id":"S-1"}', "S-1")
+OTHER = StepRecord("notify", StepState.NOT_APPLIED, "mail")
+
+
+class StepConformance(StoreBench):
+    """Progress of a claim."""
+
+    def test_recorded_steps_are_handed_to_the_next_attempt(self) -> None:
+        """Whoever takes over a stranded key is told what was started and what was finished."""
+        session = self.open()
+        claim = self.reserve(session)
+        assert self.progress(session, claim, STARTED)
+        assert self.progress(session, claim, OTHER)
+        self.let_lapse()
+
+        again = self.reserve(session)
+
+        assert sorted(again.steps, key=lambda step: step.name) == [STARTED, OTHER]
+        assert self.detail(session, claim.entry_id).entry.attempt == 2
+
+    def test_later_record_of_a_step_replaces_the_earlier(self) -> None:
+        """A step that was started and then finished is finished, with its result and resource."""
+        session = self.open()
+        claim = self.reserve(session)
+        self.progress(session, claim, STARTED)
+        self.progress(session, claim, DONE)
+
+        assert self.detail(session, claim.entry_id).steps == (DONE,)
+
+    def test_progress_leaves_the_claim_as_it_is(self) -> None:
+        """Recording a step neither ends nor renews a claim, and appends nothing to the log."""
+        session = self.open()
+        claim = self.reserve(session)
+        before = self.detail(session, claim.entry_id).entry
+        self.clock.advance(2)
+
+        self.progress(session, claim, STARTED)
+
+        assert self.detail(session, claim.entry_id).entry == before
+        assert self.log(session) == []
+
+    def test_writes_of_a_step_are_one_transaction_with_its_record(self) -> None:
+        """The business write and the record of its step are both there, or neither."""
+        session = self.open()
+        self.make_business_table(session)
+        claim = self.reserve(session)
+        assert self.progress(session, claim, DONE, writes=(self.booking("b-1"),))
+
+        with unchanged(self, session), refused(StoreRejected):
+            self.progress(session, claim, OTHER, writes=(self.booking("b-2"), self.booking("b-1")))
+
+        assert self.detail(session, claim.entry_id).steps == (DONE,)
+        assert self.bookings(session) == ["b-1"]
+
+    def test_steps_that_came_before_survive_a_retryable_end(self) -> None:
+        """A failure that may be tried again keeps recorded steps and adds those it brings."""
+        session = self.open()
+        claim = self.reserve(session)
+        self.progress(session, claim, DONE)
+        self.settle(session, claim, State.RETRYABLE, steps=(OTHER,))
+
+        again = self.reserve(session)
+
+        assert sorted(again.steps, key=lambda step: step.name) == [DONE, OTHER]
+
+    def test_steps_are_cleared_when_asked(self) -> None:
+        """A final outcome that carries its own steps leaves no step records behind."""
+        session = self.open()
+        claim = self.reserve(session)
+        other = self.reserve(session, "other")
+        self.progress(session, claim, DONE, OTHER)
+        self.progress(session, other, STARTED)
+
+        self.settle(session, claim, outcome=b"{}", clear_steps=True)
+
+        assert self.detail(session, claim.entry_id).steps == ()
+        assert self.detail(session, other.entry_id).steps == (STARTED,)
+
+    def test_steps_stay_when_nobody_asks_to_clear_them(self) -> None:
+        """Without being asked, a settlement drops no step record."""
+        session = self.open()
+        claim = self.reserve(session)
+        self.progress(session, claim, STARTED)
+
+        self.settle(session, claim, State.UNKNOWN, reason="may have happened")
+
+        assert self.detail(session, claim.entry_id).steps == (STARTED,)

@@ -1,0 +1,205 @@
+"""A gate that is used on both sides of a fork: neither process loses, blocks or disturbs the other.
+
+Servers fork after they have loaded the application, and an application that has already admitted an event
+by then has its ledger open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncegate import Gate, Once
+from oncegate.errors import StoreBusy
+from oncegate.model.states import State
+from oncegate.store import EntryFilter
+from oncegate.stores.sqlite import SqliteStore, files, session
+from oncegate.testing import Faults, Forked, faulty, run_forked, wait_until
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def gate(path: Path) -> Iterator[Gate]:
+    """A gate that has already been used, so that its session is open."""
+    opened = Gate(f"sqlite:///{path}")
+
+    @opened.handler("orders", key="{id}")
+    def take(event: dict[str, Any], once: Once) -> str:
+        return str(event["id"])
+
+    opened.admit_sync("orders", {"id": "before the fork"})
+    yield opened
+    opened.close()
+
+
+def committed(path: Path) -> set[str]:
+    opened = SqliteStore(path).connect()
+    with contextlib.closing(opened):
+        return {entry.label for entry in opened.entries(EntryFilter((State.COMMITTED,)), None, 1000)}
+
+
+def test_child_and_parent_both_use_the_gate(path: Path, gate: Gate) -> None:
+    """Events admitted on either side are there, and replays work across."""
+
+    def admit_some() -> list[bool]:
+        return [gate.admit_sync("orders", {"id": f"child-{number}"}).replay for number in range(5)]
+
+    with Forked(admit_some) as child:
+        for number in range(5):
+            gate.admit_sync("orders", {"id": f"parent-{number}"})
+        assert child.answer() == [False] * 5
+
+    assert gate.admit_sync("orders", {"id": "child-3"}).replay
+    assert len(committed(path)) == 11
+
+
+def test_child_that_closes_the_gate_leaves_the_parents_open(path: Path, gate: Gate) -> None:
+    """Closing in the child, used or not, takes nothing from the parent."""
+
+    def use_and_close() -> None:
+        gate.admit_sync("orders", {"id": "child"})
+        gate.close()
+
+    assert run_forked(gate.close)[0] == 0
+    assert run_forked(use_and_close)[0] == 0
+
+    gate.admit_sync("orders", {"id": "parent"})
+    assert committed(path) == {"before the fork", "child", "parent"}
+
+
+@pytest.mark.xfail(
+    reason="the child's SQLite inherits the parent's lock book-keeping and holds no lock of its own: "
+    "the parent's close removes the WAL that the child goes on writing to"
+)
+def test_what_the_child_was_told_outlives_the_parents_close(path: Path, gate: Gate) -> None:
+    """An event that was acknowledged in the child is in the ledger, also when the parent closes first."""
+    (go, tell), (ready, say) = os.pipe(), os.pipe()
+
+    def admit_before_and_after() -> list[str]:
+        gate.admit_sync("orders", {"id": "child early"})
+        os.write(say, b"x")
+        os.read(go, 1)
+        return [str(gate.admit_sync("orders", {"id": f"child late {n}"}).result()) for n in range(3)]
+
+    with Forked(admit_before_and_after) as child:
+        os.read(ready, 1)
+        gate.close()
+        os.write(tell, b"x")
+        told = child.answer()
+    for end in (go, tell, ready, say):
+        os.close(end)
+
+    assert len(told) == 3
+    assert committed(path) == {"before the fork", "child early", *told}
+
+
+@pytest.mark.xfail(
+    reason="the child's SQLite inherits the parent's write lock and never sees it released",
+    raises=AssertionError,
+)
+def test_child_forked_during_a_commit_is_not_locked_out(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fork in the middle of the parent's commit leaves the child able to write once that is over."""
+    monkeypatch.setattr(files, "BUSY_WAIT_MS", 200)
+    monkeypatch.setattr(session, "BUSY_WAIT_MS", 200)
+    faults, entered, release = Faults(), threading.Event(), threading.Event()
+    gate = Gate(store=faulty(SqliteStore(path), faults))
+    gate.handler("orders", key="{id}")(lambda event, once: None)
+    gate.admit_sync("orders", {"id": "before the fork"})
+
+    def stall() -> None:
+        entered.set()
+        release.wait(20)
+
+    faults.before_commit = stall
+    writing = threading.Thread(target=gate.admit_sync, args=("orders", {"id": "parent"}))
+    writing.start()
+    assert entered.wait(20)
+
+    def admit_patiently() -> bool:
+        faults.before_commit = lambda: None
+        for _ in range(10):
+            with contextlib.suppress(StoreBusy):
+                gate.admit_sync("orders", {"id": "child"})
+                return True
+        return False
+
+    with Forked(admit_patiently) as child:
+        release.set()
+        writing.join()
+        could_write = child.answer()
+    gate.close()
+
+    assert could_write
+    assert committed(path) == {"before the fork", "parent", "child"}
+
+
+def test_leases_are_renewed_in_the_child(path: Path) -> None:
+    """A handler that takes long keeps its claim in the child too, where the parent's keeper is not."""
+    gate = Gate(f"sqlite:///{path}")
+
+    @gate.handler("orders", key="{id}", lease="300ms")
+    def take(event: dict[str, Any], once: Once) -> None:
+        if event["id"] == "long":
+            first = lease_until(path, "long")
+            wait_until(lambda: lease_until(path, "long") > first, what="a renewal", seconds=5)
+
+    gate.admit_sync("orders", {"id": "before the fork"})
+
+    code, _ = run_forked(lambda: gate.admit_sync("orders", {"id": "long"}).result())
+    gate.close()
+
+    assert code == 0
+    assert "long" in committed(path)
+
+
+def lease_until(path: Path, label: str) -> int:
+    opened = SqliteStore(path).connect()
+    with contextlib.closing(opened):
+        (entry,) = opened.entries(EntryFilter(label_contains=label), None, 10)
+        return entry.lease_until_ticks or 0
+
+
+def test_plain_functions_run_in_the_child_of_an_async_parent(path: Path) -> None:
+    """Threads for plain functions, which a task's handler calls, exist again in the child."""
+    gate = Gate(f"sqlite:///{path}")
+    terminal = gate.downstream("terminal", honours_key="24h")
+
+    @gate.handler("orders", key="{id}")
+    async def take(event: dict[str, Any], once: Any) -> str:
+        return str(await once.effect(terminal, claim_slot, event["id"]))
+
+    def claim_slot(name: str, idempotency_key: str) -> str:
+        return f"slot for {name}"
+
+    asyncio.run(gate.admit("orders", {"id": "before the fork"}))
+
+    def admit_in_child() -> str:
+        return str(asyncio.run(gate.admit("orders", {"id": "child"})).result())
+
+    with Forked(admit_in_child) as child:
+        assert child.answer(seconds=5) == "slot for child"
+    gate.close()
+
+
+def test_randomness_is_not_shared_across_a_fork(path: Path, gate: Gate) -> None:
+    """Tokens, by which a doubtful reservation is found again, differ between parent and child."""
+
+    def draw() -> list[int]:
+        return [gate._context.new_token() for _ in range(20)]
+
+    _, children = run_forked(draw)
+
+    assert not set(children) & set(draw())
