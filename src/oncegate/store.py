@@ -67,6 +67,7 @@ class Reservation(Struct, frozen=True):
     attempts_max: int
     token: int
     quarantine: str | None = None
+    actor: str = "gate"
 
 
 class Reserved(Struct, frozen=True):

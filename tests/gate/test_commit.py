@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from typing import Any
 
@@ -126,11 +127,6 @@ def test_a_write_that_is_refused_once_can_be_tried_again(booked_ledger: Ledger, 
     assert booked_ledger.bookings() == BOOKED
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="settling.py/settle_failure_flow returns on every StoreError, StoreRejected too: the failure is "
-    "not recorded, the key stays in flight, and each lapse runs the handler again without any limit",
-)
 def test_a_write_that_is_always_refused_ends_in_front_of_a_person(
     booked_ledger: Ledger, style: Style
 ) -> None:
@@ -153,11 +149,6 @@ def test_a_write_that_is_always_refused_ends_in_front_of_a_person(
 
 
 @pytest.mark.parametrize("value", [2**63, "\udcff"], ids=["integer", "text"])
-@pytest.mark.xfail(
-    strict=True,
-    reason="stores/sqlite/claims.py/_run_writes turns only sqlite3's errors into StoreRejected: OverflowError "
-    "and UnicodeEncodeError of a parameter fail every operation of the batch",
-)
 def test_a_write_that_cannot_be_bound_harms_nobody_else(booked_ledger: Ledger, value: Any) -> None:
     """Events that happen to be committed together do not share each other's mistakes."""
     # Given a handler that hands over a value which SQLite cannot store, and another, opaque one
@@ -390,11 +381,6 @@ def test_an_error_after_the_block_does_not_undo_the_outcome(booked_ledger: Ledge
     assert style.admit(gate, "bookings", EVENT).verdict is Verdict.REPLAY
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="flows.py/_remember_final keeps a committed entry whose value is not attached yet: that process "
-    "answers None for as long as it remembers, though the ledger has the value",
-)
 def test_a_replay_before_the_value_was_attached_is_not_remembered(
     booked_ledger: Ledger, style: Style
 ) -> None:
@@ -415,11 +401,6 @@ def test_a_replay_before_the_value_was_attached_is_not_remembered(
     assert other.admit_sync("bookings", EVENT).value == "booked"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="once.py/CommitBlock lets effects begin inside the block: recording the start of a step waits five "
-    "seconds for the block's own turn to write, then fails as StoreBusy",
-)
 @pytest.mark.parametrize("style_name", ["plain", "async"])
 def test_a_step_inside_the_block_is_refused_at_once(booked_ledger: Ledger, style_name: str) -> None:
     """An outside call while the database is locked cannot be recorded; it is refused like one after it."""
@@ -462,11 +443,18 @@ def test_others_go_on_as_soon_as_a_block_ends(booked_ledger: Ledger, style: Styl
     assert other_done[0].verdict is Verdict.RUN
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="transactions.py/OpenTransaction.begin goes on in its thread when the task that waits for it is "
-    "cancelled, and nobody ends what it then opens: every other writer fails as StoreBusy",
-)
+def someone_waits_for_a_turn() -> bool:
+    """Whether a thread is inside `begin`, waiting until it may write."""
+    frames = sys._current_frames()
+    for thread in threading.enumerate():
+        frame = frames.get(thread.ident or 0) if thread.name.startswith("oncegate-turn") else None
+        while frame is not None:
+            if frame.f_code.co_name == "begin":
+                return True
+            frame = frame.f_back
+    return False
+
+
 @pytest.mark.parametrize("same_database", [False, True], ids=["block", "same database"])
 def test_a_task_cancelled_while_it_waits_for_its_turn_holds_nothing(
     booked_ledger: Ledger, same_database: bool
@@ -475,43 +463,31 @@ def test_a_task_cancelled_while_it_waits_for_its_turn_holds_nothing(
     gate = booked_ledger.gate()
 
     async def story() -> Any:
-        inside, leave, ready, waits = (asyncio.Event() for _ in range(4))
+        reserved, proceed = asyncio.Event(), asyncio.Event()
 
-        async def block(event, once):
-            if event["id"] == "waits":
-                ready.set()
-                await waits.wait()
-            async with once.commit():
-                if event["id"] == "holds":
-                    inside.set()
-                    await leave.wait()
+        @gate.handler("bookings", key="{id}", same_database=same_database)
+        async def book(event, once):
+            reserved.set()
+            await proceed.wait()
+            if not same_database:
+                async with once.commit():
+                    pass
 
-        async def whole(event, once):
-            if event["id"] == "holds":
-                inside.set()
-                await leave.wait()
-
-        gate.handler("bookings", key="{id}", same_database=same_database)(whole if same_database else block)
-        if same_database:
-            waits.set()
-        waiting = (
-            asyncio.create_task(gate.admit("bookings", {"id": "waits"})) if not same_database else None
-        )
-        if waiting is not None:
-            await ready.wait()
-        # Given a handler whose transaction is open, and a task that waits for its turn
-        holding = asyncio.create_task(gate.admit("bookings", {"id": "holds"}))
-        await inside.wait()
-        waits.set()
-        if waiting is None:
-            waiting = asyncio.create_task(gate.admit("bookings", {"id": "waits"}))
-        while not any(thread.name.startswith("oncegate-turn_1") for thread in threading.enumerate()):
-            await asyncio.sleep(0)
-        # When the one who waits is cancelled, and then the other one leaves
-        waiting.cancel()
-        await asyncio.wait([waiting])
-        leave.set()
-        await holding
+        # Given a task that waits for its turn to write, which another transaction has
+        task = None
+        if not same_database:
+            task = asyncio.create_task(gate.admit("bookings", {"id": "waits"}))
+            await reserved.wait()
+        with gate._context.commits.transaction():
+            proceed.set()
+            if task is None:
+                task = asyncio.create_task(gate.admit("bookings", {"id": "waits"}))
+            while not someone_waits_for_a_turn():
+                await asyncio.sleep(0)
+            # When it is cancelled, and the other transaction ends
+            task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
         # Then the next event gets its turn
         return await gate.admit("bookings", {"id": "next"})
 

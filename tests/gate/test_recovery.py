@@ -241,11 +241,6 @@ def test_a_request_that_arrives_late_is_found_and_not_repeated(askable: Scene) -
     assert (answer.value, askable.terminal.sold) == ("MSKU1234565-1", 1)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="settling.py/state_after counts NotYet as a failed attempt: arrivals during request_life_max use "
-    "up attempts_max, and a person must decide what a minute's patience would have settled",
-)
 def test_waiting_for_earlier_requests_uses_up_no_attempts(askable: Scene) -> None:
     """A6: settled with no human, however often the provider repeats the event meanwhile."""
     askable.crash("effect.before")

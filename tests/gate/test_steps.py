@@ -369,11 +369,6 @@ def test_finished_steps_are_visible_in_the_outcome(ledger: Ledger, style: Style)
     assert ledger.rows("SELECT count(*) FROM oncegate_step") == [(0,)]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="effects.py/effect_flow returns a recorded result without giving claim.resource back: an outcome "
-    "reached by a second attempt has no resource",
-)
 def test_the_resource_survives_a_retry(ledger: Ledger, style: Style) -> None:
     """A9: what the downstream handed out is shown also when a later attempt finishes the work."""
     gate, terminal, flaky = ledger.gate(), Terminal(honours_key=True), Flaky()
@@ -390,11 +385,6 @@ def test_the_resource_survives_a_retry(ledger: Ledger, style: Style) -> None:
     assert style.admit(gate, "bookings", EVENT).resource == "X-1"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="effects.py/write_step_flow notes the step as done before the ledger has it: a refused write that "
-    "the handler catches is shown as done in the outcome",
-)
 def test_a_refused_write_is_not_shown_as_done(ledger: Ledger, style: Style) -> None:
     """The outcome tells what is in the database, also when the handler goes on without it."""
     gate = ledger.gate()
@@ -411,11 +401,6 @@ def test_a_refused_write_is_not_shown_as_done(ledger: Ledger, style: Style) -> N
     assert msgspec.json.decode(outcome) == {"value": "not booked"}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="settling.py/describe passes a lone surrogate on to SQLite, which cannot write it: the handler's "
-    "error is replaced by UnicodeEncodeError and nothing is recorded until the lease lapses",
-)
 @pytest.mark.parametrize("error", [ValueError, Failed], ids=["retryable", "final"])
 def test_an_error_whose_text_is_not_unicode_is_recorded(
     ledger: Ledger, style: Style, error: type[Exception]

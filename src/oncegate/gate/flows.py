@@ -97,6 +97,7 @@ def reservation_of(gate: GateContext, attempt: Attempt) -> Reservation:
         rule.attempts_max,
         gate.new_token(),
         arrival.quarantine,
+        gate.actor,
     )
 
 

@@ -7,7 +7,7 @@ import inspect
 import secrets
 from collections.abc import Callable, Collection
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -246,7 +246,7 @@ class Gate:
         self._driver.close()
         self._context.commits.close()
 
-    def __enter__(self) -> Gate:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

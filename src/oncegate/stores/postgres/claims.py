@@ -34,7 +34,6 @@ from oncegate.stores.postgres.arrays import (
 )
 from oncegate.stores.postgres.names import Names
 
-GATE_ACTOR: Final = "gate"
 JUDGE_ROUNDS_MAX: Final = 20  # each lost round means that somebody else moved the key on
 
 
@@ -75,7 +74,7 @@ class PostgresClaims:
         return [answer for answer in answers if answer is not None]
 
     def _insert(self, batch: list[Reservation]) -> dict[bytes, Reserved]:
-        names = self._names.learn({GATE_ACTOR, *(i.surface for i in batch), *(i.tenant for i in batch)})
+        names = self._names.learn({batch[0].actor, *(i.surface for i in batch), *(i.tenant for i in batch)})
         rows = self._query(
             statements.RESERVE,
             (
@@ -90,7 +89,7 @@ class PostgresClaims:
                 bigint_array([i.token for i in batch]),
                 bytea_array([i.body for i in batch]),
                 text_array([i.quarantine for i in batch]),
-                names[GATE_ACTOR],
+                names[batch[0].actor],
             ),
         )
         return {batch[place - 1].key: _new(batch[place - 1], number, now) for place, number, now in rows}
@@ -133,7 +132,7 @@ class PostgresClaims:
         known = Known(State(state), bytes(content), attempt, until)
         decision = judge(known, item.fingerprint, now, item.attempts_max)
         if decision is Decision.CONFLICT:
-            self._log(entry, LogKind.CONFLICT, item.received_at_ms, None)
+            self._log(entry, LogKind.CONFLICT, item.received_at_ms, item.actor)
             return Reserved(decision, entry, now_ticks=now)
         if decision.claims:
             taken = self._take_over(item, entry, fence, known.state, decision)
@@ -145,7 +144,7 @@ class PostgresClaims:
                 now_ticks=taken[2],
             )  # fmt: skip
         if decision is Decision.HOLD and known.state is State.RETRYABLE:
-            reason = self._give_up(entry, fence, attempt, item.received_at_ms)
+            reason = self._give_up(entry, fence, attempt, item)
         return Reserved(
             decision, entry, state=known.state, outcome=None if outcome is None else bytes(outcome),
             reason=reason, retry_after_ms=max(0, until - now), now_ticks=now,
@@ -154,7 +153,7 @@ class PostgresClaims:
     def _take_over(
         self, item: Reservation, entry: int, fence: int, state: State, decision: Decision
     ) -> tuple[int, int, int] | None:
-        actor = self._names.learn({GATE_ACTOR})[GATE_ACTOR]
+        actor = self._names.learn({item.actor})[item.actor]
         rows = self._query(
             statements.TAKE_OVER,
             (
@@ -171,9 +170,9 @@ class PostgresClaims:
         )
         return rows[0] if rows else None
 
-    def _give_up(self, entry: int, fence: int, attempt: int, at_ms: int) -> str:
+    def _give_up(self, entry: int, fence: int, attempt: int, item: Reservation) -> str:
         reason = f"gave up after {attempt} attempts"
-        actor = self._names.learn({GATE_ACTOR})[GATE_ACTOR]
+        actor, at_ms = self._names.learn({item.actor})[item.actor], item.received_at_ms
         self._query(statements.GIVE_UP, (at_ms, reason, entry, fence, at_ms, actor, reason))
         return reason
 
@@ -277,9 +276,9 @@ class PostgresClaims:
         found = {entry.key: entry for entry in self._entries(self._query(sql, (bytea_array(keys),)))}
         return [found.get(key) for key in keys]
 
-    def _log(self, entry: int, kind: LogKind, at_ms: int, note: str | None) -> None:
-        actor = self._names.learn({GATE_ACTOR})[GATE_ACTOR]
-        self._query(statements.LOG, (entry, kind.value, at_ms, actor, note))
+    def _log(self, entry: int, kind: LogKind, at_ms: int, actor: str) -> None:
+        number = self._names.learn({actor})[actor]
+        self._query(statements.LOG, (entry, kind.value, at_ms, number, None))
 
     def _write_steps(self, entry: int, steps: Iterable[StepRecord]) -> None:
         for step in steps:

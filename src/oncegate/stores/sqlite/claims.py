@@ -28,8 +28,6 @@ from oncegate.store import (
 )
 from oncegate.stores.sqlite.names import Names
 
-GATE_ACTOR: Final = "gate"
-
 _LAST_NUMBER: Final = (
     "SELECT max(coalesce((SELECT max(id) FROM oncegate_entry), 0),"
     " (SELECT value FROM oncegate_meta WHERE name = 'floor'))"
@@ -125,7 +123,7 @@ class SqliteClaims:
                 Decision.RUN, number, number, first_reserved_ticks=now,
                 received_at_ms=item.received_at_ms, now_ticks=now,
             )  # fmt: skip
-        self._log(number, LogKind.QUARANTINED, item.received_at_ms, GATE_ACTOR, item.quarantine)
+        self._log(number, LogKind.QUARANTINED, item.received_at_ms, item.actor, item.quarantine)
         return Reserved(
             Decision.QUARANTINE,
             number,
@@ -140,28 +138,28 @@ class SqliteClaims:
         known = Known(State(state), content, attempt, until)
         decision = judge(known, item.fingerprint, now, item.attempts_max)
         if decision is Decision.CONFLICT:
-            self._log(entry, LogKind.CONFLICT, item.received_at_ms, GATE_ACTOR, None)
+            self._log(entry, LogKind.CONFLICT, item.received_at_ms, item.actor, None)
             return Reserved(decision, entry, now_ticks=now)
         if decision.claims:
             self._connection.execute(_TAKE_OVER, (now + item.lease_ms, item.token, entry, fence))
             if decision is Decision.RECOVER:
-                self._log(entry, LogKind.RECOVERED, item.received_at_ms, GATE_ACTOR, None)
+                self._log(entry, LogKind.RECOVERED, item.received_at_ms, item.actor, None)
             return Reserved(
                 decision, entry, fence + 1, attempt + 1, known.state, self._steps(entry),
                 first_reserved_ticks=first_reserved, received_at_ms=received,
                 lapsed_at_ticks=until, now_ticks=now,
             )  # fmt: skip
         if decision is Decision.HOLD and known.state is State.RETRYABLE:
-            reason = self._give_up(entry, fence, attempt, item.received_at_ms)
+            reason = self._give_up(entry, fence, attempt, item)
         return Reserved(
             decision, entry, state=known.state, outcome=outcome, reason=reason,
             retry_after_ms=max(0, until - now), now_ticks=now,
         )  # fmt: skip
 
-    def _give_up(self, entry: int, fence: int, attempt: int, at_ms: int) -> str:
+    def _give_up(self, entry: int, fence: int, attempt: int, item: Reservation) -> str:
         reason = f"gave up after {attempt} attempts"
-        self._connection.execute(_GIVE_UP, (at_ms, reason, entry, fence))
-        self._log(entry, LogKind.HELD, at_ms, GATE_ACTOR, reason)
+        self._connection.execute(_GIVE_UP, (item.received_at_ms, reason, entry, fence))
+        self._log(entry, LogKind.HELD, item.received_at_ms, item.actor, reason)
         return reason
 
     def renew(self, claims: Sequence[Renewal]) -> list[bool]:

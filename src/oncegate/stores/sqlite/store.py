@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from oncegate.clock import Clock, SystemClock
 from oncegate.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable, UsageError
@@ -48,7 +49,7 @@ class SqliteStore:
     @property
     def address(self) -> str:
         """The file as an address."""
-        return f"sqlite:///{self.path}"
+        return f"sqlite:///{quote(str(self.path))}"
 
     def connect(self) -> SqliteSession:
         """Opens a session; an empty file becomes a ledger."""

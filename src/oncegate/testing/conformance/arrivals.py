@@ -22,8 +22,8 @@ class ArrivalConformance(StoreBench):
         assert answer.attempt == 1
         assert answer.fence > 0
         assert answer.steps == ()
-        found = self.detail(session, answer.entry_id)
-        (entry,) = session.read([key_of("new", "acme")])
+        found = self.detail(answer.entry_id)
+        (entry,) = self.read([key_of("new", "acme")])
         assert entry == found.entry
         assert entry is not None
         assert (entry.state, entry.attempt, entry.fence) == (State.IN_FLIGHT, 1, answer.fence)
@@ -32,7 +32,7 @@ class ArrivalConformance(StoreBench):
         assert entry.received_at_ms == self.clock.wall_ms()
         assert entry.settled_at_ms is None
         assert found.body == b"[1,2]"
-        assert self.log(session) == []
+        assert self.log() == []
 
     def test_token_of_the_winner_stands_on_the_claim(self) -> None:
         """Whoever asks under a doubtful commit finds out by their own token whether they hold the key."""
@@ -41,7 +41,7 @@ class ArrivalConformance(StoreBench):
         self.reserve(session, token=123_456_789_012_345_678)
         self.reserve(session, token=5)
 
-        (entry,) = session.read([key_of("event")])
+        (entry,) = self.read([key_of("event")])
         assert entry is not None
         assert entry.token == 123_456_789_012_345_678
 
@@ -66,7 +66,7 @@ class ArrivalConformance(StoreBench):
             answers = session.reserve([self.reservation(), self.reservation()])
 
         assert [answer.decision for answer in answers] == [Decision.RUN, Decision.BUSY]
-        assert session.counts() == {State.IN_FLIGHT: 1}
+        assert self.counts() == {State.IN_FLIGHT: 1}
 
     def test_same_key_twice_in_one_batch_recovers_once(self) -> None:
         """Two arrivals of a stranded key that meet in one batch take it over once."""
@@ -78,7 +78,7 @@ class ArrivalConformance(StoreBench):
             answers = session.reserve([self.reservation(), self.reservation()])
 
         assert [answer.decision for answer in answers] == [Decision.RECOVER, Decision.BUSY]
-        assert [record.kind for record in self.log(session)] == [LogKind.RECOVERED]
+        assert [record.kind for record in self.log()] == [LogKind.RECOVERED]
 
     def test_batch_is_answered_in_its_own_order(self) -> None:
         """New, known, conflicting and quarantined keys in one batch each get their own answer."""
@@ -105,7 +105,7 @@ class ArrivalConformance(StoreBench):
             Decision.RUN,
             Decision.BUSY,
         ]
-        first, second = session.read([key_of("new-1"), key_of("new-2")])
+        first, second = self.read([key_of("new-1"), key_of("new-2")])
         assert first is not None
         assert second is not None
         assert (first.entry_id, second.entry_id) == (answers[1].entry_id, answers[4].entry_id)
@@ -137,14 +137,14 @@ class ArrivalConformance(StoreBench):
         """The same key with other content gets the same bare answer whatever state the key is in."""
         session = self.open()
         claims = {state: self._bring_to(session, state) for state in State}
-        before = {state: session.detail(claim.entry_id) for state, claim in claims.items()}
+        before = {state: self.find(claim.entry_id) for state, claim in claims.items()}
 
         answers = {state: self.reserve(session, state.label, fingerprint=b"other") for state in State}
 
         for state, answer in answers.items():
             bare = Reserved(Decision.CONFLICT, claims[state].entry_id, now_ticks=answer.now_ticks)
             assert answer == bare, state
-            now = self.detail(session, claims[state].entry_id)
+            now = self.detail(claims[state].entry_id)
             then = before[state]
             assert then is not None
             assert (now.entry, now.outcome, now.steps) == (then.entry, then.outcome, then.steps), state
@@ -166,10 +166,10 @@ class ArrivalConformance(StoreBench):
         assert again.steps == (step,)
         assert again.first_reserved_ticks == first.first_reserved_ticks
         assert again.entry_id == first.entry_id
-        entry = self.detail(session, first.entry_id).entry
+        entry = self.detail(first.entry_id).entry
         assert (entry.state, entry.token, entry.reason) == (State.IN_FLIGHT, 77, None)
-        assert entry.lease_until_ticks == session.now_ticks() + LEASE_MS
-        assert [record.kind for record in self.log(session)] == [LogKind.RETRYABLE]
+        assert entry.lease_until_ticks == self.now() + LEASE_MS
+        assert [record.kind for record in self.log()] == [LogKind.RETRYABLE]
 
     def test_lapsed_key_is_recovered(self) -> None:
         """A stranded key is taken over and logged; the answer tells when it was first tried and lapsed."""
@@ -183,8 +183,8 @@ class ArrivalConformance(StoreBench):
         assert again.fence > first.fence
         assert again.first_reserved_ticks == first.first_reserved_ticks
         assert again.lapsed_at_ticks == first.now_ticks + LEASE_MS
-        assert again.now_ticks == session.now_ticks()
-        (record,) = self.log(session)
+        assert again.now_ticks == self.now()
+        (record,) = self.log()
         assert (record.kind, record.entry_id) == (LogKind.RECOVERED, first.entry_id)
 
     def test_lease_holds_to_its_last_millisecond(self) -> None:
@@ -212,7 +212,7 @@ class ArrivalConformance(StoreBench):
         again = self.reserve(session, attempts_max=3)
 
         assert (answer.decision, again.decision) == (Decision.HOLD, Decision.HOLD)
-        found = self.detail(session, answer.entry_id)
+        found = self.detail(answer.entry_id)
         assert found.entry.state is State.HELD
         assert answer.reason == found.entry.reason == again.reason
         assert [record.kind for record in found.records].count(LogKind.HELD) == 1
@@ -259,10 +259,10 @@ class ArrivalConformance(StoreBench):
         assert (answer.decision, answer.state) == (Decision.QUARANTINE, State.QUARANTINED)
         assert answer.reason == "skew: 3 h ahead"
         assert (again.decision, plain.decision) == (Decision.QUARANTINE, Decision.QUARANTINE)
-        found = self.detail(session, answer.entry_id)
+        found = self.detail(answer.entry_id)
         assert (found.entry.state, found.entry.reason) == (State.QUARANTINED, "skew: 3 h ahead")
         assert found.body == b'{"bad":true}'
-        (record,) = self.log(session)
+        (record,) = self.log()
         assert (record.kind, record.note) == (LogKind.QUARANTINED, "skew: 3 h ahead")
 
     def test_late_repeat_of_a_known_key_is_a_replay_not_quarantined(self) -> None:

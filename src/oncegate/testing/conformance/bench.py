@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import unittest
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 from oncegate.model.keys import derive_key
 from oncegate.model.states import State
 from oncegate.store import (
+    Entry,
     EntryDetail,
     EntryFilter,
     LogRecord,
@@ -135,15 +136,56 @@ class StoreBench:
         """Lets more time pass than any lease of the suite lasts."""
         self.clock.advance(LEASE_MS / 1000 + 1)
 
-    def detail(self, session: Session, entry_id: int) -> EntryDetail:
+    @contextmanager
+    def looking(self) -> Iterator[Session]:
+        """One moment of the ledger, read through a store of its own."""
+        with self.make_store(self.clock).look() as session:
+            yield session
+
+    def find(self, entry_id: int) -> EntryDetail | None:
+        """Reads an entry that may not be there."""
+        with self.looking() as session:
+            return session.detail(entry_id)
+
+    def detail(self, entry_id: int) -> EntryDetail:
         """Reads an entry that must be there."""
-        found = session.detail(entry_id)
+        found = self.find(entry_id)
         assert found is not None
         return found
 
-    def log(self, session: Session) -> list[LogRecord]:
+    def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        """Reads entries by key."""
+        with self.looking() as session:
+            return session.read(keys)
+
+    def entries(self, wanted: EntryFilter, before_id: int | None, limit: int) -> list[Entry]:
+        """Lists entries."""
+        with self.looking() as session:
+            return session.entries(wanted, before_id, limit)
+
+    def counts(self) -> dict[State, int]:
+        """Counts entries by state, leaving out what there is none of."""
+        with self.looking() as session:
+            return {state: count for state, count in session.counts().items() if count}
+
+    def stranded(self, limit: int) -> list[EntryDetail]:
+        """Finds what a crash or a passing failure left."""
+        with self.looking() as session:
+            return session.stranded(limit)
+
+    def read_log(self, after: int, limit: int) -> list[LogRecord]:
+        """Reads a page of the log."""
+        with self.looking() as session:
+            return session.read_log(after, limit)
+
+    def log(self) -> list[LogRecord]:
         """Reads the whole log."""
-        return session.read_log(0, ALL)
+        return self.read_log(0, ALL)
+
+    def now(self) -> int:
+        """The ledger's own time."""
+        with self.looking() as session:
+            return session.now_ticks()
 
     def bookings(self, session: Session) -> list[str]:
         """Reads the business table."""
@@ -154,13 +196,15 @@ class StoreBench:
 
     def picture(self, session: Session) -> dict[str, Any]:
         """Everything the ledger holds, to be compared before and after."""
-        entries = session.entries(EntryFilter(), None, ALL)
-        return {
-            "entries": [session.detail(entry.entry_id) for entry in entries],
-            "log": self.log(session),
-            "counts": session.counts(),
-            "bookings": self.bookings(session),
-        }
+        bookings = self.bookings(session)
+        with self.looking() as reader:
+            entries = reader.entries(EntryFilter(), None, ALL)
+            return {
+                "entries": [reader.detail(entry.entry_id) for entry in entries],
+                "log": reader.read_log(0, ALL),
+                "counts": reader.counts(),
+                "bookings": bookings,
+            }
 
 
 @contextmanager

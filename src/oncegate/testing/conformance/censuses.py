@@ -32,7 +32,7 @@ class CensusConformance(StoreBench):
         self._populate(session)
 
         def labels(**wanted: object) -> list[str]:
-            found = session.entries(EntryFilter(**wanted), None, ALL)  # type: ignore[arg-type]
+            found = self.entries(EntryFilter(**wanted), None, ALL)  # type: ignore[arg-type]
             return [entry.label for entry in found]
 
         assert labels() == ["order 4", "order 3", "order 2", "order 1"]
@@ -52,11 +52,11 @@ class CensusConformance(StoreBench):
         for number in range(30):
             self.reserve(session, f"e{number}")
         wanted = key_of("e7").hex()
-        everything = [entry.key.hex() for entry in session.entries(EntryFilter(), None, ALL)]
+        everything = [entry.key.hex() for entry in self.entries(EntryFilter(), None, ALL)]
 
         for length in (0, 1, 2, 3, 47, 48):
             prefix = wanted[:length]
-            found = session.entries(EntryFilter(key_prefix=prefix), None, ALL)
+            found = self.entries(EntryFilter(key_prefix=prefix), None, ALL)
             assert [entry.key.hex() for entry in found] == [
                 key for key in everything if key.startswith(prefix)
             ], length
@@ -67,7 +67,7 @@ class CensusConformance(StoreBench):
         ids = [self.reserve(session, f"e{number}").entry_id for number in range(7)]
 
         seen: list[int] = []
-        while page := session.entries(EntryFilter(), seen[-1] if seen else None, 3):
+        while page := self.entries(EntryFilter(), seen[-1] if seen else None, 3):
             assert len(page) <= 3
             seen += [entry.entry_id for entry in page]
 
@@ -78,29 +78,37 @@ class CensusConformance(StoreBench):
         session = self.open()
         self._populate(session)
 
-        counts = {state: count for state, count in session.counts().items() if count}
-
-        assert counts == {
+        assert self.counts() == {
             State.COMMITTED: 1,
             State.FAILED: 1,
             State.QUARANTINED: 1,
             State.IN_FLIGHT: 1,
         }
 
+    def test_surfaces_are_those_that_have_entries(self) -> None:
+        """Every surface with an entry in whatever state is named once, and nothing else is."""
+        session = self.open()
+        with self.looking() as reader:
+            assert reader.surfaces() == []
+        self._populate(session)
+
+        with self.looking() as reader:
+            assert sorted(reader.surfaces()) == ["orders", "refunds"]
+
     def test_detail_of_nothing_is_nothing(self) -> None:
         """An id or a key that does not exist is None, not an error."""
-        session = self.open()
+        self.open()
 
-        assert session.detail(12_345) is None
-        assert session.read([key_of("nobody")]) == [None]
-        assert session.read([]) == []
+        assert self.find(12_345) is None
+        assert self.read([key_of("nobody")]) == [None]
+        assert self.read([]) == []
 
     def test_reading_many_keys_keeps_their_order(self) -> None:
         """Entries read by key come in the order asked for, with None for those that are not there."""
         session = self.open()
         first, second = self.reserve(session, "one"), self.reserve(session, "two")
 
-        found = session.read([key_of("two"), key_of("none"), key_of("one"), key_of("two")])
+        found = self.read([key_of("two"), key_of("none"), key_of("one"), key_of("two")])
 
         ids = [entry and entry.entry_id for entry in found]
         assert ids == [second.entry_id, None, first.entry_id, second.entry_id]
@@ -114,13 +122,12 @@ class CensusConformance(StoreBench):
             self.settle(session, claim, State.FAILED, actor=name, reason=name)
             ids[name] = claim.entry_id
 
-        reader = self.open()
         for name, entry_id in ids.items():
-            found = self.detail(reader, entry_id)
+            found = self.detail(entry_id)
             assert (found.entry.tenant, found.entry.surface, found.entry.label) == (name, name, name)
             assert (found.entry.reason, found.records[0].actor) == (name, name)
             for wanted in (EntryFilter(tenant=name), EntryFilter(surface=name)):
-                assert [entry.entry_id for entry in reader.entries(wanted, None, ALL)] == [entry_id], name
+                assert [entry.entry_id for entry in self.entries(wanted, None, ALL)] == [entry_id], name
 
     def test_stranded_are_the_lapsed_and_the_retryable(self) -> None:
         """What a caretaker gets is what a crash or a passing failure left, with its body and steps."""
@@ -131,10 +138,10 @@ class CensusConformance(StoreBench):
         self.let_lapse()
         self.reserve(session, "fresh")
 
-        found = {item.entry.label: item for item in session.stranded(10)}
+        found = {item.entry.label: item for item in self.stranded(10)}
 
         assert set(found) == {"lapsed", State.RETRYABLE.label}
-        assert found["lapsed"] == session.detail(lapsed.entry_id)
+        assert found["lapsed"] == self.find(lapsed.entry_id)
         assert found["lapsed"].body == b'{"id":"lapsed"}'
 
     def test_stranded_come_oldest_first_and_no_more_than_asked(self) -> None:
@@ -144,7 +151,7 @@ class CensusConformance(StoreBench):
             self.reserve(session, f"e{number}", lease_ms=LEASE_MS + number * 1_000)
         self.clock.advance(60)
 
-        assert [item.entry.label for item in session.stranded(3)] == ["e0", "e1", "e2"]
+        assert [item.entry.label for item in self.stranded(3)] == ["e0", "e1", "e2"]
 
     def test_renewed_claim_is_not_stranded(self) -> None:
         """A worker that keeps its claim alive is left alone."""
@@ -154,7 +161,7 @@ class CensusConformance(StoreBench):
         self.renew(session, claim)
         self.clock.advance(19)
 
-        assert session.stranded(10) == []
+        assert self.stranded(10) == []
 
     def _populate(self, session: Session) -> None:
         one = self.reserve(session, "1", tenant="acme", label="order 1")

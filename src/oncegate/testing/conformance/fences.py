@@ -90,8 +90,8 @@ class FenceConformance(StoreBench):
 
         assert self.renew(session, claim)
 
-        entry = self.detail(session, claim.entry_id).entry
-        assert entry.lease_until_ticks == session.now_ticks() + LEASE_MS
+        entry = self.detail(claim.entry_id).entry
+        assert entry.lease_until_ticks == self.now() + LEASE_MS
         self.clock.advance((LEASE_MS - 1) / 1000)
         assert self.reserve(session).decision is Decision.BUSY
         self.clock.advance(0.001)
@@ -137,6 +137,6 @@ class FenceConformance(StoreBench):
         return answers
 
     def _entry_id(self, session: Session) -> int:
-        (entry,) = session.read([self.reservation().key])
+        (entry,) = self.read([self.reservation().key])
         assert entry is not None
         return entry.entry_id

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from oncegate.errors import UsageError
+from oncegate.errors import StoreUnavailable, UsageError
 from oncegate.model.states import Decision, State
 from oncegate.store import Durability, StepRecord, StepState
-from oncegate.testing.conformance.bench import StoreBench, refused
+from oncegate.testing.conformance.bench import ALL, StoreBench, refused, unchanged
 
 
 class LedgerConformance(StoreBench):
@@ -37,7 +37,7 @@ class LedgerConformance(StoreBench):
 
         assert self.renew(second, claim)
         assert self.settle(second, claim, outcome=b"1")
-        assert second.counts() == {State.COMMITTED: 1}
+        assert self.counts() == {State.COMMITTED: 1}
 
     def test_empty_ledger_is_brought_to_the_current_schema(self) -> None:
         """A ledger that does not exist yet needs every migration, and connecting is enough."""
@@ -59,6 +59,32 @@ class LedgerConformance(StoreBench):
         assert store.migrate() == needed
         assert store.migrate() == []
         assert self.reserve(self.open(store)).decision is Decision.RUN
+
+    def test_looking_creates_and_changes_nothing(self) -> None:
+        """Where there is no ledger none comes to be by looking; where there is one it stays as it is."""
+        store = self.make_store(self.clock)
+        assert not store.exists()
+        with refused(StoreUnavailable), store.look() as nothing:
+            nothing.counts()
+        assert not store.exists()
+
+        session = self.open(store)
+        self.reserve(session)
+        assert store.exists()
+        with unchanged(self, session), store.look() as reader:
+            assert reader.counts() == {State.IN_FLIGHT: 1}
+
+    def test_looking_shows_one_moment(self) -> None:
+        """What is committed while somebody looks is not in what they see, and is not held up by them."""
+        session = self.open()
+        self.settle(session, self.reserve(session, "before"))
+
+        with self.looking() as reader:
+            seen = (reader.counts(), reader.read_log(0, ALL))
+            self.settle(session, self.reserve(session, "meanwhile"))
+            assert (reader.counts(), reader.read_log(0, ALL)) == seen
+
+        assert self.counts() == {State.COMMITTED: 2}
 
     def test_store_says_what_it_promises(self) -> None:
         """Name, durability and limits are told, and the address shows no secret."""

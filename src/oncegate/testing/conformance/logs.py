@@ -5,19 +5,19 @@ from __future__ import annotations
 import random
 
 from oncegate.model.states import State
-from oncegate.store import LogKind, LogRecord, Session
+from oncegate.store import LogKind, LogRecord
 from oncegate.testing.conformance.bench import StoreBench
 
 
 class _Follower:
     """Reads on from the last position it saw, in small pages."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, bench: StoreBench) -> None:
+        self._bench = bench
         self.seen: list[LogRecord] = []
 
     def catch_up(self) -> None:
-        while page := self._session.read_log(self.seen[-1].position if self.seen else 0, 2):
+        while page := self._bench.read_log(self.seen[-1].position if self.seen else 0, 2):
             assert len(page) <= 2
             self.seen += page
 
@@ -28,7 +28,7 @@ class LogConformance(StoreBench):
     def test_follower_sees_every_record_once_in_commit_order(self) -> None:
         """Two writers in turn, some units undone: a reader that follows positions misses nothing."""
         store = self.make_store(self.clock)
-        writers, follower = [self.open(store), self.open(store)], _Follower(self.open(store))
+        writers, follower = [self.open(store), self.open(store)], _Follower(self)
         choose = random.Random(20_260_601)
         committed: list[tuple[int, LogKind]] = []
         for number in range(40):
@@ -56,13 +56,13 @@ class LogConformance(StoreBench):
         """A new session goes on after the last position, and a cursor from before stays good."""
         first = self.open()
         self.settle(first, self.reserve(first, "one"))
-        (seen,) = self.log(first)
+        (seen,) = self.log()
         first.close()
 
         second = self.open()
         self.settle(second, self.reserve(second, "two"))
 
-        (record,) = second.read_log(seen.position, 10)
+        (record,) = self.read_log(seen.position, 10)
         assert record.position > seen.position
 
     def test_every_kind_of_event_is_recorded_once(self) -> None:
@@ -77,18 +77,18 @@ class LogConformance(StoreBench):
         self.settle(session, last)
         self.reserve(session)
 
-        kinds = [record.kind for record in self.log(session)]
+        kinds = [record.kind for record in self.log()]
 
         assert kinds == [LogKind.CONFLICT, LogKind.RETRYABLE, LogKind.RECOVERED, LogKind.COMMITTED]
-        assert list(self.detail(session, claim.entry_id).records) == self.log(session)
+        assert list(self.detail(claim.entry_id).records) == self.log()
 
     def test_limit_and_position_are_obeyed(self) -> None:
         """A page is no longer than asked, begins after the position, and is empty at the end."""
         session = self.open()
         for number in range(5):
             self.settle(session, self.reserve(session, f"e{number}"))
-        everything = self.log(session)
+        everything = self.log()
 
-        assert session.read_log(0, 3) == everything[:3]
-        assert session.read_log(everything[2].position, 3) == everything[3:]
-        assert session.read_log(everything[-1].position, 3) == []
+        assert self.read_log(0, 3) == everything[:3]
+        assert self.read_log(everything[2].position, 3) == everything[3:]
+        assert self.read_log(everything[-1].position, 3) == []

@@ -29,13 +29,13 @@ class SettlementConformance(StoreBench):
 
             assert self.settle(session, claim, state, actor="Ada Müller", reason=f"because {state.label}")
 
-            found = self.detail(session, claim.entry_id)
+            found = self.detail(claim.entry_id)
             (record,) = found.records
             assert (record.entry_id, record.kind) == (claim.entry_id, kind)
             assert (record.actor, record.note) == ("Ada Müller", f"because {state.label}")
             assert record.at_ms == found.entry.settled_at_ms == self.clock.wall_ms()
             assert (found.entry.state, found.entry.reason) == (state, f"because {state.label}")
-        assert len(self.log(session)) == len(KINDS)
+        assert len(self.log()) == len(KINDS)
 
     def test_settled_entry_keeps_nothing_of_its_claim(self) -> None:
         """A final entry has no lease and no token; attempt and fence stay as evidence."""
@@ -44,7 +44,7 @@ class SettlementConformance(StoreBench):
             claim = self.reserve(session, state.label)
             self.settle(session, claim, state, outcome=b"1")
 
-            entry = self.detail(session, claim.entry_id).entry
+            entry = self.detail(claim.entry_id).entry
             assert (entry.token, entry.lease_until_ticks) == (None, None)
             assert (entry.attempt, entry.fence) == (1, claim.fence)
 
@@ -58,7 +58,7 @@ class SettlementConformance(StoreBench):
         assert self.settle(session, claim, outcome=b'"ok"', writes=writes)
 
         other = self.open()
-        found = self.detail(other, claim.entry_id)
+        found = self.detail(claim.entry_id)
         assert (found.entry.state, found.outcome) == (State.COMMITTED, b'"ok"')
         assert self.bookings(other) == ["b-1", "b-2"]
         assert [record.kind for record in found.records] == [LogKind.COMMITTED]
@@ -129,7 +129,7 @@ class SettlementConformance(StoreBench):
         claims = [self.reserve(session, f"e{number}") for number in range(5)]
         self.let_lapse()
         taken = {number: self.reserve(session, f"e{number}") for number in (1, 3)}
-        before = len(self.log(session))
+        before = len(self.log())
 
         with session.unit():
             answers = session.settle(
@@ -141,11 +141,11 @@ class SettlementConformance(StoreBench):
 
         assert answers == [True, False, True, False, True]
         assert self.bookings(session) == ["b-0", "b-2", "b-4"]
-        assert session.counts() == {State.COMMITTED: 3, State.IN_FLIGHT: 2}
-        records = self.log(session)[before:]
+        assert self.counts() == {State.COMMITTED: 3, State.IN_FLIGHT: 2}
+        records = self.log()[before:]
         assert [record.entry_id for record in records] == [claims[n].entry_id for n in (0, 2, 4)]
         for number, claim in enumerate(claims):
-            found = self.detail(session, claim.entry_id)
+            found = self.detail(claim.entry_id)
             committed = [record.kind for record in found.records].count(LogKind.COMMITTED)
             assert committed == (0 if number in taken else 1)
             assert found.outcome == (None if number in taken else b"1")
@@ -165,7 +165,7 @@ class SettlementConformance(StoreBench):
             )
 
         assert answers == [True, False]
-        found = self.detail(session, claim.entry_id)
+        found = self.detail(claim.entry_id)
         assert (found.entry.state, found.outcome) == (State.COMMITTED, b'"first"')
         assert len(found.records) == 1
         assert self.bookings(session) == ["first"]
@@ -228,7 +228,7 @@ class SettlementConformance(StoreBench):
         self.clock.advance(7)
         self.settle(session, given, State.RETRYABLE, last_call_ticks=given.now_ticks + 2)
         self.settle(session, own, State.RETRYABLE)
-        settled_at = session.now_ticks()
+        settled_at = self.now()
         self.clock.advance(60)
 
         assert self.reserve(session, "given").lapsed_at_ticks == given.now_ticks + 2
@@ -241,6 +241,6 @@ class SettlementConformance(StoreBench):
         claim = self.reserve(session, body=body)
         self.settle(session, claim, outcome=outcome)
 
-        found = self.detail(self.open(), claim.entry_id)
+        found = self.detail(claim.entry_id)
 
         assert (found.body, found.outcome) == (body, outcome)

@@ -26,7 +26,7 @@ class StepConformance(StoreBench):
         again = self.reserve(session)
 
         assert sorted(again.steps, key=lambda step: step.name) == [STARTED, OTHER]
-        assert self.detail(session, claim.entry_id).entry.attempt == 2
+        assert self.detail(claim.entry_id).entry.attempt == 2
 
     def test_later_record_of_a_step_replaces_the_earlier(self) -> None:
         """A step that was started and then finished is finished, with its result and resource."""
@@ -35,19 +35,19 @@ class StepConformance(StoreBench):
         self.progress(session, claim, STARTED)
         self.progress(session, claim, DONE)
 
-        assert self.detail(session, claim.entry_id).steps == (DONE,)
+        assert self.detail(claim.entry_id).steps == (DONE,)
 
     def test_progress_leaves_the_claim_as_it_is(self) -> None:
         """Recording a step neither ends nor renews a claim, and appends nothing to the log."""
         session = self.open()
         claim = self.reserve(session)
-        before = self.detail(session, claim.entry_id).entry
+        before = self.detail(claim.entry_id).entry
         self.clock.advance(2)
 
         self.progress(session, claim, STARTED)
 
-        assert self.detail(session, claim.entry_id).entry == before
-        assert self.log(session) == []
+        assert self.detail(claim.entry_id).entry == before
+        assert self.log() == []
 
     def test_writes_of_a_step_are_one_transaction_with_its_record(self) -> None:
         """The business write and the record of its step are both there, or neither."""
@@ -59,7 +59,7 @@ class StepConformance(StoreBench):
         with unchanged(self, session), refused(StoreRejected):
             self.progress(session, claim, OTHER, writes=(self.booking("b-2"), self.booking("b-1")))
 
-        assert self.detail(session, claim.entry_id).steps == (DONE,)
+        assert self.detail(claim.entry_id).steps == (DONE,)
         assert self.bookings(session) == ["b-1"]
 
     def test_steps_that_came_before_survive_a_retryable_end(self) -> None:
@@ -83,8 +83,8 @@ class StepConformance(StoreBench):
 
         self.settle(session, claim, outcome=b"{}", clear_steps=True)
 
-        assert self.detail(session, claim.entry_id).steps == ()
-        assert self.detail(session, other.entry_id).steps == (STARTED,)
+        assert self.detail(claim.entry_id).steps == ()
+        assert self.detail(other.entry_id).steps == (STARTED,)
 
     def test_steps_stay_when_nobody_asks_to_clear_them(self) -> None:
         """Without being asked, a settlement drops no step record."""
@@ -94,4 +94,4 @@ class StepConformance(StoreBench):
 
         self.settle(session, claim, State.UNKNOWN, reason="may have happened")
 
-        assert self.detail(session, claim.entry_id).steps == (STARTED,)
+        assert self.detail(claim.entry_id).steps == (STARTED,)
