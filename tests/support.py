@@ -200,10 +200,10 @@ async def _block_async(once: Any, statements: Any, options: dict[str, Any]) -> N
 
 def _plain_handler(body: Callable[..., Any]) -> Callable[..., Any]:
     def handle(event: Any, once: Any) -> Any:
-        flow = body(event, once)
+        flow: Any = body(event, once)
         if not inspect.isgenerator(flow):
             return flow
-        answer = None
+        answer: Any = None
         while True:
             try:
                 answer = flow.send(answer)
@@ -215,7 +215,7 @@ def _plain_handler(body: Callable[..., Any]) -> Callable[..., Any]:
 
 def _async_handler(body: Callable[..., Any]) -> Callable[..., Any]:
     async def handle(event: Any, once: Any) -> Any:
-        flow = body(event, once)
+        flow: Any = body(event, once)
         if not inspect.isgenerator(flow):
             return flow
         answer: Any = None
@@ -287,6 +287,13 @@ def running(*works: Callable[[], Any]) -> Iterator[list[Any]]:
         for thread in threads:
             thread.join(DEADLINE_SECONDS)
             assert not thread.is_alive(), "a thread did not end"
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Lets other tasks run until a condition is true, with a deadline."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        for _ in iter(lambda: bool(condition()), True):
+            await asyncio.sleep(0)
 
 
 def wait_for(event: threading.Event) -> None:

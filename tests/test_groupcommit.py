@@ -81,16 +81,8 @@ class Bench:
     def submit(self, commits: GroupCommit, operation: Operation[Any]) -> Future[Any]:
         return self.threads.submit(commits.perform, operation)
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[Session]:
-        session = self.store.connect()
-        try:
-            yield session
-        finally:
-            session.close()
-
     def labels(self, *states: State) -> set[str]:
-        with self.reading() as session:
+        with self.store.look() as session:
             return {entry.label for entry in session.entries(EntryFilter(states), None, 10_000)}
 
     def close(self) -> None:
@@ -241,9 +233,10 @@ POISONOUS_WRITES: dict[str, Statement] = {
 
 
 def make_booking_table(bench: Bench) -> None:
-    with bench.reading() as session, session.unit():
-        session.execute("CREATE TABLE booking (ref TEXT PRIMARY KEY)", ())
-        session.execute("INSERT INTO booking VALUES ('taken')", ())
+    with contextlib.closing(sqlite3.connect(bench.path)) as connection:
+        connection.execute("CREATE TABLE booking (ref TEXT PRIMARY KEY)")
+        connection.execute("INSERT INTO booking VALUES ('taken')")
+        connection.commit()
 
 
 def run_with_neighbours(bench: Bench, bad: Callable[[Reserved], Operation[Any]]) -> list[Any]:
@@ -267,8 +260,8 @@ def check_only_the_bad_one_failed(bench: Bench, answers: list[Any]) -> None:
     assert isinstance(answers[2], Exception)
     assert bench.labels(State.COMMITTED) == {"e0", "e2"}
     assert bench.labels(State.IN_FLIGHT) == {"e1", "new-1", "new-2"}
-    with bench.reading() as session, session.unit():
-        rows = session.execute("SELECT ref FROM booking ORDER BY ref", ())
+    with contextlib.closing(sqlite3.connect(bench.path)) as connection:
+        rows = connection.execute("SELECT ref FROM booking ORDER BY ref").fetchall()
     assert rows == [("b-0",), ("b-2",), ("taken",)]
 
 

@@ -14,9 +14,9 @@ Three results. A call returns (done), raises StoreUnavailable or StoreRejected (
 changed), or raises StoreUnknown (it may have taken effect). After StoreUnknown the group commit opens a
 new session and reads back each operation by its own token; no effect starts before that is answered.
 
-Time. `Session.now_ticks()` is the ledger's own time in milliseconds: it never runs backwards while any
-entry is open, and does not follow wall-clock steps. Leases are kept in it. Wall times
-(`*_at_ms`) are for people.
+Time. `Session.now_ticks()` is the ledger's own time in milliseconds: it does not follow wall-clock steps
+and never runs backwards, except that a restart of the machine may take it back to the latest recorded
+lease. Leases are kept in it. Wall times (`*_at_ms`) are for people.
 
 `oncegate.testing.conformance` checks all of this on any store.
 """
@@ -258,8 +258,11 @@ class Census(Protocol):
     def surfaces(self) -> list[str]:
         """Names the surfaces that have entries."""
 
-    def stranded(self, limit: int) -> list[EntryDetail]:
-        """Returns entries whose lease has lapsed or that may be tried again, oldest first."""
+    def stranded(self, limit: int, surfaces: Sequence[str] | None = None) -> list[EntryDetail]:
+        """Returns entries whose lease has lapsed or that may be tried again, oldest first.
+
+        Only those of the given surfaces count, if any are given.
+        """
 
 
 class Session(Claims, Log, Census, Protocol):

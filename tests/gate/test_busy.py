@@ -10,7 +10,7 @@ import pytest
 
 from oncegate import Admission, Busy, Gate, Verdict
 from oncegate.testing import ManualClock
-from tests.support import LEASE_SECONDS, Ledger, Style, running, wait_for
+from tests.support import LEASE_SECONDS, Ledger, Style, running, until, wait_for
 
 EVENT = {"id": "N-1"}
 PLAIN = Style("plain")
@@ -232,8 +232,7 @@ def test_of_many_tasks_of_one_loop_exactly_one_runs(ledger: Ledger) -> None:
         gate.handler("bookings", key="{id}")(body)
         tasks = [asyncio.create_task(gate.admit("bookings", EVENT)) for _ in range(20)]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        while sum(task.done() for task in tasks) < 19:
-            await asyncio.sleep(0)
+        await until(lambda: sum(task.done() for task in tasks) == 19)
         release.set()
         return await asyncio.gather(*tasks)
 

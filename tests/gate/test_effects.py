@@ -214,7 +214,8 @@ def test_a_lambda_needs_a_name(ledger: Ledger, style: Style) -> None:
 @pytest.mark.parametrize("name", ["two words", "a/b", "é", "x" * 65])
 def test_a_name_that_cannot_be_part_of_a_key_is_refused(ledger: Ledger, style: Style, name: str) -> None:
     """Step names travel in headers; anything else is refused before the call."""
-    gate, calls = ledger.gate(), []
+    gate = ledger.gate()
+    calls: list[int] = []
 
     def body(event, once):
         yield once.step(name, style.function(calls.append), 1)
@@ -302,12 +303,15 @@ def test_a_coroutine_returned_to_a_plain_handler_is_a_clear_error(ledger: Ledger
     gate = ledger.gate()
     ect = gate.downstream("ect", probe=lambda key: None)
 
-    async def claim():
+    async def claim(equipment):
         raise AssertionError("never awaited")
+
+    def make_coroutine(equipment):
+        return claim(equipment)
 
     @gate.handler("bookings", key="{id}")
     def book(event, once):
-        return once.effect(ect, lambda: claim(), name="claim")
+        return once.effect(ect, functools.partial(make_coroutine, "X"))
 
     with pytest.raises(UsageError, match="returned a coroutine"):
         gate.admit_sync("bookings", EVENT)

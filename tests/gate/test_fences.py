@@ -196,9 +196,7 @@ def test_renewal_keeps_a_long_handlers_claim(ledger: Ledger, style: Style) -> No
     assert set(verdicts) == {Verdict.BUSY}
 
 
-def test_a_claim_is_renewed_only_when_a_third_of_its_lease_has_passed(
-    ledger: Ledger, style: Style
-) -> None:
+def test_a_claim_is_renewed_only_when_a_third_of_its_lease_has_passed(ledger: Ledger, style: Style) -> None:
     """Renewals cost commits; two may fail before a lease lapses."""
     renewed: list[int] = []
 

@@ -100,7 +100,7 @@ def test_a_rolled_back_transaction_takes_the_outcome_with_it(
         return "booked"
 
     style.register(gate, "bookings", body)
-    with pytest.raises(UsageError, match="before the transaction given to once.commit"):
+    with pytest.raises(UsageError, match=r"before the transaction given to once\.commit"):
         style.admit(gate, "bookings", EVENT)
     assert (booked_ledger.bookings(), booked_ledger.state()) == ([], "retryable")
     # And the next attempt may do it
@@ -127,11 +127,6 @@ def test_an_error_inside_the_users_transaction_is_recorded_as_a_failure(
     assert (booked_ledger.bookings(), booked_ledger.state()) == ([], "retryable")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="settling.py/_check_joined reads the entry while the user's transaction still has the write lock: "
-    "five seconds later it fails as StoreBusy, which names neither the cause nor the next step",
-)
 def test_returning_with_the_transaction_still_open_is_a_usage_error(
     booked_ledger: Ledger, style: Style, connect: Open
 ) -> None:
@@ -213,9 +208,7 @@ def test_the_same_file_under_another_name_is_the_same_database(
 
 
 @pytest.mark.parametrize("tx", ["a text", 7, object()], ids=lambda tx: type(tx).__name__)
-def test_something_that_is_no_connection_is_refused(
-    booked_ledger: Ledger, style: Style, tx: Any
-) -> None:
+def test_something_that_is_no_connection_is_refused(booked_ledger: Ledger, style: Style, tx: Any) -> None:
     """The message names what was given and what is wanted."""
     gate = booked_ledger.gate()
 
@@ -271,11 +264,6 @@ def test_a_crash_before_the_users_commit_leaves_nothing(
     assert (booked_ledger.bookings(), booked_ledger.state()) == ([], "retryable")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="claim.py/check_usable looks at committed, which a join sets only when the handler returns: an "
-    "effect after once.commit(tx=…) is called although the outcome is settled",
-)
 @pytest.mark.parametrize("committed", [True, False], ids=["after the commit", "before the commit"])
 def test_effects_and_steps_after_a_join_are_refused(
     booked_ledger: Ledger, style: Style, connect: Open, committed: bool

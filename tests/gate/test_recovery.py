@@ -435,7 +435,8 @@ def test_whatever_an_opaque_handler_raises_it_is_not_run_again(
     ledger: Ledger, style: Style, error: type[BaseException]
 ) -> None:
     """An error that does not say what happened leaves the call in doubt, whatever its kind."""
-    gate, runs = ledger.gate(), []
+    gate = ledger.gate()
+    runs: list[Any] = []
 
     def book(event):
         runs.append(event)
@@ -479,7 +480,7 @@ def test_an_opaque_handler_whose_downstream_can_be_asked_is_finished_from_the_an
     ledger: Ledger, style: Style
 ) -> None:
     """What the probe finds is the handler's value."""
-    terminal, runs = Terminal(), []
+    runs: list[Any] = []
     probe = style.function(lambda key: {"id": "s-1"} if runs else None)
 
     def process(crashpoints: CrashPoints | None = None) -> Gate:
@@ -498,7 +499,6 @@ def test_an_opaque_handler_whose_downstream_can_be_asked_is_finished_from_the_an
     ledger.lapse()
     answer = style.admit(process(), "bookings", EVENT)
     assert (answer.verdict, answer.value, len(runs)) == (Verdict.RUN, {"id": "s-1"}, 1)
-    assert not terminal.keys
 
 
 def test_a_failure_is_not_a_crash_and_asks_before_it_calls_again(askable: Scene) -> None:
@@ -537,3 +537,19 @@ def test_a_crash_before_the_value_was_attached_keeps_the_business_write(
     replay = style.admit(process(), "bookings", EVENT)
     assert (replay.verdict, replay.value) == (Verdict.REPLAY, None)
     assert ledger.bookings() == [("X", "s-1")]
+
+
+def test_a_worker_that_dies_every_time_ends_in_front_of_a_person(ledger: Ledger, style: Style) -> None:
+    """I18: an event that kills whoever takes it is not taken without end."""
+    terminal = Terminal(honours_key=True)
+    scene = Scene(
+        ledger, style, terminal, lambda gate: gate.downstream("ect", honours_key="7d"), attempts_max=3
+    )
+    for _ in range(3):
+        scene.crash("effect.after")
+        ledger.lapse()
+    answer = scene.arrive()
+    assert answer.verdict is Verdict.HOLD
+    assert "3 attempts" in answer.reason
+    assert (ledger.state(), len(terminal.keys), terminal.sold) == ("held", 3, 1)
+    assert ledger.log_kinds() == [LogKind.RECOVERED, LogKind.RECOVERED, LogKind.HELD]

@@ -84,9 +84,7 @@ def test_a_crash_leaves_nothing_and_the_event_runs_again(
 
 
 @pytest.mark.parametrize("point", ["commit.after", "settle.after"])
-def test_a_crash_after_the_commit_leaves_a_replay(
-    booked_ledger: Ledger, style: Style, point: str
-) -> None:
+def test_a_crash_after_the_commit_leaves_a_replay(booked_ledger: Ledger, style: Style, point: str) -> None:
     """The caller never heard of it; the next arrival does."""
     with pytest.raises(CrashReached):
         style.admit(booking(booked_ledger, style, crashpoints=DeadAfter(point)), "bookings", EVENT)
@@ -259,14 +257,7 @@ def test_a_cancelled_task_undoes_its_transaction(booked_ledger: Ledger) -> None:
     assert booked_ledger.bookings() == [("MSKU1234565", "2")]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="gate.py/_admit_flow leaves the same-database flow for every arrival with a quarantine reason, also "
-    "for a late retry of a key that is known: its handler has no once.tx, and fails until it is held",
-)
-def test_a_late_retry_of_a_known_key_runs_in_its_transaction(
-    booked_ledger: Ledger, style: Style
-) -> None:
+def test_a_late_retry_of_a_known_key_runs_in_its_transaction(booked_ledger: Ledger, style: Style) -> None:
     """E3 and E4 together: lateness does not matter for a known key, and it is still one transaction."""
     gate = booking(booked_ledger, style, Unlucky(1), occurred_at="at")
     event = {**EVENT, "at": from_wall_ms(booked_ledger.clock.wall_ms()).isoformat()}

@@ -21,9 +21,3 @@ class TestSqlite(StoreConformance):
 
     def make_store(self, clock: ManualClock) -> Store:
         return SqliteStore(self.folder / "ledger.db", clock=clock)
-
-    @pytest.mark.xfail(
-        reason="ticks.py anchors a new boot at the latest open lease, not at the latest time it told"
-    )
-    def test_time_does_not_go_back_long_after_a_claim_lapsed(self) -> None:
-        super().test_time_does_not_go_back_long_after_a_claim_lapsed()

@@ -40,6 +40,8 @@ class OutcomeCache:
         """Remembers a final entry, unless it is bulky or not final."""
         if not entry.state.is_final or len(entry.outcome or b"") > OUTCOME_BYTES_MAX:
             return
+        if self._entries_max <= 0:
+            return
         if len(self._entries) >= self._entries_max:
             self._entries.pop(next(iter(self._entries)), None)
         self._entries[digest] = entry

@@ -67,7 +67,7 @@ class Claim:
             raise UsageError("the handler has ended; what it started may not use its claim any more")
         if self.lost:
             raise ClaimLost(f"{self.key.text}: the lease lapsed and another worker holds the key")
-        if self.committed:
+        if self.committed or self.joined:
             raise UsageError("the outcome is already committed: put effects and steps before once.commit")
 
     def begin_step(self, name: str) -> StepRecord | None:

@@ -17,7 +17,7 @@ from oncegate.errors import UsageError
 from oncegate.gate.introspection import remembered
 
 _PLAIN: Final = msgspec.json.Decoder()
-_UNTYPED: Final = (Any, None, inspect.Signature.empty, object)
+_UNTYPED: Final = (Any, None, type(None), inspect.Signature.empty, object)
 
 
 def _encode_foreign(value: Any) -> Any:
@@ -52,7 +52,7 @@ class Codec:
         """Turns a value into JSON; raises UsageError if it cannot be stored."""
         try:
             return _ENCODER.encode(value)
-        except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
+        except Exception as error:
             raise UsageError(
                 f"a {type(value).__name__} cannot be stored ({error}); return JSON, a dataclass, or a "
                 "pydantic or msgspec model"
@@ -74,12 +74,21 @@ class Codec:
 @remembered
 def codec_of(function: Callable[..., Any]) -> Codec:
     """Finds the codec for what a function returns, from its annotation."""
+    return declared_codec(declared_return(function))
+
+
+def declared_return(function: Callable[..., Any]) -> Any:
+    """The type a function is annotated to return, or None; other annotations need not be resolvable."""
     target = inspect.unwrap(getattr(function, "func", function))
+    annotations = getattr(target, "__annotations__", None) or {}
+
+    def shim() -> None: ...
+
+    shim.__annotations__ = {"return": annotations.get("return")}
     try:
-        declared = typing.get_type_hints(target).get("return")
-    except (NameError, TypeError, AttributeError):
-        return Codec()
-    return declared_codec(declared)
+        return typing.get_type_hints(shim, globalns=getattr(target, "__globals__", {})).get("return")
+    except Exception:  # noqa: BLE001  an annotation may be any expression; then the value is plain JSON
+        return None
 
 
 def declared_codec(declared: Any) -> Codec:

@@ -17,7 +17,7 @@ from oncegate.errors import ConfigError, UnknownSurface, UsageError
 from oncegate.gate.admission import Admission
 from oncegate.gate.cache import OutcomeCache
 from oncegate.gate.claim import Claim
-from oncegate.gate.codec import codec_of, declared_codec
+from oncegate.gate.codec import codec_of, declared_codec, declared_return
 from oncegate.gate.context import GateContext
 from oncegate.gate.drive import Driver
 from oncegate.gate.effects import opaque_flow
@@ -188,7 +188,7 @@ class Gate:
         now = from_wall_ms(self._context.clock.wall_ms())
         arrival = read_arrival(surface.rule, event, tenant, now)
         attempt = Attempt(surface, arrival, lambda claim: self._start(claim, event, None))
-        if surface.same_database and arrival.quarantine is None:
+        if surface.same_database:
             return same_database_flow(
                 self._context, attempt, lambda claim, tx: self._start(claim, event, tx)
             )
@@ -268,26 +268,44 @@ class _OnceFunction:
         self._signature = inspect.signature(function)
         surface = name or f"{function.__module__}.{function.__qualname__}"
         self._surface = surface
+        options.setdefault("returns", declared_return(function))
+        self._takes_key = "idempotency_key" in self._signature.parameters
         gate.handler(surface, **options)(self._as_handler())
         self.wrapper = self._make_wrapper()
 
     def _as_handler(self) -> Callable[..., Any]:
         """The function as a handler of one argument, the mapping of its own arguments."""
-        function, takes_key = self._function, "idempotency_key" in self._signature.parameters
+        function = self._function
 
-        def call(event: Any, idempotency_key: str | None = None) -> Any:
-            extra = {"idempotency_key": idempotency_key} if takes_key else {}
+        def call(event: Any, **key: str) -> Any:
             bound = self._signature.bind_partial()
-            bound.arguments.update(event)
-            return function(*bound.args, **bound.kwargs, **extra)
+            bound.arguments.update(event, **key)
+            return function(*bound.args, **bound.kwargs)
 
-        async def call_async(event: Any, idempotency_key: str | None = None) -> Any:
-            return await call(event, idempotency_key)
+        def call_plainly(event: Any) -> Any:
+            return call(event)
 
-        return _named(call_async if inspect.iscoroutinefunction(function) else call, function)
+        def call_with_key(event: Any, idempotency_key: str = "") -> Any:
+            return call(event, idempotency_key=idempotency_key)
+
+        async def call_async(event: Any) -> Any:
+            return await call(event)
+
+        async def call_async_with_key(event: Any, idempotency_key: str = "") -> Any:
+            return await call(event, idempotency_key=idempotency_key)
+
+        if is_async(function):
+            handler: Callable[..., Any] = call_async_with_key if self._takes_key else call_async
+        else:
+            handler = call_with_key if self._takes_key else call_plainly
+        handler.__name__ = function.__name__
+        return handler
 
     def _event(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-        bound = self._signature.bind_partial(*arguments, **keywords)
+        """The call's arguments by name; a call that Python would refuse is refused here."""
+        if self._takes_key:
+            keywords = {"idempotency_key": "", **keywords}
+        bound = self._signature.bind(*arguments, **keywords)
         bound.apply_defaults()
         event = dict(bound.arguments)
         event.pop("idempotency_key", None)
@@ -295,7 +313,7 @@ class _OnceFunction:
 
     def _make_wrapper(self) -> Callable[..., Any]:
         gate, surface = self._gate, self._surface
-        if inspect.iscoroutinefunction(self._function):
+        if is_async(self._function):
 
             @functools.wraps(self._function)
             async def run_async(*arguments: Any, **keywords: Any) -> Any:
@@ -308,12 +326,6 @@ class _OnceFunction:
             return gate.admit_sync(surface, self._event(arguments, keywords)).result()
 
         return run
-
-
-def _named(call: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    call.__name__ = function.__name__
-    call.__annotations__["return"] = function.__annotations__.get("return", Any)
-    return call
 
 
 def _on_busy(text: str) -> OnBusy:

@@ -26,10 +26,10 @@ from oncegate.gate.claim import Claim
 from oncegate.gate.context import GateContext
 from oncegate.gate.effects import NotYet, TwoResources
 from oncegate.gate.outcome import Outcome, StepOutcome, encode_outcome
-from oncegate.gate.requests import Flow
+from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.model.states import State
-from oncegate.operations import Attach, ReadEntry, Settle
-from oncegate.store import Attachment, Settlement, StepState
+from oncegate.operations import Attach, Settle
+from oncegate.store import Attachment, Entry, Settlement, StepState
 
 REASON_LENGTH_MAX = 300
 
@@ -107,7 +107,7 @@ def settle_success_flow(gate: GateContext, claim: Claim, value: Any) -> Flow[Adm
     gate.crashpoints.hit("settle.before")
     body, unstorable = _encode(claim, value)
     if claim.joined:
-        yield from _check_joined(claim)
+        yield from _check_joined(gate, claim)
     if claim.committed:
         yield from _attach(gate, claim, body)
     else:
@@ -147,15 +147,23 @@ def _attach(gate: GateContext, claim: Claim, body: bytes) -> Flow[None]:
     remember(gate, claim, State.COMMITTED, outcome, None)
 
 
-def _check_joined(claim: Claim) -> Flow[None]:
-    """Makes sure that the user's own transaction was committed before the handler returned."""
-    entry = yield ReadEntry(claim.key.digest)
+def _check_joined(gate: GateContext, claim: Claim) -> Flow[None]:
+    """Makes sure that the user's own transaction was committed before the handler returned.
+
+    Read beside the writers: a transaction that is still open holds their lock.
+    """
+    entry = yield Invoke(_look_at, (gate, claim), where=Where.STATEMENT)
     if entry is None or entry.fence != claim.fence or entry.state is not State.COMMITTED:
         raise UsageError(
             "the handler returned before the transaction given to once.commit(tx=…) was committed; "
             "commit it inside the handler"
         )
     claim.committed = True
+
+
+def _look_at(gate: GateContext, claim: Claim) -> Entry | None:
+    with gate.commits.store.look() as session:
+        return session.read([claim.key.digest])[0]
 
 
 def _answer(claim: Claim, value: Any, body: bytes) -> Admission:

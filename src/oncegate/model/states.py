@@ -90,13 +90,14 @@ def judge(known: Known, fingerprint: bytes, now_ticks: int, attempts_max: int) -
     """
     if known.fingerprint != fingerprint:
         return Decision.CONFLICT
-    if known.state is State.IN_FLIGHT:
-        return Decision.RECOVER if now_ticks >= known.lease_until_ticks else Decision.BUSY
-    if known.state is State.RETRYABLE:
-        return Decision.RETRY if known.attempt < attempts_max else Decision.HOLD
+    if known.state is State.IN_FLIGHT and now_ticks < known.lease_until_ticks:
+        return Decision.BUSY
+    if known.state in _TAKEN_UP_AGAIN:
+        return _TAKEN_UP_AGAIN[known.state] if known.attempt < attempts_max else Decision.HOLD
     return _SETTLED_DECISIONS[known.state]
 
 
+_TAKEN_UP_AGAIN: Final = {State.IN_FLIGHT: Decision.RECOVER, State.RETRYABLE: Decision.RETRY}
 _SETTLED_DECISIONS: Final = {
     State.COMMITTED: Decision.REPLAY,
     State.FAILED: Decision.REPLAY,

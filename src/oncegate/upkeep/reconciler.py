@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from oncegate.errors import ConfigError, Failed, OutcomeUnknown, StoreError
+from oncegate.errors import ConfigError, Failed, OutcomeUnknown, StoreError, StoreRejected
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.gate import Gate
 from oncegate.model.backoff import Backoff
@@ -80,9 +80,12 @@ class Reconciler:
         return report
 
     def _due(self) -> list[EntryDetail]:
+        surfaces = [surface.name for surface in self._gate.surfaces]
         with self._gate.store.look() as session:
             now = session.now_ticks()
-            return [item for item in session.stranded(self._entries_max) if self._is_due(item, now)]
+            return [
+                item for item in session.stranded(self._entries_max, surfaces) if self._is_due(item, now)
+            ]
 
     def _is_due(self, stranded: EntryDetail, now_ticks: int) -> bool:
         entry = stranded.entry
@@ -116,7 +119,7 @@ def _became(admission: Admission) -> str:
 
 
 def _failed(error: Exception) -> str:
-    if isinstance(error, StoreError):
+    if isinstance(error, StoreError) and not isinstance(error, StoreRejected):
         raise error
     if isinstance(error, ConfigError):
         return "not handled here"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from oncegate.errors import ConfigError
@@ -12,7 +13,9 @@ from oncegate.stores.postgres.names import Names
 
 _POSITION_BITS: Final = 64  # a log position is (transaction, number) in one integer
 _STRANDED: Final = """
-SELECT entry FROM oncegate_open WHERE state = %s AND lease_until <= %s ORDER BY lease_until LIMIT %s
+SELECT open.entry FROM oncegate_open AS open JOIN oncegate_entry AS entry ON entry.id = open.entry
+WHERE open.state = %s AND open.lease_until <= %s AND (%s::int[] IS NULL OR entry.surface = ANY(%s::int[]))
+ORDER BY open.lease_until LIMIT %s
 """
 _BODY: Final = """
 SELECT payload.body, outcome.body FROM oncegate_entry AS entry
@@ -98,12 +101,13 @@ class PostgresCensus:
         """Names the surfaces that have entries."""
         return [str(text) for (text,) in self._query(_SURFACES, ())]
 
-    def stranded(self, limit: int) -> list[EntryDetail]:
+    def stranded(self, limit: int, surfaces: Sequence[str] | None = None) -> list[EntryDetail]:
         """Finds claims whose lease has lapsed and failures that may be tried again, oldest first."""
         now = self.now_ticks()
+        numbers = None if surfaces is None else [self._names.find(name) or -1 for name in surfaces]
         found: list[EntryDetail] = []
         for state in (State.IN_FLIGHT, State.RETRYABLE):
-            rows = self._query(_STRANDED, (state.value, now, limit))
+            rows = self._query(_STRANDED, (state.value, now, numbers, numbers, limit))
             found += [detail for (number,) in rows if (detail := self.detail(number)) is not None]
         return found[:limit]
 

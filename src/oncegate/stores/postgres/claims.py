@@ -143,7 +143,7 @@ class PostgresClaims:
                 first_reserved_ticks=first_reserved, received_at_ms=received, lapsed_at_ticks=until,
                 now_ticks=taken[2],
             )  # fmt: skip
-        if decision is Decision.HOLD and known.state is State.RETRYABLE:
+        if decision is Decision.HOLD and known.state in (State.IN_FLIGHT, State.RETRYABLE):
             reason = self._give_up(entry, fence, attempt, item)
         return Reserved(
             decision, entry, state=known.state, outcome=None if outcome is None else bytes(outcome),

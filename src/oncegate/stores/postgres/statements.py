@@ -93,10 +93,10 @@ SELECT attempt, fence, now FROM taken, clock
 GIVE_UP: Final = """
 WITH ended AS (
     UPDATE oncegate_entry SET state = 6, settled_at = %s, reason = %s
-    WHERE id = %s AND fence = %s AND state = 4
+    WHERE id = %s AND fence = %s AND state IN (1, 4)
     RETURNING id
 ),
-waiting AS (UPDATE oncegate_open SET state = 6 FROM ended WHERE entry = id)
+waiting AS (UPDATE oncegate_open SET state = 6, token = NULL FROM ended WHERE entry = id)
 INSERT INTO oncegate_log (entry, kind, at, actor, note) SELECT id, 6, %s, %s, %s FROM ended
 """
 

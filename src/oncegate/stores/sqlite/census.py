@@ -6,6 +6,7 @@ Mixed into the session. Must only read.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any, Final
 
 from oncegate.errors import ConfigError
@@ -17,7 +18,7 @@ from oncegate.stores.sqlite.names import Names
 _LOG_COLUMNS: Final = "position, entry, kind, at, actor, note"
 _STRANDED: Final = (
     "SELECT id FROM oncegate_entry INDEXED BY oncegate_entry_open"
-    " WHERE state NOT IN (2, 3) AND state = ? AND lease_until <= ? ORDER BY lease_until LIMIT ?"
+    " WHERE state NOT IN (2, 3) AND state = ? AND lease_until <= ?{where} ORDER BY lease_until LIMIT ?"
 )
 
 
@@ -103,12 +104,14 @@ class SqliteCensus:
         )
         return [str(text) for (text,) in found]
 
-    def stranded(self, limit: int) -> list[EntryDetail]:
+    def stranded(self, limit: int, surfaces: Sequence[str] | None = None) -> list[EntryDetail]:
         """Finds claims whose lease has lapsed and failures that may be tried again, oldest first."""
-        now = self.now_ticks()
+        now, numbers = self.now_ticks(), [self._names.find(name) or -1 for name in surfaces or ()]
+        where = "" if surfaces is None else f" AND surface IN ({', '.join('?' * len(numbers))})"
         found: list[EntryDetail] = []
         for state in (State.IN_FLIGHT, State.RETRYABLE):
-            rows = self._connection.execute(_STRANDED, (state.value, now, limit)).fetchall()
+            parameters = (state.value, now, *numbers, limit)
+            rows = self._connection.execute(_STRANDED.format(where=where), parameters).fetchall()
             found += [detail for (number,) in rows if (detail := self.detail(number)) is not None]
         return found[:limit]
 

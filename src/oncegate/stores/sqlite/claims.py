@@ -49,7 +49,8 @@ _TAKE_OVER: Final = (
     " token = ?, settled_at = NULL, reason = NULL WHERE id = ? AND fence = ?"
 )
 _GIVE_UP: Final = (
-    "UPDATE oncegate_entry SET state = 6, settled_at = ?, reason = ? WHERE id = ? AND fence = ?"
+    "UPDATE oncegate_entry SET state = 6, settled_at = ?, reason = ?, token = NULL"
+    " WHERE id = ? AND fence = ?"
 )
 _SETTLE: Final = (
     "UPDATE oncegate_entry SET record = ?, state = ?, settled_at = ?, reason = ?, token = NULL,"
@@ -149,7 +150,7 @@ class SqliteClaims:
                 first_reserved_ticks=first_reserved, received_at_ms=received,
                 lapsed_at_ticks=until, now_ticks=now,
             )  # fmt: skip
-        if decision is Decision.HOLD and known.state is State.RETRYABLE:
+        if decision is Decision.HOLD and known.state in (State.IN_FLIGHT, State.RETRYABLE):
             reason = self._give_up(entry, fence, attempt, item)
         return Reserved(
             decision, entry, state=known.state, outcome=outcome, reason=reason,

@@ -61,6 +61,7 @@ def _configure(connection: sqlite3.Connection, path: Path, synchronous: str) -> 
 def _switch_to_wal(connection: sqlite3.Connection) -> str:
     """Switches to WAL; SQLite does not wait by itself while another process is at it."""
     clock = SystemClock()
+    connection.execute("PRAGMA busy_timeout = 0")
     for _ in range(BUSY_WAIT_MS // WAL_RETRY_MS):
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -69,6 +70,7 @@ def _switch_to_wal(connection: sqlite3.Connection) -> str:
                 raise
             clock.pause(WAL_RETRY_MS / 1000)
         else:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_WAIT_MS}")
             return str(mode)
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     return str(mode)

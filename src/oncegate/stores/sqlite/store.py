@@ -77,7 +77,9 @@ class SqliteStore:
         return JoinedSession(transaction, self.path, self._clock)
 
     def _is_same_file(self, connection: sqlite3.Connection) -> bool:
-        for _, name, file in connection.execute("PRAGMA database_list").fetchall():
+        cursor = connection.cursor()
+        cursor.row_factory = None  # theirs may give anything but tuples
+        for _, name, file in cursor.execute("PRAGMA database_list").fetchall():
             if name == "main" and file:
                 return Path(file).samefile(self.path)
         return False

@@ -217,6 +217,39 @@ class ArrivalConformance(StoreBench):
         assert answer.reason == found.entry.reason == again.reason
         assert [record.kind for record in found.records].count(LogKind.HELD) == 1
 
+    def test_lapsed_key_without_attempts_left_is_held(self) -> None:
+        """An event that takes its worker down each time is not recovered for ever."""
+        session = self.open()
+        claims = []
+        for _ in range(3):
+            claims.append(self.reserve(session, attempts_max=3))
+            self.let_lapse()
+
+        answer = self.reserve(session, attempts_max=3)
+
+        assert [claim.decision for claim in claims] == [Decision.RUN] + [Decision.RECOVER] * 2
+        assert answer.decision is Decision.HOLD
+        found = self.detail(answer.entry_id)
+        assert (found.entry.state, found.entry.reason) == (State.HELD, answer.reason)
+        assert [record.kind for record in found.records].count(LogKind.HELD) == 1
+        with unchanged(self, session):
+            assert not self.settle(session, claims[-1]), "who was given up may not write any more"
+
+    def test_attempt_that_is_given_back_does_not_count(self) -> None:
+        """However often an attempt could not even begin, the key keeps its attempts; fences still grow."""
+        session = self.open()
+        first = self.reserve(session, attempts_max=2)
+        self.settle(session, first, State.RETRYABLE)
+        fences = [first.fence]
+        for _ in range(4):
+            claim = self.reserve(session, attempts_max=2)
+            assert (claim.decision, claim.attempt) == (Decision.RETRY, 2)
+            fences.append(claim.fence)
+            self.settle(session, claim, State.RETRYABLE, attempts_given_back=1)
+
+        assert self.detail(first.entry_id).entry.attempt == 1
+        assert fences == sorted(set(fences))
+
     def test_unknown_and_held_keys_wait_for_a_person(self) -> None:
         """An arrival of a key that waits for a person says why, and changes nothing."""
         session = self.open()
@@ -273,6 +306,24 @@ class ArrivalConformance(StoreBench):
         answer = self.reserve(session, quarantine="skew: 11 days late")
 
         assert (answer.decision, answer.outcome) == (Decision.REPLAY, OUTCOME)
+
+    def test_records_of_arrivals_name_their_actor(self) -> None:
+        """Quarantine, conflict, recovery and giving up are each recorded with who let the event arrive."""
+        session = self.open()
+        self.reserve(session, "bad", quarantine="skew", actor="worker 1")
+        self.reserve(session, attempts_max=2)
+        self.reserve(session, fingerprint=b"other", actor="worker 2")
+        self.let_lapse()
+        self.reserve(session, attempts_max=2, actor="worker 3")
+        self.let_lapse()
+        self.reserve(session, attempts_max=2, actor="worker 4")
+
+        assert [(record.kind, record.actor) for record in self.log()] == [
+            (LogKind.QUARANTINED, "worker 1"),
+            (LogKind.CONFLICT, "worker 2"),
+            (LogKind.RECOVERED, "worker 3"),
+            (LogKind.HELD, "worker 4"),
+        ]
 
     def test_other_tenants_key_is_another_key(self) -> None:
         """The same parts under another tenant are a new key, however the two are split."""

@@ -153,6 +153,25 @@ class CensusConformance(StoreBench):
 
         assert [item.entry.label for item in self.stranded(3)] == ["e0", "e1", "e2"]
 
+    def test_stranded_can_be_limited_to_some_surfaces(self) -> None:
+        """Keys that only somebody else can finish use up none of the limit."""
+        session = self.open()
+        for number in range(3):
+            self.reserve(session, f"theirs-{number}", surface="theirs")
+        self.settle(session, self.reserve(session, "retryable"), State.RETRYABLE)
+        self.reserve(session, "lapsed")
+        self.reserve(session, "third", surface="third")
+        self.let_lapse()
+
+        def labels(*surfaces: str) -> set[str]:
+            with self.looking() as reader:
+                return {item.entry.label for item in reader.stranded(2, surfaces)}
+
+        assert labels("orders") == {"retryable", "lapsed"}
+        assert labels("third", "never heard of") == {"third"}
+        assert labels("never heard of") == set()
+        assert len(self.stranded(10)) == 6
+
     def test_renewed_claim_is_not_stranded(self) -> None:
         """A worker that keeps its claim alive is left alone."""
         session = self.open()

@@ -1,0 +1,404 @@
+"""Where crash tests happen: a ledger, a shared clock, terminals with records of their own, and workers.
+
+Each scenario is a handler as a user would write it. Workers run in forked processes, so that they can be
+killed at a crash point; what they did is judged by the terminal's own record, the business table and the
+ledger, never by what a worker says. Whoever forks here has no ledger open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from oncegate import Admission, AsyncOnce, Gate, Once
+from oncegate.chaos.terminal_client import KeyMode, TerminalClient, TerminalProcess
+from oncegate.crashpoints import CRASH_POINTS, CrashPoints
+from oncegate.errors import OncegateError
+from oncegate.model.keys import derive_key
+from oncegate.model.states import State
+from oncegate.store import EntryDetail, LogKind, StepState
+from oncegate.stores.sqlite import SqliteStore
+from oncegate.testing import ArmedCrashPoints, Forked, SharedClock
+from oncegate.upkeep.reconciler import Reconciler
+
+SURFACE, TEMPLATE, WINDOW = "bookings", "{id}", "2026-06-01T07:00Z/PT1H"
+ROUND_SECONDS = 120.0  # past the lease, past how long a request may still be under way, past the backoff
+ROUNDS_MAX = 6
+FINAL = {State.COMMITTED, State.UNKNOWN, State.HELD, State.FAILED}
+
+Crash = tuple[str, int]  # a crash point, and which time it is reached
+Event = dict[str, Any]
+
+
+class CountingCrashPoints(CrashPoints):
+    """Lives through every crash point and counts it."""
+
+    def __init__(self) -> None:
+        self.reached: Counter[str] = Counter()
+
+    def hit(self, name: str) -> None:
+        assert name in CRASH_POINTS, name
+        self.reached[name] += 1
+
+
+def armed(crash: Crash) -> ArmedCrashPoints:
+    """Crash points that kill the worker at one of them."""
+    return ArmedCrashPoints(crash[0], occurrence=crash[1])
+
+
+class Sales:
+    """A terminal's own record, read on from where it was left."""
+
+    def __init__(self, record: Path) -> None:
+        self._record = record
+        self._offset = 0
+        self._sold: dict[str, list[str]] = defaultdict(list)
+
+    def of(self, equipment: str) -> list[str]:
+        """The keys under which slots were sold for this equipment."""
+        with self._record.open("rb") as file:
+            file.seek(self._offset)
+            for line in file:
+                self._offset += len(line)
+                sale = json.loads(line)
+                self._sold[sale["equipment"]].append(sale["key"])
+        return self._sold[equipment]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A handler, the terminal it buys from, and what is promised of it."""
+
+    name: str
+    register: Callable[[Site, Gate], None]
+    key_mode: KeyMode | None
+    steps: tuple[str, ...] = ()
+    exactly_once: bool = True
+    books: bool = True
+    is_async: bool = False
+    start_is_recorded: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(slots=True)
+class Site:
+    """One ledger and the terminals around it."""
+
+    path: Path
+    terminals: dict[KeyMode, TerminalProcess]
+    clock: SharedClock = field(default_factory=SharedClock)
+    sales: dict[KeyMode, Sales] = field(default_factory=dict)
+    _events: int = 0
+
+    def __post_init__(self) -> None:
+        socket.getaddrinfo("127.0.0.1", None)  # loads what every worker would otherwise load again
+        self.sales = {mode: Sales(terminal.record) for mode, terminal in self.terminals.items()}
+        with contextlib.closing(sqlite3.connect(self.path)) as connection:
+            connection.execute("CREATE TABLE booking (ref TEXT, slot TEXT)")
+        SqliteStore(self.path, clock=self.clock).connect().close()
+
+    def new_event(self, scenario: Scenario) -> Event:
+        self._events += 1
+        return {"id": f"{self.path.stem}-{scenario.name}-{self._events}"}
+
+    def client(self, mode: KeyMode) -> TerminalClient:
+        return TerminalClient(self.terminals[mode].url)
+
+    def gate(self, scenario: Scenario, crashpoints: CrashPoints | None = None) -> Gate:
+        gate = Gate(f"sqlite:///{self.path}", clock=self.clock, crashpoints=crashpoints, replay_cache_max=1)
+        scenario.register(self, gate)
+        return gate
+
+    # --- workers, each in a process of its own ---
+
+    def fork_delivery(
+        self, scenario: Scenario, *events: Event, crashpoints: CrashPoints | None = None
+    ) -> Forked:
+        """A worker that is handed events."""
+        points = crashpoints or CountingCrashPoints()
+
+        def work() -> dict[str, Any]:
+            gate = self.gate(scenario, points)
+            told = [_told(lambda event=event: _admit(gate, scenario, event)) for event in events]  # type: ignore[misc]
+            return {"told": told, "reached": points.reached}  # type: ignore[attr-defined]
+
+        return Forked(work)
+
+    def fork_reconciler(self, scenario: Scenario, crashpoints: CrashPoints | None = None) -> Forked:
+        """A caretaker that looks once after everything that is stranded."""
+        points = crashpoints or CountingCrashPoints()
+
+        def work() -> dict[str, Any]:
+            caretaker = Reconciler(self.gate(scenario, points), jitter=lambda: 0.0)
+            if scenario.is_async:
+                asyncio.run(caretaker.run_once_async())
+            else:
+                caretaker.run_once()
+            return {"told": [], "reached": points.reached}  # type: ignore[attr-defined]
+
+        return Forked(work)
+
+    # --- what an at-least-once world does after a crash ---
+
+    def recover(
+        self,
+        scenario: Scenario,
+        event: Event,
+        *,
+        by_reconciler: bool,
+        crash: tuple[int, Crash] | None = None,
+    ) -> list[Counter[str]]:
+        """Lets time pass and workers try, until the event has its outcome.
+
+        Dies once at `crash`, in the round that it names. Returns the crash points that each round reached.
+        """
+        reached: list[Counter[str]] = []
+        for turn in range(ROUNDS_MAX):
+            if self.state(event) in FINAL:
+                break
+            self.clock.advance(ROUND_SECONDS)
+            points = armed(crash[1]) if crash and crash[0] == turn else None
+            if by_reconciler and self.state(event) is not None:
+                worker = self.fork_reconciler(scenario, points)
+            else:
+                worker = self.fork_delivery(scenario, event, crashpoints=points)
+            with worker:
+                answer, code = worker.answer(), worker.wait()
+            assert code == (-9 if points else 0), (scenario.name, event, crash, code)
+            reached.append(Counter(answer["reached"] if answer else {}))
+        return reached
+
+    # --- evidence ---
+
+    def detail(self, event: Event) -> EntryDetail | None:
+        key = derive_key("", SURFACE, TEMPLATE, (event["id"],)).digest
+        with SqliteStore(self.path, clock=self.clock).look() as session:
+            (entry,) = session.read([key])
+            return None if entry is None else session.detail(entry.entry_id)
+
+    def state(self, event: Event) -> State | None:
+        found = self.detail(event)
+        return None if found is None else found.entry.state
+
+    def bookings(self, event: Event) -> list[str]:
+        with contextlib.closing(sqlite3.connect(self.path)) as connection:
+            rows = connection.execute("SELECT slot FROM booking WHERE ref = ?", (event["id"],))
+            return [slot for (slot,) in rows]
+
+    def sold(self, scenario: Scenario, event: Event) -> list[str]:
+        return [] if scenario.key_mode is None else self.sales[scenario.key_mode].of(event["id"])
+
+    def check(self, scenario: Scenario, event: Event, case: object) -> None:
+        """The invariants of one event after everything has settled (I1, I2, I4, I6, I16)."""
+        found = self.detail(event)
+        assert found is not None, case
+        sold, bookings = self.sold(scenario, event), self.bookings(event)
+        committed = [record.kind for record in found.records].count(LogKind.COMMITTED)
+        assert len(sold) == len(set(sold)), (case, sold)
+        if not scenario.exactly_once and found.entry.state is State.UNKNOWN:
+            assert (bookings, committed) == ([], 0), case
+            started = any(step.state is StepState.STARTED for step in found.steps)
+            assert started or not scenario.start_is_recorded, (case, "unknown without a recorded start")
+            return
+        assert found.entry.state is State.COMMITTED, (case, found.entry)
+        assert committed == 1, (case, found.records)
+        key = found.entry.key.hex()
+        assert sold == [f"{key}:{step}" for step in scenario.steps], (case, sold)
+        assert len(bookings) == scenario.books, (case, bookings)
+        assert found.entry.token is None, case
+        assert found.steps == (), (case, found.steps)
+
+    def check_replayed(self, scenario: Scenario, event: Event, case: object) -> None:
+        """Another delivery of a finished event changes nothing: no slot, no booking, no record."""
+        before = (self.detail(event), list(self.sold(scenario, event)), self.bookings(event))
+        with self.fork_delivery(scenario, event) as worker:
+            (told,) = worker.answer()["told"]
+        after = (self.detail(event), list(self.sold(scenario, event)), self.bookings(event))
+        assert after == before, case
+        assert told == ("replay" if self.state(event) is State.COMMITTED else "hold"), (case, told)
+
+
+def _admit(gate: Gate, scenario: Scenario, event: Event) -> Admission:
+    if scenario.is_async:
+        return asyncio.run(gate.admit(SURFACE, event))
+    return gate.admit_sync(SURFACE, event)
+
+
+def _told(admit: Callable[[], Admission]) -> str:
+    try:
+        return admit().verdict.value
+    except OncegateError as error:
+        return type(error).__name__
+
+
+# --- handlers ---------------------------------------------------------------------------------------
+
+
+def _claim(client: TerminalClient, event: Event) -> Callable[..., dict[str, str]]:
+    def claim(idempotency_key: str) -> dict[str, str]:
+        return {"id": client.claim(event["id"], WINDOW, idempotency_key).slot_id}
+
+    return claim
+
+
+def _book(event: Event, slot: str) -> tuple[str, tuple[str, str]]:
+    return ("INSERT INTO booking VALUES (?, ?)", (event["id"], slot))
+
+
+def honoured(site: Site, gate: Gate) -> None:
+    """A terminal that honours the key; the booking is handed over as data."""
+    client = site.client(KeyMode.HONOUR)
+    terminal = gate.downstream("terminal", honours_key="30d")
+
+    @gate.handler(SURFACE, key=TEMPLATE)
+    def book(event: Event, once: Once) -> str:
+        slot = once.effect(terminal, _claim(client, event))
+        once.commit(resource=slot["id"], writes=[_book(event, slot["id"])])
+        return slot["id"]
+
+
+def asked(site: Site, gate: Gate) -> None:
+    """A terminal that can only be asked what a key owns; the booking is the handler's own transaction."""
+    client = site.client(KeyMode.LOOKUP_ONLY)
+
+    def owned_by(key: str) -> list[dict[str, str]]:
+        return [{"id": slot.slot_id} for slot in client.owned_by(key)]
+
+    terminal = gate.downstream("terminal", probe=owned_by)
+
+    @gate.handler(SURFACE, key=TEMPLATE)
+    def book(event: Event, once: Once) -> str:
+        slot = once.effect(terminal, _claim(client, event))
+        with once.commit() as tx:
+            tx.execute(*_book(event, slot["id"]))
+        return slot["id"]
+
+
+def unrepeatable(site: Site, gate: Gate) -> None:
+    """A terminal that ignores keys and cannot be asked: at most one slot."""
+    client = site.client(KeyMode.IGNORE)
+
+    @gate.handler(SURFACE, key=TEMPLATE)
+    def book(event: Event, once: Once) -> str:
+        slot = once.step("claim", _claim(client, event))
+        once.commit(writes=[_book(event, slot["id"])])
+        return slot["id"]
+
+
+def two_steps(site: Site, gate: Gate) -> None:
+    """A slot that nobody can be asked about, then one that is honoured, then the booking (D4)."""
+    client = site.client(KeyMode.IGNORE)
+    terminal = gate.downstream("terminal", honours_key="30d")
+    honouring = site.client(KeyMode.HONOUR)
+
+    @gate.handler(SURFACE, key=TEMPLATE)
+    def book(event: Event, once: Once) -> str:
+        first = once.step("claim", _claim(client, event))
+        second = once.effect(terminal, _claim(honouring, event), name="second")
+        with once.commit(outcome=first["id"]) as tx:
+            tx.execute(*_book(event, first["id"] + second["id"]))
+        return first["id"]
+
+
+def written_step(site: Site, gate: Gate) -> None:
+    """The booking is a step of its own, before the slot."""
+    client = site.client(KeyMode.HONOUR)
+    terminal = gate.downstream("terminal", honours_key="30d")
+
+    @gate.handler(SURFACE, key=TEMPLATE)
+    def book(event: Event, once: Once) -> str:
+        once.write("book", [_book(event, "pending")])
+        return once.effect(terminal, _claim(client, event))["id"]
+
+
+def same_database(site: Site, gate: Gate) -> None:
+    """Reservation, booking and outcome are one transaction."""
+
+    @gate.handler(SURFACE, key=TEMPLATE, same_database=True)
+    def book(event: Event, once: Once) -> str:
+        once.tx.execute(*_book(event, "here"))
+        return "here"
+
+
+def joined(site: Site, gate: Gate) -> None:
+    """The outcome is committed in the user's own transaction, on their own connection."""
+    client = site.client(KeyMode.HONOUR)
+    terminal = gate.downstream("terminal", honours_key="30d")
+
+    @gate.handler(SURFACE, key=TEMPLATE)
+    def book(event: Event, once: Once) -> str:
+        slot = once.effect(terminal, _claim(client, event))
+        with contextlib.closing(sqlite3.connect(site.path, isolation_level=None)) as own:
+            own.execute("BEGIN IMMEDIATE")
+            own.execute(*_book(event, slot["id"]))
+            once.commit(tx=own, outcome=slot["id"])
+            own.execute("COMMIT")
+        return slot["id"]
+
+
+def opaque(site: Site, gate: Gate) -> None:
+    """A handler that knows nothing of the gate, at a terminal that honours the key."""
+    client = site.client(KeyMode.HONOUR)
+    terminal = gate.downstream("terminal", honours_key="30d")
+
+    @gate.handler(SURFACE, key=TEMPLATE, downstream=terminal)
+    def book(event: Event, idempotency_key: str = "") -> str:
+        return client.claim(event["id"], WINDOW, idempotency_key).slot_id
+
+
+def opaque_unrepeatable(site: Site, gate: Gate) -> None:
+    """A handler that knows nothing of the gate, at a terminal of which nothing is known."""
+    client = site.client(KeyMode.IGNORE)
+
+    @gate.handler(SURFACE, key=TEMPLATE)
+    def book(event: Event, idempotency_key: str = "") -> str:
+        return client.claim(event["id"], WINDOW, idempotency_key).slot_id
+
+
+def from_a_task(site: Site, gate: Gate) -> None:
+    """An async handler with an async commit block."""
+    client = site.client(KeyMode.HONOUR)
+    terminal = gate.downstream("terminal", honours_key="30d")
+
+    @gate.handler(SURFACE, key=TEMPLATE)
+    async def book(event: Event, once: AsyncOnce) -> str:
+        slot = await once.effect(terminal, _claim(client, event))
+        async with once.commit() as tx:
+            await tx.execute(*_book(event, slot["id"]))
+        return str(slot["id"])
+
+
+CLAIM = ("claim",)
+HONOURED = Scenario("honoured", honoured, KeyMode.HONOUR, CLAIM)
+ASKED = Scenario("asked", asked, KeyMode.LOOKUP_ONLY, CLAIM)
+UNREPEATABLE = Scenario("unrepeatable", unrepeatable, KeyMode.IGNORE, CLAIM, exactly_once=False)
+SCENARIOS = (
+    HONOURED,
+    ASKED,
+    UNREPEATABLE,
+    Scenario("two steps", two_steps, KeyMode.IGNORE, CLAIM, exactly_once=False),
+    Scenario("written step", written_step, KeyMode.HONOUR, CLAIM),
+    Scenario("same database", same_database, None),
+    Scenario("joined", joined, KeyMode.HONOUR, CLAIM),
+    Scenario("opaque", opaque, KeyMode.HONOUR, ("call",), books=False),
+    Scenario(
+        "opaque unrepeatable",
+        opaque_unrepeatable,
+        KeyMode.IGNORE,
+        ("call",),
+        exactly_once=False,
+        books=False,
+        start_is_recorded=False,
+    ),
+    Scenario("from a task", from_a_task, KeyMode.HONOUR, CLAIM, is_async=True),
+)

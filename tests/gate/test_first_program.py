@@ -1,0 +1,107 @@
+"""The program of the documentation, as a newcomer would type it: no server, no configuration."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SIX_LINES = """\
+from oncegate import Gate
+gate = Gate()
+@gate.once(key="{order_id}")
+def charge(order_id, cents):
+    return {"charged": cents}
+print(charge("o-1", 1250), charge("o-1", 1250))
+"""
+
+# DESIGN, "The user's code, as we want it to read", with a downstream made up around it.
+BOOKING = """\
+import asyncio
+from dataclasses import dataclass
+
+@dataclass
+class Slot:
+    id: str
+
+claimed = {}
+
+async def claim_slot(equipment, window, idempotency_key) -> Slot:
+    claimed.setdefault(idempotency_key, []).append(equipment)
+    return Slot(f"slot-{equipment}")
+
+async def find_slot(key):
+    return Slot(f"slot-{claimed[key][0]}") if key in claimed else None
+
+from oncegate import Gate
+
+gate = Gate()                                   # ./oncegate.db, or ONCEGATE_URL=postgresql://...
+ect = gate.downstream("ect-delta", honours_key="7d", probe=find_slot)
+
+@gate.handler("portbase.cis", key="{notificationId}:{equipment_number}", retention="90d")
+async def book(event, once):
+    slot = await once.effect(ect, claim_slot, event["equipment_number"], event["window"])
+    async with once.commit(resource=slot.id) as tx:      # or once.commit(tx=your_session)
+        await tx.execute("CREATE TABLE IF NOT EXISTS bookings (slot TEXT PRIMARY KEY)")
+        await tx.execute("INSERT INTO bookings VALUES (?)", (slot.id,))
+    return {"slot": slot.id}
+
+async def main():
+    event = {"notificationId": "N-1", "equipment_number": "MSKU1234565", "window": "07:00"}
+    for _ in range(3):
+        answer = await gate.admit("portbase.cis", event)
+        print(answer.replay, answer.value["slot"], answer.resource, len(claimed))
+
+asyncio.run(main())
+"""
+
+
+def run(program: str, folder: Path, **variables: str) -> str:
+    """Runs a program in a folder of its own and returns what it printed."""
+    environment = {name: value for name, value in os.environ.items() if name != "ONCEGATE_URL"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=folder,
+        env=environment | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_six_lines_are_enough(tmp_path: Path) -> None:
+    """The first useful program: once per key, also for the next run of it."""
+    assert len(SIX_LINES.splitlines()) == 6
+    printed = "{'charged': 1250} {'charged': 1250}\n"
+    assert run(SIX_LINES, tmp_path) == printed
+    assert (tmp_path / "oncegate.db").is_file()
+    # The next run finds the charge in the ledger: the function that would fail now is not called
+    assert run(SIX_LINES.replace('return {"charged": cents}', "raise SystemExit(1)"), tmp_path) == printed
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["first run", "second run"])
+def test_the_documented_handler_works_as_written(tmp_path: Path, again: bool) -> None:
+    """One slot, one booking, however often the notification comes and the program is started."""
+    if again:
+        run(BOOKING, tmp_path)
+    lines = run(BOOKING, tmp_path).splitlines()
+    replay = "True slot-MSKU1234565 slot-MSKU1234565"
+    if again:
+        assert lines == [f"{replay} 0"] * 3
+    else:
+        assert lines == ["False slot-MSKU1234565 slot-MSKU1234565 1"] + [f"{replay} 1"] * 2
+    assert (tmp_path / "oncegate.db").is_file()
+
+
+def test_the_environment_names_another_ledger(tmp_path: Path) -> None:
+    """ONCEGATE_URL is the only setting."""
+    run(SIX_LINES, tmp_path, ONCEGATE_URL=f"sqlite:///{tmp_path / 'elsewhere.db'}")
+    assert (tmp_path / "elsewhere.db").is_file()
+    assert not (tmp_path / "oncegate.db").exists()

@@ -1,0 +1,236 @@
+"""A worker is killed at every crash point, also while recovering; nothing is lost or done twice (I1-I6)."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oncegate.chaos.terminal_client import KeyMode, TerminalProcess
+from oncegate.crashpoints import CRASH_POINTS
+from oncegate.model.states import State
+from oncegate.testing import ArmedCrashPoints
+from oncegate.testing.forking import stop_this_process
+from tests.crash_site import (
+    ASKED,
+    FINAL,
+    HONOURED,
+    SCENARIOS,
+    UNREPEATABLE,
+    Crash,
+    Event,
+    Scenario,
+    Site,
+    armed,
+)
+
+KILLED = -9
+# What a first crash leaves behind, at its most different: nothing but a reservation; the start of a step
+# without its end; a booking without its slot; an effect of which nothing is recorded.
+FIRST_CRASHES = ("reserve.after", "start.after", "step.after", "effect.after")
+
+
+@pytest.fixture(scope="module")
+def terminals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[KeyMode, TerminalProcess]]:
+    """One terminal of each kind; every event has equipment of its own."""
+    folder = tmp_path_factory.mktemp("terminals")
+    started = {mode: TerminalProcess(folder / f"{mode}.jsonl", key_mode=mode) for mode in KeyMode}
+    with contextlib.ExitStack() as stack:
+        for terminal in started.values():
+            stack.enter_context(terminal)
+        yield started
+
+
+@pytest.fixture
+def site(tmp_path: Path, terminals: dict[KeyMode, TerminalProcess], request: pytest.FixtureRequest) -> Site:
+    return Site(tmp_path / "".join(c if c.isalnum() else "-" for c in request.node.name), terminals)
+
+
+@pytest.fixture(scope="module")
+def passes(
+    tmp_path_factory: pytest.TempPathFactory, terminals: dict[KeyMode, TerminalProcess]
+) -> dict[str, Counter[str]]:
+    """The crash points that an undisturbed delivery of each scenario passes, and how often."""
+    site = Site(tmp_path_factory.mktemp("undisturbed") / "ledger", terminals)
+    found: dict[str, Counter[str]] = {}
+    for scenario in SCENARIOS:
+        event = site.new_event(scenario)
+        with site.fork_delivery(scenario, event) as worker:
+            answer = worker.answer()
+        assert answer["told"] == ["run"], (scenario.name, answer)
+        site.check(scenario, event, (scenario.name, "undisturbed"))
+        site.check_replayed(scenario, event, (scenario.name, "undisturbed"))
+        found[scenario.name] = Counter(answer["reached"])
+    return found
+
+
+def die_at(site: Site, scenario: Scenario, crash: Crash) -> Event:
+    """An event whose first worker was killed at the crash point."""
+    event = site.new_event(scenario)
+    with site.fork_delivery(scenario, event, crashpoints=armed(crash)) as worker:
+        assert worker.wait() == KILLED, (scenario.name, crash)
+    return event
+
+
+@pytest.mark.parametrize("name", CRASH_POINTS)
+def test_crash_at_every_point_is_recovered(site: Site, passes: dict[str, Counter[str]], name: str) -> None:
+    """Killed here, by any handler and each time it is passed, an event is finished and finished once."""
+    fired = 0
+    for scenario in SCENARIOS:
+        for occurrence in range(1, passes[scenario.name][name] + 1):
+            for by_reconciler in (False, True):
+                case = (scenario.name, name, occurrence, by_reconciler)
+                event = die_at(site, scenario, (name, occurrence))
+                site.recover(scenario, event, by_reconciler=by_reconciler)
+                site.check(scenario, event, case)
+                if by_reconciler:
+                    site.check_replayed(scenario, event, case)
+                fired += 1
+    if not fired:  # only recoveries come here
+        fired = sum(die_twice(site, scenario, ("effect.after", 1), name) for scenario in (HONOURED, ASKED))
+
+    assert fired, f"{name} was never reached"
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_crash_during_recovery_is_recovered(
+    site: Site, passes: dict[str, Counter[str]], scenario: Scenario
+) -> None:
+    """Whatever the first worker left behind, its successor may die at any point: the next one finishes."""
+    fired = 0
+    for first in FIRST_CRASHES:
+        if first in passes[scenario.name]:
+            fired += die_twice(site, scenario, (first, 1))
+
+    assert fired >= 6, "a run in which hardly anything died shows nothing"
+
+
+def die_twice(site: Site, scenario: Scenario, first: Crash, second: str | None = None) -> int:
+    """Kills the successors of a dead worker, at every point they pass or at one; returns how often."""
+    fired = 0
+    pilot = die_at(site, scenario, first)
+    for turn, reached in enumerate(site.recover(scenario, pilot, by_reconciler=True)):
+        for name, times in reached.items():
+            for occurrence in range(1, times + 1) if second in (None, name) else ():
+                case = (scenario.name, first, name, turn, occurrence)
+                event = die_at(site, scenario, first)
+                crash = (turn, (name, occurrence))
+                site.recover(scenario, event, by_reconciler=True, crash=crash)
+                site.check(scenario, event, case)
+                fired += 1
+    return fired
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_crash_after_crash_is_recovered(site: Site, seed: int) -> None:
+    """Up to five workers in a row die at random points, at any time they pass them; the sixth finishes."""
+    choose = random.Random(seed)
+    for _ in range(8):
+        scenario = choose.choice(SCENARIOS)
+        event, crashes = site.new_event(scenario), []
+        for _ in range(choose.randint(2, 5)):
+            crashes.append((choose.choice(list(CRASH_POINTS)), choose.choice([1, 1, 1, 2])))
+            points = armed(crashes[-1])
+            by_reconciler = choose.random() < 0.5 and site.state(event) is not None
+            with (
+                site.fork_reconciler(scenario, points)
+                if by_reconciler
+                else site.fork_delivery(scenario, event, crashpoints=points)
+            ) as worker:
+                assert worker.wait() in (0, KILLED)
+            site.clock.advance(choose.choice([1.0, 25.0, 120.0]))
+        site.recover(scenario, event, by_reconciler=choose.random() < 0.5)
+        site.check(scenario, event, (seed, scenario.name, crashes))
+
+
+@pytest.mark.parametrize("name", ["reserve.after", "effect.after", "commit.before", "commit.after"])
+def test_parallel_arrivals_while_one_worker_dies(site: Site, name: str) -> None:
+    """Three processes are handed the same events at once, and one of them is killed on its way."""
+    for scenario in (HONOURED, ASKED, UNREPEATABLE):
+        events = [site.new_event(scenario) for _ in range(4)]
+        with contextlib.ExitStack() as stack:
+            dying = stack.enter_context(site.fork_delivery(scenario, *events, crashpoints=armed((name, 1))))
+            others = [
+                stack.enter_context(site.fork_delivery(scenario, *events[turn:], *events[:turn]))
+                for turn in (1, 2)
+            ]
+            codes = [worker.wait() for worker in (dying, *others)]
+
+        assert codes[1:] == [0, 0]
+        for event in events:
+            site.recover(scenario, event, by_reconciler=True)
+            site.check(scenario, event, (scenario.name, name, codes))
+
+
+@pytest.mark.parametrize("name", ["reserve.before", "reserve.after", "commit.before"])
+def test_unrepeatable_step_that_certainly_did_not_start_is_run(site: Site, name: str) -> None:
+    """A crash before its start is recorded leaves nothing for a person to decide."""
+    event = die_at(site, UNREPEATABLE, (name, 1))
+
+    site.recover(UNREPEATABLE, event, by_reconciler=False)
+
+    assert site.state(event) is State.COMMITTED
+    assert len(site.sold(UNREPEATABLE, event)) == 1
+
+
+@pytest.mark.parametrize("name", ["start.after", "effect.before", "effect.after"])
+def test_unrepeatable_step_that_may_have_happened_is_left_to_a_person(site: Site, name: str) -> None:
+    """A crash after the recorded start, before the recorded end, is never run again, by anybody (A4)."""
+    event = die_at(site, UNREPEATABLE, (name, 1))
+    sold = len(site.sold(UNREPEATABLE, event))
+
+    for by_reconciler in (True, False):
+        site.recover(UNREPEATABLE, event, by_reconciler=by_reconciler)
+        site.check_replayed(UNREPEATABLE, event, name)
+
+    assert site.state(event) is State.UNKNOWN
+    assert len(site.sold(UNREPEATABLE, event)) == sold == (name == "effect.after")
+
+
+# --- zombies ---------------------------------------------------------------------------------------
+
+STOPS = [
+    *((HONOURED, name) for name in ("reserve.after", "effect.before", "effect.after", "settle.before")),
+    *((ASKED, name) for name in ("reserve.after", "effect.after", "step.after")),
+    *((UNREPEATABLE, name) for name in ("reserve.after", "start.after", "effect.after")),
+]
+
+
+@pytest.mark.parametrize(("scenario", "name"), STOPS, ids=str)
+def test_stopped_worker_changes_nothing_when_it_goes_on(site: Site, scenario: Scenario, name: str) -> None:
+    """A worker stopped past its lease, while another one finishes its key, is told ClaimLost (I4)."""
+    event = site.new_event(scenario)
+    points = ArmedCrashPoints(name, stop_this_process)
+    with site.fork_delivery(scenario, event, crashpoints=points) as zombie:
+        zombie.wait_stopped()
+        assert zombie.is_stopped
+        site.recover(scenario, event, by_reconciler=True)
+        assert site.state(event) in FINAL
+        before = (site.detail(event), site.bookings(event))
+
+        zombie.resume()
+        (told,) = zombie.answer()["told"]
+
+    assert told == "ClaimLost"
+    assert (site.detail(event), site.bookings(event)) == before
+    site.check(scenario, event, (scenario.name, name))
+
+
+def test_stopped_committer_holds_nobody_up_for_ever(site: Site) -> None:
+    """A worker stopped in the middle of its commit makes others busy; when it goes on, all is as it was."""
+    event, other = site.new_event(HONOURED), site.new_event(HONOURED)
+    points = ArmedCrashPoints("settle.after", stop_this_process)
+    with site.fork_delivery(HONOURED, event, crashpoints=points) as zombie:
+        zombie.wait_stopped()
+        with site.fork_delivery(HONOURED, other, event) as worker:
+            told = worker.answer()["told"]
+        zombie.resume()
+        assert zombie.answer()["told"] == ["run"]
+
+    assert told == ["run", "replay"]
+    site.check(HONOURED, event, "stopped")
+    site.check(HONOURED, other, "meanwhile")
