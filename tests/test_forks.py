@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -250,3 +251,48 @@ def test_randomness_is_not_shared_across_a_fork(path: Path, gate: Gate) -> None:
     _, children = run_forked(draw)
 
     assert not set(children) & set(draw())
+
+
+@pytest.mark.xfail(
+    reason="the child's lease keeper goes on renewing the claims of its parent", raises=TimeoutError
+)
+def test_claims_of_a_dead_parent_are_not_kept_alive_by_its_child(path: Path) -> None:
+    """A child that was forked while the parent worked renews its own claims, not the parent's."""
+    gate = Gate(f"sqlite:///{path}")
+    working, (ready, say) = threading.Event(), os.pipe()
+
+    @gate.handler("orders", key="{id}", lease="300ms")
+    def take(event: dict[str, Any], once: Once) -> None:
+        if event["id"] == "parent":
+            working.set()
+            signal.pause()
+
+    def be_the_parent() -> None:
+        threading.Thread(target=gate.admit_sync, args=("orders", {"id": "parent"}), daemon=True).start()
+        assert working.wait(20)
+        with Forked(be_the_child) as child:
+            os.write(say, str(child.pid).encode())
+            signal.pause()
+
+    def be_the_child() -> None:
+        gate.admit_sync("orders", {"id": "child"})  # its own lease keeper runs from now on
+        signal.pause()
+
+    with Forked(be_the_parent) as parent:
+        child_pid = int(os.read(ready, 20))
+        wait_until(lambda: "child" in committed(path), what="work in the child")
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait()
+    try:
+        wait_until(
+            lambda: stranded(path) == ["parent"], what="the lapse of the dead one's claim", seconds=3
+        )
+    finally:
+        os.kill(child_pid, signal.SIGKILL)
+        os.close(ready)
+        os.close(say)
+
+
+def stranded(path: Path) -> list[str]:
+    with SqliteStore(path).look() as opened:
+        return [item.entry.label for item in opened.stranded(10)]

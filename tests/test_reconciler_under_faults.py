@@ -188,33 +188,3 @@ def test_keys_of_other_surfaces_do_not_crowd_out_our_own(world: World) -> None:
         world.clock.advance(60)
 
     assert world.states()["ours"] is State.COMMITTED
-
-
-@pytest.mark.xfail(reason="NotYet of another event gives back the first attempt, so that the next counts as first")
-def test_patience_with_one_event_does_not_make_another_forget_its_attempt(world: World) -> None:
-    """An effect that ran into another event's stranded key is asked about before it is called again (I1)."""
-    gate, sold = world.gate(), []
-    shop = gate.downstream("shop", probe=lambda key: list(sold), request_life_max="1m")
-
-    @gate.handler("inner", key="{id}")
-    def inner(event: dict[str, Any], once: Once) -> None:
-        once.effect(shop, lambda idempotency_key: None, name="wait")
-
-    @gate.handler("outer", key="{id}")
-    def outer(event: dict[str, Any], once: Once) -> None:
-        once.effect(shop, sell_and_admit, name="sell")
-
-    def sell_and_admit(idempotency_key: str) -> str:
-        sold.append("slot")
-        gate.admit_sync("inner", {"id": 1})
-        return "slot"
-
-    # Given an inner event whose own downstream cannot say yet what became of it
-    world.strand_before_effect(gate, "inner", {"id": 1})
-    # When the outer event's effect has happened, and then ran into that
-    with pytest.raises(NotApplied):
-        gate.admit_sync("outer", {"id": 2})
-    # Then a second attempt asks first, and finds it
-    world.clock.advance(600)
-    gate.admit_sync("outer", {"id": 2})
-    assert sold == ["slot"]

@@ -230,7 +230,15 @@ class GroupCommit:
         except StoreUnknown as error:
             self._read_back(tickets, error)
         except BaseException as error:  # noqa: BLE001  whatever it is, those who wait must be told
+            self._run_after_fault(tickets, error)
+
+    def _run_after_fault(self, tickets: list[Ticket], error: BaseException) -> None:
+        """Something that is no error of the store's: one operation must not spoil its neighbours."""
+        if len(tickets) == 1 or isinstance(error, OncegateError) or not isinstance(error, Exception):
             fail(tickets, error)
+            return
+        for ticket in tickets:
+            self._run_unit([ticket], wait=True)
 
     def _commit(self, tickets: list[Ticket], *, wait: bool) -> None:
         """Runs tickets in one unit, on an idle session; one that failed is not used again."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from oncegate.clock import Clock
 from oncegate.config import store_url
 from oncegate.crashpoints import CrashPoints
-from oncegate.errors import BadUrl
+from oncegate.errors import BadUrl, ConfigError
 from oncegate.gate.gate import Gate as GateOnStore
 from oncegate.store import Store
 
@@ -31,11 +31,7 @@ def open_store(url: str | None = None, *, clock: Clock | None = None) -> Store:
 def _open_sqlite(address: str, clock: Clock | None) -> Store:
     from oncegate.stores.sqlite import SqliteStore
 
-    parts = urlsplit(address)
-    options = dict(parse_qsl(parts.query))
-    unknown = sorted(set(options) - {"synchronous"})
-    if unknown:
-        raise BadUrl(f"{_shown(address)}: unknown option {unknown[0]!r}; known: synchronous")
+    parts, options = _taken_apart(address, {"synchronous"})
     if parts.fragment or "\0" in unquote(parts.path):
         raise BadUrl(f"{_shown(address)}: a file name here cannot hold '#' or NUL; write %23 for '#'")
     if parts.netloc or not parts.path.strip("/"):
@@ -46,14 +42,39 @@ def _open_sqlite(address: str, clock: Clock | None) -> Store:
     return SqliteStore(path, synchronous=options.get("synchronous", "FULL"), clock=clock)
 
 
-_MAKERS: dict[str, Callable[[str, Clock | None], Store]] = {"sqlite": _open_sqlite}
+def _open_postgres(address: str, clock: Clock | None) -> Store:
+    try:
+        from oncegate.stores.postgres import PostgresStore
+    except ModuleNotFoundError as error:
+        raise ConfigError("PostgreSQL needs its driver: pip install 'oncegate[postgres]'") from error
+    return PostgresStore(address, clock=clock)
+
+
+def _taken_apart(address: str, known: set[str]) -> tuple[SplitResult, dict[str, str]]:
+    try:
+        parts = urlsplit(address)
+        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+    except ValueError:
+        raise BadUrl(f"{_shown(address)} cannot be taken apart; check its brackets and options") from None
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise BadUrl(f"{_shown(address)}: unknown option {unknown[0][:40]!r}; known: {', '.join(known)}")
+    return parts, options
+
+
+_MAKERS: dict[str, Callable[[str, Clock | None], Store]] = {
+    "sqlite": _open_sqlite,
+    "postgresql": _open_postgres,
+    "postgres": _open_postgres,
+}
 
 
 def _shown(address: str) -> str:
-    """An address without its secrets, short enough for one line."""
-    head, at, tail = address.rpartition("@")
-    scheme, _, _ = head.partition("://")
-    return f"{scheme}://…@{tail}"[:120] if at else address[:120]
+    """An address without anything that may be a secret, short enough for one line."""
+    bare = address.partition("?")[0].partition("#")[0]
+    head, at, tail = bare.rpartition("@")
+    scheme, separator, _ = head.partition("://")
+    return f"{scheme if separator else ''}{separator}…@{tail}"[:120] if at else bare[:120]
 
 
 class Gate(GateOnStore):

@@ -177,12 +177,6 @@ def test_a_write_that_cannot_be_bound_harms_nobody_else(booked_ledger: Ledger, v
     assert len(runs) == 1
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="effects.py/resource_of and once.py/_stage pass a lone surrogate on to SQLite: the event fails as "
-    "UnicodeEncodeError, and groupcommit.py/_run_unit fails every operation of the batch with it: an opaque "
-    "neighbour that has acted is settled as retryable and run again (I1)",
-)
 @pytest.mark.parametrize("way", ["step", "effect", "commit"])
 def test_a_resource_that_is_not_unicode_harms_nobody(booked_ledger: Ledger, way: str) -> None:
     """JSON may hold half of a surrogate pair; a downstream that sends one must not spoil a batch."""

@@ -296,11 +296,6 @@ def test_reconcilers_do_not_get_in_each_others_way(depot: Depot) -> None:
     assert second == [[]]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="stores/sqlite/census.py/stranded: with no surface to look for, its query cannot use the index that "
-    "it demands, and fails as StoreUnavailable: no query solution",
-)
 def test_a_gate_without_surfaces_has_nothing_to_reconcile(depot: Depot) -> None:
     """A caretaker may be started before the handlers are registered."""
     depot.strand(1)
@@ -343,11 +338,6 @@ def test_a_store_that_is_down_is_told_and_nothing_runs(depot: Depot) -> None:
     assert became(depot.reconcile(gate)) == ["finished"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="gate.py/recover_sync does not check, as admit_sync does, that the handler is plain: each run "
-    "takes the key, fails as NotCalled and uses up an attempt, until a person must decide",
-)
 def test_a_reconciler_without_a_loop_leaves_async_handlers_alone(ledger: Ledger) -> None:
     """It cannot run them; it must not use up their attempts either."""
     depot = Depot(ledger, Style("async"), attempts_max=2)

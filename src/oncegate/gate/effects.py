@@ -43,7 +43,15 @@ class KeyNotPassedWarning(UserWarning):
 
 
 class NotYet(NotApplied):
-    """An earlier request may still be under way at the downstream; ask again later."""
+    """An earlier request may still be under way at the downstream; ask again later.
+
+    It counts only for the claim it was raised for: one that passes through another event's effect says
+    nothing about that effect.
+    """
+
+    def __init__(self, message: str, claim: Claim) -> None:
+        super().__init__(message)
+        self.claim = claim
 
 
 class TwoResources(OutcomeUnknown):
@@ -116,7 +124,7 @@ def _look_before_call(call: EffectCall, recorded: StepRecord | None) -> Flow[Any
         yield from _finish(call, found)
         return found
     if plan_after_not_found(capability, doubt) is SecondCall.WAIT:
-        raise NotYet(f"{where}: an earlier request may still be under way")
+        raise NotYet(f"{where}: an earlier request may still be under way", call.claim)
     return _NOTHING
 
 
@@ -179,7 +187,7 @@ def _note_failed_call(call: EffectCall, error: BaseException) -> None:
     """An unrepeatable call that raised is in doubt, unless it says what happened."""
     if not call.downstream.is_unrepeatable or isinstance(error, Failed):
         return
-    if isinstance(error, (NotApplied, NotCalled)):
+    if isinstance(error, (NotApplied, NotCalled)) and not isinstance(error, NotYet):
         call.claim.note(StepRecord(call.step_name, StepState.NOT_APPLIED, call.downstream.name))
     else:
         call.claim.in_doubt = call.step_name
@@ -234,12 +242,17 @@ def _recorded_result(recorded: StepRecord, function: Callable[..., Any]) -> Any:
     return codec_of(function).decode(recorded.result)
 
 
+def readable(text: str) -> str:
+    """Text that any store can keep: halves of surrogate pairs and NUL are replaced."""
+    return text.encode("utf-8", "replace").decode().replace("\0", " ")
+
+
 def resource_of(result: Any) -> str | None:
     """Finds the id of what a downstream handed out, where a result shows one plainly."""
     for attribute in ("resource_id", "id"):
         found = result.get(attribute) if isinstance(result, dict) else getattr(result, attribute, None)
         if isinstance(found, (str, int)) and not isinstance(found, bool):
-            return str(found)[:200]
+            return readable(str(found))[:200]
     return None
 
 

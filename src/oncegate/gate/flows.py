@@ -14,13 +14,14 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from oncegate.errors import ClaimLost, StoreUnknown
+from oncegate.errors import ClaimLost, StoreRejected, StoreUnknown
 from oncegate.gate.admission import Admission, Verdict, from_memory, from_reserved
 from oncegate.gate.cache import Remembered
 from oncegate.gate.claim import Claim
 from oncegate.gate.context import GateContext
 from oncegate.gate.requests import Flow, Invoke, Pause, Where
 from oncegate.gate.settling import (
+    NotCommitted,
     outcome_of,
     remember,
     settle_failure_flow,
@@ -108,14 +109,28 @@ def _run(gate: GateContext, attempt: Attempt, reserved: Reserved, asked_at_ms: i
     gate.crashpoints.hit("recover.after" if reserved.decision is Decision.RECOVER else "reserve.after")
     gate.leases.watch(claim)
     try:
-        value = yield from attempt.start(claim)
-        return (yield from settle_success_flow(gate, claim, value))
-    except (Exception, CancelledError) as error:
-        yield from settle_failure_flow(gate, claim, error)
-        raise
+        try:
+            value = yield from attempt.start(claim)
+        except (Exception, CancelledError) as error:
+            yield from settle_failure_flow(gate, claim, error)
+            raise
+        return (yield from _settle(gate, claim, value))
     finally:
         claim.ended = True
         gate.leases.release(claim)
+
+
+def _settle(gate: GateContext, claim: Claim, value: Any) -> Flow[Admission]:
+    """Records a handler's success. What fails here is not the handler's failure: it has acted.
+
+    Only a refused business write, or a user's transaction that was not committed, is one. Anything else
+    leaves the claim to lapse and be looked into.
+    """
+    try:
+        return (yield from settle_success_flow(gate, claim, value))
+    except (StoreRejected, NotCommitted) as error:
+        yield from settle_failure_flow(gate, claim, error)
+        raise
 
 
 def _remember_final(gate: GateContext, arrival: Arrival, reserved: Reserved) -> None:

@@ -124,6 +124,7 @@ class Gate:
         It takes (event) or (event, once). `key` is a template over the event's fields; `ignore` names
         fields that may differ between two sendings of the same event.
         """
+        _check_lists(ignore, final_errors)
         rule = SurfaceRule(
             name=surface,
             key=KeyTemplate.parse(key, allow_transport=allow_transport),
@@ -326,6 +327,15 @@ class _OnceFunction:
             return gate.admit_sync(surface, self._event(arguments, keywords)).result()
 
         return run
+
+
+def _check_lists(ignore: object, final_errors: object) -> None:
+    if isinstance(ignore, str) or not isinstance(ignore, Collection):
+        raise ConfigError("ignore= is a list of paths, such as ['sent_at']")
+    if not isinstance(final_errors, tuple) or not all(
+        isinstance(kind, type) and issubclass(kind, BaseException) for kind in final_errors
+    ):
+        raise ConfigError("final_errors= is a tuple of exception classes, such as (ValueError,)")
 
 
 def _on_busy(text: str) -> OnBusy:

@@ -19,6 +19,7 @@ from oncegate.gate.effects import (
     EffectCall,
     current_step_key,
     effect_flow,
+    readable,
     write_step_flow,
 )
 from oncegate.gate.introspection import step_name_of
@@ -82,7 +83,7 @@ class _Face:
         claim = self._claim
         claim.check_usable()
         if resource is not None:
-            claim.resource = str(resource)
+            claim.resource = readable(str(resource))[:200]
         if outcome is not _UNSET:
             claim.outcome = claim.surface.codec.encode(outcome)
         claim.writes.extend((sql, tuple(parameters)) for sql, parameters in writes)

@@ -24,7 +24,7 @@ from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.cache import Remembered
 from oncegate.gate.claim import Claim
 from oncegate.gate.context import GateContext
-from oncegate.gate.effects import NotYet, TwoResources
+from oncegate.gate.effects import NotYet, TwoResources, readable
 from oncegate.gate.outcome import Outcome, StepOutcome, encode_outcome
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.model.states import State
@@ -45,11 +45,15 @@ def state_after(claim: Claim, error: BaseException) -> State:
         return State.HELD
     if isinstance(error, OutcomeUnknown) or claim.in_doubt is not None:
         return State.UNKNOWN
-    if isinstance(error, NotYet):
+    if _waits(claim, error):
         return State.RETRYABLE
     if claim.reserved.attempt >= claim.surface.rule.attempts_max:
         return State.HELD
     return State.RETRYABLE
+
+
+def _waits(claim: Claim, error: BaseException) -> bool:
+    return isinstance(error, NotYet) and error.claim is claim
 
 
 def settlement_of(
@@ -92,7 +96,7 @@ def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -
     reason = describe(error)
     outcome = _failure_outcome(error) if state is State.FAILED else None
     settlement = settlement_of(gate, claim, state, outcome, reason)
-    if isinstance(error, NotYet):
+    if _waits(claim, error):
         settlement = replace(settlement, attempts_given_back=1)
     try:
         settled = yield Settle(settlement)
@@ -147,6 +151,10 @@ def _attach(gate: GateContext, claim: Claim, body: bytes) -> Flow[None]:
     remember(gate, claim, State.COMMITTED, outcome, None)
 
 
+class NotCommitted(UsageError):
+    """The user's own transaction was rolled back or left open: nothing of it is recorded."""
+
+
 def _check_joined(gate: GateContext, claim: Claim) -> Flow[None]:
     """Makes sure that the user's own transaction was committed before the handler returned.
 
@@ -154,7 +162,7 @@ def _check_joined(gate: GateContext, claim: Claim) -> Flow[None]:
     """
     entry = yield Invoke(_look_at, (gate, claim), where=Where.STATEMENT)
     if entry is None or entry.fence != claim.fence or entry.state is not State.COMMITTED:
-        raise UsageError(
+        raise NotCommitted(
             "the handler returned before the transaction given to once.commit(tx=…) was committed; "
             "commit it inside the handler"
         )
@@ -186,7 +194,6 @@ def _failure_outcome(error: BaseException) -> bytes:
 
 def describe(error: BaseException) -> str:
     """A short reason for people, from an error."""
-    readable = str(error).encode("utf-8", "replace").decode().replace("\0", " ")
-    text = " ".join(readable.split()) or "no message"
+    text = " ".join(readable(str(error)).split()) or "no message"
     kind = "" if isinstance(error, (Failed, OutcomeUnknown, NotYet)) else f"{type(error).__name__}: "
     return f"{kind}{text}"[:REASON_LENGTH_MAX]

@@ -66,21 +66,21 @@ class Reconciler:
         self._entries_max = entries_max
 
     def run_once(self) -> Report:
-        """Looks at every stranded key once, from a thread."""
+        """Looks at every stranded key of plain handlers once, from a thread; async ones need a loop."""
         report = Report()
-        for stranded in self._due():
+        plain = [surface.name for surface in self._gate.surfaces if not surface.is_async]
+        for stranded in self._due(plain):
             report.looked.append(self._named(stranded, self._recover(stranded)))
         return report
 
     async def run_once_async(self) -> Report:
         """Looks at every stranded key once, from a task."""
         report = Report()
-        for stranded in self._due():
+        for stranded in self._due([surface.name for surface in self._gate.surfaces]):
             report.looked.append(self._named(stranded, await self._recover_async(stranded)))
         return report
 
-    def _due(self) -> list[EntryDetail]:
-        surfaces = [surface.name for surface in self._gate.surfaces]
+    def _due(self, surfaces: list[str]) -> list[EntryDetail]:
         with self._gate.store.look() as session:
             now = session.now_ticks()
             return [

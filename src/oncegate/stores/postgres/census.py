@@ -103,6 +103,8 @@ class PostgresCensus:
 
     def stranded(self, limit: int, surfaces: Sequence[str] | None = None) -> list[EntryDetail]:
         """Finds claims whose lease has lapsed and failures that may be tried again, oldest first."""
+        if surfaces is not None and not surfaces:
+            return []
         now = self.now_ticks()
         numbers = None if surfaces is None else [self._names.find(name) or -1 for name in surfaces]
         found: list[EntryDetail] = []

@@ -33,6 +33,7 @@ from oncegate.stores.postgres.arrays import (
     text_array,
 )
 from oncegate.stores.postgres.names import Names
+from oncegate.stores.writes import by_position
 
 JUDGE_ROUNDS_MAX: Final = 20  # each lost round means that somebody else moved the key on
 
@@ -41,6 +42,7 @@ class PostgresClaims:
     """Reserve, renew, progress, settle, attach, read."""
 
     _names: Names
+    _in_transaction: bool
 
     def _query(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         raise NotImplementedError
@@ -54,7 +56,7 @@ class PostgresClaims:
     def _begin(self) -> None:
         raise NotImplementedError
 
-    def _pipelined(self, head: tuple[str, tuple[Any, ...]], writes: list[Statement]) -> bool:
+    def _pipelined(self, head: tuple[str, tuple[Any, ...]], writes: Iterable[Statement]) -> bool:
         raise NotImplementedError
 
     def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
@@ -208,19 +210,19 @@ class PostgresClaims:
         for item in settlements:
             first.setdefault(item.entry_id, item)
         batch = [first[entry] for entry in sorted(first)]
-        writes = [statement for item in batch for statement in item.writes]
+        writes = any(item.writes for item in batch)
         if any(item.steps or item.clear_steps for item in batch):
             done = self._settle_with_steps(batch)
-        elif writes and len(batch) > 1:
-            done = self._settle_with_writes(batch, writes)
+        elif writes and not self._in_transaction:
+            done = self._settle_with_writes(batch)
         else:
             done = self._settle_one_by_one(batch) if writes else self._settle_batch(batch)
         return [item.entry_id in done and first[item.entry_id] is item for item in settlements]
 
-    def _settle_with_writes(self, batch: list[Settlement], writes: list[Statement]) -> set[int]:
+    def _settle_with_writes(self, batch: list[Settlement]) -> set[int]:
         """Sends claims and writes together; if a fence was lost, all is undone and done one by one."""
         head = (statements.SETTLE_ALL, (*self._arrays(batch), len(batch)))
-        if self._pipelined(head, writes):
+        if self._pipelined(head, by_position([item.writes for item in batch])):
             return {item.entry_id for item in batch}
         return self._settle_one_by_one(batch)
 

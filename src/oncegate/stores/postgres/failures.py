@@ -55,7 +55,7 @@ def translate(error: psycopg.Error, *, committing: bool) -> StoreError:
     return StoreUnavailable(text)
 
 
-def rejected(error: psycopg.Error) -> StoreRejected:
+def rejected(error: Exception) -> StoreRejected:
     """A user's own statement was refused."""
     return StoreRejected(f"a business write failed and was undone: {first_line(error)}")
 

@@ -1,6 +1,7 @@
 """Portable placeholders: a handler's `?` becomes PostgreSQL's, so that it runs on either ledger.
 
-A statement that uses the driver's own `%s` or `%(name)s` is left alone.
+A statement that uses the driver's own `%s` or `%(name)s` is left alone. The result is always sent with
+parameters, if only with none, so that the driver takes `%%` for `%`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NATIVE: Final = re.compile(r"%(?:s|b|t|\()")
 @lru_cache(maxsize=512)
 def to_driver(sql: str) -> str:
     """Rewrites `?` outside of quotes and comments."""
-    if _NATIVE.search(sql) or "?" not in sql:
+    if _NATIVE.search(sql):
         return sql
     return _TOKEN.sub(_rewritten, sql)
 

@@ -36,7 +36,7 @@ def _read(name: str, sql: str) -> Migration:
 def pending(connection: Connection) -> list[Migration]:
     """Lists what is still to be applied; refuses a ledger from the future."""
     known = all_migrations()
-    version = _schema_version(connection)
+    version = schema_version(connection)
     if version > known[-1].number:
         raise SchemaMismatch(
             f"the ledger has schema {version}, this version of oncegate knows {known[-1].number}; "
@@ -45,7 +45,8 @@ def pending(connection: Connection) -> list[Migration]:
     return [migration for migration in known if migration.number > version]
 
 
-def _schema_version(connection: Connection) -> int:
+def schema_version(connection: Connection) -> int:
+    """Tells which migration the ledger has come to; 0 for none."""
     row = connection.execute(_HAS_META).fetchone()
     if row is None or not row[0]:
         return 0

@@ -92,39 +92,29 @@ class PostgresSession(PostgresClaims, PostgresCensus):
         except psycopg.Error:
             self._connection.close()
 
-    def _pipelined(self, head: tuple[str, tuple[Any, ...]], writes: list[Statement]) -> bool:
+    def _pipelined(self, head: tuple[str, tuple[Any, ...]], writes: Iterable[Statement]) -> bool:
         """Sends a transaction in one go; False if its first statement found a lost fence.
 
         Whatever fails before COMMIT is certainly undone; only a lost connection leaves it open.
         """
-        was_open, sent = self._in_transaction, False
         try:
             with self._connection.pipeline():
-                if not was_open:
-                    self._cursor.execute("BEGIN")
+                self._cursor.execute("BEGIN")
                 self._cursor.execute(*head, prepare=True)
                 self._send_writes(writes)
-                if not was_open:
-                    self._cursor.execute("COMMIT")
-                sent = True
+                self._cursor.execute("COMMIT")
         except postgres.DivisionByZero:
-            self._rollback_pipeline()
+            self._undo()
             return False
         except psycopg.OperationalError as error:
-            raise translate(error, committing=sent or not was_open) from error
-        except psycopg.Error as error:
-            self._rollback_pipeline()
+            raise translate(error, committing=True) from error
+        except Exception as error:  # whatever a user's statement or parameter does, it is theirs alone
+            self._undo()
             raise rejected(error) from error
         return True
 
-    def _rollback_pipeline(self) -> None:
-        if self._connection.info.transaction_status is not TransactionStatus.IDLE:
-            self._connection.rollback()
-        self._in_transaction = False
-
     def _send_writes(self, writes: Iterable[Statement]) -> None:
-        ordered = sorted(writes, key=lambda statement: statement[0])
-        for sql, group in groupby(ordered, key=lambda statement: statement[0]):
+        for sql, group in groupby(writes, key=lambda statement: statement[0]):
             self._cursor.executemany(to_driver(sql), [parameters for _, parameters in group])
 
     def _run_writes(self, writes: Iterable[Statement]) -> None:
@@ -136,11 +126,11 @@ class PostgresSession(PostgresClaims, PostgresCensus):
         self._begin()
         try:
             with self._connection.cursor() as cursor:
-                cursor.execute(to_driver(sql), parameters or None)
+                cursor.execute(to_driver(sql), parameters)
                 rows = cursor.fetchall() if cursor.description else []
         except psycopg.OperationalError as error:
             raise translate(error, committing=False) from error
-        except psycopg.Error as error:
+        except Exception as error:  # whatever a user's statement or parameter does, it is theirs alone
             raise rejected(error) from error
         if self._connection.info.transaction_status is not TransactionStatus.INTRANS:
             raise UsageError("a statement ended the transaction; leave COMMIT and ROLLBACK to the gate")

@@ -126,14 +126,22 @@ class PostgresStore:
         raise UsageError(f"tx= is a {type(transaction).__name__}, which cannot be joined here")
 
     def exists(self) -> bool:
-        """A server is there or connecting says why not."""
-        return True
+        """Tells whether the database holds a ledger; a server that cannot be reached says why not."""
+        connection = self._open()
+        try:
+            return schema.schema_version(connection) > 0
+        except psycopg.Error as error:
+            raise translate(error, committing=False) from error
+        finally:
+            connection.close()
 
     @contextmanager
     def look(self) -> Iterator[PostgresSession]:
         """Reads one moment of an existing ledger; creates and changes nothing."""
         connection = self._open()
         try:
+            if schema.schema_version(connection) == 0:
+                raise StoreUnavailable(f"there is no ledger at {self.address}; run `oncegate migrate`")
             if schema.pending(connection):
                 raise SchemaMismatch(f"{self.address} is not up to date; run `oncegate migrate`")
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")

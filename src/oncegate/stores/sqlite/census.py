@@ -106,6 +106,8 @@ class SqliteCensus:
 
     def stranded(self, limit: int, surfaces: Sequence[str] | None = None) -> list[EntryDetail]:
         """Finds claims whose lease has lapsed and failures that may be tried again, oldest first."""
+        if surfaces is not None and not surfaces:
+            return []
         now, numbers = self.now_ticks(), [self._names.find(name) or -1 for name in surfaces or ()]
         where = "" if surfaces is None else f" AND surface IN ({', '.join('?' * len(numbers))})"
         found: list[EntryDetail] = []

@@ -27,6 +27,7 @@ from oncegate.store import (
     StepState,
 )
 from oncegate.stores.sqlite.names import Names
+from oncegate.stores.writes import by_position
 
 _LAST_NUMBER: Final = (
     "SELECT max(coalesce((SELECT max(id) FROM oncegate_entry), 0),"
@@ -242,7 +243,7 @@ class SqliteClaims:
     def _run_writes(self, batches: list[tuple[Statement, ...]]) -> None:
         """Runs users' statements; neighbours with the same text go to SQLite in one sweep."""
         try:
-            for sql, group in groupby(_by_position(batches), key=lambda statement: statement[0]):
+            for sql, group in groupby(by_position(batches), key=lambda statement: statement[0]):
                 self._connection.executemany(sql, [parameters for _, parameters in group])
         except Exception as error:  # whatever a user's statement or parameter does, it is theirs alone
             raise StoreRejected(f"a business write failed and was undone: {error}") from error
@@ -285,11 +286,3 @@ def _settle_row(item: Settlement, position: int, now: int) -> tuple[Any, ...]:
     state, lease = item.state.value, None if final else called
     head = (position, state, item.at_ms, item.reason, item.attempts_given_back)
     return (*head, lease, final, item.entry_id, item.fence)
-
-
-def _by_position(batches: list[tuple[Statement, ...]]) -> Iterable[Statement]:
-    """Orders many settlements' statements so that equal texts meet, each one's own kept in order."""
-    longest = max((len(batch) for batch in batches), default=0)
-    for position in range(longest):
-        column = [batch[position] for batch in batches if len(batch) > position]
-        yield from sorted(column, key=lambda statement: statement[0])
