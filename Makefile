@@ -1,6 +1,7 @@
 # The two commands a newcomer needs: `make demo` and `make test`. `make check` is all that CI runs.
 
 PYTHON ?= python3
+STORE ?= sqlite
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
@@ -15,8 +16,8 @@ BENCH_ARGS ?=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.core ## run the demo (DEMO_ARGS=...)
-	@$(BIN)/oncegate demo $(DEMO_ARGS)
+demo: $(VENV)/$(if $(filter postgres,$(STORE)),.installed,.core) ## run the demo (STORE=sqlite|postgres DEMO_ARGS=...)
+	@$(BIN)/oncegate demo --store $(STORE) $(DEMO_ARGS)
 
 test: $(VENV)/.installed ## run the tests (TEST_ARGS=...)
 	@$(BIN)/python -m pytest $(TEST_ARGS)

