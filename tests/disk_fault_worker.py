@@ -3,12 +3,15 @@
     python disk_fault_worker.py LEDGER CALLS TOLD EVENT...
 
 Every outside call is appended to CALLS as it happens, every answer to TOLD as it is given; both survive a
-SIGKILL. Run by `test_disk_faults.py`, under strace.
+SIGKILL. Run by `test_disk_faults.py`, under strace. An event called `die` ends the worker there, as
+SIGKILL does, with somebody else's connection to the ledger still open.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+import sqlite3
 import sys
 from typing import Any
 
@@ -49,13 +52,18 @@ def main(ledger: str, calls: str, told: str, *events: str) -> None:
     """Admits each event once, and goes on whatever happens to it."""
     gate = Gate(f"sqlite:///{ledger}")
     register(gate, calls)
+    holder = sqlite3.connect(ledger)
+    holder.execute("SELECT count(*) FROM booking").fetchone()
     for event in events:
         surface, _, name = event.partition("/")
+        if surface == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
         try:
             answer = gate.admit_sync(surface, {"id": name}).verdict.value
         except OncegateError as error:
             answer = type(error).__name__
         append(told, f"{event} {answer}")
+    holder.close()
     gate.close()
 
 

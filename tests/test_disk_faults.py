@@ -57,14 +57,14 @@ class Run:
         self.trace = folder / "trace"
         shutil.copy(template, self.ledger)
 
-    def work(self, strace: str, injection: str) -> bool:
+    def work(self, strace: str, injection: str, *events: str) -> bool:
         """Lets the worker run and tells whether the fault was injected."""
         kind, is_death = injection.partition(":")[0], "signal" in injection
         speed = [] if is_death else ["--seccomp-bpf"]  # quicker, but it lets signals through unsent
         tracing = ["-f", "-qq", *speed, "-o", str(self.trace), "-e", f"trace={kind}"]
         files = [str(file) for file in (self.ledger, self.calls, self.told)]
         ended = subprocess.run(
-            [strace, *tracing, "-e", f"inject={injection}", sys.executable, WORKER, *files, *EVENTS],
+            [strace, *tracing, "-e", f"inject={injection}", sys.executable, WORKER, *files, *events],
             capture_output=True,
             text=True,
             timeout=60,
@@ -72,7 +72,7 @@ class Run:
         )
         killed = ended.returncode in (-9, 128 + 9)
         assert killed or ended.returncode == 0, ended.stderr
-        return killed or "(INJECTED)" in self.trace.read_text()
+        return (is_death and killed) or "(INJECTED)" in self.trace.read_text()
 
     def answers(self) -> dict[str, str]:
         lines = self.told.read_text().splitlines() if self.told.exists() else []
@@ -157,9 +157,34 @@ def test_fault_at_every_call_loses_and_doubles_nothing(
     hit, number = 0, 1
     while True:
         run = Run(tmp_path / str(number), template)
-        if not run.work(strace, injection.format(number)):
+        if not run.work(strace, injection.format(number), *EVENTS):
             break
         run.check(injection.format(number))
         hit, number = hit + 1, number + every
 
     assert hit >= 4, "hardly anything was made to fail"
+
+
+def test_what_was_told_undone_does_not_appear_after_a_crash(
+    strace: str, template: Path, tmp_path: Path
+) -> None:
+    """A commit that failed to reach the disk, and was told as not done, stays not done for ever.
+
+    Somebody else has the ledger open and everybody dies: the next to open it recovers what the write-ahead
+    log holds, and must not find there what was said not to have happened.
+    """
+    told = Counter[str]()
+    for number in range(1, 20):
+        run = Run(tmp_path / str(number), template)
+        if not run.work(strace, f"fdatasync:error=EIO:when={number}", "honoured/a", "die"):
+            break
+        answer = run.answers()["honoured/a"]
+        told[answer] += 1
+        state, was_called = run.states().get("honoured/a"), bool(run.calls_by_key())
+        if answer == "run":
+            assert state is State.COMMITTED, (number, state)
+        elif answer == "StoreUnavailable":
+            assert state is (State.IN_FLIGHT if was_called else None), (number, state)
+            assert not run.bookings(), number
+
+    assert told["run"] + told["StoreUnavailable"] >= 2, told

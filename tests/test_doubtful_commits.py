@@ -279,6 +279,21 @@ def test_everybody_in_a_doubtful_batch_is_told_their_own_fate(ledger: Ledger, do
         assert [type(answer) for answer in answers] == [StoreUnavailable] * 5
 
 
+@pytest.mark.parametrize("fault", [Fault.LOST_REPLY, Fault.UNDONE, Fault.DOWN])
+def test_session_whose_commit_failed_is_not_used_again(
+    ledger: Ledger, commits: GroupCommit, fault: Fault
+) -> None:
+    """A connection of which nobody knows what it is in the middle of is closed, and a new one opened."""
+    ledger.faults.plan.extend([fault, Fault.NONE, Fault.NONE])
+    outcome_of(lambda: commits.perform(reserve(1)))
+    before = ledger.faults.connects
+
+    commits.perform(reserve(2))
+    commits.perform(reserve(3))
+
+    assert ledger.faults.connects == before + 1
+
+
 def outcome_of(call: Callable[[], Any]) -> Any:
     try:
         return call()
@@ -364,6 +379,9 @@ def test_event_survives_doubt_about_any_one_commit(
     if commit == 0 and doubt is Fault.UNDONE:
         assert isinstance(first, StoreError)
         assert effects_by_then == 0, "an effect was started on a reservation that does not exist"
+    if doubt is Fault.LOST_REPLY and handlers is not same_database:
+        assert isinstance(first, Admission), "it happened, and could have been read back"
+        assert first.verdict is Verdict.RUN
     check_once(ledger, final, at_most=handlers is unrepeatable)
 
 

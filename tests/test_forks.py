@@ -254,6 +254,38 @@ def test_randomness_is_not_shared_across_a_fork(path: Path, gate: Gate) -> None:
 
 
 @pytest.mark.xfail(
+    reason="only the group commit's sessions are closed before a fork, not those that look",
+    raises=AssertionError,
+)
+def test_child_forked_while_somebody_looks_loses_nothing(path: Path, gate: Gate) -> None:
+    """A ledger that is being read in the parent at the fork does not cost the child its events."""
+    (go, tell), (ready, say) = os.pipe(), os.pipe()
+
+    def admit_before_and_after() -> list[str]:
+        told = []
+        for name in ("child early", "child late"):
+            with contextlib.suppress(StoreUnavailable):
+                told.append(str(gate.admit_sync("orders", {"id": name}).result()))
+            os.write(say, b"x")
+            os.read(go, 1)
+        return told
+
+    with contextlib.ExitStack() as cleanup:
+        with SqliteStore(path).look() as reader:
+            assert reader.counts() == {State.COMMITTED: 1}
+            child = cleanup.enter_context(Forked(admit_before_and_after))
+        os.read(ready, 1)
+        gate.admit_sync("orders", {"id": "parent"})
+        gate.close()
+        os.write(tell, b"xx")
+        told = child.answer()
+    for end in (go, tell, ready, say):
+        os.close(end)
+
+    assert committed(path) == {"before the fork", "parent", *told}
+
+
+@pytest.mark.xfail(
     reason="the child's lease keeper goes on renewing the claims of its parent", raises=TimeoutError
 )
 def test_claims_of_a_dead_parent_are_not_kept_alive_by_its_child(path: Path) -> None:

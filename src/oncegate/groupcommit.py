@@ -305,10 +305,15 @@ class GroupCommit:
             session.close()
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
-        """A transaction of its own for a handler; where there is one writer, while no batch commits."""
+    def transaction(self, *, wait: bool = True) -> Iterator[Session]:
+        """A transaction of its own for a handler; where there is one writer, while no batch commits.
+
+        Without `wait`, raises StoreBusy unless it can begin without blocking, be it for a moment.
+        """
         self._check_open()
-        if not self._transactions.acquire(timeout=TURN_WAIT_SECONDS):
+        if not wait and (self._capabilities.one_writer or not self._spare):
+            raise StoreBusy("no transaction is ready at once")
+        if not self._transactions.acquire(timeout=TURN_WAIT_SECONDS if wait else 0):
             raise StoreBusy("other handlers' transactions have been open too long; try again later")
         try:
             session = self._take_session(self._spare)
@@ -336,7 +341,7 @@ class GroupCommit:
             return
         with self._guard:
             self._closed = True
-            if self._writers:
+            for _ in self._writers:
                 self._queue.put(None)
         for writer in self._writers:
             writer.join(ANSWER_WAIT_SECONDS)

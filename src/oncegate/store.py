@@ -1,13 +1,14 @@
-"""The store contract: what a ledger must do, in four small protocols, and the values that cross it.
+"""The store contract: what a ledger must do, in five small protocols, and the values that cross it.
 
 A store is written once, blocking and set-based, and knows nothing of tasks, threads or batching: the
 group commit (`groupcommit.py`) calls it from one thread at a time per session and does the rest.
 
     Store     one ledger: opens sessions, migrates, checks durability, joins a user's transaction
-    Session   one connection; `unit()` is one durable commit. It implements the four protocols:
+    Session   one connection; `unit()` is one durable commit. It implements these protocols:
       Claims    reserve, renew, record steps, settle, attach, read
       Log       read what was recorded, in commit order
       Census    lists and counts for people and caretakers
+      Pruning   forgets what is final and older than its retention
       (Lanes    ordered outbound work; comes with the sender)
 
 Three results. A call returns (done), raises StoreUnavailable or StoreRejected (not done: nothing was
@@ -23,13 +24,14 @@ lease. Leases are kept in it. Wall times (`*_at_ms`) are for people.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum, IntEnum
 from typing import Any, Protocol
 
 from msgspec import Struct
 
+from oncegate.model.retention import Sighting
 from oncegate.model.states import Decision, State
 
 Statement = tuple[str, Sequence[Any]]
@@ -180,6 +182,7 @@ class LogKind(IntEnum):
     QUARANTINED = 7
     CONFLICT = 8
     RECOVERED = 9
+    FORGOTTEN = 10
 
 
 class LogRecord(Struct, frozen=True):
@@ -201,6 +204,29 @@ class EntryFilter(Struct, frozen=True):
     tenant: str | None = None
     key_prefix: str | None = None
     label_contains: str | None = None
+
+
+class Due(Struct, frozen=True):
+    """Which of the entries looked at may be forgotten, and how to go on.
+
+    `last_id` is the last entry looked at. `is_end` says that there are none after it, or that all of these
+    were recent: entries are numbered in order of arrival, so nothing older is to be expected beyond.
+    """
+
+    entries: tuple[int, ...]
+    looked: int
+    last_id: int
+    is_end: bool
+
+
+class Forgetting(Struct, frozen=True):
+    """Asks to remove these entries of a surface, as far as they are final and from before a moment."""
+
+    surface: str
+    before_ms: int
+    entries: tuple[int, ...]
+    at_ms: int
+    actor: str
 
 
 class Claims(Protocol):
@@ -265,7 +291,33 @@ class Census(Protocol):
         """
 
 
-class Session(Claims, Log, Census, Protocol):
+class Pruning(Protocol):
+    """Forgetting: in steps, each a short unit, so that no writer waits for long."""
+
+    def due(self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int) -> Due:
+        """Looks at the next `limit` entries after an id and names those that may be forgotten.
+
+        These are committed or failed entries of the surface, received and settled before the moment. An
+        entry received later than `now_ms` was dated by a wrong clock and does not count as recent. Only
+        reads; the work is bounded by `limit`, whatever the ledger holds.
+        """
+
+    def forget(self, wanted: Forgetting) -> int:
+        """Removes entries with their payloads, outcomes and steps, and tells how many.
+
+        What is not final, of another surface, or from after the moment stays, whatever was asked for. The
+        log keeps all it has; if anything was removed, one record says so under entry 0. No id and no fence
+        of a removed entry is ever given out again.
+        """
+
+    def sight(self, wall_ms: int) -> Sighting:
+        """Notes the wall time beside the ledger's own and returns what may be believed of it.
+
+        All sessions of a ledger share one sighting; `model.retention.believe` decides.
+        """
+
+
+class Session(Claims, Log, Census, Pruning, Protocol):
     """One connection to a ledger, used by one thread at a time."""
 
     def unit(self, *, wait: bool = True, single: bool = False) -> AbstractContextManager[None]:
@@ -290,8 +342,25 @@ class Session(Claims, Log, Census, Protocol):
         """Gives the connection back; never raises."""
 
 
-class Joined(Session, Protocol):
-    """A session on a user's own connection: `unit` neither begins nor commits."""
+class Joined(Protocol):
+    """A user's own open transaction on the ledger's database: written into, never ended.
+
+    Where `is_async`, the calls are awaited on the event loop of the user's connection; otherwise they are
+    made on the user's own thread.
+    """
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the calls give awaitables."""
+
+    def reserve_one(self, reservation: Reservation, /) -> Reserved | Awaitable[Reserved]:
+        """Reserves a key; another transaction with the same key is waited for."""
+
+    def settle_one(self, settlement: Settlement, /) -> bool | Awaitable[bool]:
+        """Ends a claim whose fence is still right; False changes nothing."""
+
+    def is_open(self) -> bool:
+        """Tells whether the user has not ended their transaction yet; never raises."""
 
 
 class Durability(Enum):
@@ -356,8 +425,17 @@ class Store(Protocol):
     def connect(self) -> Session:
         """Opens a session for reading and writing; brings an empty ledger to the current schema."""
 
+    def knows(self, names: Sequence[str]) -> bool:
+        """Tells whether everything is known that joining with these names takes; asks nobody."""
+
+    def learn(self, names: Sequence[str]) -> None:
+        """Makes the names known, durably and over a connection of its own."""
+
     def join(self, transaction: object) -> Joined:
-        """Wraps a user's open transaction on the same database; raises UsageError if there is none."""
+        """Wraps a user's open transaction on the same database; raises UsageError if there is none.
+
+        That it is the same database may be found out later, by the first call.
+        """
 
     def exists(self) -> bool:
         """Tells whether there is anything at the address; raises StoreUnavailable where nothing can be."""
@@ -373,6 +451,13 @@ class Store(Protocol):
 
     def migrate(self) -> list[Migration]:
         """Applies and returns the pending migrations."""
+
+    def make_room(self, now_ms: int) -> list[str]:
+        """Prepares for what will arrive and gives back what forgotten entries left; tells what it did.
+
+        Never needed for anything to be right, and never waits long for others: what cannot be done now is
+        done another time.
+        """
 
     def examine(self) -> list[Finding]:
         """Looks at versions, durability and clock, for `oncegate doctor`."""

@@ -47,7 +47,18 @@ def _open_postgres(address: str, clock: Clock | None) -> Store:
         from oncegate.stores.postgres import PostgresStore
     except ModuleNotFoundError as error:
         raise ConfigError("PostgreSQL needs its driver: pip install 'oncegate[postgres]'") from error
-    return PostgresStore(address, clock=clock)
+    address, durability = _without(address, "durability")
+    if durability not in (None, "accept"):
+        raise BadUrl(f"{_shown(address)}: durability can only be 'accept', not {durability[:40]!r}")
+    return PostgresStore(address, clock=clock, accept_loss=durability == "accept")
+
+
+def _without(address: str, option: str) -> tuple[str, str | None]:
+    """Takes one of our own options out of an address; the rest is left as it was written."""
+    head, mark, query = address.partition("?")
+    kept = [part for part in query.split("&") if part and part.partition("=")[0] != option]
+    found = [part.partition("=")[2] for part in query.split("&") if part.partition("=")[0] == option]
+    return (f"{head}{mark if kept else ''}{'&'.join(kept)}", found[-1] if found else None)
 
 
 def _taken_apart(address: str, known: set[str]) -> tuple[SplitResult, dict[str, str]]:

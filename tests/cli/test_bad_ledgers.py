@@ -45,7 +45,7 @@ def _doctor_fails(run, url: str, said: str) -> None:
     ("url", "said"),
     [
         ("oncegate.db", "for a file write sqlite:///oncegate.db"),
-        ("postgres://user:hunter2@host/db", "must begin with one of sqlite://"),
+        ("mysql://user:hunter2@host/db", "must begin with one of sqlite://"),
         ("sqlite://oncegate.db", "names no file"),
         ("sqlite:///", "names no file"),
         ("sqlite:///oncegate.db?mode=ro", "unknown option 'mode'"),
@@ -163,7 +163,12 @@ def _set_schema(ledger: Path, number: int) -> None:
 
 def test_ledger_of_an_older_version_is_read_only_after_migrating(call, ledger, monkeypatch, tmp_path):
     """Looking does not migrate; it says how to."""
-    newer = Migration(2, "more", "CREATE TABLE oncegate_more (id INTEGER PRIMARY KEY);\n", "SELECT 1;")
+    newer = Migration(
+        2,
+        "more",
+        "CREATE TABLE oncegate_more (id INTEGER PRIMARY KEY);\n",
+        "INSERT OR REPLACE INTO oncegate_meta (name, value) VALUES ('schema', 2);",
+    )
     shipped = schema.all_migrations()
     monkeypatch.setattr(schema, "all_migrations", lambda: [*shipped, newer])
     looking = [("entries", "list"), ("entries", "show", "1")]

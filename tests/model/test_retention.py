@@ -9,7 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from oncegate.errors import ConfigError
-from oncegate.model.retention import RetentionRule, check_horizon, month_of
+from oncegate.model.retention import (
+    RetentionRule,
+    Sighting,
+    believe,
+    check_horizon,
+    forget_before_ms,
+    month_of,
+)
 
 bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
 
@@ -161,3 +168,58 @@ def test_naive_datetimes_are_refused_everywhere() -> None:
     ):
         with pytest.raises(ValueError, match="naive"):
             call()
+
+
+DAY_MS = 86_400_000
+YEAR_MS = 365 * DAY_MS
+
+
+def test_first_sighting_is_believed():
+    """There is nothing to compare it with."""
+    assert believe(None, 5, 7) == Sighting(5, 7)
+
+
+@pytest.mark.parametrize("gain", [-YEAR_MS, -7_200_000, -1, 0, 1, 3_600_000])
+def test_wall_clock_that_keeps_pace_or_falls_back_is_believed(gain):
+    """Back is safe: keys are only kept longer."""
+    last = Sighting(10 * YEAR_MS, 1_000)
+    assert (
+        believe(last, last.wall_ms + DAY_MS + gain, 1_000 + DAY_MS).wall_ms == last.wall_ms + DAY_MS + gain
+    )
+
+
+def test_leap_is_doubted_for_a_day_of_ledger_time():
+    """Until then time goes on from before the leap."""
+    seen = believe(Sighting(0, 0), YEAR_MS, 10)
+    assert seen == Sighting(10, 10, 10)
+    seen = believe(seen, YEAR_MS + DAY_MS - 1, DAY_MS + 9)
+    assert seen == Sighting(DAY_MS + 9, DAY_MS + 9, 10)
+    assert believe(seen, YEAR_MS + DAY_MS, DAY_MS + 10) == Sighting(YEAR_MS + DAY_MS, DAY_MS + 10)
+
+
+def test_leap_that_is_taken_back_is_forgiven():
+    """The next leap is doubted from its own beginning."""
+    seen = believe(Sighting(0, 0), YEAR_MS, 10)
+    assert believe(seen, 20, 20) == Sighting(20, 20)
+
+
+def test_ledger_time_that_fell_back_makes_nothing_older():
+    """A restart of the machine may take ledger time back."""
+    assert believe(Sighting(100, 100), 90, 50) == Sighting(90, 50)
+    assert believe(Sighting(0, DAY_MS), YEAR_MS, 50) == Sighting(0, 50, 50)
+
+
+@bounded
+@given(
+    kept=st.timedeltas(timedelta(hours=24), timedelta(days=400)),
+    skew=st.timedeltas(timedelta(seconds=1), timedelta(days=100)),
+    ahead=st.floats(-1, 1),
+    late_ms=st.integers(0, YEAR_MS),
+)
+def test_replay_of_a_forgotten_key_is_always_too_old(kept, skew, ahead, late_ms):
+    """At no instant is the key gone while its event would be new."""
+    received_at = datetime(2026, 3, 29, 1, tzinfo=UTC)
+    now = received_at + timedelta(milliseconds=late_ms)
+    received_ms, now_ms = (int(moment.timestamp() * 1000) for moment in (received_at, now))
+    if received_ms < forget_before_ms(now_ms, kept, skew):
+        assert RetentionRule(kept, floor=timedelta(0)).is_too_old(received_at + skew * ahead, now)

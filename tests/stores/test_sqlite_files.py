@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import resource
 import signal
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from oncegate import Gate
@@ -153,18 +155,37 @@ def test_damaged_page_is_told_and_nothing_is_run(path: Path) -> None:
 def test_reading_a_damaged_page_is_an_error_of_ours(path: Path, read: Callable[[Session], Any]) -> None:
     """What people and caretakers look at fails as a StoreError, like everything else."""
     fill(path)
-    damage(path, every_page=True)
+    damage(path, tables="%")
 
     with pytest.raises(StoreCorrupt), SqliteStore(path).look() as session:
         read(session)
 
 
-def damage(path: Path, *, every_page: bool = False) -> None:
-    """Overwrites the tree pages of the entry table and its indexes with noise."""
+@pytest.mark.xfail(
+    reason="every error of a business write counts as the user's, also the disk's", raises=StoreRejected
+)
+def test_business_write_on_a_damaged_page_is_no_fault_of_the_event(path: Path) -> None:
+    """A disk that fails under a business write is the store's trouble and uses up no attempt."""
+    fill(path, entries=1)
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        condition = "" if every_page else " AND name LIKE 'oncegate_entry%'"
+        connection.execute("CREATE TABLE booking (ref TEXT)")
+        connection.commit()
+    damage(path, tables="booking")
+    session = SqliteStore(path).connect()
+    claim = reserve(session, "new")
+    write = ("INSERT INTO booking VALUES (?)", ("b-1",))
+
+    with contextlib.closing(session), pytest.raises(StoreCorrupt), session.unit():
+        session.settle([msgspec.structs.replace(settlement(claim), writes=(write,))])
+
+
+def damage(path: Path, *, tables: str = "oncegate_entry%") -> None:
+    """Overwrites the first pages of the tables and indexes so called with noise."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
         roots = connection.execute(
-            "SELECT rootpage FROM sqlite_master WHERE rootpage > 0 AND name <> 'oncegate_meta'" + condition
+            "SELECT rootpage FROM sqlite_master"
+            " WHERE rootpage > 0 AND name LIKE ? AND name <> 'oncegate_meta'",
+            (tables,),
         )
         pages = [page for (page,) in roots]
     with path.open("r+b") as file:
@@ -324,67 +345,81 @@ def test_path_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         assert not finding.ok
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of one megabyte; skipped where the test may not mount one."""
-    folder = tmp_path / "disk"
+def on_a_small_disk(folder: Path, work: Callable[[], Any]) -> Any:
+    """Runs in a process that alone sees a disk of one megabyte in `folder`; its end takes the disk away."""
+
+    def mount_and_work() -> dict[str, Any]:
+        new_namespace = 0x00020000  # CLONE_NEWNS
+        if ctypes.CDLL(None).unshare(new_namespace):
+            return {"skipped": True}
+        for command in (["--make-rprivate", "/"], ["-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]):
+            if subprocess.run(["mount", *command], capture_output=True, check=False).returncode:
+                return {"skipped": True}
+        return {"answer": work()}
+
     folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True, check=False
-    )
-    if mounted.returncode:
+    code, told = run_forked(mount_and_work)
+    assert code == 0
+    if "skipped" in told:
         pytest.skip("needs the right to mount a small tmpfs")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
+    return told["answer"]
 
 
-def test_read_only_disk_is_told(small_disk: Path) -> None:
+def test_read_only_disk_is_told(tmp_path: Path) -> None:
     """On a disk that cannot be written nothing is run, and what is there stays."""
-    ledger = small_disk / "ledger.db"
-    fill(ledger, entries=2)
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    gate, ran = Gate(f"sqlite:///{ledger}"), []
-    gate.handler("orders", key="{id}")(lambda event, once: ran.append(event))
+    disk = tmp_path / "disk"
+    ledger = disk / "ledger.db"
 
-    with pytest.raises(StoreUnavailable, match=r"ledger\.db"):
-        gate.admit_sync("orders", {"id": "new"})
-    with pytest.raises(StoreUnavailable):
-        SqliteStore(small_disk / "other.db").connect()
+    def admit_on_a_read_only_disk() -> list[Any]:
+        fill(ledger, entries=2)
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        gate, ran = Gate(f"sqlite:///{ledger}"), []
+        gate.handler("orders", key="{id}")(lambda event, once: ran.append(event))
+        with pytest.raises(StoreUnavailable, match=r"ledger\.db"):
+            gate.admit_sync("orders", {"id": "new"})
+        with pytest.raises(StoreUnavailable):
+            SqliteStore(disk / "other.db").connect()
+        return ran
 
-    gate.close()
-    assert ran == []
+    assert on_a_small_disk(disk, admit_on_a_read_only_disk) == []
 
 
-def test_full_disk_refuses_and_recovers(small_disk: Path) -> None:
+def test_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
     """With no space left nothing is run and nothing is lost; with space again everything goes on."""
-    ledger = small_disk / "ledger.db"
-    gate, ran = Gate(f"sqlite:///{ledger}", replay_cache_max=1), []
+    disk = tmp_path / "disk"
+    ledger, ballast = disk / "ledger.db", disk / "ballast"
 
-    @gate.handler("orders", key="{id}")
-    def take(event: dict[str, Any], once: Any) -> str:
-        ran.append(event["id"])
-        return "x" * 3_000
+    def fill_up_and_make_room() -> dict[str, Any]:
+        gate, ran = Gate(f"sqlite:///{ledger}", replay_cache_max=1), []
 
-    gate.admit_sync("orders", {"id": 0})
-    (small_disk / "ballast").write_bytes(b"\0" * (700 * 1024 - ledger.stat().st_size))
+        @gate.handler("orders", key="{id}")
+        def take(event: dict[str, Any], once: Any) -> str:
+            ran.append(event["id"])
+            return "x" * 3_000
 
-    def admit_many() -> None:
-        for number in range(1, 1000):
-            gate.admit_sync("orders", {"id": number})
+        def admit_many() -> None:
+            for number in range(1, 1000):
+                gate.admit_sync("orders", {"id": number})
 
-    with pytest.raises(StoreFull):
-        admit_many()
-    at_the_limit = max(ran)
-    with pytest.raises(StoreUnavailable):
-        gate.admit_sync("orders", {"id": "while full"})
-    (small_disk / "ballast").unlink()
+        gate.admit_sync("orders", {"id": 0})
+        ballast.write_bytes(b"\0" * (700 * 1024 - ledger.stat().st_size))
+        with pytest.raises(StoreFull):
+            admit_many()
+        at_the_limit = max(ran)
+        with pytest.raises(StoreUnavailable):
+            gate.admit_sync("orders", {"id": "while full"})
+        ballast.unlink()
+        after = gate.admit_sync("orders", {"id": "after"}).result()
+        replays = [gate.admit_sync("orders", {"id": number}).replay for number in range(at_the_limit)]
+        return {"ran": ran, "after": after, "replays": replays}
 
-    assert "while full" not in ran
-    assert gate.admit_sync("orders", {"id": "after"}).result() == "x" * 3_000
-    for number in range(at_the_limit):
-        assert gate.admit_sync("orders", {"id": number}).replay, number
-    assert len(ran) == len(set(ran))
-    gate.close()
+    told = on_a_small_disk(disk, fill_up_and_make_room)
+
+    assert "while full" not in told["ran"]
+    assert told["after"] == "x" * 3_000
+    assert len(told["replays"]) > 3
+    assert all(told["replays"])
+    assert len(told["ran"]) == len(set(told["ran"]))
 
 
 def test_file_size_limit_leaves_no_half_commit(path: Path) -> None:
@@ -464,15 +499,15 @@ def test_settling_doubt_really_commits_something(path: Path) -> None:
     """Frames of a doubtful commit are overwritten, so that what is not there now never appears later."""
     store = SqliteStore(path)
     session, other = store.connect(), store.connect()
-    before = other.read_pragma("data_version")
 
-    with session.unit():
-        session.settle_doubt()
+    for _ in range(3):
+        before = other.read_pragma("data_version")
+        with session.unit():
+            session.settle_doubt()
+        assert other.read_pragma("data_version") != before
 
-    after = other.read_pragma("data_version")
     session.close()
     other.close()
-    assert after != before
 
 
 def test_ticks_are_carried_on_where_boots_have_no_name(path: Path) -> None:

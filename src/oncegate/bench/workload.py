@@ -19,6 +19,7 @@ from oncegate.gate.once import AsyncOnce
 from oncegate.wiring import Gate
 
 SURFACE: Final = "bench"
+KEY: Final = "{notificationId}:{equipment_number}"
 INSERT_BOOKING: Final = "INSERT INTO booking (equipment, slot) VALUES (?, ?)"
 CREATE_BOOKING: Final = (
     "CREATE TABLE IF NOT EXISTS booking (id INTEGER PRIMARY KEY, equipment TEXT, slot TEXT)"
@@ -26,10 +27,10 @@ CREATE_BOOKING: Final = (
 _FILLER: Final = "x" * 330  # brings an event to about half a kilobyte
 
 
-def make_event(number: int) -> dict[str, Any]:
+def make_event(number: int, prefix: str = "N") -> dict[str, Any]:
     """An event of about 500 bytes, as a terminal's notification would be."""
     return {
-        "notificationId": f"N-{number:09d}",
+        "notificationId": f"{prefix}-{number:09d}",
         "equipment_number": f"MSKU{number % 10_000_000:07d}",
         "window": "2026-06-01T06:00:00Z/PT1H",
         "terminal": {"code": "ECT-DELTA", "berth": number % 40},
@@ -42,18 +43,50 @@ async def _claim_slot(equipment: str, idempotency_key: str) -> str:
     return idempotency_key[:16]
 
 
-def open_gate(url: str) -> Gate:
-    """A gate with the measured handler: one effect, one business row handed over as data."""
+def open_gate(url: str, mode: str = "data") -> Gate:
+    """A gate with the measured handler: one effect, one business row, by one of the three ways."""
     gate = Gate(url)
+    MODES[mode](gate)
+    return gate
+
+
+def _write_as_data(gate: Gate) -> None:
+    """The business row is handed over as data and joins the batch."""
     terminal = gate.downstream("terminal", honours_key="7d")
 
-    @gate.handler(SURFACE, key="{notificationId}:{equipment_number}")
+    @gate.handler(SURFACE, key=KEY)
     async def book(event: dict[str, Any], once: AsyncOnce) -> dict[str, str]:
         slot = await once.effect(terminal, _claim_slot, event["equipment_number"])
         once.commit(resource=slot, writes=[(INSERT_BOOKING, (event["equipment_number"], slot))])
         return {"slot": slot}
 
-    return gate
+
+def _write_in_block(gate: Gate) -> None:
+    """The handler has a transaction of its own for the business row."""
+    terminal = gate.downstream("terminal", honours_key="7d")
+
+    @gate.handler(SURFACE, key=KEY)
+    async def book(event: dict[str, Any], once: AsyncOnce) -> dict[str, str]:
+        slot = await once.effect(terminal, _claim_slot, event["equipment_number"])
+        async with once.commit(resource=slot, outcome={"slot": slot}) as tx:
+            await tx.execute(INSERT_BOOKING, (event["equipment_number"], slot))
+        return {"slot": slot}
+
+
+def _write_in_same_database(gate: Gate) -> None:
+    """Reservation, business row and outcome are one transaction."""
+
+    @gate.handler(SURFACE, key=KEY, same_database=True)
+    async def book(event: dict[str, Any], once: AsyncOnce) -> dict[str, str]:
+        await once.tx.execute(INSERT_BOOKING, (event["equipment_number"], "none"))
+        return {"slot": "none"}
+
+
+MODES: Final = {
+    "data": _write_as_data,
+    "block": _write_in_block,
+    "same database": _write_in_same_database,
+}
 
 
 def prepare_business_table(gate: Gate) -> None:
@@ -143,7 +176,7 @@ class PlainBaseline:
         self._connection.close()
 
 
-def event_blocks(count: int) -> Callable[[], list[dict[str, Any]]]:
+def event_blocks(count: int, prefix: str = "N") -> Callable[[], list[dict[str, Any]]]:
     """Hands out blocks of `count` events, each with keys never seen before."""
     numbers = iter(range(10**9))
-    return lambda: [make_event(number) for number in islice(numbers, count)]
+    return lambda: [make_event(number, prefix) for number in islice(numbers, count)]

@@ -35,6 +35,11 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     gate.add_argument("--quick", action="store_true", help="fewer events, for a first impression")
     gate.add_argument("--json", action="store_true", help="print one JSON document")
     gate.set_defaults(run=run)
+    postgres = subjects.add_parser("postgres", help="the same on a PostgreSQL server, beside pgbench")
+    postgres.add_argument("--rounds", default=3, type=_positive, help="how often to repeat (default: 3)")
+    postgres.add_argument("--quick", action="store_true", help="fewer events, for a first impression")
+    postgres.add_argument("--json", action="store_true", help="print one JSON document")
+    postgres.set_defaults(run=run_postgres)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,6 +56,35 @@ def run(arguments: argparse.Namespace) -> int:
     ).run()
     print(json.dumps(document, indent=2) if arguments.json else _as_text(document))
     return 0
+
+
+def run_postgres(arguments: argparse.Namespace) -> int:
+    """Measures on a server of its own and prints."""
+    from oncegate.bench.postgres import PostgresBench
+
+    document = PostgresBench(
+        rounds=arguments.rounds,
+        seconds=2 if arguments.quick else 4,
+        scale=QUICK_SCALE if arguments.quick else 1.0,
+        talk=lambda line: print(line, file=sys.stderr),
+    ).run()
+    print(json.dumps(document, indent=2) if arguments.json else _postgres_as_text(document))
+    return 0
+
+
+def _postgres_as_text(document: dict[str, Any]) -> str:
+    lines = [f"{'what':<44} {'events/s':>9} {'low - high':>17} {'p50 ms':>8}"]
+    for name, found in document["pgbench"].items():
+        spread = f"{found['rate_low']:,.0f} - {found['rate_high']:,.0f}"
+        lines.append(f"{name:<44} {found['rate']:>9,.0f} {spread:>17} {found['latency_ms']:>8.2f}")
+    for item in document["gate"]:
+        name = f"gate, {item['name']}, {item['concurrency']} at once"
+        spread = f"{item['rate_low']:,.0f} - {item['rate_high']:,.0f}"
+        lines.append(f"{name:<44} {item['rate']:>9,.0f} {spread:>17} {item['p50_ms']:>8.2f}")
+    for count, rate in document["processes"].items():
+        lines.append(f"{f'gate, {count} processes, 64 at once each':<44} {rate:>9,.0f}")
+    lines += ["", "ratios of medians"]
+    return "\n".join(lines + [f"  {value:>7.2f}x  {name}" for name, value in document["ratios"].items()])
 
 
 def _as_text(document: dict[str, Any]) -> str:

@@ -176,15 +176,21 @@ def _row(entry: Entry, now_ms: int) -> list[Cell]:
 
 def _explain_nothing(session: Session, wanted: EntryFilter, arguments: argparse.Namespace) -> None:
     """Says why a list is empty; a surface that the ledger has never seen is a mistake, not an answer."""
-    surfaces = session.surfaces() if wanted.surface is not None else []
-    if surfaces and wanted.surface not in surfaces:
-        shown = ", ".join(surfaces[:SURFACES_SHOWN_MAX])
-        more = ", …" if len(surfaces) > SURFACES_SHOWN_MAX else ""
-        raise UnknownSurface(f"no entry has the surface {wanted.surface!r}; surfaces are {shown}{more}")
+    if wanted.surface is not None:
+        refuse_unknown_surface(session, wanted.surface)
     if arguments.before is not None or any(session.entries(EntryFilter(), None, 1)):
         tell("no entry fits")
     else:
         tell("the ledger has no entries yet")
+
+
+def refuse_unknown_surface(session: Session, surface: str) -> None:
+    """Raises UnknownSurface if the ledger has entries, but none of this surface."""
+    surfaces = session.surfaces()
+    if surfaces and surface not in surfaces:
+        shown = ", ".join(surfaces[:SURFACES_SHOWN_MAX])
+        more = ", …" if len(surfaces) > SURFACES_SHOWN_MAX else ""
+        raise UnknownSurface(f"no entry has the surface {surface!r}; surfaces are {shown}{more}")
 
 
 def _next_page(arguments: argparse.Namespace, last: int) -> str:

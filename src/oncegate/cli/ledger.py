@@ -7,6 +7,7 @@ command line knows which store it has.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from oncegate.store import Session, Store
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.wiring import open_store
 
+_SECRET: Final = re.compile(r"(://[^:/@?]*:)[^?]*(?=@)|([?&](?:ssl)?password=)[^&]*")
 _BOOT: Final = "SELECT value FROM oncegate_meta WHERE name = 'boot'"
 _SURFACES: Final = "SELECT DISTINCT surface FROM oncegate_entries ORDER BY surface"
 _RECORD: Final = (
@@ -41,7 +43,11 @@ def open_ledger(url: str | None) -> Store:
 
 def command_for(command: str, url: str | None) -> str:
     """A command as the user would type it for the same ledger, for next steps."""
-    return command if url is None else f"{command} --url {shlex.quote(url)}"
+    return command if url is None else f"{command} --url {shlex.quote(_SECRET.sub(_hidden, url))}"
+
+
+def _hidden(found: re.Match[str]) -> str:
+    return f"{found.group(1) or found.group(2)}…"
 
 
 def file_of(store: Store) -> Path | None:

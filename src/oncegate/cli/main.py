@@ -43,6 +43,7 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("migrate", "create a ledger, or bring an older one up to date"),
         Command("doctor", "check the store, its durability, its clock and what is stranded"),
         Command("entries", "list what the gate has seen, or show one entry with its history"),
+        Command("prune", "forget old entries that are settled"),
     ),
 }
 COMMANDS: Final = {command.name: command for group in GROUPS.values() for command in group}

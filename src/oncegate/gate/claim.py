@@ -13,7 +13,7 @@ from oncegate.errors import ClaimLost, UsageError
 from oncegate.gate.surfaces import Surface
 from oncegate.model.downstream import Doubt
 from oncegate.model.keys import Key
-from oncegate.store import Reserved, Statement, StepRecord, StepState
+from oncegate.store import Joined, Reserved, Statement, StepRecord, StepState
 
 
 @dataclass(slots=True)
@@ -37,6 +37,7 @@ class Claim:
     called: bool = False
     has_saved_steps: bool = False
     committed: bool = False
+    join: Joined | None = None
     joined: bool = False
     lost: bool = False
 

@@ -78,7 +78,7 @@ class Driver:
                 answer, error = None, raised
 
     async def _call(self, request: Invoke) -> Any:
-        if is_async(request.function):
+        if request.where is Where.HERE or is_async(request.function):
             answer = request.function(*request.arguments, **request.keywords)
         else:
             answer = await self._call_in_thread(request)
@@ -106,7 +106,7 @@ class Driver:
 
 
 def _call_plain(request: Invoke) -> Any:
-    if is_async(request.function):
+    if request.where is not Where.HERE and is_async(request.function):
         raise NotCalled(
             f"{name_of(request.function)} is async and was reached without an event loop; "
             "use an async handler and await gate.admit(…)"

@@ -23,18 +23,20 @@ from oncegate.gate.drive import Driver
 from oncegate.gate.effects import opaque_flow
 from oncegate.gate.flows import Attempt, admit_flow, same_database_flow
 from oncegate.gate.introspection import is_async
+from oncegate.gate.joining import joined_admit_flow
 from oncegate.gate.leases import LeaseKeeper
 from oncegate.gate.once import AsyncOnce, Once
-from oncegate.gate.requests import Flow, Invoke
+from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.surfaces import UNDECLARED, Downstream, Surface, takes_once
 from oncegate.gate.transactions import OpenTransaction
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.downstream import Capability
 from oncegate.model.durations import parse_duration
 from oncegate.model.paths import parse_path
+from oncegate.model.retention import RETENTION_FLOOR
 from oncegate.model.surface import OnBusy, SurfaceRule, check_name, read_arrival
 from oncegate.model.template import KeyTemplate
-from oncegate.store import EntryDetail, Store
+from oncegate.store import EntryDetail, Joined, Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 Duration = str | timedelta
@@ -68,6 +70,11 @@ class Gate:
             new_token=new_token or (lambda: secrets.randbits(63)),
             actor=actor,
         )
+
+    @property
+    def clock(self) -> Clock:
+        """Where this gate gets its time from."""
+        return self._context.clock
 
     @property
     def surfaces(self) -> tuple[Surface, ...]:
@@ -105,6 +112,8 @@ class Gate:
         key: str,
         tenant: str | None = None,
         retention: Duration = "90d",
+        retention_floor: Duration = RETENTION_FLOOR,
+        redelivery_horizon: Duration | None = None,
         lease: Duration = "20s",
         time_limit: Duration = "5m",
         attempts_max: int = 8,
@@ -122,7 +131,9 @@ class Gate:
         """Registers a function as the handler of a surface and returns it unchanged.
 
         It takes (event) or (event, once). `key` is a template over the event's fields; `ignore` names
-        fields that may differ between two sendings of the same event.
+        fields that may differ between two sendings of the same event. `redelivery_horizon` is how long
+        after its first sending an event may come again, manual replays included: a shorter `retention` is
+        refused. So is one below `retention_floor`; lower that where keys are meant to be kept for less.
         """
         _check_lists(ignore, final_errors)
         rule = SurfaceRule(
@@ -130,6 +141,8 @@ class Gate:
             key=KeyTemplate.parse(key, allow_transport=allow_transport),
             tenant_path=None if tenant is None else parse_path(tenant.strip("{}")),
             retention=parse_duration(retention),
+            retention_floor=parse_duration(retention_floor),
+            redelivery_horizon=None if redelivery_horizon is None else parse_duration(redelivery_horizon),
             lease=parse_duration(lease),
             time_limit=parse_duration(time_limit),
             attempts_max=attempts_max,
@@ -174,35 +187,63 @@ class Gate:
             known = ", ".join(sorted(self._surfaces)) or "none"
             raise UnknownSurface(f"no surface is called {name[:120]!r}; registered: {known}") from None
 
-    async def admit(self, surface: str, event: Any, *, tenant: str | None = None) -> Admission:
-        """Admits an event from a task: runs its handler once, or says why not."""
-        return await self._driver.run_async(self._admit_flow(surface, event, tenant))
+    async def admit(
+        self, surface: str, event: Any, *, tenant: str | None = None, tx: object = None
+    ) -> Admission:
+        """Admits an event from a task: runs its handler once, or says why not.
 
-    def admit_sync(self, surface: str, event: Any, *, tenant: str | None = None) -> Admission:
-        """Admits an event from a thread: runs its handler once, or says why not."""
+        With `tx`, a same-database handler is reserved, run and settled in that open transaction; the caller
+        commits it, or rolls it back if this raises.
+        """
+        joined = None if tx is None else self._join(surface, tx)
+        return await self._driver.run_async(self._admit_flow(surface, event, tenant, joined))
+
+    def admit_sync(
+        self, surface: str, event: Any, *, tenant: str | None = None, tx: object = None
+    ) -> Admission:
+        """Admits an event from a thread: runs its handler once, or says why not; `tx` as in `admit`."""
         if self.surface(surface).is_async:
             raise UsageError(f"the handler of {surface} is async; await gate.admit(…) instead")
-        return self._driver.run(self._admit_flow(surface, event, tenant))
+        joined = None if tx is None else self._join(surface, tx)
+        if joined is not None and joined.is_async:
+            raise UsageError("tx= is async; await gate.admit(…) instead")
+        return self._driver.run(self._admit_flow(surface, event, tenant, joined))
 
-    def _admit_flow(self, name: str, event: Any, tenant: str | None) -> Flow[Admission]:
+    def _join(self, surface: str, transaction: object) -> Joined:
+        if not self.surface(surface).same_database:
+            raise UsageError(
+                f"{surface} may act outside the database, and a reservation in tx= is not durable by then; "
+                "register it with same_database=True, or use once.commit(tx=…) in its handler"
+            )
+        return self.store.join(transaction)
+
+    def _admit_flow(
+        self, name: str, event: Any, tenant: str | None, joined: Joined | None = None
+    ) -> Flow[Admission]:
         surface = self.surface(name)
         now = from_wall_ms(self._context.clock.wall_ms())
         arrival = read_arrival(surface.rule, event, tenant, now)
         attempt = Attempt(surface, arrival, lambda claim: self._start(claim, event, None))
+        if joined is not None:
+            return joined_admit_flow(
+                self._context, attempt, joined, lambda claim, tx: self._start(claim, event, tx)
+            )
         if surface.same_database:
             return same_database_flow(
                 self._context, attempt, lambda claim, tx: self._start(claim, event, tx)
             )
         return admit_flow(self._context, attempt)
 
-    def _start(self, claim: Claim, event: Any, transaction: OpenTransaction | None) -> Flow[Any]:
+    def _start(self, claim: Claim, event: Any, transaction: OpenTransaction | Joined | None) -> Flow[Any]:
         surface = claim.surface
+        is_callers = transaction is not None and not isinstance(transaction, OpenTransaction)
+        where = Where.HERE if is_callers else Where.CALL
         if surface.takes_once:
             face = AsyncOnce if surface.is_async else Once
             once = face(self._context, self._driver, claim, transaction)
-            return (yield Invoke(surface.handler, (event, once)))
+            return (yield Invoke(surface.handler, (event, once), where=where))
         if transaction is not None:
-            return (yield Invoke(surface.handler, (event,)))
+            return (yield Invoke(surface.handler, (event,), where=where))
         return (yield from opaque_flow(self._context, claim, surface.handler, (event,)))
 
     def recover_flow(self, stranded: EntryDetail) -> Flow[Admission]:

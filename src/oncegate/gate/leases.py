@@ -69,7 +69,7 @@ class LeaseKeeper:
         except StoreError:
             return False  # tried again at the next turn; if that fails too the lease lapses
         if not kept:
-            claim.lost = not claim.committed
+            claim.lost = not (claim.committed or claim.joined)
             return False
         claim.valid_until_ms = now + lease_ms
         if id(claim) in self._claims:

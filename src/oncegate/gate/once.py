@@ -25,8 +25,14 @@ from oncegate.gate.effects import (
 from oncegate.gate.introspection import step_name_of
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.surfaces import UNDECLARED, Downstream
-from oncegate.gate.transactions import OpenTransaction, begin_flow, commit_block_flow, join
-from oncegate.store import Statement
+from oncegate.gate.transactions import (
+    OpenTransaction,
+    begin_flow,
+    commit_block_flow,
+    join_flow,
+    open_join,
+)
+from oncegate.store import Joined, Statement
 
 R = TypeVar("R")
 _UNSET: Any = object()
@@ -36,7 +42,7 @@ class _Face:
     """What both faces share: the key, and what is handed over as data."""
 
     def __init__(
-        self, gate: GateContext, driver: Driver, claim: Claim, transaction: OpenTransaction | None
+        self, gate: GateContext, driver: Driver, claim: Claim, transaction: OpenTransaction | Joined | None
     ) -> None:
         self._gate = gate
         self._driver = driver
@@ -90,7 +96,10 @@ class _Face:
 
     def _check_no_transaction(self) -> None:
         if self._transaction is not None:
-            raise UsageError("a same-database handler is one transaction already; write through once.tx")
+            raise UsageError(
+                "a same-database handler is one transaction already; write through once.tx, or through the "
+                "transaction that was given to gate.admit(tx=…)"
+            )
 
 
 class Transaction:
@@ -155,12 +164,14 @@ class Once(_Face):
         """Says what belongs to the outcome.
 
         `writes` are committed with it when the handler returns. `with once.commit() as tx:` opens a
-        transaction that commits at the end of the block. `tx=` joins the caller's own open transaction.
+        transaction that commits at the end of the block. `tx=` joins the caller's own open transaction at
+        once: the caller commits it, before the handler returns.
         """
         self._check_no_transaction()
         self._stage(resource, outcome, writes)
         if tx is not None:
-            join(self._gate, self._claim, tx)
+            joined = open_join(self._gate, self._claim, tx, can_await=False)
+            self._driver.run(join_flow(self._gate, self._claim, joined))
         return CommitBlock(self._gate, self._driver, self._claim)
 
     @property
@@ -240,13 +251,16 @@ class AsyncOnce(_Face):
         """Says what belongs to the outcome.
 
         `writes` are committed with it when the handler returns. `async with once.commit() as tx:` opens a
-        transaction that commits at the end of the block. `tx=` joins the caller's own open transaction.
+        transaction that commits at the end of the block. `await once.commit(tx=…)` joins the caller's own
+        open transaction: the caller commits it, before the handler returns. A `tx` that is not async is
+        joined at the call already.
         """
         self._check_no_transaction()
         self._stage(resource, outcome, writes)
+        block = AsyncCommitBlock(self._gate, self._driver, self._claim)
         if tx is not None:
-            join(self._gate, self._claim, tx)
-        return AsyncCommitBlock(self._gate, self._driver, self._claim)
+            block.join(open_join(self._gate, self._claim, tx, can_await=True))
+        return block
 
     @property
     def tx(self) -> AsyncTransaction:
@@ -283,12 +297,23 @@ class AsyncCommitBlock:
     def __init__(self, gate: GateContext, driver: Driver, claim: Claim) -> None:
         self._gate, self._driver, self._claim = gate, driver, claim
         self._transaction = OpenTransaction(gate)
+        self._joining: Flow[None] | None = None
+
+    def join(self, joined: Joined) -> None:
+        """Joins a user's transaction: one that is async when this is awaited, any other at once."""
+        flow = join_flow(self._gate, self._claim, joined)
+        if joined.is_async:
+            self._joining = flow
+        else:
+            self._driver.run(flow)
 
     def __await__(self) -> Generator[Any, None, None]:
-        return
-        yield
+        flow, self._joining = self._joining, None
+        if flow is not None:
+            yield from self._driver.run_async(flow).__await__()
 
     async def __aenter__(self) -> AsyncTransaction:
+        await self
         if not self._claim.joined:
             await self._driver.run_async(_enter(self._claim, self._transaction))
         return AsyncTransaction(self._transaction, self._driver)
@@ -324,7 +349,9 @@ def _ask(request: Any) -> Flow[Any]:
     return (yield request)
 
 
-def _require(transaction: OpenTransaction | None) -> OpenTransaction:
+def _require(transaction: OpenTransaction | Joined | None) -> OpenTransaction:
     if transaction is None:
         raise UsageError("once.tx is for same-database handlers; use once.commit() here")
+    if not isinstance(transaction, OpenTransaction):
+        raise UsageError("the event was admitted with tx=: write through that transaction, not once.tx")
     return transaction

@@ -31,6 +31,7 @@ class Where(Enum):
     CALL = "call"
     TURN = "turn"
     STATEMENT = "statement"
+    HERE = "here"  # none: the calling thread or task itself, for what a user's own connection is part of
 
 
 class Invoke(Struct, frozen=True):

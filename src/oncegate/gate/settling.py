@@ -28,7 +28,7 @@ from oncegate.gate.effects import NotYet, TwoResources, readable
 from oncegate.gate.outcome import Outcome, StepOutcome, encode_outcome
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.model.states import State
-from oncegate.operations import Attach, Settle
+from oncegate.operations import Attach, ReadEntry, Settle
 from oncegate.store import Attachment, Entry, Settlement, StepState
 
 REASON_LENGTH_MAX = 300
@@ -43,7 +43,7 @@ def state_after(claim: Claim, error: BaseException) -> State:
         return State.FAILED
     if isinstance(error, TwoResources):
         return State.HELD
-    if isinstance(error, OutcomeUnknown) or claim.in_doubt is not None:
+    if isinstance(error, (OutcomeUnknown, NotJoined)) or claim.in_doubt is not None:
         return State.UNKNOWN
     if _waits(claim, error):
         return State.RETRYABLE
@@ -90,7 +90,7 @@ def outcome_of(claim: Claim, value: bytes) -> bytes:
 
 def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -> Flow[None]:
     """Records that the handler raised; the error itself goes on to the caller."""
-    if claim.committed or claim.lost or isinstance(error, _UNRECORDABLE):
+    if claim.committed or claim.lost or isinstance(error, _UNRECORDABLE) or _is_locked(claim, error):
         return  # nothing of ours to record, or nowhere to record it: the lease lapses and is looked into
     state = state_after(claim, error)
     reason = describe(error)
@@ -106,13 +106,18 @@ def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -
         remember(gate, claim, state, outcome, reason)
 
 
+def _is_locked(claim: Claim, error: BaseException) -> bool:
+    """Whether a user's transaction that is still open holds the entry: writing would wait behind it."""
+    return claim.join is not None and not isinstance(error, NotJoined) and claim.join.is_open()
+
+
 def settle_success_flow(gate: GateContext, claim: Claim, value: Any) -> Flow[Admission]:
     """Records what the handler returned and answers the caller."""
     gate.crashpoints.hit("settle.before")
     body, unstorable = _encode(claim, value)
-    if claim.joined:
-        yield from _check_joined(gate, claim)
-    if claim.committed:
+    if claim.join is not None and not claim.lost:
+        yield from _finish_joined(gate, claim, body)
+    elif claim.committed:
         yield from _attach(gate, claim, body)
     else:
         yield from _commit(gate, claim, body)
@@ -142,31 +147,50 @@ def _commit(gate: GateContext, claim: Claim, body: bytes) -> Flow[None]:
     remember(gate, claim, State.COMMITTED, outcome, None)
 
 
-def _attach(gate: GateContext, claim: Claim, body: bytes) -> Flow[None]:
+def _attach(gate: GateContext, claim: Claim, body: bytes) -> Flow[bool]:
+    """Gives a committed entry its value; False if there is no such entry."""
     if claim.outcome is not None:
-        return
+        return True
     gate.crashpoints.hit("attach.before")
     outcome = outcome_of(claim, body)
-    yield Attach(Attachment(claim.entry_id, claim.fence, outcome))
-    remember(gate, claim, State.COMMITTED, outcome, None)
+    attached: bool = yield Attach(Attachment(claim.entry_id, claim.fence, outcome))
+    if attached:
+        remember(gate, claim, State.COMMITTED, outcome, None)
+    return attached
 
 
 class NotCommitted(UsageError):
     """The user's own transaction was rolled back or left open: nothing of it is recorded."""
 
 
-def _check_joined(gate: GateContext, claim: Claim) -> Flow[None]:
+class NotJoined(NotCommitted):
+    """The handler gave its transaction but never awaited the join: its writes may stand by themselves."""
+
+
+def _finish_joined(gate: GateContext, claim: Claim, body: bytes) -> Flow[None]:
     """Makes sure that the user's own transaction was committed before the handler returned.
 
-    Read beside the writers: a transaction that is still open holds their lock.
+    Where there is one writer, read beside it: a transaction that is still open holds its lock. Elsewhere
+    attaching the value says whether there is something committed to attach it to.
     """
-    entry = yield Invoke(_look_at, (gate, claim), where=Where.STATEMENT)
-    if entry is None or entry.fence != claim.fence or entry.state is not State.COMMITTED:
+    if not claim.joined:
+        raise NotJoined("once.commit(tx=…) was not carried out: await it before the transaction commits")
+    if gate.commits.store.capabilities.one_writer:
+        entry = yield Invoke(_look_at, (gate, claim), where=Where.STATEMENT)
+        claim.committed = _is_committed(claim, entry) and (yield from _attach(gate, claim, body))
+    elif claim.outcome is not None:
+        claim.committed = _is_committed(claim, (yield ReadEntry(claim.key.digest)))
+    else:
+        claim.committed = yield from _attach(gate, claim, body)
+    if not claim.committed:
         raise NotCommitted(
             "the handler returned before the transaction given to once.commit(tx=…) was committed; "
             "commit it inside the handler"
         )
-    claim.committed = True
+
+
+def _is_committed(claim: Claim, entry: Entry | None) -> bool:
+    return entry is not None and entry.fence == claim.fence and entry.state is State.COMMITTED
 
 
 def _look_at(gate: GateContext, claim: Claim) -> Entry | None:

@@ -1,7 +1,7 @@
 """Handlers' own transactions on the ledger's database: business writes and outcome in one commit.
 
 Blocking, like the store; the drivers decide where they run. Must never leave a transaction open: whoever
-begins one ends it on every path.
+begins one ends it on every path. A transaction that is the user's own is joined and never ended here.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from oncegate.errors import ClaimLost, StoreUnknown, UsageError
+from oncegate.errors import ClaimLost, StoreBusy, StoreUnknown, UsageError
 from oncegate.gate.claim import Claim
 from oncegate.gate.context import GateContext
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.settling import outcome_of, remember, settlement_of
 from oncegate.model.states import State
 from oncegate.operations import ReadEntry
-from oncegate.store import Reservation, Reserved, Session, Settlement
+from oncegate.store import Joined, Reservation, Reserved, Session, Settlement
 
 
 class OpenTransaction:
@@ -36,9 +36,9 @@ class OpenTransaction:
         self._changing = threading.Lock()
         self._using = threading.Lock()
 
-    def begin(self) -> None:
-        """Waits for the turn to write and opens the transaction."""
-        context = self._gate.commits.transaction()
+    def begin(self, *, wait: bool = True) -> None:
+        """Waits for the turn to write and opens the transaction; without `wait`, at once or StoreBusy."""
+        context = self._gate.commits.transaction(wait=wait)
         session = context.__enter__()
         with self._changing:
             if not self._unwanted:
@@ -63,18 +63,24 @@ class OpenTransaction:
         with self._using:
             return self.session.reserve([reservation])[0]
 
-    def settle(self, settlement: Settlement) -> None:
-        """Ends the claim inside this transaction, or raises ClaimLost so that everything is undone."""
+    def settle_and_commit(self, settlement: Settlement) -> None:
+        """Ends the claim inside this transaction and commits, or raises ClaimLost and undoes everything."""
         with self._using:
             if not self.session.settle([settlement])[0]:
                 raise ClaimLost("another worker holds the key now; this transaction is undone")
+            self._gate.crashpoints.hit("commit.before")
+            self._commit()
+        self._gate.crashpoints.hit("commit.after")
 
     def commit(self) -> None:
         """Commits."""
         with self._using:
-            context = self._leave()
-            if context is not None:
-                context.__exit__(None, None, None)
+            self._commit()
+
+    def _commit(self) -> None:
+        context = self._leave()
+        if context is not None:
+            context.__exit__(None, None, None)
 
     def rollback(self) -> None:
         """Undoes everything."""
@@ -104,6 +110,11 @@ class _Undo(Exception):
 def begin_flow(transaction: OpenTransaction) -> Flow[None]:
     """Opens a transaction; whoever is interrupted while waiting for it leaves nothing open."""
     try:
+        transaction.begin(wait=False)
+        return
+    except StoreBusy:
+        pass
+    try:
         yield Invoke(transaction.begin, where=Where.TURN)
     except BaseException:
         transaction.rollback()
@@ -116,9 +127,7 @@ def commit_block_flow(gate: GateContext, claim: Claim, transaction: OpenTransact
     outcome = None if body is None else outcome_of(claim, body)
     settlement = settlement_of(gate, claim, State.COMMITTED, outcome, None)
     try:
-        yield Invoke(transaction.settle, (settlement,), where=Where.STATEMENT)
-        gate.crashpoints.hit("commit.before")
-        yield Invoke(transaction.commit, where=Where.STATEMENT)
+        yield Invoke(transaction.settle_and_commit, (settlement,), where=Where.STATEMENT)
     except StoreUnknown:
         if not (yield from was_committed_flow(claim)):
             raise
@@ -126,7 +135,6 @@ def commit_block_flow(gate: GateContext, claim: Claim, transaction: OpenTransact
         claim.lost = isinstance(error, ClaimLost)
         yield Invoke(transaction.rollback, where=Where.STATEMENT)
         raise
-    gate.crashpoints.hit("commit.after")
     claim.committed = True
     if outcome is not None:
         remember(gate, claim, State.COMMITTED, outcome, None)
@@ -138,14 +146,38 @@ def was_committed_flow(claim: Claim) -> Flow[bool]:
     return entry is not None and entry.fence == claim.fence and entry.state is State.COMMITTED
 
 
-def join(gate: GateContext, claim: Claim, transaction: object) -> None:
-    """Settles the claim inside a user's own open transaction; they commit it."""
+def open_join(gate: GateContext, claim: Claim, transaction: object, *, can_await: bool) -> Joined:
+    """Finds the way into a user's own open transaction; raises UsageError if there is none."""
     joined = gate.commits.store.join(transaction)
-    body = claim.outcome
-    outcome = None if body is None else outcome_of(claim, body)
-    with joined.unit():
-        settled = joined.settle([settlement_of(gate, claim, State.COMMITTED, outcome, None)])
-    if not settled[0]:
+    if joined.is_async and not can_await:
+        raise UsageError("tx= is async: use an async handler and `await once.commit(tx=…)`")
+    claim.join = joined
+    return joined
+
+
+def join_flow(gate: GateContext, claim: Claim, joined: Joined) -> Flow[None]:
+    """Settles the claim inside a user's own open transaction; they commit it.
+
+    From here on their lock guards the claim: renewing it would only wait behind them.
+    """
+    claim.check_usable()
+    yield from learn_flow(gate, (gate.actor,))
+    gate.leases.release(claim)
+    outcome = None if claim.outcome is None else outcome_of(claim, claim.outcome)
+    settlement = settlement_of(gate, claim, State.COMMITTED, outcome, None)
+    yield from settle_joined_flow(claim, joined, settlement)
+    claim.joined = True
+
+
+def settle_joined_flow(claim: Claim, joined: Joined, settlement: Settlement) -> Flow[None]:
+    """Ends the claim in a user's transaction, or raises there so that their writes are undone with it."""
+    if not (yield Invoke(joined.settle_one, (settlement,), where=Where.HERE)):
         claim.lost = True
         raise ClaimLost("another worker holds the key now; roll this transaction back")
-    claim.joined = True
+
+
+def learn_flow(gate: GateContext, names: Sequence[str]) -> Flow[None]:
+    """Makes names known to the store before a user's transaction needs them."""
+    store = gate.commits.store
+    if not store.knows(names):
+        yield Invoke(store.learn, (names,), where=Where.STATEMENT)

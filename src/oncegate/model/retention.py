@@ -17,6 +17,11 @@ from oncegate.model.timestamps import to_utc
 
 # Redrives of dead letters and manual replays come up to two weeks later.
 RETENTION_FLOOR: Final = timedelta(days=14)
+# Clocks of machines differ, and an arrival may be dated just before its key goes and reserved just after.
+FORGET_GRACE: Final = timedelta(hours=1)
+LEAP_MAX: Final = timedelta(hours=1)  # a wall clock that gains more than this on the ledger's has leapt
+LEAP_BELIEVED_AFTER: Final = timedelta(days=1)  # a leap that lasts is a repair, or a machine that was off
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _END_OF_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
 
@@ -55,6 +60,42 @@ class RetentionRule:
         instant at which a key is gone and its replay still counts as new.
         """
         return to_utc(now) - to_utc(occurred_at) > self.retention
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What a caretaker last saw: wall time beside ledger time, and since when it doubts the wall clock."""
+
+    wall_ms: int
+    ticks_ms: int
+    doubted_since_ms: int | None = None
+
+
+def believe(last: Sighting | None, wall_ms: int, ticks_ms: int) -> Sighting:
+    """Return the sighting whose wall time may be used for forgetting.
+
+    A wall clock that leaps a year ahead makes every key look old, and what is forgotten by mistake runs
+    again once the clock is right. So a leap is believed only after it has lasted for a day of the
+    ledger's own time; until then time goes on at the ledger's pace.
+    """
+    if last is None:
+        return Sighting(wall_ms, ticks_ms)
+    expected = last.wall_ms + max(0, ticks_ms - last.ticks_ms)
+    if wall_ms <= expected + LEAP_MAX // _MILLISECOND:
+        return Sighting(wall_ms, ticks_ms)
+    since = ticks_ms if last.doubted_since_ms is None else min(last.doubted_since_ms, ticks_ms)
+    if ticks_ms - since >= LEAP_BELIEVED_AFTER // _MILLISECOND:
+        return Sighting(wall_ms, ticks_ms)
+    return Sighting(expected, ticks_ms, since)
+
+
+def forget_before_ms(now_ms: int, retention: timedelta, skew_max: timedelta) -> int:
+    """Return the instant before which a key must have been received to be forgotten now.
+
+    An event may be dated up to `skew_max` after its arrival, so the key outlives the retention by that
+    much: once it is gone, every replay of its event is older than the retention.
+    """
+    return now_ms - (retention + skew_max + FORGET_GRACE) // _MILLISECOND
 
 
 def month_of(moment: datetime) -> tuple[int, int]:

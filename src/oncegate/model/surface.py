@@ -18,7 +18,7 @@ from oncegate.model.canonical import canonical_json, fingerprint, fingerprint_of
 from oncegate.model.durations import format_duration
 from oncegate.model.keys import Key, derive_key, derive_quarantine_key
 from oncegate.model.paths import MISSING, lookup, parse_path
-from oncegate.model.retention import RetentionRule
+from oncegate.model.retention import RETENTION_FLOOR, RetentionRule, check_horizon
 from oncegate.model.template import KeyTemplate
 from oncegate.model.timegate import judge_time
 from oncegate.model.timestamps import parse_timestamp
@@ -63,6 +63,8 @@ class SurfaceRule:
     fingerprint_ignore: tuple[str, ...] = ()
     occurred_at_path: tuple[str, ...] | None = None
     skew_max: timedelta = timedelta(minutes=5)
+    retention_floor: timedelta = RETENTION_FLOOR
+    redelivery_horizon: timedelta | None = None
     lease_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,6 +79,14 @@ class SurfaceRule:
         for setting in ("retention", "lease", "time_limit", "skew_max"):
             if getattr(self, setting) <= timedelta(0):
                 raise ConfigError(f"surface {self.name}: {setting} must be longer than nothing")
+        self._check_retention()
+
+    def _check_retention(self) -> None:
+        try:
+            RetentionRule(self.retention, self.retention_floor)
+            check_horizon(self.retention, self.redelivery_horizon or timedelta(0))
+        except ConfigError as refused:
+            raise ConfigError(f"surface {self.name}: {refused}") from None
 
 
 class Arrival(Struct, frozen=True):

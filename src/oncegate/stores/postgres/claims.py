@@ -6,15 +6,14 @@ what it says it changed is the only truth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
-from oncegate.errors import StoreBusy
-from oncegate.model.states import Decision, Known, State, judge
+from oncegate.errors import StoreBusy, StoreRejected
+from oncegate.model.states import State
 from oncegate.store import (
     Attachment,
     Entry,
-    LogKind,
     Progress,
     Renewal,
     Reservation,
@@ -33,9 +32,13 @@ from oncegate.stores.postgres.arrays import (
     text_array,
 )
 from oncegate.stores.postgres.names import Names
+from oncegate.stores.postgres.scripts import JUDGE_ROUNDS_MAX, judge_known, new_entry, perform
 from oncegate.stores.writes import by_position
 
-JUDGE_ROUNDS_MAX: Final = 20  # each lost round means that somebody else moved the key on
+CONTENDED_TRIES_MAX: Final = 5
+
+Held = tuple[int, int]  # an entry and the fence under which it is held
+T = TypeVar("T")
 
 
 class PostgresClaims:
@@ -54,6 +57,9 @@ class PostgresClaims:
         raise NotImplementedError
 
     def _begin(self) -> None:
+        raise NotImplementedError
+
+    def _undo(self) -> None:
         raise NotImplementedError
 
     def _pipelined(self, head: tuple[str, tuple[Any, ...]], writes: Iterable[Statement]) -> bool:
@@ -94,7 +100,9 @@ class PostgresClaims:
                 names[batch[0].actor],
             ),
         )
-        return {batch[place - 1].key: _new(batch[place - 1], number, now) for place, number, now in rows}
+        return {
+            batch[place - 1].key: new_entry(batch[place - 1], number, now) for place, number, now in rows
+        }
 
     def _judge_all(
         self, wanted: Sequence[Reservation], places: list[int], answers: list[Reserved | None]
@@ -128,74 +136,55 @@ class PostgresClaims:
             answers[place] = won.get(key)
 
     def _judge(self, item: Reservation, row: tuple[Any, ...]) -> Reserved | None:
-        _, entry, state, content, attempt, fence, until, reason, first_reserved, received, outcome, now = (
-            row
-        )
-        known = Known(State(state), bytes(content), attempt, until)
-        decision = judge(known, item.fingerprint, now, item.attempts_max)
-        if decision is Decision.CONFLICT:
-            self._log(entry, LogKind.CONFLICT, item.received_at_ms, item.actor)
-            return Reserved(decision, entry, now_ticks=now)
-        if decision.claims:
-            taken = self._take_over(item, entry, fence, known.state, decision)
-            if taken is None:
-                return None
-            return Reserved(
-                decision, entry, taken[1], taken[0], known.state, self._steps(entry),
-                first_reserved_ticks=first_reserved, received_at_ms=received, lapsed_at_ticks=until,
-                now_ticks=taken[2],
-            )  # fmt: skip
-        if decision is Decision.HOLD and known.state in (State.IN_FLIGHT, State.RETRYABLE):
-            reason = self._give_up(entry, fence, attempt, item)
-        return Reserved(
-            decision, entry, state=known.state, outcome=None if outcome is None else bytes(outcome),
-            reason=reason, retry_after_ms=max(0, until - now), now_ticks=now,
-        )  # fmt: skip
-
-    def _take_over(
-        self, item: Reservation, entry: int, fence: int, state: State, decision: Decision
-    ) -> tuple[int, int, int] | None:
         actor = self._names.learn({item.actor})[item.actor]
-        rows = self._query(
-            statements.TAKE_OVER,
-            (
-                self._ticks(),
-                entry,
-                fence,
-                state.value,
-                item.lease_ms,
-                item.token,
-                item.received_at_ms,
-                actor,
-                decision is Decision.RECOVER,
-            ),
-        )
-        return rows[0] if rows else None
+        return perform(judge_known(item, row, actor, self._ticks), self._execute)
 
-    def _give_up(self, entry: int, fence: int, attempt: int, item: Reservation) -> str:
-        reason = f"gave up after {attempt} attempts"
-        actor, at_ms = self._names.learn({item.actor})[item.actor], item.received_at_ms
-        self._query(statements.GIVE_UP, (at_ms, reason, entry, fence, at_ms, actor, reason))
-        return reason
+    def _execute(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        return self._query(sql, tuple(parameters))
 
     def renew(self, claims: Sequence[Renewal]) -> list[bool]:
-        """Extends leases."""
+        """Extends leases; a claim that is asked for twice is extended once and both are told so."""
+        batch = sorted({(claim.entry_id, claim.fence): claim for claim in claims}.items())
         rows = self._query(
             statements.RENEW,
             (
                 self._ticks(),
-                bigint_array([claim.entry_id for claim in claims]),
-                bigint_array([claim.fence for claim in claims]),
-                bigint_array([claim.lease_ms for claim in claims]),
+                bigint_array([claim.entry_id for _, claim in batch]),
+                bigint_array([claim.fence for _, claim in batch]),
+                bigint_array([claim.lease_ms for _, claim in batch]),
             ),
         )
-        renewed = {place for (place,) in rows}
-        return [place in renewed for place in range(1, len(claims) + 1)]
+        renewed = {batch[place - 1][0] for (place,) in rows}
+        return [(claim.entry_id, claim.fence) in renewed for claim in claims]
 
     def progress(self, wanted: Sequence[Progress]) -> list[bool]:
         """Records steps of claims that go on."""
+        return self._contended(len(wanted), lambda: self._progress(wanted))
+
+    def _progress(self, wanted: Sequence[Progress]) -> list[bool]:
         self._begin()
-        return [self._advance(item) for item in wanted]
+        done = [False] * len(wanted)
+        for place in sorted(range(len(wanted)), key=lambda place: wanted[place].entry_id):
+            done[place] = self._advance(wanted[place])
+        return done
+
+    def _contended(self, size: int, work: Callable[[], T]) -> T:
+        """Business writes of others may take the same rows in another order, and the server ends one side.
+
+        A batch is then run apart, each event by itself; an event by itself is tried again.
+        """
+        if self._in_transaction:
+            return work()
+        for _ in range(CONTENDED_TRIES_MAX - 1):
+            try:
+                return work()
+            except StoreBusy as error:
+                if size > 1:
+                    raise StoreRejected(
+                        "business writes of several events got into each other's way"
+                    ) from error
+                self._undo()
+        return work()
 
     def _advance(self, item: Progress) -> bool:
         if not self._query(statements.HOLDS, (item.entry_id, item.fence)):
@@ -206,49 +195,51 @@ class PostgresClaims:
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """Ends claims: one statement; with business writes, one transaction sent in one go."""
-        first: dict[int, Settlement] = {}
+        first: dict[Held, Settlement] = {}
         for item in settlements:
-            first.setdefault(item.entry_id, item)
-        batch = [first[entry] for entry in sorted(first)]
+            first.setdefault(_held(item), item)
+        batch = [first[claim] for claim in sorted(first)]
+        done = self._contended(len(batch), lambda: self._settle(batch))
+        return [_held(item) in done and first[_held(item)] is item for item in settlements]
+
+    def _settle(self, batch: list[Settlement]) -> set[Held]:
         writes = any(item.writes for item in batch)
         if any(item.steps or item.clear_steps for item in batch):
-            done = self._settle_with_steps(batch)
-        elif writes and not self._in_transaction:
-            done = self._settle_with_writes(batch)
-        else:
-            done = self._settle_one_by_one(batch) if writes else self._settle_batch(batch)
-        return [item.entry_id in done and first[item.entry_id] is item for item in settlements]
+            return self._settle_with_steps(batch)
+        if writes and not self._in_transaction:
+            return self._settle_with_writes(batch)
+        return self._settle_one_by_one(batch) if writes else self._settle_batch(batch)
 
-    def _settle_with_writes(self, batch: list[Settlement]) -> set[int]:
+    def _settle_with_writes(self, batch: list[Settlement]) -> set[Held]:
         """Sends claims and writes together; if a fence was lost, all is undone and done one by one."""
         head = (statements.SETTLE_ALL, (*self._arrays(batch), len(batch)))
         if self._pipelined(head, by_position([item.writes for item in batch])):
-            return {item.entry_id for item in batch}
+            return {_held(item) for item in batch}
         return self._settle_one_by_one(batch)
 
-    def _settle_one_by_one(self, batch: list[Settlement]) -> set[int]:
+    def _settle_one_by_one(self, batch: list[Settlement]) -> set[Held]:
         self._begin()
-        done: set[int] = set()
+        done: set[Held] = set()
         for item in batch:
             if self._settle_batch([item]):
-                done.add(item.entry_id)
+                done.add(_held(item))
                 self._run_writes(item.writes)
         return done
 
-    def _settle_with_steps(self, batch: list[Settlement]) -> set[int]:
+    def _settle_with_steps(self, batch: list[Settlement]) -> set[Held]:
         self._begin()
         done = self._settle_one_by_one(batch)
         for item in batch:
-            if item.entry_id in done and item.steps:
+            if _held(item) in done and item.steps:
                 self._write_steps(item.entry_id, item.steps)
-        ended = [item.entry_id for item in batch if item.clear_steps and item.entry_id in done]
+        ended = [item.entry_id for item in batch if item.clear_steps and _held(item) in done]
         if ended:
             self._query(statements.CLEAR_STEPS, (bigint_array(ended),))
         return done
 
-    def _settle_batch(self, batch: list[Settlement]) -> set[int]:
+    def _settle_batch(self, batch: list[Settlement]) -> set[Held]:
         rows = self._query(statements.SETTLE, self._arrays(batch))
-        return {batch[place - 1].entry_id for (place,) in rows}
+        return {_held(batch[place - 1]) for (place,) in rows}
 
     def _arrays(self, batch: list[Settlement]) -> tuple[int | Packed | None, ...]:
         names = self._names.learn({item.actor for item in batch})
@@ -278,10 +269,6 @@ class PostgresClaims:
         found = {entry.key: entry for entry in self._entries(self._query(sql, (bytea_array(keys),)))}
         return [found.get(key) for key in keys]
 
-    def _log(self, entry: int, kind: LogKind, at_ms: int, actor: str) -> None:
-        number = self._names.learn({actor})[actor]
-        self._query(statements.LOG, (entry, kind.value, at_ms, number, None))
-
     def _write_steps(self, entry: int, steps: Iterable[StepRecord]) -> None:
         for step in steps:
             downstream = self._names.learn({step.downstream})[step.downstream]
@@ -301,19 +288,8 @@ class PostgresClaims:
         return [_entry(row, texts) for row in rows]
 
 
-def _new(item: Reservation, number: int, now: int) -> Reserved:
-    if item.quarantine is not None:
-        return Reserved(
-            Decision.QUARANTINE, number, state=State.QUARANTINED, reason=item.quarantine, now_ticks=now
-        )
-    return Reserved(
-        Decision.RUN,
-        number,
-        number,
-        first_reserved_ticks=now,
-        received_at_ms=item.received_at_ms,
-        now_ticks=now,
-    )
+def _held(item: Settlement) -> Held:
+    return (item.entry_id, item.fence)
 
 
 def _entry(row: tuple[Any, ...], texts: dict[int, str]) -> Entry:

@@ -45,7 +45,9 @@ def translate(error: psycopg.Error, *, committing: bool) -> StoreError:
     if isinstance(error, postgres.ReadOnlySqlTransaction):
         return StoreUnavailable("the server is read-only (a standby?); point the address at the primary")
     if isinstance(error, _NO_SCHEMA) and "oncegate" in text:
-        return SchemaMismatch(f"the schema is missing or incomplete ({text}); run `oncegate migrate`")
+        return SchemaMismatch(f"the schema is missing or incomplete ({text}); see `oncegate doctor`")
+    if isinstance(error, postgres.InvalidSchemaName):
+        return StoreUnavailable(f"{text}; create the schema that the search_path names")
     if isinstance(error, postgres.QueryCanceled):
         return StoreUnavailable(f"the server took too long and gave up: {text}")
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):

@@ -14,35 +14,42 @@ Query = Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]
 
 
 class Names:
-    """The names one session knows. Emptied when a transaction is undone."""
+    """The names one session knows. Emptied when a transaction is undone.
 
-    def __init__(self, query: Query) -> None:
+    `write` keeps new names out of long transactions: others who need the same name would wait for them.
+    """
+
+    def __init__(self, query: Query, write: Query | None = None) -> None:
         self._query = query
+        self._write = write or query
         self._numbers: dict[str, int] = {}
         self._texts: dict[int, str] = {}
 
     def learn(self, texts: Iterable[str]) -> dict[str, int]:
         """Returns a mapping that has a number for each text, writing those that are new."""
-        unknown = sorted({text for text in texts if text not in self._numbers})
-        if unknown:
-            self._remember(self._query(_FIND, (unknown,)))
-            missing = [text for text in unknown if text not in self._numbers]
+        wanted = set(texts)
+        if not wanted <= self._numbers.keys():
+            self._make_room(len(wanted))
+            self._remember(self._query(_FIND, (sorted(wanted),)))
+            missing = sorted(wanted - self._numbers.keys())
             if missing:
-                self._query(_WRITE, (missing,))
+                self._write(_WRITE, (missing,))
                 self._remember(self._query(_FIND, (missing,)))
         return self._numbers
 
     def find(self, text: str) -> int | None:
         """Returns a name's number if it was ever written."""
         if text not in self._numbers:
+            self._make_room(1)
             self._remember(self._query(_FIND, ([text],)))
         return self._numbers.get(text)
 
     def texts(self, numbers: Iterable[int]) -> dict[int, str]:
         """Returns a mapping that has the text behind each number."""
-        unknown = list({number for number in numbers if number not in self._texts})
-        if unknown:
-            self._remember(self._query(_READ, (unknown,)))
+        wanted = set(numbers)
+        if not wanted <= self._texts.keys():
+            self._make_room(len(wanted))
+            self._remember(self._query(_READ, (list(wanted),)))
         return self._texts
 
     def forget(self) -> None:
@@ -50,9 +57,12 @@ class Names:
         self._numbers.clear()
         self._texts.clear()
 
-    def _remember(self, rows: list[tuple[Any, ...]]) -> None:
-        if len(self._numbers) + len(rows) > NAMES_CACHED_MAX:
+    def _make_room(self, coming: int) -> None:
+        """Forgets before anything is looked up, never in between: what is asked for must be there."""
+        if len(self._numbers) + coming > NAMES_CACHED_MAX:
             self.forget()
+
+    def _remember(self, rows: list[tuple[Any, ...]]) -> None:
         for number, text in rows:
             self._numbers[text] = number
             self._texts[number] = text

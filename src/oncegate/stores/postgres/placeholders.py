@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import count
 from typing import Final
 
 _TOKEN: Final = re.compile(
@@ -21,6 +22,8 @@ _TOKEN: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_NUMBERED_TOKEN: Final = re.compile(_TOKEN.pattern.replace("| %  ", "| %[s%]"), re.VERBOSE | re.DOTALL)
+_NUMBERED: Final = re.compile(r"\$[1-9]")
 _NATIVE: Final = re.compile(r"%(?:s|b|t|\()")
 
 
@@ -30,6 +33,27 @@ def to_driver(sql: str) -> str:
     if _NATIVE.search(sql):
         return sql
     return _TOKEN.sub(_rewritten, sql)
+
+
+@lru_cache(maxsize=512)
+def to_numbered(sql: str) -> str:
+    """Rewrites `?` or `%s` outside of quotes and comments to `$1`, `$2`, … as asyncpg wants them.
+
+    A statement that has those already is left alone.
+    """
+    if _NUMBERED.search(sql):
+        return sql
+    numbers = count(1)
+    native = _NATIVE.search(sql) is not None
+    placeholder = "%s" if native else "?"
+
+    def numbered(match: re.Match[str]) -> str:
+        token = match.group(0)
+        if token == placeholder:
+            return f"${next(numbers)}"
+        return token.replace("%%", "%") if native else token
+
+    return _NUMBERED_TOKEN.sub(numbered, sql)
 
 
 def _rewritten(match: re.Match[str]) -> str:

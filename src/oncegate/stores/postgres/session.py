@@ -15,27 +15,47 @@ import psycopg
 from psycopg import errors as postgres
 from psycopg.pq import TransactionStatus
 
-from oncegate.errors import StoreUnknown, UsageError
+from oncegate.errors import StoreError, StoreUnknown, UsageError
 from oncegate.store import Statement
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.census import PostgresCensus
 from oncegate.stores.postgres.claims import PostgresClaims
+from oncegate.stores.postgres.doubts import Doubts, backend_of
 from oncegate.stores.postgres.failures import rejected, translate
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.placeholders import to_driver
+from oncegate.stores.postgres.pruning import PostgresPruning
 
 Ticks = Callable[[], int]
+Connection = psycopg.Connection[tuple[Any, ...]]
 
 
-class PostgresSession(PostgresClaims, PostgresCensus):
-    """A session that owns its connection."""
+class PostgresSession(PostgresClaims, PostgresCensus, PostgresPruning):
+    """A session that owns its connection.
 
-    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], ticks: Ticks | None) -> None:
+    With `reopen` it survives a restart of the server: a connection found dead before anything was sent is
+    replaced. With `doubts` it makes sure that a commit in doubt has ended before it is read back.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        ticks: Ticks | None,
+        *,
+        reopen: Callable[[], Connection] | None = None,
+        doubts: Doubts | None = None,
+    ) -> None:
+        self._given_ticks = ticks
+        self._names = Names(self._query, self._write_apart)
+        self._in_transaction = False
+        self._reopen = reopen
+        self._doubts = doubts
+        self._use(connection)
+
+    def _use(self, connection: Connection) -> None:
         self._connection = connection
         self._cursor = connection.cursor(binary=True)
-        self._given_ticks = ticks
-        self._names = Names(self._query)
-        self._in_transaction = False
+        self._backend = None if self._doubts is None else backend_of(connection)
 
     def _ticks(self) -> int | None:
         return None if self._given_ticks is None else self._given_ticks()
@@ -50,11 +70,29 @@ class PostgresSession(PostgresClaims, PostgresCensus):
             self._cursor.execute(sql, parameters, prepare=True)
             return self._cursor.fetchall() if self._cursor.description else []
         except psycopg.Error as error:
-            raise translate(error, committing=not self._in_transaction) from error
+            raise self._failed(error, committing=not self._in_transaction) from error
+
+    def _write_apart(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Commits at once what an open transaction needs but must not keep others waiting for."""
+        if not self._in_transaction or self._reopen is None:
+            return self._query(sql, parameters)
+        try:
+            with self._reopen() as connection:
+                connection.execute(sql, parameters)
+        except psycopg.Error as error:
+            raise translate(error, committing=False) from error
+        return []
+
+    def _failed(self, error: psycopg.Error, *, committing: bool) -> StoreError:
+        failure = translate(error, committing=committing)
+        if isinstance(failure, StoreUnknown) and self._doubts is not None and self._backend is not None:
+            self._doubts.add(self._backend)
+        return failure
 
     @contextmanager
     def unit(self, *, wait: bool = True, single: bool = False) -> Iterator[None]:
         """One transaction; a single call may be a statement that commits by itself."""
+        self._revive()
         if not single:
             self._begin()
         try:
@@ -63,6 +101,18 @@ class PostgresSession(PostgresClaims, PostgresCensus):
             self._undo()
             raise
         self._commit()
+
+    def _revive(self) -> None:
+        """Replaces a connection that the server has closed meanwhile; nothing was sent on it yet."""
+        if self._reopen is None or self._in_transaction:
+            return
+        try:
+            self._connection.pgconn.consume_input()  # what the server said on parting, if anything
+            self._connection.pgconn.consume_input()  # the end of the connection behind it
+        except psycopg.OperationalError:
+            self._connection.close()
+            self._names.forget()
+            self._use(self._reopen())
 
     def _begin(self) -> None:
         if not self._in_transaction:
@@ -78,8 +128,12 @@ class PostgresSession(PostgresClaims, PostgresCensus):
         self._in_transaction = False
         try:
             self._cursor.execute("COMMIT")
+        except psycopg.IntegrityError as error:  # a constraint that is checked at the end
+            self._names.forget()
+            raise rejected(error) from error
         except psycopg.Error as error:
-            raise translate(error, committing=True) from error
+            self._names.forget()
+            raise self._failed(error, committing=True) from error
         if self._cursor.statusmessage != "COMMIT":
             raise StoreUnknown("the server undid the transaction instead of committing it")
 
@@ -107,8 +161,10 @@ class PostgresSession(PostgresClaims, PostgresCensus):
             self._undo()
             return False
         except psycopg.OperationalError as error:
-            raise translate(error, committing=True) from error
+            raise self._failed(error, committing=True) from error
         except Exception as error:  # whatever a user's statement or parameter does, it is theirs alone
+            if self._connection.broken and isinstance(error, psycopg.Error):
+                raise self._failed(psycopg.OperationalError(str(error)), committing=True) from error
             self._undo()
             raise rejected(error) from error
         return True
@@ -136,8 +192,17 @@ class PostgresSession(PostgresClaims, PostgresCensus):
             raise UsageError("a statement ended the transaction; leave COMMIT and ROLLBACK to the gate")
         return rows
 
+    def introduce(self, names: Sequence[str]) -> tuple[str, dict[str, int]]:
+        """Tells the ledger's id and the numbers of names, for statements sent over other connections."""
+        with self.unit():
+            ((ledger_id,),) = self._query(statements.LEDGER_ID, ())
+            numbers = self._names.learn(names)
+        return str(ledger_id), {name: numbers[name] for name in names}
+
     def settle_doubt(self) -> None:
-        """Nothing to do: PostgreSQL shows a commit or it never happened."""
+        """Ends the server's processes whose commits are in doubt: what they have not done never comes."""
+        if self._doubts is not None:
+            self._doubts.settle(self._query)
 
     def close(self) -> None:
         """Closes the connection."""

@@ -98,6 +98,7 @@ WITH ended AS (
 ),
 waiting AS (UPDATE oncegate_open SET state = 6, token = NULL FROM ended WHERE entry = id)
 INSERT INTO oncegate_log (entry, kind, at, actor, note) SELECT id, 6, %s, %s, %s FROM ended
+RETURNING 1
 """
 
 SETTLE: Final = f"""
@@ -142,17 +143,22 @@ SETTLE_ALL: Final = SETTLE.replace(
     "SELECT place::int FROM ended", "SELECT 1 / (count(*) = %s)::int FROM ended"
 )
 
+# Locks the entries first and in order, as settling does: taken the other way round, a renewal and the end
+# of the same claims would wait for each other.
 RENEW: Final = f"""
 WITH {_NOW},
 wanted AS (
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[])
     WITH ORDINALITY AS batch (entry, fence, lease_ms, place)
+),
+held AS MATERIALIZED (
+    SELECT id, lease_ms, place FROM wanted JOIN oncegate_entry AS target
+        ON target.id = wanted.entry AND target.fence = wanted.fence AND target.state = 1
+    ORDER BY id FOR NO KEY UPDATE OF target
 )
-UPDATE oncegate_open AS open SET lease_until = now + wanted.lease_ms
-FROM clock, wanted, oncegate_entry AS target
-WHERE open.entry = wanted.entry AND target.id = wanted.entry AND target.fence = wanted.fence
-  AND target.state = 1
-RETURNING wanted.place::int
+UPDATE oncegate_open AS open SET lease_until = now + held.lease_ms
+FROM clock, held WHERE open.entry = held.id
+RETURNING held.place::int
 """
 
 HOLDS: Final = "SELECT 1 FROM oncegate_entry WHERE id = %s AND fence = %s AND state = 1 FOR UPDATE"
@@ -167,6 +173,13 @@ SET state = excluded.state, downstream = excluded.downstream, result = excluded.
 STEPS: Final = (
     "SELECT name, state, downstream, result, resource FROM oncegate_step WHERE entry = %s ORDER BY name"
 )
+
+LEDGER_ID: Final = "SELECT value FROM oncegate_meta WHERE name = 'ledger_id'"
+
+STEPS_NAMED: Final = """
+SELECT step.name, step.state, downstream.text, step.result, step.resource FROM oncegate_step AS step
+JOIN oncegate_name AS downstream ON downstream.id = step.downstream WHERE step.entry = %s ORDER BY step.name
+"""
 
 CLEAR_STEPS: Final = "DELETE FROM oncegate_step WHERE entry = ANY(%s)"
 

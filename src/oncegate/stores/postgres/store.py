@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import errors as postgres
+from psycopg.conninfo import conninfo_to_dict
 
-from oncegate.clock import Clock
+from oncegate.clock import Clock, SystemClock
 from oncegate.errors import (
     BadUrl,
     SchemaMismatch,
     StoreError,
     StoreUnavailable,
-    UsageError,
 )
 from oncegate.store import Capabilities, Durability, Finding, Joined, Migration
 from oncegate.stores.postgres import schema
 from oncegate.stores.postgres.arrays import register
+from oncegate.stores.postgres.doubts import Doubts
 from oncegate.stores.postgres.failures import first_line, refuse_durability, translate
+from oncegate.stores.postgres.joins import join
+from oncegate.stores.postgres.limits import LimitedConnection
+from oncegate.stores.postgres.partitions import drop_empty_months, ensure_partitions
+from oncegate.stores.postgres.scripts import Facts
 from oncegate.stores.postgres.session import PostgresSession
 
 SERVER_VERSION_MIN: Final = 140000
 WRITERS: Final = 2  # one batch is prepared while the other commits; more did not help
 CONNECT_WAIT_SECONDS: Final = 10
 STATEMENT_WAIT_MS: Final = 25_000  # below the caller's own limit, so that the server decides first
-_LIMITS: Final[dict[str, Any]] = {
+_DEFAULTS: Final[dict[str, Any]] = {
+    "application_name": "oncegate",
     "connect_timeout": CONNECT_WAIT_SECONDS,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -36,6 +42,17 @@ _LIMITS: Final[dict[str, Any]] = {
     "tcp_user_timeout": 20_000,
 }
 _DURABLE: Final = frozenset({"on", "local", "remote_write", "remote_apply"})
+
+# Tables, views and sequences that every ledger has; partitions come and go.
+_MADE: Final = re.compile(
+    r"^CREATE (?:TABLE|VIEW|SEQUENCE) (oncegate_\w+)(?! PARTITION OF)\b", re.MULTILINE
+)
+_RESTORE: Final = "restore the database from a backup: no migration brings lost records back"
+_ABSENT: Final = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL"
+_LOG_AHEAD: Final = """
+SELECT (SELECT xact FROM oncegate_log ORDER BY xact DESC, position DESC LIMIT 1)
+    >= pg_snapshot_xmax(pg_current_snapshot())
+"""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -52,7 +69,9 @@ class PostgresStore:
         self._clock = clock
         self._accept_loss = accept_loss
         self._durability = Durability.POWER_LOSS
-        _check_url(url)
+        self._doubts = Doubts()
+        self._given = _taken_apart(url)
+        self._facts = Facts(None if clock is None else clock.ticks_ms)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -70,18 +89,17 @@ class PostgresStore:
     @property
     def address(self) -> str:
         """The address without its password."""
-        parts = urlsplit(self._url)
-        host = f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
-        user = f"{parts.username}@" if parts.username else ""
-        return f"postgresql://{user}{host}{parts.path}"
+        given = self._given
+        user = f"{given['user']}@" if "user" in given else ""
+        return f"postgresql://{user}{_places(given)}/{given.get('dbname', '')}"
 
     def connect(self) -> PostgresSession:
         """Opens a session; an empty database becomes a ledger."""
-        connection = self._open()
+        connection = self._open_durable()
         try:
-            self._check_durability(connection)
-            schema.apply_pending(connection)
-            return self._session(connection)
+            # Not where a session reopens: it may be in a transaction that stands in the way.
+            ensure_partitions(connection, self._wall_ms())
+            return PostgresSession(connection, self._ticks, reopen=self._open_durable, doubts=self._doubts)
         except psycopg.Error as error:
             connection.close()
             raise translate(error, committing=False) from error
@@ -89,18 +107,32 @@ class PostgresStore:
             connection.close()
             raise
 
-    def _session(self, connection: Connection) -> PostgresSession:
-        return PostgresSession(connection, None if self._clock is None else self._clock.ticks_ms)
+    def _open_durable(self) -> Connection:
+        """A connection to an up-to-date ledger on a server that keeps what it acknowledges."""
+        connection = self._open()
+        try:
+            self._check_durability(connection)
+            schema.apply_pending(connection)
+            return connection
+        except psycopg.Error as error:
+            connection.close()
+            raise translate(error, committing=False) from error
+        except BaseException:
+            connection.close()
+            raise
+
+    def _wall_ms(self) -> int:
+        return (self._clock or SystemClock()).wall_ms()
+
+    @property
+    def _ticks(self) -> Callable[[], int] | None:
+        return None if self._clock is None else self._clock.ticks_ms
 
     def _open(self) -> Connection:
+        options = f"-c statement_timeout={STATEMENT_WAIT_MS} {self._given.get('options', '')}"
+        settings = {**_DEFAULTS, **self._given, "options": options.strip()}
         try:
-            connection = psycopg.connect(
-                self._url,
-                autocommit=True,
-                options=f"-c statement_timeout={STATEMENT_WAIT_MS}",
-                application_name="oncegate",
-                **_LIMITS,
-            )
+            connection = LimitedConnection.connect(autocommit=True, **settings)
         except psycopg.OperationalError as error:
             raise _refused(self.address, error) from error
         except psycopg.Error as error:
@@ -108,7 +140,10 @@ class PostgresStore:
         if connection.info.server_version < SERVER_VERSION_MIN:
             version = connection.info.server_version // 10000
             connection.close()
-            raise StoreUnavailable(f"the server is PostgreSQL {version}; version 14 or newer is needed")
+            needed = SERVER_VERSION_MIN // 10000
+            raise StoreUnavailable(
+                f"the server at {self.address} is PostgreSQL {version}; {needed} or newer is needed"
+            )
         register(connection)
         connection.prepare_threshold = 1
         return connection
@@ -121,9 +156,21 @@ class PostgresStore:
                     raise refuse_durability(setting, value)
                 self._durability = Durability.PROCESS_CRASH
 
+    def knows(self, names: Sequence[str]) -> bool:
+        """Tells whether the ledger's id and the numbers of these names are known."""
+        return self._facts.knows(names)
+
+    def learn(self, names: Sequence[str]) -> None:
+        """Reads the ledger's id and the numbers of names; names that are new are written."""
+        session = self.connect()
+        try:
+            self._facts.keep(*session.introduce(names))
+        finally:
+            session.close()
+
     def join(self, transaction: object) -> Joined:
         """Wraps a user's open transaction."""
-        raise UsageError(f"tx= is a {type(transaction).__name__}, which cannot be joined here")
+        return join(transaction, self._facts)
 
     def exists(self) -> bool:
         """Tells whether the database holds a ledger; a server that cannot be reached says why not."""
@@ -145,7 +192,7 @@ class PostgresStore:
             if schema.pending(connection):
                 raise SchemaMismatch(f"{self.address} is not up to date; run `oncegate migrate`")
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            yield self._session(connection)
+            yield PostgresSession(connection, self._ticks)
         except psycopg.Error as error:
             raise translate(error, committing=False) from error
         finally:
@@ -165,11 +212,27 @@ class PostgresStore:
         """Applies and returns the pending migrations."""
         connection = self._open()
         try:
-            return schema.apply_pending(connection)
+            applied = schema.apply_pending(connection)
+            lacking = _lacking(connection)
+            if lacking:
+                raise SchemaMismatch(f"{self.address} has lost {', '.join(lacking)}; {_RESTORE}")
+            ensure_partitions(connection, self._wall_ms())
+            return applied
         except postgres.InsufficientPrivilege as error:
             raise StoreUnavailable(
                 f"{first_line(error)}; let an owner of the schema run `oncegate migrate --print`"
             ) from error
+        except psycopg.Error as error:
+            raise translate(error, committing=False) from error
+        finally:
+            connection.close()
+
+    def make_room(self, now_ms: int) -> list[str]:
+        """Makes the months ahead and drops past ones that are empty."""
+        connection = self._open()
+        try:
+            made = [f"made {name}" for name in ensure_partitions(connection, now_ms)]
+            return made + [f"dropped {name}" for name in drop_empty_months(connection, now_ms)]
         except psycopg.Error as error:
             raise translate(error, committing=False) from error
         finally:
@@ -182,11 +245,16 @@ class PostgresStore:
         except StoreError as error:
             return [Finding(False, "ledger", self.address, str(error))]
         try:
+            version = connection.info.server_version
             return [
                 Finding(True, "ledger", self.address),
-                Finding(True, "server", f"PostgreSQL {connection.info.server_version / 10000:.4g}"),
+                Finding(True, "server", f"PostgreSQL {version // 10000}.{version % 10000}"),
                 *self._examine_settings(connection),
+                _examine_schema(connection),
+                *_examine_log(connection),
             ]
+        except psycopg.Error as error:
+            raise translate(error, committing=False) from error
         finally:
             connection.close()
 
@@ -216,14 +284,62 @@ def _examine_replication(connection: Connection) -> Finding:
     )
 
 
-def _check_url(url: str) -> None:
+def _examine_schema(connection: Connection) -> Finding:
+    """What a migration made and somebody removed."""
+    lacking = _lacking(connection)
+    version = schema.schema_version(connection)
+    if lacking:
+        return Finding(False, "schema", f"{version}, but without {', '.join(lacking)}", _RESTORE)
+    return Finding(True, "schema", f"{version}")
+
+
+def _lacking(connection: Connection) -> list[str]:
+    made = {name for migration in schema.all_migrations() for name in _MADE.findall(migration.sql)}
+    rows = connection.execute(_ABSENT, (sorted(made),)).fetchall()
+    return [str(name) for (name,) in rows]
+
+
+def _examine_log(connection: Connection) -> Iterator[Finding]:
+    """A ledger that was copied to a server with younger transaction numbers: its log would seem empty."""
+    if _lacking(connection):
+        return
+    (ahead,) = connection.execute(_LOG_AHEAD).fetchone() or (False,)
+    if ahead:
+        yield Finding(
+            False,
+            "log",
+            "records are numbered beyond this server's transactions",
+            "the ledger was restored from a dump: readers of the log stop before those records; copy whole "
+            "servers (pg_basebackup, pg_upgrade) instead, which keep the numbers",
+        )
+
+
+def _taken_apart(url: str) -> dict[str, Any]:
+    """The address as the driver understands it; an error never shows what may be a password."""
+    shape = "a PostgreSQL address looks like postgresql://user:password@host:5432/database"
+    if url.partition("://")[0] not in ("postgresql", "postgres"):
+        raise BadUrl(shape)
     try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("postgresql", "postgres") and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid:
-        raise BadUrl("a PostgreSQL address looks like postgresql://user:password@host:5432/database")
+        given = conninfo_to_dict(url)
+    except psycopg.Error as error:
+        text = first_line(error)
+        told = f" ({text})" if "URI query parameter" in text else ""
+        raise BadUrl(f"{shape}{told}; write @ : / # % in a password as %40 %3A %2F %23 %25") from None
+    ports = [port for port in str(given.get("port", "")).split(",") if port]
+    if not all(port.isascii() and port.isdigit() and 0 < int(port) < 65536 for port in ports):
+        raise BadUrl(f"{shape}; a port is a number from 1 to 65535")
+    if "@" in str(given.get("dbname", "")):
+        raise BadUrl(f"{shape}; write @ : / # % in a password as %40 %3A %2F %23 %25")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _places(given: dict[str, Any]) -> str:
+    """Hosts and ports for people; a folder of Unix sockets is left out."""
+    hosts = [host for host in str(given.get("host", "")).split(",") if not host.startswith("/")]
+    ports = str(given.get("port", "")).split(",")
+    if len(ports) == 1:
+        ports *= len(hosts)
+    return ",".join(f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False))
 
 
 def _refused(address: str, error: psycopg.Error) -> StoreUnavailable:

@@ -15,10 +15,13 @@ from typing import Any, cast
 
 from oncegate.clock import Clock
 from oncegate.errors import StoreError, StoreRejected, StoreUnknown, UsageError
+from oncegate.store import Reservation, Reserved, Settlement
+from oncegate.stores.kinds import Kind, is_still_open
 from oncegate.stores.sqlite.census import SqliteCensus
 from oncegate.stores.sqlite.claims import SqliteClaims
 from oncegate.stores.sqlite.files import BUSY_WAIT_MS, translate, translated
 from oncegate.stores.sqlite.names import Names
+from oncegate.stores.sqlite.pruning import SqlitePruning
 from oncegate.stores.sqlite.ticks import anchor_ticks, read_anchor
 
 
@@ -46,7 +49,7 @@ class SqliteUnit:
             self._session.undo(error)
 
 
-class SqliteSession(SqliteClaims, SqliteCensus):
+class SqliteSession(SqliteClaims, SqliteCensus, SqlitePruning):
     """A session that owns its connection."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
@@ -153,10 +156,13 @@ class PlainRows:
         return cursor
 
 
-class JoinedSession(SqliteClaims, SqliteCensus):
+class JoinedSession(SqliteClaims, SqliteCensus, SqlitePruning):
     """A session on a user's own connection: it writes into their transaction and never ends it."""
 
+    is_async = False
+
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
+        self._users = connection
         plain = cast("sqlite3.Connection", PlainRows(connection))
         self._connection = plain
         self._names = Names(plain)
@@ -177,6 +183,20 @@ class JoinedSession(SqliteClaims, SqliteCensus):
         except sqlite3.Error as error:
             failure: StoreError = translate(error, self._path)
             raise failure from error
+
+    def reserve_one(self, reservation: Reservation) -> Reserved:
+        """Reserves a key in the user's transaction."""
+        with self.unit():
+            return self.reserve([reservation])[0]
+
+    def settle_one(self, settlement: Settlement) -> bool:
+        """Ends a claim in the user's transaction."""
+        with self.unit():
+            return self.settle([settlement])[0]
+
+    def is_open(self) -> bool:
+        """Whether the user's transaction has not been ended yet."""
+        return is_still_open(Kind.SQLITE3, self._users)
 
     def execute(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Runs a statement in the user's transaction."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -13,6 +13,7 @@ from oncegate.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavai
 from oncegate.store import Capabilities, Durability, Finding, Migration
 from oncegate.stores.sqlite import schema
 from oncegate.stores.sqlite.files import SYNCHRONOUS_LEVELS, open_connection, translated
+from oncegate.stores.sqlite.joins import connection_behind
 from oncegate.stores.sqlite.reading import file_exists, read_only
 from oncegate.stores.sqlite.session import JoinedSession, SqliteSession
 
@@ -62,19 +63,20 @@ class SqliteStore:
             connection.close()
             raise
 
+    def knows(self, names: Sequence[str]) -> bool:
+        """Nothing needs to be known before: a joined connection reads the file itself."""
+        return True
+
+    def learn(self, names: Sequence[str]) -> None:
+        """Nothing to do."""
+
     def join(self, transaction: object) -> JoinedSession:
         """Wraps a user's own connection that has a transaction open on this very file."""
-        if not isinstance(transaction, sqlite3.Connection):
-            raise UsageError(
-                f"tx= is a {type(transaction).__name__}; on an embedded ledger give a sqlite3.Connection"
-            )
-        if not transaction.in_transaction:
-            raise UsageError(
-                "tx= has no transaction open; run connection.execute('BEGIN IMMEDIATE') before it"
-            )
-        if not self._is_same_file(transaction):
+        with translated(self.path):
+            connection = connection_behind(transaction)
+        if not self._is_same_file(connection):
             raise UsageError(f"tx= is open on another database than the ledger's, {self.path}")
-        return JoinedSession(transaction, self.path, self._clock)
+        return JoinedSession(connection, self.path, self._clock)
 
     def _is_same_file(self, connection: sqlite3.Connection) -> bool:
         cursor = connection.cursor()
@@ -113,6 +115,10 @@ class SqliteStore:
                 return schema.apply_pending(connection)
         finally:
             connection.close()
+
+    def make_room(self, now_ms: int) -> list[str]:
+        """Nothing to do: SQLite uses the pages of removed rows again."""
+        return []
 
     def examine(self) -> list[Finding]:
         """Looks at the file, its settings and its integrity."""

@@ -17,6 +17,7 @@ from oncegate.testing.conformance.censuses import CensusConformance
 from oncegate.testing.conformance.fences import FenceConformance
 from oncegate.testing.conformance.ledger import LedgerConformance
 from oncegate.testing.conformance.logs import LogConformance
+from oncegate.testing.conformance.pruning import PruningConformance
 from oncegate.testing.conformance.settlements import SettlementConformance
 from oncegate.testing.conformance.steps import StepConformance
 from oncegate.testing.conformance.ticks import TickConformance
@@ -34,6 +35,7 @@ class StoreConformance(
     TickConformance,
     LogConformance,
     CensusConformance,
+    PruningConformance,
     LedgerConformance,
 ):
     """Everything a store must do. Subclass it and override `make_store`."""

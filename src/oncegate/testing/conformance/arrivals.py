@@ -177,9 +177,10 @@ class ArrivalConformance(StoreBench):
         first = self.reserve(session)
         self.let_lapse()
 
-        again = self.reserve(session)
+        again = self.reserve(session, token=4_711)
 
         assert (again.decision, again.attempt) == (Decision.RECOVER, 2)
+        assert self.detail(first.entry_id).entry.token == 4_711
         assert again.fence > first.fence
         assert again.first_reserved_ticks == first.first_reserved_ticks
         assert again.lapsed_at_ticks == first.now_ticks + LEASE_MS

@@ -1,0 +1,137 @@
+"""`oncegate bench postgres`: the gate on a PostgreSQL server of its own, beside pgbench, in one run.
+
+Subjects take turns, round after round. The server has default settings, fsync on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Final
+
+from oncegate.bench.pgbench import TABLES, run_pgbench
+from oncegate.bench.samples import Sample, Summary
+from oncegate.bench.workload import event_blocks, open_gate, run_gate
+from oncegate.testing.postgres import PostgresServer
+from oncegate.wiring import open_store
+
+PGBENCH_CLIENTS: Final = (1, 8, 32)
+CREATE_BOOKING: Final = (
+    "CREATE TABLE booking (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, equipment text, slot text)"
+)
+PROCESSES: Final = 4
+EVENTS: Final = {1: 600, 32: 6_000, 256: 12_000}
+MODE_CONCURRENCIES: Final = {"data": (1, 32, 256), "block": (32,), "same database": (32,)}
+
+
+@dataclass(slots=True)
+class PostgresBench:
+    """What to measure."""
+
+    rounds: int = 3
+    seconds: int = 4
+    scale: float = 1.0
+    talk: Callable[[str], None] = field(default=lambda line: None)
+    _rates: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    _samples: dict[tuple[str, int], list[Sample]] = field(default_factory=dict)
+    _together: dict[int, list[float]] = field(default_factory=dict)
+
+    def run(self) -> dict[str, Any]:
+        """Measures everything and returns it as plain values."""
+        with PostgresServer() as server:
+            for number in range(self.rounds):
+                self.talk(f"round {number + 1} of {self.rounds}")
+                self._round(server)
+        return self._document()
+
+    def _round(self, server: PostgresServer) -> None:
+        url = server.new_database()
+        _prepare(url)
+        for script in ("two transactions", "one transaction"):
+            for clients in PGBENCH_CLIENTS:
+                rate = run_pgbench(server, url, script, clients, self.seconds)
+                self._rates.setdefault(f"pgbench, {script}, {clients} clients", []).append(rate)
+        for mode, concurrencies in MODE_CONCURRENCIES.items():
+            for tasks in concurrencies:
+                sample = asyncio.run(self._gate(url, mode, tasks))
+                self._samples.setdefault((mode, tasks), []).append(sample)
+        for processes in (1, PROCESSES):
+            rate_together = self._run_processes(url, processes)
+            self._together.setdefault(processes, []).append(rate_together)
+
+    async def _gate(self, url: str, mode: str, tasks: int) -> Sample:
+        blocks = event_blocks(max(tasks * 2, int(EVENTS[tasks] * self.scale)), prefix=f"{mode}-{tasks}")
+        gate = open_gate(url, mode)
+        try:
+            await run_gate(gate, blocks()[: tasks * 2], tasks)
+            return await run_gate(gate, blocks(), tasks)
+        finally:
+            gate.close()
+
+    def _run_processes(self, url: str, count: int) -> float:
+        events = max(200, int(6_000 * self.scale))
+        command = [sys.executable, "-m", "oncegate.bench.worker", url, str(events), "64"]
+        workers = [
+            subprocess.Popen([*command, f"p{count}-{number}"], stdout=subprocess.PIPE)
+            for number in range(count)
+        ]
+        answers = [json.loads(worker.communicate(timeout=300)[0]) for worker in workers]
+        begun = min(answer["begun"] for answer in answers)
+        ended = max(answer["ended"] for answer in answers)
+        return float(sum(answer["events"] for answer in answers) / (ended - begun))
+
+    def _document(self) -> dict[str, Any]:
+        pgbench = {name: _spread(rates) for name, rates in self._rates.items()}
+        gate = [Summary.of(mode, tasks, found) for (mode, tasks), found in self._samples.items()]
+        return {
+            "pgbench": pgbench,
+            "gate": [item.as_json() for item in gate],
+            "processes": {str(count): round(median(found)) for count, found in self._together.items()},
+            "ratios": _ratios(pgbench, gate, self._together),
+        }
+
+
+def _ratios(
+    pgbench: dict[str, dict[str, float]], gate: list[Summary], together: dict[int, list[float]]
+) -> dict[str, float]:
+    rates = {(item.name, item.concurrency): item for item in gate}
+    two = max(v["rate"] for n, v in pgbench.items() if "two" in n)
+    one = max(v["rate"] for n, v in pgbench.items() if "one" in n)
+    single = pgbench["pgbench, two transactions, 1 clients"]["latency_ms"]
+    ratios = {
+        "writes as data at 256, against pgbench's best with two transactions": rates["data", 256].rate
+        / two,
+        "writes as data at 1: median latency, against one pgbench client's": rates["data", 1].p50_ms
+        / single,
+        "commit block at 32, against pgbench's best with two transactions": rates["block", 32].rate / two,
+        "same database at 32, against pgbench's best with one transaction": (
+            rates["same database", 32].rate / one
+        ),
+        f"{PROCESSES} processes together, against one": median(together[PROCESSES]) / median(together[1]),
+    }
+    return {name: round(value, 2) for name, value in ratios.items()}
+
+
+def _spread(rates: list[tuple[float, float]]) -> dict[str, float]:
+    values = [rate for rate, _ in rates]
+    return {
+        "rate": round(median(values)),
+        "rate_low": round(min(values)),
+        "rate_high": round(max(values)),
+        "latency_ms": round(median(latency for _, latency in rates), 3),
+    }
+
+
+def _prepare(url: str) -> None:
+    session = open_store(url).connect()
+    try:
+        with session.unit():
+            for statement in (*TABLES, CREATE_BOOKING):
+                session.execute(statement, ())
+    finally:
+        session.close()

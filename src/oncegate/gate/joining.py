@@ -1,0 +1,68 @@
+"""Same-database mode in the caller's own transaction: reserve, run and settle inside it (E4).
+
+Reached through `gate.admit(…, tx=…)`. Must never end the caller's transaction, and never remember an
+outcome that the caller may still undo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from oncegate.errors import ClaimLost
+from oncegate.gate.admission import Admission, Verdict, from_memory, from_reserved
+from oncegate.gate.claim import Claim
+from oncegate.gate.context import GateContext
+from oncegate.gate.flows import Attempt, reservation_of
+from oncegate.gate.requests import Flow, Invoke, Where
+from oncegate.gate.settling import describe, outcome_of, settlement_of
+from oncegate.gate.transactions import learn_flow, settle_joined_flow
+from oncegate.model.states import State
+from oncegate.store import Joined
+
+
+def joined_admit_flow(
+    gate: GateContext, attempt: Attempt, joined: Joined, start: Callable[[Claim, Joined], Flow[Any]]
+) -> Flow[Admission]:
+    """Reserves, runs and settles in the caller's transaction; a key that is settled already is replayed."""
+    arrival, surface = attempt.arrival, attempt.surface
+    known = gate.cache.get(arrival.key.digest)
+    if known is not None and known.fingerprint == arrival.fingerprint:
+        return from_memory(arrival.key, arrival.fingerprint, known, surface.codec)
+    yield from learn_flow(gate, (surface.name, arrival.tenant, gate.actor))
+    reservation = reservation_of(gate, attempt)
+    reserved = yield Invoke(joined.reserve_one, (reservation,), where=Where.HERE)
+    if not reserved.decision.claims:
+        return from_reserved(arrival.key, reserved, surface.codec)
+    claim = Claim(surface, arrival.key, reserved, arrival.fingerprint)
+    try:
+        value = yield from start(claim, joined)
+        return (yield from _settle(gate, claim, joined, value))
+    except Exception as error:
+        yield from _hold(gate, claim, joined, error)
+        raise
+    finally:
+        claim.ended = True
+
+
+def _settle(gate: GateContext, claim: Claim, joined: Joined, value: Any) -> Flow[Admission]:
+    codec = claim.surface.codec
+    body = codec.encode(value)
+    settlement = settlement_of(gate, claim, State.COMMITTED, outcome_of(claim, body), None)
+    yield from settle_joined_flow(claim, joined, settlement)
+    return Admission(Verdict.RUN, claim.key.text, codec.as_replayed(value, body), resource=claim.resource)
+
+
+def _hold(gate: GateContext, claim: Claim, joined: Joined, error: Exception) -> Flow[None]:
+    """Who commits in spite of the error keeps half a handler: nothing runs again, a person decides.
+
+    Rolled back, as it should be, this leaves no trace.
+    """
+    if isinstance(error, ClaimLost):
+        return
+    reason = f"committed although the handler failed: {describe(error)}"
+    settlement = settlement_of(gate, claim, State.HELD, None, reason)
+    try:
+        yield Invoke(joined.settle_one, (settlement,), where=Where.HERE)
+    except Exception:  # noqa: BLE001  the server has given the transaction up already: it cannot commit
+        return

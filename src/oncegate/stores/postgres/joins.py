@@ -1,0 +1,177 @@
+"""Users' own transactions on PostgreSQL: one small adapter for each library that may hold one.
+
+Made by `PostgresStore.join`, used by the gate inside the user's transaction, on the user's own thread or
+event loop. Must never begin, commit or undo anything, and uses only what the libraries document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from oncegate.errors import UsageError
+from oncegate.store import Joined, Reservation, Reserved, Settlement
+from oncegate.stores.kinds import Kind, check_open, is_still_open, no_transaction, recognise
+from oncegate.stores.postgres.placeholders import to_driver, to_numbered
+from oncegate.stores.postgres.scripts import Facts, Rows, perform, perform_async, reserve, settle
+
+Execute = Callable[[str, Sequence[Any]], Rows]
+ExecuteAsync = Callable[[str, Sequence[Any]], Awaitable[Rows]]
+_ASYNC_SQLALCHEMY = (Kind.SQLALCHEMY_ASYNC_SESSION, Kind.SQLALCHEMY_ASYNC_CONNECTION)
+
+
+def join(transaction: object, facts: Facts) -> Joined:
+    """Finds the adapter for a user's transaction; raises UsageError where there is nothing to join."""
+    kind, behind = recognise(transaction)
+    if kind is None or kind is Kind.SQLITE3:
+        raise UsageError(
+            f"tx= is a {type(transaction).__name__}; on a PostgreSQL ledger give a psycopg or asyncpg "
+            "connection, a SQLAlchemy session or connection, or Django's connection"
+        )
+    check_open(kind, behind)
+    if kind in _ASYNC_SQLALCHEMY:
+        return SqlalchemyAsyncJoin(kind, behind, facts)
+    if kind in _EXECUTES_ASYNC:
+        return AsyncJoin(kind, behind, facts, _EXECUTES_ASYNC[kind](behind))
+    return BlockingJoin(kind, behind, facts, _EXECUTES[kind](behind))
+
+
+class _Join:
+    """What all adapters share."""
+
+    is_async = True
+
+    def __init__(self, kind: Kind, transaction: Any, facts: Facts) -> None:
+        self._kind = kind
+        self._transaction = transaction
+        self._facts = facts
+
+    def is_open(self) -> bool:
+        """Whether the transaction has not been ended yet."""
+        return is_still_open(self._kind, self._transaction)
+
+
+class BlockingJoin(_Join):
+    """A blocking connection, used on its own thread."""
+
+    is_async = False
+
+    def __init__(self, kind: Kind, transaction: Any, facts: Facts, execute: Execute) -> None:
+        super().__init__(kind, transaction, facts)
+        self._execute = execute
+
+    def reserve_one(self, reservation: Reservation) -> Reserved:
+        """Reserves a key in the user's transaction."""
+        return perform(reserve(self._facts, reservation), self._execute)
+
+    def settle_one(self, settlement: Settlement) -> bool:
+        """Ends a claim in the user's transaction."""
+        return perform(settle(self._facts, settlement), self._execute)
+
+
+class AsyncJoin(_Join):
+    """An async connection, used on its own event loop."""
+
+    def __init__(self, kind: Kind, transaction: Any, facts: Facts, execute: ExecuteAsync) -> None:
+        super().__init__(kind, transaction, facts)
+        self._execute = execute
+
+    async def reserve_one(self, reservation: Reservation) -> Reserved:
+        """Reserves a key in the user's transaction."""
+        return await perform_async(reserve(self._facts, reservation), self._execute)
+
+    async def settle_one(self, settlement: Settlement) -> bool:
+        """Ends a claim in the user's transaction."""
+        return await perform_async(settle(self._facts, settlement), self._execute)
+
+
+class SqlalchemyAsyncJoin(_Join):
+    """SQLAlchemy's async face: it lends the blocking session or connection behind it."""
+
+    async def reserve_one(self, reservation: Reservation) -> Reserved:
+        """Reserves a key in the user's transaction."""
+        reserved: Reserved = await self._transaction.run_sync(
+            lambda plain: perform(reserve(self._facts, reservation), self._executes(plain))
+        )
+        return reserved
+
+    async def settle_one(self, settlement: Settlement) -> bool:
+        """Ends a claim in the user's transaction."""
+        settled: bool = await self._transaction.run_sync(
+            lambda plain: perform(settle(self._facts, settlement), self._executes(plain))
+        )
+        return settled
+
+    def _executes(self, plain: Any) -> Execute:
+        is_session = self._kind is Kind.SQLALCHEMY_ASYNC_SESSION
+        return _on_session(plain) if is_session else _on_connection(plain)
+
+
+def _on_session(session: Any) -> Execute:
+    return _on_connection(session.connection())
+
+
+def _on_connection(connection: Any) -> Execute:
+    if connection.dialect.name != "postgresql":
+        raise UsageError(f"tx= is open on another database than the ledger's: {connection.dialect.name}")
+    if getattr(connection.connection.dbapi_connection, "autocommit", False):
+        raise no_transaction(Kind.SQLALCHEMY_CONNECTION)  # isolation_level="AUTOCOMMIT" commits each
+    translate = to_numbered if connection.dialect.paramstyle == "numeric_dollar" else to_driver
+
+    def execute(sql: str, parameters: Sequence[Any]) -> Rows:
+        result = connection.exec_driver_sql(translate(sql), tuple(parameters))
+        return [tuple(row) for row in result] if result.returns_rows else []
+
+    return execute
+
+
+def _on_django(connection: Any) -> Execute:
+    if connection.vendor != "postgresql":
+        raise UsageError(f"tx= is open on another database than the ledger's: {connection.vendor}")
+
+    def execute(sql: str, parameters: Sequence[Any]) -> Rows:
+        with connection.cursor() as cursor:
+            cursor.execute(to_driver(sql), tuple(parameters))
+            return cursor.fetchall() if cursor.description else []
+
+    return execute
+
+
+def _on_psycopg(connection: psycopg.Connection[Any]) -> Execute:
+    def execute(sql: str, parameters: Sequence[Any]) -> Rows:
+        with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+            cursor.execute(to_driver(sql).encode(), parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    return execute
+
+
+def _on_psycopg_async(connection: psycopg.AsyncConnection[Any]) -> ExecuteAsync:
+    async def execute(sql: str, parameters: Sequence[Any]) -> Rows:
+        async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
+            await cursor.execute(to_driver(sql).encode(), parameters)
+            return await cursor.fetchall() if cursor.description else []
+
+    return execute
+
+
+def _on_asyncpg(connection: Any) -> ExecuteAsync:
+    async def execute(sql: str, parameters: Sequence[Any]) -> Rows:
+        return [tuple(row) for row in await connection.fetch(to_numbered(sql), *parameters)]
+
+    return execute
+
+
+_EXECUTES: dict[Kind, Callable[[Any], Execute]] = {
+    Kind.PSYCOPG: _on_psycopg,
+    Kind.SQLALCHEMY_SESSION: _on_session,
+    Kind.SQLALCHEMY_CONNECTION: _on_connection,
+    Kind.DJANGO: _on_django,
+}
+_EXECUTES_ASYNC: dict[Kind, Callable[[Any], ExecuteAsync]] = {
+    Kind.PSYCOPG_ASYNC: _on_psycopg_async,
+    Kind.ASYNCPG: _on_asyncpg,
+}

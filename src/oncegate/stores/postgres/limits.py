@@ -1,0 +1,53 @@
+"""A connection that waits for no answer without a limit.
+
+The server's own limits end statements that take too long; this one ends the wait for a server, or for a
+network, that says nothing at all. What the server did is not known then, and the connection is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Final
+
+import psycopg
+
+from oncegate.clock import SystemClock
+
+ANSWER_WAIT_MS: Final = 28_000  # above the server's limit for a statement, below what callers wait
+_clock: Final = SystemClock()
+# Drivers from 3.3 on can wait with a limit themselves, at no cost.
+_TIMEOUT: Final[type[Exception] | None] = getattr(psycopg.errors, "_WaitTimeout", None)
+
+
+class LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
+    """Gives up, and closes itself, when the server has said nothing for too long."""
+
+    answer_wait_ms = ANSWER_WAIT_MS
+
+    def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
+        """Runs one exchange with the server, within the limit."""
+        if _TIMEOUT is None:
+            return super().wait(self._limited(gen), *arguments, **options)
+        options.setdefault("timeout", self.answer_wait_ms / 1000)
+        try:
+            return super().wait(gen, *arguments, **options)
+        except _TIMEOUT:
+            raise self._given_up() from None
+
+    def _given_up(self) -> psycopg.OperationalError:
+        self.pgconn.finish()
+        return psycopg.OperationalError(
+            f"the server has not answered within {self.answer_wait_ms / 1000:g} s"
+        )
+
+    def _limited(self, exchange: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        deadline = _clock.ticks_ms() + self.answer_wait_ms
+        try:
+            wanted = next(exchange)
+            while True:
+                ready = yield wanted
+                if not ready and _clock.ticks_ms() > deadline:
+                    raise self._given_up()
+                wanted = exchange.send(ready)
+        except StopIteration as ended:
+            return ended.value

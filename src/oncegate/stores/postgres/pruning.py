@@ -1,0 +1,96 @@
+"""Forgetting on PostgreSQL. Mixed into the session.
+
+Entries are numbered about in order of arrival, so the walk follows the primary key and needs no index by
+time. Rows that somebody holds are left for the next time, so that two pruners never wait for each other.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any, Final
+
+from oncegate.model.retention import Sighting, believe
+from oncegate.store import Due, Forgetting, LogKind
+from oncegate.stores.forgetting import judge_rows, note_of, read_sighting, write_sighting
+from oncegate.stores.postgres import statements
+from oncegate.stores.postgres.arrays import bigint_array
+from oncegate.stores.postgres.names import Names
+
+_NEXT: Final = """
+SELECT id, surface, state, received_at, coalesce(settled_at, received_at) FROM oncegate_entry
+WHERE id > %s ORDER BY id LIMIT %s
+"""
+_FORGET: Final = """
+WITH due AS MATERIALIZED (
+    SELECT id FROM oncegate_entry
+    WHERE id = ANY(%s) AND surface = %s AND state IN (2, 3) AND received_at < %s
+      AND coalesce(settled_at, received_at) < %s
+    ORDER BY id FOR UPDATE SKIP LOCKED
+)
+DELETE FROM oncegate_entry AS entry USING due WHERE entry.id = due.id
+RETURNING oncegate_month(entry.received_at), entry.id
+"""
+_BODIES: Final = (
+    "DELETE FROM oncegate_payload WHERE month = %s AND entry = ANY(%s)",
+    "DELETE FROM oncegate_outcome WHERE month = %s AND entry = ANY(%s)",
+)
+# Made first, so that two pruners on a new ledger wait for each other instead of both finding none.
+_FIRST_SIGHT: Final = (
+    "INSERT INTO oncegate_meta (name, value) VALUES ('sighting', '') ON CONFLICT (name) DO NOTHING"
+)
+_SEEN: Final = "SELECT value FROM oncegate_meta WHERE name = 'sighting' FOR UPDATE"
+_SEE: Final = "UPDATE oncegate_meta SET value = %s WHERE name = 'sighting'"
+
+
+class PostgresPruning:
+    """Due, forget, sight."""
+
+    _names: Names
+
+    def _query(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    def _begin(self) -> None:
+        raise NotImplementedError
+
+    def now_ticks(self) -> int:
+        """The ledger's own time; the session knows it."""
+        raise NotImplementedError
+
+    def due(self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int) -> Due:
+        """Looks at the next entries in order of arrival."""
+        rows: list[Any] = self._query(_NEXT, (after_id, limit))
+        number = self._names.find(surface)
+        return judge_rows(rows, number, before_ms, now_ms, after_id=after_id, limit=limit)
+
+    def forget(self, wanted: Forgetting) -> int:
+        """Removes entries with all that belongs to them."""
+        surface, before = self._names.find(wanted.surface), wanted.before_ms
+        if surface is None or not wanted.entries:
+            return 0
+        self._begin()
+        ids = bigint_array(sorted(set(wanted.entries)))
+        removed = sorted(self._query(_FORGET, (ids, surface, before, before)))
+        if not removed:
+            return 0
+        for month, rows in groupby(removed, key=lambda row: row[0]):
+            gone = bigint_array([entry for _, entry in rows])
+            for sql in _BODIES:
+                self._query(sql, (month, gone))
+        self._query(statements.CLEAR_STEPS, (bigint_array([entry for _, entry in removed]),))
+        self._note(wanted, len(removed))
+        return len(removed)
+
+    def _note(self, wanted: Forgetting, removed: int) -> None:
+        actor = self._names.learn({wanted.actor})[wanted.actor]
+        row = (0, LogKind.FORGOTTEN.value, wanted.at_ms, actor, note_of(wanted, removed))
+        self._query(statements.LOG, row)
+
+    def sight(self, wall_ms: int) -> Sighting:
+        """Notes the wall time beside the server's."""
+        self._begin()
+        self._query(_FIRST_SIGHT, ())
+        ((text,),) = self._query(_SEEN, ())
+        seen = believe(read_sighting(text), wall_ms, self.now_ticks())
+        self._query(_SEE, (write_sighting(seen),))
+        return seen

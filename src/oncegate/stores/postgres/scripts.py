@@ -1,0 +1,246 @@
+"""Work on the ledger as a row of statements: each is yielded, and its rows are sent back in.
+
+Who sends them decides how: the ledger's own session, or a user's blocking or async connection. That is why
+all three share one copy of the logic. Must never begin, commit or undo anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
+
+from oncegate.errors import StoreBusy, UsageError
+from oncegate.model.states import Decision, Known, State, judge
+from oncegate.store import LogKind, Reservation, Reserved, Settlement, Statement, StepRecord, StepState
+from oncegate.stores.postgres import join_statements, statements
+from oncegate.stores.postgres.failures import rejected
+from oncegate.stores.postgres.names import NAMES_CACHED_MAX
+
+T = TypeVar("T")
+Rows: TypeAlias = list[tuple[Any, ...]]
+Script: TypeAlias = Generator[Statement, Rows, T]
+JUDGE_ROUNDS_MAX: Final = 20  # each lost round means that somebody else moved the key on
+_NOT_THERE: Final = frozenset({"42P01", "3F000"})  # no such table, no such schema
+
+
+def perform(script: Script[T], execute: Callable[[str, Sequence[Any]], Rows]) -> T:
+    """Runs a script on a blocking connection."""
+    try:
+        statement = next(script)
+        while True:
+            try:
+                rows = execute(*statement)
+            except Exception as error:  # noqa: BLE001  the script decides what an error means
+                statement = script.throw(error)
+            else:
+                statement = script.send(rows)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+async def perform_async(script: Script[T], execute: Callable[[str, Sequence[Any]], Awaitable[Rows]]) -> T:
+    """Runs a script on an async connection."""
+    try:
+        statement = next(script)
+        while True:
+            try:
+                rows = await execute(*statement)
+            except Exception as error:  # noqa: BLE001  the script decides what an error means
+                statement = script.throw(error)
+            else:
+                statement = script.send(rows)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+class Facts:
+    """What must be known of a ledger before its statements can be sent over a user's connection."""
+
+    def __init__(self, ticks: Callable[[], int] | None) -> None:
+        self.ledger_id = ""
+        self.numbers: dict[str, int] = {}
+        self._ticks = ticks
+
+    def knows(self, names: Sequence[str]) -> bool:
+        """Whether the ledger and all these names are known."""
+        return bool(self.ledger_id) and all(name in self.numbers for name in names)
+
+    def keep(self, ledger_id: str, numbers: Mapping[str, int]) -> None:
+        """Remembers what was read of the ledger; numbers of names never change."""
+        if len(self.numbers) + len(numbers) > NAMES_CACHED_MAX:
+            self.numbers = {}
+        self.numbers = {**self.numbers, **numbers}
+        self.ledger_id = ledger_id
+
+    def number(self, name: str) -> int:
+        """The number of a name that was made known before."""
+        try:
+            return self.numbers[name]
+        except KeyError:
+            raise StoreBusy(f"{name!r} was forgotten between two steps; try again") from None
+
+    def now(self) -> int | None:
+        """The time to send along; None lets the server's clock decide."""
+        return None if self._ticks is None else self._ticks()
+
+
+def settle(facts: Facts, item: Settlement) -> Script[bool]:
+    """Ends a claim and runs its business writes; False if the fence was lost."""
+    ((same, done),) = yield from _on_ledger(
+        join_statements.SETTLE,
+        (
+            facts.ledger_id,
+            facts.now(),
+            item.entry_id,
+            item.fence,
+            item.state.value,
+            item.at_ms,
+            facts.number(item.actor),
+            _text(item.reason),
+            item.outcome,
+            item.last_call_ticks,
+            item.attempts_given_back,
+        ),
+    )
+    _check_same(same)
+    if not done:
+        return False
+    if item.clear_steps:
+        yield join_statements.CLEAR_STEPS, (item.entry_id,)
+    for statement in item.writes:
+        yield from _business_write(statement)
+    return True
+
+
+def _business_write(statement: Statement) -> Script[None]:
+    try:
+        yield statement
+    except Exception as error:  # whatever a user's statement or parameter does, it is theirs alone
+        raise rejected(error) from error
+
+
+def reserve(facts: Facts, item: Reservation) -> Script[Reserved]:
+    """Inserts the key if it is new, else judges what is known of it."""
+    for _ in range(JUDGE_ROUNDS_MAX):
+        fresh = yield from _insert(facts, item)
+        if fresh is not None:
+            return fresh
+        rows = yield join_statements.KNOWN, (facts.now(), item.key)
+        if rows:
+            answer = yield from judge_known(item, rows[0], facts.number(item.actor), facts.now)
+            if answer is not None:
+                return answer
+    raise StoreBusy("a key changes hands faster than it can be judged; try again")
+
+
+def _insert(facts: Facts, item: Reservation) -> Script[Reserved | None]:
+    ((same, number, now),) = yield from _on_ledger(
+        join_statements.RESERVE,
+        (
+            facts.ledger_id,
+            facts.now(),
+            item.key,
+            facts.number(item.surface),
+            facts.number(item.tenant),
+            item.fingerprint,
+            _text(item.label),
+            item.received_at_ms,
+            item.lease_ms,
+            item.token,
+            item.body,
+            _text(item.quarantine),
+            facts.number(item.actor),
+        ),
+    )
+    _check_same(same)
+    return None if number is None else new_entry(item, number, now)
+
+
+def new_entry(item: Reservation, number: int, now: int) -> Reserved:
+    """The answer to a reservation whose key was not known."""
+    if item.quarantine is not None:
+        return Reserved(
+            Decision.QUARANTINE, number, state=State.QUARANTINED, reason=item.quarantine, now_ticks=now
+        )
+    return Reserved(
+        Decision.RUN, number, number, first_reserved_ticks=now, received_at_ms=item.received_at_ms,
+        now_ticks=now,
+    )  # fmt: skip
+
+
+def judge_known(
+    item: Reservation, row: tuple[Any, ...], actor: int, ticks: Callable[[], int | None]
+) -> Script[Reserved | None]:
+    """Answers an arrival of a known key; None if somebody else moved the key on meanwhile."""
+    _, entry, state, content, attempt, fence, until, reason, first_reserved, received, outcome, now = row
+    known = Known(State(state), bytes(content), attempt, until)
+    decision = judge(known, item.fingerprint, now, item.attempts_max)
+    at_ms = item.received_at_ms
+    if decision is Decision.CONFLICT:
+        yield statements.LOG, (entry, LogKind.CONFLICT.value, at_ms, actor, None)
+        return Reserved(decision, entry, now_ticks=now)
+    if decision.claims:
+        recovers = decision is Decision.RECOVER
+        taken = yield (
+            statements.TAKE_OVER,
+            (ticks(), entry, fence, state, item.lease_ms, item.token, at_ms, actor, recovers),
+        )
+        if not taken:
+            return None
+        steps = yield statements.STEPS_NAMED, (entry,)
+        return Reserved(
+            decision, entry, taken[0][1], taken[0][0], known.state, tuple(map(_step, steps)),
+            first_reserved_ticks=first_reserved, received_at_ms=received, lapsed_at_ticks=until,
+            now_ticks=taken[0][2],
+        )  # fmt: skip
+    if decision is Decision.HOLD and known.state in (State.IN_FLIGHT, State.RETRYABLE):
+        reason = f"gave up after {attempt} attempts"
+        yield statements.GIVE_UP, (at_ms, reason, entry, fence, at_ms, actor, reason)
+    return Reserved(
+        decision, entry, state=known.state, outcome=_bytes(outcome), reason=reason,
+        retry_after_ms=max(0, until - now), now_ticks=now,
+    )  # fmt: skip
+
+
+def _on_ledger(sql: str, parameters: Sequence[Any]) -> Script[Rows]:
+    try:
+        return (yield sql, parameters)
+    except Exception as error:
+        if _sqlstate(error) in _NOT_THERE:
+            raise _elsewhere() from error
+        raise
+
+
+def _check_same(same: bool) -> None:
+    if not same:
+        raise _elsewhere()
+
+
+def _elsewhere() -> UsageError:
+    return UsageError(
+        "tx= is open on another database than the ledger's (or its search_path leads elsewhere); only one "
+        "database can commit both"
+    )
+
+
+def _sqlstate(error: BaseException) -> str | None:
+    """PostgreSQL's code for an error, however the user's library has wrapped it."""
+    for found in (error, getattr(error, "orig", None), error.__cause__):
+        code = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
+        if code:
+            return str(code)
+    return None
+
+
+def _step(row: tuple[Any, ...]) -> StepRecord:
+    name, state, downstream, result, resource = row
+    return StepRecord(name, StepState(state), downstream, _bytes(result), resource)
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def _text(value: str | None) -> str | None:
+    """U+0000 is not text in PostgreSQL and is made visible."""
+    return None if value is None else value.replace("\0", "\u2400")

@@ -1,0 +1,82 @@
+"""Forgetting on the embedded ledger. Mixed into the session.
+
+Entries are numbered in order of arrival, so what is old lies together at the low end: the walk follows the
+table itself and needs no index by time. Must raise the floor in the same transaction that removes an
+entry, or its number and fence could be given out again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, Final
+
+from oncegate.model.retention import Sighting, believe
+from oncegate.store import Due, Forgetting, LogKind
+from oncegate.stores.forgetting import judge_rows, note_of, read_sighting, write_sighting
+from oncegate.stores.sqlite.names import Names
+
+_NEXT: Final = (
+    "SELECT id, surface, state, received_at, coalesce(settled_at, received_at) FROM oncegate_entry"
+    " WHERE id > ? ORDER BY id LIMIT ?"
+)
+_FORGET: Final = (
+    "DELETE FROM oncegate_entry WHERE id = ? AND surface = ? AND state IN (2, 3) AND received_at < ?"
+    " AND coalesce(settled_at, received_at) < ? RETURNING id, fence"
+)
+_BELONGINGS: Final = (
+    "DELETE FROM oncegate_payload WHERE entry = ?",
+    "DELETE FROM oncegate_outcome WHERE entry = ?",
+    "DELETE FROM oncegate_step WHERE entry = ?",
+)
+_RAISE_FLOOR: Final = "UPDATE oncegate_meta SET value = max(value, ?) WHERE name = 'floor'"
+_SEEN: Final = "SELECT value FROM oncegate_meta WHERE name = 'sighting'"
+_SEE: Final = (
+    "INSERT INTO oncegate_meta (name, value) VALUES ('sighting', ?)"
+    " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+)
+
+
+class SqlitePruning:
+    """Due, forget, sight."""
+
+    _connection: sqlite3.Connection
+    _names: Names
+
+    def now_ticks(self) -> int:
+        """The ledger's own time; the session knows it."""
+        raise NotImplementedError
+
+    def _log(self, entry: int, kind: LogKind, at_ms: int, actor: str, note: str | None) -> None:
+        raise NotImplementedError
+
+    def due(self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int) -> Due:
+        """Looks at the next entries in order of arrival."""
+        rows = self._connection.execute(_NEXT, (after_id, limit)).fetchall()
+        number = self._names.find(surface)
+        return judge_rows(rows, number, before_ms, now_ms, after_id=after_id, limit=limit)
+
+    def forget(self, wanted: Forgetting) -> int:
+        """Removes entries with all that belongs to them, and raises the floor."""
+        removed = self._remove(wanted)
+        if not removed:
+            return 0
+        gone = [(entry,) for entry, _ in removed]
+        for sql in _BELONGINGS:
+            self._connection.executemany(sql, gone)
+        self._connection.execute(_RAISE_FLOOR, (max(max(pair) for pair in removed),))
+        self._log(0, LogKind.FORGOTTEN, wanted.at_ms, wanted.actor, note_of(wanted, len(removed)))
+        return len(removed)
+
+    def _remove(self, wanted: Forgetting) -> list[tuple[int, int]]:
+        surface, before = self._names.find(wanted.surface), wanted.before_ms
+        removed: list[tuple[Any, ...]] = []
+        for entry in sorted(set(wanted.entries)):
+            removed += self._connection.execute(_FORGET, (entry, surface, before, before)).fetchall()
+        return [(entry, fence) for entry, fence in removed]
+
+    def sight(self, wall_ms: int) -> Sighting:
+        """Notes the wall time beside the ledger's own."""
+        row = self._connection.execute(_SEEN).fetchone()
+        seen = believe(read_sighting(row and row[0]), wall_ms, self.now_ticks())
+        self._connection.execute(_SEE, (write_sighting(seen),))
+        return seen

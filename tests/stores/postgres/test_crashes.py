@@ -1,0 +1,177 @@
+"""Workers on PostgreSQL are killed at every crash point, alone and several at once (I1-I6)."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from oncegate import Gate
+from oncegate.chaos.terminal_client import KeyMode, TerminalProcess
+from oncegate.crashpoints import CRASH_POINTS, CrashPoints
+from oncegate.model.keys import derive_key
+from oncegate.model.states import State
+from oncegate.store import EntryDetail
+from oncegate.stores.postgres import PostgresStore
+from oncegate.testing.postgres import GivenServer, PostgresServer
+from tests.crash_site import (
+    ASKED,
+    HONOURED,
+    SCENARIOS,
+    SURFACE,
+    TEMPLATE,
+    UNREPEATABLE,
+    Crash,
+    Event,
+    Sales,
+    Scenario,
+    Site,
+    armed,
+)
+
+KILLED = -9
+# The handlers that differ most in what they leave on a ledger; all the others run on the embedded one.
+HERE = [s for s in SCENARIOS if s in (HONOURED, ASKED, UNREPEATABLE) or s.name == "same database"]
+
+
+@dataclass(slots=True)
+class ServerSite(Site):
+    """The crash site with its ledger and bookings on a server."""
+
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        self.sales = {mode: Sales(terminal.record) for mode, terminal in self.terminals.items()}
+        PostgresStore(self.url, clock=self.clock).connect().close()
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute("CREATE TABLE booking (ref text, slot text)")
+
+    def gate(self, scenario: Scenario, crashpoints: CrashPoints | None = None) -> Gate:
+        gate = Gate(self.url, clock=self.clock, crashpoints=crashpoints, replay_cache_max=1)
+        scenario.register(self, gate)
+        return gate
+
+    def detail(self, event: Event) -> EntryDetail | None:
+        key = derive_key("", SURFACE, TEMPLATE, (event["id"],)).digest
+        with PostgresStore(self.url, clock=self.clock).look() as session:
+            (entry,) = session.read([key])
+            return None if entry is None else session.detail(entry.entry_id)
+
+    def bookings(self, event: Event) -> list[str]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            rows = connection.execute("SELECT slot FROM booking WHERE ref = %s", (event["id"],))
+            return [slot for (slot,) in rows]
+
+
+@pytest.fixture(scope="module")
+def terminals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[KeyMode, TerminalProcess]]:
+    """One terminal of each kind; every event has equipment of its own."""
+    folder = tmp_path_factory.mktemp("terminals")
+    started = {mode: TerminalProcess(folder / f"{mode}.jsonl", key_mode=mode) for mode in KeyMode}
+    with contextlib.ExitStack() as stack:
+        for terminal in started.values():
+            stack.enter_context(terminal)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def site(postgres: PostgresServer | GivenServer, terminals: dict[KeyMode, TerminalProcess]) -> ServerSite:
+    return ServerSite(Path("postgres"), terminals, url=postgres.new_database())
+
+
+@pytest.fixture(scope="module")
+def passes(site: ServerSite) -> dict[str, Counter[str]]:
+    """The crash points that an undisturbed delivery of each scenario passes, and how often."""
+    found: dict[str, Counter[str]] = {}
+    for scenario in HERE:
+        event = site.new_event(scenario)
+        with site.fork_delivery(scenario, event) as worker:
+            answer = worker.answer()
+        assert answer["told"] == ["run"], (scenario.name, answer)
+        site.check(scenario, event, (scenario.name, "undisturbed"))
+        found[scenario.name] = Counter(answer["reached"])
+    return found
+
+
+def die_at(site: ServerSite, scenario: Scenario, crash: Crash) -> Event:
+    """An event whose first worker was killed at the crash point."""
+    event = site.new_event(scenario)
+    with site.fork_delivery(scenario, event, crashpoints=armed(crash)) as worker:
+        assert worker.wait() == KILLED, (scenario.name, crash)
+    return event
+
+
+@pytest.mark.parametrize("name", CRASH_POINTS)
+def test_crash_at_every_point_is_recovered(
+    site: ServerSite, passes: dict[str, Counter[str]], name: str
+) -> None:
+    """Killed here by any handler, an event is finished and finished once, by a delivery or a caretaker."""
+    fired = 0
+    for number, scenario in enumerate(HERE):
+        for occurrence in range(1, passes[scenario.name][name] + 1):
+            by_reconciler = bool((number + occurrence) % 2)
+            event = die_at(site, scenario, (name, occurrence))
+            site.recover(scenario, event, by_reconciler=by_reconciler)
+            site.check(scenario, event, (scenario.name, name, occurrence, by_reconciler))
+            fired += 1
+    if not fired:  # only recoveries come here
+        for scenario in (HONOURED, ASKED):
+            fired += die_again(site, scenario, name)
+    assert fired, f"{name} was never reached"
+
+
+def die_again(site: ServerSite, scenario: Scenario, name: str) -> int:
+    """Kills the caretaker of a dead worker at the point, each time it passes it; returns how often."""
+    fired = 0
+    pilot = die_at(site, scenario, ("effect.after", 1))
+    for turn, reached in enumerate(site.recover(scenario, pilot, by_reconciler=True)):
+        for occurrence in range(1, reached[name] + 1):
+            event = die_at(site, scenario, ("effect.after", 1))
+            site.recover(scenario, event, by_reconciler=True, crash=(turn, (name, occurrence)))
+            site.check(scenario, event, (scenario.name, name, turn, occurrence))
+            fired += 1
+    return fired
+
+
+@pytest.mark.parametrize("name", ["recover.after", "commit.before", "commit.after", "settle.after"])
+def test_crash_of_a_caretaker_is_recovered(site: ServerSite, name: str) -> None:
+    """The successor of a dead worker dies too, wherever it is; the next one finishes (I6)."""
+    assert sum(die_again(site, scenario, name) for scenario in (HONOURED, ASKED)) >= 2
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 10))])
+def test_killed_workers_among_several_leave_nothing_undone(site: ServerSite, seed: int) -> None:
+    """Four processes are handed overlapping streams, two die at random points; the totals are right."""
+    choose = random.Random(seed)
+    for scenario in (HONOURED, UNREPEATABLE):
+        events = [site.new_event(scenario) for _ in range(24)]
+        crashes = [(choose.choice(["effect.after", "commit.after", "settle.before"]), choose.randint(2, 9))]
+        crashes.append((choose.choice(["reserve.after", "commit.before", "effect.before"]), 3))
+        # Given four workers with overlapping streams in orders of their own, two of which will die
+        with contextlib.ExitStack() as stack:
+            workers = [
+                stack.enter_context(
+                    site.fork_delivery(
+                        scenario,
+                        *choose.sample(events, 18),
+                        crashpoints=armed(crashes[number]) if number < 2 else None,
+                    )
+                )
+                for number in range(4)
+            ]
+            # When they have ended, one way or the other
+            codes = [worker.wait(60) for worker in workers]
+        assert codes[2:] == [0, 0]
+        assert KILLED in codes[:2], "a run in which nobody died shows nothing"
+        # Then every event can be finished, and was done once
+        for event in events:
+            site.recover(scenario, event, by_reconciler=bool(seed % 2))
+            site.check(scenario, event, (seed, scenario.name, crashes))
+        states = Counter(site.state(event) for event in events)
+        assert states[State.COMMITTED] >= len(events) - 2
