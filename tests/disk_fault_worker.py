@@ -53,7 +53,8 @@ def main(ledger: str, calls: str, told: str, *events: str) -> None:
     gate = Gate(f"sqlite:///{ledger}")
     register(gate, calls)
     holder = sqlite3.connect(ledger)
-    holder.execute("SELECT count(*) FROM booking").fetchone()
+    if "die" in events:
+        holder.execute("SELECT count(*) FROM booking").fetchone()
     for event in events:
         surface, _, name = event.partition("/")
         if surface == "die":

@@ -191,6 +191,21 @@ def test_unrepeatable_step_that_may_have_happened_is_left_to_a_person(site: Site
     assert len(site.sold(UNREPEATABLE, event)) == sold == (name == "effect.after")
 
 
+@pytest.mark.parametrize("wall_step_days", [0, -40, 400], ids=["true", "set back", "set ahead"])
+def test_key_that_is_honoured_no_longer_is_not_sent_again(site: Site, wall_step_days: int) -> None:
+    """Past the time for which a terminal remembers keys a person decides, whatever the wall clock says."""
+    event = die_at(site, HONOURED, ("effect.after", 1))
+    site.clock.advance(31 * 24 * 3600.0)
+    site.clock.step_wall(wall_step_days * 24 * 3600.0)
+
+    with site.fork_delivery(HONOURED, event) as worker:
+        assert worker.answer()["told"] == ["OutcomeUnknown"]
+
+    assert site.state(event) is State.UNKNOWN
+    assert len(site.sold(HONOURED, event)) == 1
+    assert site.bookings(event) == []
+
+
 # --- zombies ---------------------------------------------------------------------------------------
 
 STOPS = [

@@ -285,9 +285,6 @@ def test_child_forked_while_somebody_looks_loses_nothing(path: Path, gate: Gate)
     assert committed(path) == {"before the fork", "parent", *told}
 
 
-@pytest.mark.xfail(
-    reason="the child's lease keeper goes on renewing the claims of its parent", raises=TimeoutError
-)
 def test_claims_of_a_dead_parent_are_not_kept_alive_by_its_child(path: Path) -> None:
     """A child that was forked while the parent worked renews its own claims, not the parent's."""
     gate = Gate(f"sqlite:///{path}")

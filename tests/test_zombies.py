@@ -144,6 +144,31 @@ def test_worker_past_its_lease_books_nothing(world: World) -> None:
     assert slow.admit_sync("orders", EVENT).value == "slot 1", "the zombie's value is not remembered"
 
 
+@pytest.mark.parametrize("kind", ["step", "write"])
+def test_worker_whose_own_clock_stood_still_is_stopped_by_the_ledger(world: World, kind: str) -> None:
+    """A machine that was suspended believes in its lease; the fence on its next record tells it better."""
+    frozen = Gate(f"sqlite:///{world.path}", clock=ManualClock())
+
+    @frozen.handler("orders", key="{id}")
+    def book(event: dict[str, Any], once: Once) -> None:
+        world.stall()
+        if kind == "step":
+            once.step("claim", world.claim_slot)
+        else:
+            once.write("book", [("INSERT INTO booking VALUES ('zombie')", ())])
+
+    with contextlib.closing(frozen), ThreadPoolExecutor(1) as threads:
+        admitted = threads.submit(frozen.admit_sync, "orders", EVENT)
+        assert world.waiting.wait(20)
+        finish_elsewhere(world, asked=False)
+        world.go_on.set()
+        with pytest.raises(ClaimLost):
+            admitted.result()
+
+    assert len(world.sold) == 1
+    assert world.bookings() == ["slot 1"]
+
+
 def test_worker_whose_renewal_is_refused_may_not_go_on(world: World) -> None:
     """Once the lease keeper finds the claim gone, what the handler still tries is refused."""
     slow = world.gate()

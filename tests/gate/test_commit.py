@@ -111,6 +111,25 @@ def test_a_refused_business_write_undoes_the_outcome_with_it(
     assert LogKind.COMMITTED not in booked_ledger.log_kinds()
 
 
+def test_writes_of_a_handler_that_fails_are_not_run(booked_ledger: Ledger, style: Style) -> None:
+    """They belong to the outcome: without it there is nothing to commit them with."""
+    gate, fails = booked_ledger.gate(), [True]
+
+    def body(event, once):
+        once.commit(writes=[(BOOK, (event["equipment"], f"attempt {once.attempt}"))])
+        if fails:
+            fails.pop()
+            raise Sorry
+        return "booked"
+
+    style.register(gate, "bookings", body)
+    with pytest.raises(Sorry):
+        style.admit(gate, "bookings", EVENT)
+    assert (booked_ledger.bookings(), booked_ledger.state()) == ([], "retryable")
+    assert style.admit(gate, "bookings", EVENT).value == "booked"
+    assert booked_ledger.bookings() == [("MSKU1234565", "attempt 2")]
+
+
 def test_a_write_that_is_refused_once_can_be_tried_again(booked_ledger: Ledger, style: Style) -> None:
     """What was undone may be done: after the cause is gone, the event is finished."""
     booked_ledger.rows(BOOK, ("MSKU1234565", "somebody else's"))

@@ -376,15 +376,7 @@ def test_a_handler_reached_from_inside_an_effect_has_its_own_key(ledger: Ledger,
     "opaque",
     [
         pytest.param(False, id="effect"),
-        pytest.param(
-            True,
-            id="whole handler",
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="effects.py/opaque_flow warns before the outcome is settled: where warnings are "
-                "errors the handler is recorded as failed and is run again without the key",
-            ),
-        ),
+        pytest.param(True, id="whole handler"),
     ],
 )
 def test_a_warning_made_an_error_does_not_undo_what_was_done(

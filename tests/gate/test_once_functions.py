@@ -145,9 +145,8 @@ def test_a_function_that_does_not_take_the_key_is_warned_about(ledger: Ledger, s
     """A3: a downstream declared to honour keys is only safe if it gets them."""
     gate = ledger.gate()
     ect = gate.downstream("ect", honours_key="7d")
-    once = wrapped(gate, style, lambda order: order, downstream=ect, name="pay")
     with pytest.warns(KeyNotPassedWarning):
-        style.call(once, "o-1")
+        wrapped(gate, style, lambda order: order, downstream=ect, name="pay")
 
 
 def test_an_error_without_a_downstream_goes_to_a_person(ledger: Ledger, style: Style) -> None:
@@ -339,11 +338,6 @@ def test_a_call_with_wrong_arguments_is_a_type_error_and_leaves_nothing(
     assert ledger.states() == ["committed"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="gate.py/_OnceFunction writes `returns` into the options that all functions of one "
-    "gate.once(…) share: the second function is given the first one's type",
-)
 def test_one_decorator_may_wrap_several_functions(ledger: Ledger) -> None:
     """What is found out about one function does not stick to the next."""
     gate = ledger.gate()

@@ -145,11 +145,6 @@ def test_a_value_of_another_type_than_declared_is_the_same_for_everybody(
         assert len({type(answer) for answer in answers}) == 1
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="codec.py/as_replayed compares only the outermost type: the first caller is given the "
-    "handler's own list, replays the restored one",
-)
 def test_values_inside_a_container_are_the_same_for_everybody_too(ledger: Ledger, style: Style) -> None:
     """A list of the declared type may hold plain values; first caller and replays still agree."""
     gate, plain = ledger.gate(), {"id": str(UUID(int=7)), "berth": "north"}

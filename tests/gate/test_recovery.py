@@ -320,11 +320,6 @@ class Slot:
     id: str
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="effects.py/_look_before_call hands the handler the probe's own answer, though it is "
-    "recorded and later restored as the type that the call declares",
-)
 def test_a_probe_may_answer_in_plain_json(ledger: Ledger, style: Style) -> None:
     """What it finds becomes what the call would have returned: the handler does not see a difference."""
     sold: list[str] = []

@@ -121,12 +121,6 @@ def test_a_finished_step_is_skipped_and_its_typed_result_restored(
     assert [type(value) for value in seen[0]] == [type(value) for value in seen[1]]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="effects.py/effect_flow returns what the call returned and a retry returns what was stored: "
-    "without an annotation a tuple or a dataclass becomes a list or a dict on the second attempt "
-    "only",
-)
 @pytest.mark.parametrize(
     "value",
     [(7, 8), {7}, SlotRecord("s-1", (7, 8)), SlotStruct("s-1", (7, 8))],

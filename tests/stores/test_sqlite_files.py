@@ -161,9 +161,6 @@ def test_reading_a_damaged_page_is_an_error_of_ours(path: Path, read: Callable[[
         read(session)
 
 
-@pytest.mark.xfail(
-    reason="every error of a business write counts as the user's, also the disk's", raises=StoreRejected
-)
 def test_business_write_on_a_damaged_page_is_no_fault_of_the_event(path: Path) -> None:
     """A disk that fails under a business write is the store's trouble and uses up no attempt."""
     fill(path, entries=1)

@@ -373,11 +373,6 @@ def test_a_changed_key_template_does_not_run_a_stranded_event_again(ledger: Ledg
     assert became(depot.reconcile()) == ["finished"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="gate.py/recover_flow takes the fingerprint anew instead of the entry's: the stranded event "
-    "conflicts with itself at every run, one log record each",
-)
 def test_a_changed_list_of_ignored_fields_does_not_strand_a_key_for_ever(
     ledger: Ledger, style: Style
 ) -> None:

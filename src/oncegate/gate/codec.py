@@ -66,9 +66,13 @@ class Codec:
             return _PLAIN.decode(body)  # an annotation that is not quite true must not lose an outcome
 
     def as_replayed(self, value: Any, body: bytes) -> Any:
-        """What the first caller gets: the value itself if replays restore its type, else what they get."""
+        """What the first caller gets: the same as every replay will."""
+        return self.decode(body)
+
+    def comes_back(self, value: Any, body: bytes) -> bool:
+        """Tells whether storing loses nothing: neither the value nor its type."""
         restored = self.decode(body)
-        return value if self.is_typed and type(restored) is type(value) else restored
+        return type(restored) is type(value) and bool(restored == value)
 
 
 @remembered

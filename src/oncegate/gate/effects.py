@@ -23,7 +23,7 @@ from oncegate.errors import (
 from oncegate.gate.claim import Claim
 from oncegate.gate.codec import codec_of
 from oncegate.gate.context import GateContext
-from oncegate.gate.introspection import key_parameters
+from oncegate.gate.introspection import key_parameters, name_of
 from oncegate.gate.requests import Flow, Invoke, NotCalled
 from oncegate.gate.surfaces import Downstream
 from oncegate.model.downstream import SecondCall, plan_after_not_found, plan_second_call
@@ -74,7 +74,7 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
     """Runs one effect, or returns what it already did."""
     check_step_name(call.step_name)
     recorded = call.claim.begin_step(call.step_name)
-    if recorded is not None and recorded.state is StepState.DONE:
+    if recorded is not None and _is_settled(call, recorded):
         if call.claim.resource is None:
             call.claim.resource = recorded.resource
         return _recorded_result(recorded, call.function)
@@ -90,6 +90,13 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
     return result
 
 
+def _is_settled(call: EffectCall, recorded: StepRecord) -> bool:
+    """A finished step need not be looked into again, unless its result was lost and can be had again."""
+    if recorded.state is not StepState.DONE:
+        return False
+    return recorded.result is not None or call.downstream.is_unrepeatable
+
+
 def opaque_flow(
     gate: GateContext, claim: Claim, function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> Flow[Any]:
@@ -102,8 +109,7 @@ def opaque_flow(
         found = yield from _look_before_call(call, start)
         if found is not _NOTHING:
             return found
-    result, passed = yield from _call(call)
-    _check_key_passed(call, passed)
+    result, _ = yield from _call(call)
     return result
 
 
@@ -121,6 +127,7 @@ def _look_before_call(call: EffectCall, recorded: StepRecord | None) -> Flow[Any
         return _NOTHING
     found = yield from _ask(call)
     if found is not None:
+        found = _as_declared(call, found)
         yield from _finish(call, found)
         return found
     if plan_after_not_found(capability, doubt) is SecondCall.WAIT:
@@ -140,6 +147,15 @@ def _ask(call: EffectCall) -> Flow[Any]:
     if len(answer) > 1:
         raise TwoResources(f"{downstream.name} holds {len(answer)} resources for {call.step_name}")
     return answer[0] if answer else None
+
+
+def _as_declared(call: EffectCall, found: Any) -> Any:
+    """A probe's answer as the type that the call itself returns, where it can be read as that."""
+    codec = codec_of(call.function)
+    try:
+        return codec.decode(codec.encode(found))
+    except UsageError:
+        return found
 
 
 def _record_start(call: EffectCall) -> Flow[None]:
@@ -195,17 +211,23 @@ def _note_failed_call(call: EffectCall, error: BaseException) -> None:
 
 def _finish(call: EffectCall, result: Any) -> Flow[None]:
     """Notes a finished step; only an unrepeatable one is worth a commit of its own."""
-    claim, resource = call.claim, resource_of(result)
-    try:
-        body: bytes | None = codec_of(call.function).encode(result)
-    except UsageError:
-        body = None
+    claim, resource, body = call.claim, resource_of(result), _stored(call, result)
     claim.note(StepRecord(call.step_name, StepState.DONE, call.downstream.name, body, resource))
     if claim.resource is None:
         claim.resource = resource
     if call.downstream.is_unrepeatable:
         yield from save_steps(call.gate, claim)
     call.gate.crashpoints.hit("step.after")
+
+
+def _stored(call: EffectCall, result: Any) -> bytes | None:
+    """A result as it is stored, or None if it would come back as something else."""
+    codec = codec_of(call.function)
+    try:
+        body = codec.encode(result)
+    except UsageError:
+        return None
+    return body if codec.comes_back(result, body) else None
 
 
 def save_steps(
@@ -270,6 +292,18 @@ def _with_key(call: EffectCall, key: str) -> tuple[bool, tuple[Any, ...], dict[s
             keywords[name] = {**(keywords.get(name) or {}), KEY_HEADER: key}
         passed = True
     return passed, tuple(arguments), keywords
+
+
+def warn_if_keyless(function: Callable[..., Any], downstream: Downstream) -> None:
+    """Warns, when it is registered, about an opaque function that cannot take the key it should pass on."""
+    if downstream.capability.honours_key_for is None or key_parameters(function):
+        return
+    warnings.warn(
+        f"{name_of(function)} cannot take the key that {downstream.name} is declared to honour; "
+        "give it a parameter idempotency_key or headers",
+        KeyNotPassedWarning,
+        stacklevel=3,
+    )
 
 
 def _check_key_passed(call: EffectCall, passed: bool) -> None:

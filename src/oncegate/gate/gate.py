@@ -20,7 +20,7 @@ from oncegate.gate.claim import Claim
 from oncegate.gate.codec import codec_of, declared_codec, declared_return
 from oncegate.gate.context import GateContext
 from oncegate.gate.drive import Driver
-from oncegate.gate.effects import opaque_flow
+from oncegate.gate.effects import opaque_flow, warn_if_keyless
 from oncegate.gate.flows import Attempt, admit_flow, same_database_flow
 from oncegate.gate.introspection import is_async
 from oncegate.gate.joining import joined_admit_flow
@@ -32,9 +32,10 @@ from oncegate.gate.transactions import OpenTransaction
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.downstream import Capability
 from oncegate.model.durations import parse_duration
+from oncegate.model.keys import Key
 from oncegate.model.paths import parse_path
 from oncegate.model.retention import RETENTION_FLOOR
-from oncegate.model.surface import OnBusy, SurfaceRule, check_name, read_arrival
+from oncegate.model.surface import Arrival, OnBusy, SurfaceRule, check_name, read_arrival
 from oncegate.model.template import KeyTemplate
 from oncegate.store import EntryDetail, Joined, Store
 
@@ -155,6 +156,8 @@ class Gate:
 
         def register(function: F) -> F:
             wants_once = takes_once(function)
+            if downstream is not None and not wants_once:
+                warn_if_keyless(function, downstream)
             if downstream is not None and wants_once:
                 raise ConfigError("a handler that takes once names its downstreams in once.effect")
             codec = codec_of(function) if returns is None else declared_codec(returns)
@@ -223,6 +226,11 @@ class Gate:
         surface = self.surface(name)
         now = from_wall_ms(self._context.clock.wall_ms())
         arrival = read_arrival(surface.rule, event, tenant, now)
+        return self._attempt_flow(surface, arrival, event, joined)
+
+    def _attempt_flow(
+        self, surface: Surface, arrival: Arrival, event: Any, joined: Joined | None = None
+    ) -> Flow[Admission]:
         attempt = Attempt(surface, arrival, lambda claim: self._start(claim, event, None))
         if joined is not None:
             return joined_admit_flow(
@@ -247,11 +255,13 @@ class Gate:
         return (yield from opaque_flow(self._context, claim, surface.handler, (event,)))
 
     def recover_flow(self, stranded: EntryDetail) -> Flow[Admission]:
-        """Runs a stranded entry again from its stored event, as if it had arrived once more."""
+        """Runs a stranded entry again from its stored event, under the key it has."""
         if stranded.body is None:
             raise UsageError(f"entry {stranded.entry.entry_id} has no stored event to run again")
-        event = msgspec.json.decode(stranded.body)
-        return self._admit_flow(stranded.entry.surface, event, stranded.entry.tenant or None)
+        entry, event = stranded.entry, msgspec.json.decode(stranded.body)
+        # The entry's own key and content, whatever the surface's template says today.
+        arrival = Arrival(Key(entry.key), entry.tenant, entry.label, entry.fingerprint, stranded.body, None)
+        return self._attempt_flow(self.surface(entry.surface), arrival, event)
 
     def recover_sync(self, stranded: EntryDetail) -> Admission:
         """Runs a stranded entry again, from a thread."""
@@ -278,7 +288,7 @@ class Gate:
         options.update(key=key, downstream=downstream)
 
         def wrap(function: F) -> F:
-            return _OnceFunction(self, function, name, options).wrapper  # type: ignore[return-value]
+            return _OnceFunction(self, function, name, dict(options)).wrapper  # type: ignore[return-value]
 
         return wrap
 

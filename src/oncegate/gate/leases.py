@@ -6,6 +6,7 @@ handler still tries is refused. Must never renew for ever: past the surface's ti
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Final
 
@@ -30,9 +31,12 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
         self._shortest_seconds = float("inf")
         self._closed = False
+        self._pid = os.getpid()
 
     def watch(self, claim: Claim) -> None:
         """Starts to look after a claim."""
+        if self._pid != os.getpid():  # a forked child must not keep its parent's claims alive
+            self._pid, self._claims = os.getpid(), {}
         now = self._clock.ticks_ms()
         self._claims[id(claim)] = (claim, now, now)
         lease_seconds = claim.surface.rule.lease.total_seconds()

@@ -26,6 +26,7 @@ from oncegate.store import (
     StepRecord,
     StepState,
 )
+from oncegate.stores.sqlite.files import is_the_stores
 from oncegate.stores.sqlite.names import Names
 from oncegate.stores.writes import by_position
 
@@ -245,7 +246,10 @@ class SqliteClaims:
         try:
             for sql, group in groupby(by_position(batches), key=lambda statement: statement[0]):
                 self._connection.executemany(sql, [parameters for _, parameters in group])
-        except Exception as error:  # whatever a user's statement or parameter does, it is theirs alone
+        except Exception as error:
+            if is_the_stores(error):
+                raise
+            # Whatever else a user's statement or parameter does, it is theirs alone.
             raise StoreRejected(f"a business write failed and was undone: {error}") from error
 
     def _changed(self, sql: str, parameters: tuple[Any, ...]) -> bool:

@@ -85,6 +85,24 @@ def translated(path: Path) -> Iterator[None]:
         raise translate(error, path) from error
 
 
+_STORES_OWN: Final = (
+    "SQLITE_BUSY",
+    "SQLITE_CANTOPEN",
+    "SQLITE_CORRUPT",
+    "SQLITE_FULL",
+    "SQLITE_IOERR",
+    "SQLITE_LOCKED",
+    "SQLITE_NOTADB",
+    "SQLITE_READONLY",
+)
+
+
+def is_the_stores(error: Exception) -> bool:
+    """Tells an error of the file or its disk from one of a user's statement."""
+    name = getattr(error, "sqlite_errorname", None) or ""
+    return isinstance(error, sqlite3.Error) and name.startswith(_STORES_OWN)
+
+
 def translate(error: sqlite3.Error, path: Path) -> StoreError:
     """Finds our error for one of SQLite's, with the cause and the next step."""
     name = getattr(error, "sqlite_errorname", "") or ""

@@ -19,7 +19,7 @@ from oncegate.store import Reservation, Reserved, Settlement
 from oncegate.stores.kinds import Kind, is_still_open
 from oncegate.stores.sqlite.census import SqliteCensus
 from oncegate.stores.sqlite.claims import SqliteClaims
-from oncegate.stores.sqlite.files import BUSY_WAIT_MS, translate, translated
+from oncegate.stores.sqlite.files import BUSY_WAIT_MS, is_the_stores, translate, translated
 from oncegate.stores.sqlite.names import Names
 from oncegate.stores.sqlite.pruning import SqlitePruning
 from oncegate.stores.sqlite.ticks import anchor_ticks, read_anchor
@@ -108,7 +108,10 @@ class SqliteSession(SqliteClaims, SqliteCensus, SqlitePruning):
         """Runs a user's statement inside the open unit."""
         try:
             rows = self._connection.execute(sql, parameters).fetchall()
-        except Exception as error:  # whatever a user's statement or parameter does, it is theirs alone
+        except Exception as error:
+            if is_the_stores(error):
+                raise
+            # Whatever else a user's statement or parameter does, it is theirs alone.
             raise StoreRejected(f"a statement failed: {error}") from error
         if not self._connection.in_transaction:
             raise UsageError("a statement ended the transaction; leave COMMIT and ROLLBACK to the gate")
