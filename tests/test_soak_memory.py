@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,9 @@ def _resident_bytes() -> int:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_a_million_events_leave_nothing_behind_in_memory(tmp_path: Path) -> None:
+def test_a_million_events_leave_nothing_behind_in_memory(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     """After the first tenth has filled the caches, the rest adds next to nothing."""
     # Given a gate whose caches a hundred thousand events have filled
     gate = open_gate(f"sqlite:///{tmp_path / 'ledger.db'}")
@@ -40,5 +43,6 @@ def test_a_million_events_leave_nothing_behind_in_memory(tmp_path: Path) -> None
     # Then the process is as large as it was
     grown = _resident_bytes() - before
     gate.close()
-    print(f"resident: {before / 2**20:.0f} MiB after a tenth, {grown / 2**20:+.1f} MiB after the rest")
-    assert grown < GROWTH_MAX
+    record_property("resident_mib_after_a_tenth", round(before / 2**20))
+    record_property("grown_mib", round(grown / 2**20, 1))
+    assert grown < GROWTH_MAX, f"{grown / 2**20:.1f} MiB more than the {before / 2**20:.0f} MiB before"

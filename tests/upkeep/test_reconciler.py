@@ -349,8 +349,8 @@ def test_a_reconciler_without_a_loop_leaves_async_handlers_alone(ledger: Ledger)
     assert became(depot.reconcile()) == ["finished"]
 
 
-def test_a_changed_key_template_does_not_run_a_stranded_event_again(ledger: Ledger, style: Style) -> None:
-    """I1: under the new template the event has another key, and the downstream would see a second one."""
+def test_a_stranded_event_is_finished_under_the_key_it_has(ledger: Ledger, style: Style) -> None:
+    """I1: under a changed template it would have another key, and the downstream would act a second time."""
     # Given a key that a process of the last version left in flight, after the slot was sold
     depot = Depot(ledger, style)
     depot.strand(1)
