@@ -350,7 +350,7 @@ def test_a_reconciler_without_a_loop_leaves_async_handlers_alone(ledger: Ledger)
 
 
 def test_a_stranded_event_is_finished_under_the_key_it_has(ledger: Ledger, style: Style) -> None:
-    """I1: under a changed template it would have another key, and the downstream would act a second time."""
+    """I1: a key of a changed template would be another one, and the downstream would act again."""
     # Given a key that a process of the last version left in flight, after the slot was sold
     depot = Depot(ledger, style)
     depot.strand(1)
