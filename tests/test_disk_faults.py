@@ -145,9 +145,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param("fdatasync:error=EIO:when={}", 1, id="one flush fails"),
         pytest.param("fdatasync:error=EIO:when={}+", 3, id="flushes fail from here on"),
         pytest.param("fdatasync:signal=KILL:when={}", 3, id="killed at a flush"),
-        pytest.param("pwrite64:error=ENOSPC:when={}", 5, id="one write finds no space"),
+        pytest.param("pwrite64:error=ENOSPC:when={}", 7, id="one write finds no space"),
         pytest.param("pwrite64:error=EIO:when={}+", 9, id="writes fail from here on"),
-        pytest.param("pwrite64:signal=KILL:when={}", 13, id="killed at a write"),
+        pytest.param("pwrite64:signal=KILL:when={}", 20, id="killed at a write"),
     ],
 )
 def test_fault_at_every_call_loses_and_doubles_nothing(

@@ -423,6 +423,28 @@ def test_no_unrepeatable_call_starts_on_an_unrecorded_start(ledger: Ledger) -> N
     check_once(ledger, finish(ledger, unrepeatable))
 
 
+def test_same_database_handler_that_raises_leaves_no_booking(ledger: Ledger) -> None:
+    """Booking and reservation are undone together; the failure alone is recorded, and tried again."""
+    gate, fails = ledger.gate(), [True]
+
+    @gate.handler("orders", key="{id}", same_database=True)
+    def book(event: dict[str, Any], once: Once) -> None:
+        once.tx.execute("INSERT INTO booking VALUES ('b')")
+        if fails:
+            raise ValueError("after the booking")
+
+    with pytest.raises(ValueError, match="after the booking"):
+        gate.admit_sync("orders", {"id": "e"})
+
+    found = ledger.detail()
+    assert found is not None
+    assert (found.entry.state, ledger.bookings()) == (State.RETRYABLE, [])
+    fails.clear()
+    assert gate.admit_sync("orders", {"id": "e"}).verdict is Verdict.RUN
+    assert ledger.bookings() == ["b"]
+    gate.close()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_any_run_of_faults_ends_with_everything_once(ledger: Ledger, seed: int) -> None:
     """Twenty-five events under random lost replies, undone commits and outages, then finished."""

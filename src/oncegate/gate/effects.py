@@ -167,7 +167,9 @@ def _record_start(call: EffectCall) -> Flow[None]:
 def _call(call: EffectCall) -> Flow[tuple[Any, bool]]:
     """Makes the call; returns its result and whether it took the key."""
     gate, claim = call.gate, call.claim
-    yield from _keep_claim(gate, claim)
+    claim.check_usable()
+    if gate.clock.ticks_ms() >= claim.valid_until_ms:
+        yield from _keep_claim(gate, claim)
     key = claim.key.step(call.step_name)
     passed, arguments, keywords = _with_key(call, key)
     claim.called = True
@@ -188,9 +190,6 @@ def _call(call: EffectCall) -> Flow[tuple[Any, bool]]:
 
 def _keep_claim(gate: GateContext, claim: Claim) -> Flow[None]:
     """A worker that was stalled past its lease must not call: another may be at it."""
-    claim.check_usable()
-    if gate.clock.ticks_ms() < claim.valid_until_ms:
-        return
     asked_at_ms = gate.clock.ticks_ms()
     lease_ms = claim.surface.rule.lease_ms
     if not (yield Renew(Renewal(claim.entry_id, claim.fence, lease_ms))):

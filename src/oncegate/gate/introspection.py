@@ -24,10 +24,9 @@ def remembered(look: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..
     @functools.wraps(look)
     def find(function: Callable[..., Any]) -> T:
         try:
-            hash(function)
+            return cached(function)
         except TypeError:
             return look(function)
-        return cached(function)
 
     return find
 

@@ -29,20 +29,19 @@ class LeaseKeeper:
         self._claims: dict[int, tuple[Claim, int, int]] = {}
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
-        self._shortest_seconds = float("inf")
+        self._shortest_ms = float("inf")
         self._closed = False
         self._pid = os.getpid()
 
     def watch(self, claim: Claim) -> None:
         """Starts to look after a claim."""
-        if self._pid != os.getpid():  # a forked child must not keep its parent's claims alive
-            self._pid, self._claims = os.getpid(), {}
+        if self._pid != os.getpid():  # forked: no thread, and the parent's claims are not ours
+            self._pid, self._claims, self._thread = os.getpid(), {}, None
         now = self._clock.ticks_ms()
         self._claims[id(claim)] = (claim, now, now)
-        lease_seconds = claim.surface.rule.lease.total_seconds()
-        thread = self._thread
-        if thread is None or lease_seconds < self._shortest_seconds or not thread.is_alive():
-            self._shortest_seconds = min(lease_seconds, self._shortest_seconds)
+        lease_ms = claim.surface.rule.lease_ms
+        if self._thread is None or lease_ms < self._shortest_ms:
+            self._shortest_ms = min(lease_ms, self._shortest_ms)
             self._start()
 
     def release(self, claim: Claim) -> None:
@@ -62,12 +61,12 @@ class LeaseKeeper:
     @staticmethod
     def _is_due(claim: Claim, started: int, renewed: int, now: int) -> bool:
         rule = claim.surface.rule
-        interval_ms = rule.lease.total_seconds() * 1000 / RENEWALS_PER_LEASE
+        interval_ms = rule.lease_ms / RENEWALS_PER_LEASE
         within_limit = now - started <= rule.time_limit.total_seconds() * 1000
         return within_limit and not claim.lost and now - renewed >= interval_ms
 
     def _renew(self, claim: Claim, started: int, now: int) -> bool:
-        lease_ms = int(claim.surface.rule.lease.total_seconds() * 1000)
+        lease_ms = claim.surface.rule.lease_ms
         try:
             kept = self._commits.perform(Renew(Renewal(claim.entry_id, claim.fence, lease_ms)))
         except StoreError:
@@ -89,7 +88,7 @@ class LeaseKeeper:
 
     def _run(self) -> None:
         while not self._closed:
-            self._wake.wait(self._shortest_seconds / RENEWALS_PER_LEASE / 2)
+            self._wake.wait(self._shortest_ms / 1000 / RENEWALS_PER_LEASE / 2)
             self._wake.clear()
             if not self._closed:
                 self.renew_due()

@@ -273,7 +273,13 @@ class CommitBlock:
 
     def __init__(self, gate: GateContext, driver: Driver, claim: Claim) -> None:
         self._gate, self._driver, self._claim = gate, driver, claim
-        self._transaction = OpenTransaction(gate)
+        self._opened: OpenTransaction | None = None
+
+    @property
+    def _transaction(self) -> OpenTransaction:
+        if self._opened is None:
+            self._opened = OpenTransaction(self._gate)
+        return self._opened
 
     def __enter__(self) -> Transaction:
         if not self._claim.joined:
@@ -296,7 +302,7 @@ class AsyncCommitBlock:
 
     def __init__(self, gate: GateContext, driver: Driver, claim: Claim) -> None:
         self._gate, self._driver, self._claim = gate, driver, claim
-        self._transaction = OpenTransaction(gate)
+        self._opened: OpenTransaction | None = None
         self._joining: Flow[None] | None = None
 
     def join(self, joined: Joined) -> None:
@@ -306,6 +312,12 @@ class AsyncCommitBlock:
             self._joining = flow
         else:
             self._driver.run(flow)
+
+    @property
+    def _transaction(self) -> OpenTransaction:
+        if self._opened is None:
+            self._opened = OpenTransaction(self._gate)
+        return self._opened
 
     def __await__(self) -> Generator[Any, None, None]:
         flow, self._joining = self._joining, None

@@ -96,6 +96,8 @@ class SqliteClaims:
         first, now = last + 1, self.now_ticks()
         rows = [self._row(number, item, now) for number, item in enumerate(wanted, first)]
         inserted = self._insert(rows, first)
+        bodies = [(number, item.body) for number, item in enumerate(wanted, first) if number in inserted]
+        self._connection.executemany(_INSERT_PAYLOAD, bodies)
         return [
             self._new(number, item, now) if number in inserted else self._judge(item, now)
             for number, item in enumerate(wanted, first)
@@ -120,7 +122,6 @@ class SqliteClaims:
         return {number for (number,) in found}
 
     def _new(self, number: int, item: Reservation, now: int) -> Reserved:
-        self._connection.execute(_INSERT_PAYLOAD, (number, item.body))
         if item.quarantine is None:
             return Reserved(
                 Decision.RUN, number, number, first_reserved_ticks=now,
