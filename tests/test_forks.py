@@ -253,10 +253,6 @@ def test_randomness_is_not_shared_across_a_fork(path: Path, gate: Gate) -> None:
     assert not set(children) & set(draw())
 
 
-@pytest.mark.xfail(
-    reason="only the group commit's sessions are closed before a fork, not those that look",
-    raises=AssertionError,
-)
 def test_child_forked_while_somebody_looks_loses_nothing(path: Path, gate: Gate) -> None:
     """A ledger that is being read in the parent at the fork does not cost the child its events."""
     (go, tell), (ready, say) = os.pipe(), os.pipe()

@@ -332,7 +332,7 @@ class GroupCommit:
             raise StoreUnavailable("the gate is closed")
         if self._pid != os.getpid():
             raise StoreUnavailable(
-                "this process was forked while a transaction was open; make its own Gate after the fork"
+                "this process was forked while a transaction was open; start it anew instead"
             )
 
     def close(self) -> None:

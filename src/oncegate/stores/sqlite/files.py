@@ -6,11 +6,12 @@ cannot be put into WAL with full synchronisation is refused.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from oncegate.clock import SystemClock
 from oncegate.errors import (
@@ -29,13 +30,51 @@ SQLITE_VERSION_MIN: Final = (3, 35, 0)  # RETURNING
 SYNCHRONOUS_LEVELS: Final = {"NORMAL": 1, "FULL": 2, "EXTRA": 3}
 
 
+class LedgerConnection(sqlite3.Connection):
+    """A connection that is known to be open, so that a fork can tell.
+
+    SQLite keeps its locks in memory that a child inherits: a child that was forked while any connection
+    was open would write without holding a lock of its own. It must not write at all.
+    """
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        if _inherited:
+            raise StoreUnavailable(
+                "this process was forked while a ledger was open; start it anew instead of forking it then"
+            )
+        super().__init__(*arguments, **keywords)
+        _open.add(id(self))
+
+    def close(self) -> None:
+        """Closes it, and forgets it."""
+        _open.discard(id(self))
+        super().close()
+
+
+_open: set[int] = set()
+_inherited: set[int] = set()
+
+
+def _note_inherited() -> None:
+    _inherited.update(_open)
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_inherited)
+
+
 def open_connection(path: Path, synchronous: str) -> sqlite3.Connection:
     """Opens a file for one session at a time, in WAL mode, and checks that the settings took."""
     if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
         raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old; 3.35 or newer is needed")
     with translated(path):
         connection = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, timeout=BUSY_WAIT_MS / 1000
+            path,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=BUSY_WAIT_MS / 1000,
+            factory=LedgerConnection,
         )
         try:
             _configure(connection, path, synchronous)

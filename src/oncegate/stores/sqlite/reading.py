@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from oncegate.errors import StoreError, StoreUnavailable
-from oncegate.stores.sqlite.files import translate
+from oncegate.stores.sqlite.files import LedgerConnection, translate
 
 
 def file_exists(path: Path) -> bool:
@@ -30,7 +30,9 @@ def read_only(path: Path) -> Iterator[sqlite3.Connection]:
     """Opens a file for reading one consistent moment."""
     connection = None
     try:
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, factory=LedgerConnection
+        )
         connection.execute("BEGIN")
         yield connection
     except sqlite3.Error as error:
