@@ -45,7 +45,7 @@ class StepState(IntEnum):
     NOT_APPLIED = 3
 
 
-class StepRecord(Struct, frozen=True):
+class StepRecord(Struct, frozen=True, gc=False):
     """A step of a handler that has been started or finished."""
 
     name: str
@@ -55,7 +55,7 @@ class StepRecord(Struct, frozen=True):
     resource: str | None = None
 
 
-class Reservation(Struct, frozen=True):
+class Reservation(Struct, frozen=True, gc=False):
     """Asks for a key. `token` is random and names this request for reading back."""
 
     key: bytes
@@ -72,7 +72,7 @@ class Reservation(Struct, frozen=True):
     actor: str = "gate"
 
 
-class Reserved(Struct, frozen=True):
+class Reserved(Struct, frozen=True, gc=False):
     """What a reservation came to.
 
     With a claiming decision `fence` is the claim's number: it is larger than any number the key had
@@ -94,7 +94,7 @@ class Reserved(Struct, frozen=True):
     now_ticks: int = 0
 
 
-class Renewal(Struct, frozen=True):
+class Renewal(Struct, frozen=True, gc=False):
     """Asks to keep a claim for another `lease_ms`."""
 
     entry_id: int
@@ -102,7 +102,7 @@ class Renewal(Struct, frozen=True):
     lease_ms: int
 
 
-class Progress(Struct, frozen=True):
+class Progress(Struct, frozen=True, gc=False):
     """Records steps of a claim that goes on, with the business writes that belong to them."""
 
     entry_id: int
@@ -112,7 +112,7 @@ class Progress(Struct, frozen=True):
     writes: tuple[Statement, ...] = ()
 
 
-class Settlement(Struct, frozen=True):
+class Settlement(Struct, frozen=True, gc=False):
     """Ends a claim: new state, outcome and business writes in one transaction, and one log record.
 
     `last_call_ticks` is when a downstream may last have been called, if that was before now; an entry
@@ -134,7 +134,7 @@ class Settlement(Struct, frozen=True):
     attempts_given_back: int = 0
 
 
-class Attachment(Struct, frozen=True):
+class Attachment(Struct, frozen=True, gc=False):
     """Gives a committed entry the value its handler returned after its own transaction."""
 
     entry_id: int
@@ -142,7 +142,7 @@ class Attachment(Struct, frozen=True):
     outcome: bytes
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, gc=False):
     """Everything recorded of a key but its payload and outcome bodies."""
 
     entry_id: int

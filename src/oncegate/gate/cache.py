@@ -15,7 +15,7 @@ ENTRIES_MAX: Final = 20_000
 OUTCOME_BYTES_MAX: Final = 2_048
 
 
-class Remembered(Struct, frozen=True):
+class Remembered(Struct, frozen=True, gc=False):
     """A final entry as a replay needs it."""
 
     entry_id: int

@@ -13,7 +13,7 @@ from oncegate.errors import RecordedFailure
 from oncegate.gate.codec import Codec
 
 
-class StepOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
+class StepOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A finished step as the outcome shows it."""
 
     name: str
@@ -21,7 +21,7 @@ class StepOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     resource: str | None = None
 
 
-class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What came of a key."""
 
     value: msgspec.Raw = msgspec.Raw()

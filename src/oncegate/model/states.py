@@ -73,7 +73,7 @@ class Decision(Enum):
 _CLAIMING: Final = frozenset({Decision.RUN, Decision.RETRY, Decision.RECOVER})
 
 
-class Known(Struct, frozen=True):
+class Known(Struct, frozen=True, gc=False):
     """What a store has recorded of a key, as far as an arrival's fate depends on it."""
 
     state: State

@@ -89,7 +89,7 @@ class SurfaceRule:
             raise ConfigError(f"surface {self.name}: {refused}") from None
 
 
-class Arrival(Struct, frozen=True):
+class Arrival(Struct, frozen=True, gc=False):
     """One receipt of an event, read by its surface's rule."""
 
     key: Key
