@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
+from weakref import WeakSet
 
 from oncegate.clock import SystemClock
 from oncegate.errors import (
@@ -33,30 +35,37 @@ SYNCHRONOUS_LEVELS: Final = {"NORMAL": 1, "FULL": 2, "EXTRA": 3}
 class LedgerConnection(sqlite3.Connection):
     """A connection that is known to be open, so that a fork can tell.
 
-    SQLite keeps its locks in memory that a child inherits: a child that was forked while any connection
-    was open would write without holding a lock of its own. It must not write at all.
+    SQLite keeps its locks in memory that a child inherits: a child that was forked while a connection to a
+    file was open would write to that file without holding a lock of its own. It must not write at all.
     """
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        if _inherited:
+    def __init__(self, database: str | Path, *arguments: Any, **keywords: Any) -> None:
+        self.file = _file_of(str(database))
+        if any(inherited.file == self.file for inherited in _inherited):
             raise StoreUnavailable(
-                "this process was forked while a ledger was open; start it anew instead of forking it then"
+                "this process was forked while its ledger was open; start it anew instead of forking it"
             )
-        super().__init__(*arguments, **keywords)
-        _open.add(id(self))
+        super().__init__(database, *arguments, **keywords)
+        _open.add(self)
 
     def close(self) -> None:
         """Closes it, and forgets it."""
-        _open.discard(id(self))
+        _open.discard(self)
         super().close()
 
 
-_open: set[int] = set()
-_inherited: set[int] = set()
+def _file_of(database: str) -> str:
+    if database.startswith("file:"):
+        database = unquote(database.removeprefix("file://").partition("?")[0])
+    return str(Path(database).resolve())
+
+
+_open: WeakSet[LedgerConnection] = WeakSet()
+_inherited: list[LedgerConnection] = []  # kept for ever: a child must not close what is its parent's
 
 
 def _note_inherited() -> None:
-    _inherited.update(_open)
+    _inherited.extend(_open)
     _open.clear()
 
 
