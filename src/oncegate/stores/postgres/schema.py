@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any, Final
 
 import psycopg
 
-from oncegate.errors import SchemaMismatch
 from oncegate.store import Migration
+from oncegate.stores.migrations import read_migrations, still_needed
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(7229, 1)"  # any two numbers; ours for migrations
 _HAS_META: Final = "SELECT to_regclass('oncegate_meta') IS NOT NULL"
@@ -23,26 +22,12 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 def all_migrations() -> list[Migration]:
     """Reads the shipped migrations in order."""
-    folder = resources.files("oncegate.stores.postgres") / "migrations"
-    files = sorted(item.name for item in folder.iterdir() if item.name.endswith(".sql"))
-    return [_read(name, (folder / name).read_text("utf-8")) for name in files]
-
-
-def _read(name: str, sql: str) -> Migration:
-    number, _, title = name.removesuffix(".sql").partition("_")
-    return Migration(int(number), title.replace("_", " "), sql, _RECORD.format(number=int(number)))
+    return read_migrations("oncegate.stores.postgres", _RECORD)
 
 
 def pending(connection: Connection) -> list[Migration]:
     """Lists what is still to be applied; refuses a ledger from the future."""
-    known = all_migrations()
-    version = schema_version(connection)
-    if version > known[-1].number:
-        raise SchemaMismatch(
-            f"the ledger has schema {version}, this version of oncegate knows {known[-1].number}; "
-            "install the newer oncegate that wrote it"
-        )
-    return [migration for migration in known if migration.number > version]
+    return still_needed(all_migrations(), schema_version(connection))
 
 
 def schema_version(connection: Connection) -> int:

@@ -6,11 +6,10 @@ Called when a session opens and by `oncegate migrate`. Must never touch a schema
 from __future__ import annotations
 
 import sqlite3
-from importlib import resources
 from typing import Final
 
-from oncegate.errors import SchemaMismatch
 from oncegate.store import Migration
+from oncegate.stores.migrations import read_migrations, still_needed
 
 _VERSION: Final = "SELECT value FROM oncegate_meta WHERE name = 'schema'"
 _RECORD: Final = (
@@ -22,14 +21,7 @@ _HAS_META: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 
 
 def all_migrations() -> list[Migration]:
     """Reads the shipped migrations in order."""
-    folder = resources.files("oncegate.stores.sqlite") / "migrations"
-    files = sorted(item.name for item in folder.iterdir() if item.name.endswith(".sql"))
-    return [_read(name, (folder / name).read_text("utf-8")) for name in files]
-
-
-def _read(name: str, sql: str) -> Migration:
-    number, _, title = name.removesuffix(".sql").partition("_")
-    return Migration(int(number), title.replace("_", " "), sql, _RECORD.format(number=int(number)))
+    return read_migrations("oncegate.stores.sqlite", _RECORD)
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
@@ -42,14 +34,7 @@ def schema_version(connection: sqlite3.Connection) -> int:
 
 def pending(connection: sqlite3.Connection) -> list[Migration]:
     """Lists what is still to be applied; refuses a ledger from the future."""
-    known = all_migrations()
-    version = schema_version(connection)
-    if version > known[-1].number:
-        raise SchemaMismatch(
-            f"the ledger has schema {version}, this version of oncegate knows {known[-1].number}; "
-            "install the newer oncegate that wrote it"
-        )
-    return [migration for migration in known if migration.number > version]
+    return still_needed(all_migrations(), schema_version(connection))
 
 
 def apply_pending(connection: sqlite3.Connection) -> list[Migration]:
