@@ -1,0 +1,54 @@
+"""The census: lists and counts for people, pages and caretakers. Only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from oncegate.model.states import State
+from oncegate.store.claims import Entry, StepRecord
+from oncegate.store.log import LogRecord
+
+
+class EntryDetail(Struct, frozen=True):
+    """An entry with its bodies, steps and log records."""
+
+    entry: Entry
+    body: bytes | None
+    outcome: bytes | None
+    steps: tuple[StepRecord, ...]
+    records: tuple[LogRecord, ...]
+
+
+class EntryFilter(Struct, frozen=True):
+    """Which entries to list; every field that is None is not asked for."""
+
+    states: tuple[State, ...] = ()
+    surface: str | None = None
+    tenant: str | None = None
+    key_prefix: str | None = None
+    label_contains: str | None = None
+
+
+class Census(Protocol):
+    """Lists and counts."""
+
+    def entries(self, wanted: EntryFilter, before_id: int | None, limit: int) -> list[Entry]:
+        """Returns entries, newest first, with ids below `before_id`."""
+
+    def detail(self, entry_id: int) -> EntryDetail | None:
+        """Reads one entry with all that belongs to it."""
+
+    def counts(self) -> dict[State, int]:
+        """Counts entries by state."""
+
+    def surfaces(self) -> list[str]:
+        """Names the surfaces that have entries."""
+
+    def stranded(self, limit: int, surfaces: Sequence[str] | None = None) -> list[EntryDetail]:
+        """Returns entries whose lease has lapsed or that may be tried again, oldest first.
+
+        Only those of the given surfaces count, if any are given.
+        """

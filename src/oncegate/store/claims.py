@@ -1,0 +1,170 @@
+"""Claims: who may run a key and what came of it, and the values that asking and answering take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from oncegate.model.states import Decision, State
+
+Statement = tuple[str, Sequence[Any]]
+
+
+class StepState(IntEnum):
+    """How far a named step has come. The numbers are stored; never renumber."""
+
+    STARTED = 1
+    DONE = 2
+    NOT_APPLIED = 3
+
+
+class StepRecord(Struct, frozen=True, gc=False):
+    """A step of a handler that has been started or finished."""
+
+    name: str
+    state: StepState
+    downstream: str
+    result: bytes | None = None
+    resource: str | None = None
+
+
+class Reservation(Struct, frozen=True, gc=False):
+    """Asks for a key. `token` is random and names this request for reading back."""
+
+    key: bytes
+    tenant: str
+    surface: str
+    label: str
+    fingerprint: bytes
+    body: bytes
+    received_at_ms: int
+    lease_ms: int
+    attempts_max: int
+    token: int
+    quarantine: str | None = None
+    actor: str = "gate"
+
+
+class Reserved(Struct, frozen=True, gc=False):
+    """What a reservation came to.
+
+    With a claiming decision `fence` is the claim's number: it is larger than any number the key had
+    before, also after the key was forgotten. `steps` are what earlier attempts recorded.
+    """
+
+    decision: Decision
+    entry_id: int
+    fence: int = 0
+    attempt: int = 1
+    state: State = State.IN_FLIGHT
+    steps: tuple[StepRecord, ...] = ()
+    outcome: bytes | None = None
+    reason: str | None = None
+    retry_after_ms: int = 0
+    first_reserved_ticks: int = 0
+    received_at_ms: int = 0
+    lapsed_at_ticks: int = 0
+    now_ticks: int = 0
+
+
+class Renewal(Struct, frozen=True, gc=False):
+    """Asks to keep a claim for another `lease_ms`."""
+
+    entry_id: int
+    fence: int
+    lease_ms: int
+
+
+class Progress(Struct, frozen=True, gc=False):
+    """Records steps of a claim that goes on, with the business writes that belong to them."""
+
+    entry_id: int
+    fence: int
+    steps: tuple[StepRecord, ...]
+    at_ms: int
+    writes: tuple[Statement, ...] = ()
+
+
+class Settlement(Struct, frozen=True, gc=False):
+    """Ends a claim: new state, outcome and business writes in one transaction, and one log record.
+
+    `last_call_ticks` is when a downstream may last have been called, if that was before now; an entry
+    that may be taken up again keeps it. `attempts_given_back` is 1 where the attempt could not even begin
+    and shall not count. `clear_steps` drops step records that the outcome now carries.
+    """
+
+    entry_id: int
+    fence: int
+    state: State
+    at_ms: int
+    actor: str
+    outcome: bytes | None = None
+    reason: str | None = None
+    steps: tuple[StepRecord, ...] = ()
+    writes: tuple[Statement, ...] = ()
+    clear_steps: bool = False
+    last_call_ticks: int | None = None
+    attempts_given_back: int = 0
+
+
+class Attachment(Struct, frozen=True, gc=False):
+    """Gives a committed entry the value its handler returned after its own transaction."""
+
+    entry_id: int
+    fence: int
+    outcome: bytes
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """Everything recorded of a key but its payload and outcome bodies."""
+
+    entry_id: int
+    key: bytes
+    tenant: str
+    surface: str
+    label: str
+    state: State
+    attempt: int
+    fence: int
+    token: int | None
+    fingerprint: bytes
+    received_at_ms: int
+    settled_at_ms: int | None
+    lease_until_ticks: int | None
+    reason: str | None
+
+
+class Claims(Protocol):
+    """Who may run a key, and what came of it."""
+
+    def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
+        """Decides each reservation atomically, in order, and returns one answer each.
+
+        A key that is not known is inserted in flight (or quarantined, if the reservation says so, with
+        one log record) and the answer is RUN (or QUARANTINE). A known key is judged by
+        `model.states.judge`; when that claims, attempt and fence grow, the lease starts anew and, for
+        RECOVER, one log record is written. A conflict writes one log record. The same key twice in
+        `wanted` is decided as two arrivals. Inserting is one conditional statement: no reading first.
+        """
+
+    def renew(self, claims: Sequence[Renewal]) -> list[bool]:
+        """Extends each lease whose fence is still right and tells which were."""
+
+    def progress(self, wanted: Sequence[Progress]) -> list[bool]:
+        """Records steps and runs the writes, only where the fence is still right and in flight."""
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """Ends each claim whose fence is still right and in flight; False changes nothing at all.
+
+        State, outcome, steps, writes and one log record are one transaction. A write that fails raises
+        StoreRejected for the whole unit.
+        """
+
+    def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
+        """Gives committed entries without an outcome theirs, where the fence is still right."""
+
+    def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        """Reads entries by key."""

@@ -1,0 +1,161 @@
+"""One ledger: its sessions, what it promises, and users' transactions that join it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from contextlib import AbstractContextManager
+from enum import Enum
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from oncegate.store.census import Census
+from oncegate.store.claims import Claims, Reservation, Reserved, Settlement
+from oncegate.store.log import Log
+from oncegate.store.pruning import Pruning
+
+
+class Session(Claims, Log, Census, Pruning, Protocol):
+    """One connection to a ledger, used by one thread at a time."""
+
+    def unit(self, *, wait: bool = True, single: bool = False) -> AbstractContextManager[None]:
+        """One transaction: commits on leaving, rolls back if the block raises.
+
+        All other calls are made inside one. `single` announces exactly one call of Claims, which may then
+        be a statement that commits by itself. Without `wait`, raises StoreBusy at once when somebody else
+        is writing. Raises StoreUnavailable if it could not begin or certainly did not commit, StoreUnknown
+        if the commit may have happened.
+        """
+
+    def execute(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Runs a user's statement inside the open unit and returns its rows."""
+
+    def now_ticks(self) -> int:
+        """The ledger's own time in milliseconds."""
+
+    def settle_doubt(self) -> None:
+        """Writes something harmless, so that an earlier doubtful commit either shows now or never."""
+
+    def close(self) -> None:
+        """Gives the connection back; never raises."""
+
+
+class Joined(Protocol):
+    """A user's own open transaction on the ledger's database: written into, never ended.
+
+    Where `is_async`, the calls are awaited on the event loop of the user's connection; otherwise they are
+    made on the user's own thread.
+    """
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the calls give awaitables."""
+
+    def reserve_one(self, reservation: Reservation, /) -> Reserved | Awaitable[Reserved]:
+        """Reserves a key; another transaction with the same key is waited for."""
+
+    def settle_one(self, settlement: Settlement, /) -> bool | Awaitable[bool]:
+        """Ends a claim whose fence is still right; False changes nothing."""
+
+    def is_open(self) -> bool:
+        """Tells whether the user has not ended their transaction yet; never raises."""
+
+
+class Durability(Enum):
+    """What survives when a record has been acknowledged."""
+
+    POWER_LOSS = "survives power loss"
+    PROCESS_CRASH = "survives a crash of the process, not of the machine"
+    MEMORY = "lost with the process"
+
+
+class Capabilities(Struct, frozen=True):
+    """What a store does and promises.
+
+    `one_writer`: only one transaction can write at a time. `is_local`: a commit is a write to a local disk,
+    short enough to be made in an event loop.
+    """
+
+    name: str
+    durability: Durability
+    writers_max: int
+    audit_trail: bool
+    business_writes: bool
+    one_writer: bool = True
+    is_local: bool = True
+
+
+class Finding(Struct, frozen=True):
+    """One line of a store's own examination."""
+
+    ok: bool
+    what: str
+    value: str
+    next_step: str = ""
+
+
+class Migration(Struct, frozen=True):
+    """One numbered change of the schema; `record` is the statement that says it was applied."""
+
+    number: int
+    name: str
+    sql: str
+    record: str
+
+    @property
+    def script(self) -> str:
+        """The SQL that brings a ledger one migration further when it is run by hand."""
+        head = f"-- migration {self.number}: {self.name}\nBEGIN;\n"
+        return f"{head}{self.sql.rstrip()}\n{self.record}\nCOMMIT;"
+
+
+class Store(Protocol):
+    """One ledger."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this store does and promises."""
+
+    @property
+    def address(self) -> str:
+        """Where the ledger is, without secrets."""
+
+    def connect(self) -> Session:
+        """Opens a session for reading and writing; brings an empty ledger to the current schema."""
+
+    def knows(self, names: Sequence[str]) -> bool:
+        """Tells whether everything is known that joining with these names takes; asks nobody."""
+
+    def learn(self, names: Sequence[str]) -> None:
+        """Makes the names known, durably and over a connection of its own."""
+
+    def join(self, transaction: object) -> Joined:
+        """Wraps a user's open transaction on the same database; raises UsageError if there is none.
+
+        That it is the same database may be found out later, by the first call.
+        """
+
+    def exists(self) -> bool:
+        """Tells whether there is anything at the address; raises StoreUnavailable where nothing can be."""
+
+    def look(self) -> AbstractContextManager[Session]:
+        """Opens one consistent moment for reading; creates and changes nothing.
+
+        Raises StoreUnavailable where there is no ledger, SchemaMismatch where it is not up to date.
+        """
+
+    def pending_migrations(self) -> list[Migration]:
+        """Tells which migrations the ledger still needs, without changing anything."""
+
+    def migrate(self) -> list[Migration]:
+        """Applies and returns the pending migrations."""
+
+    def make_room(self, now_ms: int) -> list[str]:
+        """Prepares for what will arrive and gives back what forgotten entries left; tells what it did.
+
+        Never needed for anything to be right, and never waits long for others: what cannot be done now is
+        done another time.
+        """
+
+    def examine(self) -> list[Finding]:
+        """Looks at versions, durability and clock, for `oncegate doctor`."""

@@ -1,0 +1,40 @@
+"""The log: one record for every settlement and decision, read in the order of commits."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class LogKind(IntEnum):
+    """What a log record tells. The numbers are stored; never renumber."""
+
+    COMMITTED = 2
+    FAILED = 3
+    RETRYABLE = 4
+    UNKNOWN = 5
+    HELD = 6
+    QUARANTINED = 7
+    CONFLICT = 8
+    RECOVERED = 9
+    FORGOTTEN = 10
+
+
+class LogRecord(Struct, frozen=True):
+    """One line of the log. `position` orders it: a reader that follows positions misses nothing."""
+
+    position: int
+    entry_id: int
+    kind: LogKind
+    at_ms: int
+    actor: str
+    note: str | None
+
+
+class Log(Protocol):
+    """The commit-ordered record."""
+
+    def read_log(self, after: int, limit: int) -> list[LogRecord]:
+        """Returns records after a position, oldest first; never passes one that may still commit."""

@@ -1,0 +1,58 @@
+"""Pruning: forgetting what is final and older than its retention, in short steps."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from oncegate.model.retention import Sighting
+
+
+class Due(Struct, frozen=True):
+    """Which of the entries looked at may be forgotten, and how to go on.
+
+    `last_id` is the last entry looked at. `is_end` says that there are none after it, or that all of these
+    were recent: entries are numbered in order of arrival, so nothing older is to be expected beyond.
+    """
+
+    entries: tuple[int, ...]
+    looked: int
+    last_id: int
+    is_end: bool
+
+
+class Forgetting(Struct, frozen=True):
+    """Asks to remove these entries of a surface, as far as they are final and from before a moment."""
+
+    surface: str
+    before_ms: int
+    entries: tuple[int, ...]
+    at_ms: int
+    actor: str
+
+
+class Pruning(Protocol):
+    """Forgetting: in steps, each a short unit, so that no writer waits for long."""
+
+    def due(self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int) -> Due:
+        """Looks at the next `limit` entries after an id and names those that may be forgotten.
+
+        These are committed or failed entries of the surface, received and settled before the moment. An
+        entry received later than `now_ms` was dated by a wrong clock and does not count as recent. Only
+        reads; the work is bounded by `limit`, whatever the ledger holds.
+        """
+
+    def forget(self, wanted: Forgetting) -> int:
+        """Removes entries with their payloads, outcomes and steps, and tells how many.
+
+        What is not final, of another surface, or from after the moment stays, whatever was asked for. The
+        log keeps all it has; if anything was removed, one record says so under entry 0. No id and no fence
+        of a removed entry is ever given out again.
+        """
+
+    def sight(self, wall_ms: int) -> Sighting:
+        """Notes the wall time beside the ledger's own and returns what may be believed of it.
+
+        All sessions of a ledger share one sighting; `model.retention.believe` decides.
+        """
