@@ -30,7 +30,7 @@ from oncegate.errors import (
 )
 from oncegate.operations import Operation
 from oncegate.store import Session, Store
-from oncegate.tickets import Nobody, TaskCompletion, ThreadCompletion, Ticket, Watch, by_kind, deliver, fail
+from oncegate.tickets import Gathering, ThreadTicket, Ticket, Watch, by_kind, deliver, fail
 
 BATCH_MAX: Final = 512  # keeps one commit in the tens of milliseconds
 WAITING_MAX: Final = 20_000  # beyond this callers are refused instead of queued without end
@@ -39,6 +39,7 @@ WATCH_SECONDS: Final = 5.0  # how often waiting tasks are looked at
 TURN_WAIT_SECONDS: Final = 5.0  # how long a batch waits for a handler's open transaction
 FORK_WAIT_SECONDS: Final = 2.0  # how long a fork waits for a commit under way
 TRANSACTIONS_MAX: Final = 32  # handlers' own transactions at once, where the store takes many writers
+INLINE_PER_TURN_MAX: Final = 6  # commits in one turn of an event loop; then others have theirs
 INLINE_COMMIT_MS_MAX: Final = 3  # a task commits for itself only while commits are this quick
 
 T = TypeVar("T")
@@ -70,7 +71,7 @@ class GroupCommit:
         self._guard = threading.Lock()
         self._queue: queue.SimpleQueue[list[Ticket] | None] = queue.SimpleQueue()
         self._waiting = 0
-        self._gathered: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
+        self._gathered: dict[asyncio.AbstractEventLoop, Gathering] = {}
         self._gathered_last = 0
         self._watches: WeakKeyDictionary[asyncio.AbstractEventLoop, Watch] = WeakKeyDictionary()
         self._idle: list[Session] = []
@@ -86,45 +87,47 @@ class GroupCommit:
     def perform(self, operation: Operation[T]) -> T:
         """Runs an operation for a thread and returns its answer once it is durable."""
         self._check_open()
-        ticket = Ticket(operation, Nobody())
+        ticket = Ticket(operation)
         if self._try_alone([ticket]):
             return ticket.result()  # type: ignore[no-any-return]
-        completion = ThreadCompletion()
-        self._enqueue([Ticket(operation, completion)])
-        return completion.wait(ANSWER_WAIT_SECONDS)  # type: ignore[no-any-return]
+        waiting = ThreadTicket(operation)
+        self._enqueue([waiting])
+        return waiting.wait(ANSWER_WAIT_SECONDS)  # type: ignore[no-any-return]
 
     async def perform_async(self, operation: Operation[T]) -> T:
         """Runs an operation for a task and returns its answer once it is durable.
 
-        What the tasks of a loop ask for in one turn of it is gathered into one batch. A claim's end does
-        not wait for the next turn when its reservation found nobody else to gather with.
+        What the tasks of a loop ask for in one turn of it is gathered into one batch. Where the last turn
+        found nobody to gather with, a few operations do not wait for the next one.
         """
         self._check_open()
         loop = asyncio.get_running_loop()
-        if operation.ends_claim and self._gathered_last == 1 and not self._gathered:
-            ticket = Ticket(operation, Nobody())
-            if self._may_block_loop() and self._try_alone([ticket]):
-                return ticket.result()  # type: ignore[no-any-return]
-        completion = TaskCompletion(loop)
-        self._gather(loop, Ticket(operation, completion))
+        gathering = self._gathered.get(loop)
+        if gathering is None:
+            watch = self._watch(loop)
+            if self._gathered_last == 1 and self._may_block_loop() and watch.may_commit_here():
+                ticket = Ticket(operation)
+                if self._try_alone([ticket]):
+                    return ticket.result()  # type: ignore[no-any-return]
+            gathering = self._gather(loop, watch)
+        return await gathering.add(operation)  # type: ignore[no-any-return]
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
         watch = self._watches.get(loop)
         if watch is None:
-            watch = self._watches[loop] = Watch(loop, WATCH_SECONDS, ANSWER_WAIT_SECONDS)
-        watch.add(completion)
-        try:
-            return await completion.future  # type: ignore[no-any-return]
-        finally:
-            watch.remove(completion)
+            watch = Watch(loop, WATCH_SECONDS, ANSWER_WAIT_SECONDS, INLINE_PER_TURN_MAX)
+            self._watches[loop] = watch
+        return watch
 
-    def _gather(self, loop: asyncio.AbstractEventLoop, ticket: Ticket) -> None:
-        gathered = self._gathered.get(loop)
-        if gathered is None:
-            gathered = self._gathered[loop] = []
-            loop.call_soon(self._flush, loop)
-        gathered.append(ticket)
+    def _gather(self, loop: asyncio.AbstractEventLoop, watch: Watch) -> Gathering:
+        """Begins to gather; what has come together by the loop's next turn is one batch."""
+        gathering = self._gathered[loop] = Gathering(watch)
+        watch.add(gathering)
+        loop.call_soon(self._flush, loop)
+        return gathering
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
-        tickets = self._gathered.pop(loop)
+        tickets = self._gathered.pop(loop).tickets
         self._gathered_last = len(tickets)
         if len(tickets) == 1 and self._may_block_loop() and self._try_alone(tickets):
             deliver(tickets)
@@ -330,7 +333,7 @@ class GroupCommit:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreUnavailable("the gate is closed")
-        if self._pid != os.getpid():
+        if self._pid != here.pid:
             raise StoreUnavailable(
                 "this process was forked while a transaction was open; start it anew instead"
             )
@@ -384,6 +387,13 @@ def _run_on(session: Session, tickets: list[Ticket]) -> None:
             member.answer = answer
 
 
+class Process:
+    """The process this is, known without asking the system each time."""
+
+    pid = os.getpid()
+
+
+here: Final = Process()
 _live: WeakSet[GroupCommit] = WeakSet()
 _paused: list[GroupCommit] = []
 
@@ -399,6 +409,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
+    here.pid = os.getpid()
     while _paused:
         _paused.pop().after_fork_in_child()
 

@@ -29,7 +29,6 @@ class Operation(Generic[T]):
 
     __slots__ = ("request",)
     carries_statements: ClassVar[bool] = False
-    ends_claim: ClassVar[bool] = False
 
     def __init__(self, request: Any) -> None:
         self.request = request
@@ -118,7 +117,6 @@ class Settle(Operation[bool]):
     __slots__ = ()
     request: Settlement
     carries_statements = True
-    ends_claim = True
 
     @classmethod
     def run(cls, session: Session, operations: Sequence[Settle]) -> Sequence[bool]:

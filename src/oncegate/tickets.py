@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from oncegate.errors import StoreUnknown
 from oncegate.operations import Operation
@@ -20,28 +20,13 @@ def no_answer(limit_seconds: float) -> StoreUnknown:
     return StoreUnknown(f"the store has not answered within {limit_seconds:g} s")
 
 
-class Completion(Protocol):
-    """Where an operation's answer goes."""
-
-    def deliver(self, answer: object, error: BaseException | None) -> None:
-        """Hands over the answer or the error, exactly once."""
-
-
-class Nobody:
-    """Nobody waits elsewhere: the caller reads the ticket itself."""
-
-    def deliver(self, answer: object, error: BaseException | None) -> None:
-        """Does nothing."""
-
-
 class Ticket:
-    """An operation on its way, and who waits for it."""
+    """An operation on its way. Nobody waits for this plain one: its caller reads it."""
 
-    __slots__ = ("answer", "completion", "error", "operation")
+    __slots__ = ("answer", "error", "operation")
 
-    def __init__(self, operation: Operation[Any], completion: Completion) -> None:
+    def __init__(self, operation: Operation[Any]) -> None:
         self.operation = operation
-        self.completion = completion
         self.answer: object = None
         self.error: BaseException | None = None
 
@@ -51,79 +36,137 @@ class Ticket:
             raise self.error
         return self.answer
 
+    def deliver(self) -> None:
+        """Tells who waits that answer or error are there, exactly once."""
 
-class ThreadCompletion:
-    """A thread that waits."""
 
-    __slots__ = ("_answer", "_error", "_told")
+class ThreadTicket(Ticket):
+    """A thread waits for it."""
 
-    def __init__(self) -> None:
+    __slots__ = ("_told",)
+
+    def __init__(self, operation: Operation[Any]) -> None:
+        super().__init__(operation)
         self._told = threading.Lock()
         self._told.acquire()
-        self._answer: object = None
-        self._error: BaseException | None = None
 
-    def deliver(self, answer: object, error: BaseException | None) -> None:
+    def deliver(self) -> None:
         """Wakes the thread."""
-        self._answer, self._error = answer, error
         self._told.release()
 
     def wait(self, limit_seconds: float) -> Any:
         """Blocks until the answer is there, within the limit."""
         if not self._told.acquire(timeout=limit_seconds):
             raise no_answer(limit_seconds)
-        if self._error is not None:
-            raise self._error
-        return self._answer
+        return self.result()
 
 
-class TaskCompletion:
-    """A task that waits in an event loop."""
+class TaskTicket(Ticket):
+    """A task waits for it in an event loop."""
 
-    __slots__ = ("future", "loop")
+    __slots__ = ("future", "gathering")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
+    def __init__(self, operation: Operation[Any], gathering: Gathering) -> None:
+        self.operation = operation
+        self.answer: object = None
+        self.error: BaseException | None = None
+        self.gathering = gathering
+        self.future: asyncio.Future[Any] = gathering.loop.create_future()
 
-    def deliver(self, answer: object, error: BaseException | None) -> None:
-        """Wakes the task; must run in its loop."""
-        if self.future.done():
+    def deliver(self) -> None:
+        """Wakes the task, unless it has gone or was told already; must run in its loop."""
+        future, gathering = self.future, self.gathering
+        gathering.left -= 1
+        if not gathering.left:
+            gathering.end()
+        if future.done():
             return
-        if error is not None:
-            self.future.set_exception(error)
+        if self.error is not None:
+            future.set_exception(self.error)
         else:
-            self.future.set_result(answer)
+            future.set_result(self.answer)
+
+
+class Gathering:
+    """What the tasks of one event loop asked for in one turn of it."""
+
+    __slots__ = ("left", "loop", "since", "tickets", "watch")
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.loop = watch.loop
+        self.since = watch.loop.time()
+        self.tickets: list[Ticket] = []
+        self.left = 0
+
+    def add(self, operation: Operation[Any]) -> asyncio.Future[Any]:
+        """Takes one more operation and returns what its task awaits."""
+        ticket = TaskTicket(operation, self)
+        self.tickets.append(ticket)
+        self.left += 1
+        return ticket.future
+
+    def end(self) -> None:
+        """All have been told: lets go of them, so that nothing waits for the garbage collector."""
+        self.watch.remove(self)
+        self.tickets = []
+
+    def fail_late(self, error: BaseException) -> None:
+        """Tells every task that still waits; an answer that comes after all finds nobody."""
+        for ticket in self.tickets:
+            if isinstance(ticket, TaskTicket) and not ticket.future.done():
+                ticket.future.set_exception(error)
 
 
 class Watch:
-    """Sees to it that no task of one event loop waits for the store without a limit."""
+    """Sees to it that no task of one event loop waits for the store without a limit.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, every_seconds: float, limit_seconds: float) -> None:
-        self._loop = loop
+    And that commits made in the loop itself leave it time for others: `commits_max` in one turn of it.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        every_seconds: float,
+        limit_seconds: float,
+        commits_max: int,
+    ) -> None:
+        self.loop = loop
+        self._commits_max = commits_max
+        self._commits_left = commits_max
         self._every_seconds = every_seconds
         self._limit_seconds = limit_seconds
-        self._waiting: dict[TaskCompletion, float] = {}
+        self._waiting: set[Gathering] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, completion: TaskCompletion) -> None:
-        """Starts to look after a waiting task."""
-        self._waiting[completion] = self._loop.time()
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._every_seconds, self._check)
+    def may_commit_here(self) -> bool:
+        """Takes one of this turn's commits, if there is one left."""
+        if self._commits_left == self._commits_max:
+            self.loop.call_soon(self._turn_ended)
+        self._commits_left -= 1
+        return self._commits_left >= 0
 
-    def remove(self, completion: TaskCompletion) -> None:
-        """Stops looking after it."""
-        del self._waiting[completion]
+    def _turn_ended(self) -> None:
+        self._commits_left = self._commits_max
+
+    def add(self, gathering: Gathering) -> None:
+        """Starts to look after those who wait."""
+        self._waiting.add(gathering)
+        if self._timer is None:
+            self._timer = self.loop.call_later(self._every_seconds, self._check)
+
+    def remove(self, gathering: Gathering) -> None:
+        """Stops looking after those who have all been told."""
+        self._waiting.discard(gathering)
 
     def _check(self) -> None:
         self._timer = None
-        too_old = self._loop.time() - self._limit_seconds
-        for completion, since in list(self._waiting.items()):
-            if since < too_old:
-                completion.deliver(None, no_answer(self._limit_seconds))
+        too_old = self.loop.time() - self._limit_seconds
+        for gathering in [one for one in self._waiting if one.since < too_old]:
+            gathering.fail_late(no_answer(self._limit_seconds))
+            self.remove(gathering)
         if self._waiting:
-            self._timer = self._loop.call_later(self._every_seconds, self._check)
+            self._timer = self.loop.call_later(self._every_seconds, self._check)
 
 
 def fail(tickets: Sequence[Ticket], error: BaseException) -> None:
@@ -136,7 +179,11 @@ def by_kind(tickets: Sequence[Ticket]) -> list[list[Ticket]]:
     """Sorts tickets by the kind of their operation, each kind in its order of arrival."""
     grouped: dict[type[Operation[Any]], list[Ticket]] = {}
     for ticket in tickets:
-        grouped.setdefault(type(ticket.operation), []).append(ticket)
+        kind = type(ticket.operation)
+        if kind in grouped:
+            grouped[kind].append(ticket)
+        else:
+            grouped[kind] = [ticket]
     return list(grouped.values())
 
 
@@ -145,11 +192,13 @@ def deliver(tickets: Sequence[Ticket]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
     here = _running_loop()
     for ticket in tickets:
-        completion = ticket.completion
-        if isinstance(completion, TaskCompletion) and completion.loop is not here:
-            by_loop.setdefault(completion.loop, []).append(ticket)
+        loop = ticket.gathering.loop if type(ticket) is TaskTicket else None
+        if loop is None or loop is here:
+            ticket.deliver()
+        elif loop in by_loop:
+            by_loop[loop].append(ticket)
         else:
-            completion.deliver(ticket.answer, ticket.error)
+            by_loop[loop] = [ticket]
     for loop, members in by_loop.items():
         try:
             loop.call_soon_threadsafe(_deliver_here, members)
@@ -159,7 +208,7 @@ def deliver(tickets: Sequence[Ticket]) -> None:
 
 def _deliver_here(tickets: list[Ticket]) -> None:
     for ticket in tickets:
-        ticket.completion.deliver(ticket.answer, ticket.error)
+        ticket.deliver()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -6,8 +6,9 @@ reused for another attempt: every attempt has its own fence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import timedelta
+
+from msgspec import Struct
 
 from oncegate.errors import ClaimLost, UsageError
 from oncegate.gate.surfaces import Surface
@@ -16,22 +17,25 @@ from oncegate.model.keys import Key
 from oncegate.store import Joined, Reserved, Statement, StepRecord, StepState
 
 
-@dataclass(slots=True)
-class Claim:
-    """One attempt at one key."""
+class Claim(Struct, eq=False):
+    """One attempt at one key; `claim_of` makes it."""
 
     surface: Surface
     key: Key
     reserved: Reserved
     fingerprint: bytes
-    steps: dict[str, StepRecord] = field(default_factory=dict)
-    used_names: set[str] = field(default_factory=set)
-    unsaved: dict[str, StepRecord] = field(default_factory=dict)
-    writes: list[Statement] = field(default_factory=list)
+    entry_id: int
+    fence: int
+    steps: dict[str, StepRecord] = {}
+    used_names: set[str] = set()
+    unsaved: dict[str, StepRecord] = {}
+    writes: list[Statement] = []
     resource: str | None = None
     outcome: bytes | None = None
     in_doubt: str | None = None
     valid_until_ms: int = 0
+    watched_since_ms: int = 0
+    renewed_at_ms: int = 0
     in_block: bool = False
     ended: bool = False
     called: bool = False
@@ -40,20 +44,6 @@ class Claim:
     join: Joined | None = None
     joined: bool = False
     lost: bool = False
-
-    def __post_init__(self) -> None:
-        self.steps = {step.name: step for step in self.reserved.steps}
-        self.has_saved_steps = bool(self.steps)
-
-    @property
-    def entry_id(self) -> int:
-        """The entry this claim is on."""
-        return self.reserved.entry_id
-
-    @property
-    def fence(self) -> int:
-        """The number that every write of this claim must show."""
-        return self.reserved.fence
 
     @property
     def is_first_attempt(self) -> bool:
@@ -101,3 +91,12 @@ class Claim:
             last_call_age=timedelta(milliseconds=reserved.now_ticks - reserved.lapsed_at_ticks),
             start_was_recorded=step is not None and step.state is StepState.STARTED,
         )
+
+
+def claim_of(surface: Surface, key: Key, reserved: Reserved, fingerprint: bytes) -> Claim:
+    """Makes the claim that a reservation came to, with what earlier attempts recorded."""
+    claim = Claim(surface, key, reserved, fingerprint, reserved.entry_id, reserved.fence)
+    if reserved.steps:
+        claim.steps = {step.name: step for step in reserved.steps}
+        claim.has_saved_steps = True
+    return claim

@@ -85,7 +85,10 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
     if call.downstream.is_unrepeatable:
         yield from _record_start(call)
     result, passed = yield from _call(call)
-    yield from _finish(call, result)
+    _note_done(call, result)
+    if call.downstream.is_unrepeatable:  # the only one worth a commit of its own
+        yield from save_steps(call.gate, call.claim)
+    call.gate.crashpoints.hit("step.after")
     _check_key_passed(call, passed)
     return result
 
@@ -128,7 +131,8 @@ def _look_before_call(call: EffectCall, recorded: StepRecord | None) -> Flow[Any
     found = yield from _ask(call)
     if found is not None:
         found = _as_declared(call, found)
-        yield from _finish(call, found)
+        _note_done(call, found)
+        call.gate.crashpoints.hit("step.after")
         return found
     if plan_after_not_found(capability, doubt) is SecondCall.WAIT:
         raise NotYet(f"{where}: an earlier request may still be under way", call.claim)
@@ -208,15 +212,12 @@ def _note_failed_call(call: EffectCall, error: BaseException) -> None:
         call.claim.in_doubt = call.step_name
 
 
-def _finish(call: EffectCall, result: Any) -> Flow[None]:
-    """Notes a finished step; only an unrepeatable one is worth a commit of its own."""
+def _note_done(call: EffectCall, result: Any) -> None:
+    """Keeps what a step returned, to be recorded with the next write."""
     claim, resource, body = call.claim, resource_of(result), _stored(call, result)
     claim.note(StepRecord(call.step_name, StepState.DONE, call.downstream.name, body, resource))
     if claim.resource is None:
         claim.resource = resource
-    if call.downstream.is_unrepeatable:
-        yield from save_steps(call.gate, claim)
-    call.gate.crashpoints.hit("step.after")
 
 
 def _stored(call: EffectCall, result: Any) -> bytes | None:

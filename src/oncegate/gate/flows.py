@@ -17,7 +17,7 @@ from msgspec import Struct
 from oncegate.errors import ClaimLost, StoreRejected, StoreUnknown
 from oncegate.gate.admission import Admission, Verdict, from_memory, from_reserved
 from oncegate.gate.cache import Remembered
-from oncegate.gate.claim import Claim
+from oncegate.gate.claim import Claim, claim_of
 from oncegate.gate.context import GateContext
 from oncegate.gate.requests import Flow, Invoke, Pause, Where
 from oncegate.gate.settling import (
@@ -55,25 +55,22 @@ def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
     known = gate.cache.get(arrival.key.digest)
     if known is not None and known.fingerprint == arrival.fingerprint:
         return from_memory(arrival.key, arrival.fingerprint, known, surface.codec)
-    reserved, asked_at_ms = yield from _reserve(gate, attempt)
+    gate.crashpoints.hit("reserve.before")
+    # A lease counts from before the question, not after.
+    asked_at_ms = gate.clock.ticks_ms()
+    reserved: Reserved = yield Reserve(reservation_of(gate, attempt))
+    if reserved.decision is Decision.BUSY and surface.rule.on_busy is OnBusy.WAIT:
+        reserved, asked_at_ms = yield from _wait_for_key(gate, attempt, reserved)
     if reserved.decision.claims:
         return (yield from _run(gate, attempt, reserved, asked_at_ms))
     _remember_final(gate, arrival, reserved)
     return from_reserved(arrival.key, reserved, surface.codec)
 
 
-def _reserve(gate: GateContext, attempt: Attempt) -> Flow[tuple[Reserved, int]]:
-    """Reserves the key; a surface that waits asks again until the key is free or time is up.
-
-    Returns the answer and when it was asked for: a lease counts from before the question, not after.
-    """
-    rule = attempt.surface.rule
-    gate.crashpoints.hit("reserve.before")
+def _wait_for_key(gate: GateContext, attempt: Attempt, reserved: Reserved) -> Flow[tuple[Reserved, int]]:
+    """Asks again until the key is free or time is up; returns the answer and when it was asked for."""
+    wait, left = FIRST_WAIT_SECONDS, attempt.surface.rule.busy_wait_max.total_seconds()
     asked_at_ms = gate.clock.ticks_ms()
-    reserved: Reserved = yield Reserve(reservation_of(gate, attempt))
-    if rule.on_busy is not OnBusy.WAIT:
-        return reserved, asked_at_ms
-    wait, left = FIRST_WAIT_SECONDS, rule.busy_wait_max.total_seconds()
     while reserved.decision is Decision.BUSY and left > 0:
         yield Pause(min(wait, left))
         left -= wait
@@ -104,7 +101,7 @@ def reservation_of(gate: GateContext, attempt: Attempt) -> Reservation:
 
 def _run(gate: GateContext, attempt: Attempt, reserved: Reserved, asked_at_ms: int) -> Flow[Admission]:
     arrival = attempt.arrival
-    claim = Claim(attempt.surface, arrival.key, reserved, arrival.fingerprint)
+    claim = claim_of(attempt.surface, arrival.key, reserved, arrival.fingerprint)
     claim.valid_until_ms = asked_at_ms + attempt.surface.rule.lease_ms
     gate.crashpoints.hit("recover.after" if reserved.decision is Decision.RECOVER else "reserve.after")
     gate.leases.watch(claim)
@@ -114,23 +111,17 @@ def _run(gate: GateContext, attempt: Attempt, reserved: Reserved, asked_at_ms: i
         except (Exception, CancelledError) as error:
             yield from settle_failure_flow(gate, claim, error)
             raise
-        return (yield from _settle(gate, claim, value))
+        # What fails from here on is not the handler's failure: it has acted. Only a refused business write,
+        # or a user's transaction that was not committed, is one; anything else leaves the claim to lapse
+        # and be looked into.
+        try:
+            return (yield from settle_success_flow(gate, claim, value))
+        except (StoreRejected, NotCommitted) as error:
+            yield from settle_failure_flow(gate, claim, error)
+            raise
     finally:
         claim.ended = True
         gate.leases.release(claim)
-
-
-def _settle(gate: GateContext, claim: Claim, value: Any) -> Flow[Admission]:
-    """Records a handler's success. What fails here is not the handler's failure: it has acted.
-
-    Only a refused business write, or a user's transaction that was not committed, is one. Anything else
-    leaves the claim to lapse and be looked into.
-    """
-    try:
-        return (yield from settle_success_flow(gate, claim, value))
-    except (StoreRejected, NotCommitted) as error:
-        yield from settle_failure_flow(gate, claim, error)
-        raise
 
 
 def _remember_final(gate: GateContext, arrival: Arrival, reserved: Reserved) -> None:
@@ -161,7 +152,7 @@ def same_database_flow(
         if not reserved.decision.claims:
             yield Invoke(transaction.commit, where=Where.STATEMENT)
             return from_reserved(arrival.key, reserved, codec)
-        claim = Claim(attempt.surface, arrival.key, reserved, arrival.fingerprint)
+        claim = claim_of(attempt.surface, arrival.key, reserved, arrival.fingerprint)
         gate.crashpoints.hit("reserve.after")
         value = yield from start(claim, transaction)
         return (yield from _settle_together(gate, claim, transaction, value))
@@ -197,5 +188,5 @@ def _record_undone(gate: GateContext, attempt: Attempt, error: BaseException) ->
     reserved = yield Reserve(reservation_of(gate, attempt))
     if not reserved.decision.claims:
         return
-    claim = Claim(attempt.surface, attempt.arrival.key, reserved, attempt.arrival.fingerprint)
+    claim = claim_of(attempt.surface, attempt.arrival.key, reserved, attempt.arrival.fingerprint)
     yield from settle_failure_flow(gate, claim, error)

@@ -59,6 +59,7 @@ def name_of(function: Callable[..., Any]) -> str:
     return str(getattr(target, "__name__", type(target).__name__))
 
 
+@remembered
 def step_name_of(function: Callable[..., Any]) -> str:
     """The name of a step that was given none: its function's."""
     name = name_of(function)

@@ -11,7 +11,7 @@ from typing import Any
 
 from oncegate.errors import ClaimLost
 from oncegate.gate.admission import Admission, Verdict, from_memory, from_reserved
-from oncegate.gate.claim import Claim
+from oncegate.gate.claim import Claim, claim_of
 from oncegate.gate.context import GateContext
 from oncegate.gate.flows import Attempt, reservation_of
 from oncegate.gate.requests import Flow, Invoke, Where
@@ -34,7 +34,7 @@ def joined_admit_flow(
     reserved = yield Invoke(joined.reserve_one, (reservation,), where=Where.HERE)
     if not reserved.decision.claims:
         return from_reserved(arrival.key, reserved, surface.codec)
-    claim = Claim(surface, arrival.key, reserved, arrival.fingerprint)
+    claim = claim_of(surface, arrival.key, reserved, arrival.fingerprint)
     try:
         value = yield from start(claim, joined)
         return (yield from _settle(gate, claim, joined, value))

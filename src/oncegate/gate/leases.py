@@ -6,14 +6,13 @@ handler still tries is refused. Must never renew for ever: past the surface's ti
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Final
 
 from oncegate.clock import Clock
 from oncegate.errors import StoreError
 from oncegate.gate.claim import Claim
-from oncegate.groupcommit import GroupCommit
+from oncegate.groupcommit import GroupCommit, here
 from oncegate.operations import Renew
 from oncegate.store import Renewal
 
@@ -26,19 +25,19 @@ class LeaseKeeper:
     def __init__(self, commits: GroupCommit, clock: Clock) -> None:
         self._commits = commits
         self._clock = clock
-        self._claims: dict[int, tuple[Claim, int, int]] = {}
+        self._claims: dict[int, Claim] = {}
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._shortest_ms = float("inf")
         self._closed = False
-        self._pid = os.getpid()
+        self._pid = here.pid
 
     def watch(self, claim: Claim) -> None:
         """Starts to look after a claim."""
-        if self._pid != os.getpid():  # forked: no thread, and the parent's claims are not ours
-            self._pid, self._claims, self._thread = os.getpid(), {}, None
-        now = self._clock.ticks_ms()
-        self._claims[id(claim)] = (claim, now, now)
+        if self._pid != here.pid:  # forked: no thread, and the parent's claims are not ours
+            self._pid, self._claims, self._thread = here.pid, {}, None
+        claim.watched_since_ms = claim.renewed_at_ms = self._clock.ticks_ms()
+        self._claims[id(claim)] = claim
         lease_ms = claim.surface.rule.lease_ms
         if self._thread is None or lease_ms < self._shortest_ms:
             self._shortest_ms = min(lease_ms, self._shortest_ms)
@@ -51,21 +50,17 @@ class LeaseKeeper:
     def renew_due(self) -> int:
         """Renews every claim whose turn it is and returns how many were renewed."""
         now = self._clock.ticks_ms()
-        due = [
-            (claim, started)
-            for claim, started, renewed in list(self._claims.values())
-            if self._is_due(claim, started, renewed, now)
-        ]
-        return sum(self._renew(claim, started, now) for claim, started in due)
+        due = [claim for claim in list(self._claims.values()) if self._is_due(claim, now)]
+        return sum(self._renew(claim, now) for claim in due)
 
     @staticmethod
-    def _is_due(claim: Claim, started: int, renewed: int, now: int) -> bool:
+    def _is_due(claim: Claim, now: int) -> bool:
         rule = claim.surface.rule
         interval_ms = rule.lease_ms / RENEWALS_PER_LEASE
-        within_limit = now - started <= rule.time_limit.total_seconds() * 1000
-        return within_limit and not claim.lost and now - renewed >= interval_ms
+        within_limit = now - claim.watched_since_ms <= rule.time_limit.total_seconds() * 1000
+        return within_limit and not claim.lost and now - claim.renewed_at_ms >= interval_ms
 
-    def _renew(self, claim: Claim, started: int, now: int) -> bool:
+    def _renew(self, claim: Claim, now: int) -> bool:
         lease_ms = claim.surface.rule.lease_ms
         try:
             kept = self._commits.perform(Renew(Renewal(claim.entry_id, claim.fence, lease_ms)))
@@ -75,8 +70,7 @@ class LeaseKeeper:
             claim.lost = not (claim.committed or claim.joined)
             return False
         claim.valid_until_ms = now + lease_ms
-        if id(claim) in self._claims:
-            self._claims[id(claim)] = (claim, started, now)
+        claim.renewed_at_ms = now
         return True
 
     def _start(self) -> None:

@@ -20,16 +20,16 @@ class Downstream:
     name: str
     capability: Capability
     probe: Callable[[str], Any] | None = None
+    # Whether nobody but a person can decide what an interrupted call did; asked at every effect.
+    is_unrepeatable: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_unrepeatable", self.promise is Promise.AT_MOST_ONCE)
 
     @property
     def promise(self) -> Promise:
         """What holds for effects at this downstream."""
         return self.capability.promise
-
-    @property
-    def is_unrepeatable(self) -> bool:
-        """Whether nobody but a person can decide what an interrupted call did."""
-        return self.promise is Promise.AT_MOST_ONCE
 
 
 UNDECLARED: Final = Downstream("(undeclared)", Capability())

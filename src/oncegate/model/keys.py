@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final
+
+from msgspec import Struct
 
 from oncegate.errors import ConfigError, UsageError
 
@@ -27,8 +28,7 @@ _KEY_TEXT: Final = re.compile(r"[0-9a-f]{48}")
 _STEP_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Struct, frozen=True, gc=False):
     """The identity of one event at one surface of one tenant."""
 
     digest: bytes
@@ -52,7 +52,7 @@ class Key:
     def step(self, name: str) -> str:
         """Return the key of one named step of the effect, for a downstream that takes a key."""
         check_step_name(name)
-        return f"{self.text}:{name}"
+        return f"{self.digest.hex()}:{name}"
 
     def __str__(self) -> str:
         return self.text
@@ -60,17 +60,22 @@ class Key:
 
 def check_step_name(name: str) -> None:
     """Raise UsageError unless `name` can name a step."""
-    if not isinstance(name, str) or _STEP_NAME.fullmatch(name) is None:
+    if not isinstance(name, str) or not _names_a_step(name):
         raise UsageError(f"{_shown(name)} cannot name a step; use 1 to 64 of A-Z a-z 0-9 _ . -")
+
+
+@lru_cache(maxsize=1024)
+def _names_a_step(name: str) -> bool:
+    return _STEP_NAME.fullmatch(name) is not None
 
 
 def derive_key(tenant: str, surface: str, template_text: str, parts: Sequence[str]) -> Key:
     """Return the key of the event whose template fields read `parts`."""
-    pieces = [_scope(tenant, surface, template_text), len(parts).to_bytes(8, "big")]
+    pieces = _scope(tenant, surface, template_text) + len(parts).to_bytes(8, "big")
     for part in parts:
         encoded = _encoded(part)
-        pieces += (len(encoded).to_bytes(8, "big"), encoded)
-    return Key(sha256(b"".join(pieces)).digest()[:KEY_BYTES])
+        pieces += len(encoded).to_bytes(8, "big") + encoded
+    return Key(sha256(pieces).digest()[:KEY_BYTES])
 
 
 def derive_quarantine_key(tenant: str, surface: str, payload_fingerprint: bytes) -> Key:

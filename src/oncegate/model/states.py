@@ -31,10 +31,8 @@ class State(IntEnum):
     @property
     def is_final(self) -> bool:
         """Whether the entry will never change again."""
-        return self in _FINAL
+        return self is State.COMMITTED or self is State.FAILED
 
-
-_FINAL: Final = frozenset({State.COMMITTED, State.FAILED})
 
 TRANSITIONS: Final[dict[State, frozenset[State]]] = {
     State.IN_FLIGHT: frozenset(State),  # taking over a stranded claim keeps the state, with a new fence
@@ -67,10 +65,7 @@ class Decision(Enum):
     @property
     def claims(self) -> bool:
         """Whether the arrival now holds the key and may go on."""
-        return self in _CLAIMING
-
-
-_CLAIMING: Final = frozenset({Decision.RUN, Decision.RETRY, Decision.RECOVER})
+        return self is Decision.RUN or self is Decision.RETRY or self is Decision.RECOVER
 
 
 class Known(Struct, frozen=True, gc=False):

@@ -20,6 +20,8 @@ from datetime import date
 from enum import Enum
 from typing import Final
 
+from msgspec import Struct
+
 from oncegate.errors import BadTemplate, BadTimestamp, InputRefused
 from oncegate.model.paths import MISSING, lookup
 from oncegate.model.timestamps import format_timestamp, parse_timestamp
@@ -125,11 +127,13 @@ class Field:
 
     def read(self, payload: object) -> str:
         """Return the field's value as normalised text, or raise InputRefused."""
-        return _NORMALISERS[self.kind](lookup(payload, self.path), self.name)
+        value = lookup(payload, self.path)
+        if self.kind is FieldKind.ANY:  # nearly every field; an enum as a dictionary key is slow
+            return _normalise_any(value, self.name)
+        return _NORMALISERS[self.kind](value, self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyParts:
+class KeyParts(Struct, frozen=True, gc=False):
     """What one event gives to its key: the parts in template order, and a label for people."""
 
     parts: tuple[str, ...]
