@@ -128,6 +128,7 @@ class Gate:
         final_errors: tuple[type[BaseException], ...] = (),
         returns: Any = None,
         allow_transport: Collection[str] = (),
+        caller_retries: bool = False,
     ) -> Callable[[F], F]:
         """Registers a function as the handler of a surface and returns it unchanged.
 
@@ -171,6 +172,7 @@ class Gate:
                     downstream or UNDECLARED,
                     final_errors,
                     is_async(function),
+                    caller_retries,
                 )
             )
             return function

@@ -41,7 +41,8 @@ class Surface:
 
     A handler that takes `once` promises that what it does outside goes through it, and may be run again
     after a crash. One that does not is a single opaque call: `opaque_at` says what its downstream can do,
-    and without that it runs at most once.
+    and without that it runs at most once. Where `caller_retries`, a failed attempt is taken up again by a
+    new arrival only, never by a caretaker.
     """
 
     rule: SurfaceRule
@@ -52,6 +53,7 @@ class Surface:
     opaque_at: Downstream = UNDECLARED
     final_errors: tuple[type[BaseException], ...] = ()
     is_async: bool = field(default=False)
+    caller_retries: bool = False
 
     @property
     def name(self) -> str:

@@ -91,6 +91,8 @@ class Reconciler:
         entry = stranded.entry
         if entry.state is State.IN_FLIGHT:
             return True
+        if self._gate.surface(entry.surface).caller_retries:
+            return False
         waited = timedelta(milliseconds=now_ticks - (entry.lease_until_ticks or 0))
         return waited >= self._backoff.delay(entry.attempt, self._jitter())
 

@@ -1,0 +1,1 @@
+"""Edges to web frameworks: the `Idempotency-Key` header in front of anybody's own API."""
