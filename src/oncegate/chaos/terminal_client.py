@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, cast
 
-from oncegate.chaos.terminal import KeyMode, Slot, parse_record
+from oncegate.chaos.slot_book import KeyMode, Slot, parse_record
 
 __all__ = [
     "KeyMode",
