@@ -1,7 +1,41 @@
-"""Settings of all tests: failed assertions of the conformance suite show their values."""
+"""Settings of all tests, and the one PostgreSQL server that most of them share.
+
+Failed assertions of the conformance suite show their values.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
 import pytest
 
+from oncegate.testing.postgres import TEST_URL_VARIABLE, GivenServer, PostgresServer
+from oncegate.testing.spare_ledgers import SpareLedgers
+
 pytest.register_assert_rewrite("oncegate.testing.conformance")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer | GivenServer]:
+    """One PostgreSQL server for the whole run. Who crashes it or changes its settings starts another."""
+    given = os.environ.get(TEST_URL_VARIABLE)
+    if given:
+        yield GivenServer(given)
+        return
+    with PostgresServer(in_memory=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spare_ledgers(postgres: PostgresServer | GivenServer) -> SpareLedgers:
+    """Empty ledgers on that server, used again and again."""
+    return SpareLedgers(postgres)
+
+
+@pytest.fixture
+def ledger_url(spare_ledgers: SpareLedgers) -> Iterator[str]:
+    """The address of an empty PostgreSQL ledger."""
+    url = spare_ledgers.take()
+    yield url
+    spare_ledgers.give_back(url)

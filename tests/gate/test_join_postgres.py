@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +21,7 @@ from sqlalchemy.pool import NullPool
 from oncegate import ClaimLost, Gate, UsageError, Verdict
 from oncegate.errors import StoreRejected
 from oncegate.testing import ManualClock
-from oncegate.testing.postgres import TEST_URL_VARIABLE, GivenServer, PostgresServer
+from oncegate.testing.postgres import GivenServer, PostgresServer
 from tests.gate.join_kinds import KINDS, PERCENT, Kind, sqlalchemy_url
 from tests.support import BOOKINGS, DEADLINE_SECONDS, LEASE_SECONDS, running
 
@@ -74,19 +73,16 @@ class PostgresLedger:
 
 
 @pytest.fixture(scope="module")
-def databases() -> Iterator[tuple[str, str, str]]:
+def databases(postgres: PostgresServer | GivenServer) -> tuple[str, str, str]:
     """Two ledgers and a database without one."""
-    given = os.environ.get(TEST_URL_VARIABLE)
-    with contextlib.ExitStack() as stack:
-        server: Any = GivenServer(given) if given else stack.enter_context(PostgresServer())
-        urls = [server.new_database() for _ in range(3)]
-        for url in urls:
-            with psycopg.connect(url, autocommit=True) as connection:
-                connection.execute(BOOKINGS.encode())
-        for url in urls[:2]:
-            with Gate(url) as gate:
-                gate.store.migrate()
-        yield urls[0], urls[1], urls[2]
+    urls = [postgres.new_database() for _ in range(3)]
+    for url in urls:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(BOOKINGS.encode())
+    for url in urls[:2]:
+        with Gate(url) as gate:
+            gate.store.migrate()
+    return urls[0], urls[1], urls[2]
 
 
 @pytest.fixture

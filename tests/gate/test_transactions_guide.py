@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from oncegate.testing.postgres import TEST_URL_VARIABLE, GivenServer, PostgresServer
+from oncegate.testing.postgres import GivenServer, PostgresServer
 from tests.gate.join_kinds import django_connection
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "transactions.md").read_text("utf-8")
@@ -21,15 +18,12 @@ ADDRESS = re.compile(r"postgresql(\+\w+)?://app@db/shop")
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def url(postgres: PostgresServer | GivenServer) -> str:
     """A database with the guide's table, which is also Django's default."""
-    given = os.environ.get(TEST_URL_VARIABLE)
-    with contextlib.ExitStack() as stack:
-        server: Any = GivenServer(given) if given else stack.enter_context(PostgresServer())
-        address: str = server.new_database()
-        with psycopg.connect(address, autocommit=True) as connection:
-            connection.execute("CREATE TABLE booking (id text PRIMARY KEY)")
-        yield address
+    address = postgres.new_database()
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("CREATE TABLE booking (id text PRIMARY KEY)")
+    return address
 
 
 def test_every_kind_has_its_example() -> None:

@@ -8,15 +8,19 @@ from oncegate.store import Store
 from oncegate.stores.postgres import PostgresStore
 from oncegate.testing import ManualClock
 from oncegate.testing.conformance import StoreConformance
-from oncegate.testing.postgres import GivenServer, PostgresServer
+from oncegate.testing.conformance import ledger as conformance_ledger
 
 
 class TestPostgres(StoreConformance):
-    """A database of its own for each test."""
+    """A ledger of its own for each test."""
 
     @pytest.fixture(autouse=True)
-    def _on_a_database_of_its_own(self, postgres: PostgresServer | GivenServer) -> None:
-        self.url = postgres.new_database()
+    def _on_a_ledger_of_its_own(self, request: pytest.FixtureRequest) -> None:
+        """Empty, and made anew only for those tests that are about making one."""
+        if request.function.__module__ == conformance_ledger.__name__:
+            self.url = request.getfixturevalue("postgres").new_database()
+        else:
+            self.url = request.getfixturevalue("ledger_url")
 
     def make_store(self, clock: ManualClock) -> Store:
         return PostgresStore(self.url, clock=clock)

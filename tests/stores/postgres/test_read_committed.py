@@ -20,7 +20,6 @@ from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.postgres.names import NAMES_CACHED_MAX
 from oncegate.testing import ManualClock, run_forked
 from oncegate.testing.forking import Forked
-from oncegate.testing.postgres import GivenServer, PostgresServer
 from oncegate.testing.waiting import wait_until
 from tests.postgres_site import reservation, settlement
 from tests.support import running
@@ -36,10 +35,8 @@ SELECT answer FROM fresh UNION ALL SELECT 'exists' FROM naive WHERE key = %s
 
 
 @pytest.fixture
-def store(postgres: PostgresServer | GivenServer) -> PostgresStore:
-    store = PostgresStore(postgres.new_database(), clock=ManualClock())
-    store.connect().close()
-    return store
+def store(ledger_url: str) -> PostgresStore:
+    return PostgresStore(ledger_url, clock=ManualClock())
 
 
 @pytest.fixture

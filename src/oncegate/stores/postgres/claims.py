@@ -171,12 +171,15 @@ class PostgresClaims:
     def _contended(self, size: int, work: Callable[[], T]) -> T:
         """Business writes of others may take the same rows in another order, and the server ends one side.
 
-        A batch is then run apart, each event by itself; an event by itself is tried again.
+        A batch is then run apart, each event by itself; an event by itself is tried again, one at a time
+        on the whole ledger, so that those who try again are not in each other's way.
         """
         if self._in_transaction:
             return work()
-        for _ in range(CONTENDED_TRIES_MAX - 1):
+        for turn in range(CONTENDED_TRIES_MAX - 1):
             try:
+                if turn:
+                    self._take_turn()
                 return work()
             except StoreBusy as error:
                 if size > 1:
@@ -184,7 +187,12 @@ class PostgresClaims:
                         "business writes of several events got into each other's way"
                     ) from error
                 self._undo()
+        self._take_turn()
         return work()
+
+    def _take_turn(self) -> None:
+        self._begin()
+        self._query(statements.TAKE_TURN, ())
 
     def _advance(self, item: Progress) -> bool:
         if not self._query(statements.HOLDS, (item.entry_id, item.fence)):

@@ -174,6 +174,9 @@ STEPS: Final = (
     "SELECT name, state, downstream, result, resource FROM oncegate_step WHERE entry = %s ORDER BY name"
 )
 
+# Until the end of the transaction; the number is the ledger's name in ASCII.
+TAKE_TURN: Final = "SELECT pg_advisory_xact_lock(x'6F6E636567617465'::bigint)"
+
 LEDGER_ID: Final = "SELECT value FROM oncegate_meta WHERE name = 'ledger_id'"
 
 STEPS_NAMED: Final = """
