@@ -5,11 +5,21 @@
     │   ├── BadTemplate             a key template that cannot be used
     │   ├── BadDuration             a duration that cannot be read
     │   ├── BadUrl                  a store address that cannot be used
-    │   └── UnknownSurface          no surface of that name is registered
+    │   ├── UnknownSurface          no surface of that name is registered
+    │   └── Unacceptable            what shall be sent, or where to, cannot be taken; HTTP status 422
+    │       ├── BadEndpoint         an address that must not be called
+    │       ├── BadSecret           a signing secret or key that cannot be used
+    │       ├── BadHeader           a header that cannot be sent
+    │       └── BadOutgoing         an event whose id, key, seq or payload cannot be sent
     ├── EventError                  the event itself cannot be taken
     │   ├── InputRefused            a field the key needs is missing or malformed
     │   ├── BadTimestamp            not RFC 3339 with an explicit offset
-    │   └── EventNotStorable        the event is not JSON
+    │   ├── EventNotStorable        the event is not JSON
+    │   └── RequestRefused          a request that should carry an event is not taken; has an HTTP status
+    │       ├── MalformedRequest    400: a header or the body is missing or cannot be read
+    │       ├── NotAuthentic        401: no valid signature, or one from another time
+    │       ├── RequestTooLarge     413: larger than the limit
+    │       └── EncodedBody         415: the body is compressed
     ├── NotRun                      the effect was not run, for a reason that is not a failure
     │   ├── Busy                    the key is in flight elsewhere
     │   ├── Conflict                the key is known with another content
@@ -67,6 +77,28 @@ class UnknownSurface(ConfigError):
     """No surface of that name is registered."""
 
 
+class Unacceptable(ConfigError):
+    """What shall be sent, or where to, cannot be taken; nothing was stored or sent."""
+
+    status: ClassVar[int] = 422
+
+
+class BadEndpoint(Unacceptable):
+    """The address of an endpoint must not be called."""
+
+
+class BadSecret(Unacceptable):
+    """A signing secret or key cannot be used; the message never repeats it."""
+
+
+class BadHeader(Unacceptable):
+    """A header cannot be sent."""
+
+
+class BadOutgoing(Unacceptable):
+    """An event's id, key, seq or payload cannot be sent."""
+
+
 class EventError(OncegateError):
     """The event itself cannot be taken."""
 
@@ -87,6 +119,34 @@ class BadTimestamp(EventError):
 
 class EventNotStorable(EventError):
     """The event is not JSON and so can neither be recorded nor run again."""
+
+
+class RequestRefused(EventError):
+    """A request that should carry an event is not taken; nothing was run."""
+
+    status: ClassVar[int] = 400
+
+
+class MalformedRequest(RequestRefused):
+    """A header or the body is missing or cannot be read."""
+
+
+class NotAuthentic(RequestRefused):
+    """There is no valid signature, or one from another time."""
+
+    status = 401
+
+
+class RequestTooLarge(RequestRefused):
+    """The request is larger than the limit."""
+
+    status = 413
+
+
+class EncodedBody(RequestRefused):
+    """The body is compressed, and its size and signature cannot be judged as it stands."""
+
+    status = 415
 
 
 class NotRun(OncegateError):

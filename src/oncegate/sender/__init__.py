@@ -1,0 +1,1 @@
+"""Sending webhooks: where to, what, and what came of it."""

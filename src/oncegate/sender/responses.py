@@ -1,0 +1,94 @@
+"""From what came of a request to what is done next. Pure: the clock and the dice are passed in.
+
+Only a 2xx is a delivery. Everything else is a failed attempt that is made again on the endpoint's schedule;
+a receiver that asks for more time gets it, and one that is gone is not called again.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from enum import Enum
+from typing import Final
+
+from msgspec import Struct
+
+from oncegate.model.backoff import Backoff
+from oncegate.sender.exchange import Exchange, NoResponse, Response
+
+RETRY_AFTER_MAX: Final = timedelta(hours=24)  # nobody may park our events for longer
+_SECONDS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+_DATE_LENGTH_MAX: Final = 64
+
+
+class Result(Enum):
+    """What an attempt came to."""
+
+    DELIVERED = "delivered"  # 2xx
+    FAILED = "failed"  # trying again may help: no response, 5xx, 408, 425
+    REJECTED = (
+        "rejected"  # the receiver does not want it as it is: 3xx, other 4xx; tried again all the same
+    )
+    THROTTLED = "throttled"  # 429, or 503 with Retry-After: the whole endpoint waits
+    GONE = "gone"  # 410: the endpoint is disabled, its events are kept
+
+
+class Judgement(Struct, frozen=True):
+    """The result of one attempt, why, and the least wait the receiver asked for."""
+
+    result: Result
+    reason: str
+    wait_min: timedelta = timedelta(0)
+
+    def next_wait(self, backoff: Backoff, attempt: int, jitter: float) -> timedelta:
+        """How long to wait after the failed attempt number `attempt`: never less than was asked for."""
+        return max(self.wait_min, backoff.delay(attempt, jitter))
+
+
+def judge(exchange: Exchange) -> Judgement:
+    """Decides what an attempt came to."""
+    if isinstance(exchange, NoResponse):
+        return Judgement(
+            Result.FAILED, f"{exchange.kind.value} while {exchange.phase.value}: {exchange.detail}"
+        )
+    return Judgement(_result_of(exchange), _reason(exchange), exchange.retry_after or timedelta(0))
+
+
+def _result_of(response: Response) -> Result:
+    status = response.status
+    if 200 <= status < 300:
+        return Result.DELIVERED
+    if status == 410:
+        return Result.GONE
+    if status == 429 or (status == 503 and response.retry_after is not None):
+        return Result.THROTTLED
+    if status in (408, 425) or not 300 <= status < 500:
+        return Result.FAILED
+    return Result.REJECTED
+
+
+def _reason(response: Response) -> str:
+    hint = " (redirects are not followed)" if 300 <= response.status < 400 else ""
+    return f"HTTP {response.status}{hint}" + (f": {response.shown}" if response.shown else "")
+
+
+def parse_retry_after(text: str | None, now: datetime) -> timedelta | None:
+    """Reads `Retry-After`, seconds or an HTTP date, clamped to [0, 24 h]; None if it says neither."""
+    if text is None:
+        return None
+    text = text.strip()
+    if _SECONDS.fullmatch(text):
+        return timedelta(seconds=min(int(text), int(RETRY_AFTER_MAX.total_seconds())))
+    moment = _http_date(text)
+    return None if moment is None else min(max(moment - now, timedelta(0)), RETRY_AFTER_MAX)
+
+
+def _http_date(text: str) -> datetime | None:
+    if not text.isascii() or len(text) > _DATE_LENGTH_MAX or not text.endswith("GMT"):
+        return None
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, OverflowError, IndexError, TypeError):
+        return None
+    return moment.replace(tzinfo=UTC)

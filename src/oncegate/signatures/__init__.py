@@ -1,0 +1,36 @@
+"""Signatures on webhooks: making them, and checking those that come in.
+
+Used by the sender, the receiver and the service. Knows no store, no clock and no socket.
+"""
+
+from __future__ import annotations
+
+from oncegate.signatures.bearer import BearerToken
+from oncegate.signatures.github import GithubSignature
+from oncegate.signatures.keys import (
+    Ed25519PublicKey,
+    Ed25519SigningKey,
+    HmacSecret,
+    read_signing_key,
+    read_verifying_key,
+)
+from oncegate.signatures.scheme import Authentic, Headers, Scheme
+from oncegate.signatures.signing import sign
+from oncegate.signatures.standard import StandardWebhooks
+from oncegate.signatures.stripe import StripeSignature
+
+__all__ = [
+    "Authentic",
+    "BearerToken",
+    "Ed25519PublicKey",
+    "Ed25519SigningKey",
+    "GithubSignature",
+    "Headers",
+    "HmacSecret",
+    "Scheme",
+    "StandardWebhooks",
+    "StripeSignature",
+    "read_signing_key",
+    "read_verifying_key",
+    "sign",
+]

@@ -1,0 +1,32 @@
+"""A fixed token in `Authorization: Bearer …`: says who called, and nothing about what was sent or when."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final
+
+from oncegate.errors import NotAuthentic
+from oncegate.signatures.scheme import ENTRY_LENGTH_MAX, Authentic, Headers, read_plain_secrets
+
+_HEADER: Final = "authorization"
+
+
+class BearerToken:
+    """Any of the tokens will do."""
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        # Digests have one length, so that comparing them does not tell a token's.
+        self._digests = tuple(sha256(secret).digest() for secret in read_plain_secrets(secrets))
+
+    def verify(self, headers: Headers, body: bytes, now_s: int) -> Authentic:
+        """Compares the token with every one that is known."""
+        kind, _, token = headers.require(_HEADER).partition(" ")
+        if kind.lower() != "bearer" or len(token) > ENTRY_LENGTH_MAX:
+            raise NotAuthentic("authorization is not a bearer token")
+        given = sha256(token.encode("utf-8", "surrogatepass")).digest()
+        matches = [hmac.compare_digest(known, given) for known in self._digests]
+        if not any(matches):
+            raise NotAuthentic("the bearer token is not known")
+        return Authentic()

@@ -1,0 +1,99 @@
+"""What every way of checking a request has in common, and its view of a request's headers.
+
+A scheme looks at headers and raw bytes before anybody parses them. Whatever a request holds, it returns
+`Authentic` or raises MalformedRequest (400) or NotAuthentic (401): never anything else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
+
+from msgspec import Struct
+
+from oncegate.errors import ConfigError, MalformedRequest, NotAuthentic
+
+TOLERANCE_S: Final = 300  # as Standard Webhooks and Stripe have it
+ENTRIES_MAX: Final = 8  # signatures looked at in one request: the work is bounded
+ENTRY_LENGTH_MAX: Final = 4096
+SECRETS_MAX: Final = 8
+PLAIN_SECRET_BYTES_MIN: Final = 16  # for schemes that leave the choice of a secret to people
+
+_TIMESTAMP: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
+
+T = TypeVar("T")
+
+
+class Headers:
+    """A request's headers, read by name whatever their case; the ones asked for must come once."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, given: Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]) -> None:
+        pairs = given.items() if isinstance(given, Mapping) else given
+        self._values: dict[str, list[str]] = {}
+        for name, value in pairs:
+            self._values.setdefault(_text(name).lower(), []).append(_text(value))
+
+    def find(self, name: str) -> str | None:
+        """The header's value, None if it is missing or empty; MalformedRequest if it came twice."""
+        values = self._values.get(name)
+        if values is None:
+            return None
+        if len(values) > 1:
+            raise MalformedRequest(f"{name} is there {len(values)} times")
+        return values[0].strip(" \t") or None
+
+    def require(self, name: str) -> str:
+        """The header's value, or MalformedRequest."""
+        value = self.find(name)
+        if value is None:
+            raise MalformedRequest(f"{name} is missing")
+        return value
+
+
+class Authentic(Struct, frozen=True):
+    """A request that its sender really sent.
+
+    `message_id` and `sent_at_s` are set only where the signature covers them.
+    """
+
+    message_id: str | None = None
+    sent_at_s: int | None = None
+
+
+class Scheme(Protocol):
+    """One way of telling that a request is its sender's."""
+
+    def verify(self, headers: Headers, body: bytes, now_s: int) -> Authentic:
+        """Returns what is certain about a request, or raises MalformedRequest or NotAuthentic."""
+
+
+def read_timestamp(text: str, name: str, now_s: int, tolerance_s: int) -> int:
+    """Reads seconds since 1970: 400 if they are not plain digits, 401 if they are not about now."""
+    if _TIMESTAMP.fullmatch(text) is None:
+        raise MalformedRequest(f"{name} is not a number of seconds")
+    seconds = int(text)
+    if abs(seconds - now_s) > tolerance_s:
+        raise NotAuthentic(f"{name} is more than {tolerance_s} s from now")
+    return seconds
+
+
+def check_secrets(secrets: Sequence[T]) -> tuple[T, ...]:
+    """One to eight secrets: more than one while they are being rotated."""
+    if isinstance(secrets, (str, bytes)) or not 0 < len(secrets) <= SECRETS_MAX:
+        raise ConfigError(f"secrets are a list of 1 to {SECRETS_MAX}")
+    return tuple(secrets)
+
+
+def read_plain_secrets(secrets: Sequence[str]) -> tuple[bytes, ...]:
+    """Secrets that people chose, as bytes; short ones are refused."""
+    encoded = tuple(secret.encode() for secret in check_secrets(secrets))
+    if any(len(secret) < PLAIN_SECRET_BYTES_MIN for secret in encoded):
+        raise ConfigError(f"a secret has fewer than {PLAIN_SECRET_BYTES_MIN} bytes and can be guessed")
+    return encoded
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
