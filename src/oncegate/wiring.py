@@ -6,6 +6,7 @@ The public `Gate` lives here so that the gate itself knows no store.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -14,7 +15,11 @@ from oncegate.config import store_url
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import BadUrl, ConfigError
 from oncegate.gate.gate import Gate as GateOnStore
+from oncegate.model.durations import parse_duration
 from oncegate.store import Store
+from oncegate.upkeep.duties import PRUNE_EVERY, RECONCILE_EVERY, standard_duties
+from oncegate.upkeep.loop import GRACE, Caretakers
+from oncegate.upkeep.turns import Notice
 
 
 def open_store(url: str | None = None, *, clock: Clock | None = None) -> Store:
@@ -102,3 +107,21 @@ class Gate(GateOnStore):
     ) -> None:
         chosen = store if store is not None else open_store(url, clock=clock)
         super().__init__(chosen, clock=clock, crashpoints=crashpoints, **options)
+
+    def caretakers(
+        self,
+        *,
+        reconcile_every: str | timedelta = RECONCILE_EVERY,
+        prune_every: str | timedelta = PRUNE_EVERY,
+        notice: Notice | None = None,
+        grace: str | timedelta = GRACE,
+    ) -> Caretakers:
+        """Caretakers for this gate's surfaces, at work while a `with` or `async with` block lasts.
+
+        In an async program use `async with`: async handlers are run again in the event loop they belong
+        to, and a plain `with` leaves them alone. `notice(name, report)` is told what each turn did.
+        """
+        duties = standard_duties(
+            self, reconcile_every=parse_duration(reconcile_every), prune_every=parse_duration(prune_every)
+        )
+        return Caretakers(duties, clock=self.clock, notice=notice, grace=parse_duration(grace))

@@ -207,7 +207,7 @@ def test_a_downstream_that_may_still_get_a_request_is_asked_again_later(
         ledger.clock.advance(10)
         seen += became(depot.reconcile(process()))
     assert seen[-1] == "finished"
-    assert set(seen[:-1]) == {"failed again"}
+    assert set(seen[:-1]) == {"waits"}
     assert terminal.sold == 1
 
 

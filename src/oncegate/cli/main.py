@@ -44,6 +44,8 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("doctor", "check the store, its durability, its clock and what is stranded"),
         Command("entries", "list what the gate has seen, or show one entry with its history"),
         Command("prune", "forget old entries that are settled"),
+        Command("reconcile", "finish what crashes stranded, or list it"),
+        Command("caretake", "run the caretakers of your gate until stopped"),
     ),
 }
 COMMANDS: Final = {command.name: command for group in GROUPS.values() for command in group}

@@ -26,6 +26,7 @@ from oncegate.gate.context import GateContext
 from oncegate.gate.introspection import key_parameters, name_of
 from oncegate.gate.requests import Flow, Invoke, NotCalled
 from oncegate.gate.surfaces import Downstream
+from oncegate.gate.traffic import current_traffic
 from oncegate.model.downstream import SecondCall, plan_after_not_found, plan_second_call
 from oncegate.model.keys import check_step_name
 from oncegate.model.states import Decision
@@ -54,6 +55,14 @@ class NotYet(NotApplied):
         self.claim = claim
 
 
+class NotNow(NotYet):
+    """A caretaker has called this downstream often enough for now, or it is down."""
+
+
+class ProbeUnclear(OutcomeUnknown):
+    """A probe's answer says neither what the key owns nor that it owns nothing."""
+
+
 class TwoResources(OutcomeUnknown):
     """The downstream says that one key owns several resources; a person must look."""
 
@@ -79,6 +88,7 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
             call.claim.resource = recorded.resource
         return _recorded_result(recorded, call.function)
     if not call.claim.is_first_attempt:
+        _wait_for_turn(call)
         found = yield from _look_before_call(call, recorded)
         if found is not _NOTHING:
             return found
@@ -107,6 +117,7 @@ def opaque_flow(
     call = EffectCall(gate, claim, claim.surface.opaque_at, OPAQUE_STEP, function, arguments, {})
     claim.begin_step(OPAQUE_STEP)
     if not claim.is_first_attempt:
+        _wait_for_turn(call)
         interrupted = claim.reserved.decision is Decision.RECOVER
         start = StepRecord(OPAQUE_STEP, StepState.STARTED, call.downstream.name) if interrupted else None
         found = yield from _look_before_call(call, start)
@@ -139,18 +150,58 @@ def _look_before_call(call: EffectCall, recorded: StepRecord | None) -> Flow[Any
     return _NOTHING
 
 
+def _wait_for_turn(call: EffectCall) -> None:
+    """Refuses before anything is recorded or called, if a caretaker asks and had better ask later."""
+    traffic = current_traffic.get()
+    if traffic is None:
+        return
+    reason = traffic.take(call.claim.surface.name, call.downstream.name)
+    if reason is not None:
+        raise NotNow(reason, call.claim)
+
+
+def _invoke(call: EffectCall, request: Invoke) -> Flow[Any]:
+    """Reaches the downstream, and tells a caretaker's traffic how that went."""
+    traffic = current_traffic.get()
+    if traffic is None:
+        return (yield request)
+    try:
+        answer = yield request
+    except BaseException as error:
+        note = traffic.went_well if isinstance(error, (Failed, NotCalled)) else traffic.went_wrong
+        note(call.downstream.name)
+        raise
+    traffic.went_well(call.downstream.name)
+    return answer
+
+
 def _ask(call: EffectCall) -> Flow[Any]:
     downstream = call.downstream
     if downstream.probe is None:
         raise UsageError(f"downstream {downstream.name} has no probe")
     call.gate.crashpoints.hit("probe.before")
-    answer = yield Invoke(downstream.probe, (call.claim.key.step(call.step_name),))
+    answer = yield from _invoke(call, Invoke(downstream.probe, (call.claim.key.step(call.step_name),)))
     call.gate.crashpoints.hit("probe.after")
-    if not isinstance(answer, (list, tuple)):
-        return answer
-    if len(answer) > 1:
-        raise TwoResources(f"{downstream.name} holds {len(answer)} resources for {call.step_name}")
-    return answer[0] if answer else None
+    if isinstance(answer, (list, tuple)):
+        if len(answer) > 1:
+            raise TwoResources(f"{downstream.name} holds {len(answer)} resources for {call.step_name}")
+        answer = answer[0] if answer else None
+    _refuse_unclear(call, answer)
+    return answer
+
+
+def _refuse_unclear(call: EffectCall, answer: Any) -> None:
+    """A yes, a no, an empty text or an error that was returned names no resource: nothing is guessed."""
+    is_empty = isinstance(answer, (str, bytes, dict)) and not answer
+    if is_empty or isinstance(answer, (bool, BaseException)):
+        raise ProbeUnclear(
+            f"the probe of {call.downstream.name} answered {_shown(answer)} for {call.step_name}: "
+            "neither what the key owns nor None"
+        )
+
+
+def _shown(answer: Any) -> str:
+    return readable(repr(answer))[:60]
 
 
 def _as_declared(call: EffectCall, found: Any) -> Any:
@@ -180,7 +231,7 @@ def _call(call: EffectCall) -> Flow[tuple[Any, bool]]:
     gate.crashpoints.hit("effect.before")
     token = current_step_key.set(key)
     try:
-        result = yield Invoke(call.function, arguments, keywords)
+        result = yield from _invoke(call, Invoke(call.function, arguments, keywords))
     except BaseException as error:
         _note_failed_call(call, error)
         raise

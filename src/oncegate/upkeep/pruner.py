@@ -18,6 +18,7 @@ from oncegate.gate.gate import Gate
 from oncegate.model.retention import Sighting, forget_before_ms
 from oncegate.model.surface import SurfaceRule
 from oncegate.store import Forgetting, Session, Store
+from oncegate.upkeep.turns import Stopping, never
 
 STEP_ENTRIES: Final = 500  # about 10 ms of writing
 LOOK_ENTRIES: Final = 2_000  # read in one go
@@ -94,7 +95,7 @@ class Pruner:
         self._places: dict[str, int] = {}
         self._swept_at_ms: int | None = None
 
-    def run_once(self) -> PruneReport:
+    def run_once(self, stopping: Stopping = never) -> PruneReport:
         """Makes room and forgets what is due, within the bounds; from a thread."""
         store, clock = self._gate.store, self._gate.clock
         report = PruneReport(room=store.make_room(clock.wall_ms()))
@@ -104,6 +105,8 @@ class Pruner:
             now = sight(session, clock)
             report.clock_is_doubted = now.doubted_since_ms is not None
             for surface in self._gate.surfaces:
+                if stopping():
+                    break
                 report.surfaces.append(self._prune(session, surface.rule, now.wall_ms))
         finally:
             session.close()

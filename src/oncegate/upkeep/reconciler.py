@@ -7,20 +7,28 @@ reconcilers may run at once; taking over a key is one conditional statement, and
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
 from oncegate.errors import ConfigError, Failed, OutcomeUnknown, StoreError, StoreRejected
 from oncegate.gate.admission import Admission, Verdict
+from oncegate.gate.effects import NotYet
 from oncegate.gate.gate import Gate
+from oncegate.gate.traffic import RATE_PER_SECOND, Traffic, current_traffic
 from oncegate.model.backoff import Backoff
 from oncegate.model.states import State
-from oncegate.store import EntryDetail
+from oncegate.store import EntryDetail, StepState
+from oncegate.upkeep.crew import Crew
+from oncegate.upkeep.turns import Stopping, UnderWay, never
 
 ENTRIES_PER_RUN_MAX: Final = 200  # a bounded step; what is left over comes next time
+LOOKED_PER_ENTRY: Final = 2  # entries that are not due yet must not hide those that are
+AT_ONCE_PER_SURFACE: Final = 4  # so that a downstream that hangs holds up its own surface only
+RUN_WITHIN: Final = timedelta(seconds=10)  # what takes longer goes on beside the next run
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +39,16 @@ class Looked:
     surface: str
     label: str
     became: str
+    entry_id: int = 0
+    reason: str | None = None
 
 
 @dataclass(slots=True)
 class Report:
-    """What one run found and did."""
+    """What one run found and did. `is_complete`: nothing that was due is left for the next run."""
 
     looked: list[Looked] = field(default_factory=list)
+    is_complete: bool = True
 
     def count(self, became: str) -> int:
         """Counts keys that ended one way."""
@@ -50,7 +61,12 @@ class Report:
 
 
 class Reconciler:
-    """Looks after one gate's stranded keys, for the surfaces registered in this process."""
+    """Looks after one gate's stranded keys, for the surfaces registered in this process.
+
+    `rate_per_second` bounds second calls and questions at each downstream. A run of tasks returns after
+    `run_within`; recoveries that take longer go on, up to their surface's time limit, and the next run of
+    the same event loop tells what became of them. None waits for all.
+    """
 
     def __init__(
         self,
@@ -59,33 +75,68 @@ class Reconciler:
         backoff: Backoff | None = None,
         jitter: Callable[[], float] | None = None,
         entries_max: int = ENTRIES_PER_RUN_MAX,
+        at_once_per_surface: int = AT_ONCE_PER_SURFACE,
+        rate_per_second: float = RATE_PER_SECOND,
+        run_within: timedelta | None = RUN_WITHIN,
     ) -> None:
         self._gate = gate
         self._backoff = backoff or Backoff()
         self._jitter = jitter or random.SystemRandom().random
         self._entries_max = entries_max
+        self._traffic = Traffic(gate.clock.ticks_ms, self._jitter, rate_per_second)
+        self._crew: Crew[EntryDetail, Looked] = Crew(at_once_per_surface, run_within)
 
-    def run_once(self) -> Report:
-        """Looks at every stranded key of plain handlers once, from a thread; async ones need a loop."""
-        report = Report()
-        plain = [surface.name for surface in self._gate.surfaces if not surface.is_async]
-        for stranded in self._due(plain):
-            report.looked.append(self._named(stranded, self._recover(stranded)))
+    def run_once(self, stopping: Stopping = never) -> Report:
+        """Looks at every stranded key of plain handlers once, one by one in the calling thread."""
+        due, report = self._find(self._plain())
+        for stranded in due:
+            if stopping():
+                report.is_complete = False
+                break
+            reason = self._refusal(stranded)
+            report.looked.append(_waits(stranded, reason) if reason else self._recover(stranded))
         return report
 
-    async def run_once_async(self) -> Report:
-        """Looks at every stranded key once, from a task."""
-        report = Report()
-        for stranded in self._due([surface.name for surface in self._gate.surfaces]):
-            report.looked.append(self._named(stranded, await self._recover_async(stranded)))
+    async def run_once_async(self, stopping: Stopping = never) -> Report:
+        """Looks at every stranded key once, several at a time, from a task."""
+        return await self._run([surface.name for surface in self._gate.surfaces], stopping)
+
+    async def run_once_apart(self, stopping: Stopping = never) -> Report:
+        """The same for plain handlers only: async ones belong to the event loop of the user's program."""
+        return await self._run(self._plain(), stopping)
+
+    @property
+    def under_way(self) -> UnderWay:
+        """Recoveries that outlast a run."""
+        return self._crew
+
+    def _plain(self) -> list[str]:
+        return [surface.name for surface in self._gate.surfaces if not surface.is_async]
+
+    async def _run(self, surfaces: list[str], stopping: Stopping) -> Report:
+        due, report = await asyncio.to_thread(self._find, surfaces)
+        report.looked += self._crew.ended()
+        work: list[EntryDetail] = []
+        for stranded in due:
+            reason = self._refusal(stranded)
+            if reason is None:
+                work.append(stranded)
+            else:
+                report.looked.append(_waits(stranded, reason))
+        done, is_all = await self._crew.work(work, self._recover_async, _surface_of, stopping)
+        report.looked += done
+        report.is_complete = report.is_complete and is_all
         return report
 
-    def _due(self, surfaces: list[str]) -> list[EntryDetail]:
+    def _find(self, surfaces: list[str]) -> tuple[list[EntryDetail], Report]:
         with self._gate.store.look() as session:
             now = session.now_ticks()
-            return [
-                item for item in session.stranded(self._entries_max, surfaces) if self._is_due(item, now)
-            ]
+            stranded = session.stranded(self._entries_max * LOOKED_PER_ENTRY, surfaces)
+        due = [item for item in stranded if self._is_due(item, now) and not self._is_under_way(item)]
+        return due[: self._entries_max], Report(is_complete=len(due) <= self._entries_max)
+
+    def _is_under_way(self, stranded: EntryDetail) -> bool:
+        return any(item.entry.entry_id == stranded.entry.entry_id for item in self._crew.under_way())
 
     def _is_due(self, stranded: EntryDetail, now_ticks: int) -> bool:
         entry = stranded.entry
@@ -96,35 +147,71 @@ class Reconciler:
         waited = timedelta(milliseconds=now_ticks - (entry.lease_until_ticks or 0))
         return waited >= self._backoff.delay(entry.attempt, self._jitter())
 
-    def _recover(self, stranded: EntryDetail) -> str:
+    def _refusal(self, stranded: EntryDetail) -> str | None:
+        return self._traffic.refusal(stranded.entry.surface, _downstreams_of(stranded))
+
+    def _recover(self, stranded: EntryDetail) -> Looked:
+        token = current_traffic.set(self._traffic)
         try:
-            return _became(self._gate.recover_sync(stranded))
+            return _became(stranded, self._gate.recover_sync(stranded))
         except Exception as error:  # noqa: BLE001  a handler may raise anything; the gate has recorded it
-            return _failed(error)
+            return _failed(stranded, error)
+        finally:
+            current_traffic.reset(token)
 
-    async def _recover_async(self, stranded: EntryDetail) -> str:
+    async def _recover_async(self, stranded: EntryDetail) -> Looked:
+        current_traffic.set(self._traffic)  # for this task alone
+        limit = self._gate.surface(stranded.entry.surface).rule.time_limit
+        recovery = asyncio.ensure_future(self._gate.recover(stranded))
         try:
-            return _became(await self._gate.recover(stranded))
+            _, late = await asyncio.wait({recovery}, timeout=limit.total_seconds())
+            if late:
+                recovery.cancel(f"no end within the surface's time limit of {limit}")
+            return _became(stranded, await recovery)
+        except asyncio.CancelledError:
+            if not recovery.done():  # it is this task that is being cancelled
+                recovery.cancel("the reconciler is stopping")
+                await asyncio.wait({recovery})
+                raise
+            return _looked(stranded, "given up for now", f"no end within {limit}")
         except Exception as error:  # noqa: BLE001  a handler may raise anything; the gate has recorded it
-            return _failed(error)
-
-    @staticmethod
-    def _named(stranded: EntryDetail, became: str) -> Looked:
-        entry = stranded.entry
-        return Looked(entry.key.hex(), entry.surface, entry.label, became)
+            return _failed(stranded, error)
 
 
-def _became(admission: Admission) -> str:
+def _surface_of(stranded: EntryDetail) -> str:
+    return stranded.entry.surface
+
+
+def _downstreams_of(stranded: EntryDetail) -> Iterable[str]:
+    return (step.downstream for step in stranded.steps if step.state is not StepState.DONE)
+
+
+def _looked(stranded: EntryDetail, became: str, reason: str | None = None) -> Looked:
+    entry = stranded.entry
+    return Looked(entry.key.hex(), entry.surface, entry.label, became, entry.entry_id, reason)
+
+
+def _waits(stranded: EntryDetail, reason: str) -> Looked:
+    return _looked(stranded, "waits", reason)
+
+
+def _became(stranded: EntryDetail, admission: Admission) -> Looked:
     if admission.verdict in (Verdict.RUN, Verdict.REPLAY):
-        return "finished"
-    return str(admission.verdict.value)
+        return _looked(stranded, "finished")
+    return _looked(stranded, str(admission.verdict.value), admission.reason)
 
 
-def _failed(error: Exception) -> str:
+def _failed(stranded: EntryDetail, error: Exception) -> Looked:
     if isinstance(error, StoreError) and not isinstance(error, StoreRejected):
         raise error
+    return _looked(stranded, _word_for(error), f"{type(error).__name__}: {error}")
+
+
+def _word_for(error: Exception) -> str:
     if isinstance(error, ConfigError):
         return "not handled here"
     if isinstance(error, Failed):
         return "failed for good"
+    if isinstance(error, NotYet):
+        return "waits"
     return "left to a person" if isinstance(error, OutcomeUnknown) else "failed again"

@@ -1,0 +1,136 @@
+"""`oncegate caretake`: runs the caretakers of the user's gate until told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from typing import Any, Final
+
+from oncegate.cli.app import add_app, load_gate
+from oncegate.cli.exitcodes import DONE
+from oncegate.cli.output import print_json, tell, visible
+from oncegate.cli.parser import add_json
+from oncegate.upkeep.loop import Caretakers
+from oncegate.upkeep.pruner import PruneReport
+from oncegate.upkeep.reconciler import Report
+from oncegate.wiring import Gate
+
+CLOSED_WITHIN_SECONDS: Final = 2.0
+
+_DESCRIPTION = """\
+Run a gate's caretakers until SIGTERM or an interrupt: the reconciler, which finishes what a crash
+stranded, and the pruner, which forgets what is past its retention. The program that has the
+handlers is imported, because stranded events run through them once more. Any number of these
+may run, beside programs that run their own.
+
+Stopping waits a while for what is under way; a second signal does not wait."""
+
+_EPILOG = """\
+examples:
+  oncegate caretake --app bookings:gate
+  oncegate caretake --app bookings.wiring:gate --reconcile-every 10s --json"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command to the command line."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "caretake",
+        help="run the caretakers of your gate until stopped",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    add_app(parser, required=True)
+    parser.add_argument(
+        "--reconcile-every", default="5s", metavar="TIME",
+        help="longest time between two looks for stranded keys (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--prune-every", default="1h", metavar="TIME",
+        help="longest time between two prunings (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--grace", default="10s", metavar="TIME",
+        help="how long stopping waits for what is under way (default: %(default)s)",
+    )  # fmt: skip
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs until told to stop; what does not end within the grace is left to lapse."""
+    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    gate = load_gate(arguments.app)
+    show = _show_json if arguments.json else _show
+    caretakers = gate.caretakers(
+        reconcile_every=arguments.reconcile_every,
+        prune_every=arguments.prune_every,
+        notice=show,
+        grace=arguments.grace,
+    )
+    asyncio.run(_care(gate, caretakers))
+    closing = threading.Thread(target=gate.close, daemon=True)
+    closing.start()
+    closing.join(CLOSED_WITHIN_SECONDS)
+    if closing.is_alive() or caretakers.are_running:
+        _leave()
+    tell("stopped")
+    return DONE
+
+
+async def _care(gate: Gate, caretakers: Caretakers) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _ask_to_stop, stop)
+    async with caretakers:
+        names = ", ".join(surface.name for surface in gate.surfaces)
+        tell(f"looking after {names} at {gate.store.address}")
+        await stop.wait()
+        tell("stopping")
+
+
+def _ask_to_stop(stop: asyncio.Event) -> None:
+    if stop.is_set():
+        _leave()
+    stop.set()
+
+
+def _leave() -> None:
+    """Ends at once: a thread that hangs in a user's function would keep a normal end waiting for ever."""
+    tell("stopped; what was still under way will be looked into once its lease is over")
+    sys.stdout.flush()
+    os._exit(DONE)
+
+
+def _show(name: str, report: object) -> None:
+    for line in _lines(name, report):
+        print(
+            visible(" ".join(str(value) for value in line.values() if value not in (None, ""))), flush=True
+        )
+
+
+def _show_json(name: str, report: object) -> None:
+    for line in _lines(name, report):
+        print_json(line)
+    sys.stdout.flush()
+
+
+def _lines(name: str, report: object) -> list[dict[str, Any]]:
+    """What a turn did, one line a thing; a turn that found nothing to do has none."""
+    if isinstance(report, Report):
+        return [
+            {"caretaker": name, "entry": item.entry_id, "surface": item.surface, "label": item.label,
+             "became": item.became, "reason": item.reason}
+            for item in report.looked
+        ]  # fmt: skip
+    if isinstance(report, PruneReport):
+        return [
+            {"caretaker": name, "surface": item.surface, "forgotten": item.entries}
+            for item in report.surfaces if item.entries
+        ]  # fmt: skip
+    return []

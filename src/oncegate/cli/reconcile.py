@@ -1,0 +1,181 @@
+"""`oncegate reconcile`: finishes what crashes stranded, once, or lists it and says what is known.
+
+Without `--app` it must only read: nobody but the handlers can finish anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from oncegate.cli.app import add_app, load_gate
+from oncegate.cli.exitcodes import DONE
+from oncegate.cli.ledger import open_ledger, reading
+from oncegate.cli.output import Cell, Colour, age, print_json, print_table, tell
+from oncegate.cli.parser import add_json, add_url, read_number
+from oncegate.errors import ConfigError
+from oncegate.model.states import State
+from oncegate.store import EntryDetail, StepState
+from oncegate.upkeep.reconciler import ENTRIES_PER_RUN_MAX, Looked, Reconciler
+
+_DESCRIPTION = """\
+Look at every stranded key once: claims whose lease is over, and failed attempts that may be made
+again. With --app, each runs through its handler once more, and there its downstreams decide: call
+again with the same key, ask first, wait, or leave it to a person. Without --app nothing is done;
+what is stranded is listed, with what the ledger knows of it.
+
+To have this done all the time, use `oncegate caretake`, or gate.caretakers() in the program."""
+
+_EPILOG = """\
+examples:
+  oncegate reconcile --once
+  oncegate reconcile --once --app bookings:gate
+  oncegate reconcile --once --app bookings:gate --json"""
+
+_FOUND: Final = ("ID", "KEY", "SURFACE", "LABEL", "STATE", "ATTEMPT", "LAPSED", "NEXT")
+_DONE: Final = ("ID", "KEY", "SURFACE", "LABEL", "BECAME", "REASON")
+_KEY_SHOWN: Final = 12
+_COLOURS: Final = {"finished": Colour.GREEN, "left to a person": Colour.RED, "hold": Colour.RED}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command to the command line."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "reconcile",
+        help="finish what crashes stranded, or list it",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    parser.add_argument("--once", action="store_true", help="look once and end; the only way there is here")
+    add_app(parser, required=False)
+    parser.add_argument(
+        "--limit", type=read_number, default=ENTRIES_PER_RUN_MAX, metavar="N",
+        help="look at no more than so many keys (default: %(default)s)",
+    )  # fmt: skip
+    add_url(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Reconciles with the user's handlers, or lists without them."""
+    if arguments.app is None:
+        return _list(arguments)
+    if arguments.url is not None:
+        raise ConfigError("--url and --app exclude each other: the gate knows its own ledger")
+    return _reconcile(arguments)
+
+
+def _reconcile(arguments: argparse.Namespace) -> int:
+    gate = load_gate(arguments.app)
+    try:
+        # No backoff: whoever calls this wants it looked at now.
+        reconciler = Reconciler(gate, entries_max=arguments.limit, jitter=lambda: 0.0, run_within=None)
+        report = asyncio.run(reconciler.run_once_async())
+    finally:
+        gate.close()
+    if arguments.json:
+        for item in report.looked:
+            print_json(_facts(item))
+    elif report.looked:
+        print_table(_DONE, [_done_row(item) for item in report.looked])
+    _tell_end(len(report.looked), report.finished, is_complete=report.is_complete)
+    return DONE
+
+
+def _tell_end(looked: int, finished: int, *, is_complete: bool) -> None:
+    if not looked:
+        tell("nothing is stranded")
+    else:
+        tell(f"{looked} looked at, {finished} finished")
+    if not is_complete:
+        tell("there are more; run it again, or with a higher --limit")
+
+
+def _facts(item: Looked) -> dict[str, Any]:
+    return {
+        "id": item.entry_id,
+        "key": item.key,
+        "surface": item.surface,
+        "label": item.label,
+        "became": item.became,
+        "reason": item.reason,
+    }
+
+
+def _done_row(item: Looked) -> list[Cell]:
+    head = (item.entry_id, item.key[:_KEY_SHOWN], item.surface, item.label)
+    became = Cell.of(item.became, _COLOURS.get(item.became, Colour.YELLOW))
+    return [*map(Cell.of, head), became, Cell.of(item.reason or "")]
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    store = open_ledger(arguments.url)
+    with reading(store, arguments.url) as session:
+        found = session.stranded(arguments.limit + 1)
+        now = session.now_ticks()
+    shown = found[: arguments.limit]
+    if arguments.json:
+        for item in shown:
+            print_json(_found_facts(item, now))
+    elif shown:
+        print_table(_FOUND, _found_rows(shown, now))
+    _tell_found(len(shown), is_complete=len(found) == len(shown))
+    return DONE
+
+
+def _tell_found(shown: int, *, is_complete: bool) -> None:
+    if not shown:
+        tell("nothing is stranded")
+        return
+    tell("nothing was done: the handlers are needed for that; give the gate with --app module:name")
+    if not is_complete:
+        tell("there are more; list them with a higher --limit")
+
+
+def _found_facts(item: EntryDetail, now: int) -> dict[str, Any]:
+    entry = item.entry
+    return {
+        "id": entry.entry_id,
+        "key": entry.key.hex(),
+        "surface": entry.surface,
+        "label": entry.label,
+        "state": entry.state.label,
+        "attempt": entry.attempt,
+        "lapsed_ms": now - (entry.lease_until_ticks or now),
+        "next": next_of(item),
+        "steps": [
+            {"name": step.name, "state": step.state.name.lower(), "downstream": step.downstream}
+            for step in item.steps
+        ],
+    }
+
+
+def _found_rows(items: Sequence[EntryDetail], now: int) -> list[list[Cell]]:
+    return [
+        [
+            Cell.of(value)
+            for value in (
+                item.entry.entry_id, item.entry.key.hex()[:_KEY_SHOWN], item.entry.surface,
+                item.entry.label,
+                item.entry.state.label, item.entry.attempt,
+                age(now - (item.entry.lease_until_ticks or now)), next_of(item),
+            )
+        ]
+        for item in items
+    ]  # fmt: skip
+
+
+def next_of(item: EntryDetail) -> str:
+    """What a reconciler would do, as far as the ledger tells: only the program knows its downstreams."""
+    started = [step for step in item.steps if step.state is StepState.STARTED]
+    if started:
+        step = started[0]
+        return f"{step.name} was begun at {step.downstream}, which can only be called once: a person"
+    done = sum(1 for step in item.steps if step.state is StepState.DONE)
+    skipped = f" after {done} finished steps" if done else ""
+    if item.entry.state is State.RETRYABLE:
+        return f"tried again{skipped}"
+    return f"run again{skipped}, each effect by what its downstream can do"

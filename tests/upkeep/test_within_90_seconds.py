@@ -1,0 +1,73 @@
+"""A6: kill a worker at any moment, and within 90 s, at default settings, its key has its outcome.
+
+In virtual time: the turns of `gate.caretakers()` are driven by a clock moved by hand, from the worst
+moment on: a lease has just been renewed, and a turn has just been taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from oncegate import Gate
+from oncegate.crashpoints import CrashPoints
+from oncegate.testing import CrashReached
+from oncegate.upkeep.turns import Turns
+from tests.support import DeadAfter, Ledger, Style, Terminal
+
+POINTS = ["reserve.after", "effect.before", "effect.after", "step.after", "settle.before", "commit.after"]
+
+
+class Shop:
+    """A gate at its defaults, on a terminal that honours keys or can be asked."""
+
+    def __init__(self, ledger: Ledger, style: Style, ability: str) -> None:
+        self.ledger, self.style, self.ability = ledger, style, ability
+        self.terminal = Terminal(honours_key=ability == "honours keys")
+
+    def process(self, crashpoints: CrashPoints | None = None) -> Gate:
+        """A process with everything at its default, but the length of the lease keeper's naps."""
+        gate, style = self.ledger.gate(crashpoints), self.style
+        find = style.function(self.terminal.find)
+        asked = {"probe": find} if self.ability == "can be asked" else {"honours_key": "7d"}
+        ect = gate.downstream("ect", **asked)
+
+        def book(event, once):
+            slot = yield once.effect(ect, style.function(self.terminal.claim), "X")
+            return slot["id"]
+
+        style.register(gate, "bookings", book, lease="20s")
+        return gate
+
+    def turns(self, jitter: float) -> tuple[Turns, Any]:
+        """The reconciler's turns, as the caretakers of a second process take them."""
+        gate = self.process()
+        (duty,) = [duty for duty in gate.caretakers().duties if duty.name == "reconciler"]
+        turn = duty.run_once_async if self.style.is_async else duty.run_once_apart
+        return Turns(duty, clock=self.ledger.clock, jitter=lambda: jitter), turn
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.99])
+@pytest.mark.parametrize("ability", ["honours keys", "can be asked"])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_workers_key_is_settled_within_90_seconds(
+    ledger: Ledger, style: Style, point: str, ability: str, jitter: float
+) -> None:
+    """Whatever it had done, with no new arrival and no person."""
+    # Given a second process whose reconciler has just had its turn
+    shop = Shop(ledger, style, ability)
+    turns, turn = shop.turns(jitter)
+    ledger.clock.advance(turns.seconds_left())
+    asyncio.run(turns.take_async(turn))
+    # When the first is killed
+    with pytest.raises(CrashReached):
+        style.admit(shop.process(DeadAfter(point)), "bookings", {"id": 1})
+    killed_at = ledger.clock.ticks_ms()
+    # Then turns at their usual times have settled it before 90 s are over
+    while ledger.states() != ["committed"]:
+        ledger.clock.advance(turns.seconds_left())
+        asyncio.run(turns.take_async(turn))
+        assert ledger.clock.ticks_ms() - killed_at <= 90_000
+    assert shop.terminal.most_for_one_key == 1
