@@ -77,7 +77,11 @@ class GroupCommit:
         self._idle: list[Session] = []
         self._spare: list[Session] = []
         # Held by whoever writes: a batch, and where there is one writer only, a handler's transaction.
-        self._turns = threading.Semaphore(capabilities.writers_max)
+        self._turns: threading.Lock | threading.Semaphore = (
+            threading.Lock()  # many times quicker than a semaphore of one
+            if capabilities.writers_max == 1
+            else threading.Semaphore(capabilities.writers_max)
+        )
         self._transactions = (
             self._turns if capabilities.one_writer else threading.Semaphore(TRANSACTIONS_MAX)
         )
