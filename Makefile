@@ -36,8 +36,10 @@ fmt: $(VENV)/.installed ## format the code and apply the safe fixes
 bench: $(VENV)/.core ## measure the gate (BENCH_ARGS=...)
 	@$(BIN)/oncegate bench gate $(BENCH_ARGS)
 
-soak: $(VENV)/.installed ## run the long tests, minutes to hours
+MINUTES ?= 10
+soak: $(VENV)/.installed ## run the long tests, then MINUTES=10 of seeded faults; adds to docs/proof-tally.json
 	$(BIN)/python -m pytest -m soak $(TEST_ARGS)
+	$(BIN)/oncegate chaos run --minutes $(MINUTES) --tally docs/proof-tally.json
 
 clean: ## remove the virtual environment, caches and build output
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -38,6 +38,7 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
     "See it work": (
         Command("demo", "run the Monday storm without the gate and with it, and compare"),
         Command("bench", "measure the gate beside a plain baseline on this machine"),
+        Command("chaos", "play seeded faults against the gate, and check every promise"),
     ),
     "Look after a ledger": (
         Command("migrate", "create a ledger, or bring an older one up to date"),

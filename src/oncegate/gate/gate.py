@@ -55,9 +55,11 @@ class Gate:
         actor: str = "gate",
         new_token: Callable[[], int] | None = None,
         replay_cache_max: int = 20_000,
+        commits: GroupCommit | None = None,
+        leases: LeaseKeeper | None = None,
     ) -> None:
         clock, crashpoints = clock or SystemClock(), crashpoints or CrashPoints()
-        commits = GroupCommit(store, clock=clock, crashpoints=crashpoints)
+        commits = commits or GroupCommit(store, clock=clock, crashpoints=crashpoints)
         self.store = store
         self._surfaces: dict[str, Surface] = {}
         self._downstreams: dict[str, Downstream] = {}
@@ -67,7 +69,7 @@ class Gate:
             crashpoints=crashpoints,
             commits=commits,
             cache=OutcomeCache(replay_cache_max),
-            leases=LeaseKeeper(commits, clock),
+            leases=leases or LeaseKeeper(commits, clock),
             new_token=new_token or (lambda: secrets.randbits(63)),
             actor=actor,
         )
@@ -183,6 +185,14 @@ class Gate:
         if surface.name in self._surfaces:
             raise ConfigError(f"surface {surface.name!r} is registered twice")
         self._surfaces[surface.name] = surface
+
+    def adopt(self, other: Gate) -> None:
+        """Takes over every surface and downstream that is registered with another gate.
+
+        For tests: the same handlers on another ledger, without registering them again.
+        """
+        self._surfaces.update(other._surfaces)
+        self._downstreams.update(other._downstreams)
 
     def surface(self, name: str) -> Surface:
         """Finds a registered surface."""

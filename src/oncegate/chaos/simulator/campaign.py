@@ -1,0 +1,59 @@
+"""Plays many seeds on all cores, for a number of schedules or for a time, and adds up what they came to."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from typing import Final
+
+from oncegate.chaos.simulator.outcome import play
+from oncegate.chaos.simulator.tally import Tally
+from oncegate.chaos.simulator.workload import make_schedule
+
+CHUNK: Final = 200  # schedules that one process plays between two reports, about half a second
+
+
+def play_seeds(first: int, count: int) -> Tally:
+    """Plays a row of seeds in this process."""
+    tally = Tally()
+    for seed in range(first, first + count):
+        tally.add(seed, play(make_schedule(seed)))
+    return tally
+
+
+def campaign(
+    first: int,
+    *,
+    goes_on: Callable[[Tally], bool],
+    schedules_max: int | None = None,
+    processes: int | None = None,
+    progress: Callable[[Tally], None] = lambda tally: None,
+) -> Tally:
+    """Plays seeds from `first` on until there are enough or `goes_on` says no."""
+    total, chunks = Tally(), _chunks(first, schedules_max)
+    # Not forked: a child must not inherit threads or ledgers of whoever calls.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes or os.cpu_count(), mp_context=context) as pool:
+        running: set[Future[Tally]] = set()
+        while True:
+            while goes_on(total) and len(running) < 2 * (processes or os.cpu_count() or 1):
+                chunk = next(chunks, None)
+                if chunk is None:
+                    break
+                running.add(pool.submit(play_seeds, *chunk))
+            if not running:
+                return total
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                total.merge(future.result())
+            progress(total)
+
+
+def _chunks(first: int, schedules_max: int | None) -> Iterator[tuple[int, int]]:
+    last = None if schedules_max is None else first + schedules_max
+    while last is None or first < last:
+        size = CHUNK if last is None else min(CHUNK, last - first)
+        yield first, size
+        first += size

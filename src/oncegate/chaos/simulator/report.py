@@ -1,0 +1,64 @@
+"""What a person reads after a campaign or about one failing schedule."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from oncegate.chaos.simulator.checkers.violation import Violation
+from oncegate.chaos.simulator.minimise import minimise
+from oncegate.chaos.simulator.outcome import play
+from oncegate.chaos.simulator.schedule import Schedule, describe
+from oncegate.chaos.simulator.tally import Tally
+from oncegate.chaos.simulator.worker import Blueprint
+
+
+def summary(tally: Tally, first_seed: int, seconds: float) -> list[str]:
+    """The campaign in a few lines."""
+    rate = tally.schedules / seconds if seconds else 0.0
+    lines = [
+        f"{tally.schedules:,} schedules from seed {first_seed} in {seconds:.1f} s ({rate:,.0f} a second)",
+        f"{tally.committed:,} events committed, {tally.effects:,} effects at downstreams",
+        "",
+    ]
+    lines += [f"{count:>9,}  {name}" for name, count in sorted(tally.counts.items())]
+    lines += ["", *_verdict(tally)]
+    return lines
+
+
+def _verdict(tally: Tally) -> Iterable[str]:
+    gaps = list(tally.gaps())
+    if tally.failed:
+        yield f"{tally.failed} of {tally.schedules} schedules broke a promise:"
+        for seed, texts in tally.failures.items():
+            yield f"  seed {seed}: {texts[0]}"
+    elif gaps:
+        yield "no promise was broken, but this run does not count:"
+        yield from (f"  {gap}" for gap in gaps)
+    else:
+        yield "every promise was kept, progress was made, and every fault and crash point fired"
+
+
+def smallest(
+    schedule: Schedule, violations: list[Violation], blueprint: Blueprint | None = None
+) -> Schedule:
+    """The failing schedule without anything that it does not need to fail in the same way."""
+    wanted = {(violation.invariant, violation.checker) for violation in violations}
+
+    def fails(candidate: Schedule) -> bool:
+        found = {(v.invariant, v.checker) for v in play(candidate, blueprint).violations}
+        return bool(found & wanted)
+
+    return minimise(schedule, fails)
+
+
+def failure(schedule: Schedule, violations: list[Violation]) -> list[str]:
+    """One failing schedule, with the line that plays it again."""
+    lines = [f"  {line}" for line in describe(schedule)]
+    lines += [f"  => {violation}" for violation in violations]
+    return [*lines, "again: " + repro(schedule)]
+
+
+def repro(schedule: Schedule) -> str:
+    """The command that plays this very schedule."""
+    return f"oncegate chaos replay {shlex.quote(schedule.encode())}"

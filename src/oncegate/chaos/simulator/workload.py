@@ -1,0 +1,103 @@
+"""Makes schedules from seeds: duplicates, reorderings, near-duplicates, bursts, late replays, faults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Final, TypeVar
+
+from oncegate.chaos.simulator.schedule import WORKERS, Delivery, Event, Fate, Fault, FaultKind, Schedule
+from oncegate.crashpoints import CRASH_POINTS
+
+T = TypeVar("T")
+
+SURFACES: Final = ("book", "print", "mail", "trip", "record", "pay")
+# The second pair reads the same as the first when nothing stands between the fields; so do tenant and
+# field below.
+IDENTS: Final = (("ab", "c"), ("a", "bc"), ("ab", "d"))
+TENANTS: Final = ("x", "xa")
+FATES: Final = (Fate.SUCCEEDS,) * 6 + (Fate.FAILS_FOR_GOOD, Fate.FAILS_FIRST)
+LATE_SECONDS: Final = (360.0, 5_400.0, 90_000.0, 1_800_000.0, 3_000_000.0)
+BUSY_SECONDS: Final = 90.0
+POINTS: Final = tuple(CRASH_POINTS)
+KINDS: Final = (*FaultKind, *(FaultKind.CRASH_AT_POINT,) * 3, *(FaultKind.STALL_AT_POINT,) * 2)
+
+
+def make_schedule(seed: int, surfaces: Sequence[str] = SURFACES) -> Schedule:
+    """The schedule of a seed."""
+    rng = Random(seed)
+    events = _events(rng, surfaces)
+    deliveries = tuple(sorted(_deliveries(rng, len(events)), key=lambda item: item.at))
+    faults = tuple(_fault(rng) for _ in range(rng.randrange(1, 5)))
+    return Schedule(seed, events, deliveries, faults)
+
+
+def _events(rng: Random, surfaces: Sequence[str]) -> tuple[Event, ...]:
+    surface = _one(rng, surfaces)
+    events = [Event(surface, _one(rng, TENANTS), _one(rng, IDENTS), fate=_one(rng, FATES))]
+    if rng.random() < 0.5:
+        other = Event(_one(rng, surfaces), _one(rng, TENANTS), _one(rng, IDENTS), fate=_one(rng, FATES))
+        if (other.surface, other.tenant, other.ident) != (surface, events[0].tenant, events[0].ident):
+            events.append(other)
+    return tuple(events)
+
+
+def _one(rng: Random, choices: Sequence[T]) -> T:
+    return choices[int(rng.random() * len(choices))]
+
+
+def _deliveries(rng: Random, events: int) -> list[Delivery]:
+    made: list[Delivery] = []
+    for event in range(events):
+        first = round(rng.random() * 5, 3)
+        made.append(Delivery(first, event, _worker(rng)))
+        made += [
+            Delivery(_again(rng, first), event, _worker(rng), rng.random() < 0.15)
+            for _ in range(int(rng.random() * 3))
+        ]
+        if rng.random() < 0.3:
+            made.append(Delivery(first + _one(rng, LATE_SECONDS), event, _worker(rng), rng.random() < 0.2))
+    return made
+
+
+def _again(rng: Random, first: float) -> float:
+    """In the same moment, in a burst, or while recovery is under way; sometimes before the first."""
+    width = _one(rng, (0.0, 0.02, 1.0, BUSY_SECONDS))
+    return round(max(0.0, first + (rng.random() - 0.1) * width), 3)
+
+
+def _worker(rng: Random) -> int:
+    return int(rng.random() * WORKERS)
+
+
+def _fault(rng: Random) -> Fault:
+    kind = _one(rng, KINDS)
+    worker, at = _worker(rng), round(0.001 + rng.random() ** 2 * BUSY_SECONDS, 3)
+    if kind in (FaultKind.CRASH_AT_POINT, FaultKind.STALL_AT_POINT):
+        nth = 1 + int(rng.random() * 3)
+        return Fault(kind, nth=nth, name=_one(rng, POINTS), seconds=_seconds(rng, kind))
+    if kind in (
+        FaultKind.CRASH_AT_TIME,
+        FaultKind.STALL_AT_TIME,
+        FaultKind.STORE_DOWN,
+        FaultKind.CLOCK_STEP,
+    ):
+        return Fault(kind, at=at, worker=worker, seconds=_seconds(rng, kind))
+    return Fault(kind, nth=1 + int(rng.random() ** 2 * 12), seconds=_seconds(rng, kind))
+
+
+_SECONDS: Final[dict[FaultKind, tuple[float, ...]]] = {
+    FaultKind.CRASH_AT_POINT: (0.5, 5.0, 100.0, 7_200.0),
+    FaultKind.CRASH_AT_TIME: (0.5, 5.0, 100.0, 7_200.0),
+    FaultKind.STALL_AT_POINT: (1.0, 19.0, 25.0, 95.0, 400.0),
+    FaultKind.STALL_AT_TIME: (1.0, 19.0, 25.0, 95.0, 400.0),
+    FaultKind.STORE_SLOW: (0.2, 5.0, 25.0, 50.0),
+    FaultKind.STORE_DOWN: (1.0, 25.0, 100.0),
+    FaultKind.CALL_SLOW: (0.5, 8.0, 22.0),
+    FaultKind.CLOCK_STEP: (-7_200.0, -60.0, 60.0, 7_200.0, 31_536_000.0, -31_536_000.0),
+}
+
+
+def _seconds(rng: Random, kind: FaultKind) -> float:
+    choices = _SECONDS.get(kind)
+    return 0.0 if choices is None else _one(rng, choices)

@@ -1,0 +1,165 @@
+"""`oncegate chaos`: plays seeded schedules of faults against the production gate, and one of them again.
+
+Data goes to stdout, talk to stderr. Must never say that a campaign passed unless it counts: progress was
+made and every kind of fault and every crash point fired.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from oncegate.cli.exitcodes import DONE, NOT_SO
+from oncegate.cli.output import print_json, tell
+from oncegate.cli.parser import print_help_as_error, read_number
+from oncegate.clock import SystemClock
+from oncegate.errors import ConfigError
+
+if TYPE_CHECKING:
+    from oncegate.chaos.simulator.outcome import Outcome
+    from oncegate.chaos.simulator.schedule import Schedule
+    from oncegate.chaos.simulator.tally import Tally
+
+SCHEDULES_DEFAULT: Final = 2_000
+SEED_DEFAULT: Final = 1
+
+_DESCRIPTION = """\
+Play schedules of duplicates, crashes, stalls, lost replies and clock steps against the
+production gate and reconciler, in virtual time, and check every invariant after each. The
+same seed always gives the same run. The exit code is 1 if a promise was broken, or if the
+runs do not count because some kind of fault never happened."""
+
+_EPILOG = """\
+examples:
+  oncegate chaos run
+  oncegate chaos run --seed 7 --minutes 10
+  oncegate chaos run --minutes 60 --tally docs/proof-tally.json
+  oncegate chaos replay 4711"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command to the command line."""
+    parser = subparsers.add_parser(
+        "chaos", help="play seeded faults against the gate", description=_DESCRIPTION, epilog=_EPILOG
+    )
+    parser.set_defaults(run=print_help_as_error)
+    commands = parser.add_subparsers(metavar="COMMAND")
+    _add_run(commands)
+    _add_replay(commands)
+
+
+def _add_run(commands: Any) -> None:
+    run = commands.add_parser("run", help="play many schedules", description=_DESCRIPTION)
+    run.add_argument(
+        "--seed", type=read_number, help="the first seed (default: 1, or where the tally ends)"
+    )
+    run.add_argument("--schedules", type=read_number, metavar="N", help="how many (default: 2000)")
+    run.add_argument("--minutes", type=_minutes, metavar="M", help="or for how long")
+    run.add_argument("--processes", type=read_number, metavar="P", help="at once (default: one a core)")
+    run.add_argument(
+        "--tally", type=Path, metavar="FILE", help="go on after this file's last seed, and add to it"
+    )
+    run.add_argument("--json", action="store_true", help="print one JSON document")
+    run.set_defaults(run=run_campaign)
+
+
+def _add_replay(commands: Any) -> None:
+    text = "Play one schedule again, print everything that happened, and make it small if it fails."
+    replay = commands.add_parser("replay", help="play one schedule again", description=text)
+    replay.add_argument("schedule", metavar="SEED|SCHEDULE", help="a seed, or a schedule as it was printed")
+    replay.set_defaults(run=run_replay)
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0
+    if not 0 < minutes <= 60 * 24 * 31:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of minutes")
+    return minutes
+
+
+def run_campaign(arguments: argparse.Namespace) -> int:
+    """Plays many schedules and says what they came to."""
+    from oncegate.chaos.simulator.campaign import campaign
+    from oncegate.chaos.simulator.report import summary
+    from oncegate.chaos.simulator.tally_file import TallyFile
+
+    file = None if arguments.tally is None else TallyFile(arguments.tally)
+    first = arguments.seed or (file.next_seed if file else SEED_DEFAULT)
+    clock = SystemClock()
+    started = clock.ticks_ms()
+    until = None if arguments.minutes is None else started + arguments.minutes * 60_000
+    tally = campaign(
+        first,
+        goes_on=lambda _: until is None or clock.ticks_ms() < until,
+        schedules_max=arguments.schedules or (SCHEDULES_DEFAULT if until is None else None),
+        processes=arguments.processes,
+    )
+    seconds = (clock.ticks_ms() - started) / 1000
+    if file is not None:
+        file.add(first, tally, seconds, clock.wall_ms())
+    if arguments.json:
+        print_json({"seed": first, "seconds": seconds, **tally.document(), "gaps": list(tally.gaps())})
+    else:
+        print("\n".join(summary(tally, first, seconds)))
+    _explain(tally)
+    return NOT_SO if tally.failed or any(tally.gaps()) else DONE
+
+
+def _explain(tally: Tally) -> None:
+    """Makes the first failing schedule small and shows it."""
+    if not tally.failures:
+        return
+    from oncegate.chaos.simulator.outcome import play
+    from oncegate.chaos.simulator.report import failure, smallest
+    from oncegate.chaos.simulator.workload import make_schedule
+
+    schedule = make_schedule(next(iter(tally.failures)))
+    small = smallest(schedule, play(schedule).violations)
+    tell("the first of them, made as small as it gets:")
+    for line in failure(small, play(small).violations):
+        tell(line)
+
+
+def run_replay(arguments: argparse.Namespace) -> int:
+    """Plays one schedule and shows its trace."""
+    from oncegate.chaos.simulator.outcome import play_with_trace
+    from oncegate.chaos.simulator.report import failure, smallest
+    from oncegate.chaos.simulator.schedule import describe
+
+    schedule = _read_schedule(arguments.schedule)
+    outcome, trace = play_with_trace(schedule)
+    print("\n".join(describe(schedule)))
+    for at, *words in trace:
+        print(f"{at:>14.3f} s  {' '.join(str(word) for word in words)}")
+    print(f"trace {outcome.digest}: {_ended(outcome)}")
+    if not outcome.violations:
+        return DONE
+    small = smallest(schedule, outcome.violations)
+    print("\n".join(failure(small, outcome.violations)))
+    return NOT_SO
+
+
+def _ended(outcome: Outcome) -> str:
+    return f"{len(outcome.violations)} promises broken" if outcome.violations else "every promise was kept"
+
+
+def _read_schedule(text: str) -> Schedule:
+    from msgspec import DecodeError
+
+    from oncegate.chaos.simulator.schedule import Schedule
+    from oncegate.chaos.simulator.workload import make_schedule
+
+    if text.isascii() and text.isdigit() and len(text) < 20:
+        return make_schedule(int(text))
+    try:
+        schedule = Schedule.decode(text)
+    except (DecodeError, ValueError, json.JSONDecodeError):
+        raise ConfigError(f"{text[:60]!r} is neither a seed nor a schedule as `chaos` prints it") from None
+    if not schedule.deliveries or any(item.event >= len(schedule.events) for item in schedule.deliveries):
+        raise ConfigError("the schedule delivers nothing, or an event that it does not have")
+    return schedule

@@ -1,0 +1,131 @@
+"""Lists, counts, the log and forgetting on the simulated ledger. Mixed into the session."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from oncegate.errors import ConfigError
+from oncegate.model.retention import Sighting, believe
+from oncegate.model.states import State
+from oncegate.store import Due, Entry, EntryDetail, EntryFilter, Forgetting, LogKind, LogRecord
+from oncegate.stores.forgetting import judge_rows, note_of, read_sighting, write_sighting
+from oncegate.testing.simulation.ledger import Ledger, Row, Tables
+
+
+class SimulatedCensus:
+    """Entries, details, counts, stranded claims, log, pruning."""
+
+    _ledger: Ledger
+    _tables: Tables
+
+    def now_ticks(self) -> int:
+        """The ledger's own time; the session knows it."""
+        raise NotImplementedError
+
+    def log(self, entry: int, kind: LogKind, at_ms: int, actor: str, note: str | None) -> None:
+        """Appends to the log; claims know how."""
+        raise NotImplementedError
+
+    def entries(self, wanted: EntryFilter, before_id: int | None, limit: int) -> list[Entry]:
+        """Lists entries, newest first."""
+        found = [row for row in self._wanted(wanted) if before_id is None or row.entry_id < before_id]
+        return [row.entry() for row in sorted(found, key=lambda row: -row.entry_id)[:limit]]
+
+    def _wanted(self, wanted: EntryFilter) -> Iterator[Row]:
+        prefix = _checked(wanted.key_prefix or "")
+        for row in self._tables.rows.values():
+            if (
+                (not wanted.states or row.state in wanted.states)
+                and wanted.surface in (None, row.surface)
+                and wanted.tenant in (None, row.tenant)
+                and row.key.hex().startswith(prefix)
+                and (wanted.label_contains or "") in row.label
+            ):
+                yield row
+
+    def detail(self, entry_id: int) -> EntryDetail | None:
+        """Reads one entry with all that belongs to it."""
+        row = self._tables.rows.get(entry_id)
+        if row is None:
+            return None
+        return EntryDetail(
+            row.entry(),
+            self._tables.payloads.get(entry_id),
+            self._tables.outcomes.get(entry_id),
+            self._tables.steps.get(entry_id, ()),
+            tuple(record for record in self._tables.log.values() if record.entry_id == entry_id),
+        )
+
+    def counts(self) -> dict[State, int]:
+        """Counts entries by state."""
+        return dict(Counter(row.state for row in self._tables.rows.values()))
+
+    def surfaces(self) -> list[str]:
+        """Names the surfaces that have entries."""
+        return sorted({row.surface for row in self._tables.rows.values()})
+
+    def stranded(self, limit: int, surfaces: Sequence[str] | None = None) -> list[EntryDetail]:
+        """Finds claims whose lease has lapsed and failures that may be tried again, oldest first."""
+        now, found = self.now_ticks(), []
+        for state in (State.IN_FLIGHT, State.RETRYABLE):
+            due = [
+                ((row.lease_until_ticks or 0, row.entry_id), row.entry_id)
+                for row in self._tables.rows.values()
+                if row.state is state
+                and (row.lease_until_ticks or 0) <= now
+                and (surfaces is None or row.surface in surfaces)
+            ]
+            found += [number for _, number in sorted(due)]
+        return [detail for number in found[:limit] if (detail := self.detail(number)) is not None]
+
+    def read_log(self, after: int, limit: int) -> list[LogRecord]:
+        """Reads records after a position."""
+        return [self._tables.log[place] for place in sorted(self._tables.log) if place > after][:limit]
+
+    def due(self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int) -> Due:
+        """Looks at the next entries in order of arrival."""
+        following = sorted(number for number in self._tables.rows if number > after_id)[:limit]
+        rows = [_as_walked(self._tables.rows[number], surface) for number in following]
+        return judge_rows(rows, 1, before_ms, now_ms, after_id=after_id, limit=limit)
+
+    def forget(self, wanted: Forgetting) -> int:
+        """Removes entries with all that belongs to them, and raises the floor."""
+        rows = [self._tables.rows.get(number) for number in sorted(set(wanted.entries))]
+        gone = [row for row in rows if row is not None and _may_go(row, wanted)]
+        for row in gone:
+            self._remove(row)
+        if gone:
+            self.log(0, LogKind.FORGOTTEN, wanted.at_ms, wanted.actor, note_of(wanted, len(gone)))
+        return len(gone)
+
+    def _remove(self, row: Row) -> None:
+        tables, put = self._tables, self._ledger.set
+        put(tables.ids, row.key, None)
+        for table in (tables.rows, tables.payloads, tables.outcomes, tables.steps):
+            put(table, row.entry_id, None)
+        put(tables.meta, "floor", max(tables.meta["floor"], row.entry_id, row.fence))
+
+    def sight(self, wall_ms: int) -> Sighting:
+        """Notes the wall time beside the ledger's own."""
+        seen = believe(read_sighting(self._tables.meta.get("sighting")), wall_ms, self.now_ticks())
+        self._ledger.set(self._tables.meta, "sighting", write_sighting(seen))
+        return seen
+
+
+def _checked(prefix: str) -> str:
+    try:
+        bytes.fromhex(prefix.ljust(48, "0"))
+    except ValueError:
+        raise ConfigError(f"{prefix[:60]!r} is not the beginning of a key") from None
+    return prefix
+
+
+def _as_walked(row: Row, surface: str) -> tuple[int, int, int, int, int]:
+    settled = row.received_at_ms if row.settled_at_ms is None else row.settled_at_ms
+    return (row.entry_id, int(row.surface == surface), row.state.value, row.received_at_ms, settled)
+
+
+def _may_go(row: Row, wanted: Forgetting) -> bool:
+    _, is_its, _, received, settled = _as_walked(row, wanted.surface)
+    return bool(is_its) and row.state.is_final and max(received, settled) < wanted.before_ms

@@ -1,0 +1,247 @@
+"""Claims on the simulated ledger, decided as every store decides: by `model.states.judge`, fence and state.
+
+Mixed into the session. The museum of broken gates overrides single methods of it; each is therefore small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from oncegate.errors import StoreRejected
+from oncegate.model.states import Decision, Known, State, judge
+from oncegate.store import (
+    Attachment,
+    Entry,
+    LogKind,
+    Progress,
+    Renewal,
+    Reservation,
+    Reserved,
+    Settlement,
+    Statement,
+    StepRecord,
+)
+from oncegate.stores.writes import by_position
+from oncegate.testing.simulation.ledger import Ledger, Row, Tables
+
+
+class SimulatedClaims:
+    """Reserve, renew, progress, settle, attach, read."""
+
+    _ledger: Ledger
+    _tables: Tables
+
+    def now_ticks(self) -> int:
+        """The ledger's own time; the session knows it."""
+        raise NotImplementedError
+
+    def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
+        """Decides each reservation in order."""
+        return [self.reserve_one(item) for item in wanted]
+
+    def reserve_one(self, item: Reservation) -> Reserved:
+        """Inserts a new key, or judges a known one."""
+        row = self.find(item)
+        return self._insert(item) if row is None else self._judge(row, item)
+
+    def find(self, item: Reservation) -> Row | None:
+        """The entry of a key."""
+        number = self._tables.ids.get(item.key)
+        return None if number is None else self._tables.rows[number]
+
+    def _insert(self, item: Reservation) -> Reserved:
+        now, number = self.now_ticks(), self._next_number()
+        self._put(_new_row(number, item, now))
+        self._ledger.set(self._tables.ids, item.key, number)
+        self._ledger.set(self._tables.payloads, number, item.body)
+        if item.quarantine is None:
+            return Reserved(
+                Decision.RUN, number, number, first_reserved_ticks=now,
+                received_at_ms=item.received_at_ms, now_ticks=now,
+            )  # fmt: skip
+        self.log(number, LogKind.QUARANTINED, item.received_at_ms, item.actor, item.quarantine)
+        return Reserved(
+            Decision.QUARANTINE, number, state=State.QUARANTINED, reason=item.quarantine, now_ticks=now
+        )
+
+    def _next_number(self) -> int:
+        return max(max(self._tables.rows, default=0), int(self._tables.meta["floor"])) + 1
+
+    def _judge(self, row: Row, item: Reservation) -> Reserved:
+        now, until = self.now_ticks(), row.lease_until_ticks or 0
+        known = Known(row.state, row.fingerprint, row.attempt, until)
+        decision = self.decide(known, item, now)
+        if decision is Decision.CONFLICT:
+            self.log(row.entry_id, LogKind.CONFLICT, item.received_at_ms, item.actor, None)
+            return Reserved(decision, row.entry_id, now_ticks=now)
+        if decision.claims:
+            return self.take_over(row, item, decision, now)
+        reason = row.reason
+        if decision is Decision.HOLD and row.state in (State.IN_FLIGHT, State.RETRYABLE):
+            reason = self._give_up(row, item)
+        return Reserved(
+            decision, row.entry_id, state=row.state, reason=reason,
+            outcome=self._tables.outcomes.get(row.entry_id),
+            retry_after_ms=max(0, until - now), now_ticks=now,
+        )  # fmt: skip
+
+    def decide(self, known: Known, item: Reservation, now: int) -> Decision:
+        """What an arrival of a known key gets."""
+        return judge(known, item.fingerprint, now, item.attempts_max)
+
+    def take_over(self, row: Row, item: Reservation, decision: Decision, now: int) -> Reserved:
+        """Gives the key to whoever asks, under a new fence."""
+        taken = replace(
+            row, state=State.IN_FLIGHT, attempt=row.attempt + 1, fence=row.fence + 1,
+            lease_until_ticks=now + item.lease_ms, token=item.token, settled_at_ms=None, reason=None,
+        )  # fmt: skip
+        self._put(taken)
+        if decision is Decision.RECOVER:
+            self.log(row.entry_id, LogKind.RECOVERED, item.received_at_ms, item.actor, None)
+        return Reserved(
+            decision, row.entry_id, taken.fence, taken.attempt, row.state,
+            self._tables.steps.get(row.entry_id, ()),
+            first_reserved_ticks=row.first_reserved or 0, received_at_ms=row.received_at_ms,
+            lapsed_at_ticks=row.lease_until_ticks or 0, now_ticks=now,
+        )  # fmt: skip
+
+    def _give_up(self, row: Row, item: Reservation) -> str:
+        reason = f"gave up after {row.attempt} attempts"
+        held = {"state": State.HELD, "settled_at_ms": item.received_at_ms, "reason": reason, "token": None}
+        self._put(replace(row, **held))
+        self.log(row.entry_id, LogKind.HELD, item.received_at_ms, item.actor, reason)
+        return reason
+
+    def holder(self, entry_id: int, fence: int) -> Row | None:
+        """The entry, if this fence still holds it."""
+        row = self._tables.rows.get(entry_id)
+        if row is None or row.fence != fence or row.state is not State.IN_FLIGHT:
+            return None
+        return row
+
+    def renew(self, claims: Sequence[Renewal]) -> list[bool]:
+        """Extends leases."""
+        return [self._renew(claim) for claim in claims]
+
+    def _renew(self, claim: Renewal) -> bool:
+        row = self.holder(claim.entry_id, claim.fence)
+        if row is None:
+            return False
+        self._put(replace(row, lease_until_ticks=self.now_ticks() + claim.lease_ms))
+        return True
+
+    def progress(self, wanted: Sequence[Progress]) -> list[bool]:
+        """Records steps of claims that go on."""
+        return [self._advance(item) for item in wanted]
+
+    def _advance(self, item: Progress) -> bool:
+        if self.holder(item.entry_id, item.fence) is None:
+            return False
+        self.write_steps(item.entry_id, item.steps)
+        self._run_writes([item.writes])
+        return True
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """Ends claims, and runs the business writes of those that were ended."""
+        answers = [self._end(item) for item in settlements]
+        ended = zip(settlements, answers, strict=True)
+        self._run_writes([item.writes for item, done in ended if done and item.writes])
+        return answers
+
+    def _end(self, item: Settlement) -> bool:
+        row = self.holder(item.entry_id, item.fence)
+        if row is None:
+            return False
+        self._put(self.settled_row(row, item))
+        self.log(item.entry_id, LogKind(item.state.value), item.at_ms, item.actor, item.reason)
+        if item.outcome is not None:
+            self._ledger.set(self._tables.outcomes, item.entry_id, item.outcome)
+        self.write_steps(item.entry_id, item.steps)
+        if item.clear_steps:
+            self._ledger.set(self._tables.steps, item.entry_id, None)
+        return True
+
+    def settled_row(self, row: Row, item: Settlement) -> Row:
+        """The entry after its claim has ended."""
+        final = item.state.is_final
+        called = self.now_ticks() if item.last_call_ticks is None else item.last_call_ticks
+        return replace(
+            row, state=item.state, settled_at_ms=item.at_ms, reason=item.reason, token=None,
+            attempt=row.attempt - item.attempts_given_back, lease_until_ticks=None if final else called,
+            first_reserved=None if final else row.first_reserved,
+        )  # fmt: skip
+
+    def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
+        """Adds outcomes that came after their commit."""
+        return [self._attach(item) for item in attachments]
+
+    def _attach(self, item: Attachment) -> bool:
+        row = self._tables.rows.get(item.entry_id)
+        if row is None or row.fence != item.fence or row.state is not State.COMMITTED:
+            return False
+        if item.entry_id in self._tables.outcomes:
+            return False
+        self._ledger.set(self._tables.outcomes, item.entry_id, item.outcome)
+        return True
+
+    def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        """Reads entries by key."""
+        numbers = [self._tables.ids.get(key) for key in keys]
+        return [None if number is None else self._tables.rows[number].entry() for number in numbers]
+
+    def _put(self, row: Row) -> None:
+        self._ledger.set(self._tables.rows, row.entry_id, row)
+
+    def log(self, entry: int, kind: LogKind, at_ms: int, actor: str, note: str | None) -> None:
+        """Appends one record to the log."""
+        self._ledger.add_record(entry, kind, at_ms, actor, note)
+
+    def write_steps(self, entry: int, steps: Iterable[StepRecord]) -> None:
+        """Records steps beside those that are there."""
+        known = {step.name: step for step in self._tables.steps.get(entry, ())}
+        known.update({step.name: step for step in steps})
+        if known:
+            self._ledger.set(self._tables.steps, entry, tuple(known.values()))
+
+    def _run_writes(self, batches: list[tuple[Statement, ...]]) -> None:
+        for sql, parameters in by_position(batches):
+            self.execute(sql, parameters)
+
+    def execute(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Runs a statement of a very small language: CREATE t, INSERT t, SELECT t, DROP-DRAFTS t."""
+        verb, _, table = sql.partition(" ")
+        rows = self._tables.business.get(table)
+        if verb == "CREATE" and rows is None:
+            self._ledger.set(self._tables.business, table, ())
+        elif verb == "INSERT" and rows is not None and _is_new(rows, parameters):
+            self._ledger.set(self._tables.business, table, (*rows, tuple(parameters)))
+        elif verb == "DROP-DRAFTS" and rows is not None:
+            kept = tuple(row for row in rows if not str(row[0]).startswith("draft"))
+            self._ledger.set(self._tables.business, table, kept)
+        elif verb == "SELECT" and rows is not None:
+            return sorted(rows)
+        else:
+            raise StoreRejected(f"a business write failed and was undone: {sql[:60]}")
+        return []
+
+
+def _is_new(rows: tuple[tuple[Any, ...], ...], parameters: Sequence[Any]) -> bool:
+    """A table's first column is its primary key, and takes text only."""
+    return (
+        len(parameters) > 0
+        and isinstance(parameters[0], str)
+        and all(row[0] != parameters[0] for row in rows)
+    )
+
+
+def _new_row(number: int, item: Reservation, now: int) -> Row:
+    strange = item.quarantine is not None
+    return Row(
+        number, item.key, item.tenant, item.surface, item.label,
+        State.QUARANTINED if strange else State.IN_FLIGHT, 1, number, None if strange else item.token,
+        item.fingerprint, item.received_at_ms, item.received_at_ms if strange else None,
+        None if strange else now + item.lease_ms, item.quarantine, None if strange else now,
+    )  # fmt: skip

@@ -1,0 +1,191 @@
+"""The simulated ledger as a store: it passes the same conformance suite as the real ones.
+
+What goes wrong with a commit is told by `fault`, which is asked once for every unit that writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any, Final
+
+from oncegate.clock import Clock
+from oncegate.errors import StoreBusy, StoreUnavailable, StoreUnknown, UsageError
+from oncegate.store import Capabilities, Durability, Finding, Migration
+from oncegate.testing.simulation.census import SimulatedCensus
+from oncegate.testing.simulation.claims import SimulatedClaims
+from oncegate.testing.simulation.ledger import Ledger, Tables
+
+_MIGRATION: Final = Migration(1, "tables in memory", "", "")
+
+
+class CommitFault(Enum):
+    """What goes wrong with one commit, as a session notices it."""
+
+    NONE = "nothing"
+    LOST_REPLY = "committed, and the reply is lost"
+    UNDONE = "undone, and nobody can say so"
+    DOWN = "the store cannot be reached"
+
+
+def no_fault() -> CommitFault:
+    """Nothing goes wrong."""
+    return CommitFault.NONE
+
+
+class SimulatedSession(SimulatedClaims, SimulatedCensus):
+    """One connection to the simulated ledger."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, fault: Callable[[], CommitFault] = no_fault) -> None:
+        self._ledger = ledger
+        self._tables = ledger.tables
+        self._clock = clock
+        self._fault = fault
+        self._offset_ms = _offset(ledger.tables, clock)
+
+    def now_ticks(self) -> int:
+        """The ledger's own time, carried on over restarts of the machine."""
+        return self._clock.ticks_ms() + self._offset_ms
+
+    @contextmanager
+    def unit(self, *, wait: bool = True, single: bool = False) -> Iterator[None]:
+        """One transaction."""
+        fault = self._fault()
+        if fault is CommitFault.DOWN:
+            raise StoreUnavailable("the store is down")
+        if not self._ledger.begin(self):
+            raise StoreBusy("another session is writing")
+        try:
+            yield
+        except BaseException:
+            self.abort()
+            raise
+        if self._ledger.writer is not self:
+            raise StoreUnavailable("the connection was lost; nothing was changed")
+        if fault is CommitFault.UNDONE:
+            self._ledger.rollback()
+        else:
+            self._ledger.commit()
+        if fault is not CommitFault.NONE:
+            raise StoreUnknown("no reply to the commit")
+
+    def abort(self) -> None:
+        """Undoes what this session has open, as a server does when its client is gone."""
+        if self._ledger.writer is self:
+            self._ledger.rollback()
+
+    def settle_doubt(self) -> None:
+        """Nothing to do: what is not committed by now never will be."""
+
+    def close(self) -> None:
+        """Gives the connection back."""
+
+
+class Reader(SimulatedSession):
+    """One moment of a ledger, for reading."""
+
+    def __init__(self, ledger: Ledger, clock: Clock) -> None:
+        super().__init__(ledger, clock)
+        self._tables = ledger.moment()
+
+
+class SimulatedStore:
+    """One simulated ledger, as one of its users sees it; `session_type` may be a broken one."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        fault: Callable[[], CommitFault] = no_fault,
+        session_type: type[SimulatedSession] = SimulatedSession,
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._fault = fault
+        self._session_type = session_type
+        self.is_down = False
+        self.sessions: list[SimulatedSession] = []
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Like a server's: one commit after another, and a network in between."""
+        return Capabilities("simulated", Durability.MEMORY, 1, True, True, one_writer=True, is_local=False)
+
+    @property
+    def address(self) -> str:
+        """Where it is: nowhere."""
+        return "simulated:"
+
+    def connect(self) -> SimulatedSession:
+        """Opens a session."""
+        self._check_up()
+        if not self._ledger.exists:
+            self.migrate()
+        session = self._session_type(self._ledger, self._clock, self._fault)
+        self.sessions.append(session)
+        return session
+
+    def _check_up(self) -> None:
+        if self.is_down:
+            raise StoreUnavailable("the store is down")
+
+    def disconnect(self) -> None:
+        """Ends every session, as when the process that held them has died."""
+        for session in self.sessions:
+            session.abort()
+
+    def knows(self, names: Any) -> bool:
+        """Nothing needs to be known before."""
+        return True
+
+    def learn(self, names: Any) -> None:
+        """Nothing to do."""
+
+    def join(self, transaction: object) -> Any:
+        """There is no library whose transactions could be joined."""
+        raise UsageError("a simulated ledger has no transactions of users to join")
+
+    def exists(self) -> bool:
+        """Whether anybody has connected yet."""
+        return self._ledger.exists
+
+    @contextmanager
+    def look(self) -> Iterator[Reader]:
+        """One moment, read."""
+        self._check_up()
+        if not self._ledger.exists:
+            raise StoreUnavailable("there is no ledger yet")
+        yield Reader(self._ledger, self._clock)
+
+    def pending_migrations(self) -> list[Migration]:
+        """One, until somebody has connected."""
+        return [] if self._ledger.exists else [_MIGRATION]
+
+    def migrate(self) -> list[Migration]:
+        """Makes the ledger exist."""
+        pending, self._ledger.exists = self.pending_migrations(), True
+        return pending
+
+    def make_room(self, now_ms: int) -> list[str]:
+        """Nothing to do."""
+        return []
+
+    def examine(self) -> list[Finding]:
+        """Says that it is only simulated."""
+        return [Finding(True, "ledger", "in memory, for simulations")]
+
+
+def _offset(tables: Tables, clock: Clock) -> int:
+    """The offset of this boot: ticks go on at the latest lease that is still held."""
+    if tables.meta.get("boot") != clock.boot_id():
+        times = [
+            max(row.lease_until_ticks or 0, row.first_reserved or 0)
+            for row in tables.rows.values()
+            if not row.state.is_final
+        ]
+        tables.meta["boot"], tables.meta["ticks_offset"] = (
+            clock.boot_id(),
+            max(times, default=0) - clock.ticks_ms(),
+        )
+    return int(tables.meta["ticks_offset"])
