@@ -30,6 +30,7 @@
     │   └── RecordedFailure         a replay of a key whose outcome was a final failure
     ├── ClaimLost                   another worker holds the key now; this one's write changed nothing
     ├── OutcomeUnknown              an effect may or may not have happened
+    ├── RulingRefused               a person's decision that cannot count as it was given; nothing changed
     ├── UsageError                  the handler used `once` in a way that cannot be made safe
     └── StoreError                  the store could not do its part
         ├── StoreUnavailable        it cannot be reached or written now
@@ -191,6 +192,10 @@ class ClaimLost(OncegateError):
 
 class OutcomeUnknown(OncegateError):
     """An effect may or may not have happened, and nobody who could be asked knows."""
+
+
+class RulingRefused(OncegateError):
+    """A person's decision cannot count as it was given; nothing was changed, and the message says why."""
 
 
 class UsageError(OncegateError):

@@ -17,9 +17,12 @@ from oncegate.store import (
     Renewal,
     Reservation,
     Reserved,
+    Ruling,
+    RulingAnswer,
     Session,
     Settlement,
 )
+from oncegate.store.people import KIND_OF, latest_ruling
 
 T = TypeVar("T")
 
@@ -63,6 +66,8 @@ class Reserve(Operation[Reserved]):
         (entry,) = session.read([self.request.key])
         if entry is None or entry.token != self.request.token or entry.attempt > 1:
             return None
+        if _was_ruled_on(session, entry.entry_id):
+            return None  # its attempts count anew, but it may have run before
         now = session.now_ticks()
         return Reserved(
             Decision.RUN,
@@ -72,6 +77,11 @@ class Reserve(Operation[Reserved]):
             received_at_ms=entry.received_at_ms,
             now_ticks=now,
         )
+
+
+def _was_ruled_on(session: Session, entry_id: int) -> bool:
+    found = session.detail(entry_id)
+    return found is None or latest_ruling(found.records) is not None
 
 
 class Renew(Operation[bool]):
@@ -162,3 +172,30 @@ class ReadEntry(Operation["Entry | None"]):
     def recall(self, session: Session) -> Entry | None:
         """Reads again."""
         return session.read([self.request])[0]
+
+
+class Rule(Operation[list[RulingAnswer]]):
+    """Carries out what a person decided about some entries. Read back by the log's records."""
+
+    __slots__ = ()
+    request: tuple[Ruling, ...]
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[Rule]) -> Sequence[list[RulingAnswer]]:
+        """Carries out many in one sweep."""
+        answers = iter(session.rule([ruling for operation in operations for ruling in operation.request]))
+        return [[next(answers) for _ in operation.request] for operation in operations]
+
+    def recall(self, session: Session) -> list[RulingAnswer] | None:
+        """Looks for our own records; one found means that the whole unit was committed."""
+        answers = [_recalled(session, ruling) for ruling in self.request]
+        return answers if any(answer.done for answer in answers) else None
+
+
+def _recalled(session: Session, ruling: Ruling) -> RulingAnswer:
+    found = session.detail(ruling.entry_id)
+    if found is None:
+        return RulingAnswer(done=False, entry=None)
+    ours = (KIND_OF[ruling.verb], ruling.at_ms, ruling.actor, ruling.note)
+    done = any((r.kind, r.at_ms, r.actor, r.note) == ours for r in found.records)
+    return RulingAnswer(done, found.entry, latest_ruling(found.records))

@@ -19,6 +19,7 @@ from oncegate.model.durations import parse_duration
 from oncegate.store import Store
 from oncegate.upkeep.duties import PRUNE_EVERY, RECONCILE_EVERY, standard_duties
 from oncegate.upkeep.loop import GRACE, Caretakers
+from oncegate.upkeep.rulings import Rulings
 from oncegate.upkeep.turns import Notice
 
 
@@ -125,3 +126,8 @@ class Gate(GateOnStore):
             self, reconcile_every=parse_duration(reconcile_every), prune_every=parse_duration(prune_every)
         )
         return Caretakers(duties, clock=self.clock, notice=notice, grace=parse_duration(grace))
+
+    @property
+    def people(self) -> Rulings:
+        """Decisions about entries that wait for a person: approve, reject, release, discard."""
+        return Rulings(self._context.commits, self.clock)

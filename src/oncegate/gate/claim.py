@@ -14,6 +14,7 @@ from oncegate.errors import ClaimLost, UsageError
 from oncegate.gate.surfaces import Surface
 from oncegate.model.downstream import Doubt
 from oncegate.model.keys import Key
+from oncegate.model.states import Decision
 from oncegate.store import Joined, Reserved, Statement, StepRecord, StepState
 
 
@@ -48,7 +49,7 @@ class Claim(Struct, eq=False):
     @property
     def is_first_attempt(self) -> bool:
         """Whether no earlier attempt can have done anything."""
-        return self.reserved.attempt == 1
+        return self.reserved.decision is Decision.RUN or self.reserved.never_run
 
     def check_usable(self) -> None:
         """Raises unless this claim may still act."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -35,6 +36,11 @@ def _decode_foreign(wanted: type, value: Any) -> Any:
 
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_encode_foreign)
+
+
+def attested(resource: str | None) -> bytes:
+    """What is stored as a step's result when a person says that it happened, and with which resource."""
+    return b"null" if resource is None else _ENCODER.encode({"id": resource})
 
 
 class Codec:
@@ -64,6 +70,17 @@ class Codec:
             return self._decoder.decode(body)
         except (ValueError, NotImplementedError):
             return _PLAIN.decode(body)  # an annotation that is not quite true must not lose an outcome
+
+    def decode_attested(self, resource: str) -> Any:
+        """What a call returned, where all that is known is a person's word that it got this resource.
+
+        An object with that id, or the id itself, whichever is of the declared type.
+        """
+        number = (resource.encode(),) if resource.isascii() and resource.isdigit() else ()
+        for body in (attested(resource), _ENCODER.encode(resource), *number):
+            with suppress(ValueError, NotImplementedError):
+                return self._decoder.decode(body)
+        return _PLAIN.decode(attested(resource))
 
     def as_replayed(self, value: Any, body: bytes) -> Any:
         """What the first caller gets: the same as every replay will."""

@@ -21,7 +21,7 @@ from oncegate.errors import (
     UsageError,
 )
 from oncegate.gate.claim import Claim
-from oncegate.gate.codec import codec_of
+from oncegate.gate.codec import attested, codec_of
 from oncegate.gate.context import GateContext
 from oncegate.gate.introspection import key_parameters, name_of
 from oncegate.gate.requests import Flow, Invoke, NotCalled
@@ -92,7 +92,7 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
         found = yield from _look_before_call(call, recorded)
         if found is not _NOTHING:
             return found
-    if call.downstream.is_unrepeatable:
+    if _must_record_start(call, recorded):
         yield from _record_start(call)
     result, passed = yield from _call(call)
     _note_done(call, result)
@@ -101,6 +101,12 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
     call.gate.crashpoints.hit("step.after")
     _check_key_passed(call, passed)
     return result
+
+
+def _must_record_start(call: EffectCall, recorded: StepRecord | None) -> bool:
+    """Whether a call's start goes on record first; a word that nothing happened is out of date then."""
+    was_denied = recorded is not None and recorded.state is StepState.NOT_APPLIED
+    return call.downstream.is_unrepeatable or was_denied
 
 
 def _is_settled(call: EffectCall, recorded: StepRecord) -> bool:
@@ -115,16 +121,30 @@ def opaque_flow(
 ) -> Flow[Any]:
     """Runs a function that knows nothing of the gate, as one effect whose start is the reservation."""
     call = EffectCall(gate, claim, claim.surface.opaque_at, OPAQUE_STEP, function, arguments, {})
-    claim.begin_step(OPAQUE_STEP)
+    recorded = claim.begin_step(OPAQUE_STEP)
+    if recorded is not None and _is_settled(call, recorded):
+        claim.resource = recorded.resource
+        return _recorded_result(recorded, function)
     if not claim.is_first_attempt:
         _wait_for_turn(call)
-        interrupted = claim.reserved.decision is Decision.RECOVER
-        start = StepRecord(OPAQUE_STEP, StepState.STARTED, call.downstream.name) if interrupted else None
-        found = yield from _look_before_call(call, start)
+        found = yield from _look_before_call(call, _opaque_start(call, recorded))
         if found is not _NOTHING:
             return found
+        if _must_record_start(call, recorded):
+            yield from _record_start(call)
     result, _ = yield from _call(call)
     return result
+
+
+def _opaque_start(call: EffectCall, recorded: StepRecord | None) -> StepRecord | None:
+    """What is known of an opaque call that may have been made: its first start is not recorded.
+
+    An interrupted attempt had started it. Of one that ended, only a record says that nothing happened.
+    """
+    interrupted = call.claim.reserved.decision is Decision.RECOVER
+    if recorded is None and (interrupted or call.downstream.is_unrepeatable):
+        return StepRecord(OPAQUE_STEP, StepState.STARTED, call.downstream.name)
+    return recorded
 
 
 _NOTHING: Final = object()
@@ -133,9 +153,12 @@ _NOTHING: Final = object()
 def _look_before_call(call: EffectCall, recorded: StepRecord | None) -> Flow[Any]:
     """Decides about a call that may be the second one; returns what is found, or nothing to call."""
     capability, where = call.downstream.capability, f"{call.step_name} at {call.downstream.name}"
+    if recorded is not None and recorded.state is StepState.NOT_APPLIED:
+        return _NOTHING
     doubt = call.claim.doubt(recorded, call.gate.clock.wall_ms())
     plan = plan_second_call(capability, doubt)
     if plan is SecondCall.PERSON:
+        _note_doubt(call)
         raise OutcomeUnknown(f"{where} may have happened and cannot be asked about")
     if plan is SecondCall.CALL_AGAIN:
         return _NOTHING
@@ -184,6 +207,7 @@ def _ask(call: EffectCall) -> Flow[Any]:
     call.gate.crashpoints.hit("probe.after")
     if isinstance(answer, (list, tuple)):
         if len(answer) > 1:
+            _note_doubt(call)
             raise TwoResources(f"{downstream.name} holds {len(answer)} resources for {call.step_name}")
         answer = answer[0] if answer else None
     _refuse_unclear(call, answer)
@@ -194,6 +218,7 @@ def _refuse_unclear(call: EffectCall, answer: Any) -> None:
     """A yes, a no, an empty text or an error that was returned names no resource: nothing is guessed."""
     is_empty = isinstance(answer, (str, bytes, dict)) and not answer
     if is_empty or isinstance(answer, (bool, BaseException)):
+        _note_doubt(call)
         raise ProbeUnclear(
             f"the probe of {call.downstream.name} answered {_shown(answer)} for {call.step_name}: "
             "neither what the key owns nor None"
@@ -261,6 +286,15 @@ def _note_failed_call(call: EffectCall, error: BaseException) -> None:
         call.claim.note(StepRecord(call.step_name, StepState.NOT_APPLIED, call.downstream.name))
     else:
         call.claim.in_doubt = call.step_name
+        _note_doubt(call)
+
+
+def _note_doubt(call: EffectCall) -> None:
+    """Puts on record which step a person must find out about."""
+    known = call.claim.steps.get(call.step_name)
+    resource = None if known is None else known.resource
+    step = StepRecord(call.step_name, StepState.STARTED, call.downstream.name, resource=resource)
+    call.claim.note(step)
 
 
 def _note_done(call: EffectCall, result: Any) -> None:
@@ -312,7 +346,10 @@ def _recorded_result(recorded: StepRecord, function: Callable[..., Any]) -> Any:
         raise OutcomeUnknown(
             f"step {recorded.name} is done but its result could not be stored; a person must finish it"
         )
-    return codec_of(function).decode(recorded.result)
+    codec = codec_of(function)
+    if recorded.resource is not None and recorded.result == attested(recorded.resource):
+        return codec.decode_attested(recorded.resource)
+    return codec.decode(recorded.result)
 
 
 def readable(text: str) -> str:

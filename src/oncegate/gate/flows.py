@@ -96,6 +96,7 @@ def reservation_of(gate: GateContext, attempt: Attempt) -> Reservation:
         gate.new_token(),
         arrival.quarantine,
         gate.actor,
+        rule.hold,
     )
 
 

@@ -131,6 +131,8 @@ class Gate:
         returns: Any = None,
         allow_transport: Collection[str] = (),
         caller_retries: bool = False,
+        approve_first: bool = False,
+        decide_within: Duration | None = None,
     ) -> Callable[[F], F]:
         """Registers a function as the handler of a surface and returns it unchanged.
 
@@ -138,6 +140,7 @@ class Gate:
         fields that may differ between two sendings of the same event. `redelivery_horizon` is how long
         after its first sending an event may come again, manual replays included: a shorter `retention` is
         refused. So is one below `retention_floor`; lower that where keys are meant to be kept for less.
+        With `approve_first` nothing runs before a person says so, who has `decide_within` for it.
         """
         _check_lists(ignore, final_errors)
         rule = SurfaceRule(
@@ -155,6 +158,8 @@ class Gate:
             fingerprint_ignore=tuple(ignore),
             occurred_at_path=None if occurred_at is None else parse_path(occurred_at.strip("{}")),
             skew_max=parse_duration(skew_max),
+            approve_first=approve_first,
+            decide_within=None if decide_within is None else parse_duration(decide_within),
         )
 
         def register(function: F) -> F:

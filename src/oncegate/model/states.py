@@ -37,9 +37,9 @@ class State(IntEnum):
 TRANSITIONS: Final[dict[State, frozenset[State]]] = {
     State.IN_FLIGHT: frozenset(State),  # taking over a stranded claim keeps the state, with a new fence
     State.RETRYABLE: frozenset({State.IN_FLIGHT, State.HELD, State.QUARANTINED}),
-    State.UNKNOWN: frozenset({State.IN_FLIGHT, State.HELD, State.COMMITTED, State.FAILED}),
-    State.HELD: frozenset({State.IN_FLIGHT, State.COMMITTED, State.FAILED}),
-    State.QUARANTINED: frozenset({State.IN_FLIGHT, State.FAILED}),
+    State.UNKNOWN: frozenset({State.IN_FLIGHT, State.HELD, State.COMMITTED, State.FAILED, State.RETRYABLE}),
+    State.HELD: frozenset({State.IN_FLIGHT, State.COMMITTED, State.FAILED, State.RETRYABLE}),
+    State.QUARANTINED: frozenset({State.IN_FLIGHT, State.FAILED, State.RETRYABLE}),
     State.COMMITTED: frozenset(),
     State.FAILED: frozenset(),
 }
@@ -100,3 +100,14 @@ _SETTLED_DECISIONS: Final = {
     State.HELD: Decision.HOLD,
     State.QUARANTINED: Decision.QUARANTINE,
 }
+
+
+def conflict_note(state: State) -> str | None:
+    """What the log says of other content under a key that waits for a person; the sender learns nothing.
+
+    A sender that corrects an event sends other content under the same key. It is not kept: whoever decides
+    about the one that waits must know that there was another.
+    """
+    if state not in (State.UNKNOWN, State.HELD, State.QUARANTINED):
+        return None
+    return "came while the first waits for a person; it was refused and not kept"

@@ -27,6 +27,7 @@ PAYLOAD_BYTES_MAX: Final = 1024 * 1024  # an event, not a file: larger ones belo
 LEASE_MAX: Final = timedelta(hours=1)  # long work is renewed; a crash must not hide for longer
 NAME_LENGTH_MAX: Final = 120
 LABEL_LENGTH_MAX: Final = 120
+APPROVAL: Final = "waits for approval"
 
 
 class OnBusy(Enum):
@@ -65,11 +66,15 @@ class SurfaceRule:
     skew_max: timedelta = timedelta(minutes=5)
     retention_floor: timedelta = RETENTION_FLOOR
     redelivery_horizon: timedelta | None = None
+    approve_first: bool = False
+    decide_within: timedelta | None = None
     lease_ms: int = field(init=False)
+    hold: str | None = field(init=False)
 
     def __post_init__(self) -> None:
         check_name("surface", self.name)
         object.__setattr__(self, "lease_ms", int(self.lease.total_seconds() * 1000))
+        object.__setattr__(self, "hold", self._hold() if self.approve_first else None)
         if self.lease > LEASE_MAX:
             raise ConfigError(f"surface {self.name}: a lease is at most {LEASE_MAX}; use time_limit")
         if self.attempts_max < 1:
@@ -79,7 +84,14 @@ class SurfaceRule:
         for setting in ("retention", "lease", "time_limit", "skew_max"):
             if getattr(self, setting) <= timedelta(0):
                 raise ConfigError(f"surface {self.name}: {setting} must be longer than nothing")
+        if self.decide_within is not None and self.decide_within <= timedelta(0):
+            raise ConfigError(f"surface {self.name}: decide_within must be longer than nothing")
         self._check_retention()
+
+    def _hold(self) -> str:
+        """Why a new event of this surface waits; the time limit is told to whoever looks at it."""
+        limit = self.decide_within
+        return APPROVAL if limit is None else f"{APPROVAL}, to be decided within {format_duration(limit)}"
 
     def _check_retention(self) -> None:
         try:

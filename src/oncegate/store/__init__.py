@@ -1,4 +1,4 @@
-"""The store contract: what a ledger must do, in five small protocols, and the values that cross it.
+"""The store contract: what a ledger must do, in six small protocols, and the values that cross it.
 
 A store is written once, blocking and set-based, and knows nothing of tasks, threads or batching: the
 group commit (`groupcommit.py`) calls it from one thread at a time per session and does the rest.
@@ -9,6 +9,7 @@ group commit (`groupcommit.py`) calls it from one thread at a time per session a
       Log       read what was recorded, in commit order
       Census    lists and counts for people and caretakers
       Pruning   forgets what is final and older than its retention
+      People    what persons decide about entries that wait for them
       (Lanes    ordered outbound work; comes with the sender)
 
 Three results. A call returns (done), raises StoreUnavailable or StoreRejected (not done: nothing was
@@ -40,6 +41,7 @@ from oncegate.store.claims import (
 )
 from oncegate.store.ledger import Capabilities, Durability, Finding, Joined, Migration, Session, Store
 from oncegate.store.log import Log, LogKind, LogRecord
+from oncegate.store.people import People, Ruling, RulingAnswer
 from oncegate.store.pruning import Due, Forgetting, Pruning
 
 __all__ = [
@@ -59,11 +61,14 @@ __all__ = [
     "LogKind",
     "LogRecord",
     "Migration",
+    "People",
     "Progress",
     "Pruning",
     "Renewal",
     "Reservation",
     "Reserved",
+    "Ruling",
+    "RulingAnswer",
     "Session",
     "Settlement",
     "Statement",

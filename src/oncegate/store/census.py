@@ -23,13 +23,18 @@ class EntryDetail(Struct, frozen=True):
 
 
 class EntryFilter(Struct, frozen=True):
-    """Which entries to list; every field that is None is not asked for."""
+    """Which entries to list; every field that is None is not asked for.
+
+    `settled_before_ms`: entries that have stood in their state since before this moment.
+    """
 
     states: tuple[State, ...] = ()
     surface: str | None = None
     tenant: str | None = None
     key_prefix: str | None = None
     label_contains: str | None = None
+    reason_contains: str | None = None
+    settled_before_ms: int | None = None
 
 
 class Census(Protocol):

@@ -32,7 +32,10 @@ class StepRecord(Struct, frozen=True, gc=False):
 
 
 class Reservation(Struct, frozen=True, gc=False):
-    """Asks for a key. `token` is random and names this request for reading back."""
+    """Asks for a key. `token` is random and names this request for reading back.
+
+    `quarantine` and `hold` are reasons for which a new key is not run but waits for a person.
+    """
 
     key: bytes
     tenant: str
@@ -46,13 +49,22 @@ class Reservation(Struct, frozen=True, gc=False):
     token: int
     quarantine: str | None = None
     actor: str = "gate"
+    hold: str | None = None
+
+    @property
+    def parked(self) -> tuple[State, str | None]:
+        """The state that a new key begins in, and why, if it is not simply run."""
+        if self.quarantine is not None:
+            return State.QUARANTINED, self.quarantine
+        return (State.IN_FLIGHT, None) if self.hold is None else (State.HELD, self.hold)
 
 
 class Reserved(Struct, frozen=True, gc=False):
     """What a reservation came to.
 
     With a claiming decision `fence` is the claim's number: it is larger than any number the key had
-    before, also after the key was forgotten. `steps` are what earlier attempts recorded.
+    before, also after the key was forgotten. `steps` are what earlier attempts recorded. `never_run` says
+    that the key was known but no claim was ever given on it before: a person has let it through.
     """
 
     decision: Decision
@@ -68,6 +80,7 @@ class Reserved(Struct, frozen=True, gc=False):
     received_at_ms: int = 0
     lapsed_at_ticks: int = 0
     now_ticks: int = 0
+    never_run: bool = False
 
 
 class Renewal(Struct, frozen=True, gc=False):
@@ -143,8 +156,8 @@ class Claims(Protocol):
     def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
         """Decides each reservation atomically, in order, and returns one answer each.
 
-        A key that is not known is inserted in flight (or quarantined, if the reservation says so, with
-        one log record) and the answer is RUN (or QUARANTINE). A known key is judged by
+        A key that is not known is inserted in flight (or quarantined or held, if the reservation says so,
+        with one log record) and the answer is RUN (or QUARANTINE or HOLD). A known key is judged by
         `model.states.judge`; when that claims, attempt and fence grow, the lease starts anew and, for
         RECOVER, one log record is written. A conflict writes one log record. The same key twice in
         `wanted` is decided as two arrivals. Inserting is one conditional statement: no reading first.

@@ -12,10 +12,11 @@ from msgspec import Struct
 from oncegate.store.census import Census
 from oncegate.store.claims import Claims, Reservation, Reserved, Settlement
 from oncegate.store.log import Log
+from oncegate.store.people import People
 from oncegate.store.pruning import Pruning
 
 
-class Session(Claims, Log, Census, Pruning, Protocol):
+class Session(Claims, Log, Census, Pruning, People, Protocol):
     """One connection to a ledger, used by one thread at a time."""
 
     def unit(self, *, wait: bool = True, single: bool = False) -> AbstractContextManager[None]:

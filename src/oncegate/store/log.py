@@ -20,6 +20,11 @@ class LogKind(IntEnum):
     CONFLICT = 8
     RECOVERED = 9
     FORGOTTEN = 10
+    APPROVED = 11
+    REJECTED = 12
+    RELEASED = 13
+    DISCARDED = 14
+    REVEALED = 15  # somebody looked at an event's content; for pages that show it
 
 
 class LogRecord(Struct, frozen=True):

@@ -145,7 +145,7 @@ class Reconciler:
         if self._gate.surface(entry.surface).caller_retries:
             return False
         waited = timedelta(milliseconds=now_ticks - (entry.lease_until_ticks or 0))
-        return waited >= self._backoff.delay(entry.attempt, self._jitter())
+        return waited >= self._backoff.delay(max(1, entry.attempt), self._jitter())
 
     def _refusal(self, stranded: EntryDetail) -> str | None:
         return self._traffic.refusal(stranded.entry.surface, _downstreams_of(stranded))

@@ -65,6 +65,9 @@ class PostgresCensus:
         if wanted.states:
             conditions.append("entry.state = ANY(%s)")
             parameters.append([state.value for state in wanted.states])
+            if not any(state.is_final for state in wanted.states):  # the small table has an index for these
+                conditions.append("open.state = ANY(%s)")
+                parameters.append([state.value for state in wanted.states])
         for column, name in (("surface", wanted.surface), ("tenant", wanted.tenant)):
             if name is not None:
                 conditions.append(f"entry.{column} = %s")
@@ -75,6 +78,12 @@ class PostgresCensus:
         if wanted.label_contains:
             conditions.append("strpos(entry.label, %s) > 0")
             parameters.append(wanted.label_contains)
+        if wanted.reason_contains:
+            conditions.append("strpos(entry.reason, %s) > 0")
+            parameters.append(wanted.reason_contains)
+        if wanted.settled_before_ms is not None:
+            conditions.append("entry.settled_at < %s")
+            parameters.append(wanted.settled_before_ms)
         return conditions, parameters
 
     def detail(self, entry_id: int) -> EntryDetail | None:

@@ -96,7 +96,8 @@ class PostgresClaims:
                 bigint_array([i.lease_ms for i in batch]),
                 bigint_array([i.token for i in batch]),
                 bytea_array([i.body for i in batch]),
-                text_array([i.quarantine for i in batch]),
+                integer_array([i.parked[0].value for i in batch]),
+                text_array([i.parked[1] for i in batch]),
                 names[batch[0].actor],
             ),
         )

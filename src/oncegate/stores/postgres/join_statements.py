@@ -42,8 +42,8 @@ def _reserve() -> str:
     sql = _replaced(
         sql, "FROM wanted ORDER BY place", "FROM wanted WHERE (SELECT same FROM here) ORDER BY place"
     )
-    sql = _replaced(sql, "SELECT number, 7, received_at, %s, quarantine",
-                    "SELECT number, 7, received_at, %s::int, quarantine")  # fmt: skip
+    sql = _replaced(sql, "SELECT number, state, received_at, %s, reason",
+                    "SELECT number, state, received_at, %s::int, reason")  # fmt: skip
     return _replaced(
         sql,
         "SELECT place::int, number, now FROM wanted JOIN fresh ON id = number, clock",

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 from oncegate.errors import StoreBusy, UsageError
-from oncegate.model.states import Decision, Known, State, judge
+from oncegate.model.states import Decision, Known, State, conflict_note, judge
 from oncegate.store import LogKind, Reservation, Reserved, Settlement, Statement, StepRecord, StepState
 from oncegate.stores.postgres import join_statements, statements
 from oncegate.stores.postgres.failures import rejected
@@ -148,7 +148,8 @@ def _insert(facts: Facts, item: Reservation) -> Script[Reserved | None]:
             item.lease_ms,
             item.token,
             item.body,
-            _text(item.quarantine),
+            item.parked[0].value,
+            _text(item.parked[1]),
             facts.number(item.actor),
         ),
     )
@@ -158,10 +159,10 @@ def _insert(facts: Facts, item: Reservation) -> Script[Reserved | None]:
 
 def new_entry(item: Reservation, number: int, now: int) -> Reserved:
     """The answer to a reservation whose key was not known."""
-    if item.quarantine is not None:
-        return Reserved(
-            Decision.QUARANTINE, number, state=State.QUARANTINED, reason=item.quarantine, now_ticks=now
-        )
+    state, reason = item.parked
+    if reason is not None:
+        decision = Decision.HOLD if state is State.HELD else Decision.QUARANTINE
+        return Reserved(decision, number, state=state, reason=reason, now_ticks=now)
     return Reserved(
         Decision.RUN, number, number, first_reserved_ticks=now, received_at_ms=item.received_at_ms,
         now_ticks=now,
@@ -177,7 +178,8 @@ def judge_known(
     decision = judge(known, item.fingerprint, now, item.attempts_max)
     at_ms = item.received_at_ms
     if decision is Decision.CONFLICT:
-        yield statements.LOG, (entry, LogKind.CONFLICT.value, at_ms, actor, None)
+        note = conflict_note(known.state)
+        yield statements.LOG, (entry, LogKind.CONFLICT.value, at_ms, actor, note)
         return Reserved(decision, entry, now_ticks=now)
     if decision.claims:
         recovers = decision is Decision.RECOVER
@@ -190,8 +192,8 @@ def judge_known(
         steps = yield statements.STEPS_NAMED, (entry,)
         return Reserved(
             decision, entry, taken[0][1], taken[0][0], known.state, tuple(map(_step, steps)),
-            first_reserved_ticks=first_reserved, received_at_ms=received, lapsed_at_ticks=until,
-            now_ticks=taken[0][2],
+            first_reserved_ticks=max(0, first_reserved), received_at_ms=received, lapsed_at_ticks=until,
+            now_ticks=taken[0][2], never_run=first_reserved < 0,
         )  # fmt: skip
     if decision is Decision.HOLD and known.state in (State.IN_FLIGHT, State.RETRYABLE):
         reason = f"gave up after {attempt} attempts"

@@ -16,32 +16,31 @@ _NOW: Final = (
 
 NOW: Final = f"WITH {_NOW} SELECT now FROM clock"
 
+# A key that is not run at once has never been reserved by anybody: -1 until the first claim on it.
 RESERVE: Final = f"""
 WITH {_NOW},
 wanted AS MATERIALIZED (
     SELECT nextval('oncegate_number') AS number, batch.*
     FROM unnest(%s::bytea[], %s::int[], %s::int[], %s::bytea[], %s::text[], %s::bigint[], %s::bigint[],
-                %s::bigint[], %s::bytea[], %s::text[])
+                %s::bigint[], %s::bytea[], %s::int[], %s::text[])
          WITH ORDINALITY
          AS batch (key, surface, tenant, fingerprint, label, received_at, lease_ms, token, body,
-                   quarantine, place)
+                   state, reason, place)
 ),
 fresh AS (
     INSERT INTO oncegate_entry
         (id, fence, received_at, settled_at, surface, tenant, attempt, state, key, fingerprint, label,
          reason)
-    SELECT number, number, received_at, CASE WHEN quarantine IS NOT NULL THEN received_at END,
-           surface, tenant, 1, CASE WHEN quarantine IS NULL THEN 1 ELSE 7 END, key, fingerprint, label,
-           quarantine
+    SELECT number, number, received_at, CASE WHEN state <> 1 THEN received_at END,
+           surface, tenant, 1, state, key, fingerprint, label, reason
     FROM wanted ORDER BY place
     ON CONFLICT (key) DO NOTHING
     RETURNING id
 ),
 opened AS (
     INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, token)
-    SELECT number, CASE WHEN quarantine IS NULL THEN 1 ELSE 7 END,
-           now + CASE WHEN quarantine IS NULL THEN lease_ms ELSE 0 END, now,
-           CASE WHEN quarantine IS NULL THEN token END
+    SELECT number, state, now + CASE WHEN state = 1 THEN lease_ms ELSE 0 END,
+           CASE WHEN state = 1 THEN now ELSE -1 END, CASE WHEN state = 1 THEN token END
     FROM wanted JOIN fresh ON id = number, clock
 ),
 stored AS (
@@ -50,8 +49,8 @@ stored AS (
 ),
 logged AS (
     INSERT INTO oncegate_log (entry, kind, at, actor, note)
-    SELECT number, 7, received_at, %s, quarantine
-    FROM wanted JOIN fresh ON id = number WHERE quarantine IS NOT NULL
+    SELECT number, state, received_at, %s, reason
+    FROM wanted JOIN fresh ON id = number WHERE state <> 1
 )
 SELECT place::int, number, now FROM wanted JOIN fresh ON id = number, clock
 """
@@ -81,7 +80,9 @@ opened AS (
     INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, token)
     SELECT id, 1, now + %s, now, %s FROM taken, clock
     ON CONFLICT (entry) DO UPDATE
-    SET state = 1, lease_until = excluded.lease_until, token = excluded.token
+    SET state = 1, lease_until = excluded.lease_until, token = excluded.token,
+        first_reserved = CASE WHEN oncegate_open.first_reserved < 0 THEN excluded.first_reserved
+                              ELSE oncegate_open.first_reserved END
 ),
 logged AS (
     INSERT INTO oncegate_log (entry, kind, at, actor)

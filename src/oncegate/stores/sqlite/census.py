@@ -20,6 +20,11 @@ _STRANDED: Final = (
     "SELECT id FROM oncegate_entry INDEXED BY oncegate_entry_open"
     " WHERE state NOT IN (2, 3) AND state = ? AND lease_until <= ?{where} ORDER BY lease_until LIMIT ?"
 )
+# What is not final is a small part of a ledger: found by its own index, whatever the ledger holds.
+_OPEN_IN: Final = (
+    "id IN (SELECT id FROM oncegate_entry INDEXED BY oncegate_entry_open"
+    " WHERE state NOT IN (2, 3) AND state IN ({marks}))"
+)
 
 
 class SqliteCensus:
@@ -55,7 +60,9 @@ class SqliteCensus:
         conditions: list[str] = []
         parameters: list[Any] = []
         if wanted.states:
-            conditions.append(f"state IN ({', '.join('?' * len(wanted.states))})")
+            marks = ", ".join("?" * len(wanted.states))
+            open_only = not any(state.is_final for state in wanted.states)
+            conditions.append((_OPEN_IN if open_only else "state IN ({marks})").format(marks=marks))
             parameters += [state.value for state in wanted.states]
         for column, name in (("surface", wanted.surface), ("tenant", wanted.tenant)):
             if name is not None:
@@ -68,6 +75,12 @@ class SqliteCensus:
         if wanted.label_contains:
             conditions.append("instr(label, ?) > 0")
             parameters.append(wanted.label_contains)
+        if wanted.reason_contains:
+            conditions.append("instr(reason, ?) > 0")
+            parameters.append(wanted.reason_contains)
+        if wanted.settled_before_ms is not None:
+            conditions.append("settled_at < ?")
+            parameters.append(wanted.settled_before_ms)
         return conditions, parameters
 
     def detail(self, entry_id: int) -> EntryDetail | None:

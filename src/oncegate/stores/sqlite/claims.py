@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from oncegate.errors import StoreRejected
-from oncegate.model.states import Decision, Known, State, judge
+from oncegate.model.states import Decision, Known, State, conflict_note, judge
 from oncegate.store import (
     Attachment,
     Entry,
@@ -43,12 +43,13 @@ _INSERTED: Final = "SELECT id FROM oncegate_entry WHERE id BETWEEN ? AND ?"
 _INSERT_PAYLOAD: Final = "INSERT INTO oncegate_payload (entry, body) VALUES (?, ?)"
 _KNOWN: Final = (
     "SELECT id, state, fingerprint, attempt, fence, coalesce(lease_until, 0), reason,"
-    " coalesce(first_reserved, 0), received_at, body"
+    " first_reserved, received_at, body"
     " FROM oncegate_entry LEFT JOIN oncegate_outcome ON entry = id WHERE key = ?"
 )
 _TAKE_OVER: Final = (
     "UPDATE oncegate_entry SET state = 1, attempt = attempt + 1, fence = fence + 1, lease_until = ?,"
-    " token = ?, settled_at = NULL, reason = NULL WHERE id = ? AND fence = ?"
+    " first_reserved = coalesce(first_reserved, ?), token = ?, settled_at = NULL, reason = NULL"
+    " WHERE id = ? AND fence = ?"
 )
 _GIVE_UP: Final = (
     "UPDATE oncegate_entry SET state = 6, settled_at = ?, reason = ?, token = NULL"
@@ -107,9 +108,9 @@ class SqliteClaims:
         surface, tenant = self._names.number(item.surface), self._names.number(item.tenant)
         head = (number, item.key, surface, tenant)
         tail = (number, item.fingerprint, item.label, item.received_at_ms)
-        if item.quarantine is not None:
-            state, until = State.QUARANTINED.value, (item.received_at_ms, None, None, None)
-            return (*head, state, *tail, *until, item.quarantine)
+        state, reason = item.parked
+        if reason is not None:
+            return (*head, state.value, *tail, item.received_at_ms, None, None, None, reason)
         return (*head, 1, *tail, None, now + item.lease_ms, now, item.token, None)
 
     def _insert(self, rows: list[tuple[Any, ...]], first: int) -> range | set[int]:
@@ -122,19 +123,15 @@ class SqliteClaims:
         return {number for (number,) in found}
 
     def _new(self, number: int, item: Reservation, now: int) -> Reserved:
-        if item.quarantine is None:
+        state, reason = item.parked
+        if reason is None:
             return Reserved(
                 Decision.RUN, number, number, first_reserved_ticks=now,
                 received_at_ms=item.received_at_ms, now_ticks=now,
             )  # fmt: skip
-        self._log(number, LogKind.QUARANTINED, item.received_at_ms, item.actor, item.quarantine)
-        return Reserved(
-            Decision.QUARANTINE,
-            number,
-            state=State.QUARANTINED,
-            reason=item.quarantine,
-            now_ticks=now,
-        )
+        self._log(number, LogKind(state.value), item.received_at_ms, item.actor, reason)
+        decision = Decision.HOLD if state is State.HELD else Decision.QUARANTINE
+        return Reserved(decision, number, state=state, reason=reason, now_ticks=now)
 
     def _judge(self, item: Reservation, now: int) -> Reserved:
         row = self._connection.execute(_KNOWN, (item.key,)).fetchone()
@@ -142,16 +139,17 @@ class SqliteClaims:
         known = Known(State(state), content, attempt, until)
         decision = judge(known, item.fingerprint, now, item.attempts_max)
         if decision is Decision.CONFLICT:
-            self._log(entry, LogKind.CONFLICT, item.received_at_ms, item.actor, None)
+            note = conflict_note(known.state)
+            self._log(entry, LogKind.CONFLICT, item.received_at_ms, item.actor, note)
             return Reserved(decision, entry, now_ticks=now)
         if decision.claims:
-            self._connection.execute(_TAKE_OVER, (now + item.lease_ms, item.token, entry, fence))
+            self._connection.execute(_TAKE_OVER, (now + item.lease_ms, now, item.token, entry, fence))
             if decision is Decision.RECOVER:
                 self._log(entry, LogKind.RECOVERED, item.received_at_ms, item.actor, None)
             return Reserved(
                 decision, entry, fence + 1, attempt + 1, known.state, self._steps(entry),
-                first_reserved_ticks=first_reserved, received_at_ms=received,
-                lapsed_at_ticks=until, now_ticks=now,
+                first_reserved_ticks=first_reserved or 0, received_at_ms=received,
+                lapsed_at_ticks=until, now_ticks=now, never_run=first_reserved is None,
             )  # fmt: skip
         if decision is Decision.HOLD and known.state in (State.IN_FLIGHT, State.RETRYABLE):
             reason = self._give_up(entry, fence, attempt, item)

@@ -21,6 +21,7 @@ from oncegate.stores.sqlite.census import SqliteCensus
 from oncegate.stores.sqlite.claims import SqliteClaims
 from oncegate.stores.sqlite.files import BUSY_WAIT_MS, is_the_stores, translate, translated
 from oncegate.stores.sqlite.names import Names
+from oncegate.stores.sqlite.people import SqlitePeople
 from oncegate.stores.sqlite.pruning import SqlitePruning
 from oncegate.stores.sqlite.ticks import anchor_ticks, read_anchor
 
@@ -49,7 +50,7 @@ class SqliteUnit:
             self._session.undo(error)
 
 
-class SqliteSession(SqliteClaims, SqliteCensus, SqlitePruning):
+class SqliteSession(SqliteClaims, SqliteCensus, SqlitePruning, SqlitePeople):
     """A session that owns its connection."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
@@ -159,7 +160,7 @@ class PlainRows:
         return cursor
 
 
-class JoinedSession(SqliteClaims, SqliteCensus, SqlitePruning):
+class JoinedSession(SqliteClaims, SqliteCensus, SqlitePruning, SqlitePeople):
     """A session on a user's own connection: it writes into their transaction and never ends it."""
 
     is_async = False

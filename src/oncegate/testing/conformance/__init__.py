@@ -17,6 +17,7 @@ from oncegate.testing.conformance.censuses import CensusConformance
 from oncegate.testing.conformance.fences import FenceConformance
 from oncegate.testing.conformance.ledger import LedgerConformance
 from oncegate.testing.conformance.logs import LogConformance
+from oncegate.testing.conformance.people import PeopleConformance
 from oncegate.testing.conformance.pruning import PruningConformance
 from oncegate.testing.conformance.settlements import SettlementConformance
 from oncegate.testing.conformance.steps import StepConformance
@@ -36,6 +37,7 @@ class StoreConformance(
     LogConformance,
     CensusConformance,
     PruningConformance,
+    PeopleConformance,
     LedgerConformance,
 ):
     """Everything a store must do. Subclass it and override `make_store`."""

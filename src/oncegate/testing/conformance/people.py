@@ -1,0 +1,289 @@
+"""Decisions of persons: fenced, attributed, once, and on record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from oncegate.model.rulings import Verb
+from oncegate.model.states import Decision, State
+from oncegate.store import (
+    EntryFilter,
+    LogKind,
+    Reserved,
+    Ruling,
+    RulingAnswer,
+    Session,
+    StepRecord,
+    StepState,
+)
+from oncegate.testing.conformance.bench import ALL, StoreBench, unchanged
+
+KINDS = {
+    Verb.APPROVE: LogKind.APPROVED,
+    Verb.REJECT: LogKind.REJECTED,
+    Verb.RELEASE: LogKind.RELEASED,
+    Verb.DISCARD: LogKind.DISCARDED,
+}
+
+
+class PeopleConformance(StoreBench):
+    """What waits for a person, and what the person's word does."""
+
+    def park(self, session: Session, state: State, text: str | None = None) -> int:
+        """An entry that waits in this state; quarantined ones have never run."""
+        name = text or state.label
+        if state is State.QUARANTINED:
+            return self.reserve(session, name, quarantine="skew: 9m in the past").entry_id
+        claim = self.reserve(session, name)
+        self.settle(session, claim, state, reason="who knows")
+        return claim.entry_id
+
+    def ruling(self, entry_id: int, verb: Verb, **changes: Any) -> Ruling:
+        """A ruling by somebody who has just looked."""
+        seen = self.detail(entry_id).entry
+        ending = None if verb.runs else b'{"error":"no"}'
+        wanted: dict[str, Any] = {
+            "fence": seen.fence,
+            "actor": "Ada",
+            "note": "because",
+            "reason": f"{verb.past} by Ada: because",
+            "at_ms": self.clock.wall_ms(),
+            "outcome": ending,
+        }
+        return Ruling(entry_id, verb=verb, **{**wanted, **changes})
+
+    def rule(self, session: Session, ruling: Ruling) -> RulingAnswer:
+        """Carries one ruling out, in a unit of its own."""
+        with session.unit():
+            return session.rule([ruling])[0]
+
+    def test_each_verb_moves_what_waits_for_it_and_says_so_once(self) -> None:
+        """State, fence, reason, time, outcome and one record change together."""
+        session = self.open()
+        for verb in Verb:
+            for state in sorted(verb.starts_from):
+                entry_id = self.park(session, state, f"{verb.value} {state.label}")
+                before = self.detail(entry_id)
+                self.clock.advance(60)
+
+                answer = self.rule(session, self.ruling(entry_id, verb))
+
+                now = self.detail(entry_id)
+                assert answer.done
+                assert answer.entry == now.entry
+                assert now.entry.state is verb.leads_to
+                assert now.entry.fence > before.entry.fence
+                assert now.entry.reason == f"{verb.past} by Ada: because"
+                assert now.entry.settled_at_ms == self.clock.wall_ms()
+                assert now.outcome == (None if verb.runs else b'{"error":"no"}')
+                assert now.body == before.body
+                (record,) = now.records[len(before.records) :]
+                assert (record.kind, record.actor, record.note) == (KINDS[verb], "Ada", "because")
+                assert record.at_ms == self.clock.wall_ms()
+                assert answer.decided == record
+
+    def test_no_verb_moves_what_does_not_wait_for_it(self) -> None:
+        """Whatever else the state is, nothing changes, and the answer says what stands there."""
+        session = self.open()
+        for state in State:
+            entry_id = (
+                self.reserve(session, state.label).entry_id
+                if state is State.IN_FLIGHT
+                else self.park(session, state)
+            )
+            for verb in Verb:
+                if state in verb.starts_from:
+                    continue
+                with unchanged(self, session):
+                    answer = self.rule(session, self.ruling(entry_id, verb))
+                assert not answer.done
+                assert answer.entry == self.detail(entry_id).entry
+                assert answer.decided is None
+
+    def test_a_second_word_changes_nothing_and_learns_who_was_first(self) -> None:
+        """I20: a double click, and a second operator who saw the same, both come too late."""
+        session, other = self.open(), self.open()
+        entry_id = self.park(session, State.HELD)
+        first = self.ruling(entry_id, Verb.APPROVE)
+        second = self.ruling(entry_id, Verb.REJECT, actor="Ben", note="no")
+        assert self.rule(session, first).done
+
+        with unchanged(self, session):
+            answers = [self.rule(session, first), self.rule(other, second)]
+
+        for answer in answers:
+            assert not answer.done
+            assert answer.entry is not None
+            assert answer.entry.state is State.RETRYABLE
+            assert answer.decided is not None
+            assert (answer.decided.kind, answer.decided.actor) == (LogKind.APPROVED, "Ada")
+
+    def test_a_word_about_what_was_seen_before_does_not_count(self) -> None:
+        """I20: the entry ran and waits again: the fence tells it from what the person saw."""
+        session = self.open()
+        entry_id = self.park(session, State.HELD)
+        old = self.ruling(entry_id, Verb.REJECT)
+        self.rule(session, self.ruling(entry_id, Verb.APPROVE))
+        again = self.reserve(session, State.HELD.label)
+        self.settle(session, again, State.HELD, reason="held again")
+
+        with unchanged(self, session):
+            assert not self.rule(session, old).done
+
+        assert self.rule(session, self.ruling(entry_id, Verb.REJECT)).done
+
+    def test_two_words_in_one_batch_have_one_effect(self) -> None:
+        """The first of a batch counts; the order of the answers is that of the rulings."""
+        session = self.open()
+        one, two = self.park(session, State.HELD), self.park(session, State.UNKNOWN)
+        rulings = [
+            self.ruling(two, Verb.APPROVE),
+            self.ruling(one, Verb.APPROVE),
+            self.ruling(two, Verb.REJECT, actor="Ben"),
+        ]
+
+        with session.unit():
+            answers = session.rule(rulings)
+
+        assert [answer.done for answer in answers] == [True, True, False]
+        assert [answer.entry.entry_id for answer in answers if answer.entry] == [two, one, two]
+        assert self.detail(two).entry.state is State.RETRYABLE
+
+    def test_an_unknown_entry_is_told_as_none(self) -> None:
+        """There is nothing there, and nothing comes to be."""
+        session = self.open()
+        entry_id = self.park(session, State.HELD)
+        with unchanged(self, session):
+            ruling = replace(self.ruling(entry_id, Verb.APPROVE), entry_id=999_999_999)
+            answer = self.rule(session, ruling)
+        assert answer == RulingAnswer(done=False, entry=None)
+
+    def test_a_word_that_is_undone_leaves_nothing(self) -> None:
+        """I16: state and record are one transaction."""
+        session = self.open()
+        entry_id = self.park(session, State.HELD)
+        steps = (StepRecord("call", StepState.NOT_APPLIED, "mail"),)
+        with unchanged(self, session):
+            try:
+                with session.unit():
+                    assert session.rule([self.ruling(entry_id, Verb.APPROVE, steps=steps)])[0].done
+                    raise KeyError("something else in the unit")
+            except KeyError:
+                pass
+
+    def test_what_a_person_knows_about_steps_is_recorded_and_handed_on(self) -> None:
+        """The next claim sees the steps as the person left them, and the attempts counted anew."""
+        session = self.open()
+        claim = self.reserve(session)
+        doubtful = StepRecord("slot", StepState.STARTED, "terminal")
+        done = StepRecord("mail", StepState.DONE, "mail", b'"sent"')
+        self.settle(session, claim, State.UNKNOWN, steps=(doubtful, done))
+        said = StepRecord("slot", StepState.DONE, "terminal", b'{"id":"R-1"}', "R-1")
+
+        self.rule(session, self.ruling(claim.entry_id, Verb.APPROVE, steps=(said,)))
+        assert self.detail(claim.entry_id).entry.attempt == 0
+        again = self.reserve(session, attempts_max=1)
+
+        assert (again.decision, again.attempt) == (Decision.RETRY, 1)
+        assert set(again.steps) == {said, done}
+        assert not again.never_run, "an earlier attempt may have called somebody"
+        assert again.first_reserved_ticks == claim.first_reserved_ticks
+
+    def test_what_never_ran_is_taken_up_as_never_run(self) -> None:
+        """A released or approved arrival has no earlier attempt to ask about; its second attempt has."""
+        session = self.open()
+        for verb, parked in ((Verb.RELEASE, "quarantine"), (Verb.APPROVE, "hold")):
+            entry_id = self.reserve(session, parked, **{parked: "wait"}).entry_id
+            self.clock.advance(3600)
+            self.rule(session, self.ruling(entry_id, verb))
+
+            first = self.reserve(session, parked)
+            assert (first.decision, first.attempt, first.never_run) == (Decision.RETRY, 1, True)
+            assert first.fence > entry_id
+            self.clock.advance(60)
+            self.let_lapse()
+            second = self.reserve(session, parked)
+            assert (second.decision, second.attempt, second.never_run) == (Decision.RECOVER, 2, False)
+            assert second.first_reserved_ticks == first.now_ticks
+
+    def test_what_may_run_is_found_by_caretakers_at_once(self) -> None:
+        """Approved and released entries are among the stranded; ended ones are not."""
+        session = self.open()
+        runs = {
+            self.park(session, state, f"{verb.value} {state.label}"): verb
+            for verb in Verb
+            for state in verb.starts_from
+        }
+        assert self.stranded(ALL) == []
+
+        for entry_id, verb in runs.items():
+            self.rule(session, self.ruling(entry_id, verb))
+
+        found = {item.entry.entry_id for item in self.stranded(ALL)}
+        assert found == {entry_id for entry_id, verb in runs.items() if verb.runs}
+
+    def test_what_a_person_ended_is_replayed(self) -> None:
+        """Its outcome is what later arrivals get, and nothing of a claim is left on it."""
+        session = self.open()
+        for verb in (Verb.REJECT, Verb.DISCARD):
+            for state in verb.starts_from:
+                text = f"{verb.value} {state.label}"
+                entry_id = self.park(session, state, text)
+                self.rule(session, self.ruling(entry_id, verb))
+
+                again = self.reserve(session, text)
+                assert (again.decision, again.state) == (Decision.REPLAY, State.FAILED)
+                assert again.outcome == b'{"error":"no"}'
+                entry = self.detail(entry_id).entry
+                assert (entry.token, entry.lease_until_ticks) == (None, None)
+
+    def test_a_new_key_that_must_wait_is_held_with_one_record(self) -> None:
+        """Approval first: stored, not in flight, every arrival told to wait; quarantine goes before it."""
+        session = self.open()
+
+        answer = self.reserve(session, hold="waits for approval", actor="gate 1")
+        again = self.reserve(session, hold="waits for approval")
+        both = self.reserve(session, "both", hold="waits for approval", quarantine="skew: far")
+
+        assert (answer.decision, answer.state, answer.fence) == (Decision.HOLD, State.HELD, 0)
+        assert (again.decision, again.reason) == (Decision.HOLD, "waits for approval")
+        assert (both.decision, both.reason) == (Decision.QUARANTINE, "skew: far")
+        found = self.detail(answer.entry_id)
+        assert (found.entry.state, found.entry.reason) == (State.HELD, "waits for approval")
+        assert found.entry.settled_at_ms == found.entry.received_at_ms
+        assert (found.entry.token, found.body) == (None, b'{"id":1}')
+        (record,) = found.records
+        assert (record.kind, record.actor, record.note) == (LogKind.HELD, "gate 1", "waits for approval")
+
+    def test_the_sender_of_other_content_learns_nothing_but_the_log_tells(self) -> None:
+        """A corrected event under the key of one that waits is refused, and whoever decides can see it."""
+        session = self.open()
+        for state in (State.HELD, State.UNKNOWN, State.QUARANTINED):
+            entry_id = self.park(session, state)
+            answer = self.reserve(session, state.label, fingerprint=b"corrected")
+            assert answer == Reserved(Decision.CONFLICT, entry_id, now_ticks=answer.now_ticks)
+            record = self.detail(entry_id).records[-1]
+            assert record.kind is LogKind.CONFLICT
+            assert record.note is not None
+            assert "waits for a person" in record.note
+
+    def test_what_waits_is_listed_by_reason_and_by_how_long(self) -> None:
+        """Filters of the people's lists: part of the reason, and since when."""
+        session = self.open()
+        old = self.reserve(session, "old", hold="waits for approval").entry_id
+        self.clock.advance(3600)
+        young = self.reserve(session, "young", hold="waits for approval").entry_id
+        other = self.reserve(session, "other", quarantine="skew: 9m").entry_id
+        running = self.reserve(session, "running").entry_id
+
+        def listed(**wanted: Any) -> list[int]:
+            return [entry.entry_id for entry in self.entries(EntryFilter(**wanted), None, ALL)]
+
+        waiting = (State.HELD, State.UNKNOWN, State.QUARANTINED)
+        assert listed(states=waiting) == [other, young, old]
+        assert listed(states=(State.IN_FLIGHT, State.COMMITTED)) == [running]
+        assert listed(reason_contains="approval") == [young, old]
+        assert listed(states=waiting, reason_contains="skew: ") == [other]
+        assert listed(states=waiting, settled_before_ms=self.clock.wall_ms()) == [old]

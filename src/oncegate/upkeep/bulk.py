@@ -1,0 +1,145 @@
+"""One word for many entries: plan, confirm, carry out with progress, cancel.
+
+A plan names exactly the entries that fitted the filter when it was made, each with the fence seen then. A
+job acts on these and no others: what changed meanwhile is left alone and counted. Must never act on
+anything that the plan did not show, and never hold the ledger for longer than one small batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from oncegate.errors import RulingRefused
+from oncegate.store import Entry, EntryDetail, EntryFilter, Ruling, Session
+from oncegate.upkeep.rulings import Rulings, Word, ruling_of, sayable
+
+PLAN_ENTRIES_MAX: Final = 100_000  # a plan is held in memory
+PAGE_ENTRIES: Final = 1_000
+BATCH_ENTRIES: Final = 50  # one commit; also what a cancel waits for
+SAMPLE_ENTRIES: Final = 5
+REFUSALS_KEPT_MAX: Final = 20
+
+Seen = tuple[int, int]  # an entry and the fence under which it was seen
+
+
+class Plan(Struct, frozen=True):
+    """What a word would be said about. `is_complete` is false where there are more than a plan can hold."""
+
+    word: Word
+    entries: tuple[Seen, ...]
+    sample: tuple[Entry, ...]
+    surfaces: dict[str, int]
+    is_complete: bool
+
+    @property
+    def count(self) -> int:
+        """How many entries it names."""
+        return len(self.entries)
+
+
+class Progress(Struct, frozen=True):
+    """How far a job has come. `changed` were not as planned any more, `refused` cannot be decided so."""
+
+    total: int
+    done: int = 0
+    changed: int = 0
+    refused: int = 0
+    refusals: tuple[str, ...] = ()
+    is_cancelled: bool = False
+
+    @property
+    def left(self) -> int:
+        """How many have not been looked at."""
+        return self.total - self.done - self.changed - self.refused
+
+
+def make_plan(
+    session: Session, word: Word, wanted: EntryFilter, *, entries_max: int = PLAN_ENTRIES_MAX
+) -> Plan:
+    """Walks through the whole filter, page by page; changes nothing."""
+    wanted = replace(wanted, states=tuple(sorted(word.verb.starts_from)))
+    entries: list[Seen] = []
+    sample: list[Entry] = []
+    surfaces: dict[str, int] = {}
+    for entry in _walk(session, wanted):
+        if len(entries) == entries_max:
+            return Plan(word, tuple(entries), tuple(sample), surfaces, is_complete=False)
+        entries.append((entry.entry_id, entry.fence))
+        surfaces[entry.surface] = surfaces.get(entry.surface, 0) + 1
+        if len(sample) < SAMPLE_ENTRIES:
+            sample.append(entry)
+    return Plan(word, tuple(entries), tuple(sample), surfaces, is_complete=True)
+
+
+def _walk(session: Session, wanted: EntryFilter) -> Iterator[Entry]:
+    before: int | None = None
+    while page := session.entries(wanted, before, PAGE_ENTRIES):
+        yield from page
+        before = page[-1].entry_id
+
+
+class Job:
+    """Carries out a plan, batch by batch. One thread runs it; any other may read `progress` or cancel."""
+
+    def __init__(self, rulings: Rulings, plan: Plan) -> None:
+        self.plan = plan
+        self.progress = Progress(plan.count)
+        self._rulings = rulings
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """Stops the job after the batch under way; what is done stays done."""
+        self._cancelled.set()
+
+    def run(self, on_progress: Callable[[Progress], object] = lambda progress: None) -> Progress:
+        """Runs to the end or until it is cancelled; an error of the store ends it with progress kept."""
+        entries = self.plan.entries
+        for start in range(0, len(entries), BATCH_ENTRIES):
+            if self._cancelled.is_set():
+                self.progress = replace(self.progress, is_cancelled=True)
+                break
+            self._advance(entries[start : start + BATCH_ENTRIES])
+            on_progress(self.progress)
+        return self.progress
+
+    def _advance(self, batch: tuple[Seen, ...]) -> None:
+        before = self.progress
+        rulings, changed, refusals = self._prepare(batch)
+        answers = self._rulings.carry_out(tuple(rulings)) if rulings else []
+        done = sum(answer.done for answer in answers)
+        self.progress = replace(
+            before,
+            done=before.done + done,
+            changed=before.changed + changed + len(answers) - done,
+            refused=before.refused + len(refusals),
+            refusals=(*before.refusals, *refusals)[:REFUSALS_KEPT_MAX],
+        )
+
+    def _prepare(self, batch: tuple[Seen, ...]) -> tuple[list[Ruling], int, list[str]]:
+        """Reads the entries of a batch and makes their rulings; counts those that are not as planned."""
+        rulings: list[Ruling] = []
+        refusals: list[str] = []
+        changed = 0
+        at_ms = self._rulings.clock.wall_ms()
+        with self._rulings.commits.store.look() as session:
+            for entry_id, fence in batch:
+                seen = session.detail(entry_id)
+                if seen is None or seen.entry.fence != fence:
+                    changed += 1
+                    continue
+                try:
+                    rulings.append(ruling_of(seen, _narrowed(self.plan.word, seen), at_ms))
+                except RulingRefused as refused:
+                    refusals.append(str(refused))
+        return rulings, changed, refusals
+
+
+def _narrowed(word: Word, seen: EntryDetail) -> Word:
+    """The word as it concerns one entry: of the steps, those that are in doubt there."""
+    names = {step.name for step in sayable(seen)}
+    return replace(word, steps={name: told for name, told in word.steps.items() if name in names})
