@@ -25,6 +25,8 @@
     │   ├── Conflict                the key is known with another content
     │   ├── Quarantined             the event waits in quarantine
     │   └── Held                    the event waits for a person
+    ├── CursorRefused               a cursor that was not given out here, for this tenant
+    │   └── CursorExpired           a cursor whose place in the feed is not there any more
     ├── NotApplied                  raised by handlers: nothing happened, trying again is safe
     ├── Failed                      raised by handlers: final, never try again
     │   └── RecordedFailure         a replay of a key whose outcome was a final failure
@@ -172,6 +174,14 @@ class Quarantined(NotRun):
 
 class Held(NotRun):
     """The event waits for a person; nothing was run now."""
+
+
+class CursorRefused(OncegateError):
+    """A cursor was not given out by this ledger for this tenant; nothing was read or changed."""
+
+
+class CursorExpired(CursorRefused):
+    """A cursor stands before events that were removed, or beyond the end of a ledger that was restored."""
 
 
 class NotApplied(OncegateError):

@@ -20,6 +20,7 @@ from sqlalchemy.pool import NullPool
 
 from oncegate import ClaimLost, Gate, UsageError, Verdict
 from oncegate.errors import StoreRejected
+from oncegate.feed import Feed
 from oncegate.testing import ManualClock
 from oncegate.testing.postgres import GivenServer, PostgresServer
 from tests.gate.join_kinds import KINDS, PERCENT, Kind, sqlalchemy_url
@@ -28,7 +29,8 @@ from tests.support import BOOKINGS, DEADLINE_SECONDS, LEASE_SECONDS, running
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 BOOKED = [("MSKU1234565", "s-1")]
 EMPTIED = ("bookings", "oncegate_entry", "oncegate_open", "oncegate_payload", "oncegate_outcome",
-           "oncegate_step", "oncegate_log")  # fmt: skip
+           "oncegate_step", "oncegate_log",
+           "oncegate_feed", "oncegate_feed_key", "oncegate_feed_tenant")  # fmt: skip
 
 
 class PostgresLedger:
@@ -520,3 +522,31 @@ def test_something_else_is_refused(ledger: PostgresLedger, tx: Any) -> None:
     gate.handler("bookings", key="{id}")(lambda event, once: once.commit(tx=tx))
     with pytest.raises(UsageError, match="on a PostgreSQL ledger give"):
         gate.admit_sync("bookings", EVENT)
+
+
+def test_an_event_is_published_with_the_users_commit(ledger: PostgresLedger, kind: Kind) -> None:
+    """C5: undone with their transaction, visible with its commit, and refused on another database."""
+    feed = Feed(ledger.gate())
+
+    async def publish(event_id: str, tx: Any) -> None:
+        wanted: dict[str, Any] = {"tenant": "acme", "event_id": event_id, "key": "wh-7", "data": 1}
+        if kind.is_async:
+            await feed.publish(**wanted, tx=tx)
+        else:
+            feed.publish_sync(**wanted, tx=tx)
+
+    async def scene() -> None:
+        with contextlib.suppress(Undo):
+            async with kind.transaction(ledger.url) as tx:
+                await publish("undone", tx)
+                raise Undo
+        async with kind.transaction(ledger.url) as tx:
+            await publish("kept", tx)
+            assert feed.read_sync("exec", tenant="acme").events == ()
+        with pytest.raises(UsageError):
+            async with kind.transaction(ledger.elsewhere) as tx:
+                await publish("elsewhere", tx)
+
+    kind.run(scene())
+    events = feed.read_sync("exec", tenant="acme").events
+    assert [(event.id, event.seq) for event in events] == [("kept", 1)]

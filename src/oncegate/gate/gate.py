@@ -80,6 +80,11 @@ class Gate:
         return self._context.clock
 
     @property
+    def commits(self) -> GroupCommit:
+        """How this gate's process writes to the ledger; whoever writes too shares it."""
+        return self._context.commits
+
+    @property
     def surfaces(self) -> tuple[Surface, ...]:
         """The registered surfaces."""
         return tuple(self._surfaces.values())

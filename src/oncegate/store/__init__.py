@@ -10,6 +10,7 @@ group commit (`groupcommit.py`) calls it from one thread at a time per session a
       Census    lists and counts for people and caretakers
       Pruning   forgets what is final and older than its retention
       People    what persons decide about entries that wait for them
+      Feed      published events in commit order, and their readers (`store/feed.py`)
       (Lanes    ordered outbound work; comes with the sender)
 
 Three results. A call returns (done), raises StoreUnavailable or StoreRejected (not done: nothing was

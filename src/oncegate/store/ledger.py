@@ -11,12 +11,13 @@ from msgspec import Struct
 
 from oncegate.store.census import Census
 from oncegate.store.claims import Claims, Reservation, Reserved, Settlement
+from oncegate.store.feed import Feed, Publication, Published
 from oncegate.store.log import Log
 from oncegate.store.people import People
 from oncegate.store.pruning import Pruning
 
 
-class Session(Claims, Log, Census, Pruning, People, Protocol):
+class Session(Claims, Log, Census, Pruning, People, Feed, Protocol):
     """One connection to a ledger, used by one thread at a time."""
 
     def unit(self, *, wait: bool = True, single: bool = False) -> AbstractContextManager[None]:
@@ -57,6 +58,9 @@ class Joined(Protocol):
 
     def settle_one(self, settlement: Settlement, /) -> bool | Awaitable[bool]:
         """Ends a claim whose fence is still right; False changes nothing."""
+
+    def publish_one(self, publication: Publication, /) -> Published | Awaitable[Published]:
+        """Publishes an event; another transaction that publishes under its key is waited for."""
 
     def is_open(self) -> bool:
         """Tells whether the user has not ended their transaction yet; never raises."""

@@ -14,7 +14,9 @@ from psycopg.rows import tuple_row
 
 from oncegate.errors import UsageError
 from oncegate.store import Joined, Reservation, Reserved, Settlement
+from oncegate.store.feed import Publication, Published
 from oncegate.stores.kinds import Kind, check_open, is_still_open, no_transaction, recognise
+from oncegate.stores.postgres.feed_scripts import publish_joined
 from oncegate.stores.postgres.placeholders import to_driver, to_numbered
 from oncegate.stores.postgres.scripts import Facts, Rows, perform, perform_async, reserve, settle
 
@@ -71,6 +73,10 @@ class BlockingJoin(_Join):
         """Ends a claim in the user's transaction."""
         return perform(settle(self._facts, settlement), self._execute)
 
+    def publish_one(self, publication: Publication) -> Published:
+        """Publishes an event in the user's transaction."""
+        return perform(publish_joined(self._facts, publication), self._execute)
+
 
 class AsyncJoin(_Join):
     """An async connection, used on its own event loop."""
@@ -86,6 +92,10 @@ class AsyncJoin(_Join):
     async def settle_one(self, settlement: Settlement) -> bool:
         """Ends a claim in the user's transaction."""
         return await perform_async(settle(self._facts, settlement), self._execute)
+
+    async def publish_one(self, publication: Publication) -> Published:
+        """Publishes an event in the user's transaction."""
+        return await perform_async(publish_joined(self._facts, publication), self._execute)
 
 
 class SqlalchemyAsyncJoin(_Join):
@@ -104,6 +114,13 @@ class SqlalchemyAsyncJoin(_Join):
             lambda plain: perform(settle(self._facts, settlement), self._executes(plain))
         )
         return settled
+
+    async def publish_one(self, publication: Publication) -> Published:
+        """Publishes an event in the user's transaction."""
+        published: Published = await self._transaction.run_sync(
+            lambda plain: perform(publish_joined(self._facts, publication), self._executes(plain))
+        )
+        return published
 
     def _executes(self, plain: Any) -> Execute:
         is_session = self._kind is Kind.SQLALCHEMY_ASYNC_SESSION

@@ -22,6 +22,7 @@ from oncegate.stores.postgres.census import PostgresCensus
 from oncegate.stores.postgres.claims import PostgresClaims
 from oncegate.stores.postgres.doubts import Doubts, backend_of
 from oncegate.stores.postgres.failures import rejected, translate
+from oncegate.stores.postgres.feed import PostgresFeed
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.people import PostgresPeople
 from oncegate.stores.postgres.placeholders import to_driver
@@ -31,7 +32,7 @@ Ticks = Callable[[], int]
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
-class PostgresSession(PostgresClaims, PostgresCensus, PostgresPruning, PostgresPeople):
+class PostgresSession(PostgresClaims, PostgresCensus, PostgresPruning, PostgresPeople, PostgresFeed):
     """A session that owns its connection.
 
     With `reopen` it survives a restart of the server: a connection found dead before anything was sent is

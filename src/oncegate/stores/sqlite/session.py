@@ -16,9 +16,11 @@ from typing import Any, cast
 from oncegate.clock import Clock
 from oncegate.errors import StoreError, StoreRejected, StoreUnknown, UsageError
 from oncegate.store import Reservation, Reserved, Settlement
+from oncegate.store.feed import Publication, Published
 from oncegate.stores.kinds import Kind, is_still_open
 from oncegate.stores.sqlite.census import SqliteCensus
 from oncegate.stores.sqlite.claims import SqliteClaims
+from oncegate.stores.sqlite.feed import SqliteFeed
 from oncegate.stores.sqlite.files import BUSY_WAIT_MS, is_the_stores, translate, translated
 from oncegate.stores.sqlite.names import Names
 from oncegate.stores.sqlite.people import SqlitePeople
@@ -50,7 +52,7 @@ class SqliteUnit:
             self._session.undo(error)
 
 
-class SqliteSession(SqliteClaims, SqliteCensus, SqlitePruning, SqlitePeople):
+class SqliteSession(SqliteClaims, SqliteCensus, SqlitePruning, SqlitePeople, SqliteFeed):
     """A session that owns its connection."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
@@ -160,7 +162,7 @@ class PlainRows:
         return cursor
 
 
-class JoinedSession(SqliteClaims, SqliteCensus, SqlitePruning, SqlitePeople):
+class JoinedSession(SqliteClaims, SqliteCensus, SqlitePruning, SqlitePeople, SqliteFeed):
     """A session on a user's own connection: it writes into their transaction and never ends it."""
 
     is_async = False
@@ -197,6 +199,11 @@ class JoinedSession(SqliteClaims, SqliteCensus, SqlitePruning, SqlitePeople):
         """Ends a claim in the user's transaction."""
         with self.unit():
             return self.settle([settlement])[0]
+
+    def publish_one(self, publication: Publication) -> Published:
+        """Publishes an event in the user's transaction."""
+        with self.unit():
+            return self.publish([publication])[0]
 
     def is_open(self) -> bool:
         """Whether the user's transaction has not been ended yet."""

@@ -14,6 +14,7 @@ under pytest, which it does not import. Business writes use a table of one colum
 
 from oncegate.testing.conformance.arrivals import ArrivalConformance
 from oncegate.testing.conformance.censuses import CensusConformance
+from oncegate.testing.conformance.feeds import FeedConformance
 from oncegate.testing.conformance.fences import FenceConformance
 from oncegate.testing.conformance.ledger import LedgerConformance
 from oncegate.testing.conformance.logs import LogConformance
@@ -38,6 +39,7 @@ class StoreConformance(
     CensusConformance,
     PruningConformance,
     PeopleConformance,
+    FeedConformance,
     LedgerConformance,
 ):
     """Everything a store must do. Subclass it and override `make_store`."""

@@ -1,0 +1,18 @@
+"""The feed: publish events once; readers follow them with cursors and acknowledge them (C5)."""
+
+from oncegate.feed.consuming import Consumed, Source, consume, through_gate
+from oncegate.feed.feed import Ack, Event, Feed, FeedReader, Page, Publication, Reader
+
+__all__ = [
+    "Ack",
+    "Consumed",
+    "Event",
+    "Feed",
+    "FeedReader",
+    "Page",
+    "Publication",
+    "Reader",
+    "Source",
+    "consume",
+    "through_gate",
+]

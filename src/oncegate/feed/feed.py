@@ -1,0 +1,299 @@
+"""The feed as users see it: publish, read with a cursor, acknowledge, see how far readers are behind.
+
+Every call exists for tasks and, as `…_sync`, for threads. Must never hand out a cursor beyond an event that
+has not been handed out, and never move a reader back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from oncegate.clock import from_wall_ms
+from oncegate.errors import Conflict, CursorExpired, EventNotStorable, InputRefused, UsageError
+from oncegate.feed.cursors import Cursors
+from oncegate.feed.operations import Acknowledge, Publish, ReadFeed, ReadPositions, ReadSecret
+from oncegate.feed.waking import Waking
+from oncegate.gate.gate import Gate
+from oncegate.model.canonical import canonical_json, fingerprint_of
+from oncegate.model.surface import PAYLOAD_BYTES_MAX, check_name
+from oncegate.operations import Operation
+from oncegate.store import feed as store
+from oncegate.store.feed import Publishing
+
+T = TypeVar("T")
+
+ID_LENGTH_MAX: Final = 255
+PAGE_MAX: Final = 1_000
+LOOK_EVERY_SECONDS: Final = 0.5  # for events that another process published; our own wake us at once
+WAIT_SECONDS_MAX: Final = 60.0
+OLDEST: Final = "oldest"
+_BEYOND: Final = "the cursor is beyond the end of this feed; was the ledger restored?"
+_FROM_START: Final[dict[str | None, int | None]] = {None: None, OLDEST: 0}
+
+
+class Publication(msgspec.Struct, frozen=True):
+    """What became of an event: its seq, and whether it had been published before."""
+
+    event_id: str
+    key: str
+    seq: int
+    replay: bool
+
+
+class Event(msgspec.Struct, frozen=True):
+    """An event as readers get it; `cursor` acknowledges it and everything before it."""
+
+    id: str
+    key: str
+    seq: int
+    published_at: str
+    data: Any
+    cursor: str
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Events in order. `next_cursor` is where to go on from, also if there are none now."""
+
+    events: tuple[Event, ...]
+    next_cursor: str
+    has_more: bool
+
+
+class Ack(msgspec.Struct, frozen=True):
+    """Where a reader stands now; `replay` says that it stood there, or further, before."""
+
+    cursor: str
+    replay: bool
+
+
+class Reader(msgspec.Struct, frozen=True):
+    """How far a reader is, and how far behind."""
+
+    name: str
+    cursor: str
+    acked_at: str
+    behind: int
+    oldest_at: str | None
+
+
+class Feed:
+    """The feeds of all tenants on one gate's ledger."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._commits, self._clock = gate.commits, gate.clock
+        self._store = gate.store
+        self._waking = Waking()
+        self._cursors: Cursors | None = None
+
+    async def publish(
+        self, *, tenant: str = "", event_id: str, key: str, data: Any, tx: object = None
+    ) -> Publication:
+        """Publishes an event once; the same id with another content raises Conflict.
+
+        With `tx`, the event becomes visible when that open transaction of yours commits.
+        """
+        item = self._item(tenant, event_id, key, data)
+        if tx is None:
+            published = await self._commits.perform_async(Publish(item))
+        else:
+            published = await self._join_async(tx, item)
+        return self._told(item, published)
+
+    def publish_sync(
+        self, *, tenant: str = "", event_id: str, key: str, data: Any, tx: object = None
+    ) -> Publication:
+        """Publishes an event once, from a thread; as `publish`."""
+        item = self._item(tenant, event_id, key, data)
+        published = self._commits.perform(Publish(item)) if tx is None else self._join(tx, item)
+        return self._told(item, published)
+
+    def _join(self, tx: object, item: store.Publication) -> store.Published:
+        if not self._store.knows([item.tenant]):
+            self._store.learn([item.tenant])
+        joined = self._store.join(tx)
+        published = joined.publish_one(item)
+        if not isinstance(published, store.Published):
+            raise UsageError("tx= is async; await feed.publish(…) instead")
+        return published
+
+    async def _join_async(self, tx: object, item: store.Publication) -> store.Published:
+        if not self._store.knows([item.tenant]):
+            await asyncio.to_thread(self._store.learn, [item.tenant])
+        published = self._store.join(tx).publish_one(item)
+        return published if isinstance(published, store.Published) else await published
+
+    def _item(self, tenant: str, event_id: str, key: str, data: Any) -> store.Publication:
+        if tenant:
+            check_name("tenant", tenant)
+        body = canonical_json(data)
+        if len(body) > PAYLOAD_BYTES_MAX:
+            raise EventNotStorable(f"the event is {len(body)} bytes, more than {PAYLOAD_BYTES_MAX}")
+        _check_text("id", event_id)
+        _check_text("key", key)
+        content = fingerprint_of(canonical_json([key]) + body)
+        return store.Publication(tenant, event_id, key, body, content, self._clock.wall_ms())
+
+    def _told(self, item: store.Publication, published: store.Published) -> Publication:
+        if published.publishing is Publishing.CONFLICT:
+            raise Conflict(f"event {item.event_id} was published with another content")
+        self._waking.wake(item.tenant)
+        known = published.publishing is Publishing.KNOWN
+        return Publication(item.event_id, item.key, published.seq, known)
+
+    async def read(
+        self,
+        reader: str,
+        *,
+        tenant: str = "",
+        since: str | None = None,
+        limit: int = 100,
+        wait_seconds: float = 0.0,
+    ) -> Page:
+        """Reads events after a cursor, or after what the reader acknowledged; may wait for the first.
+
+        `since="oldest"` begins with the oldest event that is still kept.
+        """
+        flow = self._read_flow(reader, tenant, since, limit)
+        page = await self._drive_async(flow)
+        ends_at = self._clock.ticks_ms() + int(min(wait_seconds, WAIT_SECONDS_MAX) * 1000)
+        while not page.events and (left_ms := ends_at - self._clock.ticks_ms()) > 0:
+            await self._waking.wait(tenant, min(left_ms / 1000, LOOK_EVERY_SECONDS))
+            page = await self._drive_async(self._read_flow(reader, tenant, page.next_cursor, limit))
+        return page
+
+    def read_sync(
+        self, reader: str, *, tenant: str = "", since: str | None = None, limit: int = 100
+    ) -> Page:
+        """Reads events after a cursor, or after what the reader acknowledged, from a thread."""
+        return self._drive(self._read_flow(reader, tenant, since, limit))
+
+    def _read_flow(self, reader: str, tenant: str, since: str | None, limit: int) -> _Flow[Page]:
+        cursors = yield from self._cursors_flow()
+        after = _FROM_START.get(since, since)
+        if isinstance(after, str):
+            after = cursors.read(tenant, after)
+        limit = max(1, min(limit, PAGE_MAX))
+        page: store.FeedPage = yield ReadFeed(store.FeedWanted(tenant, reader, after, limit + 1))
+        _check_place(page)
+        shown = page.events[:limit]
+        events = tuple(_shown(event, cursors.make(tenant, event.position)) for event in shown)
+        place = shown[-1].position if shown else max(page.after, page.floor)
+        return Page(events, cursors.make(tenant, place), len(page.events) > limit)
+
+    def reader(self, name: str, *, tenant: str = "") -> FeedReader:
+        """One reader of the feed, for `consume`."""
+        return FeedReader(self, check_name("reader", name), tenant)
+
+    async def ack(self, reader: str, cursor: str, *, tenant: str = "") -> Ack:
+        """Records that a reader has dealt with everything up to a cursor; an older one changes nothing."""
+        return await self._drive_async(self._ack_flow(reader, tenant, cursor))
+
+    def ack_sync(self, reader: str, cursor: str, *, tenant: str = "") -> Ack:
+        """Acknowledges, from a thread; as `ack`."""
+        return self._drive(self._ack_flow(reader, tenant, cursor))
+
+    def _ack_flow(self, reader: str, tenant: str, cursor: str) -> _Flow[Ack]:
+        check_name("reader", reader)
+        cursors = yield from self._cursors_flow()
+        position = cursors.read(tenant, cursor)
+        wanted = store.FeedAck(tenant, reader, position, self._clock.wall_ms())
+        acked: store.Acked = yield Acknowledge(wanted)
+        if acked.position < position:
+            raise CursorExpired(_BEYOND)
+        return Ack(cursors.make(tenant, acked.position), not acked.moved)
+
+    async def readers(self, *, tenant: str = "") -> list[Reader]:
+        """Tells how far a tenant's readers are."""
+        return await self._drive_async(self._readers_flow(tenant))
+
+    def readers_sync(self, *, tenant: str = "") -> list[Reader]:
+        """Tells how far a tenant's readers are, from a thread."""
+        return self._drive(self._readers_flow(tenant))
+
+    def _readers_flow(self, tenant: str) -> _Flow[list[Reader]]:
+        cursors = yield from self._cursors_flow()
+        found: list[store.ReaderPosition] = yield ReadPositions(tenant)
+        return [
+            Reader(
+                one.reader,
+                cursors.make(tenant, one.position),
+                _time(one.acked_at_ms),
+                one.behind,
+                None if one.oldest_at_ms is None else _time(one.oldest_at_ms),
+            )
+            for one in found
+        ]
+
+    def _cursors_flow(self) -> _Flow[Cursors]:
+        if self._cursors is None:
+            self._cursors = Cursors((yield ReadSecret(None)))
+        return self._cursors
+
+    async def _drive_async(self, flow: _Flow[T]) -> T:
+        answer: Any = None
+        while True:
+            try:
+                operation = flow.send(answer)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            answer = await self._commits.perform_async(operation)
+
+    def _drive(self, flow: _Flow[T]) -> T:
+        answer: Any = None
+        while True:
+            try:
+                operation = flow.send(answer)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            answer = self._commits.perform(operation)
+
+
+_Flow = Generator[Operation[Any], Any, T]
+
+
+class FeedReader:
+    """A named reader of one tenant's feed: what `consume` reads from."""
+
+    def __init__(self, feed: Feed, name: str, tenant: str) -> None:
+        self._feed, self._name, self._tenant = feed, name, tenant
+
+    async def read(self, since: str | None, limit: int, wait_seconds: float) -> Page:
+        """Reads the events after a cursor; None means after the last acknowledged."""
+        return await self._feed.read(
+            self._name, tenant=self._tenant, since=since, limit=limit, wait_seconds=wait_seconds
+        )
+
+    async def ack(self, cursor: str) -> Ack:
+        """Acknowledges everything up to a cursor."""
+        return await self._feed.ack(self._name, cursor, tenant=self._tenant)
+
+
+def _check_place(page: store.FeedPage) -> None:
+    """A cursor before what was removed would skip it, one beyond the end would skip what comes.
+
+    Who begins at 0 has not read anything yet, and gets what is there.
+    """
+    if 0 < page.after < page.floor:
+        raise CursorExpired("events after this cursor have been removed; since=oldest goes on behind them")
+    if page.after > page.last:
+        raise CursorExpired(_BEYOND)
+
+
+def _shown(event: store.FeedEvent, cursor: str) -> Event:
+    data = msgspec.json.decode(event.body)
+    return Event(event.event_id, event.key, event.seq, _time(event.at_ms), data, cursor)
+
+
+def _time(wall_ms: int) -> str:
+    return from_wall_ms(wall_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _check_text(what: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise InputRefused("wrong_type", what, "must be text")
+    if not 0 < len(text) <= ID_LENGTH_MAX or not text.isprintable() or not text.isascii():
+        raise InputRefused("wrong_type", what, f"must be 1 to {ID_LENGTH_MAX} printable ASCII characters")

@@ -1,0 +1,100 @@
+"""What the feed asks of a ledger, as values that a batch of the group commit can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from oncegate.operations import Operation
+from oncegate.store import Session
+from oncegate.store.feed import (
+    Acked,
+    FeedAck,
+    FeedPage,
+    FeedWanted,
+    Publication,
+    Published,
+    Publishing,
+    ReaderPosition,
+)
+
+
+class Publish(Operation[Published]):
+    """Publishes an event. Read back by its id, which only one event can have."""
+
+    __slots__ = ()
+    request: Publication
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[Publish]) -> Sequence[Published]:
+        """Publishes many."""
+        return session.publish([operation.request for operation in operations])
+
+    def recall(self, session: Session) -> Published | None:
+        """Finds the event, whoever published it: the same id with the same content is the same event."""
+        known = session.find_published(self.request.tenant, self.request.event_id)
+        if known is None or known[0] != self.request.fingerprint:
+            return None
+        return Published(Publishing.NEW, known[1])
+
+
+class ReadFeed(Operation[FeedPage]):
+    """Reads a page, in turn with the writes."""
+
+    __slots__ = ()
+    request: FeedWanted
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[ReadFeed]) -> Sequence[FeedPage]:
+        """Reads many pages."""
+        return [session.read_feed(operation.request) for operation in operations]
+
+    def recall(self, session: Session) -> FeedPage | None:
+        """Reads again."""
+        return session.read_feed(self.request)
+
+
+class Acknowledge(Operation[Acked]):
+    """Moves a reader forward."""
+
+    __slots__ = ()
+    request: FeedAck
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[Acknowledge]) -> Sequence[Acked]:
+        """Moves many."""
+        return session.ack_feed([operation.request for operation in operations])
+
+    def recall(self, session: Session) -> Acked | None:
+        """Acknowledging twice is acknowledging once, so it is simply done again."""
+        return session.ack_feed([self.request])[0]
+
+
+class ReadPositions(Operation[list[ReaderPosition]]):
+    """Reads where the readers of a tenant stand."""
+
+    __slots__ = ()
+    request: str | None
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[ReadPositions]) -> Sequence[list[ReaderPosition]]:
+        """Reads for many tenants."""
+        return [session.reader_positions(operation.request) for operation in operations]
+
+    def recall(self, session: Session) -> list[ReaderPosition] | None:
+        """Reads again."""
+        return session.reader_positions(self.request)
+
+
+class ReadSecret(Operation[bytes]):
+    """Reads the ledger's secret for cursors."""
+
+    __slots__ = ()
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[ReadSecret]) -> Sequence[bytes]:
+        """Reads it."""
+        return [session.feed_secret() for _ in operations]
+
+    def recall(self, session: Session) -> bytes | None:
+        """Reads again."""
+        return session.feed_secret()

@@ -1,0 +1,41 @@
+"""Wakes readers of this process that wait for the next event of a tenant, whichever thread publishes it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+
+
+class Waking:
+    """Who waits for which tenant."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._waiting: dict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
+
+    async def wait(self, tenant: str, seconds: float) -> None:
+        """Returns when the tenant is woken, or after so many seconds."""
+        place = (asyncio.get_running_loop(), asyncio.Event())
+        with self._guard:
+            self._waiting.setdefault(tenant, set()).add(place)
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(place[1].wait(), seconds)
+        finally:
+            self._leave(tenant, place)
+
+    def _leave(self, tenant: str, place: tuple[asyncio.AbstractEventLoop, asyncio.Event]) -> None:
+        with self._guard:
+            waiting = self._waiting.get(tenant, set())
+            waiting.discard(place)
+            if not waiting:
+                self._waiting.pop(tenant, None)
+
+    def wake(self, tenant: str) -> None:
+        """Wakes everybody who waits for the tenant."""
+        with self._guard:
+            waiting = list(self._waiting.get(tenant, ()))
+        for loop, event in waiting:
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile, and its waits with it
+                loop.call_soon_threadsafe(event.set)
