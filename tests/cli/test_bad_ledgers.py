@@ -163,18 +163,19 @@ def _set_schema(ledger: Path, number: int) -> None:
 
 def test_ledger_of_an_older_version_is_read_only_after_migrating(call, ledger, monkeypatch, tmp_path):
     """Looking does not migrate; it says how to."""
+    shipped = schema.all_migrations()
+    number = shipped[-1].number + 1
     newer = Migration(
-        2,
+        number,
         "more",
         "CREATE TABLE oncegate_more (id INTEGER PRIMARY KEY);\n",
-        "INSERT OR REPLACE INTO oncegate_meta (name, value) VALUES ('schema', 2);",
+        f"INSERT OR REPLACE INTO oncegate_meta (name, value) VALUES ('schema', {number});",
     )
-    shipped = schema.all_migrations()
     monkeypatch.setattr(schema, "all_migrations", lambda: [*shipped, newer])
     looking = [("entries", "list"), ("entries", "show", "1")]
     _refuses(call, tmp_path, "sqlite:///oncegate.db", 5, "has an older schema", commands=looking)
-    _doctor_fails(call, "sqlite:///oncegate.db", "lacks 0002 more")
-    assert call("migrate").out == "applied 0002 more\n"
+    _doctor_fails(call, "sqlite:///oncegate.db", f"lacks {number:04} more")
+    assert call("migrate").out == f"applied {number:04} more\n"
     assert call("entries", "list").code == 0
 
 

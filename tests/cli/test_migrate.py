@@ -6,13 +6,18 @@ import json
 import sqlite3
 from pathlib import Path
 
+from oncegate.stores.sqlite import schema
 from tests.cli.conftest import contents
 
 
-def test_migrate_creates_a_ledger_and_says_so(call, script, tmp_path):
+def _named(state: str) -> str:
+    return "".join(f"{state} {one.number:04} {one.name}\n" for one in schema.all_migrations())
+
+
+def test_migrate_creates_a_ledger_and_says_so(call, tmp_path):
     """The first call makes the ledger, the second finds nothing to do."""
-    first = script("migrate")
-    assert (first.code, first.out) == (0, "applied 0001 ledger\n")
+    first = call("migrate")
+    assert (first.code, first.out) == (0, _named("applied"))
     assert first.err == "sqlite:///oncegate.db was created\n"
     before = contents(tmp_path)
     second = call("migrate")
@@ -24,8 +29,8 @@ def test_migrate_creates_a_ledger_and_says_so(call, script, tmp_path):
 def test_check_tells_by_exit_code_and_changes_nothing(call, tmp_path):
     """A deployment can ask before it starts."""
     ended = call("migrate", "--check")
-    assert (ended.code, ended.out) == (5, "pending 0001 ledger\n")
-    assert ended.err == "oncegate: 1 migration is pending; apply with: oncegate migrate\n"
+    assert (ended.code, ended.out) == (5, _named("pending"))
+    assert ended.err.endswith("pending; apply with: oncegate migrate\n")
     assert not list(tmp_path.iterdir())
     call("migrate")
     assert call("migrate", "--check").code == 0
@@ -68,8 +73,8 @@ def test_nothing_pending_prints_no_sql(call, ledger):
 
 def test_json_is_one_object_a_migration(call):
     """Programs get numbers and states instead of sentences."""
-    (pending,) = [json.loads(line) for line in call("migrate", "--print", "--json").out.splitlines()]
+    pending, *_ = [json.loads(line) for line in call("migrate", "--print", "--json").out.splitlines()]
     assert pending["state"] == "pending"
     assert pending["sql"].endswith("COMMIT;")
-    applied = call("migrate", "--json").out
+    applied = call("migrate", "--json").out.splitlines()[0]
     assert json.loads(applied) == {"number": 1, "name": "ledger", "state": "applied"}
