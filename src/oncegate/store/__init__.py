@@ -9,6 +9,7 @@ group commit (`groupcommit.py`) calls it from one thread at a time per session a
       Log       read what was recorded, in commit order
       Census    lists and counts for people and caretakers
       Pruning   forgets what is final and older than its retention
+      Registry  small named documents, such as endpoints
       People    what persons decide about entries that wait for them
       Feed      published events in commit order, and their readers (`store/feed.py`)
       (Lanes    ordered outbound work; comes with the sender)
@@ -44,12 +45,15 @@ from oncegate.store.ledger import Capabilities, Durability, Finding, Joined, Mig
 from oncegate.store.log import Log, LogKind, LogRecord
 from oncegate.store.people import People, Ruling, RulingAnswer
 from oncegate.store.pruning import Due, Forgetting, Pruning
+from oncegate.store.registry import Document, DocumentChange, Registry
 
 __all__ = [
     "Attachment",
     "Capabilities",
     "Census",
     "Claims",
+    "Document",
+    "DocumentChange",
     "Due",
     "Durability",
     "Entry",
@@ -65,6 +69,7 @@ __all__ = [
     "People",
     "Progress",
     "Pruning",
+    "Registry",
     "Renewal",
     "Reservation",
     "Reserved",

@@ -15,9 +15,10 @@ from oncegate.store.feed import Feed, Publication, Published
 from oncegate.store.log import Log
 from oncegate.store.people import People
 from oncegate.store.pruning import Pruning
+from oncegate.store.registry import Registry
 
 
-class Session(Claims, Log, Census, Pruning, People, Feed, Protocol):
+class Session(Claims, Log, Census, Pruning, People, Feed, Registry, Protocol):
     """One connection to a ledger, used by one thread at a time."""
 
     def unit(self, *, wait: bool = True, single: bool = False) -> AbstractContextManager[None]:

@@ -20,6 +20,7 @@ class LogKind(IntEnum):
     CONFLICT = 8
     RECOVERED = 9
     FORGOTTEN = 10
+    DOCUMENT_CHANGED = 30
     APPROVED = 11
     REJECTED = 12
     RELEASED = 13

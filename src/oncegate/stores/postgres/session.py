@@ -27,12 +27,15 @@ from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.people import PostgresPeople
 from oncegate.stores.postgres.placeholders import to_driver
 from oncegate.stores.postgres.pruning import PostgresPruning
+from oncegate.stores.postgres.registry import PostgresRegistry
 
 Ticks = Callable[[], int]
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
-class PostgresSession(PostgresClaims, PostgresCensus, PostgresPruning, PostgresPeople, PostgresFeed):
+class PostgresSession(
+    PostgresClaims, PostgresCensus, PostgresPruning, PostgresRegistry, PostgresPeople, PostgresFeed
+):
     """A session that owns its connection.
 
     With `reopen` it survives a restart of the server: a connection found dead before anything was sent is

@@ -25,6 +25,7 @@ from oncegate.stores.sqlite.files import BUSY_WAIT_MS, is_the_stores, translate,
 from oncegate.stores.sqlite.names import Names
 from oncegate.stores.sqlite.people import SqlitePeople
 from oncegate.stores.sqlite.pruning import SqlitePruning
+from oncegate.stores.sqlite.registry import SqliteRegistry
 from oncegate.stores.sqlite.ticks import anchor_ticks, read_anchor
 
 
@@ -52,7 +53,7 @@ class SqliteUnit:
             self._session.undo(error)
 
 
-class SqliteSession(SqliteClaims, SqliteCensus, SqlitePruning, SqlitePeople, SqliteFeed):
+class SqliteSession(SqliteClaims, SqliteCensus, SqlitePruning, SqliteRegistry, SqlitePeople, SqliteFeed):
     """A session that owns its connection."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
@@ -162,7 +163,7 @@ class PlainRows:
         return cursor
 
 
-class JoinedSession(SqliteClaims, SqliteCensus, SqlitePruning, SqlitePeople, SqliteFeed):
+class JoinedSession(SqliteClaims, SqliteCensus, SqlitePruning, SqliteRegistry, SqlitePeople, SqliteFeed):
     """A session on a user's own connection: it writes into their transaction and never ends it."""
 
     is_async = False

@@ -20,6 +20,7 @@ from oncegate.testing.conformance.ledger import LedgerConformance
 from oncegate.testing.conformance.logs import LogConformance
 from oncegate.testing.conformance.people import PeopleConformance
 from oncegate.testing.conformance.pruning import PruningConformance
+from oncegate.testing.conformance.registries import RegistryConformance
 from oncegate.testing.conformance.settlements import SettlementConformance
 from oncegate.testing.conformance.steps import StepConformance
 from oncegate.testing.conformance.ticks import TickConformance
@@ -38,6 +39,7 @@ class StoreConformance(
     LogConformance,
     CensusConformance,
     PruningConformance,
+    RegistryConformance,
     PeopleConformance,
     FeedConformance,
     LedgerConformance,
