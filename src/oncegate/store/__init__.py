@@ -1,4 +1,4 @@
-"""The store contract: what a ledger must do, in six small protocols, and the values that cross it.
+"""The store contract: what a ledger must do, in small protocols, and the values that cross it.
 
 A store is written once, blocking and set-based, and knows nothing of tasks, threads or batching: the
 group commit (`groupcommit.py`) calls it from one thread at a time per session and does the rest.
@@ -12,7 +12,8 @@ group commit (`groupcommit.py`) calls it from one thread at a time per session a
       Registry  small named documents, such as endpoints
       People    what persons decide about entries that wait for them
       Feed      published events in commit order, and their readers (`store/feed.py`)
-      (Lanes    ordered outbound work; comes with the sender)
+      Lanes     ordered work: enqueue, lease heads, finish, fail, dead letters
+      LaneDesk  what operators do to lanes and destinations, lists, pruning of deliveries
 
 Three results. A call returns (done), raises StoreUnavailable or StoreRejected (not done: nothing was
 changed), or raises StoreUnknown (it may have taken effect). After StoreUnknown the group commit opens a
@@ -41,6 +42,40 @@ from oncegate.store.claims import (
     StepRecord,
     StepState,
 )
+from oncegate.store.lane_desk import (
+    DeadLetter,
+    DeliveryView,
+    DestinationView,
+    HeadAnswer,
+    HeadOrder,
+    LaneDesk,
+    LaneFilter,
+    LanePruned,
+    LanePruning,
+    LaneView,
+    Replaying,
+    ReplayWanted,
+    Steering,
+)
+from oncegate.store.lanes import (
+    MAYBE_MORE_MS,
+    Acknowledgement,
+    Advanced,
+    Delivery,
+    DestinationState,
+    Failure,
+    GivenUp,
+    HeadHeld,
+    Heads,
+    HeadsWanted,
+    Lanes,
+    LaneState,
+    Outgoing,
+    Placed,
+    Placing,
+    Policy,
+    Throttling,
+)
 from oncegate.store.ledger import Capabilities, Durability, Finding, Joined, Migration, Session, Store
 from oncegate.store.log import Log, LogKind, LogRecord
 from oncegate.store.people import People, Ruling, RulingAnswer
@@ -48,10 +83,18 @@ from oncegate.store.pruning import Due, Forgetting, Pruning
 from oncegate.store.registry import Document, DocumentChange, Registry
 
 __all__ = [
+    "MAYBE_MORE_MS",
+    "Acknowledgement",
+    "Advanced",
     "Attachment",
     "Capabilities",
     "Census",
     "Claims",
+    "DeadLetter",
+    "Delivery",
+    "DeliveryView",
+    "DestinationState",
+    "DestinationView",
     "Document",
     "DocumentChange",
     "Due",
@@ -59,18 +102,38 @@ __all__ = [
     "Entry",
     "EntryDetail",
     "EntryFilter",
+    "Failure",
     "Finding",
     "Forgetting",
+    "GivenUp",
+    "HeadAnswer",
+    "HeadHeld",
+    "HeadOrder",
+    "Heads",
+    "HeadsWanted",
     "Joined",
+    "LaneDesk",
+    "LaneFilter",
+    "LanePruned",
+    "LanePruning",
+    "LaneState",
+    "LaneView",
+    "Lanes",
     "Log",
     "LogKind",
     "LogRecord",
     "Migration",
+    "Outgoing",
     "People",
+    "Placed",
+    "Placing",
+    "Policy",
     "Progress",
     "Pruning",
     "Registry",
     "Renewal",
+    "ReplayWanted",
+    "Replaying",
     "Reservation",
     "Reserved",
     "Ruling",
@@ -78,7 +141,9 @@ __all__ = [
     "Session",
     "Settlement",
     "Statement",
+    "Steering",
     "StepRecord",
     "StepState",
     "Store",
+    "Throttling",
 ]

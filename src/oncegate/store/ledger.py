@@ -12,13 +12,15 @@ from msgspec import Struct
 from oncegate.store.census import Census
 from oncegate.store.claims import Claims, Reservation, Reserved, Settlement
 from oncegate.store.feed import Feed, Publication, Published
+from oncegate.store.lane_desk import LaneDesk
+from oncegate.store.lanes import Lanes, Outgoing, Placed
 from oncegate.store.log import Log
 from oncegate.store.people import People
 from oncegate.store.pruning import Pruning
 from oncegate.store.registry import Registry
 
 
-class Session(Claims, Log, Census, Pruning, People, Feed, Registry, Protocol):
+class Session(Claims, Log, Census, Pruning, People, Feed, Registry, Lanes, LaneDesk, Protocol):
     """One connection to a ledger, used by one thread at a time."""
 
     def unit(self, *, wait: bool = True, single: bool = False) -> AbstractContextManager[None]:
@@ -62,6 +64,9 @@ class Joined(Protocol):
 
     def publish_one(self, publication: Publication, /) -> Published | Awaitable[Published]:
         """Publishes an event; another transaction that publishes under its key is waited for."""
+
+    def enqueue_one(self, event: Outgoing, /) -> Placed | Awaitable[Placed]:
+        """Puts an event at the end of its lane; another transaction that adds to the lane is waited for."""
 
     def is_open(self) -> bool:
         """Tells whether the user has not ended their transaction yet; never raises."""

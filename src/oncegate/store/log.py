@@ -26,10 +26,21 @@ class LogKind(IntEnum):
     RELEASED = 13
     DISCARDED = 14
     REVEALED = 15  # somebody looked at an event's content; for pages that show it
+    DEAD_LETTERED = 20
+    HEAD_RETRIED = 21
+    HEAD_SKIPPED = 22
+    REPLAY_STARTED = 23
+    REPLAY_CANCELLED = 24
+    DESTINATION_PAUSED = 25
+    DESTINATION_DISABLED = 26
+    DESTINATION_RESUMED = 27
 
 
 class LogRecord(Struct, frozen=True):
-    """One line of the log. `position` orders it: a reader that follows positions misses nothing."""
+    """One line of the log. `position` orders it: a reader that follows positions misses nothing.
+
+    `entry_id` is the entry it is about; 0 where it is about none, and -n where it is about lane n.
+    """
 
     position: int
     entry_id: int

@@ -13,10 +13,11 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from oncegate.errors import UsageError
-from oncegate.store import Joined, Reservation, Reserved, Settlement
+from oncegate.store import Joined, Outgoing, Placed, Reservation, Reserved, Settlement
 from oncegate.store.feed import Publication, Published
 from oncegate.stores.kinds import Kind, check_open, is_still_open, no_transaction, recognise
 from oncegate.stores.postgres.feed_scripts import publish_joined
+from oncegate.stores.postgres.lane_scripts import enqueue
 from oncegate.stores.postgres.placeholders import to_driver, to_numbered
 from oncegate.stores.postgres.scripts import Facts, Rows, perform, perform_async, reserve, settle
 
@@ -77,6 +78,10 @@ class BlockingJoin(_Join):
         """Publishes an event in the user's transaction."""
         return perform(publish_joined(self._facts, publication), self._execute)
 
+    def enqueue_one(self, event: Outgoing) -> Placed:
+        """Puts an event at the end of its lane in the user's transaction."""
+        return perform(enqueue(self._facts, event), self._execute)
+
 
 class AsyncJoin(_Join):
     """An async connection, used on its own event loop."""
@@ -96,6 +101,10 @@ class AsyncJoin(_Join):
     async def publish_one(self, publication: Publication) -> Published:
         """Publishes an event in the user's transaction."""
         return await perform_async(publish_joined(self._facts, publication), self._execute)
+
+    async def enqueue_one(self, event: Outgoing) -> Placed:
+        """Puts an event at the end of its lane in the user's transaction."""
+        return await perform_async(enqueue(self._facts, event), self._execute)
 
 
 class SqlalchemyAsyncJoin(_Join):
@@ -121,6 +130,13 @@ class SqlalchemyAsyncJoin(_Join):
             lambda plain: perform(publish_joined(self._facts, publication), self._executes(plain))
         )
         return published
+
+    async def enqueue_one(self, event: Outgoing) -> Placed:
+        """Puts an event at the end of its lane in the user's transaction."""
+        placed: Placed = await self._transaction.run_sync(
+            lambda plain: perform(enqueue(self._facts, event), self._executes(plain))
+        )
+        return placed
 
     def _executes(self, plain: Any) -> Execute:
         is_session = self._kind is Kind.SQLALCHEMY_ASYNC_SESSION

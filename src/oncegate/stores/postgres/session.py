@@ -23,6 +23,9 @@ from oncegate.stores.postgres.claims import PostgresClaims
 from oncegate.stores.postgres.doubts import Doubts, backend_of
 from oncegate.stores.postgres.failures import rejected, translate
 from oncegate.stores.postgres.feed import PostgresFeed
+from oncegate.stores.postgres.lane_census import PostgresLaneCensus
+from oncegate.stores.postgres.lane_desk import PostgresLaneDesk
+from oncegate.stores.postgres.lanes import LostRace
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.people import PostgresPeople
 from oncegate.stores.postgres.placeholders import to_driver
@@ -34,7 +37,14 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 class PostgresSession(
-    PostgresClaims, PostgresCensus, PostgresPruning, PostgresRegistry, PostgresPeople, PostgresFeed
+    PostgresClaims,
+    PostgresCensus,
+    PostgresPruning,
+    PostgresRegistry,
+    PostgresPeople,
+    PostgresFeed,
+    PostgresLaneDesk,
+    PostgresLaneCensus,
 ):
     """A session that owns its connection.
 
@@ -76,6 +86,24 @@ class PostgresSession(
             return self._cursor.fetchall() if self._cursor.description else []
         except psycopg.Error as error:
             raise self._failed(error, committing=not self._in_transaction) from error
+
+    def _racing(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Runs a statement that divides by zero where it lost a race; then nothing was changed."""
+        nested = self._in_transaction
+        if nested:
+            self._query("SAVEPOINT race", ())
+        try:
+            self._cursor.execute(sql, parameters, prepare=True)
+            rows = self._cursor.fetchall()
+        except postgres.DivisionByZero:
+            if nested:
+                self._query("ROLLBACK TO SAVEPOINT race", ())
+            raise LostRace from None
+        except psycopg.Error as error:
+            raise self._failed(error, committing=not nested) from error
+        if nested:
+            self._query("RELEASE SAVEPOINT race", ())
+        return rows
 
     def _write_apart(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Commits at once what an open transaction needs but must not keep others waiting for."""

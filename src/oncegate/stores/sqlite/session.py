@@ -15,13 +15,15 @@ from typing import Any, cast
 
 from oncegate.clock import Clock
 from oncegate.errors import StoreError, StoreRejected, StoreUnknown, UsageError
-from oncegate.store import Reservation, Reserved, Settlement
+from oncegate.store import Outgoing, Placed, Reservation, Reserved, Settlement
 from oncegate.store.feed import Publication, Published
 from oncegate.stores.kinds import Kind, is_still_open
 from oncegate.stores.sqlite.census import SqliteCensus
 from oncegate.stores.sqlite.claims import SqliteClaims
 from oncegate.stores.sqlite.feed import SqliteFeed
 from oncegate.stores.sqlite.files import BUSY_WAIT_MS, is_the_stores, translate, translated
+from oncegate.stores.sqlite.lane_census import SqliteLaneCensus
+from oncegate.stores.sqlite.lane_desk import SqliteLaneDesk
 from oncegate.stores.sqlite.names import Names
 from oncegate.stores.sqlite.people import SqlitePeople
 from oncegate.stores.sqlite.pruning import SqlitePruning
@@ -53,7 +55,16 @@ class SqliteUnit:
             self._session.undo(error)
 
 
-class SqliteSession(SqliteClaims, SqliteCensus, SqlitePruning, SqliteRegistry, SqlitePeople, SqliteFeed):
+class SqliteSession(
+    SqliteClaims,
+    SqliteCensus,
+    SqlitePruning,
+    SqliteRegistry,
+    SqlitePeople,
+    SqliteFeed,
+    SqliteLaneDesk,
+    SqliteLaneCensus,
+):
     """A session that owns its connection."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
@@ -163,7 +174,16 @@ class PlainRows:
         return cursor
 
 
-class JoinedSession(SqliteClaims, SqliteCensus, SqlitePruning, SqliteRegistry, SqlitePeople, SqliteFeed):
+class JoinedSession(
+    SqliteClaims,
+    SqliteCensus,
+    SqlitePruning,
+    SqliteRegistry,
+    SqlitePeople,
+    SqliteFeed,
+    SqliteLaneDesk,
+    SqliteLaneCensus,
+):
     """A session on a user's own connection: it writes into their transaction and never ends it."""
 
     is_async = False
@@ -205,6 +225,11 @@ class JoinedSession(SqliteClaims, SqliteCensus, SqlitePruning, SqliteRegistry, S
         """Publishes an event in the user's transaction."""
         with self.unit():
             return self.publish([publication])[0]
+
+    def enqueue_one(self, event: Outgoing) -> Placed:
+        """Puts an event at the end of its lane in the user's transaction."""
+        with self.unit():
+            return self.enqueue([event])[0]
 
     def is_open(self) -> bool:
         """Whether the user's transaction has not been ended yet."""

@@ -17,9 +17,11 @@ _WRITE: Final = (
     "INSERT INTO oncegate_meta (name, value) VALUES (?, ?)"
     " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
+# Of lanes that wait for a next try only what was is taken: a try that is due tomorrow is not today.
 _LATEST: Final = (
-    "SELECT coalesce(max(max(coalesce(lease_until, 0), coalesce(first_reserved, 0))), 0)"
-    " FROM oncegate_entry WHERE state NOT IN (2, 3)"
+    "SELECT max((SELECT coalesce(max(max(coalesce(lease_until, 0), coalesce(first_reserved, 0))), 0)"
+    " FROM oncegate_entry WHERE state NOT IN (2, 3)),"
+    " (SELECT coalesce(max(CASE state WHEN 3 THEN due_at ELSE touched_at END), 0) FROM oncegate_lane))"
 )
 _UNNAMED_BOOT_SLACK_MS: Final = 3600 * 1000  # no lease reaches further ahead (model/surface.py)
 

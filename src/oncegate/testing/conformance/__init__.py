@@ -16,6 +16,8 @@ from oncegate.testing.conformance.arrivals import ArrivalConformance
 from oncegate.testing.conformance.censuses import CensusConformance
 from oncegate.testing.conformance.feeds import FeedConformance
 from oncegate.testing.conformance.fences import FenceConformance
+from oncegate.testing.conformance.lane_desks import LaneDeskConformance
+from oncegate.testing.conformance.lanes import LaneConformance
 from oncegate.testing.conformance.ledger import LedgerConformance
 from oncegate.testing.conformance.logs import LogConformance
 from oncegate.testing.conformance.people import PeopleConformance
@@ -43,5 +45,7 @@ class StoreConformance(
     PeopleConformance,
     FeedConformance,
     LedgerConformance,
+    LaneConformance,
+    LaneDeskConformance,
 ):
     """Everything a store must do. Subclass it and override `make_store`."""

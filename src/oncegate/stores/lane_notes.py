@@ -1,0 +1,41 @@
+"""What the log says about lanes, in the same words for every store."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from oncegate.store import DestinationState, HeadOrder, LogKind, ReplayWanted, Steering
+
+STEERED: Final = {
+    DestinationState.ACTIVE: LogKind.DESTINATION_RESUMED,
+    DestinationState.PAUSED: LogKind.DESTINATION_PAUSED,
+    DestinationState.DISABLED: LogKind.DESTINATION_DISABLED,
+}
+
+
+def order_note(order: HeadOrder) -> str:
+    """About an order for a head."""
+    return f"seq {order.seq}: {order.reason}"
+
+
+def skipped_error(order: HeadOrder) -> str:
+    """What a dead letter says that was none before it was skipped."""
+    return f"skipped by {order.actor}: {order.reason}"
+
+
+def steering_note(wanted: Steering) -> str:
+    """About a destination's state."""
+    return f"{wanted.destination}: {wanted.reason}"
+
+
+def replay_note(wanted: ReplayWanted, deliveries: int, lanes: int) -> str:
+    """About the beginning of a replay."""
+    what = "dead letters" if wanted.only_dead else "deliveries"
+    return (
+        f"{wanted.nonce:x}: {deliveries} {what} of {lanes} lanes of {wanted.destination}: {wanted.reason}"
+    )
+
+
+def cancel_note(nonce: int, deliveries: int, reason: str) -> str:
+    """About the end of a replay before it was done."""
+    return f"{nonce:x}: {deliveries} deliveries taken back: {reason}"

@@ -1,0 +1,196 @@
+"""Lists of lanes, deliveries and dead letters on PostgreSQL, and the pruning of deliveries."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from oncegate.store import (
+    DeadLetter,
+    DeliveryView,
+    DestinationState,
+    DestinationView,
+    LaneFilter,
+    LanePruned,
+    LanePruning,
+    LaneState,
+    LaneView,
+)
+from oncegate.stores.postgres.names import Names
+
+_LANE: Final = """
+SELECT lane.id, lane.destination, lane.tenant, lane.key, head.state, head.seq, lane.last_seq, head.attempt,
+       head.error, head.due_at, body.created_at, head.replay
+FROM oncegate_head AS head JOIN oncegate_lane AS lane ON lane.id = head.lane
+LEFT JOIN oncegate_delivery AS body ON body.lane = head.lane AND body.seq = head.seq
+"""
+_DELIVERIES: Final = """
+SELECT past.lane, past.seq, past.event, past.type, past.created_at, ack.at,
+       coalesce(ack.attempts, dead.attempts, 0), coalesce(dead.error, ack.note), dead.seq IS NOT NULL
+FROM oncegate_delivery AS past
+LEFT JOIN oncegate_ack AS ack ON ack.lane = past.lane AND ack.seq = past.seq
+LEFT JOIN oncegate_dead_letter AS dead ON dead.lane = past.lane AND dead.seq = past.seq
+WHERE past.lane = %s AND past.seq >= %s ORDER BY past.seq LIMIT %s
+"""
+_DEAD_LETTERS: Final = """
+SELECT dead.lane, dead.seq, lane.destination, lane.tenant, lane.key, past.event, past.type, past.created_at,
+       dead.at, dead.attempts, dead.error, dead.seq = head.seq
+FROM oncegate_dead_letter AS dead JOIN oncegate_lane AS lane ON lane.id = dead.lane
+JOIN oncegate_head AS head ON head.lane = dead.lane
+JOIN oncegate_delivery AS past ON past.lane = dead.lane AND past.seq = dead.seq
+WHERE (dead.lane, dead.seq) > (%s, %s)
+"""
+_LAGS: Final = """
+SELECT head.destination, count(*) FILTER (WHERE head.state = 2), count(*) FILTER (WHERE head.state = 3),
+       count(*) FILTER (WHERE head.state = 4), sum(lane.last_seq - head.seq + 1)::bigint,
+       min(body.created_at)
+FROM oncegate_head AS head JOIN oncegate_lane AS lane ON lane.id = head.lane
+LEFT JOIN oncegate_delivery AS body ON body.lane = head.lane AND body.seq = head.seq
+WHERE head.state <> 1 GROUP BY head.destination
+"""
+_STEERED: Final = "SELECT id, state, reason, since, not_before FROM oncegate_destination"
+_DEAD_COUNTS: Final = """
+SELECT lane.destination, count(*) FROM oncegate_dead_letter AS dead
+JOIN oncegate_lane AS lane ON lane.id = dead.lane GROUP BY lane.destination
+"""
+_NAMED: Final = """
+SELECT id FROM oncegate_name AS name
+WHERE EXISTS (SELECT 1 FROM oncegate_lane WHERE destination = name.id)
+"""
+_LANES_AFTER: Final = "SELECT id, destination FROM oncegate_lane WHERE id > %s ORDER BY id LIMIT %s"
+_PRUNE: Final = """
+WITH old AS MATERIALIZED (
+    SELECT past.lane, past.seq FROM oncegate_delivery AS past
+    JOIN oncegate_ack AS ack ON ack.lane = past.lane AND ack.seq = past.seq
+    JOIN oncegate_head AS head ON head.lane = past.lane
+    WHERE past.lane = %s AND past.seq < head.seq AND ack.at < %s
+      AND NOT EXISTS (SELECT 1 FROM oncegate_replay AS again
+                      WHERE again.lane = past.lane AND again.seq = past.seq)
+      AND NOT EXISTS (SELECT 1 FROM oncegate_dead_letter AS dead
+                      WHERE dead.lane = past.lane AND dead.seq = past.seq)
+    ORDER BY past.seq LIMIT %s FOR UPDATE OF past SKIP LOCKED
+),
+forgotten AS (DELETE FROM oncegate_ack AS ack USING old WHERE ack.lane = old.lane AND ack.seq = old.seq)
+DELETE FROM oncegate_delivery AS past USING old WHERE past.lane = old.lane AND past.seq = old.seq
+RETURNING 1
+"""
+
+
+class PostgresLaneCensus:
+    """Lanes, deliveries, dead letters, destinations, pruning."""
+
+    _names: Names
+
+    def _query(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    def _begin(self) -> None:
+        raise NotImplementedError
+
+    def now_ticks(self) -> int:
+        """The ledger's own time; the session knows it."""
+        raise NotImplementedError
+
+    def find_lane(self, destination: str, tenant: str, key: str) -> LaneView | None:
+        """Reads one lane."""
+        found = self.lanes(LaneFilter(destination, tenant, key), 0, 1)
+        return found[0] if found else None
+
+    def lanes(self, wanted: LaneFilter, after_lane: int, limit: int) -> list[LaneView]:
+        """Lists lanes."""
+        conditions, parameters = self._lane_conditions(wanted)
+        if wanted.key is None:
+            conditions.append("head.state <> 1")
+        where = " AND ".join(["head.lane > %s", *conditions])
+        sql = f"{_LANE} WHERE {where} ORDER BY head.lane LIMIT %s"
+        rows = self._query(sql, (after_lane, *parameters, limit))
+        texts, now = self._names.texts({number for row in rows for number in row[1:3]}), self.now_ticks()
+        return [_lane_view(row, texts, now) for row in rows]
+
+    def _lane_conditions(self, wanted: LaneFilter) -> tuple[list[str], list[Any]]:
+        conditions: list[str] = []
+        parameters: list[Any] = []
+        for column, name in (("destination", wanted.destination), ("tenant", wanted.tenant)):
+            if name is not None:
+                conditions.append(f"lane.{column} = %s")
+                parameters.append(self._names.find(name) or -1)
+        if wanted.key is not None:
+            conditions.append("lane.key = %s")
+            parameters.append(wanted.key)
+        if wanted.states:
+            conditions.append("head.state = ANY(%s)")
+            parameters.append([state.value for state in wanted.states])
+        return conditions, parameters
+
+    def deliveries(self, lane_id: int, seq_from: int, limit: int) -> list[DeliveryView]:
+        """Lists a lane's events."""
+        rows = self._query(_DELIVERIES, (lane_id, seq_from, limit))
+        texts = self._names.texts({row[3] for row in rows})
+        return [
+            DeliveryView(lane, seq, event, texts[kind], *rest) for lane, seq, event, kind, *rest in rows
+        ]
+
+    def dead_letters(self, wanted: LaneFilter, after: tuple[int, int], limit: int) -> list[DeadLetter]:
+        """Lists dead letters."""
+        conditions, parameters = self._lane_conditions(wanted)
+        where = "".join(f" AND {condition}" for condition in conditions)
+        sql = f"{_DEAD_LETTERS}{where} ORDER BY dead.lane, dead.seq LIMIT %s"
+        rows = self._query(sql, (*after, *parameters, limit))
+        texts = self._names.texts({number for row in rows for number in (row[2], row[3], row[6])})
+        return [
+            DeadLetter(
+                lane, seq, texts[destination], texts[tenant], key, event, texts[kind], *rest
+            )
+            for lane, seq, destination, tenant, key, event, kind, *rest in rows
+        ]  # fmt: skip
+
+    def destinations(self) -> list[DestinationView]:
+        """Tells states and lags."""
+        now = self.now_ticks()
+        lags = {number: rest for number, *rest in self._query(_LAGS, ())}
+        steered = {number: rest for number, *rest in self._query(_STEERED, ())}
+        dead = dict(self._query(_DEAD_COUNTS, ()))
+        numbers = {number for (number,) in self._query(_NAMED, ())} | steered.keys()
+        texts = self._names.texts(numbers)
+        views: list[DestinationView] = []
+        for number in numbers:
+            state, reason, since, not_before = steered.get(number, (1, None, None, 0))
+            waiting, leased, blocked, events, oldest = lags.get(number, (0, 0, 0, 0, None))
+            views.append(
+                DestinationView(
+                    name=texts[number],
+                    state=DestinationState(state),
+                    reason=reason,
+                    since_ms=since,
+                    throttled_for_ms=max(0, not_before - now),
+                    waiting=waiting,
+                    leased=leased,
+                    blocked=blocked,
+                    events=events,
+                    oldest_created_at_ms=oldest,
+                    dead_letters=dead.get(number, 0),
+                )
+            )
+        return sorted(views, key=lambda view: view.name)
+
+    def prune_deliveries(self, wanted: LanePruning) -> LanePruned:
+        """Removes old deliveries of the next lanes."""
+        self._begin()
+        destination, removed = self._names.find(wanted.destination), 0
+        rows = self._query(_LANES_AFTER, (wanted.after_lane, wanted.limit))
+        last = wanted.after_lane
+        for lane, of in rows:
+            room = wanted.deliveries_max - removed
+            gone = len(self._query(_PRUNE, (lane, wanted.before_ms, room))) if of == destination else 0
+            removed += gone
+            if gone == room:
+                return LanePruned(removed, last, False)  # there may be more in this lane
+            last = lane
+        return LanePruned(removed, last, len(rows) < wanted.limit)
+
+
+def _lane_view(row: tuple[Any, ...], texts: dict[int, str], now: int) -> LaneView:
+    lane, destination, tenant, key, state, seq, last, attempts, error, due_at, created, replay = row
+    return LaneView(
+        lane, texts[destination], texts[tenant], key, LaneState(state), seq, last, attempts, error,
+        None if due_at is None else due_at - now, created, replay,
+    )  # fmt: skip

@@ -1,0 +1,250 @@
+"""Lanes on PostgreSQL: what workers do, right across many processes. Mixed into the session.
+
+Every change of a leased head names its fence, and what a statement says it changed is the only truth. Must
+never wait for a user's transaction while holding a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from oncegate.errors import StoreBusy
+from oncegate.store import (
+    Acknowledgement,
+    Advanced,
+    Delivery,
+    Failure,
+    GivenUp,
+    HeadHeld,
+    Heads,
+    HeadsWanted,
+    LaneState,
+    LogKind,
+    Outgoing,
+    Placed,
+    Placing,
+    Policy,
+    Throttling,
+)
+from oncegate.stores.postgres import lane_statements, statements
+from oncegate.stores.postgres.arrays import Packed, bigint_array, bytea_array, integer_array, text_array
+from oncegate.stores.postgres.names import Names
+
+ENQUEUE_TRIES_MAX: Final = 20  # each lost round means that somebody else has committed one of the ids
+PLACINGS: Final = (Placing.NEW, Placing.KNOWN, Placing.CONFLICT)
+
+Held = TypeVar("Held", Failure, HeadHeld)
+
+
+class LostRace(Exception):
+    """Somebody else committed one of the ids meanwhile; nothing was changed."""
+
+
+class PostgresLanes:
+    """Enqueue, lease, finish, fail, give up."""
+
+    _names: Names
+
+    def _query(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    def _ticks(self) -> int | None:
+        raise NotImplementedError
+
+    def _begin(self) -> None:
+        raise NotImplementedError
+
+    def _racing(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Runs a statement that fails, and changes nothing, where it lost a race: raises LostRace."""
+        raise NotImplementedError
+
+    def enqueue(self, events: Sequence[Outgoing]) -> list[Placed]:
+        """Appends events to their lanes with one statement; ids that come again are looked up after."""
+        first: dict[tuple[str, str], int] = {}
+        for place, event in enumerate(events):
+            first.setdefault((event.destination, event.event_id), place)
+        places = list(first.values())
+        if len(places) < len(events):
+            self._begin()
+        answers = dict(zip(places, self._place([events[place] for place in places]), strict=True))
+        again = [place for place in range(len(events)) if place not in answers]
+        if again:
+            answers |= zip(again, self.enqueue([events[place] for place in again]), strict=True)
+        return [answers[place] for place in range(len(events))]
+
+    def _place(self, batch: list[Outgoing]) -> list[Placed]:
+        arrays = self._enqueue_arrays(batch)
+        for _ in range(ENQUEUE_TRIES_MAX):
+            try:
+                rows = self._racing(lane_statements.ENQUEUE, (self._ticks(), *arrays))
+            except LostRace:
+                continue
+            placed = {place: Placed(PLACINGS[how], lane, seq) for place, lane, seq, how, _ in rows}
+            return [placed[place] for place in range(1, len(batch) + 1)]
+        raise StoreBusy("the same events are being published elsewhere; try again")
+
+    def _enqueue_arrays(self, batch: list[Outgoing]) -> tuple[Packed, ...]:
+        names = self._names.learn({n for e in batch for n in (e.destination, e.tenant, e.type)})
+        return (
+            integer_array([names[event.destination] for event in batch]),
+            integer_array([names[event.tenant] for event in batch]),
+            text_array([event.key for event in batch]),
+            text_array([event.event_id for event in batch]),
+            integer_array([names[event.type] for event in batch]),
+            bigint_array([event.created_at_ms for event in batch]),
+            bytea_array([event.fingerprint for event in batch]),
+            bytea_array([event.context for event in batch]),
+            bytea_array([event.payload for event in batch]),
+        )
+
+    def lease_heads(self, wanted: HeadsWanted) -> Heads:
+        """Looks which destinations have work, then leases it; without work nothing is written."""
+        limits = {self._names.find(name): limit for name, limit in wanted.wanted}
+        numbers = [number for number in limits if number is not None]
+        rows = self._query(lane_statements.PEEK, (self._ticks(), integer_array(numbers)))
+        busy = sorted(number for number, _, is_due, _, _ in rows if is_due)
+        if len(busy) > 1:
+            self._begin()
+        leased = [d for number in busy for d in self._lease(number, limits[number], wanted)]
+        times = [time for row in rows for time in row[3:] if time is not None]
+        now = rows[0][1] if rows else 0
+        return Heads(tuple(leased), now, min(times, default=None))
+
+    def _lease(self, destination: int, limit: int, wanted: HeadsWanted) -> list[Delivery]:
+        parameters = (self._ticks(), destination, limit, wanted.holder, wanted.lease_ms)
+        rows = self._query(lane_statements.LEASE, parameters)
+        empty = [row[0] for row in rows if row[1] is None]
+        if empty:
+            self._query(lane_statements.SETTLE_EMPTY, (self._ticks(), bigint_array(empty)))
+        return self._deliveries([row[1:] for row in rows if row[1] is not None])
+
+    def _deliveries(self, rows: list[tuple[Any, ...]]) -> list[Delivery]:
+        texts = self._names.texts({number for row in rows for number in (row[2], row[3], row[8])})
+        return [_delivery(row, texts) for row in rows]
+
+    def leased_by(self, holder: int) -> list[Delivery]:
+        """Reads what a holder has."""
+        return self._deliveries(self._query(lane_statements.BY_HOLDER, (holder,)))
+
+    def finish(self, acks: Sequence[Acknowledgement]) -> list[Advanced]:
+        """Records deliveries and moves their lanes on, with one statement."""
+        places = _once_each(acks)
+        batch = [acks[place] for place in places]
+        rows = self._query(
+            lane_statements.FINISH,
+            (
+                self._ticks(),
+                bigint_array([ack.lane_id for ack in batch]),
+                bigint_array([ack.fence for ack in batch]),
+                bigint_array([ack.at_ms for ack in batch]),
+                text_array([ack.note or None for ack in batch]),
+                bigint_array([ack.lease_ms for ack in batch]),
+                bigint_array([ack.holder for ack in batch]),
+            ),
+        )
+        done = dict(zip((places[row[0] - 1] for row in rows), self._advanced(rows), strict=True))
+        return [done.get(place, Advanced(False)) for place in range(len(acks))]
+
+    def _advanced(self, rows: list[tuple[Any, ...]]) -> list[Advanced]:
+        leased = iter(self._deliveries([row[2:] for row in rows if row[1]]))
+        return [Advanced(True, next(leased)) if row[1] else Advanced(True) for row in rows]
+
+    def fail(self, failures: Sequence[Failure]) -> list[bool]:
+        """Lets heads wait for their next try."""
+        return self._end(lane_statements.FAIL, failures, _failures)
+
+    def release(self, held: Sequence[HeadHeld]) -> list[bool]:
+        """Gives heads back."""
+        return self.fail([Failure(item.lane_id, item.fence, 0, "", counts=False) for item in held])
+
+    def extend(self, held: Sequence[HeadHeld]) -> list[bool]:
+        """Extends leases."""
+        return self._end(lane_statements.EXTEND, held, _leases)
+
+    def _end(
+        self, sql: str, asked: Sequence[Held], arrays: Callable[[list[Held]], tuple[Packed, ...]]
+    ) -> list[bool]:
+        places = _once_each(asked)
+        batch = [asked[place] for place in places]
+        lanes = bigint_array([item.lane_id for item in batch])
+        fences = bigint_array([item.fence for item in batch])
+        rows = self._query(sql, (self._ticks(), lanes, fences, *arrays(batch)))
+        done = {places[place - 1] for (place,) in rows}
+        return [place in done for place in range(len(asked))]
+
+    def dead_letter(self, given_up: Sequence[GivenUp]) -> list[Advanced]:
+        """Records dead letters in one transaction, lanes in order."""
+        self._begin()
+        answers: dict[int, Advanced] = {}
+        for place in sorted(range(len(given_up)), key=lambda place: given_up[place].lane_id):
+            answers[place] = self._give_up_head(given_up[place])
+        return [answers[place] for place in range(len(given_up))]
+
+    def _give_up_head(self, item: GivenUp) -> Advanced:
+        rows = self._query(lane_statements.HEAD, (item.lane_id,))
+        if not rows or rows[0][2] != LaneState.LEASED or rows[0][3] != item.fence:
+            return Advanced(False)
+        lane, (head, replay, _, _, attempt, _) = item.lane_id, rows[0]
+        seq, attempts, error = head if replay is None else replay, attempt + 1, plain(item.error)
+        self._query(lane_statements.DEAD, (lane, seq, item.at_ms, item.fence, attempts, error))
+        self._lane_note(-lane, LogKind.DEAD_LETTERED, item.at_ms, item.actor, f"seq {seq}: {error}")
+        if item.policy is Policy.BLOCK:
+            self._query(lane_statements.BLOCK, (attempts, error, lane))
+            return Advanced(True)
+        advanced = self._move_on(lane, item.lease_ms, item.holder)
+        if replay is not None:
+            self._query(lane_statements.DROP_REPLAY, (lane, replay))
+        return advanced
+
+    def _move_on(self, lane: int, lease_ms: int = 0, holder: int = 0) -> Advanced:
+        rows = self._query(lane_statements.ADVANCE, (self._ticks(), lease_ms, holder, lane))
+        return self._advanced(rows)[0]
+
+    def _lane_note(self, about: int, kind: LogKind, at_ms: int, actor: str, note: str) -> None:
+        number = self._names.learn({actor})[actor]
+        self._query(statements.LOG, (about, kind.value, at_ms, number, plain(note)))
+
+    def throttle(self, wanted: Throttling) -> None:
+        """Leaves a destination alone for a while."""
+        number = self._names.learn({wanted.destination})[wanted.destination]
+        self._query(lane_statements.THROTTLE, (self._ticks(), number, wanted.for_ms))
+
+    def lease_ended(self, lane_id: int, seq: int, fence: int) -> bool:
+        """Looks whether a lease was ended by its holder."""
+        ours = (lane_id, seq, fence)
+        ((ended,),) = self._query(lane_statements.ENDED, (lane_id, fence, *ours, *ours))
+        return bool(ended)
+
+
+def plain(text: str) -> str:
+    """U+0000 is not text in PostgreSQL and is made visible."""
+    return text.replace("\0", "\u2400")
+
+
+def _once_each(items: Sequence[Acknowledgement | Failure | HeadHeld]) -> list[int]:
+    """Places of what may end a lease, which can happen once only, by lane: all lock in the same order."""
+    first: dict[tuple[int, int], int] = {}
+    for place, item in enumerate(items):
+        first.setdefault((item.lane_id, item.fence), place)
+    return [first[held] for held in sorted(first)]
+
+
+def _failures(batch: list[Failure]) -> tuple[Packed, ...]:
+    return (
+        bigint_array([item.retry_in_ms for item in batch]),
+        integer_array([int(item.counts) for item in batch]),
+        text_array([item.error or None for item in batch]),
+    )
+
+
+def _leases(batch: list[HeadHeld]) -> tuple[Packed, ...]:
+    return (bigint_array([item.lease_ms for item in batch]),)
+
+
+def _delivery(row: tuple[Any, ...], texts: dict[int, str]) -> Delivery:
+    lane, fence, destination, tenant, key, seq, attempt, event, kind, payload, context, *rest = row
+    return Delivery(
+        lane, fence, texts[destination], texts[tenant], key, seq, attempt, event, texts[kind],
+        bytes(payload), bytes(context), *rest,
+    )  # fmt: skip
