@@ -399,7 +399,8 @@ def test_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
                 gate.admit_sync("orders", {"id": number})
 
         gate.admit_sync("orders", {"id": 0})
-        ballast.write_bytes(b"\0" * (700 * 1024 - ledger.stat().st_size))
+        used = sum(file.stat().st_size for file in disk.iterdir())
+        ballast.write_bytes(b"\0" * ((1024 - 150) * 1024 - used))
         with pytest.raises(StoreFull):
             admit_many()
         at_the_limit = max(ran)

@@ -166,7 +166,7 @@ class PostgresLanes:
         self, sql: str, asked: Sequence[Held], arrays: Callable[[list[Held]], tuple[Packed, ...]]
     ) -> list[bool]:
         places = _once_each(asked)
-        batch = [asked[place] for place in places]
+        batch: list[Held] = [asked[place] for place in places]
         lanes = bigint_array([item.lane_id for item in batch])
         fences = bigint_array([item.fence for item in batch])
         rows = self._query(sql, (self._ticks(), lanes, fences, *arrays(batch)))

@@ -1,0 +1,35 @@
+"""Events and workers for the lanes' tests, on whatever ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oncegate.store import Acknowledgement, Delivery, HeadsWanted, Outgoing, Session
+
+ENDPOINT = "endpoint"
+LEASE_MS = 20_000
+
+
+def outgoing(event_id: str, key: str = "k", **changes: Any) -> Outgoing:
+    """An event."""
+    values: dict[str, Any] = {
+        "destination": ENDPOINT, "tenant": "", "key": key, "event_id": event_id, "type": "order.updated",
+        "payload": event_id.encode(), "fingerprint": event_id.encode(), "created_at_ms": 1_780_000_000_000,
+    }  # fmt: skip
+    return Outgoing(**(values | changes))
+
+
+def lease(session: Session, limit: int = 100, holder: int = 7) -> list[Delivery]:
+    """Leases heads in a unit of its own."""
+    with session.unit():
+        return list(session.lease_heads(HeadsWanted(((ENDPOINT, limit),), LEASE_MS, holder)).deliveries)
+
+
+def finish(session: Session, delivery: Delivery, *, chain: bool = False) -> Delivery | None:
+    """Acknowledges in a unit of its own; returns the successor if one was leased."""
+    lease_ms = LEASE_MS if chain else 0
+    ack = Acknowledgement(delivery.lane_id, delivery.seq, delivery.fence, 1, "200", lease_ms, 7)
+    with session.unit():
+        (advanced,) = session.finish([ack])
+    assert advanced.done
+    return advanced.successor
