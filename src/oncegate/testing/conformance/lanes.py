@@ -215,7 +215,7 @@ class LaneConformance(LaneBench):
         assert self.lease(session) == []
         assert self.finish(session, held).done
 
-    def test_write_with_an_old_fence_changes_nothing_and_says_so(self) -> None:
+    def test_worker_with_an_old_fence_changes_nothing_and_is_told(self) -> None:
         """Whatever a worker tries whose head was taken over, finished or given back (I4)."""
         session = self.open()
         self.fill(session, 2)
