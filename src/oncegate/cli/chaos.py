@@ -18,6 +18,7 @@ from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
 
 if TYPE_CHECKING:
+    from oncegate.chaos.museum.exhibit import Exhibit
     from oncegate.chaos.simulator.outcome import Outcome
     from oncegate.chaos.simulator.schedule import Schedule
     from oncegate.chaos.simulator.tally import Tally
@@ -36,7 +37,8 @@ examples:
   oncegate chaos run
   oncegate chaos run --seed 7 --minutes 10
   oncegate chaos run --minutes 60 --tally docs/proof-tally.json
-  oncegate chaos replay 4711"""
+  oncegate chaos replay 4711
+  oncegate chaos museum CheckThenInsert"""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -48,6 +50,7 @@ def add_parser(subparsers: Any) -> None:
     commands = parser.add_subparsers(metavar="COMMAND")
     _add_run(commands)
     _add_replay(commands)
+    _add_museum(commands)
 
 
 def _add_run(commands: Any) -> None:
@@ -70,6 +73,15 @@ def _add_replay(commands: Any) -> None:
     replay = commands.add_parser("replay", help="play one schedule again", description=text)
     replay.add_argument("schedule", metavar="SEED|SCHEDULE", help="a seed, or a schedule as it was printed")
     replay.set_defaults(run=run_replay)
+
+
+def _add_museum(commands: Any) -> None:
+    text = (
+        "Catch the deliberately broken gates of docs/museum.md, and show the schedule that gives one away."
+    )
+    museum = commands.add_parser("museum", help="catch broken gates", description=text)
+    museum.add_argument("name", nargs="?", metavar="NAME", help="only this one, with its smallest schedule")
+    museum.set_defaults(run=run_museum)
 
 
 def _minutes(text: str) -> float:
@@ -142,6 +154,34 @@ def run_replay(arguments: argparse.Namespace) -> int:
     small = smallest(schedule, outcome.violations)
     print("\n".join(failure(small, outcome.violations)))
     return NOT_SO
+
+
+def run_museum(arguments: argparse.Namespace) -> int:
+    """Catches one broken gate or all."""
+    from oncegate.chaos.museum import EXHIBITS
+
+    if arguments.name is not None and arguments.name not in EXHIBITS:
+        raise ConfigError(f"there is no exhibit {arguments.name[:60]!r}; there are {', '.join(EXHIBITS)}")
+    wanted = [arguments.name] if arguments.name else list(EXHIBITS)
+    caught = [_catch(name, EXHIBITS[name], is_alone=len(wanted) == 1) for name in wanted]
+    return DONE if all(caught) else NOT_SO
+
+
+def _catch(name: str, exhibit: type[Exhibit], *, is_alone: bool) -> bool:
+    from oncegate.chaos.museum.hunt import hunt
+    from oncegate.chaos.simulator.schedule import describe
+
+    catch = hunt(exhibit)
+    if catch is None:
+        print(f"{name:<28} escaped")
+        return False
+    invariant = catch.violations[0].invariant
+    print(f"{name:<28} caught by {invariant} in schedule {catch.schedules}: {exhibit.title()}")
+    if is_alone:
+        print(exhibit.story())
+        print("\n".join(f"  {line}" for line in describe(catch.schedule)))
+        print("\n".join(f"  => {violation}" for violation in catch.violations))
+    return True
 
 
 def _ended(outcome: Outcome) -> str:

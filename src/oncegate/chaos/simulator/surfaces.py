@@ -36,6 +36,8 @@ def payload_of(event: Event, changed: bool) -> dict[str, Any]:
 class Handlers:
     """What a worker does with events; registered once and shared by all workers of a process."""
 
+    request_life_max = "1m"
+
     def __init__(self) -> None:
         self.seats: Downstream
         self.labels: Downstream
@@ -49,7 +51,9 @@ class Handlers:
     def register(self, gate: Gate) -> None:
         """Declares the downstreams and registers a handler for each surface."""
         self.seats = gate.downstream("seats", honours_key="1h")
-        self.labels = gate.downstream("labels", probe=self._find_label, request_life_max="1m")
+        self.labels = gate.downstream(
+            "labels", probe=self._find_label, request_life_max=self.request_life_max
+        )
         self.mails = gate.downstream("mails")
         rule: dict[str, Any] = {"key": "{id}:{part}", "tenant": "tenant", "attempts_max": ATTEMPTS_MAX}
         gate.handler("book", **rule)(self.book)

@@ -22,6 +22,7 @@ from oncegate.chaos.simulator.worker import Blueprint, Worker
 from oncegate.model.states import State
 from oncegate.testing.simulation import Ledger, VirtualLoop
 from oncegate.testing.simulation.ledger import Row
+from oncegate.testing.simulation.loop import WentInCircles
 
 AFTERMATH_SECONDS: Final = 60.0
 SETTLE_SECONDS_MAX: Final = 4 * 3600.0
@@ -63,6 +64,8 @@ class World:
         """Plays the schedule to its end."""
         try:
             self._play()
+        except WentInCircles as error:
+            self.evidence.unsettled.append(str(error))
         finally:
             self._bury()
         return self.evidence
