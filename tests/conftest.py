@@ -1,6 +1,8 @@
 """Settings of all tests, and the one PostgreSQL server that most of them share.
 
-Failed assertions of the conformance suite show their values.
+Failed assertions of the conformance suite show their values. The thread that tells the ledger what a gate
+has seen sleeps through every test: commits are counted, and made to fail, one by one. Tests of the thread
+itself wake it.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from oncegate.gate import sightings
 from oncegate.testing.postgres import TEST_URL_VARIABLE, GivenServer, PostgresServer
 from oncegate.testing.spare_ledgers import SpareLedgers
 
 pytest.register_assert_rewrite("oncegate.testing.conformance")
+sightings.FLUSH_SECONDS = 3600.0
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from oncegate.model.states import Decision, State
 from oncegate.store import (
     Attachment,
     Entry,
+    Observations,
     Progress,
     Renewal,
     Reservation,
@@ -156,6 +157,23 @@ class Attach(Operation[bool]):
         """Looks whether an outcome is there."""
         detail = session.detail(self.request.entry_id)
         return True if detail is not None and detail.outcome is not None else None
+
+
+class Observe(Operation[bool]):
+    """Adds to the counters of what was seen."""
+
+    __slots__ = ()
+    request: Observations
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[Observe]) -> Sequence[bool]:
+        """Adds what many have seen."""
+        session.observe([operation.request for operation in operations])
+        return [True] * len(operations)
+
+    def recall(self, session: Session) -> bool | None:
+        """Taken for done: to lose a second of observations is better than to count it twice."""
+        return True
 
 
 class ReadEntry(Operation["Entry | None"]):

@@ -23,6 +23,7 @@ class Remembered(Struct, frozen=True, gc=False):
     fingerprint: bytes
     outcome: bytes | None
     reason: str | None
+    received_at_ms: int = 0
 
 
 class OutcomeCache:

@@ -9,6 +9,7 @@ from oncegate.clock import Clock
 from oncegate.crashpoints import CrashPoints
 from oncegate.gate.cache import OutcomeCache
 from oncegate.gate.leases import LeaseKeeper
+from oncegate.gate.sightings import Sightings
 from oncegate.groupcommit import GroupCommit
 
 
@@ -21,6 +22,7 @@ class GateContext:
     commits: GroupCommit
     cache: OutcomeCache
     leases: LeaseKeeper
+    sightings: Sightings
     new_token: Callable[[], int]
     actor: str
     keys_read: set[str] = field(default_factory=set)

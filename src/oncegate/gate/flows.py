@@ -47,6 +47,7 @@ class Attempt(Struct, frozen=True):
     surface: Surface
     arrival: Arrival
     start: Start
+    by_caretaker: bool = False
 
 
 def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
@@ -54,11 +55,15 @@ def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
     arrival, surface = attempt.arrival, attempt.surface
     known = gate.cache.get(arrival.key.digest)
     if known is not None and known.fingerprint == arrival.fingerprint:
+        if not attempt.by_caretaker:
+            gate.sightings.remembered(surface.rule, known)
         return from_memory(arrival.key, arrival.fingerprint, known, surface.codec)
     gate.crashpoints.hit("reserve.before")
     # A lease counts from before the question, not after.
-    asked_at_ms = gate.clock.ticks_ms()
+    asked_at_ms, began_us = gate.clock.ticks_ms(), gate.clock.elapsed_us()
     reserved: Reserved = yield Reserve(reservation_of(gate, attempt))
+    if not attempt.by_caretaker:
+        gate.sightings.answered(surface.rule, arrival, reserved, began_us)
     if reserved.decision is Decision.BUSY and surface.rule.on_busy is OnBusy.WAIT:
         reserved, asked_at_ms = yield from _wait_for_key(gate, attempt, reserved)
     if reserved.decision.claims:
@@ -133,6 +138,7 @@ def _remember_final(gate: GateContext, arrival: Arrival, reserved: Reserved) -> 
             arrival.fingerprint,
             reserved.outcome,
             reserved.reason,
+            reserved.received_at_ms,
         )
         gate.cache.put(arrival.key.digest, known)
 
@@ -150,6 +156,8 @@ def same_database_flow(
         reserved = yield Invoke(
             transaction.reserve, (reservation_of(gate, attempt),), where=Where.STATEMENT
         )
+        if not attempt.by_caretaker:
+            gate.sightings.answered(attempt.surface.rule, arrival, reserved)
         if not reserved.decision.claims:
             yield Invoke(transaction.commit, where=Where.STATEMENT)
             return from_reserved(arrival.key, reserved, codec)

@@ -27,6 +27,7 @@ from oncegate.gate.joining import joined_admit_flow
 from oncegate.gate.leases import LeaseKeeper
 from oncegate.gate.once import AsyncOnce, Once
 from oncegate.gate.requests import Flow, Invoke, Where
+from oncegate.gate.sightings import Sightings
 from oncegate.gate.surfaces import UNDECLARED, Downstream, Surface, takes_once
 from oncegate.gate.transactions import OpenTransaction
 from oncegate.groupcommit import GroupCommit
@@ -37,7 +38,7 @@ from oncegate.model.paths import parse_path
 from oncegate.model.retention import RETENTION_FLOOR
 from oncegate.model.surface import Arrival, OnBusy, SurfaceRule, check_name, read_arrival
 from oncegate.model.template import KeyTemplate
-from oncegate.store import EntryDetail, Joined, Store
+from oncegate.store import EntryDetail, Joined, Store, What
 
 F = TypeVar("F", bound=Callable[..., Any])
 Duration = str | timedelta
@@ -57,6 +58,7 @@ class Gate:
         replay_cache_max: int = 20_000,
         commits: GroupCommit | None = None,
         leases: LeaseKeeper | None = None,
+        sightings: Sightings | None = None,
     ) -> None:
         clock, crashpoints = clock or SystemClock(), crashpoints or CrashPoints()
         commits = commits or GroupCommit(store, clock=clock, crashpoints=crashpoints)
@@ -70,6 +72,7 @@ class Gate:
             commits=commits,
             cache=OutcomeCache(replay_cache_max),
             leases=leases or LeaseKeeper(commits, clock),
+            sightings=sightings or Sightings(commits, clock),
             new_token=new_token or (lambda: secrets.randbits(63)),
             actor=actor,
         )
@@ -83,6 +86,11 @@ class Gate:
     def commits(self) -> GroupCommit:
         """How this gate's process writes to the ledger; whoever writes too shares it."""
         return self._context.commits
+
+    @property
+    def sightings(self) -> Sightings:
+        """What this process has seen at this gate."""
+        return self._context.sightings
 
     @property
     def surfaces(self) -> tuple[Surface, ...]:
@@ -130,6 +138,7 @@ class Gate:
         ignore: Collection[str] = (),
         occurred_at: str | None = None,
         skew_max: Duration = "5m",
+        late_replay_after: Duration = "1h",
         same_database: bool = False,
         downstream: Downstream | None = None,
         final_errors: tuple[type[BaseException], ...] = (),
@@ -165,6 +174,7 @@ class Gate:
             skew_max=parse_duration(skew_max),
             approve_first=approve_first,
             decide_within=None if decide_within is None else parse_duration(decide_within),
+            late_replay_after=parse_duration(late_replay_after),
         )
 
         def register(function: F) -> F:
@@ -251,9 +261,14 @@ class Gate:
         return self._attempt_flow(surface, arrival, event, joined)
 
     def _attempt_flow(
-        self, surface: Surface, arrival: Arrival, event: Any, joined: Joined | None = None
+        self,
+        surface: Surface,
+        arrival: Arrival,
+        event: Any,
+        joined: Joined | None = None,
+        by_caretaker: bool = False,
     ) -> Flow[Admission]:
-        attempt = Attempt(surface, arrival, lambda claim: self._start(claim, event, None))
+        attempt = Attempt(surface, arrival, lambda claim: self._start(claim, event, None), by_caretaker)
         if joined is not None:
             return joined_admit_flow(
                 self._context, attempt, joined, lambda claim, tx: self._start(claim, event, tx)
@@ -283,7 +298,9 @@ class Gate:
         entry, event = stranded.entry, msgspec.json.decode(stranded.body)
         # The entry's own key and content, whatever the surface's template says today.
         arrival = Arrival(Key(entry.key), entry.tenant, entry.label, entry.fingerprint, stranded.body, None)
-        return self._attempt_flow(self.surface(entry.surface), arrival, event)
+        surface = self.surface(entry.surface)
+        self._context.sightings.count(surface.rule, What.RECONCILED)
+        return self._attempt_flow(surface, arrival, event, by_caretaker=True)
 
     def recover_sync(self, stranded: EntryDetail) -> Admission:
         """Runs a stranded entry again, from a thread."""
@@ -318,6 +335,7 @@ class Gate:
         """Lets running work finish and closes the ledger."""
         self._context.leases.close()
         self._driver.close()
+        self._context.sightings.close()
         self._context.commits.close()
 
     def __enter__(self) -> Self:

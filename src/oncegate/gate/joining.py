@@ -28,10 +28,12 @@ def joined_admit_flow(
     arrival, surface = attempt.arrival, attempt.surface
     known = gate.cache.get(arrival.key.digest)
     if known is not None and known.fingerprint == arrival.fingerprint:
+        gate.sightings.remembered(surface.rule, known)
         return from_memory(arrival.key, arrival.fingerprint, known, surface.codec)
     yield from learn_flow(gate, (surface.name, arrival.tenant, gate.actor))
     reservation = reservation_of(gate, attempt)
     reserved = yield Invoke(joined.reserve_one, (reservation,), where=Where.HERE)
+    gate.sightings.answered(surface.rule, arrival, reserved)
     if not reserved.decision.claims:
         return from_reserved(arrival.key, reserved, surface.codec)
     claim = claim_of(surface, arrival.key, reserved, arrival.fingerprint)

@@ -208,7 +208,8 @@ def remember(
     gate: GateContext, claim: Claim, state: State, outcome: bytes | None, reason: str | None
 ) -> None:
     """Keeps a final outcome in memory for quick replays."""
-    known = Remembered(claim.entry_id, state, claim.fingerprint, outcome, reason)
+    first_at_ms = claim.reserved.received_at_ms
+    known = Remembered(claim.entry_id, state, claim.fingerprint, outcome, reason, first_at_ms)
     gate.cache.put(claim.key.digest, known)
 
 

@@ -68,6 +68,7 @@ class SurfaceRule:
     redelivery_horizon: timedelta | None = None
     approve_first: bool = False
     decide_within: timedelta | None = None
+    late_replay_after: timedelta = timedelta(hours=1)
     lease_ms: int = field(init=False)
     hold: str | None = field(init=False)
 
@@ -81,7 +82,7 @@ class SurfaceRule:
             raise ConfigError(f"surface {self.name}: attempts_max is {self.attempts_max}, not positive")
         for path in self.fingerprint_ignore:
             parse_path(path)
-        for setting in ("retention", "lease", "time_limit", "skew_max"):
+        for setting in ("retention", "lease", "time_limit", "skew_max", "late_replay_after"):
             if getattr(self, setting) <= timedelta(0):
                 raise ConfigError(f"surface {self.name}: {setting} must be longer than nothing")
         if self.decide_within is not None and self.decide_within <= timedelta(0):

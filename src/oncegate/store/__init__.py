@@ -14,6 +14,7 @@ group commit (`groupcommit.py`) calls it from one thread at a time per session a
       Feed      published events in commit order, and their readers (`store/feed.py`)
       Lanes     ordered work: enqueue, lease heads, finish, fail, dead letters
       LaneDesk  what operators do to lanes and destinations, lists, pruning of deliveries
+      Tallies   counts what was seen, for signals
 
 Three results. A call returns (done), raises StoreUnavailable or StoreRejected (not done: nothing was
 changed), or raises StoreUnknown (it may have taken effect). After StoreUnknown the group commit opens a
@@ -81,6 +82,7 @@ from oncegate.store.log import Log, LogKind, LogRecord
 from oncegate.store.people import People, Ruling, RulingAnswer
 from oncegate.store.pruning import Due, Forgetting, Pruning
 from oncegate.store.registry import Document, DocumentChange, Registry
+from oncegate.store.tallies import Observations, Repeat, Tallies, Tally, What
 
 __all__ = [
     "MAYBE_MORE_MS",
@@ -123,6 +125,7 @@ __all__ = [
     "LogKind",
     "LogRecord",
     "Migration",
+    "Observations",
     "Outgoing",
     "People",
     "Placed",
@@ -132,6 +135,7 @@ __all__ = [
     "Pruning",
     "Registry",
     "Renewal",
+    "Repeat",
     "ReplayWanted",
     "Replaying",
     "Reservation",
@@ -145,5 +149,8 @@ __all__ = [
     "StepRecord",
     "StepState",
     "Store",
+    "Tallies",
+    "Tally",
     "Throttling",
+    "What",
 ]

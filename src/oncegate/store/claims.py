@@ -65,6 +65,8 @@ class Reserved(Struct, frozen=True, gc=False):
     With a claiming decision `fence` is the claim's number: it is larger than any number the key had
     before, also after the key was forgotten. `steps` are what earlier attempts recorded. `never_run` says
     that the key was known but no claim was ever given on it before: a person has let it through.
+    `received_at_ms` is when the key first arrived; 0 for one that was parked just now, and for a
+    conflict, which learns nothing.
     """
 
     decision: Decision

@@ -22,6 +22,10 @@ class ManualClock:
         """Reads the ticks."""
         return self._ticks_ms
 
+    def elapsed_us(self) -> int:
+        """Reads the ticks in microseconds."""
+        return self.ticks_ms() * 1000
+
     def boot_id(self) -> str:
         """Names the boot."""
         return self._boot

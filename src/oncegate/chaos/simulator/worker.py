@@ -27,6 +27,7 @@ from oncegate.testing.simulation import (
     Actor,
     ActorCrashed,
     Ledger,
+    SilentSightings,
     SimulatedCommits,
     SimulatedLeases,
     SimulatedStore,
@@ -97,6 +98,7 @@ class TrueFace:
             replay_cache_max=self.replay_cache_max,
             commits=self.commits,
             leases=self._leases,
+            sightings=SilentSightings(commits, worker.clock),
         )
         self.gate.adopt(registered(cast("Any", self.handlers_type)))
         self._reconciler = Reconciler(self.gate, jitter=worker.rng.random)

@@ -34,6 +34,7 @@ _BODIES: Final = (
     "DELETE FROM oncegate_payload WHERE month = %s AND entry = ANY(%s)",
     "DELETE FROM oncegate_outcome WHERE month = %s AND entry = ANY(%s)",
 )
+_REPEATS: Final = "DELETE FROM oncegate_repeat WHERE entry = ANY(%s)"
 # Made first, so that two pruners on a new ledger wait for each other instead of both finding none.
 _FIRST_SIGHT: Final = (
     "INSERT INTO oncegate_meta (name, value) VALUES ('sighting', '') ON CONFLICT (name) DO NOTHING"
@@ -77,7 +78,9 @@ class PostgresPruning:
             gone = bigint_array([entry for _, entry in rows])
             for sql in _BODIES:
                 self._query(sql, (month, gone))
-        self._query(statements.CLEAR_STEPS, (bigint_array([entry for _, entry in removed]),))
+        gone = bigint_array([entry for _, entry in removed])
+        self._query(statements.CLEAR_STEPS, (gone,))
+        self._query(_REPEATS, (gone,))
         self._note(wanted, len(removed))
         return len(removed)
 

@@ -200,7 +200,7 @@ def judge_known(
         yield statements.GIVE_UP, (at_ms, reason, entry, fence, at_ms, actor, reason)
     return Reserved(
         decision, entry, state=known.state, outcome=_bytes(outcome), reason=reason,
-        retry_after_ms=max(0, until - now), now_ticks=now,
+        retry_after_ms=max(0, until - now), received_at_ms=received, now_ticks=now,
     )  # fmt: skip
 
 

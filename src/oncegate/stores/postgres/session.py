@@ -31,6 +31,7 @@ from oncegate.stores.postgres.people import PostgresPeople
 from oncegate.stores.postgres.placeholders import to_driver
 from oncegate.stores.postgres.pruning import PostgresPruning
 from oncegate.stores.postgres.registry import PostgresRegistry
+from oncegate.stores.postgres.tallies import PostgresTallies
 
 Ticks = Callable[[], int]
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -45,6 +46,7 @@ class PostgresSession(
     PostgresFeed,
     PostgresLaneDesk,
     PostgresLaneCensus,
+    PostgresTallies,
 ):
     """A session that owns its connection.
 

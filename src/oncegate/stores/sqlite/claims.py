@@ -155,7 +155,7 @@ class SqliteClaims:
             reason = self._give_up(entry, fence, attempt, item)
         return Reserved(
             decision, entry, state=known.state, outcome=outcome, reason=reason,
-            retry_after_ms=max(0, until - now), now_ticks=now,
+            retry_after_ms=max(0, until - now), received_at_ms=received, now_ticks=now,
         )  # fmt: skip
 
     def _give_up(self, entry: int, fence: int, attempt: int, item: Reservation) -> str:

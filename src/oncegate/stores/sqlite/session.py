@@ -28,6 +28,7 @@ from oncegate.stores.sqlite.names import Names
 from oncegate.stores.sqlite.people import SqlitePeople
 from oncegate.stores.sqlite.pruning import SqlitePruning
 from oncegate.stores.sqlite.registry import SqliteRegistry
+from oncegate.stores.sqlite.tallies import SqliteTallies
 from oncegate.stores.sqlite.ticks import anchor_ticks, read_anchor
 
 
@@ -64,6 +65,7 @@ class SqliteSession(
     SqliteFeed,
     SqliteLaneDesk,
     SqliteLaneCensus,
+    SqliteTallies,
 ):
     """A session that owns its connection."""
 
@@ -183,6 +185,7 @@ class JoinedSession(
     SqliteFeed,
     SqliteLaneDesk,
     SqliteLaneCensus,
+    SqliteTallies,
 ):
     """A session on a user's own connection: it writes into their transaction and never ends it."""
 

@@ -25,6 +25,7 @@ from oncegate.testing.conformance.pruning import PruningConformance
 from oncegate.testing.conformance.registries import RegistryConformance
 from oncegate.testing.conformance.settlements import SettlementConformance
 from oncegate.testing.conformance.steps import StepConformance
+from oncegate.testing.conformance.tallies import TallyConformance
 from oncegate.testing.conformance.ticks import TickConformance
 from oncegate.testing.conformance.units import UnitConformance
 
@@ -44,6 +45,7 @@ class StoreConformance(
     RegistryConformance,
     PeopleConformance,
     FeedConformance,
+    TallyConformance,
     LedgerConformance,
     LaneConformance,
     LaneDeskConformance,

@@ -6,7 +6,7 @@ the same run.
 """
 
 from oncegate.testing.simulation.actors import Actor, ActorCrashed
-from oncegate.testing.simulation.commits import SimulatedCommits, SimulatedLeases
+from oncegate.testing.simulation.commits import SilentSightings, SimulatedCommits, SimulatedLeases
 from oncegate.testing.simulation.ledger import Ledger
 from oncegate.testing.simulation.loop import VirtualClock, VirtualLoop
 from oncegate.testing.simulation.store import SimulatedStore
@@ -15,6 +15,7 @@ __all__ = [
     "Actor",
     "ActorCrashed",
     "Ledger",
+    "SilentSightings",
     "SimulatedCommits",
     "SimulatedLeases",
     "SimulatedStore",

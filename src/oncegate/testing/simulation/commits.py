@@ -19,6 +19,7 @@ from oncegate.clock import Clock
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import StoreBusy
 from oncegate.gate.leases import LeaseKeeper
+from oncegate.gate.sightings import Sightings
 from oncegate.groupcommit import TURN_WAIT_SECONDS, GroupCommit
 from oncegate.operations import Operation
 from oncegate.store import Session, Store
@@ -104,6 +105,13 @@ class SimulatedLeases(LeaseKeeper):
     def is_needed(self) -> bool:
         """Whether any claim is being worked on."""
         return bool(self._claims)
+
+
+class SilentSightings(Sightings):
+    """Sightings without a thread: nobody is told what a simulated worker saw."""
+
+    def _start(self) -> None:
+        return
 
 
 def crash(actor: Actor, store: Any) -> None:

@@ -225,6 +225,10 @@ class VirtualClock:
         """Virtual time."""
         return START_TICKS_MS + int(self._loop.time() * 1000)
 
+    def elapsed_us(self) -> int:
+        """Virtual time, finely."""
+        return int(self._loop.time() * 1_000_000)
+
     def boot_id(self) -> str:
         """One boot: machines do not restart in a simulation, workers do."""
         return "virtual"

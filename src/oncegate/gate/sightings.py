@@ -1,0 +1,274 @@
+"""What the gate has seen: arrivals counted by minute, repeats classified, told to the ledger once a second.
+
+Every arrival passes `answered` or `remembered`, so these only count and keep a few numbers; what takes
+longer (classifying, comparing contents, writing) is done by one thread a gate, in batches of bounded size.
+Must never delay, change or fail an arrival: what cannot be written is counted as lost. A killed process
+loses what it saw in its last second; no decision depends on it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Final, TypeVar
+from weakref import WeakSet
+
+from oncegate.clock import Clock
+from oncegate.gate.cache import Remembered
+from oncegate.gate.lookalikes import Lookalikes
+from oncegate.groupcommit import GroupCommit
+from oncegate.model.repeats import Classified, OrderedRun, classify
+from oncegate.model.states import Decision
+from oncegate.model.surface import Arrival, SurfaceRule
+from oncegate.operations import Observe
+from oncegate.store import Observations, Repeat, Reserved, Tally, What
+from oncegate.store.tallies import of_class, of_latency
+
+FLUSH_SECONDS = 1.0
+CLASSIFIED_MAX: Final = 1_000  # repeats of a surface between two flushes; more are only counted
+COMPARED_MAX: Final = 250  # new events of a gate whose content is compared between two flushes
+COMPARED_BYTES_MAX: Final = 8 * 1024
+WAITING_MAX: Final = 100_000  # sightings of a surface while the thread is kept from gathering them
+UNTOLD_MAX: Final = 20_000  # counters kept while the ledger cannot be reached
+MINUTE_MS: Final = 60_000
+
+_RUN: Final = Decision.RUN
+_REPLAY: Final = Decision.REPLAY
+_WHAT: Final = {
+    Decision.RETRY: What.RETRY,
+    Decision.RECOVER: What.RECOVER,
+    Decision.REPLAY: What.REPLAY,
+    Decision.BUSY: What.BUSY,
+    Decision.CONFLICT: What.CONFLICT,
+    Decision.HOLD: What.HOLD,
+    Decision.QUARANTINE: What.QUARANTINED_AGAIN,
+}
+# New keys that were not run: they come with no first arrival before this one.
+_PARKED: Final = {Decision.QUARANTINE: What.QUARANTINED, Decision.HOLD: What.HELD}
+
+Counter = tuple[str, int, int]  # surface, minute, what
+Sums = dict[Counter, tuple[int, int]]
+_Repeated = tuple[Decision, int, int, int, int]  # decision, entry, first arrival, now, new ones before it
+_New = tuple[int, bytes, int]  # entry, body, now
+
+
+class SurfaceSightings:
+    """What was seen of one surface since it was last gathered.
+
+    Lists that arrivals only append to: one step of the interpreter, so that no lock is needed. `fresh` has
+    the microseconds that each new key's reservation took, -1 where that was not measured.
+    """
+
+    __slots__ = ("fresh", "late_ms", "lookalikes", "lost", "new", "others", "repeated", "rule", "run")
+
+    def __init__(self, rule: SurfaceRule) -> None:
+        self.rule = rule
+        self.late_ms = int(rule.late_replay_after.total_seconds() * 1000)
+        self.fresh: list[int] = []
+        self.new: list[_New] = []
+        self.repeated: list[_Repeated] = []
+        self.others: list[What] = []
+        self.lost = 0
+        self.run = OrderedRun()
+        self.lookalikes = Lookalikes(rule)
+
+
+class Sightings:
+    """The observations of one gate, in one process."""
+
+    def __init__(self, commits: GroupCommit, clock: Clock) -> None:
+        self._commits = commits
+        self._clock = clock
+        self._begin()
+        _live.add(self)
+
+    def _begin(self) -> None:
+        self._surfaces: dict[str, SurfaceSightings] = {}
+        self._left_to_compare = COMPARED_MAX
+        self._untold: Sums = {}
+        self._untold_repeats: dict[tuple[int, int], Repeat] = {}
+        self._totals: dict[tuple[str, int], tuple[int, int]] = {}
+        self._flushing = threading.Lock()
+        self._starting = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def answered(self, rule: SurfaceRule, arrival: Arrival, reserved: Reserved, began_us: int = 0) -> None:
+        """Notes an arrival that the ledger has answered; it was asked at `began_us`, if that is known."""
+        seen = self._surfaces.get(rule.name) or self._watch(rule)
+        if reserved.decision is not _RUN:
+            self._repeated(seen, reserved.decision, reserved.entry_id, reserved.received_at_ms)
+            return
+        if len(seen.fresh) >= WAITING_MAX:
+            seen.lost += 1
+            return
+        seen.fresh.append(self._clock.elapsed_us() - began_us if began_us else -1)
+        if self._left_to_compare > 0 and len(arrival.body) <= COMPARED_BYTES_MAX:
+            self._left_to_compare -= 1
+            seen.new.append((reserved.entry_id, arrival.body, reserved.received_at_ms))
+
+    def remembered(self, rule: SurfaceRule, known: Remembered) -> None:
+        """Notes a replay that was answered from memory."""
+        seen = self._surfaces.get(rule.name) or self._watch(rule)
+        self._repeated(seen, _REPLAY, known.entry_id, known.received_at_ms)
+
+    def _repeated(
+        self, seen: SurfaceSightings, decision: Decision, entry_id: int, first_at_ms: int
+    ) -> None:
+        if len(seen.repeated) >= WAITING_MAX:
+            seen.lost += 1
+            return
+        now_ms = self._clock.wall_ms()
+        seen.repeated.append((decision, entry_id, first_at_ms, now_ms, len(seen.fresh)))
+
+    def count(self, rule: SurfaceRule, what: What) -> None:
+        """Notes something that is no arrival."""
+        seen = self._surfaces.get(rule.name) or self._watch(rule)
+        if len(seen.others) < WAITING_MAX:
+            seen.others.append(what)
+
+    def _watch(self, rule: SurfaceRule) -> SurfaceSightings:
+        with self._starting:
+            if self._thread is None and not self._stop.is_set():
+                self._start()
+            return self._surfaces.setdefault(rule.name, SurfaceSightings(rule))
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="oncegate-sightings", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(FLUSH_SECONDS):
+            self.flush()
+
+    def flush(self) -> bool:
+        """Tells the ledger what was seen since the last time; False if that has to wait."""
+        with self._flushing:
+            self._gather()
+            return self._tell()
+
+    def totals(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Everything counted since this process began, by surface and kind, for scraping."""
+        with self._flushing:
+            self._gather()
+            return dict(self._totals)
+
+    def _gather(self) -> None:
+        """Takes what the surfaces have seen, classifies it and adds it to what is to be told."""
+        minute = self._clock.wall_ms() // MINUTE_MS
+        for name, seen in list(self._surfaces.items()):
+            repeated, fresh = _taken(seen.repeated), _taken(seen.fresh)
+            self._count_fresh(name, minute, fresh)
+            self._count_repeats(seen, repeated, len(fresh))
+            for what in _taken(seen.others):
+                self._add(name, minute, what)
+            for entry_id, body, now_ms in _taken(seen.new):
+                found = seen.lookalikes.see(entry_id, body, now_ms)
+                if found is not None:
+                    self._note(name, entry_id, now_ms, found)
+            if seen.lost:
+                self._add(name, minute, What.LOST, seen.lost)
+                seen.lost = 0
+        self._left_to_compare = COMPARED_MAX
+
+    def _count_fresh(self, surface: str, minute: int, fresh: list[int]) -> None:
+        if not fresh:
+            return
+        self._add(surface, minute, What.FRESH, len(fresh))
+        sums: dict[int, list[int]] = {}
+        for took_us in fresh:
+            if took_us >= 0:
+                found = sums.setdefault(of_latency(took_us), [0, 0])
+                found[0] += 1
+                found[1] += took_us
+        for what, (count, total) in sums.items():
+            self._add(surface, minute, what, count, total)
+
+    def _count_repeats(self, seen: SurfaceSightings, repeated: list[_Repeated], fresh: int) -> None:
+        place = 0
+        for number, item in enumerate(repeated):
+            decision, _, first_at_ms, now_ms, fresh_before = item
+            is_new = decision in _PARKED and not first_at_ms
+            what = _PARKED[decision] if is_new else _WHAT[decision]
+            self._add(seen.rule.name, now_ms // MINUTE_MS, what)
+            if number < CLASSIFIED_MAX and not is_new:
+                self._classify(seen, item, fresh_before - place)
+                place = fresh_before
+        seen.run = seen.run.after_fresh(fresh - place)
+
+    def _classify(self, seen: SurfaceSightings, item: _Repeated, fresh: int) -> None:
+        decision, entry_id, first_at_ms, now_ms, _ = item
+        run = seen.run.after_fresh(fresh)
+        if decision is not Decision.CONFLICT:
+            run = run.with_repeat(entry_id, first_at_ms)
+        seen.run = run
+        found = classify(decision, now_ms - first_at_ms, run, seen.late_ms)
+        self._note(seen.rule.name, entry_id, now_ms, found)
+
+    def _note(self, surface: str, entry_id: int, now_ms: int, found: Classified) -> None:
+        self._add(surface, now_ms // MINUTE_MS, of_class(found.kind))
+        place = (entry_id, found.kind.value)
+        known = self._untold_repeats.get(place)
+        if known is None and len(self._untold_repeats) >= UNTOLD_MAX:
+            self._add(surface, now_ms // MINUTE_MS, What.LOST)
+            return
+        first_at_ms, times = (known.first_at_ms, known.times + 1) if known is not None else (now_ms, 1)
+        self._untold_repeats[place] = Repeat(
+            entry_id, found.kind, first_at_ms, now_ms, times, found.evidence
+        )
+
+    def _add(self, surface: str, minute: int, what: int, count: int = 1, total: int = 0) -> None:
+        had = self._totals.get((surface, what), (0, 0))
+        self._totals[surface, what] = (had[0] + count, had[1] + total)
+        place = (surface, minute, what)
+        if place not in self._untold and len(self._untold) >= UNTOLD_MAX:
+            self._untold.pop(next(iter(self._untold)))  # the oldest tell the least
+        had = self._untold.get(place, (0, 0))
+        self._untold[place] = (had[0] + count, had[1] + total)
+
+    def _tell(self) -> bool:
+        if not self._untold and not self._untold_repeats:
+            return True
+        tallies = tuple(Tally(*place, *sums) for place, sums in self._untold.items())
+        seen = Observations(tallies, tuple(self._untold_repeats.values()))
+        try:
+            self._commits.perform(Observe(seen))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # noqa: BLE001  whatever it is, what was seen is kept for the next time
+            return False
+        self._untold, self._untold_repeats = {}, {}
+        return True
+
+    def close(self) -> None:
+        """Ends the thread and tells the ledger what is left, as far as that is possible."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(5.0)
+        self.flush()
+
+    def after_fork_in_child(self) -> None:
+        """Begins anew: what the parent saw is the parent's to tell."""
+        self._begin()
+
+
+T = TypeVar("T")
+
+
+def _taken(waiting: list[T]) -> list[T]:
+    """Takes what stands in a list that others may append to at this very moment; nothing gets lost."""
+    taken = waiting[: len(waiting)]
+    del waiting[: len(taken)]
+    return taken
+
+
+_live: WeakSet[Sightings] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for sightings in list(_live):
+        sightings.after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,136 @@
+"""Tallies: what the gate has seen, counted by surface and minute, and the repeats of single entries.
+
+Observations, not decisions: nothing that keeps an effect from happening twice reads them. They are written
+about once a second, so that a killed process loses what it saw in its last second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from oncegate.model.repeats import RepeatClass
+
+LATENCY_BUCKETS: Final = 18  # 0.25 ms, 0.5 ms, 1 ms … 16 s and more
+LATENCY_FIRST_US: Final = 250
+_LATENCY: Final = 100
+_CLASS: Final = 50
+
+
+class What(IntEnum):
+    """What is counted. The numbers are stored; never renumber.
+
+    From 51 on: repeats by class (`of_class`). From 100 on: reservations by how long they took
+    (`of_latency`), with their microseconds as the total.
+    """
+
+    FRESH = 1
+    RETRY = 2
+    RECOVER = 3
+    REPLAY = 4
+    BUSY = 5
+    CONFLICT = 6
+    HOLD = 7
+    QUARANTINED = 8
+    QUARANTINED_AGAIN = 9
+    RECONCILED = 10
+    CLAIM_LOST = 11
+    TWO_RESOURCES = 12
+    LOST = 13
+    HELD = 14
+
+
+# Arrivals of keys that were known already; the others are FRESH, QUARANTINED and HELD.
+REPEATS: Final = frozenset(
+    {
+        What.RETRY,
+        What.RECOVER,
+        What.REPLAY,
+        What.BUSY,
+        What.CONFLICT,
+        What.HOLD,
+        What.QUARANTINED_AGAIN,
+    }
+)
+ARRIVALS: Final = REPEATS | {What.FRESH, What.QUARANTINED, What.HELD}
+
+
+def of_class(kind: RepeatClass) -> int:
+    """The number under which repeats of a class are counted."""
+    return _CLASS + kind.value
+
+
+def of_latency(microseconds: int) -> int:
+    """The number under which a reservation is counted that took so long."""
+    return _LATENCY + min(LATENCY_BUCKETS - 1, (microseconds // LATENCY_FIRST_US).bit_length())
+
+
+def class_of(what: int) -> RepeatClass | None:
+    """The class of repeats that a number stands for, if it stands for one."""
+    try:
+        return RepeatClass(what - _CLASS)
+    except ValueError:
+        return None
+
+
+def latency_bound_us(what: int) -> int | None:
+    """Below which time the reservations took that a number stands for, if it stands for any."""
+    bucket = what - _LATENCY
+    return LATENCY_FIRST_US << bucket if 0 <= bucket < LATENCY_BUCKETS else None
+
+
+class Tally(Struct, frozen=True, gc=False):
+    """How often something was seen at a surface in one minute since 1970, in UTC."""
+
+    surface: str
+    minute: int
+    what: int
+    count: int
+    total: int = 0
+
+
+class Repeat(Struct, frozen=True, gc=False):
+    """Repeats of one class that one entry has had: when first and last, how often, and why we think so."""
+
+    entry_id: int
+    kind: RepeatClass
+    first_at_ms: int
+    last_at_ms: int
+    times: int
+    evidence: str
+
+
+class Observations(Struct, frozen=True):
+    """What one process has seen since it last told."""
+
+    tallies: tuple[Tally, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
+
+
+class Tallies(Protocol):
+    """Counters and repeats, added to by many processes at once."""
+
+    def observe(self, seen: Sequence[Observations]) -> None:
+        """Adds counts and totals to what is there, and repeats to their entries.
+
+        Many sessions may add to the same counters at once; none is lost and none waits for ever. A repeat
+        of an entry that is not there (any more) is left out; the latest evidence of a class stays.
+        """
+
+    def tallies(self, from_minute: int, to_minute: int, surface: str | None = None) -> list[Tally]:
+        """Returns counters of the minutes from the first up to but without the last, oldest first."""
+
+    def repeats(self, entry_id: int) -> list[Repeat]:
+        """Returns what is known of an entry's repeats, the first seen first."""
+
+    def sender_bugs(self, surface: str | None, limit: int) -> list[Repeat]:
+        """Returns repeats that point at a fault of a sender, the latest first."""
+
+    def trim_tallies(self, fold_before: int, forget_before: int, limit: int) -> int:
+        """Folds minutes before the first moment into hours, forgets those before the second.
+
+        Looks at no more than `limit` counters of each kind in one call and tells how many it removed.
+        """
