@@ -98,7 +98,7 @@ class TrueFace:
             replay_cache_max=self.replay_cache_max,
             commits=self.commits,
             leases=self._leases,
-            sightings=SilentSightings(commits, worker.clock),
+            sightings=SilentSightings(self.commits, worker.clock),
         )
         self.gate.adopt(registered(cast("Any", self.handlers_type)))
         self._reconciler = Reconciler(self.gate, jitter=worker.rng.random)
