@@ -7,7 +7,8 @@
     │   ├── BadUrl                  a store address that cannot be used
     │   ├── UnknownSurface          no surface of that name is registered
     │   └── Unacceptable            what shall be sent, or where to, cannot be taken; HTTP status 422
-    │       ├── BadEndpoint         an address that must not be called
+    │       ├── BadEndpoint         an address that must not be called, or a setting that cannot be used
+    │       ├── UnknownEndpoint     no endpoint of that name
     │       ├── BadSecret           a signing secret or key that cannot be used
     │       ├── BadHeader           a header that cannot be sent
     │       └── BadOutgoing         an event whose id, key, seq or payload cannot be sent
@@ -88,6 +89,10 @@ class Unacceptable(ConfigError):
 
 class BadEndpoint(Unacceptable):
     """The address of an endpoint must not be called."""
+
+
+class UnknownEndpoint(Unacceptable):
+    """No endpoint of that name is known to the ledger."""
 
 
 class BadSecret(Unacceptable):

@@ -1,0 +1,116 @@
+"""The endpoint book: endpoints as the ledger's registry keeps them, remembered for a moment.
+
+Every process that emits or delivers reads it; a change is seen by all within `FRESH_MS`. Adding, changing
+and removing name who and why, and leave a log record that holds no secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from oncegate.clock import Clock
+from oncegate.errors import BadEndpoint, StoreBusy, UnknownEndpoint
+from oncegate.groupcommit import GroupCommit
+from oncegate.registry_operations import ChangeDocument
+from oncegate.sender.addresses import AddressPolicy
+from oncegate.sender.endpoints import Endpoint, checked, decode_endpoint, encode_endpoint
+from oncegate.store import Document, DocumentChange
+
+KIND: Final = "endpoint"
+FRESH_MS: Final = 2_000  # how long a change may go unnoticed by another process
+ENDPOINTS_MAX: Final = 1_000
+TRIES_MAX: Final = 5
+
+
+class Change(Struct, frozen=True):
+    """Who changes an endpoint, and why."""
+
+    actor: str
+    reason: str
+
+
+class EndpointBook:
+    """The endpoints of one ledger."""
+
+    def __init__(self, commits: GroupCommit, clock: Clock, policy: AddressPolicy) -> None:
+        self._commits = commits
+        self._clock = clock
+        self.policy = policy
+        self._known: dict[str, Endpoint] = {}
+        self._read_at_ms: int | None = None
+
+    def get(self, name: str) -> Endpoint:
+        """Finds an endpoint; raises UnknownEndpoint naming those there are."""
+        endpoint = self._fresh().get(name)
+        if endpoint is None:  # perhaps it was added a moment ago
+            self.forget()
+            endpoint = self._fresh().get(name)
+        if endpoint is None:
+            names = ", ".join(sorted(self._known)[:10]) or "none"
+            raise UnknownEndpoint(f"no endpoint is called {name[:60]!r}; there are: {names}")
+        return endpoint
+
+    def all(self) -> list[Endpoint]:
+        """All endpoints, by name."""
+        return [endpoint for _, endpoint in sorted(self._fresh().items())]
+
+    def forget(self) -> None:
+        """Reads anew at the next question."""
+        self._read_at_ms = None
+
+    def _fresh(self) -> dict[str, Endpoint]:
+        now = self._clock.ticks_ms()
+        if self._read_at_ms is None or not 0 <= now - self._read_at_ms < FRESH_MS:
+            self._known = {one.name: decode_endpoint(one.body) for one in self._documents()}
+            self._read_at_ms = now
+        return self._known
+
+    def _documents(self) -> list[Document]:
+        store = self._commits.store
+        if not store.exists():
+            return []
+        with store.look() as session:
+            return session.documents(KIND)
+
+    def add(self, endpoint: Endpoint, change: Change) -> None:
+        """Adds an endpoint; raises BadEndpoint if there is one of that name."""
+        checked(endpoint, self.policy)
+        if len(self._fresh()) >= ENDPOINTS_MAX:
+            raise BadEndpoint(f"there are {ENDPOINTS_MAX} endpoints already")
+        if not self._write(endpoint.name, 0, encode_endpoint(endpoint), change, "added"):
+            raise BadEndpoint(f"there is an endpoint called {endpoint.name!r} already")
+
+    def change(
+        self, name: str, make: Callable[[Endpoint], Endpoint], change: Change, what: str
+    ) -> Endpoint:
+        """Changes an endpoint from whatever it is now; `what` goes into the log."""
+        for _ in range(TRIES_MAX):
+            found = self._stored(name)
+            new = checked(make(decode_endpoint(found.body)), self.policy)
+            if self._write(name, found.version, encode_endpoint(new), change, what):
+                return new
+        raise StoreBusy(f"endpoint {name!r} is being changed by others; try again")
+
+    def remove(self, name: str, change: Change) -> None:
+        """Removes an endpoint; events that wait for it stay and wait."""
+        for _ in range(TRIES_MAX):
+            if self._write(name, self._stored(name).version, None, change, "removed"):
+                return
+        raise StoreBusy(f"endpoint {name!r} is being changed by others; try again")
+
+    def _stored(self, name: str) -> Document:
+        self.get(name)
+        for document in self._documents():
+            if document.name == name:
+                return document
+        raise UnknownEndpoint(f"no endpoint is called {name[:60]!r}")
+
+    def _write(self, name: str, version: int, body: bytes | None, change: Change, what: str) -> bool:
+        note = f"endpoint {name} {what}: {change.reason}"
+        now_ms = self._clock.wall_ms()
+        wanted = DocumentChange(KIND, name, version, body, now_ms, change.actor, note[:300])
+        self.forget()
+        return self._commits.perform(ChangeDocument(wanted))
