@@ -32,7 +32,7 @@ from oncegate.gate.transactions import (
     join_flow,
     open_join,
 )
-from oncegate.store import Joined, Statement
+from oncegate.store import Joined, Outgoing, Placed, Statement
 
 R = TypeVar("R")
 _UNSET: Any = object()
@@ -112,6 +112,10 @@ class Transaction:
         """Runs a statement and returns its rows."""
         return self._transaction.execute(sql, parameters)
 
+    def enqueue(self, event: Outgoing) -> Placed:
+        """Puts an event at the end of its lane: it goes out if this transaction commits."""
+        return self._transaction.enqueue(event)
+
 
 class AsyncTransaction:
     """A handler's open transaction, for async functions."""
@@ -125,6 +129,11 @@ class AsyncTransaction:
         return await self._driver.run_async(
             _ask(Invoke(self._transaction.execute, (sql, parameters), where=Where.STATEMENT))
         )
+
+    async def enqueue(self, event: Outgoing) -> Placed:
+        """Puts an event at the end of its lane: it goes out if this transaction commits."""
+        invoke = Invoke(self._transaction.enqueue, (event,), where=Where.STATEMENT)
+        return await self._driver.run_async(_ask(invoke))
 
 
 class Once(_Face):

@@ -18,7 +18,7 @@ from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.settling import outcome_of, remember, settlement_of
 from oncegate.model.states import State
 from oncegate.operations import ReadEntry
-from oncegate.store import Joined, Reservation, Reserved, Session, Settlement
+from oncegate.store import Joined, Outgoing, Placed, Reservation, Reserved, Session, Settlement
 
 
 class OpenTransaction:
@@ -62,6 +62,11 @@ class OpenTransaction:
         """Reserves a key inside this transaction."""
         with self._using:
             return self.session.reserve([reservation])[0]
+
+    def enqueue(self, event: Outgoing) -> Placed:
+        """Puts an event at the end of its lane, inside this transaction."""
+        with self._using:
+            return self.session.enqueue([event])[0]
 
     def settle_and_commit(self, settlement: Settlement) -> None:
         """Ends the claim inside this transaction and commits, or raises ClaimLost and undoes everything."""

@@ -1,0 +1,150 @@
+"""The sender as programs use it: emit events to endpoints, alone or as part of one's own transaction.
+
+An event and its seq are durable when `emit` returns, or with `tx=` when that transaction commits; what is
+rolled back was never emitted. Delivering is `delivery.py`; nothing is sent from here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from oncegate.clock import Clock, SystemClock
+from oncegate.errors import Conflict, UsageError
+from oncegate.gate.once import AsyncTransaction, Transaction
+from oncegate.groupcommit import GroupCommit
+from oncegate.lane_operations import Enqueue
+from oncegate.sender.addresses import AddressPolicy
+from oncegate.sender.book import EndpointBook
+from oncegate.sender.emission import Context, Emission, outgoing_of
+from oncegate.store import Joined, Outgoing, Placed, Placing
+
+
+class Emitted(Struct, frozen=True):
+    """An event's place: its id and its seq among the events of its key. `is_new` is False for a repeat."""
+
+    event_id: str
+    seq: int
+    is_new: bool
+
+
+class Sender:
+    """Emits events to the endpoints of one ledger."""
+
+    def __init__(
+        self,
+        commits: GroupCommit,
+        *,
+        clock: Clock | None = None,
+        policy: AddressPolicy | None = None,
+    ) -> None:
+        self.commits = commits
+        self.clock = clock or SystemClock()
+        self.endpoints = EndpointBook(commits, self.clock, policy or AddressPolicy())
+        self._listeners: list[Callable[[], None]] = []
+
+    async def emit(
+        self,
+        endpoint: str,
+        *,
+        key: str,
+        type: str,  # noqa: A002  the word that senders and receivers use
+        payload: Any,
+        event_id: str | None = None,
+        tenant: str = "",
+        context: Context | None = None,
+        tx: object = None,
+    ) -> Emitted:
+        """Emits an event from a task.
+
+        `event_id` makes it safe to emit again: the same id is one event. `tx` is the caller's own open
+        transaction on the ledger's database, or the one of a commit block.
+        """
+        event = self._event(
+            Emission(
+                endpoint=endpoint,
+                key=key,
+                type=type,
+                payload=payload,
+                event_id=event_id,
+                tenant=tenant,
+                context=context,
+            )
+        )
+        if tx is None:
+            placed = await self.commits.perform_async(Enqueue(event))
+        elif isinstance(tx, AsyncTransaction):
+            placed = await tx.enqueue(event)
+        else:
+            placed = await _awaited(self._joined(event, tx).enqueue_one(event))
+        return self._emitted(event, placed, at_once=tx is None)
+
+    def emit_sync(
+        self,
+        endpoint: str,
+        *,
+        key: str,
+        type: str,  # noqa: A002  the word that senders and receivers use
+        payload: Any,
+        event_id: str | None = None,
+        tenant: str = "",
+        context: Context | None = None,
+        tx: object = None,
+    ) -> Emitted:
+        """Emits an event from a thread; as `emit`."""
+        event = self._event(
+            Emission(
+                endpoint=endpoint,
+                key=key,
+                type=type,
+                payload=payload,
+                event_id=event_id,
+                tenant=tenant,
+                context=context,
+            )
+        )
+        if tx is None:
+            placed = self.commits.perform(Enqueue(event))
+        elif isinstance(tx, Transaction):
+            placed = tx.enqueue(event)
+        else:
+            placed = _plain(self._joined(event, tx), event)
+        return self._emitted(event, placed, at_once=tx is None)
+
+    def _event(self, emission: Emission) -> Outgoing:
+        self.endpoints.get(emission.endpoint)
+        return outgoing_of(emission, self.clock)
+
+    def _joined(self, event: Outgoing, transaction: object) -> Joined:
+        store, names = self.commits.store, (event.destination, event.tenant, event.type)
+        joined = store.join(transaction)
+        if not store.knows(names):
+            store.learn(names)
+        return joined
+
+    def _emitted(self, event: Outgoing, placed: Placed, *, at_once: bool) -> Emitted:
+        if placed.placing is Placing.CONFLICT:
+            raise Conflict(
+                f"event {event.event_id} was emitted before with another content; nothing changed"
+            )
+        if at_once:
+            for listener in self._listeners:
+                listener()
+        return Emitted(event.event_id, placed.seq, placed.placing is Placing.NEW)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Calls a function whenever something was emitted here, so that delivery need not wait to look."""
+        self._listeners.append(listener)
+
+
+async def _awaited(answer: Any) -> Placed:
+    return (await answer) if inspect.isawaitable(answer) else answer  # type: ignore[no-any-return]
+
+
+def _plain(joined: Joined, event: Outgoing) -> Placed:
+    if joined.is_async:
+        raise UsageError("tx= is async; await sender.emit(…) instead")
+    return joined.enqueue_one(event)  # type: ignore[return-value]
