@@ -209,7 +209,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     """Prints everything about one entry."""
     store = open_ledger(arguments.url)
     with reading(store, arguments.url) as session:
-        detail = _find(session, arguments.entry)
+        detail = find_entry(session, arguments.entry)
         is_stranded = timeline.is_stranded(detail.entry, session)
     if arguments.json:
         print_json(timeline.all_facts(detail, with_payload=arguments.payload))
@@ -218,7 +218,8 @@ def run_show(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _find(session: Session, text: str) -> EntryDetail:
+def find_entry(session: Session, text: str) -> EntryDetail:
+    """Finds the one entry that an id or the beginning of a key names; raises if that is not one."""
     by_number = _by_number(session, text.strip())
     if by_number is not None:
         return by_number

@@ -48,6 +48,10 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("reconcile", "finish what crashes stranded, or list it"),
         Command("caretake", "run the caretakers of your gate until stopped"),
     ),
+    "Decide what waits for you": (
+        Command("held", "list, show, approve or reject what waits for a person"),
+        Command("quarantine", "list, show, release or discard what was not run as it stands"),
+    ),
 }
 COMMANDS: Final = {command.name: command for group in GROUPS.values() for command in group}
 
@@ -68,7 +72,7 @@ _NAME_WIDTH: Final = max(len(name) for name, _ in _OPTIONS)
 _EXAMPLES: Final = """\
   oncegate demo
   oncegate migrate --url sqlite:////var/lib/orders/oncegate.db
-  oncegate entries list --state quarantined --state held
+  oncegate held list
   oncegate entries show 3f9ac2"""
 
 

@@ -54,6 +54,10 @@ _HAPPENED: Final = {
     LogKind.QUARANTINED: "quarantined",
     LogKind.CONFLICT: "another content arrived under this key and was refused",
     LogKind.RECOVERED: "taken over after a lapsed lease",
+    LogKind.APPROVED: "approved: may run",
+    LogKind.REJECTED: "rejected for good",
+    LogKind.RELEASED: "released from quarantine: may run",
+    LogKind.DISCARDED: "discarded for good",
 }
 
 
@@ -166,7 +170,7 @@ def _fields(detail: EntryDetail, meaning: str) -> Iterator[tuple[str, Cell]]:
     yield "resource", Cell.of(_outcome(detail).resource or "")
     yield "received", Cell.of(f"{utc(entry.received_at_ms)}, {age(now_ms - entry.received_at_ms)} ago")
     yield "settled" if entry.state.is_final else "so since", Cell.of(utc(entry.settled_at_ms))
-    yield "attempts", Cell.of("none" if entry.state is State.QUARANTINED else entry.attempt)
+    yield "attempts", Cell.of(entry.attempt or "none")
     yield "fence", Cell.of(entry.fence)
     yield "fingerprint", Cell.of(entry.fingerprint.hex())
 

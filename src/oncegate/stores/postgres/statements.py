@@ -32,7 +32,7 @@ fresh AS (
         (id, fence, received_at, settled_at, surface, tenant, attempt, state, key, fingerprint, label,
          reason)
     SELECT number, number, received_at, CASE WHEN state <> 1 THEN received_at END,
-           surface, tenant, 1, state, key, fingerprint, label, reason
+           surface, tenant, (state = 1)::int, state, key, fingerprint, label, reason
     FROM wanted ORDER BY place
     ON CONFLICT (key) DO NOTHING
     RETURNING id

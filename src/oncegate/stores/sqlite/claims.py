@@ -37,7 +37,7 @@ _LAST_NUMBER: Final = (
 _INSERT: Final = (
     "INSERT INTO oncegate_entry (id, key, surface, tenant, state, attempt, fence, fingerprint, label,"
     " received_at, settled_at, lease_until, first_reserved, token, reason)"
-    " VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
+    " VALUES (?, ?, ?, ?, ?, ?5 = 1, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
 )
 _INSERTED: Final = "SELECT id FROM oncegate_entry WHERE id BETWEEN ? AND ?"
 _INSERT_PAYLOAD: Final = "INSERT INTO oncegate_payload (entry, body) VALUES (?, ?)"

@@ -253,7 +253,7 @@ class PeopleConformance(StoreBench):
         found = self.detail(answer.entry_id)
         assert (found.entry.state, found.entry.reason) == (State.HELD, "waits for approval")
         assert found.entry.settled_at_ms == found.entry.received_at_ms
-        assert (found.entry.token, found.body) == (None, b'{"id":1}')
+        assert (found.entry.token, found.body, found.entry.attempt) == (None, b'{"id":1}', 0)
         (record,) = found.records
         assert (record.kind, record.actor, record.note) == (LogKind.HELD, "gate 1", "waits for approval")
 

@@ -1,0 +1,140 @@
+"""One word for many entries on the command line: the plan, the question, progress, and Ctrl-C.
+
+Ctrl-C stops after the batch under way and tells what was done; nothing is left half said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from oncegate.cli import timeline
+from oncegate.cli.entries import print_entries, refuse_unknown_surface
+from oncegate.cli.exitcodes import DONE, INTERRUPTED, NOT_SO
+from oncegate.cli.ledger import reading
+from oncegate.cli.output import print_json, tell, visible
+from oncegate.cli.people import speaking
+from oncegate.errors import ConfigError
+from oncegate.store import EntryFilter, Store
+from oncegate.upkeep.bulk import Job, Plan, Progress, make_plan
+from oncegate.upkeep.rulings import Word
+
+
+def run_bulk(store: Store, word: Word, wanted: EntryFilter, arguments: argparse.Namespace) -> int:
+    """Plans, asks, carries out."""
+    with reading(store, arguments.url) as session:
+        if wanted.surface is not None:
+            refuse_unknown_surface(session, wanted.surface)
+        plan = make_plan(session, word, wanted)
+    _show_plan(plan, arguments)
+    if arguments.dry_run or not plan.count:
+        return DONE
+    if not arguments.yes and not _is_confirmed(plan):
+        tell("nothing was changed")
+        return NOT_SO
+    with speaking(store) as rulings:
+        return _carry_out(Job(rulings, plan), arguments)
+
+
+def _show_plan(plan: Plan, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        facts = [timeline.facts(entry) for entry in plan.sample]
+        print_json({"plan": {**_counts(plan), "surfaces": plan.surfaces, "sample": facts}})
+        return
+    if not plan.count:
+        tell("nothing waits that fits; nothing to do")
+        return
+    surfaces = ", ".join(f"{count} of {name}" for name, count in sorted(plan.surfaces.items()))
+    tell(f"{plan.count} to be {plan.word.verb.past} by {plan.word.actor}: {surfaces}. The newest of them:")
+    print_entries(plan.sample, sys.stderr)
+    if plan.word.verb.runs:
+        tell("they run with the next rounds of a reconciler; an entry with a step in doubt that no --step")
+        tell("speaks about is left as it is")
+    else:
+        tell("they end for good; their keys stay known")
+    if not plan.is_complete:
+        tell(f"there are more than {plan.count}; run it again for the rest")
+
+
+def _counts(plan: Plan) -> dict[str, Any]:
+    word = plan.word
+    return {
+        "verb": word.verb.value,
+        "actor": word.actor,
+        "reason": word.reason,
+        "entries": plan.count,
+        "more": not plan.is_complete,
+    }
+
+
+def _is_confirmed(plan: Plan) -> bool:
+    """Asks for the count, which nobody types by accident."""
+    if not sys.stdin.isatty():
+        raise ConfigError("nobody can be asked here; nothing was changed. Confirm with --yes")
+    tell(f"type {plan.count} to go on:")
+    return sys.stdin.readline().strip() == str(plan.count)
+
+
+def _carry_out(job: Job, arguments: argparse.Namespace) -> int:
+    with _cancelling(job):
+        done = job.run(_teller(job))
+    _tell_end(done, job.plan.word, arguments)
+    if done.is_cancelled:
+        return INTERRUPTED
+    return NOT_SO if done.refused else DONE
+
+
+def _teller(job: Job) -> Any:
+    """Tells about every tenth of the way."""
+    told = 0
+
+    def on_progress(progress: Progress) -> None:
+        nonlocal told
+        looked = progress.total - progress.left
+        if progress.left and (looked - told) * 10 >= progress.total:
+            told = looked
+            tell(f"{looked} of {progress.total}")
+
+    return on_progress
+
+
+@contextmanager
+def _cancelling(job: Job) -> Iterator[None]:
+    """Ctrl-C asks the job to stop; a second one ends the command at once."""
+
+    def cancel(signum: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        job.cancel()
+        tell("stopping after this batch")
+
+    before = signal.signal(signal.SIGINT, cancel)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _tell_end(done: Progress, word: Word, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        counts = {
+            "done": done.done,
+            "changed": done.changed,
+            "refused": done.refused,
+            "left": done.left,
+            "cancelled": done.is_cancelled,
+            "refusals": list(done.refusals),
+        }
+        print_json({"result": {"verb": word.verb.value, **counts}})
+        return
+    for refusal in done.refusals:
+        tell(visible(refusal))
+    parts = [f"{done.done} {word.verb.past}"]
+    parts += [f"{done.changed} had changed meanwhile and were left"] if done.changed else []
+    parts += [f"{done.refused} cannot be decided so and were left"] if done.refused else []
+    parts += [f"{done.left} not looked at"] if done.left else []
+    print(", ".join(parts) + (" (cancelled)" if done.is_cancelled else ""))
