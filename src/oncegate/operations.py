@@ -217,3 +217,19 @@ def _recalled(session: Session, ruling: Ruling) -> RulingAnswer:
     ours = (KIND_OF[ruling.verb], ruling.at_ms, ruling.actor, ruling.note)
     done = any((r.kind, r.at_ms, r.actor, r.note) == ours for r in found.records)
     return RulingAnswer(done, found.entry, latest_ruling(found.records))
+
+
+class ReadPosition(Operation[int]):
+    """Reads how far a lane has come, in turn with the writes."""
+
+    __slots__ = ()
+    request: bytes
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[ReadPosition]) -> Sequence[int]:
+        """Reads many."""
+        return session.positions([operation.request for operation in operations])
+
+    def recall(self, session: Session) -> int | None:
+        """Reads again."""
+        return session.positions([self.request])[0]

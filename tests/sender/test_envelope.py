@@ -55,6 +55,7 @@ def test_the_standard_body_keeps_the_payload_as_it_is() -> None:
         "timestamp": "2023-11-14T22:13:20.000Z",
         "key": "order-7",
         "seq": 3,
+        "previous_seq": 2,
         "data": {"total": 1.5},
     }
 
@@ -73,6 +74,7 @@ def test_a_cloudevent_is_in_structured_mode_with_key_and_padded_sequence() -> No
         "datacontenttype": "application/json",
         "partitionkey": "order-7",
         "sequence": "0000000000000000003",
+        "previoussequence": "0000000000000000002",
         "traceparent": TRACE,
         "data": {"total": 1.5},
     }

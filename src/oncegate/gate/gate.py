@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Any, Self, TypeVar
 
@@ -38,9 +38,11 @@ from oncegate.model.paths import parse_path
 from oncegate.model.retention import RETENTION_FLOOR
 from oncegate.model.surface import Arrival, OnBusy, SurfaceRule, check_name, read_arrival
 from oncegate.model.template import KeyTemplate
-from oncegate.store import EntryDetail, Joined, Store, What
+from oncegate.operations import Operation
+from oncegate.store import EntryDetail, Joined, Statement, Store, What
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 Duration = str | timedelta
 
 
@@ -147,6 +149,7 @@ class Gate:
         caller_retries: bool = False,
         approve_first: bool = False,
         decide_within: Duration | None = None,
+        writes: Callable[[Any], Sequence[Statement]] | None = None,
     ) -> Callable[[F], F]:
         """Registers a function as the handler of a surface and returns it unchanged.
 
@@ -155,6 +158,7 @@ class Gate:
         after its first sending an event may come again, manual replays included: a shorter `retention` is
         refused. So is one below `retention_floor`; lower that where keys are meant to be kept for less.
         With `approve_first` nothing runs before a person says so, who has `decide_within` for it.
+        `writes(event)` gives business writes that are committed with every success of the handler.
         """
         _check_lists(ignore, final_errors)
         rule = SurfaceRule(
@@ -195,6 +199,7 @@ class Gate:
                     final_errors,
                     is_async(function),
                     caller_retries,
+                    writes,
                 )
             )
             return function
@@ -283,6 +288,8 @@ class Gate:
         surface = claim.surface
         is_callers = transaction is not None and not isinstance(transaction, OpenTransaction)
         where = Where.HERE if is_callers else Where.CALL
+        if surface.writes is not None:
+            claim.writes = [*claim.writes, *surface.writes(event)]
         if surface.takes_once:
             face = AsyncOnce if surface.is_async else Once
             once = face(self._context, self._driver, claim, transaction)
@@ -290,6 +297,14 @@ class Gate:
         if transaction is not None:
             return (yield Invoke(surface.handler, (event,), where=where))
         return (yield from opaque_flow(self._context, claim, surface.handler, (event,)))
+
+    async def ask(self, operation: Operation[T]) -> T:
+        """Puts a question to the ledger from a task, in turn with the writes."""
+        return await self._context.commits.perform_async(operation)
+
+    def ask_sync(self, operation: Operation[T]) -> T:
+        """Puts a question to the ledger from a thread."""
+        return self._context.commits.perform(operation)
 
     def recover_flow(self, stranded: EntryDetail) -> Flow[Admission]:
         """Runs a stranded entry again from its stored event, under the key it has."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from oncegate.errors import ConfigError
 from oncegate.gate.codec import Codec
 from oncegate.model.downstream import Capability, Promise
 from oncegate.model.surface import SurfaceRule
+from oncegate.store import Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class Surface:
     A handler that takes `once` promises that what it does outside goes through it, and may be run again
     after a crash. One that does not is a single opaque call: `opaque_at` says what its downstream can do,
     and without that it runs at most once. Where `caller_retries`, a failed attempt is taken up again by a
-    new arrival only, never by a caretaker.
+    new arrival only, never by a caretaker. `writes` are business writes made of the event, committed with
+    every success.
     """
 
     rule: SurfaceRule
@@ -54,6 +56,7 @@ class Surface:
     final_errors: tuple[type[BaseException], ...] = ()
     is_async: bool = field(default=False)
     caller_retries: bool = False
+    writes: Callable[[Any], Sequence[Statement]] | None = None
 
     @property
     def name(self) -> str:

@@ -198,7 +198,7 @@ class Connection(asyncio.Protocol):
             self._finish(is_cut=is_cut, keep=bool(self._parser.should_keep_alive()))
             return
         self._interim += 1
-        if self._status == 101 or self._interim > INTERIM_MAX:
+        if self._interim > INTERIM_MAX:
             self.fail(FailureKind.PROTOCOL, f"an interim response {self._status} instead of an answer")
         self._begin_message()
 

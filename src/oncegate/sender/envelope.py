@@ -129,12 +129,11 @@ def build_request(
 
 
 def _identity(event: Outgoing) -> list[tuple[str, str]]:
-    previous = event.seq - 1 if event.previous_seq is None else event.previous_seq
     headers = [
         ("idempotency-key", quoted(event.event_id)),
         ("x-key", escaped(event.key)),
         ("x-seq", str(event.seq)),
-        ("x-previous-seq", str(previous)),
+        ("x-previous-seq", str(_previous(event))),
     ]
     optional = (
         ("x-correlation-id", event.correlation_id),
@@ -142,6 +141,10 @@ def _identity(event: Outgoing) -> list[tuple[str, str]]:
         ("tracestate", event.tracestate),
     )
     return headers + [(name, value) for name, value in optional if value is not None]
+
+
+def _previous(event: Outgoing) -> int:
+    return event.seq - 1 if event.previous_seq is None else event.previous_seq
 
 
 def quoted(text: str) -> str:
@@ -162,6 +165,7 @@ def _standard(event: Outgoing) -> tuple[str, bytes]:
         "timestamp": _time(event),
         "key": event.key,
         "seq": event.seq,
+        "previous_seq": _previous(event),
         "data": Raw(event.payload),
     }
     return "application/json", msgspec.json.encode(document)
@@ -177,6 +181,7 @@ def _cloudevents(event: Outgoing) -> tuple[str, bytes]:
         "datacontenttype": "application/json",
         "partitionkey": event.key,
         "sequence": f"{event.seq:0{SEQ_DIGITS}d}",
+        "previoussequence": f"{_previous(event):0{SEQ_DIGITS}d}",
     }
     for name in ("traceparent", "tracestate"):
         if (value := getattr(event, name)) is not None:

@@ -15,6 +15,7 @@ group commit (`groupcommit.py`) calls it from one thread at a time per session a
       Lanes     ordered work: enqueue, lease heads, finish, fail, dead letters
       LaneDesk  what operators do to lanes and destinations, lists, pruning of deliveries
       Tallies   counts what was seen, for signals
+      Positions how far ordered lanes of incoming events have come
 
 Three results. A call returns (done), raises StoreUnavailable or StoreRejected (not done: nothing was
 changed), or raises StoreUnknown (it may have taken effect). After StoreUnknown the group commit opens a
@@ -80,6 +81,7 @@ from oncegate.store.lanes import (
 from oncegate.store.ledger import Capabilities, Durability, Finding, Joined, Migration, Session, Store
 from oncegate.store.log import Log, LogKind, LogRecord
 from oncegate.store.people import People, Ruling, RulingAnswer
+from oncegate.store.positions import Positions, move_of
 from oncegate.store.pruning import Due, Forgetting, Pruning
 from oncegate.store.registry import Document, DocumentChange, Registry
 from oncegate.store.tallies import Observations, Repeat, Tallies, Tally, What
@@ -131,6 +133,7 @@ __all__ = [
     "Placed",
     "Placing",
     "Policy",
+    "Positions",
     "Progress",
     "Pruning",
     "Registry",
@@ -153,4 +156,5 @@ __all__ = [
     "Tally",
     "Throttling",
     "What",
+    "move_of",
 ]

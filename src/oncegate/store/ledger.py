@@ -16,12 +16,15 @@ from oncegate.store.lane_desk import LaneDesk
 from oncegate.store.lanes import Lanes, Outgoing, Placed
 from oncegate.store.log import Log
 from oncegate.store.people import People
+from oncegate.store.positions import Positions
 from oncegate.store.pruning import Pruning
 from oncegate.store.registry import Registry
 from oncegate.store.tallies import Tallies
 
 
-class Session(Claims, Log, Census, Pruning, People, Feed, Registry, Lanes, LaneDesk, Tallies, Protocol):
+class Session(
+    Claims, Log, Census, Pruning, People, Feed, Registry, Lanes, LaneDesk, Tallies, Positions, Protocol
+):
     """One connection to a ledger, used by one thread at a time."""
 
     def unit(self, *, wait: bool = True, single: bool = False) -> AbstractContextManager[None]:

@@ -29,6 +29,7 @@ from oncegate.stores.postgres.lanes import LostRace
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.people import PostgresPeople
 from oncegate.stores.postgres.placeholders import to_driver
+from oncegate.stores.postgres.positions import PostgresPositions
 from oncegate.stores.postgres.pruning import PostgresPruning
 from oncegate.stores.postgres.registry import PostgresRegistry
 from oncegate.stores.postgres.tallies import PostgresTallies
@@ -47,6 +48,7 @@ class PostgresSession(
     PostgresLaneDesk,
     PostgresLaneCensus,
     PostgresTallies,
+    PostgresPositions,
 ):
     """A session that owns its connection.
 

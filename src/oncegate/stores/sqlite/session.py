@@ -26,6 +26,7 @@ from oncegate.stores.sqlite.lane_census import SqliteLaneCensus
 from oncegate.stores.sqlite.lane_desk import SqliteLaneDesk
 from oncegate.stores.sqlite.names import Names
 from oncegate.stores.sqlite.people import SqlitePeople
+from oncegate.stores.sqlite.positions import SqlitePositions
 from oncegate.stores.sqlite.pruning import SqlitePruning
 from oncegate.stores.sqlite.registry import SqliteRegistry
 from oncegate.stores.sqlite.tallies import SqliteTallies
@@ -66,6 +67,7 @@ class SqliteSession(
     SqliteLaneDesk,
     SqliteLaneCensus,
     SqliteTallies,
+    SqlitePositions,
 ):
     """A session that owns its connection."""
 
@@ -186,6 +188,7 @@ class JoinedSession(
     SqliteLaneDesk,
     SqliteLaneCensus,
     SqliteTallies,
+    SqlitePositions,
 ):
     """A session on a user's own connection: it writes into their transaction and never ends it."""
 

@@ -21,6 +21,7 @@ from oncegate.testing.conformance.lanes import LaneConformance
 from oncegate.testing.conformance.ledger import LedgerConformance
 from oncegate.testing.conformance.logs import LogConformance
 from oncegate.testing.conformance.people import PeopleConformance
+from oncegate.testing.conformance.positions import PositionConformance
 from oncegate.testing.conformance.pruning import PruningConformance
 from oncegate.testing.conformance.registries import RegistryConformance
 from oncegate.testing.conformance.settlements import SettlementConformance
@@ -43,6 +44,7 @@ class StoreConformance(
     CensusConformance,
     PruningConformance,
     RegistryConformance,
+    PositionConformance,
     PeopleConformance,
     FeedConformance,
     TallyConformance,

@@ -1,0 +1,134 @@
+"""From a raw request to an event with its id and its place in a lane. Pure; nothing is looked up.
+
+The signature is checked on the raw bytes first. What the body says is signed and counts; a header that says
+something else is refused, and a header alone counts only where the body says nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+from msgspec import Struct
+
+from oncegate.errors import EncodedBody, MalformedRequest, RequestTooLarge
+from oncegate.model.strictjson import parse_strictly
+from oncegate.signatures import Authentic, Headers, Scheme
+from oncegate.signatures.standard import check_message_id
+
+BODY_BYTES_MAX: Final = 1024 * 1024
+KEY_LENGTH_MAX: Final = 255
+SEQ_MAX: Final = 2**63 - 1
+
+_SEQ: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
+_QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"', re.ASCII)
+
+
+class Place(Struct, frozen=True):
+    """Where an event stands: in the lane of `key`, as `seq`, after `previous`."""
+
+    key: str
+    seq: int
+    previous: int
+
+
+class Incoming(Struct, frozen=True):
+    """An authentic request, read."""
+
+    event: dict[str, Any]
+    place: Place | None = None
+
+
+def read_request(scheme: Scheme, headers: Headers, body: bytes, now_s: int, *, ordered: bool) -> Incoming:
+    """Checks and reads a request, or raises RequestRefused."""
+    if len(body) > BODY_BYTES_MAX:
+        raise RequestTooLarge(f"the body is larger than {BODY_BYTES_MAX} bytes")
+    if (headers.find("content-encoding") or "identity").lower() != "identity":
+        raise EncodedBody("the body is compressed; send it as it is")
+    authentic = scheme.verify(headers, body, now_s)
+    payload = parse_strictly(body)
+    message_id = _message_id(authentic, headers)
+    event: dict[str, Any] = (
+        {"payload": payload} if message_id is None else {"id": message_id, "payload": payload}
+    )
+    if not ordered:
+        return Incoming(event)
+    place = _place(headers, payload if isinstance(payload, dict) else {})
+    return Incoming({**event, "key": place.key, "seq": place.seq}, place)
+
+
+def _message_id(authentic: Authentic, headers: Headers) -> str | None:
+    """The signed id, else the `Idempotency-Key`, quoted or not."""
+    if authentic.message_id is not None:
+        return authentic.message_id
+    given = headers.find("idempotency-key")
+    if given is None:
+        return None
+    quoted = _QUOTED.fullmatch(given)
+    text = re.sub(r'\\(["\\])', r"\1", quoted[1]) if quoted else given
+    return check_message_id(text, "idempotency-key")
+
+
+def _place(headers: Headers, payload: dict[str, Any]) -> Place:
+    signed = _signed_place(payload)
+    given_key, given_seq = headers.find("x-key"), headers.find("x-seq")
+    if signed is None:
+        if given_key is None or given_seq is None:
+            raise MalformedRequest("x-key and x-seq are missing, and the body has no key and seq")
+        key, seq = _check_key(_unescaped(given_key)), _seq(given_seq, "x-seq")
+        return Place(key, seq, _previous(headers.find("x-previous-seq"), seq))
+    if given_key is not None and _unescaped(given_key) != signed.key:
+        raise MalformedRequest("x-key is not the key in the signed body")
+    if given_seq is not None and _seq(given_seq, "x-seq") != signed.seq:
+        raise MalformedRequest("x-seq is not the seq in the signed body")
+    return signed
+
+
+def _signed_place(payload: dict[str, Any]) -> Place | None:
+    """Key and seq of our own bodies, or of a CloudEvent."""
+    for key_name, seq_name, previous_name in (
+        ("key", "seq", "previous_seq"),
+        ("partitionkey", "sequence", "previoussequence"),
+    ):
+        key, seq = payload.get(key_name), payload.get(seq_name)
+        if isinstance(key, str) and isinstance(seq, (int, str)) and not isinstance(seq, bool):
+            number = _seq(str(seq), seq_name)
+            previous = payload.get(previous_name)
+            return Place(
+                _check_key(key), number, _previous(None if previous is None else str(previous), number)
+            )
+    return None
+
+
+def _seq(text: str, name: str) -> int:
+    if _SEQ.fullmatch(text) is None or not 1 <= int(text) <= SEQ_MAX:
+        raise MalformedRequest(f"{name} is not a number from 1")
+    return int(text)
+
+
+def _previous(text: str | None, seq: int) -> int:
+    if text is None:
+        return seq - 1
+    if _SEQ.fullmatch(text) is None or int(text) >= seq:
+        raise MalformedRequest("the previous seq is not a number before seq")
+    return int(text)
+
+
+def _check_key(key: str) -> str:
+    if not 0 < len(key) <= KEY_LENGTH_MAX or any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in key):
+        raise MalformedRequest(
+            f"the key is not 1 to {KEY_LENGTH_MAX} characters without control characters"
+        )
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise MalformedRequest("the key is not Unicode text") from None
+    return key
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return unquote_to_bytes(text.encode("ascii")).decode("utf-8")
+    except UnicodeError:
+        raise MalformedRequest("x-key is not %-escaped UTF-8") from None

@@ -1,0 +1,174 @@
+"""The receiving half of ordered webhooks: check, deduplicate through the gate, keep the order, answer.
+
+How far a lane has come is kept in the ledger and moves in the transaction that records the event's
+outcome, whoever finishes it: this process, another one, or the reconciler after a crash. So a crash between
+an effect and its record neither skips an event nor lets its successor pass it. Must never run an event
+before its signature was checked, nor one whose predecessor is not recorded as applied.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from oncegate.clock import from_wall_ms
+from oncegate.errors import ConfigError, RequestRefused
+from oncegate.gate.admission import Admission, Verdict
+from oncegate.gate.gate import Gate
+from oncegate.model.surface import check_name, read_arrival
+from oncegate.operations import Operation, ReadEntry, ReadPosition
+from oncegate.receiver.answers import Answer, from_admission, from_error, passed_over, too_early
+from oncegate.receiver.incoming import Incoming, Place, read_request
+from oncegate.receiver.lanes import Remembered, Turn, lane_id, turn_of
+from oncegate.signatures import Headers, Scheme, StandardWebhooks
+from oncegate.store import Statement, move_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+GivenHeaders = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
+# Asks the ledger and gets the answer; ends with an answer for the sender, or None if the event may run.
+Check = Generator[Operation[Any], Any, Answer | None]
+
+log = logging.getLogger("oncegate.receiver")
+
+
+class Receiver:
+    """One sender's events at one surface.
+
+    With `ordered`, events carry a key and a seq, and a seq is refused (425) until the one before it has
+    been applied. `accept_late` runs an event that its lane has gone on without, instead of refusing it
+    (409). `join_late` lets a lane that was never seen begin with whatever seq comes first.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        surface: str,
+        *,
+        secrets: Sequence[str] = (),
+        scheme: Scheme | None = None,
+        sender: str = "",
+        ordered: bool = True,
+        accept_late: bool = False,
+        join_late: bool = False,
+    ) -> None:
+        if (scheme is None) is not bool(secrets):
+            raise ConfigError("a receiver is given either secrets= or scheme=")
+        if ordered and not gate.store.capabilities.business_writes:
+            raise ConfigError("ordered=True needs a store that commits business writes with the outcome")
+        if sender:
+            check_name("sender", sender)
+        self._gate = gate
+        self._surface = surface
+        self._scheme = scheme or StandardWebhooks(secrets)
+        self._sender = sender
+        self._ordered = ordered
+        self._accept_late = accept_late
+        self._join_late = join_late
+        self._remembered = Remembered()
+
+    def handler(self, *, key: str = "{id}", **options: Any) -> Callable[[F], F]:
+        """Registers the function that applies an event; options as for `gate.handler`.
+
+        It gets `{"id", "key", "seq", "payload"}` (without key and seq where there is no order). `key` makes
+        the gate's key, within this sender; a sender whose ids are not signed needs one from the payload.
+        """
+        if self._ordered:
+            # A failed event is taken up again when the sender brings it, in its turn, not by a caretaker.
+            options = {"caller_retries": True, **options, "writes": self._moves}
+        return self._gate.handler(self._surface, key=key, **options)
+
+    async def receive(self, headers: GivenHeaders, body: bytes) -> Answer:
+        """Answers a request, from a task; never raises for what a request holds or a handler does."""
+        try:
+            incoming = self._read(headers, body)
+            check = self._check(incoming)
+            step = _sent(check, None)
+            while isinstance(step, Operation):
+                step = _sent(check, await self._gate.ask(step))
+            if step is not None:
+                return step
+            admission = await self._gate.admit(self._surface, incoming.event, tenant=self._sender)
+        except Exception as error:  # noqa: BLE001  every error has its status; unexpected ones are logged
+            return self._refused(error)
+        return self._applied(incoming, admission)
+
+    def receive_sync(self, headers: GivenHeaders, body: bytes) -> Answer:
+        """Answers a request, from a thread."""
+        try:
+            incoming = self._read(headers, body)
+            check = self._check(incoming)
+            step = _sent(check, None)
+            while isinstance(step, Operation):
+                step = _sent(check, self._gate.ask_sync(step))
+            if step is not None:
+                return step
+            admission = self._gate.admit_sync(self._surface, incoming.event, tenant=self._sender)
+        except Exception as error:  # noqa: BLE001  every error has its status; unexpected ones are logged
+            return self._refused(error)
+        return self._applied(incoming, admission)
+
+    def _read(self, headers: GivenHeaders, body: bytes) -> Incoming:
+        now_s = self._gate.clock.wall_ms() // 1000
+        return read_request(self._scheme, Headers(headers), body, now_s, ordered=self._ordered)
+
+    def _check(self, incoming: Incoming) -> Check:
+        """May the event run, as far as its lane is concerned?"""
+        place = incoming.place
+        if place is None:
+            return None
+        lane = self._lane(place.key)
+        position = self._remembered.at_least(lane)
+        if turn_of(place, position) is Turn.TOO_EARLY:
+            position = yield ReadPosition(lane)
+            self._remembered.note(lane, position)
+        turn = turn_of(place, position)
+        if turn is Turn.NOW or (position == 0 and self._join_late):
+            self._report_gap(place, position)
+            return None
+        if turn is Turn.TOO_EARLY:
+            log.warning("%s: seq %d came before %d", self._surface, place.seq, position + 1)
+            return too_early(position + 1, place.seq)
+        return (yield from self._check_behind(incoming, place, position))
+
+    def _check_behind(self, incoming: Incoming, place: Place, position: int) -> Check:
+        """A repeat of what was applied goes to the gate, which replays it; anything else is too late."""
+        now = from_wall_ms(self._gate.clock.wall_ms())
+        arrival = read_arrival(self._gate.surface(self._surface).rule, incoming.event, self._sender, now)
+        entry = yield ReadEntry(arrival.key.digest)
+        if self._accept_late or (entry is not None and entry.state.is_final):
+            return None
+        log.warning("%s: seq %d came after the lane went on to %d", self._surface, place.seq, position)
+        return passed_over(position, place.seq)
+
+    def _report_gap(self, place: Place, position: int) -> None:
+        if place.seq - position > 1:
+            log.warning(
+                "%s: seq %d to %d will not come; the sender has given them up",
+                self._surface, position + 1, place.seq - 1,
+            )  # fmt: skip
+
+    def _applied(self, incoming: Incoming, admission: Admission) -> Answer:
+        if admission.verdict is Verdict.RUN and incoming.place is not None:
+            self._remembered.note(self._lane(incoming.place.key), incoming.place.seq)
+        return from_admission(admission, ordered=self._ordered)
+
+    def _refused(self, error: Exception) -> Answer:
+        found = from_error(error)
+        if not isinstance(error, RequestRefused):
+            log.error("%s: an event was not applied", self._surface, exc_info=error)
+        return found
+
+    def _moves(self, event: Any) -> tuple[Statement, ...]:
+        return (move_of(self._lane(event["key"]), event["seq"], self._gate.clock.wall_ms()),)
+
+    def _lane(self, key: str) -> bytes:
+        return lane_id(self._surface, self._sender, key)
+
+
+def _sent(check: Check, answer: Any) -> Operation[Any] | Answer | None:
+    """Hands an answer to a check and returns its next question or its end."""
+    try:
+        return check.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]

@@ -1,0 +1,261 @@
+"""The receiver: checked, once, in order, across crashes and processes (B7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncegate import ConfigError, Failed, NotApplied
+from oncegate.receiver import Receiver
+from oncegate.sender.envelope import BodyFormat, Request
+from oncegate.signatures import BearerToken, GithubSignature
+from oncegate.testing import CrashReached
+from oncegate.upkeep.reconciler import Reconciler
+from tests.receiver.requests import SECRET, Inbox, document
+from tests.support import DeadAfter, Ledger
+
+
+@pytest.mark.parametrize("body_format", list(BodyFormat))
+def test_events_are_applied_in_order_and_repeats_only_acknowledged(ledger: Ledger, body_format) -> None:
+    inbox = Inbox(ledger)
+    for seq in (1, 2, 3):
+        assert inbox.send(seq, body_format=body_format) == 200
+    again = inbox.receive(inbox.request(2, body_format=body_format))
+
+    assert (again.status, document(again)) == (200, {"replay": True})
+    assert inbox.applied == [("k", 1), ("k", 2), ("k", 3)]
+
+
+def test_a_seq_is_refused_until_the_one_before_it_was_applied(ledger: Ledger) -> None:
+    inbox = Inbox(ledger)
+    early = inbox.receive(inbox.request(2))
+    assert early.status == 425
+    assert dict(early.headers)["retry-after"] == "1"
+    assert document(early) == {"error": "too early", "expected": 1, "got": 2}
+    assert ledger.states() == []
+
+    assert [inbox.send(seq) for seq in (1, 3, 2, 3)] == [200, 425, 200, 200]
+    assert inbox.applied == [("k", 1), ("k", 2), ("k", 3)]
+
+
+def test_lanes_do_not_wait_for_one_another(ledger: Ledger) -> None:
+    inbox = Inbox(ledger)
+    assert inbox.send(2, "stuck") == 425
+    assert inbox.send(1, "free") == 200
+
+
+def test_another_process_goes_on_where_the_first_one_stopped(ledger: Ledger) -> None:
+    first, second = Inbox(ledger), Inbox(ledger)
+    assert first.send(1) == 200
+    assert [second.send(seq) for seq in (3, 2)] == [425, 200]
+    assert first.send(3) == 200
+    assert second.send(1) == 200
+    assert (first.applied, second.applied) == ([("k", 1), ("k", 3)], [("k", 2)])
+
+
+def test_a_failed_event_holds_its_lane_and_is_taken_up_when_it_comes_again(ledger: Ledger) -> None:
+    inbox = Inbox(ledger)
+    inbox.trouble = NotApplied("not now")
+    assert inbox.send(1) == 503
+    assert inbox.send(2) == 425
+    inbox.trouble = None
+    assert [inbox.send(1), inbox.send(2)] == [200, 200]
+    assert inbox.applied == [("k", 1), ("k", 2)]
+
+
+def test_a_final_failure_does_not_move_the_lane(ledger: Ledger) -> None:
+    """The sender decides what follows: it blocks, or goes on and says what it gave up."""
+    inbox = Inbox(ledger)
+    inbox.trouble = Failed("never")
+    assert [inbox.send(1), inbox.send(1)] == [422, 422]
+    inbox.trouble = None
+    assert inbox.send(2) == 425
+    assert inbox.send(2, previous=0) == 200
+    assert inbox.applied == [("k", 2)]
+
+
+def test_what_the_sender_gave_up_is_passed_over_and_reported(ledger: Ledger, caplog) -> None:
+    inbox = Inbox(ledger)
+    inbox.send(1)
+    assert inbox.send(5, previous=1) == 200
+    assert "seq 2 to 4 will not come" in caplog.text
+    assert ledger.rows("SELECT seq, missed FROM oncegate_position") == [(5, 3)]
+
+
+def test_an_event_that_its_lane_went_on_without_is_refused(ledger: Ledger) -> None:
+    inbox = Inbox(ledger)
+    inbox.send(3, previous=0)
+    late = inbox.receive(inbox.request(2))
+    assert (late.status, document(late)["position"]) == (409, 3)
+    assert inbox.applied == [("k", 3)]
+
+
+def test_an_event_that_failed_before_its_lane_went_on_is_not_run_behind_it(ledger: Ledger) -> None:
+    inbox = Inbox(ledger)
+    inbox.trouble = NotApplied("not now")
+    inbox.send(1)
+    inbox.trouble = None
+    inbox.send(2, previous=0)
+    assert inbox.send(1) == 409
+    ledger.lapse()
+    Reconciler(inbox.gate).run_once()
+    assert inbox.applied == [("k", 2)]
+
+
+def test_a_late_event_runs_where_that_is_allowed_and_the_lane_does_not_go_back(ledger: Ledger) -> None:
+    inbox = Inbox(ledger, accept_late=True)
+    inbox.send(3, previous=0)
+    assert [inbox.send(2), inbox.send(2)] == [200, 200]
+    assert ledger.rows("SELECT seq FROM oncegate_position") == [(3,)]
+    assert inbox.send(4) == 200
+    assert inbox.applied == [("k", 3), ("k", 2), ("k", 4)]
+
+
+def test_another_event_with_a_used_seq_is_refused(ledger: Ledger) -> None:
+    inbox = Inbox(ledger)
+    inbox.send(1)
+    assert inbox.send(1, event_id="another") == 409
+    assert inbox.send(2, event_id="k-1") == 422
+    assert inbox.applied == [("k", 1)]
+
+
+def test_a_lane_may_begin_anywhere_where_that_is_allowed(ledger: Ledger) -> None:
+    inbox = Inbox(ledger, join_late=True)
+    assert [inbox.send(57), inbox.send(59), inbox.send(58)] == [200, 425, 200]
+
+
+@pytest.mark.parametrize("point", ["reserve.before", "reserve.after", "settle.before", "commit.before"])
+def test_after_a_crash_before_the_outcome_nothing_passes_the_event(ledger: Ledger, point: str) -> None:
+    """Given a process that dies with seq 1 unfinished; then 2 waits until 1 is finished, by whomever."""
+    with pytest.raises(CrashReached):
+        Inbox(ledger, ledger.gate(DeadAfter(point))).send(1)
+    survivor = Inbox(ledger)
+    assert survivor.send(2) == 425
+    ledger.lapse()
+    Reconciler(survivor.gate).run_once()
+    assert [survivor.send(1), survivor.send(2)] == [200, 200]
+    assert [seq for _, seq in survivor.applied] == [1, 2]
+
+
+def test_after_a_crash_behind_the_outcome_the_lane_has_moved(ledger: Ledger) -> None:
+    dying = Inbox(ledger, ledger.gate(DeadAfter("settle.after")))
+    with pytest.raises(CrashReached):
+        dying.send(1)
+    survivor = Inbox(ledger)
+    assert [survivor.send(2), survivor.send(1)] == [200, 200]
+    assert (dying.applied, survivor.applied) == ([("k", 1)], [("k", 2)])
+
+
+def test_the_reconciler_moves_the_lane_when_it_finishes_an_event(ledger: Ledger) -> None:
+    with pytest.raises(CrashReached):
+        Inbox(ledger, ledger.gate(DeadAfter("settle.before"))).send(1)
+    survivor = Inbox(ledger)
+    ledger.lapse()
+    Reconciler(survivor.gate).run_once()
+    assert survivor.applied == [("k", 1)]
+    assert survivor.send(2) == 200
+
+
+def test_an_event_that_waits_for_a_person_is_not_acknowledged_in_a_lane(ledger: Ledger) -> None:
+    gate = ledger.gate()
+    receiver = Receiver(gate, "orders", secrets=[SECRET.reveal()], sender="acme")
+    receiver.handler(key="{payload.data.missing}")(lambda event: None)
+    request = Inbox(ledger).request(1)
+    found = receiver.receive_sync(request.headers, request.body)
+    assert (found.status, document(found)) == (503, {"waits": "quarantine"})
+
+
+def changed(request: Request, **changes: str | None) -> Request:
+    """A request with headers replaced, or taken away."""
+    names = {name.replace("_", "-"): value for name, value in changes.items()}
+    kept = [(name, value) for name, value in request.headers if name not in names]
+    return Request(
+        (*kept, *((name, value) for name, value in names.items() if value is not None)), request.body
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({"webhook_id": None}, 400),
+        ({"webhook_signature": "v1,AAAA"}, 401),
+        ({"webhook_timestamp": "1"}, 401),
+        ({"webhook_id": "another"}, 401),
+        ({"content_encoding": "gzip"}, 415),
+        ({"x_seq": "7"}, 400),
+        ({"x_key": "another"}, 400),
+        ({"x_key": "%ff"}, 400),
+    ],
+)
+def test_a_request_that_is_not_right_is_refused_and_nothing_is_recorded(ledger, changes, status) -> None:
+    inbox = Inbox(ledger)
+    assert inbox.receive(changed(inbox.request(1), **changes)).status == status
+    assert inbox.applied == []
+    assert inbox.send(1) == 200
+    assert ledger.states() == ["committed"]
+
+
+def test_headers_cannot_change_the_order_that_was_signed(ledger: Ledger) -> None:
+    inbox = Inbox(ledger)
+    assert inbox.receive(changed(inbox.request(3), x_previous_seq="0")).status == 425
+    assert inbox.receive(changed(inbox.request(1), x_key=None, x_seq=None)).status == 200
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"x_seq": None},
+        {"x_key": None},
+        {"x_seq": "0"},
+        {"x_seq": "-1"},
+        {"x_seq": "x"},
+        {"x_previous_seq": "9"},
+    ],
+)
+def test_an_ordered_event_needs_a_readable_place(ledger: Ledger, changes) -> None:
+    inbox = Inbox(ledger)
+    request = changed(inbox.request(1, body_format=BodyFormat.RAW), **changes)
+    assert inbox.receive(request).status == 400
+
+
+def test_a_body_over_the_limit_is_refused_before_anything_else(ledger: Ledger) -> None:
+    found = Inbox(ledger).receive(Request((), b"x" * (1024 * 1024 + 1)))
+    assert found.status == 413
+
+
+def test_an_error_of_the_handler_is_logged_and_not_shown(ledger: Ledger, caplog) -> None:
+    inbox = Inbox(ledger)
+    inbox.trouble = ValueError("canary")
+    found = inbox.receive(inbox.request(1))
+    assert found.status == 500
+    assert b"canary" not in found.body
+    assert "canary" in caplog.text
+
+
+def test_another_sender_has_lanes_and_ids_of_its_own(ledger: Ledger) -> None:
+    gate = ledger.gate()
+    applied = []
+    for name in ("a", "b"):
+        receiver = Receiver(gate, f"orders-{name}", secrets=[SECRET.reveal()], sender=name)
+        receiver.handler()(lambda event, once: applied.append(event["seq"]))
+        request = Inbox(ledger).request(1)
+        assert receiver.receive_sync(request.headers, request.body).status == 200
+    assert applied == [1, 1]
+
+
+def test_without_order_no_key_or_seq_is_needed(ledger: Ledger) -> None:
+    gate = ledger.gate()
+    applied = []
+    token = "a-token-of-some-length"
+    receiver = Receiver(gate, "hooks", scheme=BearerToken([token]), ordered=False)
+    receiver.handler()(lambda event, once: applied.append(event))
+    headers = {"authorization": f"Bearer {token}", "Idempotency-Key": '"evt-1"'}
+    assert [receiver.receive_sync(headers, b'{"a":1}').status for _ in range(2)] == [200, 200]
+    assert receiver.receive_sync(headers, b'{"a":2}').status == 422
+    assert applied == [{"id": "evt-1", "payload": {"a": 1}}]
+    assert receiver.receive_sync({"authorization": f"Bearer {token}"}, b"{}").status == 202
+
+
+@pytest.mark.parametrize("options", [{}, {"secrets": ["whsec_x"], "scheme": GithubSignature(["x" * 16])}])
+def test_a_receiver_is_given_secrets_or_a_scheme(ledger: Ledger, options) -> None:
+    with pytest.raises(ConfigError, match="either"):
+        Receiver(ledger.gate(), "orders", **options)
