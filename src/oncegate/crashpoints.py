@@ -27,6 +27,17 @@ CRASH_POINTS: Final[dict[str, str]] = {
     "attach.before": "the business write is committed, the returned value not yet attached",
 }
 
+# Those of the ordered-work engine, which has tests of its own.
+LANE_CRASH_POINTS: Final[dict[str, str]] = {
+    "lane.lease.after": "heads are leased, none is delivered",
+    "lane.deliver.before": "about to deliver a head",
+    "lane.deliver.after": "the destination has the event, nothing is recorded",
+    "lane.finish.after": "the delivery is recorded, the next event has not started",
+    "lane.fail.after": "a failed attempt is recorded",
+    "lane.dead.after": "a dead letter is recorded",
+}
+ALL_CRASH_POINTS: Final = {**CRASH_POINTS, **LANE_CRASH_POINTS}
+
 
 class CrashPoints:
     """Crash points as production has them: nothing happens."""

@@ -1,0 +1,296 @@
+"""The engine: one asyncio task for each lane in flight, fed by one that leases heads.
+
+A lane's task delivers its head, records what came of it, and goes straight on with the next event that the
+record brought back; acknowledgements of all lanes meet in the same group commits. Waiting is in the ledger:
+a lane that waits or is blocked has no task here and costs nothing.
+
+What it must never do: begin an event before the one ahead of it is recorded, count a wait as an attempt, or
+hold more than its destinations' concurrency.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Final, Self
+
+from msgspec import Struct
+
+from oncegate.clock import Clock, SystemClock
+from oncegate.crashpoints import CrashPoints
+from oncegate.errors import ConfigError, StoreError
+from oncegate.groupcommit import GroupCommit
+from oncegate.lane_operations import Enqueue, Extend, LeaseHeads, Release
+from oncegate.lanes.circuit import CircuitState
+from oncegate.lanes.destinations import Destination, Traffic
+from oncegate.lanes.leases import Leases
+from oncegate.lanes.outcomes import Outcome, RetryLater
+from oncegate.lanes.recording import Recorder
+from oncegate.store import Delivery, HeadHeld, HeadsWanted, Outgoing, Placed
+
+LEASE_MS: Final = 60_000  # well above the longest attempt; extended while one takes longer
+LOOK_SECONDS: Final = 0.02  # how soon work of other processes is looked for after there was some,
+LOOK_SECONDS_MAX: Final = 0.5  # and how seldom when there is none
+TROUBLE_SECONDS_MAX: Final = 5.0  # between two looks at a store that fails
+ROW_MAX: Final = 100  # events of one lane in a row, before other lanes have their turn
+LEASED_AT_ONCE_MAX: Final = 512  # keeps one answer of the ledger small
+STOP_SECONDS: Final = 30.0
+
+
+class Pass(Struct, frozen=True):
+    """What one pass over all that was due came to; when something is due next, if anything."""
+
+    delivered: int
+    failed: int
+    next_due_in_ms: int | None
+
+
+class Engine:
+    """Works on the lanes of some destinations. Any number of engines may work on the same ones."""
+
+    def __init__(
+        self,
+        commits: GroupCommit,
+        destinations: Sequence[Destination],
+        *,
+        clock: Clock | None = None,
+        crashpoints: CrashPoints | None = None,
+        jitter: Callable[[], float] | None = None,
+        new_token: Callable[[], int] | None = None,
+        actor: str = "engine",
+        lease_ms: int = LEASE_MS,
+    ) -> None:
+        self._commits = commits
+        self._clock = clock or SystemClock()
+        self._points = crashpoints or CrashPoints()
+        self._new_token = new_token or (lambda: secrets.randbits(63))
+        self._holder = self._new_token()
+        self._leases = Leases(lease_ms)
+        self._recorder = Recorder(
+            commits, self._clock, self._points, jitter or random.SystemRandom().random, actor
+        )
+        self._traffic: dict[str, Traffic] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loops: list[asyncio.Task[None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._woken: asyncio.Event | None = None
+        self._stopping = False
+        for destination in destinations:
+            self.add(destination)
+
+    def add(self, destination: Destination) -> None:
+        """Adds a destination, also while running."""
+        if destination.name in self._traffic:
+            raise ConfigError(f"destination {destination.name!r} is added twice")
+        self._traffic[destination.name] = Traffic(destination, self._clock.ticks_ms())
+        self.wake()
+
+    def remove(self, name: str) -> None:
+        """Begins nothing more at a destination; what is in flight there ends."""
+        self._traffic.pop(name, None)
+
+    def circuits(self) -> dict[str, CircuitState]:
+        """The circuit of each destination, as this engine has it."""
+        now = self._clock.ticks_ms()
+        return {name: traffic.circuit.state(now) for name, traffic in self._traffic.items()}
+
+    @property
+    def in_flight(self) -> int:
+        """How many lanes are being delivered now."""
+        return len(self._tasks)
+
+    def wake(self) -> None:
+        """Says, from any thread, that there may be work."""
+        loop, woken = self._loop, self._woken
+        if loop is not None and woken is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed
+                loop.call_soon_threadsafe(woken.set)
+
+    async def enqueue(self, event: Outgoing) -> Placed:
+        """Enqueues an event and delivers it without waiting for the next look."""
+        placed = await self._commits.perform_async(Enqueue(event))
+        self.wake()
+        return placed
+
+    # --- one pass, for tests and for whoever drives the engine step by step ---
+
+    async def run_once(self) -> Pass:
+        """Leases all that is due, delivers it with all that follows from it, and tells what is due next."""
+        before = self._recorder.counts()
+        next_due = await self._lease()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+            next_due = await self._lease()
+        delivered, failed = self._recorder.counts()
+        return Pass(delivered - before[0], failed - before[1], next_due)
+
+    # --- running ---
+
+    async def start(self) -> None:
+        """Begins to work, in the running loop."""
+        if self._loops:
+            raise ConfigError("this engine runs already")
+        self._loop, self._woken, self._stopping = asyncio.get_running_loop(), asyncio.Event(), False
+        self._loops = [asyncio.create_task(self._look()), asyncio.create_task(self._keep_leases())]
+
+    async def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
+        """Begins nothing more, lets what is in flight end, and gives back what does not."""
+        self._stopping = True
+        for loop in self._loops[:1]:
+            await _cancelled(loop)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace_seconds)
+        for task in list(self._tasks):
+            await _cancelled(task)
+        for loop in self._loops:
+            await _cancelled(loop)
+        self._loops, self._loop, self._woken = [], None, None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _look(self) -> None:
+        """Leases whenever there may be work: woken, when something is due, or after a while."""
+        assert self._woken is not None
+        wait = trouble = LOOK_SECONDS
+        while not self._stopping:
+            self._woken.clear()
+            began = len(self._tasks)
+            try:
+                next_due = await self._lease()
+            except StoreError:
+                await asyncio.sleep(trouble)
+                trouble = min(trouble * 2, TROUBLE_SECONDS_MAX)
+                continue
+            trouble = LOOK_SECONDS
+            wait = LOOK_SECONDS if len(self._tasks) > began else min(wait * 1.5, LOOK_SECONDS_MAX)
+            limit = wait if next_due is None else min(wait, max(next_due, 1) / 1000)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), limit)
+
+    async def _lease(self) -> int | None:
+        """Leases what there is room for and begins to deliver it; tells when something is due next."""
+        asked_at = self._clock.ticks_ms()
+        rooms = {name: traffic.room(asked_at) for name, traffic in self._traffic.items()}
+        wanted = tuple((name, min(room, LEASED_AT_ONCE_MAX)) for name, room in rooms.items() if room > 0)
+        waits = [wait for traffic in self._traffic.values() for wait in traffic.opens_in_ms(asked_at)]
+        if wanted:
+            request = HeadsWanted(wanted, self._leases.lease_ms, self._new_token())
+            heads = await self._commits.perform_async(LeaseHeads(request))
+            self._leases.compare(heads.now_ticks, asked_at)
+            if heads.deliveries:
+                self._points.hit("lane.lease.after")
+            for delivery in heads.deliveries:
+                self._begin(delivery)
+            if heads.next_due_ticks is not None:
+                waits.append(heads.next_due_ticks - heads.now_ticks)
+        return min(waits, default=None)
+
+    def _begin(self, delivery: Delivery) -> None:
+        traffic = self._traffic.get(delivery.destination)
+        if traffic is None:
+            return  # removed meanwhile; its lease lapses
+        traffic.in_flight += 1
+        traffic.pace.take(1)
+        self._leases.hold(delivery)
+        task = asyncio.create_task(self._work(traffic, delivery))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, traffic: Traffic, first: Delivery) -> None:
+        """Delivers one event of a lane after the other."""
+        current: Delivery | None = first
+        try:
+            for turn in range(1, ROW_MAX + 1):
+                assert current is not None
+                outcome = await self._attempt(traffic, current)
+                done, current = current, await self._record(traffic, current, outcome, turn)
+                self._leases.drop(done)
+                if current is None:
+                    return
+                self._leases.hold(current)
+        except asyncio.CancelledError:
+            if current is not None:
+                await self._give_back(current)
+            raise
+        except StoreError:
+            pass  # nothing is known to be recorded: the lease lapses and the head goes again
+        finally:
+            if current is not None:
+                self._leases.drop(current)
+            traffic.in_flight -= 1
+            if self._woken is not None:
+                self._woken.set()
+
+    async def _record(
+        self, traffic: Traffic, delivery: Delivery, outcome: Outcome, turn: int
+    ) -> Delivery | None:
+        """Records an outcome to the end, also when cancelled: what it leased is given back then."""
+        now = self._clock.ticks_ms()
+        goes_on = turn < ROW_MAX and not self._stopping and traffic.may_follow(now)
+        traffic.pace.take(int(goes_on))
+        lease_ms = self._leases.lease_ms if goes_on else 0
+        recording = asyncio.ensure_future(
+            self._recorder.record(traffic, delivery, outcome, lease_ms, self._holder)
+        )
+        try:
+            successor = await asyncio.shield(recording)
+        except asyncio.CancelledError:
+            successor = await recording
+            if successor is not None:
+                await self._give_back(successor)
+            raise
+        if goes_on and successor is None:
+            traffic.pace.take(-1)
+        return successor
+
+    async def _attempt(self, traffic: Traffic, delivery: Delivery) -> Outcome:
+        self._points.hit("lane.deliver.before")
+        try:
+            outcome = await traffic.destination.deliver(delivery)
+        except Exception as error:  # noqa: BLE001  whatever it is, the attempt failed and is tried again
+            outcome = RetryLater(f"{type(error).__name__}: {error}")
+        self._points.hit("lane.deliver.after")
+        return outcome
+
+    async def _give_back(self, delivery: Delivery) -> None:
+        held = HeadHeld(delivery.lane_id, delivery.fence)
+        with contextlib.suppress(StoreError):
+            await asyncio.shield(self._commits.perform_async(Release(held)))
+
+    async def _keep_leases(self) -> None:
+        """Extends leases of deliveries that take long."""
+        while True:
+            await asyncio.sleep(self._leases.lease_ms / 1000 / 6)
+            await self.extend_due()
+
+    async def extend_due(self) -> int:
+        """Extends every lease that has less than half of its time left; tells how many were."""
+        asked_at = self._clock.ticks_ms()
+        due = self._leases.due(asked_at)
+        answers = await asyncio.gather(*map(self._extend, due))
+        for held, kept in zip(due, answers, strict=True):
+            if kept:
+                self._leases.extended(held, asked_at)
+            elif kept is False:
+                self._leases.lost(held)
+        return sum(map(bool, answers))
+
+    async def _extend(self, held: HeadHeld) -> bool | None:
+        try:
+            return await self._commits.perform_async(Extend(held))
+        except StoreError:
+            return None  # tried again at the next turn; if that fails too the lease lapses
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,44 @@
+"""The leases of one engine: extended while deliveries take long, known to be lost when they could not be.
+
+Ledger time is compared with the engine's own ticks by how far apart they were when heads were last leased,
+counted from before the question, so that a lease is never believed longer than it is.
+"""
+
+from __future__ import annotations
+
+from oncegate.store import Delivery, HeadHeld
+
+
+class Leases:
+    """What is held, and until when in the engine's own ticks."""
+
+    def __init__(self, lease_ms: int) -> None:
+        self.lease_ms = lease_ms
+        self._apart_ms = 0
+        self._until: dict[tuple[int, int], int] = {}
+
+    def compare(self, ledger_ticks: int, asked_at_ticks: int) -> None:
+        """Notes how far ledger time and ours are apart."""
+        self._apart_ms = ledger_ticks - asked_at_ticks
+
+    def hold(self, delivery: Delivery) -> None:
+        """Begins to look after a lease."""
+        self._until[(delivery.lane_id, delivery.fence)] = delivery.lease_until_ticks - self._apart_ms
+
+    def drop(self, delivery: Delivery) -> None:
+        """Stops looking after it."""
+        self._until.pop((delivery.lane_id, delivery.fence), None)
+
+    def due(self, now_ticks: int) -> list[HeadHeld]:
+        """Leases that have less than half of their time left."""
+        soon = now_ticks + self.lease_ms // 2
+        return [HeadHeld(*held, self.lease_ms) for held, until in self._until.items() if until < soon]
+
+    def extended(self, held: HeadHeld, asked_at_ticks: int) -> None:
+        """Notes that a lease was extended."""
+        if (held.lane_id, held.fence) in self._until:
+            self._until[(held.lane_id, held.fence)] = asked_at_ticks + self.lease_ms
+
+    def lost(self, held: HeadHeld) -> None:
+        """Notes that somebody else has the head now."""
+        self._until.pop((held.lane_id, held.fence), None)

@@ -1,0 +1,57 @@
+"""What a destination can say about one attempt. Plain values."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+
+WAIT_SECONDS_MAX: Final = 24 * 3600.0  # a destination's own wish is obeyed up to here
+ERROR_CHARS_MAX: Final = 500
+
+
+class Delivered(Struct, frozen=True):
+    """The destination has it; `note` is kept beside it, such as a status."""
+
+    note: str = ""
+
+
+class RetryLater(Struct, frozen=True):
+    """The attempt failed. With `after_seconds`, not before that has passed."""
+
+    error: str
+    after_seconds: float = 0.0
+
+
+class Dead(Struct, frozen=True):
+    """Trying again is pointless: a dead letter at once."""
+
+    error: str
+
+
+class Throttle(Struct, frozen=True):
+    """The destination wants to be left alone for a while; the attempt does not count."""
+
+    error: str
+    after_seconds: float
+
+
+class Disable(Struct, frozen=True):
+    """The destination wants nothing more; its events are kept until somebody resumes it."""
+
+    error: str
+
+
+Outcome: TypeAlias = Delivered | RetryLater | Dead | Throttle | Disable
+
+
+def clamp_ms(seconds: float) -> int:
+    """A wait that a destination asked for, within limits and in milliseconds; nonsense is no wait."""
+    if not 0 <= seconds <= WAIT_SECONDS_MAX:
+        seconds = WAIT_SECONDS_MAX if seconds > WAIT_SECONDS_MAX else 0.0
+    return int(seconds * 1000)
+
+
+def short(error: str) -> str:
+    """An error as it is kept."""
+    return error[:ERROR_CHARS_MAX]

@@ -1,0 +1,127 @@
+"""Recording what came of an attempt: the acknowledgement, the next try, or the dead letter.
+
+What could not be recorded is tried again for a moment; after that the lease lapses and the head goes again,
+which its destination sees as a duplicate with the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from oncegate.clock import Clock
+from oncegate.crashpoints import CrashPoints
+from oncegate.errors import StoreUnavailable
+from oncegate.groupcommit import GroupCommit
+from oncegate.lane_operations import Fail, Finish, GiveUp, Steer
+from oncegate.lane_operations import Throttle as ThrottleOperation
+from oncegate.lanes.destinations import Destination, Traffic
+from oncegate.lanes.outcomes import Dead, Delivered, Disable, Outcome, RetryLater, Throttle, clamp_ms, short
+from oncegate.operations import Operation
+from oncegate.store import (
+    Acknowledgement,
+    Advanced,
+    Delivery,
+    DestinationState,
+    Failure,
+    GivenUp,
+    Steering,
+    Throttling,
+)
+
+RECORD_TRIES: Final = 4
+RECORD_WAIT_SECONDS: Final = 0.05
+
+T = TypeVar("T")
+
+
+class Recorder:
+    """Turns outcomes into writes; counts them."""
+
+    def __init__(
+        self,
+        commits: GroupCommit,
+        clock: Clock,
+        crashpoints: CrashPoints,
+        jitter: Callable[[], float],
+        actor: str,
+    ) -> None:
+        self._commits = commits
+        self._clock = clock
+        self._points = crashpoints
+        self._jitter = jitter
+        self._actor = actor
+        self._delivered = 0
+        self._failed = 0
+
+    def counts(self) -> tuple[int, int]:
+        """How many deliveries and how many failures were recorded."""
+        return self._delivered, self._failed
+
+    async def record(
+        self, traffic: Traffic, delivery: Delivery, outcome: Outcome, lease_ms: int, holder: int
+    ) -> Delivery | None:
+        """Records an outcome; returns the next event of the lane if it was leased with it."""
+        if isinstance(outcome, Delivered):
+            return await self._finish(traffic, delivery, outcome, lease_ms, holder)
+        self._failed += 1
+        if isinstance(outcome, (RetryLater, Dead)):
+            traffic.circuit.fail(delivery.lane_id, self._clock.ticks_ms())
+        if isinstance(outcome, Throttle):
+            wait_ms = clamp_ms(outcome.after_seconds)
+            await self._perform(ThrottleOperation(Throttling(delivery.destination, wait_ms)))
+            return await self._wait(delivery, wait_ms, outcome.error, counts=False)
+        if isinstance(outcome, Disable):
+            await self._disable(delivery, outcome)
+            return await self._wait(delivery, 0, outcome.error, counts=False)
+        destination = traffic.destination
+        if isinstance(outcome, Dead) or destination.backoff.exhausted(delivery.attempt):
+            return await self._give_up(destination, delivery, outcome.error, lease_ms, holder)
+        delay = destination.backoff.delay(delivery.attempt, self._jitter())
+        wait_ms = max(int(delay.total_seconds() * 1000), clamp_ms(outcome.after_seconds))
+        return await self._wait(delivery, wait_ms, outcome.error)
+
+    async def _finish(
+        self, traffic: Traffic, delivery: Delivery, outcome: Delivered, lease_ms: int, holder: int
+    ) -> Delivery | None:
+        traffic.circuit.succeed()
+        lane, seq, fence = delivery.lane_id, delivery.seq, delivery.fence
+        at_ms = self._clock.wall_ms()
+        ack = Acknowledgement(lane, seq, fence, at_ms, short(outcome.note), lease_ms, holder)
+        advanced: Advanced = await self._perform(Finish(ack))
+        self._points.hit("lane.finish.after")
+        self._delivered += advanced.done
+        return advanced.successor
+
+    async def _wait(
+        self, delivery: Delivery, wait_ms: int, error: str, *, counts: bool = True
+    ) -> Delivery | None:
+        failure = Failure(delivery.lane_id, delivery.fence, wait_ms, short(error), counts)
+        await self._perform(Fail(failure))
+        self._points.hit("lane.fail.after")
+        return None
+
+    async def _give_up(
+        self, destination: Destination, delivery: Delivery, error: str, lease_ms: int, holder: int
+    ) -> Delivery | None:
+        given_up = GivenUp(
+            delivery.lane_id, delivery.seq, delivery.fence, self._clock.wall_ms(), short(error),
+            destination.policy, self._actor, lease_ms, holder,
+        )  # fmt: skip
+        advanced: Advanced = await self._perform(GiveUp(given_up))
+        self._points.hit("lane.dead.after")
+        return advanced.successor
+
+    async def _disable(self, delivery: Delivery, outcome: Disable) -> None:
+        at_ms, reason = self._clock.wall_ms(), short(outcome.error)
+        state = DestinationState.DISABLED
+        await self._perform(Steer(Steering(delivery.destination, state, self._actor, reason, at_ms)))
+
+    async def _perform(self, operation: Operation[T]) -> T:
+        for turn in range(RECORD_TRIES - 1):
+            try:
+                return await self._commits.perform_async(operation)
+            except StoreUnavailable:
+                await asyncio.sleep(RECORD_WAIT_SECONDS * 2**turn)
+        return await self._commits.perform_async(operation)
