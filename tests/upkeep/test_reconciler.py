@@ -303,6 +303,11 @@ def test_a_gate_without_surfaces_has_nothing_to_reconcile(depot: Depot) -> None:
     assert became(depot.reconcile(depot.ledger.gate())) == []
 
 
+def test_caretakers_may_be_at_work_before_the_first_arrival(depot: Depot) -> None:
+    """There is no ledger yet; there is nothing to complain of either."""
+    assert became(depot.reconcile()) == []
+
+
 def test_what_somebody_else_took_meanwhile_is_busy_or_finished(depot: Depot) -> None:
     """A list is only a list: between reading it and acting on it another one may have been quicker."""
     depot.strand(1)

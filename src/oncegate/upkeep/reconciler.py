@@ -83,6 +83,7 @@ class Reconciler:
         self._backoff = backoff or Backoff()
         self._jitter = jitter or random.SystemRandom().random
         self._entries_max = entries_max
+        self._has_ledger = False
         self._traffic = Traffic(gate.clock.ticks_ms, self._jitter, rate_per_second)
         self._crew: Crew[EntryDetail, Looked] = Crew(at_once_per_surface, run_within)
 
@@ -129,6 +130,9 @@ class Reconciler:
         return report
 
     def _find(self, surfaces: list[str]) -> tuple[list[EntryDetail], Report]:
+        if not self._has_ledger:  # caretakers may be at work before the first arrival makes it
+            self._gate.store.connect().close()
+            self._has_ledger = True
         with self._gate.store.look() as session:
             now = session.now_ticks()
             stranded = session.stranded(self._entries_max * LOOKED_PER_ENTRY, surfaces)
