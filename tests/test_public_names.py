@@ -15,6 +15,7 @@ PUBLIC = [
     "ClaimLost",
     "ConfigError",
     "Conflict",
+    "Content",
     "Downstream",
     "EventError",
     "Failed",

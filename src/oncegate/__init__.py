@@ -30,15 +30,16 @@ if TYPE_CHECKING:
     from oncegate.gate.effects import KeyNotPassedWarning
     from oncegate.gate.once import AsyncOnce, Once
     from oncegate.gate.surfaces import Downstream
+    from oncegate.model.content import Content
     from oncegate.wiring import Gate, open_store
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Admission", "AsyncOnce", "Busy", "ClaimLost", "ConfigError", "Conflict", "Downstream", "EventError",
-    "Failed", "Gate", "Held", "KeyNotPassedWarning", "NotApplied", "NotRun", "Once", "OncegateError",
-    "OutcomeUnknown", "Quarantined", "RecordedFailure", "StoreError", "StoreUnavailable", "StoreUnknown",
-    "UsageError", "Verdict", "open_store",
+    "Admission", "AsyncOnce", "Busy", "ClaimLost", "ConfigError", "Conflict", "Content", "Downstream",
+    "EventError", "Failed", "Gate", "Held", "KeyNotPassedWarning", "NotApplied", "NotRun", "Once",
+    "OncegateError", "OutcomeUnknown", "Quarantined", "RecordedFailure", "StoreError", "StoreUnavailable",
+    "StoreUnknown", "UsageError", "Verdict", "open_store",
 ]  # fmt: skip
 
 _HOMES = {
@@ -48,6 +49,7 @@ _HOMES = {
     "AsyncOnce": "gate.once",
     "Once": "gate.once",
     "Downstream": "gate.surfaces",
+    "Content": "model.content",
     "Gate": "wiring",
     "open_store": "wiring",
 }

@@ -15,9 +15,10 @@ from oncegate.config import store_url
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import BadUrl, ConfigError
 from oncegate.gate.gate import Gate as GateOnStore
+from oncegate.model.content import WINDOW
 from oncegate.model.durations import parse_duration
 from oncegate.store import Store
-from oncegate.upkeep.duties import PRUNE_EVERY, RECONCILE_EVERY, standard_duties
+from oncegate.upkeep.duties import PRUNE_EVERY, RECONCILE_EVERY, SCAN_EVERY, standard_duties
 from oncegate.upkeep.loop import GRACE, Caretakers
 from oncegate.upkeep.rulings import Rulings
 from oncegate.upkeep.turns import Notice
@@ -114,6 +115,8 @@ class Gate(GateOnStore):
         *,
         reconcile_every: str | timedelta = RECONCILE_EVERY,
         prune_every: str | timedelta = PRUNE_EVERY,
+        scan_every: str | timedelta = SCAN_EVERY,
+        scan_window: str | timedelta = WINDOW,
         notice: Notice | None = None,
         grace: str | timedelta = GRACE,
     ) -> Caretakers:
@@ -123,7 +126,11 @@ class Gate(GateOnStore):
         to, and a plain `with` leaves them alone. `notice(name, report)` is told what each turn did.
         """
         duties = standard_duties(
-            self, reconcile_every=parse_duration(reconcile_every), prune_every=parse_duration(prune_every)
+            self,
+            reconcile_every=parse_duration(reconcile_every),
+            prune_every=parse_duration(prune_every),
+            scan_every=parse_duration(scan_every),
+            scan_window=parse_duration(scan_window),
         )
         return Caretakers(duties, clock=self.clock, notice=notice, grace=parse_duration(grace))
 

@@ -18,7 +18,7 @@ from psycopg.rows import dict_row
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from oncegate import ClaimLost, Gate, UsageError, Verdict
+from oncegate import ClaimLost, Content, Gate, UsageError, Verdict
 from oncegate.errors import StoreRejected
 from oncegate.feed import Feed
 from oncegate.testing import ManualClock
@@ -29,7 +29,7 @@ from tests.support import BOOKINGS, DEADLINE_SECONDS, LEASE_SECONDS, running
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 BOOKED = [("MSKU1234565", "s-1")]
 EMPTIED = ("bookings", "oncegate_entry", "oncegate_open", "oncegate_payload", "oncegate_outcome",
-           "oncegate_step", "oncegate_log",
+           "oncegate_step", "oncegate_log", "oncegate_content",
            "oncegate_feed", "oncegate_feed_key", "oncegate_feed_tenant")  # fmt: skip
 
 
@@ -550,3 +550,26 @@ def test_an_event_is_published_with_the_users_commit(ledger: PostgresLedger, kin
     kind.run(scene())
     events = feed.read_sync("exec", tenant="acme").events
     assert [(event.id, event.seq) for event in events] == [("kept", 1)]
+
+
+def test_a_mark_of_content_is_kept_with_the_users_transaction(ledger: PostgresLedger, kind: Kind) -> None:
+    """E6: committed with it, undone with it, whichever library sends it."""
+    gate = ledger.gate()
+
+    async def body(event, once):
+        return "done"
+
+    kind.register(gate, body, same_database=True, content=Content(("equipment",), "{id}", "cancel {id}"))
+
+    async def scenario(ends: type[Exception] | None) -> None:
+        with contextlib.suppress(Undo):
+            async with kind.transaction(ledger.url) as tx:
+                await kind.admit(gate, EVENT, tx=tx)
+                if ends is not None:
+                    raise ends
+
+    kind.run(scenario(Undo))
+    assert ledger.rows("SELECT count(*) FROM oncegate_content") == [(0,)]
+    kind.run(scenario(None))
+    found = ledger.rows("SELECT target, compensation, length(hash) FROM oncegate_content")
+    assert found == [("N-1", "cancel {id}", 16)]

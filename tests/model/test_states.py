@@ -102,7 +102,9 @@ def test_a_person_can_settle_what_waits_for_one() -> None:
         assert may_follow(state, State.COMMITTED)
         assert may_follow(state, State.FAILED)
         assert may_follow(state, State.IN_FLIGHT)
-        assert not may_follow(state, State.QUARANTINED)
+    # What may have had its effect is never put where a release would run it
+    assert not may_follow(State.UNKNOWN, State.QUARANTINED)
+    assert may_follow(State.HELD, State.QUARANTINED)
 
 
 def test_a_failed_attempt_is_never_cached_as_final() -> None:

@@ -15,6 +15,7 @@ from oncegate.cli.app import add_app, load_gate
 from oncegate.cli.exitcodes import DONE
 from oncegate.cli.output import print_json, tell, visible
 from oncegate.cli.parser import add_json
+from oncegate.upkeep.content_scan import ScanReport
 from oncegate.upkeep.loop import Caretakers
 from oncegate.upkeep.pruner import PruneReport
 from oncegate.upkeep.reconciler import Report
@@ -24,9 +25,9 @@ CLOSED_WITHIN_SECONDS: Final = 2.0
 
 _DESCRIPTION = """\
 Run a gate's caretakers until SIGTERM or an interrupt: the reconciler, which finishes what a crash
-stranded, and the pruner, which forgets what is past its retention. The program that has the
-handlers is imported, because stranded events run through them once more. Any number of these
-may run, beside programs that run their own.
+stranded, the pruner, which forgets what is past its retention, and the scan for content
+duplicates. The program that has the handlers is imported, because stranded events run through
+them once more. Any number of these may run, beside programs that run their own.
 
 Stopping waits a while for what is under way; a second signal does not wait."""
 
@@ -54,6 +55,10 @@ def add_parser(subparsers: Any) -> None:
         help="longest time between two prunings (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
+        "--scan-every", default="1d", metavar="TIME",
+        help="longest time between two scans for content duplicates (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
         "--grace", default="10s", metavar="TIME",
         help="how long stopping waits for what is under way (default: %(default)s)",
     )  # fmt: skip
@@ -69,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     caretakers = gate.caretakers(
         reconcile_every=arguments.reconcile_every,
         prune_every=arguments.prune_every,
+        scan_every=arguments.scan_every,
         notice=show,
         grace=arguments.grace,
     )
@@ -128,6 +134,11 @@ def _lines(name: str, report: object) -> list[dict[str, Any]]:
              "became": item.became, "reason": item.reason}
             for item in report.looked
         ]  # fmt: skip
+    if isinstance(report, ScanReport):
+        return [
+            {"caretaker": name, "entry": pair.entry_id, "became": f"a duplicate of entry {pair.other_id}"}
+            for pair in report.pairs
+        ]
     if isinstance(report, PruneReport):
         return [
             {"caretaker": name, "surface": item.surface, "forgotten": item.entries}

@@ -46,6 +46,7 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("entries", "list what the gate has seen, or show one entry with its history"),
         Command("prune", "forget old entries that are settled"),
         Command("reconcile", "finish what crashes stranded, or list it"),
+        Command("duplicates", "find the same change wanted twice under different keys"),
         Command("caretake", "run the caretakers of your gate until stopped"),
     ),
     "Decide what waits for you": (

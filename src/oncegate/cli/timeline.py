@@ -58,6 +58,8 @@ _HAPPENED: Final = {
     LogKind.REJECTED: "rejected for good",
     LogKind.RELEASED: "released from quarantine: may run",
     LogKind.DISCARDED: "discarded for good",
+    LogKind.DUPLICATE: "found to be a content duplicate",
+    LogKind.DISMISSED: "said to be no duplicate",
 }
 
 

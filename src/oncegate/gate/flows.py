@@ -102,6 +102,7 @@ def reservation_of(gate: GateContext, attempt: Attempt) -> Reservation:
         arrival.quarantine,
         gate.actor,
         rule.hold,
+        arrival.content,
     )
 
 

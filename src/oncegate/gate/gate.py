@@ -31,6 +31,7 @@ from oncegate.gate.sightings import Sightings
 from oncegate.gate.surfaces import UNDECLARED, Downstream, Surface, takes_once
 from oncegate.gate.transactions import OpenTransaction
 from oncegate.groupcommit import GroupCommit
+from oncegate.model.content import Content, ContentRule
 from oncegate.model.downstream import Capability
 from oncegate.model.durations import parse_duration
 from oncegate.model.keys import Key
@@ -150,6 +151,7 @@ class Gate:
         approve_first: bool = False,
         decide_within: Duration | None = None,
         writes: Callable[[Any], Sequence[Statement]] | None = None,
+        content: Content | None = None,
     ) -> Callable[[F], F]:
         """Registers a function as the handler of a surface and returns it unchanged.
 
@@ -159,6 +161,7 @@ class Gate:
         refused. So is one below `retention_floor`; lower that where keys are meant to be kept for less.
         With `approve_first` nothing runs before a person says so, who has `decide_within` for it.
         `writes(event)` gives business writes that are committed with every success of the handler.
+        `content` says what an event changes, so that the same change under two keys can be found.
         """
         _check_lists(ignore, final_errors)
         rule = SurfaceRule(
@@ -179,6 +182,7 @@ class Gate:
             approve_first=approve_first,
             decide_within=None if decide_within is None else parse_duration(decide_within),
             late_replay_after=parse_duration(late_replay_after),
+            content=None if content is None else ContentRule.of(content, surface),
         )
 
         def register(function: F) -> F:

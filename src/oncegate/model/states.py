@@ -38,7 +38,9 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
     State.IN_FLIGHT: frozenset(State),  # taking over a stranded claim keeps the state, with a new fence
     State.RETRYABLE: frozenset({State.IN_FLIGHT, State.HELD, State.QUARANTINED}),
     State.UNKNOWN: frozenset({State.IN_FLIGHT, State.HELD, State.COMMITTED, State.FAILED, State.RETRYABLE}),
-    State.HELD: frozenset({State.IN_FLIGHT, State.COMMITTED, State.FAILED, State.RETRYABLE}),
+    State.HELD: frozenset(
+        {State.IN_FLIGHT, State.COMMITTED, State.FAILED, State.RETRYABLE, State.QUARANTINED}
+    ),
     State.QUARANTINED: frozenset({State.IN_FLIGHT, State.FAILED, State.RETRYABLE}),
     State.COMMITTED: frozenset(),
     State.FAILED: frozenset(),

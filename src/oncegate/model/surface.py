@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from oncegate.errors import BadTimestamp, ConfigError, EventNotStorable, InputRefused
 from oncegate.model.canonical import canonical_json, fingerprint, fingerprint_of
+from oncegate.model.content import ContentMark, ContentRule
 from oncegate.model.durations import format_duration
 from oncegate.model.keys import Key, derive_key, derive_quarantine_key
 from oncegate.model.paths import MISSING, lookup, parse_path
@@ -45,6 +46,7 @@ class Reason(Enum):
     TENANT_INPUT = "tenant_input"
     BAD_TIME = "bad_time"
     SKEW = "skew"
+    CONTENT_INPUT = "content_input"
     BEYOND_RETENTION = "beyond_retention"
 
 
@@ -69,6 +71,7 @@ class SurfaceRule:
     approve_first: bool = False
     decide_within: timedelta | None = None
     late_replay_after: timedelta = timedelta(hours=1)
+    content: ContentRule | None = None
     lease_ms: int = field(init=False)
     hold: str | None = field(init=False)
 
@@ -111,6 +114,7 @@ class Arrival(Struct, frozen=True, gc=False):
     fingerprint: bytes
     body: bytes
     quarantine: str | None
+    content: ContentMark | None = None
 
 
 def check_name(kind: str, name: str) -> str:
@@ -139,7 +143,15 @@ def read_arrival(rule: SurfaceRule, payload: object, tenant: str | None, now: da
     except InputRefused as refused:
         return _unreadable(rule, owner, body, Reason.KEY_INPUT, refused)
     key = derive_key(owner, rule.name, rule.key.text, parts.parts)
-    return Arrival(key, owner, parts.label, content, body, _judge_time(rule, payload, now))
+    quarantine = _judge_time(rule, payload, now)
+    if rule.content is None:
+        return Arrival(key, owner, parts.label, content, body, quarantine)
+    try:
+        mark = rule.content.mark(owner, payload)
+    except InputRefused as refused:
+        quarantine = quarantine or f"{Reason.CONTENT_INPUT.value}: {refused.reason}: {refused}"
+        return Arrival(key, owner, parts.label, content, body, quarantine)
+    return Arrival(key, owner, parts.label, content, body, quarantine, mark)
 
 
 def _tenant_of(rule: SurfaceRule, payload: object, tenant: str | None) -> str:

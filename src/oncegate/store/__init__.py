@@ -16,6 +16,7 @@ group commit (`groupcommit.py`) calls it from one thread at a time per session a
       LaneDesk  what operators do to lanes and destinations, lists, pruning of deliveries
       Tallies   counts what was seen, for signals
       Positions how far ordered lanes of incoming events have come
+      Contents  which events would change the same thing in the same way
 
 Three results. A call returns (done), raises StoreUnavailable or StoreRejected (not done: nothing was
 changed), or raises StoreUnknown (it may have taken effect). After StoreUnknown the group commit opens a
@@ -43,6 +44,15 @@ from oncegate.store.claims import (
     Statement,
     StepRecord,
     StepState,
+)
+from oncegate.store.contents import (
+    ContentPage,
+    Contents,
+    Dismissal,
+    Duplicate,
+    Flag,
+    Flagged,
+    Pair,
 )
 from oncegate.store.lane_desk import (
     DeadLetter,
@@ -94,20 +104,26 @@ __all__ = [
     "Capabilities",
     "Census",
     "Claims",
+    "ContentPage",
+    "Contents",
     "DeadLetter",
     "Delivery",
     "DeliveryView",
     "DestinationState",
     "DestinationView",
+    "Dismissal",
     "Document",
     "DocumentChange",
     "Due",
+    "Duplicate",
     "Durability",
     "Entry",
     "EntryDetail",
     "EntryFilter",
     "Failure",
     "Finding",
+    "Flag",
+    "Flagged",
     "Forgetting",
     "GivenUp",
     "HeadAnswer",
@@ -129,6 +145,7 @@ __all__ = [
     "Migration",
     "Observations",
     "Outgoing",
+    "Pair",
     "People",
     "Placed",
     "Placing",

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from oncegate.model.content import ContentMark
 from oncegate.model.states import Decision, State
 
 Statement = tuple[str, Sequence[Any]]
@@ -50,6 +51,7 @@ class Reservation(Struct, frozen=True, gc=False):
     quarantine: str | None = None
     actor: str = "gate"
     hold: str | None = None
+    content: ContentMark | None = None
 
     @property
     def parked(self) -> tuple[State, str | None]:
@@ -159,10 +161,11 @@ class Claims(Protocol):
         """Decides each reservation atomically, in order, and returns one answer each.
 
         A key that is not known is inserted in flight (or quarantined or held, if the reservation says so,
-        with one log record) and the answer is RUN (or QUARANTINE or HOLD). A known key is judged by
-        `model.states.judge`; when that claims, attempt and fence grow, the lease starts anew and, for
-        RECOVER, one log record is written. A conflict writes one log record. The same key twice in
-        `wanted` is decided as two arrivals. Inserting is one conditional statement: no reading first.
+        with one log record), its mark of content is kept, and the answer is RUN (or QUARANTINE or HOLD). A
+        known key is judged by `model.states.judge`; when that claims, attempt and fence grow, the lease
+        starts anew and, for RECOVER, one log record is written. A conflict writes one log record. The
+        same key twice in `wanted` is decided as two arrivals. Inserting is one conditional statement: no
+        reading first.
         """
 
     def renew(self, claims: Sequence[Renewal]) -> list[bool]:

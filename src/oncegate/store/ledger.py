@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from oncegate.store.census import Census
 from oncegate.store.claims import Claims, Reservation, Reserved, Settlement
+from oncegate.store.contents import Contents
 from oncegate.store.feed import Feed, Publication, Published
 from oncegate.store.lane_desk import LaneDesk
 from oncegate.store.lanes import Lanes, Outgoing, Placed
@@ -23,7 +24,19 @@ from oncegate.store.tallies import Tallies
 
 
 class Session(
-    Claims, Log, Census, Pruning, People, Feed, Registry, Lanes, LaneDesk, Tallies, Positions, Protocol
+    Claims,
+    Log,
+    Census,
+    Pruning,
+    People,
+    Feed,
+    Registry,
+    Lanes,
+    LaneDesk,
+    Tallies,
+    Positions,
+    Contents,
+    Protocol,
 ):
     """One connection to a ledger, used by one thread at a time."""
 

@@ -34,6 +34,8 @@ class LogKind(IntEnum):
     DESTINATION_PAUSED = 25
     DESTINATION_DISABLED = 26
     DESTINATION_RESUMED = 27
+    DUPLICATE = 40
+    DISMISSED = 41
 
 
 class LogRecord(Struct, frozen=True):

@@ -10,19 +10,28 @@ from datetime import timedelta
 from typing import Final
 
 from oncegate.gate.gate import Gate
+from oncegate.model.content import WINDOW
+from oncegate.upkeep.content_scan import ContentScan
 from oncegate.upkeep.pruner import Pruner
 from oncegate.upkeep.reconciler import Reconciler
 from oncegate.upkeep.turns import Duty
 
 RECONCILE_EVERY: Final = timedelta(seconds=5)
 PRUNE_EVERY: Final = timedelta(hours=1)
+SCAN_EVERY: Final = timedelta(days=1)
 
 
 def standard_duties(
-    gate: Gate, *, reconcile_every: timedelta = RECONCILE_EVERY, prune_every: timedelta = PRUNE_EVERY
+    gate: Gate,
+    *,
+    reconcile_every: timedelta = RECONCILE_EVERY,
+    prune_every: timedelta = PRUNE_EVERY,
+    scan_every: timedelta = SCAN_EVERY,
+    scan_window: timedelta = WINDOW,
 ) -> list[Duty]:
-    """The reconciler and the pruner of a gate."""
+    """The reconciler, the pruner and the content scan of a gate."""
     reconciler, pruner = Reconciler(gate), Pruner(gate)
+    scan = ContentScan(gate.store, gate.clock, window=scan_window)
     return [
         Duty(
             "reconciler",
@@ -32,4 +41,5 @@ def standard_duties(
             under_way=reconciler.under_way,
         ),
         Duty("pruner", prune_every, run_once=pruner.run_once),
+        Duty("content scan", scan_every, run_once=scan.run_once),
     ]

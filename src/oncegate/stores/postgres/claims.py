@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from oncegate.errors import StoreBusy, StoreRejected
+from oncegate.model.content import ContentMark
 from oncegate.model.states import State
 from oncegate.store import (
     Attachment,
@@ -83,8 +84,10 @@ class PostgresClaims:
 
     def _insert(self, batch: list[Reservation]) -> dict[bytes, Reserved]:
         names = self._names.learn({batch[0].actor, *(i.surface for i in batch), *(i.tenant for i in batch)})
+        marks = [i.content for i in batch]
+        is_marked = any(marks)
         rows = self._query(
-            statements.RESERVE,
+            statements.RESERVE_MARKED if is_marked else statements.RESERVE,
             (
                 self._ticks(),
                 bytea_array([i.key for i in batch]),
@@ -98,6 +101,7 @@ class PostgresClaims:
                 bytea_array([i.body for i in batch]),
                 integer_array([i.parked[0].value for i in batch]),
                 text_array([i.parked[1] for i in batch]),
+                *(_mark_arrays(marks) if is_marked else ()),
                 names[batch[0].actor],
             ),
         )
@@ -295,6 +299,14 @@ class PostgresClaims:
     def _entries(self, rows: list[tuple[Any, ...]]) -> list[Entry]:
         texts = self._names.texts(number for row in rows for number in (row[2], row[3]))
         return [_entry(row, texts) for row in rows]
+
+
+def _mark_arrays(marks: Sequence[ContentMark | None]) -> tuple[Packed, Packed, Packed]:
+    return (
+        bytea_array([None if mark is None else mark.hash for mark in marks]),
+        text_array([None if mark is None else mark.target for mark in marks]),
+        text_array([None if mark is None else mark.compensation for mark in marks]),
+    )
 
 
 def _held(item: Settlement) -> Held:

@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from oncegate.stores.postgres import statements
+from oncegate.stores.postgres.statements import replaced
 
 _HERE: Final = (
     "WITH here AS MATERIALIZED (SELECT EXISTS (SELECT 1 FROM oncegate_meta"
@@ -22,29 +23,22 @@ def _one(sql: str) -> str:
     return re.sub(r"%s::(\w+)\[\]", r"ARRAY[%s::\1]", sql)
 
 
-def _replaced(sql: str, old: str, new: str) -> str:
-    before, found, after = sql.partition(old)
-    if not found:
-        raise ValueError(f"the statement has changed: {old!r} is not in it")
-    return before + new + after
-
-
 def _settle() -> str:
-    sql = _replaced(_one(statements.SETTLE), "WITH", _HERE)
-    sql = _replaced(sql, "target.state = 1", "target.state = 1 AND (SELECT same FROM here)")
-    return _replaced(
+    sql = replaced(_one(statements.SETTLE), "WITH", _HERE)
+    sql = replaced(sql, "target.state = 1", "target.state = 1 AND (SELECT same FROM here)")
+    return replaced(
         sql, "SELECT place::int FROM ended", "SELECT same, EXISTS (SELECT 1 FROM ended) FROM here"
     )
 
 
-def _reserve() -> str:
-    sql = _replaced(_one(statements.RESERVE), "WITH", _HERE)
-    sql = _replaced(
+def _reserve(statement: str) -> str:
+    sql = replaced(_one(statement), "WITH", _HERE)
+    sql = replaced(
         sql, "FROM wanted ORDER BY place", "FROM wanted WHERE (SELECT same FROM here) ORDER BY place"
     )
-    sql = _replaced(sql, "SELECT number, state, received_at, %s, reason",
+    sql = replaced(sql, "SELECT number, state, received_at, %s, reason",
                     "SELECT number, state, received_at, %s::int, reason")  # fmt: skip
-    return _replaced(
+    return replaced(
         sql,
         "SELECT place::int, number, now FROM wanted JOIN fresh ON id = number, clock",
         "SELECT same, (SELECT id FROM fresh), now FROM here, clock",
@@ -52,6 +46,7 @@ def _reserve() -> str:
 
 
 SETTLE: Final = _settle()
-RESERVE: Final = _reserve()
-KNOWN: Final = _replaced(statements.KNOWN, "ANY(%s)", "ANY(ARRAY[%s::bytea])")
-CLEAR_STEPS: Final = _replaced(statements.CLEAR_STEPS, "ANY(%s)", "ANY(ARRAY[%s::bigint])")
+RESERVE: Final = _reserve(statements.RESERVE)
+RESERVE_MARKED: Final = _reserve(statements.RESERVE_MARKED)
+KNOWN: Final = replaced(statements.KNOWN, "ANY(%s)", "ANY(ARRAY[%s::bytea])")
+CLEAR_STEPS: Final = replaced(statements.CLEAR_STEPS, "ANY(%s)", "ANY(ARRAY[%s::bigint])")

@@ -7,14 +7,15 @@ from typing import Final
 from oncegate.errors import StoreBusy
 from oncegate.store import Outgoing, Placed
 from oncegate.stores.postgres import lane_statements
-from oncegate.stores.postgres.join_statements import _HERE, _one, _replaced
+from oncegate.stores.postgres.join_statements import _HERE, _one
 from oncegate.stores.postgres.lanes import ENQUEUE_TRIES_MAX, PLACINGS, plain
 from oncegate.stores.postgres.scripts import Facts, Script, _check_same, _on_ledger
+from oncegate.stores.postgres.statements import replaced
 
 
 def _enqueue() -> str:
-    sql = _replaced(_one(lane_statements.ENQUEUE), "WITH", _HERE)
-    sql = _replaced(
+    sql = replaced(_one(lane_statements.ENQUEUE), "WITH", _HERE)
+    sql = replaced(
         sql, "FROM wanted WHERE place NOT IN", "FROM wanted WHERE (SELECT same FROM here) AND place NOT IN"
     )
     head, _, _ = sql.partition("SELECT place::int, lane, seq")

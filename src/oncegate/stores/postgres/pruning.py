@@ -35,6 +35,10 @@ _BODIES: Final = (
     "DELETE FROM oncegate_outcome WHERE month = %s AND entry = ANY(%s)",
 )
 _REPEATS: Final = "DELETE FROM oncegate_repeat WHERE entry = ANY(%s)"
+_MARKS: Final = (
+    "DELETE FROM oncegate_content WHERE entry = ANY(%s)",
+    "DELETE FROM oncegate_duplicate WHERE entry = ANY(%s)",
+)
 # Made first, so that two pruners on a new ledger wait for each other instead of both finding none.
 _FIRST_SIGHT: Final = (
     "INSERT INTO oncegate_meta (name, value) VALUES ('sighting', '') ON CONFLICT (name) DO NOTHING"
@@ -79,8 +83,8 @@ class PostgresPruning:
             for sql in _BODIES:
                 self._query(sql, (month, gone))
         gone = bigint_array([entry for _, entry in removed])
-        self._query(statements.CLEAR_STEPS, (gone,))
-        self._query(_REPEATS, (gone,))
+        for sql in (statements.CLEAR_STEPS, _REPEATS, *_MARKS):
+            self._query(sql, (gone,))
         self._note(wanted, len(removed))
         return len(removed)
 

@@ -134,8 +134,9 @@ def reserve(facts: Facts, item: Reservation) -> Script[Reserved]:
 
 
 def _insert(facts: Facts, item: Reservation) -> Script[Reserved | None]:
+    mark = item.content
     ((same, number, now),) = yield from _on_ledger(
-        join_statements.RESERVE,
+        join_statements.RESERVE if mark is None else join_statements.RESERVE_MARKED,
         (
             facts.ledger_id,
             facts.now(),
@@ -150,6 +151,7 @@ def _insert(facts: Facts, item: Reservation) -> Script[Reserved | None]:
             item.body,
             item.parked[0].value,
             _text(item.parked[1]),
+            *(() if mark is None else (mark.hash, _text(mark.target), _text(mark.compensation))),
             facts.number(item.actor),
         ),
     )

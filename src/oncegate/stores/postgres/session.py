@@ -20,6 +20,7 @@ from oncegate.store import Statement
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.census import PostgresCensus
 from oncegate.stores.postgres.claims import PostgresClaims
+from oncegate.stores.postgres.contents import PostgresContents
 from oncegate.stores.postgres.doubts import Doubts, backend_of
 from oncegate.stores.postgres.failures import rejected, translate
 from oncegate.stores.postgres.feed import PostgresFeed
@@ -45,6 +46,7 @@ class PostgresSession(
     PostgresRegistry,
     PostgresPeople,
     PostgresFeed,
+    PostgresContents,
     PostgresLaneDesk,
     PostgresLaneCensus,
     PostgresTallies,

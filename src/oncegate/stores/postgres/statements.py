@@ -55,6 +55,34 @@ logged AS (
 SELECT place::int, number, now FROM wanted JOIN fresh ON id = number, clock
 """
 
+
+def replaced(sql: str, old: str, new: str) -> str:
+    """Puts something in the place of a part of a statement; the part must be there."""
+    before, found, after = sql.partition(old)
+    if not found:
+        raise ValueError(f"the statement has changed: {old!r} is not in it")
+    return before + new + after
+
+
+def _with_marks(sql: str) -> str:
+    """The reservation of a batch in which events carry marks of their content."""
+    end = "\n         WITH ORDINALITY"
+    marks = "%s::bytea[], %s::text[], %s::text[]"
+    sql = replaced(sql, f"%s::text[]){end}", f"%s::text[], {marks}){end}")
+    sql = replaced(sql, "reason, place)", "reason, mark, target, compensation, place)")
+    return replaced(
+        sql,
+        "logged AS (",
+        """marked AS (
+    INSERT INTO oncegate_content (entry, hash, target, compensation)
+    SELECT number, mark, target, compensation FROM wanted JOIN fresh ON id = number WHERE mark IS NOT NULL
+),
+logged AS (""",
+    )
+
+
+RESERVE_MARKED: Final = _with_marks(RESERVE)
+
 KNOWN: Final = f"""
 WITH {_NOW}
 SELECT entry.key, entry.id, entry.state, entry.fingerprint, entry.attempt, entry.fence,

@@ -83,11 +83,15 @@ class SqliteCensus:
             parameters.append(wanted.settled_before_ms)
         return conditions, parameters
 
+    def _entry_numbered(self, number: int) -> Entry | None:
+        sql = f"SELECT {_ENTRY_COLUMNS} FROM oncegate_entry WHERE id = ?"
+        row = self._connection.execute(sql, (number,)).fetchone()
+        return None if row is None else self._entry(row)
+
     def detail(self, entry_id: int) -> EntryDetail | None:
         """Reads one entry with all that belongs to it."""
-        sql = f"SELECT {_ENTRY_COLUMNS} FROM oncegate_entry WHERE id = ?"
-        row = self._connection.execute(sql, (entry_id,)).fetchone()
-        if row is None:
+        entry = self._entry_numbered(entry_id)
+        if entry is None:
             return None
         body = self._connection.execute(
             "SELECT body FROM oncegate_payload WHERE entry = ?", (entry_id,)
@@ -97,7 +101,7 @@ class SqliteCensus:
             (entry_id,),
         )
         return EntryDetail(
-            self._entry(row),
+            entry,
             None if body is None else bytes(body[0]),
             self._outcome(entry_id),
             self._steps(entry_id),

@@ -41,6 +41,9 @@ _INSERT: Final = (
 )
 _INSERTED: Final = "SELECT id FROM oncegate_entry WHERE id BETWEEN ? AND ?"
 _INSERT_PAYLOAD: Final = "INSERT INTO oncegate_payload (entry, body) VALUES (?, ?)"
+_INSERT_CONTENT: Final = (
+    "INSERT INTO oncegate_content (entry, hash, target, compensation) VALUES (?, ?, ?, ?)"
+)
 _KNOWN: Final = (
     "SELECT id, state, fingerprint, attempt, fence, coalesce(lease_until, 0), reason,"
     " first_reserved, received_at, body"
@@ -99,6 +102,13 @@ class SqliteClaims:
         inserted = self._insert(rows, first)
         bodies = [(number, item.body) for number, item in enumerate(wanted, first) if number in inserted]
         self._connection.executemany(_INSERT_PAYLOAD, bodies)
+        marks = [
+            (number, item.content.hash, item.content.target, item.content.compensation)
+            for number, item in enumerate(wanted, first)
+            if item.content is not None and number in inserted
+        ]
+        if marks:
+            self._connection.executemany(_INSERT_CONTENT, marks)
         return [
             self._new(number, item, now) if number in inserted else self._judge(item, now)
             for number, item in enumerate(wanted, first)

@@ -28,6 +28,8 @@ _BELONGINGS: Final = (
     "DELETE FROM oncegate_outcome WHERE entry = ?",
     "DELETE FROM oncegate_step WHERE entry = ?",
     "DELETE FROM oncegate_repeat WHERE entry = ?",
+    "DELETE FROM oncegate_content WHERE entry = ?",
+    "DELETE FROM oncegate_duplicate WHERE entry = ?",
 )
 _RAISE_FLOOR: Final = "UPDATE oncegate_meta SET value = max(value, ?) WHERE name = 'floor'"
 _SEEN: Final = "SELECT value FROM oncegate_meta WHERE name = 'sighting'"

@@ -20,6 +20,7 @@ from oncegate.store.feed import Publication, Published
 from oncegate.stores.kinds import Kind, is_still_open
 from oncegate.stores.sqlite.census import SqliteCensus
 from oncegate.stores.sqlite.claims import SqliteClaims
+from oncegate.stores.sqlite.contents import SqliteContents
 from oncegate.stores.sqlite.feed import SqliteFeed
 from oncegate.stores.sqlite.files import BUSY_WAIT_MS, is_the_stores, translate, translated
 from oncegate.stores.sqlite.lane_census import SqliteLaneCensus
@@ -64,6 +65,7 @@ class SqliteSession(
     SqliteRegistry,
     SqlitePeople,
     SqliteFeed,
+    SqliteContents,
     SqliteLaneDesk,
     SqliteLaneCensus,
     SqliteTallies,
@@ -185,6 +187,7 @@ class JoinedSession(
     SqliteRegistry,
     SqlitePeople,
     SqliteFeed,
+    SqliteContents,
     SqliteLaneDesk,
     SqliteLaneCensus,
     SqliteTallies,

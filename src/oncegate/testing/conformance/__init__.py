@@ -14,6 +14,7 @@ under pytest, which it does not import. Business writes use a table of one colum
 
 from oncegate.testing.conformance.arrivals import ArrivalConformance
 from oncegate.testing.conformance.censuses import CensusConformance
+from oncegate.testing.conformance.contents import ContentConformance
 from oncegate.testing.conformance.feeds import FeedConformance
 from oncegate.testing.conformance.fences import FenceConformance
 from oncegate.testing.conformance.lane_desks import LaneDeskConformance
@@ -48,6 +49,7 @@ class StoreConformance(
     PeopleConformance,
     FeedConformance,
     TallyConformance,
+    ContentConformance,
     LedgerConformance,
     LaneConformance,
     LaneDeskConformance,

@@ -1,0 +1,177 @@
+"""Marks of content and pairs of equal ones on PostgreSQL. Mixed into the session.
+
+Marks are walked in the order of (transaction, entry), up to the oldest transaction that is still running;
+"before" means before in that order, so that of two equal marks the one seen later always finds the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from oncegate.model.states import State
+from oncegate.store import ContentPage, Dismissal, Duplicate, Entry, Flag, Flagged, LogKind, Pair
+from oncegate.stores.duplicates import note_for, reason_for
+from oncegate.stores.postgres import statements
+from oncegate.stores.postgres.arrays import bigint_array
+from oncegate.stores.postgres.names import Names
+
+_POSITION_BITS: Final = 64  # a position is (transaction, entry) in one integer
+_NEXT: Final = """
+SELECT content.xact::text::numeric, content.entry, earlier.entry, later.state,
+       abs(later.received_at - earlier.received_at)
+FROM (
+    SELECT xact, entry, hash FROM oncegate_content
+    WHERE (xact, entry) > (%s::text::xid8, %s) AND xact < pg_snapshot_xmin(pg_current_snapshot())
+    ORDER BY xact, entry LIMIT %s
+) AS content
+LEFT JOIN LATERAL (
+    SELECT equal.entry, before.received_at FROM oncegate_content AS equal
+    JOIN oncegate_entry AS before ON before.id = equal.entry AND before.state <> 3
+    WHERE equal.hash = content.hash AND (equal.xact, equal.entry) < (content.xact, content.entry)
+    ORDER BY equal.xact DESC, equal.entry DESC LIMIT 1
+) AS earlier ON true
+LEFT JOIN oncegate_entry AS later ON later.id = content.entry
+ORDER BY content.xact, content.entry
+"""
+_FLAG: Final = """
+INSERT INTO oncegate_duplicate (entry, other, flagged_at, undecided) VALUES (%s, %s, %s, true)
+ON CONFLICT (entry) DO NOTHING RETURNING 1
+"""
+_UNDECIDED: Final = (
+    "SELECT 1 FROM oncegate_duplicate WHERE entry = %s AND other = %s AND undecided FOR UPDATE"
+)
+_DECIDE: Final = "UPDATE oncegate_duplicate SET undecided = %s WHERE entry = %s"
+_STATE: Final = "SELECT state, reason FROM oncegate_entry WHERE id = %s FOR UPDATE"
+_STOP: Final = """
+WITH stopped AS (
+    UPDATE oncegate_entry SET state = 7, settled_at = %s, reason = %s
+    WHERE id = %s AND state IN (4, 6) RETURNING id
+),
+waiting AS (UPDATE oncegate_open SET state = 7, token = NULL FROM stopped WHERE entry = id)
+SELECT 1 FROM stopped
+"""
+_SCANNED: Final = "SELECT value FROM oncegate_meta WHERE name = 'scanned'"
+_NOTE_SCANNED: Final = """
+INSERT INTO oncegate_meta (name, value) VALUES ('scanned', %s)
+ON CONFLICT (name) DO UPDATE
+SET value = greatest(oncegate_meta.value::numeric, excluded.value::numeric)::text
+"""
+_OPEN_PAIRS: Final = "SELECT entry, other FROM oncegate_duplicate WHERE undecided ORDER BY entry LIMIT %s"
+_LIST: Final = """
+SELECT pair.entry, pair.other, coalesce(content.target, ''), content.compensation, pair.flagged_at,
+       pair.dismissed_at, pair.dismissed_by, pair.note
+FROM oncegate_duplicate AS pair LEFT JOIN oncegate_content AS content ON content.entry = pair.entry
+WHERE pair.entry < %s AND (%s OR pair.dismissed_at IS NULL) ORDER BY pair.entry DESC LIMIT %s
+"""
+_DISMISS: Final = """
+UPDATE oncegate_duplicate SET dismissed_at = %s, dismissed_by = %s, note = %s, undecided = false
+WHERE entry = %s AND dismissed_at IS NULL RETURNING 1
+"""
+_LAST: Final = 2**63 - 1
+
+
+class PostgresContents:
+    """Contents after, scanned, flag, undecided, duplicates, dismiss."""
+
+    _names: Names
+
+    def _query(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    def _begin(self) -> None:
+        raise NotImplementedError
+
+    def _entries(self, rows: list[tuple[Any, ...]]) -> list[Entry]:
+        raise NotImplementedError
+
+    def contents_after(self, position: int, limit: int, window_ms: int) -> ContentPage:
+        """Looks at the next marks, never beyond what may still commit."""
+        xact, entry = position >> _POSITION_BITS, position & (2**_POSITION_BITS - 1)
+        rows = self._query(_NEXT, (str(xact), entry, limit))
+        pairs = tuple(
+            Pair(entry, earlier)
+            for _, entry, earlier, state, apart in rows
+            if earlier is not None and state not in (None, State.FAILED.value) and apart <= window_ms
+        )
+        last = (int(rows[-1][0]) << _POSITION_BITS) | rows[-1][1] if rows else position
+        return ContentPage(pairs, len(rows), last)
+
+    def scanned(self) -> int:
+        """Where the last scan stopped."""
+        rows = self._query(_SCANNED, ())
+        return int(rows[0][0]) if rows else 0
+
+    def note_scanned(self, position: int) -> None:
+        """Keeps where a scan stopped."""
+        self._query(_NOTE_SCANNED, (str(position),))
+
+    def flag(self, flags: Sequence[Flag]) -> list[Flagged]:
+        """Flags pairs one by one, in the order of their entries: two scans lock alike."""
+        self._begin()
+        answers = {item.entry_id: self._flag(item) for item in sorted(flags, key=lambda i: i.entry_id)}
+        return [answers[item.entry_id] for item in flags]
+
+    def _flag(self, item: Flag) -> Flagged:
+        is_new = bool(self._query(_FLAG, (item.entry_id, item.other_id, item.at_ms)))
+        if is_new:
+            self._note_content(item.entry_id, LogKind.DUPLICATE, item, note_for(item.other_id))
+            self._note_content(item.other_id, LogKind.DUPLICATE, item, note_for(item.entry_id))
+        elif not self._query(_UNDECIDED, (item.entry_id, item.other_id)):
+            return Flagged(is_new=False)
+        members = sorted(((item.entry_id, item.other_id), (item.other_id, item.entry_id)))
+        states = [self._stop(entry, other, item) for entry, other in members]
+        self._query(_DECIDE, (State.IN_FLIGHT in states, item.entry_id))
+        stopped = tuple(
+            entry for (entry, _), state in zip(members, states, strict=True) if state is State.QUARANTINED
+        )
+        return Flagged(is_new, stopped)
+
+    def _stop(self, entry: int, other: int, item: Flag) -> State | None:
+        """Stops an entry if it may still run: QUARANTINED if so, IN_FLIGHT if that is why not."""
+        rows = self._query(_STATE, (entry,))
+        if not rows:
+            return None
+        state, reason = State(rows[0][0]), reason_for(other, State(rows[0][0]).label, rows[0][1])
+        if not self._query(_STOP, (item.at_ms, reason, entry)):
+            return state if state is State.IN_FLIGHT else None
+        self._note_content(entry, LogKind.QUARANTINED, item, reason)
+        return State.QUARANTINED
+
+    def _note_content(self, entry: int, kind: LogKind, item: Flag | Dismissal, note: str) -> None:
+        actor = self._names.learn({item.actor})[item.actor]
+        self._query(statements.LOG, (entry, kind.value, item.at_ms, actor, note))
+
+    def undecided(self, limit: int) -> list[Pair]:
+        """Pairs that had an entry in flight."""
+        return [Pair(entry, other) for entry, other in self._query(_OPEN_PAIRS, (limit,))]
+
+    def duplicates(self, before_id: int | None, limit: int, *, dismissed: bool) -> list[Duplicate]:
+        """Lists pairs, newest first."""
+        rows = self._query(_LIST, (before_id or _LAST, dismissed, limit))
+        entries = self._numbered({number for row in rows for number in row[:2]})
+        texts = self._names.texts(row[6] for row in rows if row[6] is not None)
+        return [_duplicate(row, entries, texts) for row in rows]
+
+    def _numbered(self, numbers: Iterable[int]) -> dict[int, Entry]:
+        sql = f"{statements.ENTRY} WHERE entry.id = ANY(%s)"
+        found = self._entries(self._query(sql, (bigint_array(sorted(numbers)),)))
+        return {entry.entry_id: entry for entry in found}
+
+    def dismiss(self, dismissal: Dismissal) -> bool:
+        """Notes a person's word."""
+        self._begin()
+        actor = self._names.learn({dismissal.actor})[dismissal.actor]
+        row = (dismissal.at_ms, actor, dismissal.note, dismissal.entry_id)
+        if not self._query(_DISMISS, row):
+            return False
+        self._note_content(dismissal.entry_id, LogKind.DISMISSED, dismissal, dismissal.note)
+        return True
+
+
+def _duplicate(row: tuple[Any, ...], entries: dict[int, Entry], texts: dict[int, str]) -> Duplicate:
+    entry, other, target, compensation, flagged_at, dismissed_at, by, note = row
+    return Duplicate(
+        Pair(entry, other), entries.get(entry), entries.get(other), target, compensation, flagged_at,
+        dismissed_at, None if by is None else texts[by], note,
+    )  # fmt: skip
