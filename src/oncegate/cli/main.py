@@ -31,7 +31,7 @@ class Command:
     @property
     def module(self) -> Any:
         """The module that has the command's `add_parser`."""
-        return importlib.import_module(f"oncegate.cli.{self.name}")
+        return importlib.import_module(f"oncegate.cli.{self.name.replace('-', '_')}")
 
 
 GROUPS: Final[dict[str, tuple[Command, ...]]] = {
@@ -52,6 +52,11 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
     "Decide what waits for you": (
         Command("held", "list, show, approve or reject what waits for a person"),
         Command("quarantine", "list, show, release or discard what was not run as it stands"),
+    ),
+    "Send events in order": (
+        Command("endpoints", "add, list, test, pause and resume the places events are sent to"),
+        Command("lanes", "see which keys flow, wait or are blocked, and why"),
+        Command("dead-letters", "list what was given up; retry, skip or replay it, in order"),
     ),
 }
 COMMANDS: Final = {command.name: command for group in GROUPS.values() for command in group}

@@ -1,0 +1,247 @@
+"""`oncegate dead-letters`: what was given up; the verbs to send it after all, skip it, or send again."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from oncegate.cli.exitcodes import DONE, INTERRUPTED, NOT_SO
+from oncegate.cli.lanes import add_filter, filter_of, print_lanes
+from oncegate.cli.ledger import open_ledger, reading
+from oncegate.cli.output import Cell, print_json, print_table, tell, utc
+from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
+from oncegate.cli.sending import add_word, cells, is_confirmed, opened_desk, word_of
+from oncegate.errors import ConfigError
+from oncegate.sender.desk import Desk, HeadJob, HeadPlan, ReplayJob, Verb, plan_heads
+from oncegate.store import DeadLetter, ReplayWanted, Session
+
+LIMIT_DEFAULT: Final = 50
+_HEADERS: Final = ("LANE", "SEQ", "ENDPOINT", "KEY", "EVENT", "TYPE", "GIVEN UP (UTC)", "TRIES", "ERROR")
+_EPILOG: Final = """\
+A plan is shown first: how many keys, a sample, what will happen. --dry-run ends there, --yes skips the
+question, Ctrl-C stops between two keys and tells what was done.
+
+examples:
+  oncegate dead-letters retry --endpoint orders --key A-17 --reason "their server is back"
+  oncegate dead-letters skip --endpoint orders --key A-17 --reason "cancelled by phone, ticket 812"
+  oncegate dead-letters replay --endpoint orders --key A-17 --from 3 --to 9 --reason "they lost a day"
+  oncegate dead-letters replay --endpoint orders --only-dead --reason "fixed their parser" --dry-run"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command group to the command line."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "dead-letters",
+        help="list what was given up; retry, skip or replay it, in order",
+        description="Look at dead letters and decide about them. Order within a key is always kept.",
+        epilog=_EPILOG,
+    )
+    parser.set_defaults(run=print_help_as_error)
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    listing = commands.add_parser("list", help="list dead letters", description="List dead letters.")
+    add_filter(listing)
+    listing.add_argument("--limit", type=read_number, default=LIMIT_DEFAULT, metavar="N", help="(50)")
+    add_url(listing)
+    add_json(listing)
+    listing.set_defaults(run=_run_list)
+    for verb in Verb:
+        order = commands.add_parser(
+            verb.value,
+            help=f"{verb.value} the heads of blocked lanes",
+            description=f"For each blocked lane that fits: {verb.means}.",
+            epilog=_EPILOG,
+        )
+        add_filter(order)
+        order.add_argument("--seq", type=read_number, help="with --key: only if this is the head")
+        _add_confirming(order)
+        order.set_defaults(run=_run_order, verb=verb)
+    _add_replay(commands)
+
+
+def _add_confirming(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    add_word(parser)
+    add_json(parser)
+
+
+def _add_replay(commands: Any) -> None:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "replay",
+        help="send past events once more, in order, before anything newer of their key",
+        description="Send past events once more: of one key or all, a range of seqs, or dead letters only."
+        " They carry the same Idempotency-Key and a nonce of their own; newer events of the key wait.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("--endpoint", type=read_text, required=True, help="the endpoint")
+    parser.add_argument("--key", type=read_text, help="the lane of this key (default: all)")
+    parser.add_argument("--tenant", type=read_text, default="", help="the key's tenant")
+    parser.add_argument("--from", dest="seq_from", type=read_number, default=1, metavar="SEQ", help="(1)")
+    parser.add_argument("--to", dest="seq_to", type=read_number, metavar="SEQ", help="(the last one sent)")
+    parser.add_argument("--only-dead", action="store_true", help="only dead letters")
+    _add_confirming(parser)
+    parser.set_defaults(run=_run_replay)
+
+
+def _run_list(arguments: argparse.Namespace) -> int:
+    with reading(open_ledger(arguments.url), arguments.url) as session:
+        letters = session.dead_letters(filter_of(arguments), (0, 0), arguments.limit)
+    if arguments.json:
+        for letter in letters:
+            print_json(_facts(letter))
+        return DONE
+    if not letters:
+        tell("no dead letters")
+        return DONE
+    print_table(_HEADERS, [_row(one) for one in letters])
+    return DONE
+
+
+def _facts(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "lane": letter.lane_id,
+        "seq": letter.seq,
+        "endpoint": letter.destination,
+        "tenant": letter.tenant,
+        "key": letter.key,
+        "event_id": letter.event_id,
+        "type": letter.type,
+        "given_up_at": utc(letter.given_up_at_ms),
+        "attempts": letter.attempts,
+        "blocks": letter.is_head,
+        "error": letter.error,
+    }
+
+
+def _row(letter: DeadLetter) -> tuple[Cell, ...]:
+    return cells(
+        letter.lane_id, letter.seq, letter.destination, letter.key, letter.event_id, letter.type,
+        utc(letter.given_up_at_ms), letter.attempts, letter.error,
+    )  # fmt: skip
+
+
+def _run_order(arguments: argparse.Namespace) -> int:
+    word = word_of(arguments)
+    with reading(open_ledger(arguments.url), arguments.url) as session:
+        plan = _planned(session, arguments)
+    _show_plan(plan, arguments)
+    if arguments.dry_run or not plan.heads:
+        return DONE
+    if not arguments.yes and not is_confirmed(len(plan.heads)):
+        tell("nothing was changed")
+        return NOT_SO
+    with opened_desk(arguments.url) as desk:
+        job = HeadJob(desk, plan, word)
+        with _cancelling(job):
+            done = job.run()
+    if arguments.json:
+        print_json({"done": done.done, "changed": done.changed, "cancelled": done.is_cancelled})
+    else:
+        left = f", {done.changed} had changed meanwhile and were left" if done.changed else ""
+        print(f"{done.done} of {done.total} {_PAST[plan.verb]}{left}")
+    if done.is_cancelled:
+        return INTERRUPTED
+    return NOT_SO if done.changed else DONE
+
+
+_PAST: Final = {Verb.RETRY: "retried", Verb.SKIP: "skipped"}
+
+
+def _planned(session: Session, arguments: argparse.Namespace) -> HeadPlan:
+    if arguments.seq is not None and arguments.key is None:
+        raise ConfigError("--seq needs --key: each key counts for itself")
+    plan = plan_heads(session, arguments.verb, filter_of(arguments))
+    if arguments.seq is None:
+        return plan
+    heads = tuple(head for head in plan.heads if head[1] == arguments.seq)
+    if not heads:
+        raise ConfigError(f"seq {arguments.seq} is not the head of a blocked lane of this key")
+    return replace(plan, heads=heads)
+
+
+def _show_plan(plan: HeadPlan, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print_json(
+            {"plan": {"verb": plan.verb.value, "lanes": len(plan.heads), "behind": plan.waiting_behind}}
+        )
+        return
+    if not plan.heads:
+        tell("no blocked lane fits; nothing to do")
+        return
+    tell(
+        f"{len(plan.heads)} to be {_PAST[plan.verb]}, {plan.waiting_behind} events wait behind them. Some:"
+    )
+    print_lanes(plan.sample, sys.stderr)
+    tell(f"for each: {plan.verb.means}")
+    if not plan.is_complete:
+        tell("there are more; run it again for the rest")
+
+
+def _run_replay(arguments: argparse.Namespace) -> int:
+    with opened_desk(arguments.url) as desk:
+        job = ReplayJob(desk, _wanted(desk, arguments))
+        plan = job.plan()
+        if arguments.json:
+            print_json({"plan": {"deliveries": plan.deliveries, "lanes": plan.lanes, "cut": plan.is_cut}})
+        else:
+            tell(f"{plan.deliveries} past events of {plan.lanes} keys are sent once more, in order; newer")
+            tell(
+                "events of these keys wait until that is done. Receivers know them by their Idempotency-Key"
+            )
+        if plan.refused:
+            tell(f"{plan.refused} keys are in another replay and are left")
+        if arguments.dry_run or not plan.deliveries:
+            return DONE
+        if not arguments.yes and not is_confirmed(plan.deliveries):
+            tell("nothing was changed")
+            return NOT_SO
+        with _cancelling(job):
+            job.run()
+    if arguments.json:
+        print_json({"deliveries": job.deliveries, "lanes": job.lanes, "cancelled": job.is_cancelled})
+    else:
+        print(f"{job.deliveries} deliveries of {job.lanes} keys wait to be sent once more")
+    return INTERRUPTED if job.is_cancelled else DONE
+
+
+def _wanted(desk: Desk, arguments: argparse.Namespace) -> ReplayWanted:
+    wanted = desk.replay_wanted(arguments.endpoint, word_of(arguments))
+    lane_id = None
+    if arguments.key is not None:
+        with reading(open_ledger(arguments.url), arguments.url) as session:
+            lane = session.find_lane(arguments.endpoint, arguments.tenant, arguments.key)
+        if lane is None:
+            raise ConfigError("no event was ever emitted for this endpoint and key")
+        lane_id = lane.lane_id
+    if arguments.seq_to is not None and arguments.seq_to < arguments.seq_from:
+        raise ConfigError("--to is before --from")
+    return replace(
+        wanted,
+        lane_id=lane_id,
+        seq_from=arguments.seq_from,
+        seq_to=arguments.seq_to,
+        only_dead=arguments.only_dead,
+    )
+
+
+@contextmanager
+def _cancelling(job: HeadJob | ReplayJob) -> Iterator[None]:
+    """Ctrl-C asks the job to stop; a second one ends the command at once."""
+
+    def cancel(signum: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        job.cancel()
+        tell("stopping")
+
+    before = signal.signal(signal.SIGINT, cancel)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

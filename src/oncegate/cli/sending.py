@@ -1,0 +1,81 @@
+"""What the sender's commands share: who speaks and why, and a sender opened for changing things."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from oncegate.cli.ledger import open_ledger
+from oncegate.cli.output import Cell, tell
+from oncegate.cli.parser import add_url, read_text
+from oncegate.clock import SystemClock
+from oncegate.errors import ConfigError
+from oncegate.groupcommit import GroupCommit
+from oncegate.sender.book import Change
+from oncegate.sender.desk import Desk, Word, checked_word
+from oncegate.sender.sender import Sender
+from oncegate.sender.settings import policy_from_environment
+
+
+def add_word(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say who and why, and which ledger."""
+    parser.add_argument("--reason", type=read_text, required=True, help="why; kept in the log")
+    parser.add_argument(
+        "--as", dest="actor", type=read_text, metavar="NAME", help="who (default: your login name)"
+    )
+    add_url(parser)
+
+
+def word_of(arguments: argparse.Namespace) -> Word:
+    """Who says it, and why."""
+    return checked_word(Word(arguments.actor or login_name(), arguments.reason))
+
+
+def change_of(arguments: argparse.Namespace) -> Change:
+    """The same, for changes of endpoints."""
+    word = word_of(arguments)
+    return Change(word.actor, word.reason)
+
+
+def login_name() -> str:
+    """The name of whoever runs the command."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "unknown"
+
+
+@contextmanager
+def opened_sender(url: str | None) -> Iterator[Sender]:
+    """A sender on the ledger, closed at the end."""
+    commits = GroupCommit(open_ledger(url))
+    try:
+        yield Sender(commits, policy=policy_from_environment())
+    finally:
+        commits.close()
+
+
+@contextmanager
+def opened_desk(url: str | None) -> Iterator[Desk]:
+    """The operators' desk on the ledger, closed at the end."""
+    commits = GroupCommit(open_ledger(url))
+    try:
+        yield Desk(commits, SystemClock())
+    finally:
+        commits.close()
+
+
+def is_confirmed(count: int) -> bool:
+    """Asks for the count, which nobody types by accident."""
+    if not sys.stdin.isatty():
+        raise ConfigError("nobody can be asked here; nothing was changed. Confirm with --yes")
+    tell(f"type {count} to go on:")
+    return sys.stdin.readline().strip() == str(count)
+
+
+def cells(*values: object) -> tuple[Cell, ...]:
+    """A table's row of any values."""
+    return tuple(Cell.of(value) for value in values)

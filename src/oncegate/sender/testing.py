@@ -1,0 +1,40 @@
+"""One test event to an endpoint, outside every lane: signed and judged as a delivery would be."""
+
+from __future__ import annotations
+
+import msgspec
+
+from oncegate.clock import Clock
+from oncegate.sender.addresses import AddressPolicy
+from oncegate.sender.emission import new_event_id
+from oncegate.sender.endpoints import Endpoint
+from oncegate.sender.envelope import Outgoing, build_request
+from oncegate.sender.http import HttpClient
+from oncegate.sender.responses import Judgement, judge
+
+TEST_TYPE = "oncegate.test"
+
+
+async def send_test(endpoint: Endpoint, policy: AddressPolicy, clock: Clock) -> Judgement:
+    """Sends one event and tells what came of it; nothing is recorded."""
+    now_ms = clock.wall_ms()
+    event = Outgoing(
+        event_id=new_event_id(clock),
+        key="test",
+        seq=1,
+        type=TEST_TYPE,
+        payload=msgspec.json.encode({"endpoint": endpoint.name}),
+        occurred_at_ms=now_ms,
+    )
+    request = build_request(
+        event,
+        endpoint.signing_keys(now_ms),
+        now_ms // 1000,
+        body_format=endpoint.body_format,
+        own_headers=endpoint.headers,
+    )
+    client = HttpClient(policy, clock=clock)
+    try:
+        return judge(await client.post(endpoint.address(policy), request, deadline=endpoint.timeout))
+    finally:
+        await client.close()

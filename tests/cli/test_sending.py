@@ -1,0 +1,180 @@
+"""The sender's commands: endpoints, lanes, dead letters (B5, B6, I20)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from oncegate.groupcommit import GroupCommit
+from oncegate.sender.sender import Sender
+from oncegate.store import GivenUp, HeadsWanted, Policy
+from oncegate.wiring import open_store
+
+ADD = (
+    "endpoints",
+    "add",
+    "orders",
+    "https://shop.example/hooks",
+    "--reason",
+    "new customer",
+    "--as",
+    "ann",
+)
+
+
+@pytest.fixture
+def sender(ledger: Any) -> Iterator[Sender]:
+    """A sender on the ledger that the commands use."""
+    commits = GroupCommit(open_store(f"sqlite:///{ledger}"))
+    yield Sender(commits)
+    commits.close()
+
+
+def give_up_heads(sender: Sender, policy: Policy = Policy.BLOCK) -> None:
+    """Lets every head be leased and given up."""
+    session = sender.commits.store.connect()
+    with session.unit():
+        heads = session.lease_heads(HeadsWanted((("orders", 10),), 60_000, 1))
+        session.dead_letter(
+            [GivenUp(d.lane_id, d.seq, d.fence, 1, "HTTP 500", policy, "test") for d in heads.deliveries]
+        )
+    session.close()
+
+
+def emit(sender: Sender, *keys: str) -> None:
+    for key in keys:
+        sender.emit_sync("orders", key=key, type="t", payload={})
+
+
+def lines(out: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_an_added_endpoint_is_listed_and_its_secret_shown_once(call: Any, ledger: Any) -> None:
+    """Adding prints the new secret; nothing prints it again."""
+    added = call(*ADD)
+    listed, shown = call("endpoints", "list", "--json"), call("endpoints", "show", "orders")
+
+    assert added.code == 0
+    secret = added.out.splitlines()[-1]
+    assert secret.startswith("whsec_")
+    assert lines(listed.out)[0]["name"] == "orders"
+    assert secret not in listed.out + shown.out + added.err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("https://127.0.0.1/",), "not a public address"),
+        (("http://shop.example/",), "https"),
+        (("https://shop.example/", "--secret", "whsec_c2hvcnQ="), "bytes"),
+        (("https://shop.example/", "--header", "Host: x"), "host is set by the sender"),
+        (("https://shop.example/", "--timeout", "5m"), "timeout"),
+    ],
+)
+def test_a_bad_endpoint_is_one_clear_line(call: Any, ledger: Any, change: Any, message: str) -> None:
+    """Exit code 2, and nothing stored."""
+    ended = call("endpoints", "add", "bad", *change, "--reason", "x")
+    assert ended.code == 2
+    assert message in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert call("endpoints", "list", "--json").out == ""
+
+
+def test_pausing_twice_says_so(call: Any, ledger: Any) -> None:
+    """The second pause changes nothing."""
+    call(*ADD)
+    first = call("endpoints", "pause", "orders", "--reason", "their maintenance")
+    again = call("endpoints", "pause", "orders", "--reason", "their maintenance")
+    resumed = call("endpoints", "resume", "orders", "--reason", "done")
+
+    assert first.out == "endpoint orders is now paused\n"
+    assert again.out == "endpoint orders was already paused\n"
+    assert resumed.out == "endpoint orders is now active\n"
+
+
+def test_a_reason_is_needed(call: Any, ledger: Any) -> None:
+    """Neither missing nor blank."""
+    call(*ADD)
+    assert call("endpoints", "pause", "orders").code == 2
+    blank = call("endpoints", "pause", "orders", "--reason", "  ")
+    assert (blank.code, "say why" in blank.err) == (2, True)
+
+
+def test_blocked_lanes_are_listed_and_retried_by_filter(call: Any, ledger: Any, sender: Sender) -> None:
+    """The plan names them, --yes carries it out, and they wait to be sent again."""
+    call(*ADD)
+    emit(sender, "A", "A", "B")
+    give_up_heads(sender)
+
+    blocked = lines(call("lanes", "blocked", "--json").out)
+    letters = lines(call("dead-letters", "list", "--json").out)
+    plan = call("dead-letters", "retry", "--endpoint", "orders", "--reason", "x", "--dry-run", "--json")
+    done = call("dead-letters", "retry", "--endpoint", "orders", "--reason", "back", "--yes", "--json")
+
+    assert [(one["key"], one["head_seq"], one["waiting_behind"]) for one in blocked] == [
+        ("A", 1, 1),
+        ("B", 1, 0),
+    ]
+    assert [one["blocks"] for one in letters] == [True, True]
+    assert lines(plan.out) == [{"plan": {"verb": "retry", "lanes": 2, "behind": 1}}]
+    assert lines(done.out)[-1] == {"done": 2, "changed": 0, "cancelled": False}
+    assert call("lanes", "blocked", "--json").out == ""
+
+
+def test_skipping_leaves_the_head_out_and_the_next_event_goes(
+    call: Any, ledger: Any, sender: Sender
+) -> None:
+    """The skipped one stays a dead letter; its successor is the head."""
+    call(*ADD)
+    emit(sender, "A", "A")
+    give_up_heads(sender)
+
+    ended = call("dead-letters", "skip", "--endpoint", "orders", "--key", "A", "--reason", "x", "--yes")
+    shown = lines(call("lanes", "show", "orders", "A", "--json").out)[0]
+
+    assert ended.out == "1 of 1 skipped\n"
+    assert (shown["head_seq"], shown["events"][0]["dead_letter"]) == (2, True)
+
+
+def test_a_seq_that_is_not_the_head_cannot_be_skipped(call: Any, ledger: Any, sender: Sender) -> None:
+    """One clear line; nothing is changed."""
+    call(*ADD)
+    emit(sender, "A", "A")
+    give_up_heads(sender)
+    ended = call(
+        "dead-letters", "skip", "--endpoint", "orders", "--key", "A", "--seq", "2", "--reason", "x", "--yes"
+    )
+    assert (ended.code, "not the head" in ended.err) == (2, True)
+    assert len(lines(call("lanes", "blocked", "--json").out)) == 1
+
+
+def test_dead_letters_are_replayed_in_order(call: Any, ledger: Any, sender: Sender) -> None:
+    """With `advance` they lie behind; a replay puts them before anything newer."""
+    call(*ADD)
+    emit(sender, "A", "A", "A")
+    give_up_heads(sender, Policy.ADVANCE)
+    give_up_heads(sender, Policy.ADVANCE)
+
+    done = call("dead-letters", "replay", "--endpoint", "orders", "--only-dead", "--reason", "x", "--yes")
+
+    assert done.out == "2 deliveries of 1 keys wait to be sent once more\n"
+    session = sender.commits.store.connect()
+    with session.unit():
+        heads = session.lease_heads(HeadsWanted((("orders", 10),), 60_000, 2))
+    session.close()
+    assert [d.seq for d in heads.deliveries] == [1]
+    assert heads.deliveries[0].nonce is not None
+
+
+def test_nobody_to_ask_means_nothing_is_changed(call: Any, ledger: Any, sender: Sender) -> None:
+    """Without --yes and without a terminal."""
+    call(*ADD)
+    emit(sender, "A")
+    give_up_heads(sender)
+    ended = call("dead-letters", "retry", "--endpoint", "orders", "--reason", "x")
+    assert (ended.code, "--yes" in ended.err) == (2, True)
+    assert len(lines(call("lanes", "blocked", "--json").out)) == 1
