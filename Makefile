@@ -9,15 +9,19 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 DEMO_ARGS  ?=
 TEST_ARGS  ?=
 BENCH_ARGS ?=
+CONFIG     ?= examples/oncegate.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt bench soak clean
+.PHONY: help demo run test check fmt bench soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/$(if $(filter postgres,$(STORE)),.installed,.core) ## run the demo (STORE=sqlite|postgres DEMO_ARGS=...)
 	@$(BIN)/oncegate demo --store $(STORE) $(DEMO_ARGS)
+
+run: $(VENV)/.installed ## run the service with a sample configuration (CONFIG=...)
+	@SAMPLE_SECRET=$${SAMPLE_SECRET:-sample-secret-for-this-machine} $(BIN)/oncegate serve --config $(CONFIG)
 
 test: $(VENV)/.installed ## run the tests (TEST_ARGS=...)
 	@$(BIN)/python -m pytest $(TEST_ARGS)

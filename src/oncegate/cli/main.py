@@ -40,6 +40,11 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("bench", "measure the gate beside a plain baseline on this machine"),
         Command("chaos", "play seeded faults against the gate, and check every promise"),
     ),
+    "Run the service": (
+        Command("serve", "run the service: webhooks in, the contract, the feed"),
+        Command("config", "check the service's settings, or show where each came from"),
+        Command("partners", "say who may call the service"),
+    ),
     "Look after a ledger": (
         Command("migrate", "create a ledger, or bring an older one up to date"),
         Command("doctor", "check the store, its durability, its clock and what is stranded"),

@@ -1,0 +1,231 @@
+"""The service as a plain ASGI application: routes, who may do what, and every error as a problem document.
+
+No framework stands between a request and the gate. Must never answer 2xx before the record is durable,
+never call a handler while the store is down, and never tell one tenant from another's absence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from oncegate.errors import (
+    Conflict,
+    CursorExpired,
+    CursorRefused,
+    EventError,
+    MalformedRequest,
+    NotAuthentic,
+    OncegateError,
+    StoreError,
+)
+from oncegate.feed import Feed
+from oncegate.feed.operations import ReadSecret
+from oncegate.gate.gate import Gate
+from oncegate.integrations.problems import Problem, ProblemKind
+from oncegate.sender.http import HttpClient
+from oncegate.service import contract
+from oncegate.service.counting import Counting
+from oncegate.service.inbound import receive_webhook
+from oncegate.service.messages import (
+    Answer,
+    Gone,
+    Incoming,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+    json_answer,
+    problem_answer,
+    send_answer,
+)
+from oncegate.service.partners import Partner, PartnerBook, Role
+from oncegate.service.settings import Settings
+from oncegate.service.surfaces import Entrance, Handlers, open_contract, open_entrances, policy_of
+from oncegate.service.throttle import Throttle
+
+READY_WITHIN_SECONDS: Final = 2.0
+STORE_RETRY_SECONDS: Final = 5.0
+
+log: Final = logging.getLogger("oncegate.service")
+
+_Handle = Callable[[Incoming], Awaitable[Answer]]
+_KINDS: Final[tuple[tuple[type[Exception], ProblemKind], ...]] = (
+    (MalformedRequest, ProblemKind.MALFORMED),
+    (NotAuthentic, ProblemKind.NOT_AUTHENTIC),
+    (CursorExpired, ProblemKind.CURSOR_EXPIRED),
+    (CursorRefused, ProblemKind.CURSOR_REFUSED),
+    (Conflict, ProblemKind.CONFLICT),
+    (EventError, ProblemKind.MALFORMED),
+)
+
+
+class Service:
+    """One process of the service, on one gate."""
+
+    def __init__(
+        self, gate: Gate, settings: Settings, partners: PartnerBook, environment: Mapping[str, str]
+    ) -> None:
+        self.gate, self.settings, self.partners = gate, settings, partners
+        self.feed = Feed(gate)
+        self.is_draining = False
+        self._environment = environment
+        self._throttle = Throttle(settings.server.concurrency_max, settings.server.tenant_concurrency_max)
+        self._counting = Counting()
+        self._client: HttpClient | None = None
+        self._entrances: dict[str, Entrance] = {}
+        self._routes: dict[tuple[str, str], tuple[str, _Handle]] = {}
+
+    def open(self) -> None:
+        """Registers what the settings name; must be called in the event loop that serves."""
+        self._client = HttpClient(policy_of(self.settings.network), clock=self.gate.clock)
+        handlers = Handlers(self.gate, self.settings, self._client)
+        self._entrances = open_entrances(self.gate, self.settings, handlers, self._environment)
+        self._route("GET", "/livez", "livez", self._livez)
+        self._route("GET", "/readyz", "readyz", self._readyz)
+        self._route("GET", "/metrics", "metrics", self._metrics)
+        self._route("POST", "/v1/events", "events", self._by(Role.PUBLISH, self._publish))
+        if self.settings.contract.enabled:
+            open_contract(self.gate, self.settings.contract, handlers)
+            self._open_contract_routes(self.settings.contract.prefix)
+
+    def _open_contract_routes(self, prefix: str) -> None:
+        self._route("POST", f"{prefix}/realtime", "realtime", self._by(Role.SEND, self._realtime))
+        self._route("POST", f"{prefix}/confirmations", "confirmations", self._by(Role.SEND, self._confirm))
+        self._route("GET", f"{prefix}/dispatch/pending", "pending", self._by(Role.READ, self._pending))
+        self._route("POST", f"{prefix}/dispatch/ack", "ack", self._by(Role.READ, self._ack))
+
+    async def close(self) -> None:
+        """Ends connections to handlers."""
+        if self._client is not None:
+            await self._client.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request, or the server's own beginning and end."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._serve(Incoming(scope, receive, self.settings.server.body_bytes_max), send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    self.open()
+                except OncegateError as error:
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    return
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _serve(self, incoming: Incoming, send: Send) -> None:
+        route, handle = self._find(incoming)
+        try:
+            answer, is_read = await self._answer(handle, incoming)
+        except Gone:
+            return
+        self._counting.answered(route, answer.status)
+        if route not in ("livez", "readyz", "metrics"):
+            told = {"route": route, "status": answer.status, "key": answer.key}
+            log.info("answered", extra={"oncegate": told})
+        await send_answer(send, answer, close=not is_read)
+
+    async def _answer(self, handle: _Handle, incoming: Incoming) -> tuple[Answer, bool]:
+        """The answer, and whether the connection can go on: not after a body that was not read."""
+        try:
+            return await handle(incoming), True
+        except Gone:
+            raise
+        except Refused as refused:
+            return problem_answer(refused.problem), refused.problem.status not in (413, 415)
+        except StoreError as error:
+            log.warning("the store failed: %s", error)
+            detail = "nothing is certain but what is on record; send the same request again later"
+            return problem_answer(Problem(ProblemKind.STORE_UNAVAILABLE, detail, STORE_RETRY_SECONDS)), True
+        except Exception as error:  # noqa: BLE001  whatever it is, the caller gets a document
+            return problem_answer(_problem(error)), True
+
+    def _find(self, incoming: Incoming) -> tuple[str, _Handle]:
+        found = self._routes.get((incoming.method, incoming.path))
+        if found is not None:
+            return found
+        if incoming.path.startswith("/in/"):
+            return "in", self._in
+        return "none", self._nothing
+
+    async def _in(self, incoming: Incoming) -> Answer:
+        entrance = self._entrances.get(incoming.path.removeprefix("/in/"))
+        if entrance is None:
+            raise Refused(Problem(ProblemKind.NOT_FOUND, "no surface has this name"))
+        if incoming.method != "POST":
+            raise Refused(Problem(ProblemKind.METHOD_NOT_ALLOWED, "send a POST"))
+        with self._throttle.entered(), self._throttle.tenant(entrance.tenant):
+            return await receive_webhook(self.gate, entrance, incoming)
+
+    async def _nothing(self, incoming: Incoming) -> Answer:
+        if any(path == incoming.path for _, path in self._routes):
+            raise Refused(Problem(ProblemKind.METHOD_NOT_ALLOWED, "this place takes another method"))
+        raise Refused(Problem(ProblemKind.NOT_FOUND, "there is nothing at this address"))
+
+    def _route(self, method: str, path: str, name: str, handle: _Handle) -> None:
+        self._routes[method, path] = (name, handle)
+
+    def _by(self, role: Role, serve: Callable[[Partner, Incoming], Awaitable[Answer]]) -> _Handle:
+        """Lets partners with a role in; the tenant is the token's, whatever the body says."""
+
+        async def handle(incoming: Incoming) -> Answer:
+            with self._throttle.entered():
+                partner = self.partners.authenticate(incoming.headers)
+                if role not in partner.roles:
+                    raise Refused(Problem(ProblemKind.FORBIDDEN, f"this needs the role {role.value}"))
+                with self._throttle.tenant(partner.tenant):
+                    return await serve(partner, incoming)
+
+        return handle
+
+    async def _realtime(self, partner: Partner, incoming: Incoming) -> Answer:
+        return await contract.realtime(self.gate, partner, incoming)
+
+    async def _confirm(self, partner: Partner, incoming: Incoming) -> Answer:
+        return await contract.confirmations(self.gate, partner, incoming)
+
+    async def _pending(self, partner: Partner, incoming: Incoming) -> Answer:
+        return await contract.pending(self.feed, partner, incoming)
+
+    async def _ack(self, partner: Partner, incoming: Incoming) -> Answer:
+        return await contract.acknowledge(self.feed, partner, incoming)
+
+    async def _publish(self, partner: Partner, incoming: Incoming) -> Answer:
+        return await contract.publish(self.feed, partner, incoming)
+
+    async def _livez(self, incoming: Incoming) -> Answer:
+        return json_answer(200, {"alive": True})
+
+    async def _readyz(self, incoming: Incoming) -> Answer:
+        """Ready while the ledger can be written and nobody has asked us to end."""
+        try:
+            async with asyncio.timeout(READY_WITHIN_SECONDS):
+                await self.gate.commits.perform_async(ReadSecret(None))
+            is_ready = not self.is_draining
+        except (StoreError, TimeoutError):
+            is_ready = False
+        return json_answer(200 if is_ready else 503, {"ready": is_ready})
+
+    async def _metrics(self, incoming: Incoming) -> Answer:
+        text = self._counting.text(self._throttle.total, self._throttle.shed)
+        return Answer(200, text.encode(), (("content-type", "text/plain; version=0.0.4"),))
+
+
+def _problem(error: Exception) -> Problem:
+    """An error as a document; one that is not ours is logged and not quoted."""
+    for kind, problem in _KINDS:
+        if isinstance(error, kind):
+            return Problem(problem, str(error))
+    log.error("a request failed", exc_info=error)
+    return Problem(ProblemKind.INTERNAL, "it was logged; whether it took effect is on record")

@@ -1,0 +1,89 @@
+"""Tries settings out without serving: every surface, downstream and address is made, nothing is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from oncegate.errors import ConfigError
+from oncegate.gate.gate import Gate as PlainGate
+from oncegate.model.durations import parse_duration
+from oncegate.sender.http import HttpClient
+from oncegate.service.configuring import Configuration, Mistake
+from oncegate.service.partners import read_partners
+from oncegate.service.settings import Settings
+from oncegate.service.surfaces import (
+    Handlers,
+    MistakeAt,
+    mistakes_at,
+    open_contract,
+    open_entrances,
+    policy_of,
+)
+from oncegate.wiring import open_store
+
+
+def find_mistakes(configuration: Configuration, environment: Mapping[str, str]) -> list[Mistake]:
+    """All settings that can be read but not used; must be called in an event loop."""
+    found: list[Mistake] = []
+    for attempt in _attempts(configuration.settings, environment):
+        try:
+            attempt()
+        except MistakeAt as mistake:
+            found.append(Mistake(configuration.where(mistake.place), str(mistake)))
+    return found
+
+
+def _attempts(settings: Settings, environment: Mapping[str, str]) -> list[Callable[[], None]]:
+    """Each downstream and surface by itself, so that one mistake does not hide the next."""
+    good = _usable_downstreams(settings)
+    attempts: list[Callable[[], None]] = [partial(_check_places, settings)]
+    for name, downstream in settings.downstreams.items():
+        one = msgspec.structs.replace(settings, downstreams={name: downstream}, surfaces={})
+        attempts.append(partial(_try, one, environment, contract=False))
+    for name, surface in settings.surfaces.items():
+        is_told = surface.forward in settings.downstreams and surface.forward not in good
+        alone = msgspec.structs.replace(surface, forward=None) if is_told else surface
+        one = msgspec.structs.replace(settings, downstreams=good, surfaces={name: alone})
+        attempts.append(partial(_try, one, environment, contract=False))
+    last = msgspec.structs.replace(settings, downstreams=good, surfaces={})
+    attempts.append(partial(_try, last, environment, contract=True))
+    return attempts
+
+
+def _usable_downstreams(settings: Settings) -> dict[str, Any]:
+    good = {}
+    for name, downstream in settings.downstreams.items():
+        with suppress(ConfigError):
+            _try(msgspec.structs.replace(settings, downstreams={name: downstream}, surfaces={}), {}, False)
+            good[name] = downstream
+    return good
+
+
+def _check_places(settings: Settings) -> None:
+    with mistakes_at("url"):
+        open_store(settings.url)
+    for name in ("headers_within", "body_within", "drain_within"):
+        with mistakes_at(f"server.{name}"):
+            parse_duration(getattr(settings.server, name))
+    with mistakes_at("partners_file"):
+        read_partners(Path(settings.partners_file))
+
+
+def _try(settings: Settings, environment: Mapping[str, str], contract: bool) -> None:
+    gate = PlainGate(open_store("sqlite:///:never-opened:"))
+    try:
+        with mistakes_at("network"):
+            client = HttpClient(policy_of(settings.network))
+        handlers = Handlers(gate, settings, client)
+        open_entrances(gate, settings, handlers, environment)
+        if contract and settings.contract.enabled:
+            with mistakes_at("contract"):
+                open_contract(gate, settings.contract, handlers)
+    finally:
+        gate.close()

@@ -1,0 +1,236 @@
+"""Reads the settings: the file, then the environment. Finds every mistake at once, with file and line.
+
+Must never show a secret: in the file they are names of environment variables, elsewhere they are masked.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from oncegate.errors import ConfigError
+from oncegate.service.settings import (
+    ContractSettings,
+    DownstreamSettings,
+    NetworkSettings,
+    ServerSettings,
+    Settings,
+    SurfaceSettings,
+)
+
+DEFAULT_FILE: Final = "oncegate.toml"
+PREFIX: Final = "ONCEGATE_"
+_SINGLE: Final[dict[str, type[msgspec.Struct]]] = {
+    "server": ServerSettings,
+    "network": NetworkSettings,
+    "contract": ContractSettings,
+}
+_NAMED: Final[dict[str, type[msgspec.Struct]]] = {
+    "downstreams": DownstreamSettings,
+    "surfaces": SurfaceSettings,
+}
+_TOP: Final = ("url", "partners_file")
+_TABLE: Final = re.compile(r"^\s*\[\s*([^\[\]]+?)\s*\]")
+_KEY: Final = re.compile(r"^\s*([A-Za-z0-9_.\"'-]+?)\s*=")
+
+
+class Mistake(msgspec.Struct, frozen=True):
+    """One thing that is wrong, and where."""
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+class Mistakes(ConfigError):
+    """The settings cannot be used; every mistake is on a line of its own."""
+
+    def __init__(self, found: list[Mistake]) -> None:
+        super().__init__("\n".join(str(mistake) for mistake in found))
+        self.found = found
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """A setting, its value for people, and where it came from."""
+
+    name: str
+    value: str
+    source: str
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """The settings, the origin of each, and the line of each place in the file."""
+
+    settings: Settings
+    origins: tuple[Origin, ...]
+    path: Path
+    lines: dict[str, int]
+
+    def where(self, place: str) -> str:
+        """File and line of a setting, or of the nearest table around it."""
+        line = self.lines.get(place)
+        while line is None and "." in place:
+            place = place.rpartition(".")[0]
+            line = self.lines.get(place)
+        return f"{self.path}:{line}" if line else str(self.path)
+
+
+def read_configuration(path: Path | None, environment: Mapping[str, str]) -> Configuration:
+    """Reads the settings, or raises Mistakes with all that is wrong."""
+    reading = _Reading(path, environment)
+    return reading.read()
+
+
+class _Reading:
+    def __init__(self, path: Path | None, environment: Mapping[str, str]) -> None:
+        self._path = path or Path(DEFAULT_FILE)
+        self._is_wanted = path is not None
+        self._environment = environment
+        self._mistakes: list[Mistake] = []
+        self._origins: list[Origin] = []
+        self._lines: dict[str, int] = {}
+
+    def read(self) -> Configuration:
+        document = self._document()
+        values: dict[str, Any] = {}
+        for name in document:
+            if name not in (*_TOP, *_SINGLE, *_NAMED):
+                self._wrong(name, _unknown(name, (*_TOP, *_SINGLE, *_NAMED)))
+        for name in _TOP:
+            values[name] = self._value(Settings, name, name, document.get(name, msgspec.UNSET))
+        for section, kind in _SINGLE.items():
+            values[section] = self._table(kind, section, document.get(section, {}))
+        for section, kind in _NAMED.items():
+            values[section] = self._tables(kind, section, document.get(section, {}))
+        if self._mistakes:
+            raise Mistakes(self._mistakes)
+        return Configuration(Settings(**values), tuple(self._origins), self._path, self._lines)
+
+    def _document(self) -> dict[str, Any]:
+        try:
+            text = self._path.read_text("utf-8")
+        except FileNotFoundError:
+            if self._is_wanted:
+                raise ConfigError(f"there is no file {self._path}") from None
+            return {}
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self._path} cannot be read: {error}") from None
+        self._lines = dict(_located(text))
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise Mistakes([_toml_mistake(self._path, error)]) from None
+
+    def _tables(self, kind: type[msgspec.Struct], section: str, given: Any) -> dict[str, Any]:
+        if not isinstance(given, dict):
+            self._wrong(section, f"must be tables such as [{section}.NAME]")
+            return {}
+        return {name: self._table(kind, f"{section}.{name}", table) for name, table in given.items()}
+
+    def _table(self, kind: type[msgspec.Struct], place: str, given: Any) -> Any:
+        if not isinstance(given, dict):
+            self._wrong(place, "must be a table")
+            return None
+        fields = {one.name: one for one in msgspec.structs.fields(kind)}
+        for name in given:
+            if name not in fields:
+                self._wrong(f"{place}.{name}", _unknown(name, fields))
+        before = len(self._mistakes)
+        values = {
+            name: self._value(kind, name, f"{place}.{name}", given.get(name, msgspec.UNSET))
+            for name in fields
+        }
+        return None if len(self._mistakes) > before else kind(**values)
+
+    def _value(self, kind: type[msgspec.Struct], name: str, place: str, given: Any) -> Any:
+        """One setting: from the environment, else from the file, else its default."""
+        field = next(one for one in msgspec.structs.fields(kind) if one.name == name)
+        variable = PREFIX + place.upper().replace(".", "_").replace("-", "_")
+        source = self._where(place)
+        is_strict = True
+        if variable in self._environment:
+            given, source, is_strict = self._environment[variable], variable, False
+        if given is msgspec.UNSET:
+            return self._default(field, place)
+        try:
+            value = msgspec.convert(given, field.type, strict=is_strict)
+        except msgspec.ValidationError as error:
+            self._mistakes.append(Mistake(source, f"{place}: {_plain(error)}"))
+            return None
+        self._origins.append(Origin(place, _shown(name, value), source))
+        return value
+
+    def _default(self, field: Any, place: str) -> Any:
+        if field.default is msgspec.NODEFAULT:
+            self._wrong(place.rpartition(".")[0], f"{place} is missing")
+            return None
+        self._origins.append(Origin(place, _shown(field.name, field.default), "default"))
+        return field.default
+
+    def _wrong(self, place: str, what: str) -> None:
+        self._mistakes.append(Mistake(self._where(place), what))
+
+    def _where(self, place: str) -> str:
+        return Configuration(Settings(), (), self._path, self._lines).where(place)
+
+
+def _located(text: str) -> Iterator[tuple[str, int]]:
+    """The line of every table and key, as far as they are written one a line."""
+    table = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if found := _TABLE.match(line):
+            table = _bare(found[1])
+            yield table, number
+        elif found := _KEY.match(line):
+            name = _bare(found[1])
+            yield (f"{table}.{name}" if table else name), number
+
+
+def _bare(name: str) -> str:
+    return ".".join(part.strip().strip("\"'") for part in name.split("."))
+
+
+def _unknown(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), 1)
+    hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
+    return f"{name} is not a setting{hint}"
+
+
+def _plain(error: msgspec.ValidationError) -> str:
+    return str(error).partition(" - at")[0]
+
+
+def _toml_mistake(path: Path, error: tomllib.TOMLDecodeError) -> Mistake:
+    text = str(error)
+    found = re.search(r"\(at line (\d+), column \d+\)", text)
+    line = f":{found[1]}" if found else ""
+    return Mistake(f"{path}{line}", re.sub(r" \(at .*\)", "", text))
+
+
+def _shown(name: str, value: Any) -> str:
+    if name == "secrets":
+        return ", ".join(secret if secret.startswith("$") else "…" for secret in value)
+    if name == "url" and isinstance(value, str):
+        return re.sub(r"(://[^:/@\s]+:)[^@\s]+(?=@)", r"\1…", value)
+    return str(msgspec.to_builtins(value))
+
+
+def find_secrets(place: str, given: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The secrets behind their names; raises ConfigError naming the variable that is not set."""
+    found = []
+    for text in given:
+        if not text.startswith("$"):
+            raise ConfigError(f"{place}: write a secret as the name of an environment variable, $NAME")
+        secret = environment.get(text[1:])
+        if not secret:
+            raise ConfigError(f"{place}: the environment has no {text[1:]}")
+        found.append(secret)
+    return tuple(found)

@@ -1,0 +1,110 @@
+"""The planner/executor contract: realtime and confirmations in, dispatch out by polling (C1-C5).
+
+Who calls is told by the token alone; a body that names another partner is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from uuid import UUID
+
+from oncegate.errors import MalformedRequest
+from oncegate.feed import Feed
+from oncegate.feed.feed import PAGE_MAX
+from oncegate.gate.gate import Gate
+from oncegate.integrations.problems import Problem, ProblemKind
+from oncegate.service.inbound import admit
+from oncegate.service.messages import Answer, Incoming, Refused, json_answer
+from oncegate.service.partners import Partner
+from oncegate.service.strictjson import read_json
+from oncegate.service.surfaces import CONFIRMATIONS, REALTIME
+
+WAIT_SECONDS_MAX: Final = 30
+_VERSIONS: Final = (4, 7)
+
+
+async def realtime(gate: Gate, partner: Partner, incoming: Incoming) -> Answer:
+    """Serves `POST …/realtime`."""
+    body = await read_object(incoming)
+    return await admit(gate, REALTIME, _event(partner, body), partner.tenant)
+
+
+async def confirmations(gate: Gate, partner: Partner, incoming: Incoming) -> Answer:
+    """Serves `POST …/confirmations`: once for each id, and once for each window."""
+    body = await read_object(incoming)
+    window = body.get("window")
+    if not isinstance(window, str) or not 0 < len(window) <= 120 or not window.isprintable():
+        raise MalformedRequest("window must be 1 to 120 printable characters")
+    return await admit(gate, CONFIRMATIONS, {**_event(partner, body), "window": window}, partner.tenant)
+
+
+def _event(partner: Partner, body: dict[str, Any]) -> dict[str, Any]:
+    named = body.get("partner_id", partner.name)
+    if named != partner.name:
+        raise Refused(Problem(ProblemKind.FORBIDDEN, "the body names another partner than the token"))
+    return {
+        "tenant": partner.tenant,
+        "partner_id": partner.name,
+        "correlation_id": read_correlation_id(body.get("correlation_id")),
+        "payload": body,
+    }
+
+
+def read_correlation_id(given: object) -> str:
+    """A UUID of version 4 or 7 in its usual form; upper and lower case are the same id."""
+    try:
+        found = UUID(given) if isinstance(given, str) and len(given) == 36 else None
+    except ValueError:
+        found = None
+    if found is None or found.version not in _VERSIONS or str(found) != str(given).lower():
+        raise MalformedRequest("correlation_id must be a UUID of version 4 or 7")
+    return str(found)
+
+
+async def pending(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
+    """Serves `GET …/dispatch/pending?since=&limit=&wait=`."""
+    query = incoming.query("since", "limit", "wait")
+    page = await feed.read(
+        partner.name,
+        tenant=partner.tenant,
+        since=query.get("since"),
+        limit=_whole("limit", query.get("limit", "100"), 1, PAGE_MAX),
+        wait_seconds=_whole("wait", query.get("wait", "0"), 0, WAIT_SECONDS_MAX),
+    )
+    return json_answer(200, page)
+
+
+def _whole(name: str, text: str, least: int, most: int) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 6 or not least <= int(text) <= most:
+        raise MalformedRequest(f"{name} must be a whole number from {least} to {most}")
+    return int(text)
+
+
+async def acknowledge(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
+    """Serves `POST …/dispatch/ack {"cursor": …}`."""
+    body = await read_object(incoming)
+    cursor = body.get("cursor")
+    if not isinstance(cursor, str) or set(body) != {"cursor"}:
+        raise MalformedRequest('the body must be {"cursor": "…"}')
+    return json_answer(200, await feed.ack(partner.name, cursor, tenant=partner.tenant))
+
+
+async def publish(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
+    """Serves `POST /v1/events {"id", "key", "data"}`."""
+    body = await read_object(incoming)
+    if set(body) != {"id", "key", "data"}:
+        raise MalformedRequest('the body must be {"id": "…", "key": "…", "data": …}')
+    done = await feed.publish(
+        tenant=partner.tenant, event_id=body["id"], key=body["key"], data=body["data"]
+    )
+    return json_answer(200, {"id": done.event_id, "key": done.key, "seq": done.seq, "replay": done.replay})
+
+
+async def read_object(incoming: Incoming) -> dict[str, Any]:
+    """Reads a body that is a JSON object."""
+    body = await incoming.body()
+    incoming.check_media_type()
+    found = read_json(body)
+    if not isinstance(found, dict):
+        raise MalformedRequest("the body must be a JSON object")
+    return found

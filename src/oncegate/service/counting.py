@@ -1,0 +1,29 @@
+"""What the process has answered, for `/metrics`. Labels are routes and statuses: never an id or a name."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+
+class Counting:
+    """Counts of one process."""
+
+    def __init__(self) -> None:
+        self._answers: Counter[tuple[str, int]] = Counter()
+
+    def answered(self, route: str, status: int) -> None:
+        """Counts an answer."""
+        self._answers[route, status] += 1
+
+    def text(self, in_flight: int, shed: int) -> str:
+        """The counts in the Prometheus text format."""
+        lines = ["# TYPE oncegate_http_requests_total counter"]
+        for (route, status), count in sorted(self._answers.items()):
+            lines.append(f'oncegate_http_requests_total{{route="{route}",status="{status}"}} {count}')
+        lines += [
+            "# TYPE oncegate_http_requests_in_flight gauge",
+            f"oncegate_http_requests_in_flight {in_flight}",
+            "# TYPE oncegate_http_requests_shed_total counter",
+            f"oncegate_http_requests_shed_total {shed}",
+        ]
+        return "\n".join(lines) + "\n"

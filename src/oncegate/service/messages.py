@@ -1,0 +1,122 @@
+"""Requests and answers of the service: bodies within limits, JSON and problem documents out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from oncegate.errors import MalformedRequest
+from oncegate.integrations.problems import Problem, ProblemKind
+from oncegate.signatures import Headers
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_JSON: Final = (("content-type", "application/json"), ("cache-control", "no-store"))
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A status, headers and a body, ready to be sent."""
+
+    status: int
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = _JSON
+    key: str | None = None  # for the log
+
+
+class Gone(Exception):
+    """The caller went away before its request was complete."""
+
+
+class Refused(Exception):
+    """A request is answered with a problem instead of being carried out."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+class Incoming:
+    """One request: its headers, its query, and its body when it is asked for."""
+
+    def __init__(self, scope: Scope, receive: Receive, body_bytes_max: int) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers = Headers(scope["headers"])
+        self._query = bytes(scope.get("query_string") or b"")
+        self._receive = receive
+        self._body_bytes_max = body_bytes_max
+
+    def query(self, *known: str) -> dict[str, str]:
+        """The query's values; one that is not known, comes twice or is not UTF-8 is refused."""
+        try:
+            text = self._query.decode("ascii")
+            pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=20)
+        except ValueError:
+            raise MalformedRequest("the query cannot be read") from None
+        values = dict(pairs)
+        if len(values) != len(pairs) or not set(values) <= set(known):
+            raise MalformedRequest(f"the query may have, once each: {', '.join(known)}")
+        return values
+
+    async def body(self) -> bytes:
+        """Reads the whole body; 413 beyond the limit, 415 if it is compressed."""
+        encoding = self.headers.find("content-encoding")
+        if encoding is not None and encoding.lower() != "identity":
+            raise Refused(Problem(ProblemKind.ENCODING_UNSUPPORTED, "send the body as it is"))
+        self._check_announced()
+        parts, length = [], 0
+        while True:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise Gone
+            part = message.get("body", b"")
+            length += len(part)
+            if length > self._body_bytes_max:
+                raise self._too_large()
+            parts.append(part)
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+    def check_media_type(self) -> None:
+        """JSON by any of its names; 415 for anything else."""
+        kind = (self.headers.find("content-type") or "").partition(";")[0].strip().lower()
+        if kind != "application/json" and not kind.endswith("+json"):
+            raise Refused(Problem(ProblemKind.MEDIA_TYPE_UNSUPPORTED, "send application/json"))
+
+    def _check_announced(self) -> None:
+        """Refuses at once what says itself that it is too large."""
+        announced = self.headers.find("content-length") or ""
+        if announced.isascii() and announced.isdigit() and int(announced[:20]) > self._body_bytes_max:
+            raise self._too_large()
+
+    def _too_large(self) -> Refused:
+        return Refused(
+            Problem(ProblemKind.BODY_TOO_LARGE, f"at most {self._body_bytes_max} bytes are taken")
+        )
+
+
+def json_answer(status: int, document: Any, *, key: str | None = None) -> Answer:
+    """A JSON document; `key` is for the log."""
+    return Answer(status, _encode(document), key=key)
+
+
+def problem_answer(problem: Problem) -> Answer:
+    """A problem document."""
+    return Answer(problem.status, problem.body, problem.headers)
+
+
+async def send_answer(send: Send, answer: Answer, *, close: bool = False) -> None:
+    """Sends an answer; `close` ends the connection, as after a body that was not read to its end."""
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+    if not any(name == b"content-length" for name, _ in headers):
+        headers.append((b"content-length", str(len(answer.body)).encode()))
+    if close:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})

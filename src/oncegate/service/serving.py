@@ -1,0 +1,93 @@
+"""One process that serves: settings become a gate, a gate a service, and uvicorn runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from oncegate.errors import StoreUnavailable
+from oncegate.model.durations import parse_duration
+from oncegate.service.application import Service
+from oncegate.service.partners import PartnerBook
+from oncegate.service.protocol import bounded
+from oncegate.service.settings import Settings
+from oncegate.wiring import Gate
+
+BACKLOG = 2048
+
+
+class DrainingServer(uvicorn.Server):
+    """Tells the service that it ends before it stops taking connections."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """SIGTERM or an interrupt: not ready any more, then requests under way are finished."""
+        self._service.is_draining = True
+        # Not the inherited way, which ends by raising the signal again: a finished drain is a success.
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def make_service(settings: Settings, environment: Mapping[str, str]) -> Service:
+    """A service on the ledger that the settings name."""
+    gate = Gate(settings.url)
+    return Service(gate, settings, PartnerBook(Path(settings.partners_file)), environment)
+
+
+def make_server(service: Service) -> DrainingServer:
+    """The server of a service, with deadlines for slow senders."""
+    server = service.settings.server
+    config = uvicorn.Config(
+        service,
+        host=server.host,
+        port=server.port,
+        http=bounded(
+            parse_duration(server.headers_within).total_seconds(),
+            parse_duration(server.body_within).total_seconds(),
+        ),
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=int(parse_duration(server.drain_within).total_seconds()),
+    )
+    return DrainingServer(config, service)
+
+
+def serve(
+    settings: Settings,
+    environment: Mapping[str, str],
+    started: Callable[[str], None] = lambda address: None,
+) -> bool:
+    """Serves until told to end; False if it could not begin. Caretakers work beside it."""
+    service = make_service(settings, environment)
+    server = make_server(service)
+    with suppress(StoreUnavailable):  # it may come later; until then nobody is told that we are ready
+        service.gate.store.connect().close()
+    try:
+        asyncio.run(_run(service, server, started))
+    finally:
+        service.gate.close()
+    return server.started
+
+
+async def _run(service: Service, server: DrainingServer, started: Callable[[str], None]) -> None:
+    settings = service.settings.server
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG) as listener:
+        host, port = listener.getsockname()[:2]
+        started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        assert isinstance(service.gate, Gate)
+        async with service.gate.caretakers():
+            await server.serve(sockets=[listener])

@@ -1,0 +1,89 @@
+"""The service's settings, each with its default; read from `oncegate.toml` and `ONCEGATE_*`."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct, field
+
+
+class SignatureScheme(Enum):
+    """How a surface's senders show that a request is theirs."""
+
+    STANDARD_WEBHOOKS = "standard-webhooks"
+    GITHUB = "github"
+    STRIPE = "stripe"
+    BEARER = "bearer"
+
+
+class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the service listens and how much it takes on."""
+
+    host: str = "127.0.0.1"  # this machine only, until somebody decides otherwise
+    port: int = 8700
+    body_bytes_max: int = 1024 * 1024  # an event, not a file
+    concurrency_max: int = 512  # requests under way in one process; beyond that 503
+    tenant_concurrency_max: int = 64  # of one tenant; beyond that 429
+    headers_within: str = "10s"
+    body_within: str = "30s"
+    drain_within: str = "20s"  # how long SIGTERM waits for requests under way
+
+
+class NetworkSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which addresses downstreams may have; public ones over https unless said otherwise."""
+
+    allow_http: bool = False
+    allow_loopback: bool = False
+    allow_networks: tuple[str, ...] = ()
+
+
+class ContractSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The planner/executor contract. A surface without a `…_forward` only records what comes."""
+
+    enabled: bool = True
+    prefix: str = "/wes/v1"
+    retention: str = "30d"
+    realtime_forward: str | None = None
+    confirmations_forward: str | None = None
+
+
+class DownstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """A handler over HTTP, and what it can do about repeats.
+
+    With `honours_key` it is called again with the same `Idempotency-Key`; without it, what a crash left
+    open goes to a person.
+    """
+
+    url: str
+    honours_key: str | None = None
+    request_life_max: str = "1m"
+    timeout: str = "15s"
+
+
+class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where webhooks come in. `secrets` are given as "$NAME", the name of an environment variable."""
+
+    key: str
+    signature: SignatureScheme
+    secrets: tuple[str, ...]
+    tenant: str
+    forward: str | None = None
+    retention: str = "90d"
+    redelivery_horizon: str | None = None
+    ignore: tuple[str, ...] = ()
+    occurred_at: str | None = None
+    skew_max: str = "5m"
+    attempts_max: int = 8
+    allow_transport: tuple[str, ...] = ()
+
+
+class Settings(Struct, frozen=True):
+    """Everything the service is told."""
+
+    url: str = "sqlite:///oncegate.db"
+    partners_file: str = "oncegate-partners.json"
+    server: ServerSettings = field(default_factory=ServerSettings)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    contract: ContractSettings = field(default_factory=ContractSettings)
+    downstreams: dict[str, DownstreamSettings] = {}
+    surfaces: dict[str, SurfaceSettings] = {}

@@ -1,0 +1,78 @@
+"""JSON from outside, read strictly: what two readers could read differently is refused.
+
+Called after the signature was checked on the raw bytes. Must never be replaced by a lenient reader: a
+duplicate name or a number that loses digits would give one event two meanings.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final, NoReturn
+
+from oncegate.errors import MalformedRequest
+from oncegate.model.canonical import DEPTH_MAX
+
+DIGITS_MAX: Final = 40  # of a whole number; ids have fewer
+
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+def read_json(body: bytes) -> Any:
+    """Reads a JSON text, or raises MalformedRequest with the reason."""
+    try:
+        text = body.decode("utf-8", "strict")
+    except UnicodeDecodeError:
+        raise MalformedRequest("the body is not UTF-8") from None
+    if text.startswith("\ufeff"):
+        raise MalformedRequest("the body begins with a byte order mark")
+    _check_depth(body)
+    try:
+        return _DECODER.decode(text)
+    except MalformedRequest:
+        raise
+    except (ValueError, RecursionError):
+        raise MalformedRequest("the body is not JSON") from None
+
+
+def _check_depth(body: bytes) -> None:
+    """Counts brackets outside strings; few enough need no counting."""
+    if body.count(b"[") + body.count(b"{") <= DEPTH_MAX:
+        return
+    depth = 0
+    for byte in _STRING.sub(b"", body):
+        if byte in b"[{":
+            depth += 1
+            if depth > DEPTH_MAX:
+                raise MalformedRequest(f"the body is nested more than {DEPTH_MAX} deep")
+        elif byte in b"]}":
+            depth -= 1
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise MalformedRequest("an object has the same name twice")
+    return found
+
+
+def _constant(name: str) -> NoReturn:
+    raise MalformedRequest(f"{name} is not JSON")
+
+
+def _integer(text: str) -> int:
+    if len(text) > DIGITS_MAX:
+        raise MalformedRequest(f"a number has more than {DIGITS_MAX} digits")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    found = float(text)
+    if found in (float("inf"), float("-inf")):
+        raise MalformedRequest("a number is too large")
+    return found
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer, parse_float=_number
+)

@@ -1,0 +1,170 @@
+"""Turns settings into surfaces of a gate: the rule, the scheme, and the handler events are brought to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec import Struct
+
+from oncegate.errors import ConfigError, Failed, NotApplied, OncegateError, OutcomeUnknown
+from oncegate.gate.admission import Verdict
+from oncegate.gate.gate import Gate
+from oncegate.gate.once import AsyncOnce
+from oncegate.gate.surfaces import Downstream
+from oncegate.model.durations import parse_duration
+from oncegate.sender.addresses import AddressPolicy
+from oncegate.sender.http import HttpClient
+from oncegate.sender.urls import parse_endpoint_url
+from oncegate.service.configuring import find_secrets
+from oncegate.service.forwarding import Forwarder, HttpForwarder
+from oncegate.service.settings import (
+    ContractSettings,
+    DownstreamSettings,
+    NetworkSettings,
+    Settings,
+    SignatureScheme,
+    SurfaceSettings,
+)
+from oncegate.signatures import BearerToken, GithubSignature, Scheme, StandardWebhooks, StripeSignature
+
+REALTIME = "wes.realtime"
+CONFIRMATIONS = "wes.confirmations"
+WINDOWS = "wes.confirmations.windows"
+
+_SCHEMES: dict[SignatureScheme, Any] = {
+    SignatureScheme.STANDARD_WEBHOOKS: StandardWebhooks,
+    SignatureScheme.GITHUB: GithubSignature,
+    SignatureScheme.STRIPE: StripeSignature,
+    SignatureScheme.BEARER: BearerToken,
+}
+
+
+class Entrance(Struct, frozen=True):
+    """A surface as the service serves it."""
+
+    surface: str
+    scheme: Scheme
+    tenant: str
+
+
+class Handlers:
+    """The downstreams of the settings, by name."""
+
+    def __init__(self, gate: Gate, settings: Settings, client: HttpClient) -> None:
+        self._gate, self._client, self._policy = gate, client, policy_of(settings.network)
+        self._known: dict[str, tuple[Downstream, Forwarder]] = {}
+        for name, one in settings.downstreams.items():
+            with mistakes_at(f"downstreams.{name}"):
+                self._add(name, one)
+
+    def _add(self, name: str, one: DownstreamSettings) -> None:
+        url = parse_endpoint_url(one.url, self._policy)
+        downstream = self._gate.downstream(
+            name, honours_key=one.honours_key, request_life_max=one.request_life_max
+        )
+        self._known[name] = (downstream, HttpForwarder(self._client, url, parse_duration(one.timeout)))
+
+    def handler(self, place: str, name: str | None) -> Any:
+        """The handler that brings events to a downstream; without one, what comes is only recorded."""
+        if name is None:
+            return _record
+        if name not in self._known:
+            known = ", ".join(self._known) or "none"
+            raise ConfigError(f"{place}: there is no downstream {name}; known: {known}")
+        downstream, forwarder = self._known[name]
+
+        async def bring(event: Any, once: AsyncOnce) -> Any:
+            async def forward(idempotency_key: str) -> Any:
+                return await forwarder.forward(event, idempotency_key)
+
+            return await once.effect(downstream, forward, name="forward")
+
+        return bring
+
+
+async def _record(event: Any, once: AsyncOnce) -> None:
+    return None
+
+
+@contextmanager
+def mistakes_at(place: str) -> Iterator[None]:
+    """Says in which setting a mistake is."""
+    try:
+        yield
+    except OncegateError as error:
+        raise MistakeAt(place, str(error).removeprefix(f"{place}: ")) from None
+
+
+class MistakeAt(ConfigError):
+    """A setting that can be read but not used."""
+
+    def __init__(self, place: str, what: str) -> None:
+        super().__init__(f"{place}: {what}")
+        self.place, self.what = place, what
+
+
+def policy_of(network: NetworkSettings) -> AddressPolicy:
+    """Which addresses may be called."""
+    return AddressPolicy.of(
+        allow_http=network.allow_http,
+        allow_loopback=network.allow_loopback,
+        allow_networks=network.allow_networks,
+    )
+
+
+def open_entrances(
+    gate: Gate, settings: Settings, handlers: Handlers, environment: Mapping[str, str]
+) -> dict[str, Entrance]:
+    """Registers every surface; raises ConfigError naming the one that cannot be used."""
+    entrances = {}
+    for name, one in settings.surfaces.items():
+        place = f"surfaces.{name}"
+        with mistakes_at(place):
+            secrets = find_secrets(place, one.secrets, environment)
+            entrances[name] = Entrance(name, _SCHEMES[one.signature](secrets), one.tenant)
+            _register(gate, name, one, handlers.handler(place, one.forward))
+    return entrances
+
+
+def _register(gate: Gate, name: str, one: SurfaceSettings, handler: Any) -> None:
+    gate.handler(
+        name,
+        key=one.key,
+        retention=one.retention,
+        redelivery_horizon=one.redelivery_horizon,
+        ignore=one.ignore,
+        occurred_at=one.occurred_at,
+        skew_max=one.skew_max,
+        attempts_max=one.attempts_max,
+        allow_transport=one.allow_transport,
+    )(handler)
+
+
+def open_contract(gate: Gate, settings: ContractSettings, handlers: Handlers) -> None:
+    """Registers the contract's surfaces; keys are (partner, correlation id), and the window once more."""
+    realtime = handlers.handler("contract.realtime_forward", settings.realtime_forward)
+    confirmed = handlers.handler("contract.confirmations_forward", settings.confirmations_forward)
+    key = "{partner_id}:{correlation_id}"
+    gate.handler(REALTIME, key=key, retention=settings.retention)(realtime)
+    windows = gate.handler(
+        WINDOWS,
+        key="{partner_id}:{window}",
+        retention=settings.retention,
+        ignore=("correlation_id", "payload.correlation_id"),
+    )
+    windows(confirmed)
+
+    async def confirm(event: Any, once: AsyncOnce) -> Any:
+        """Two confirmations of one window under two ids are one: only the first is brought on."""
+        admission = await gate.admit(WINDOWS, event, tenant=event["tenant"])
+        if admission.verdict is Verdict.CONFLICT:
+            raise Failed("the window was confirmed before with another content")
+        if admission.verdict is Verdict.BUSY:
+            raise NotApplied("the window is being confirmed under another id")
+        if admission.verdict not in (Verdict.RUN, Verdict.REPLAY):
+            raise OutcomeUnknown("the window's confirmation waits for a person")
+        return {"window_seen": admission.replay, "outcome": admission.result()}
+
+    gate.handler(CONFIRMATIONS, key=key, retention=settings.retention)(confirm)

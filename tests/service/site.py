@@ -1,0 +1,170 @@
+"""A running service on a real socket, and callers that speak HTTP themselves where a library would not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from oncegate.service.application import Service
+from oncegate.service.partners import PartnerBook, Role
+from oncegate.service.serving import make_server
+from oncegate.service.settings import (
+    DownstreamSettings,
+    NetworkSettings,
+    ServerSettings,
+    Settings,
+    SignatureScheme,
+    SurfaceSettings,
+)
+from oncegate.testing.waiting import wait_until
+from oncegate.wiring import Gate
+
+SECRET = "a-secret-of-sufficient-length"
+HOOKS = SurfaceSettings(key="{id}", signature=SignatureScheme.BEARER, secrets=("$HOOKS",), tenant="acme")
+BEARER = {"authorization": f"Bearer {SECRET}", "content-type": "application/json"}
+
+
+class Answer(msgspec.Struct):
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def problem(self) -> str:
+        assert self.headers["content-type"] == "application/problem+json"
+        return str(self.document["type"]).removeprefix("urn:oncegate:problem:")
+
+
+class Site:
+    """A service on a free port, with two partners of two tenants."""
+
+    def __init__(self, folder: Path, settings: Settings, gate: Gate | None = None) -> None:
+        self.gate = gate or Gate(f"sqlite:///{folder}/ledger.db")
+        self.book = PartnerBook(folder / "partners.json")
+        self.token = self.book.add("exec-1", "acme", list(Role))
+        self.other = self.book.add("exec-9", "other", list(Role))
+        self.service = Service(self.gate, settings, self.book, {"HOOKS": SECRET})
+        self.port = 0
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[Site]:
+        server = make_server(self.service)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.port = listener.getsockname()[1]
+            thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
+            thread.start()
+            try:
+                wait_until(lambda: server.started or not thread.is_alive(), what="the server")
+                yield self
+            finally:
+                server.should_exit = True
+                thread.join(20)
+                self.gate.close()
+                assert not thread.is_alive()
+
+    def call(
+        self, method: str, path: str, body: bytes | Any = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """One request; a body that is no bytes is sent as JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        try:
+            connection.request(method, path, raw, dict(headers or {}))
+            response = connection.getresponse()
+            shown = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, shown, response.read())
+        finally:
+            connection.close()
+
+    def hook(self, event: Any, **headers: str) -> Answer:
+        """A webhook with the right secret."""
+        return self.call("POST", "/in/hooks", event, {**BEARER, **headers})
+
+    def partner(self, method: str, path: str, body: Any = None, token: str | None = None) -> Answer:
+        """A partner's call."""
+        headers = {"authorization": f"Bearer {token or self.token}", "content-type": "application/json"}
+        return self.call(method, path, body, headers)
+
+    def raw(self, data: bytes, seconds: float = 10) -> bytes:
+        """Sends bytes as they are and reads to the end of the connection."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as connection:
+            connection.sendall(data)
+            return read_all(connection)
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Reads until the other side closes."""
+    parts = []
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def settings(**changes: Any) -> Settings:
+    """Settings for this machine, with one surface."""
+    server = ServerSettings(**{"port": 0, "drain_within": "5s", **changes.pop("server", {})})
+    network = NetworkSettings(allow_http=True, allow_loopback=True)
+    given: dict[str, Any] = {"surfaces": {"hooks": HOOKS}, **changes}
+    return Settings(server=server, network=network, **given)
+
+
+class TeamHandler:
+    """The team's own handler, on a socket of its own: answers as it is told and remembers what came."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[str, bytes]] = []
+        self.status, self.body = 200, b'{"slot": 7}'
+        self.hold = threading.Event()
+        self.hold.set()
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[str]:
+        from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+        team = self
+
+        class Handle(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                team.got.append((self.headers["idempotency-key"], body))
+                team.hold.wait(20)
+                self.send_response(team.status)
+                self.send_header("content-length", str(len(team.body)))
+                self.end_headers()
+                self.wfile.write(team.body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Handle) as server:
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            try:
+                yield f"http://127.0.0.1:{server.server_port}/bookings"
+            finally:
+                server.shutdown()
+                thread.join(20)
+
+
+def forwarding(url: str, **downstream: Any) -> Settings:
+    """Settings whose surface brings events to a handler."""
+    surface = msgspec.structs.replace(HOOKS, forward="team")
+    return settings(
+        surfaces={"hooks": surface}, downstreams={"team": DownstreamSettings(url=url, **downstream)}
+    )

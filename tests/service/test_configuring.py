@@ -1,0 +1,100 @@
+"""Settings: every mistake with file and line, every value with its origin, no secret shown."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncegate.service.checking import find_mistakes
+from oncegate.service.configuring import Mistakes, read_configuration
+
+SAMPLE = Path(__file__).parents[2] / "examples" / "oncegate.toml"
+
+
+def mistakes(tmp_path: Path, text: str, **environment: str) -> list[str]:
+    """What is wrong, without the folder."""
+    file = tmp_path / "oncegate.toml"
+    file.write_text(text, "utf-8")
+
+    async def find() -> Any:
+        return find_mistakes(read_configuration(file, environment), environment)
+
+    try:
+        found = asyncio.run(find())
+    except Mistakes as raised:
+        found = raised.found
+    return [str(one).removeprefix(f"{tmp_path}/") for one in found]
+
+
+def test_the_sample_can_be_used() -> None:
+    async def find() -> Any:
+        environment = {"SAMPLE_SECRET": "sample-secret-for-this-machine"}
+        return find_mistakes(read_configuration(SAMPLE, environment), environment)
+
+    assert asyncio.run(find()) == []
+
+
+def test_every_mistake_of_writing_is_told_at_once(tmp_path: Path) -> None:
+    found = mistakes(
+        tmp_path,
+        'urll = "x"\n[server]\nport = "abc"\nhots = "x"\n[surfaces.a]\nsignature = "nope"\n'
+        'secrets = ["$S"]\ntenant = "t"\n',
+    )
+
+    assert found == [
+        "oncegate.toml:1: urll is not a setting; did you mean url?",
+        "oncegate.toml:4: hots is not a setting; did you mean host?",
+        "oncegate.toml:3: server.port: Expected `int`, got `str`",
+        "oncegate.toml:5: surfaces.a.key is missing",
+        "oncegate.toml:6: surfaces.a.signature: Invalid enum value 'nope'",
+    ]
+
+
+def test_what_can_be_read_but_not_used_is_told_at_once(tmp_path: Path) -> None:
+    surface = '[surfaces.{0}]\nkey = "{1}"\nsignature = "bearer"\nsecrets = ["{2}"]\ntenant = "t"\n{3}\n'
+    found = mistakes(
+        tmp_path,
+        surface.format("a", "{message_id}", "$S", "")
+        + surface.format("b", "{id}", "plain-text-secret-here", "")
+        + surface.format("c", "{id}", "$MISSING", "")
+        + surface.format("d", "{id}", "$S", 'forward = "nowhere"')
+        + surface.format("e", "{id}", "$S", 'retention = "1d"')
+        + '[downstreams.f]\nurl = "http://10.0.0.1/"\n[contract]\nrealtime_forward = "nobody"\n',
+        S="long-enough-for-a-secret",
+    )
+
+    assert [line.partition(": ")[0] for line in found] == [
+        f"oncegate.toml:{line}" for line in (31, 1, 7, 13, 19, 25, 33)
+    ]
+    assert "message_id" in found[1]
+    assert "plain-text-secret-here" not in str(found)
+    assert "no MISSING" in found[3]
+    assert "nowhere" in found[4]
+
+
+def test_what_is_not_toml_is_told_with_its_line(tmp_path: Path) -> None:
+    (found,) = mistakes(tmp_path, "[server]\nport = = 1\n")
+
+    assert found.startswith("oncegate.toml:2: ")
+
+
+def test_the_environment_comes_first_and_origins_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "oncegate.toml"
+    file.write_text('url = "postgresql://app:secret@db/x"\n[server]\nport = 1\nhost = "::1"\n', "utf-8")
+
+    read = read_configuration(file, {"ONCEGATE_SERVER_PORT": "9000", "ONCEGATE_NETWORK_ALLOW_HTTP": "true"})
+    origins = {origin.name: (origin.value, origin.source) for origin in read.origins}
+
+    assert (read.settings.server.port, read.settings.network.allow_http) == (9000, True)
+    assert origins["server.port"] == ("9000", "ONCEGATE_SERVER_PORT")
+    assert origins["server.host"] == ("::1", f"{file}:4")
+    assert origins["server.body_within"] == ("30s", "default")
+    assert "secret" not in str(origins)
+
+
+def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="there is no file"):
+        read_configuration(tmp_path / "none.toml", {})
