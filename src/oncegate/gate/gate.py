@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Any, Self, TypeVar
+from weakref import WeakSet
 
 import msgspec
 
@@ -79,6 +80,7 @@ class Gate:
             new_token=new_token or (lambda: secrets.randbits(63)),
             actor=actor,
         )
+        _live.add(self)
 
     @property
     def clock(self) -> Clock:
@@ -215,12 +217,13 @@ class Gate:
             raise ConfigError(f"surface {surface.name!r} is registered twice")
         self._surfaces[surface.name] = surface
 
-    def adopt(self, other: Gate) -> None:
+    def adopt(self, other: Gate, change: Callable[[Surface], Surface] | None = None) -> None:
         """Takes over every surface and downstream that is registered with another gate.
 
         For tests: the same handlers on another ledger, without registering them again.
         """
-        self._surfaces.update(other._surfaces)
+        for name, surface in other._surfaces.items():
+            self._surfaces[name] = surface if change is None else change(surface)
         self._downstreams.update(other._downstreams)
 
     def surface(self, name: str) -> Surface:
@@ -362,6 +365,14 @@ class Gate:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+_live: WeakSet[Gate] = WeakSet()
+
+
+def live_gates() -> tuple[Gate, ...]:
+    """Every gate of this process, so that tests find the one a handler is registered with."""
+    return tuple(_live)
 
 
 class _OnceFunction:

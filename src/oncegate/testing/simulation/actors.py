@@ -44,6 +44,13 @@ def current_actor() -> Actor:
     return actor
 
 
+def context_of_nobody() -> Context:
+    """The present context without its actor: for what goes on elsewhere, whatever becomes of the actor."""
+    made = copy_context()
+    made.run(_current.set, None)
+    return made
+
+
 def actor_of(context: Context | None) -> Actor | None:
     """The actor that a callback belongs to."""
     return _current.get() if context is None else context.get(_current)

@@ -1,0 +1,220 @@
+"""The harness for users' own handlers: sound ones pass, broken ones are caught with a small plan (D7)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from oncegate import Failed, Gate
+from oncegate.errors import ConfigError
+from oncegate.gate.effects import KeyNotPassedWarning
+from oncegate.testing import ManualClock
+from oncegate.testing.harness import Chaos
+
+EVENT = {"order": "A-1", "amount": 5, "note": "first"}
+
+
+class Bank:
+    """A fake downstream that knows its keys."""
+
+    def __init__(self) -> None:
+        self.charges: list[str] = []
+        self.by_key: dict[str, str] = {}
+
+    def reset(self) -> None:
+        self.charges, self.by_key = [], {}
+
+    async def charge(self, order: str, idempotency_key: str = "") -> dict[str, str]:
+        await asyncio.sleep(0.5)
+        self.charges.append(order)
+        self.by_key[idempotency_key] = f"ch-{len(self.charges)}"
+        return {"id": self.by_key[idempotency_key]}
+
+    async def find(self, key: str) -> dict[str, str] | None:
+        found = self.by_key.get(key)
+        return None if found is None else {"id": found}
+
+
+@pytest.fixture
+def gate(tmp_path):
+    with Gate(f"sqlite:///{tmp_path}/never-used.db") as gate:
+        yield gate
+
+
+async def take_money(order: str, idempotency_key: str = "") -> dict[str, str]:
+    await asyncio.sleep(0.2)
+    return {"id": f"ch-{order}"}
+
+
+def take_money_plainly(order: str, idempotency_key: str = "") -> dict[str, str]:
+    return {"id": f"ch-{order}"}
+
+
+def test_handler_whose_downstream_honours_the_key_passes(gate: Gate, oncegate_chaos: Any):
+    bank = gate.downstream("bank", honours_key="7d")
+
+    @gate.handler("orders", key="{order}")
+    async def pay(event: Any, once: Any) -> dict[str, str]:
+        charge = await once.effect(bank, take_money, event["order"])
+        return {"charge": charge["id"]}
+
+    oncegate_chaos(pay, EVENT).assert_effects(take_money=1)
+    assert not gate.store.exists(), "the user's own ledger is left alone"
+
+
+def test_handler_with_a_probe_and_a_fake_of_its_own_passes(gate: Gate, oncegate_chaos: Any):
+    fake = Bank()
+    bank = gate.downstream("bank", probe=fake.find)
+
+    @gate.handler("orders", key="{order}")
+    async def pay(event: Any, once: Any) -> Any:
+        return await once.effect(bank, fake.charge, event["order"])
+
+    chaos = oncegate_chaos(
+        pay, EVENT, counts={"charges": lambda: len(fake.charges)}, before_each=fake.reset
+    )
+    chaos.assert_effects(charges=1)
+
+
+def test_plain_handler_passes(gate: Gate, oncegate_chaos: Any):
+    bank = gate.downstream("bank", honours_key="7d")
+
+    @gate.handler("orders", key="{order}")
+    def pay(event: Any, once: Any) -> Any:
+        return once.effect(bank, take_money_plainly, event["order"])["id"]
+
+    oncegate_chaos(pay, EVENT).assert_effects(take_money_plainly=1)
+
+
+def test_unrepeatable_effect_happens_at_most_once(gate: Gate, oncegate_chaos: Any):
+    mail = gate.downstream("mail")
+
+    @gate.handler("orders", key="{order}")
+    async def tell(event: Any, once: Any) -> None:
+        await once.effect(mail, take_money, event["order"], name="send")
+
+    oncegate_chaos(tell, EVENT).assert_effects(send=1)
+
+
+def test_opaque_function_passes(gate: Gate, oncegate_chaos: Any):
+    bank = gate.downstream("bank", honours_key="7d")
+
+    @gate.handler("orders", key="{order}", downstream=bank)
+    async def pay(event: Any, idempotency_key: str = "") -> dict[str, str]:
+        return {"id": event["order"]}
+
+    oncegate_chaos(pay, EVENT).assert_effects(pay=1)
+
+
+def test_handler_that_calls_past_the_gate_is_caught(gate: Gate, oncegate_chaos: Any):
+    @gate.handler("orders", key="{order}")
+    async def pay(event: Any, once: Any) -> dict[str, str]:
+        return await take_money(event["order"])
+
+    with pytest.raises(AssertionError, match="take_money happened 2 times, not 1") as caught:
+        oncegate_chaos(pay, EVENT).assert_effects(take_money=1)
+
+    told = str(caught.value)
+    assert "seed" in told
+    assert "the worker crashes" in told
+    assert len(told.splitlines()) <= 4, "the plan is small"
+
+
+def test_plain_handler_that_calls_past_the_gate_is_caught(gate: Gate, oncegate_chaos: Any):
+    @gate.handler("orders", key="{order}")
+    def pay(event: Any, once: Any) -> dict[str, str]:
+        return take_money_plainly(event["order"])
+
+    with pytest.raises(AssertionError, match="take_money_plainly happened 2 times"):
+        oncegate_chaos(pay, EVENT).assert_effects(take_money_plainly=1)
+
+
+def test_key_that_is_declared_and_not_passed_on_is_caught(gate: Gate, oncegate_chaos: Any):
+    bank = gate.downstream("bank", honours_key="7d")
+
+    async def charge(order: str) -> str:
+        return order
+
+    @gate.handler("orders", key="{order}")
+    async def pay(event: Any, once: Any) -> Any:
+        return await once.effect(bank, charge, event["order"])
+
+    with pytest.warns(KeyNotPassedWarning), pytest.raises(AssertionError, match="charge happened 2 times"):
+        oncegate_chaos(pay, EVENT).assert_effects(charge=1)
+
+
+def test_near_duplicates_arrive_too_and_add_no_effect(gate: Gate, oncegate_chaos: Any):
+    """The same key with one field changed: whichever comes first has the effect, the other conflicts."""
+    bank = gate.downstream("bank", honours_key="7d")
+    seen: list[Any] = []
+
+    @gate.handler("orders", key="{order}")
+    async def pay(event: Any, once: Any) -> None:
+        await once.effect(bank, take_money, event["order"])
+        seen.append(event["note"])
+
+    oncegate_chaos(pay, EVENT).assert_effects(take_money=1)
+    assert {"first~"} <= set(seen), "a near-duplicate came first in some plan"
+
+
+def test_final_failure_is_no_effect(gate: Gate, oncegate_chaos: Any):
+    @gate.handler("orders", key="{order}")
+    async def refuse(event: Any, once: Any) -> None:
+        raise Failed("closed")
+
+    oncegate_chaos(refuse, EVENT).assert_effects(take_money=0)
+
+
+def test_handlers_own_mistake_is_shown_as_it_is(gate: Gate, oncegate_chaos: Any):
+    @gate.handler("orders", key="{order}")
+    async def pay(event: Any, once: Any) -> None:
+        raise KeyError("amuont")
+
+    with pytest.raises(KeyError, match="amuont"):
+        oncegate_chaos(pay, EVENT).assert_effects(take_money=1)
+
+
+def test_wrong_expectation_is_told_without_any_trouble(gate: Gate, oncegate_chaos: Any):
+    bank = gate.downstream("bank", honours_key="7d")
+
+    @gate.handler("orders", key="{order}")
+    async def pay(event: Any, once: Any) -> None:
+        await once.effect(bank, take_money, event["order"])
+
+    with pytest.raises(AssertionError, match="without any trouble: take_money happened 1 times, not 2"):
+        oncegate_chaos(pay, EVENT).assert_effects(take_money=2)
+
+
+def test_name_that_nothing_has_is_refused(gate: Gate, oncegate_chaos: Any):
+    bank = gate.downstream("bank", honours_key="7d")
+
+    @gate.handler("orders", key="{order}")
+    async def pay(event: Any, once: Any) -> None:
+        await once.effect(bank, take_money, event["order"])
+
+    with pytest.raises(
+        ConfigError, match="nothing called 'take_mony' was seen; effects and steps seen: take_money"
+    ):
+        oncegate_chaos(pay, EVENT).assert_effects(take_mony=1)
+
+
+def test_function_that_is_no_handler_is_refused():
+    with pytest.raises(ConfigError, match="take_money is not registered with a gate"):
+        Chaos(take_money, EVENT)
+
+
+@pytest.mark.parametrize("oncegate_store", ["sqlite", "postgres"], indirect=True)
+def test_gate_fixture_stands_on_an_empty_ledger_and_a_manual_clock(
+    oncegate_gate: Gate, oncegate_clock: ManualClock
+):
+    @oncegate_gate.once(key="{order}")
+    def book(order: str) -> int:
+        return oncegate_clock.wall_ms()
+
+    first = book("A-1")
+    oncegate_clock.advance(60)
+
+    assert book("A-1") == first
+    assert book("A-2") == first + 60_000
