@@ -319,6 +319,73 @@ def test_an_approved_second_call_still_asks_first(ledger: Ledger, style: Style) 
     assert terminal.sold == 1
 
 
+# --- downstreams that can do something, only not any more -------------------------------------------
+
+
+class Port:
+    """A process at a terminal that honours keys for a day, or that can be asked what a key owns."""
+
+    def __init__(self, ledger: Ledger, style: Style, *, asks: bool) -> None:
+        self.ledger, self.style, self.asks = ledger, style, asks
+        self.terminal = Terminal()
+
+    def process(self, crashpoints: Any = None) -> Gate:
+        """Starts a process."""
+        gate, style = self.ledger.gate(crashpoints), self.style
+        able: dict[str, Any] = {"probe": style.function(self.terminal.find)} if self.asks else {}
+        ect = gate.downstream("ect", **(able or {"honours_key": "1d"}))
+
+        def book(event, once):
+            return (yield once.effect(ect, style.function(self.terminal.claim), "7"))["id"]
+
+        style.register(gate, "bookings", book)
+        return gate
+
+    def die(self, point: str) -> None:
+        """A process dies on its way, and its lease lapses two days ago."""
+        with pytest.raises(CrashReached):
+            self.style.admit(self.process(DeadAfter(point)), "bookings", EVENT)
+        self.ledger.clock.advance(2 * 24 * 3600)
+
+    def admit(self) -> Any:
+        """The event comes again."""
+        return self.style.admit(self.process(), "bookings", EVENT)
+
+
+def test_a_key_that_is_honoured_no_longer_is_decided_by_name(ledger: Ledger, style: Style) -> None:
+    """Its step is on record as in doubt; the word is used up by the call, so that a crash asks again."""
+    port = Port(ledger, style, asks=False)
+    port.die("effect.before")
+    with pytest.raises(OutcomeUnknown):
+        port.admit()
+    with pytest.raises(RulingRefused, match="step claim at ect may or may not"):
+        ledger.gate().people.approve(1, **ADA)
+    ledger.gate().people.approve(1, **ADA, steps={"claim": DID_NOT})
+    port.die("effect.after")
+    with pytest.raises(OutcomeUnknown):
+        port.admit()
+    assert (ledger.state(), port.terminal.sold) == ("unknown", 1)
+    ledger.gate().people.approve(1, **ADA, steps={"claim": HAPPENED})
+    assert port.admit().value == "S-1"
+    assert port.terminal.sold == 1
+
+
+def test_of_two_resources_for_one_key_a_person_says_which(ledger: Ledger, style: Style) -> None:
+    """A9: the probe found two; nothing is guessed, and the person's answer is what the handler gets."""
+    port = Port(ledger, style, asks=True)
+    port.die("effect.after")
+    key = next(iter(port.terminal.slots))
+    port.terminal.slots[key].append("7-2")
+    with pytest.raises(OutcomeUnknown):
+        port.admit()
+    assert ledger.state() == "held"
+    with pytest.raises(RulingRefused, match="step claim at ect may or may not"):
+        ledger.gate().people.approve(1, **ADA)
+    ledger.gate().people.approve(1, **ADA, steps={"claim": StepWord(happened=True, resource="7-2")})
+    assert port.admit().value == "7-2"
+    assert len(port.terminal.keys) == 1
+
+
 # --- quarantine ------------------------------------------------------------------------------------
 
 

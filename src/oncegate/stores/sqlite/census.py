@@ -16,6 +16,12 @@ from oncegate.stores.sqlite.claims import _ENTRY_COLUMNS
 from oncegate.stores.sqlite.names import Names
 
 _LOG_COLUMNS: Final = "position, entry, kind, at, actor, note"
+# The log's index leaves out the common case: a committed entry knows its own record.
+_LOG_OF: Final = (
+    f"SELECT {_LOG_COLUMNS} FROM oncegate_log WHERE entry = ? AND kind <> 2"
+    f" UNION ALL SELECT {_LOG_COLUMNS} FROM oncegate_log WHERE entry = ? AND kind = 2"
+    " AND position = (SELECT record FROM oncegate_entry WHERE id = ?) ORDER BY position"
+)
 _STRANDED: Final = (
     "SELECT id FROM oncegate_entry INDEXED BY oncegate_entry_open"
     " WHERE state NOT IN (2, 3) AND state = ? AND lease_until <= ?{where} ORDER BY lease_until LIMIT ?"
@@ -96,10 +102,7 @@ class SqliteCensus:
         body = self._connection.execute(
             "SELECT body FROM oncegate_payload WHERE entry = ?", (entry_id,)
         ).fetchone()
-        records = self._connection.execute(
-            f"SELECT {_LOG_COLUMNS} FROM oncegate_log WHERE entry = ? ORDER BY position",
-            (entry_id,),
-        )
+        records = self._connection.execute(_LOG_OF, (entry_id, entry_id, entry_id))
         return EntryDetail(
             entry,
             None if body is None else bytes(body[0]),

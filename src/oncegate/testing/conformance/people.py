@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from msgspec.structs import replace
@@ -120,6 +122,29 @@ class PeopleConformance(StoreBench):
             assert answer.decided is not None
             assert (answer.decided.kind, answer.decided.actor) == (LogKind.APPROVED, "Ada")
 
+    def test_of_words_said_at_once_one_counts(self) -> None:
+        """I20: operators on connections of their own, all of whom saw the same entry."""
+        session = self.open()
+        entry_id = self.park(session, State.HELD)
+        verbs = (Verb.APPROVE, Verb.REJECT) * 3
+        sessions = [self.open() for _ in verbs]
+        rulings = [self.ruling(entry_id, verb, actor=f"{n}") for n, verb in enumerate(verbs)]
+        start = threading.Barrier(len(verbs))
+
+        def speak(place: int) -> RulingAnswer:
+            start.wait(10)
+            return self.rule(sessions[place], rulings[place])
+
+        with ThreadPoolExecutor(len(verbs)) as operators:
+            answers = list(operators.map(speak, range(len(verbs))))
+
+        (winner,) = [place for place, answer in enumerate(answers) if answer.done]
+        assert {answer.decided.actor for answer in answers if answer.decided} == {f"{winner}"}
+        assert all(answer.decided for answer in answers)
+        found = self.detail(entry_id)
+        assert found.entry.state is verbs[winner].leads_to
+        assert len(found.records) == 2, "held once, decided once"
+
     def test_a_word_about_what_was_seen_before_does_not_count(self) -> None:
         """I20: the entry ran and waits again: the fence tells it from what the person saw."""
         session = self.open()
@@ -206,7 +231,9 @@ class PeopleConformance(StoreBench):
             self.let_lapse()
             second = self.reserve(session, parked)
             assert (second.decision, second.attempt, second.never_run) == (Decision.RECOVER, 2, False)
-            assert second.first_reserved_ticks == first.now_ticks
+            self.let_lapse()
+            third = self.reserve(session, parked)
+            assert second.first_reserved_ticks == third.first_reserved_ticks == first.now_ticks
 
     def test_what_may_run_is_found_by_caretakers_at_once(self) -> None:
         """Approved and released entries are among the stranded; ended ones are not."""

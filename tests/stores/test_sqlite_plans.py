@@ -1,0 +1,38 @@
+"""What people and caretakers ask of the embedded ledger is found by an index, however long the log is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncegate.model.states import State
+from oncegate.store import EntryFilter
+from oncegate.stores.sqlite import SqliteStore, census
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Any:
+    opened: Any = SqliteStore(tmp_path / "ledger.db").connect()
+    yield opened
+    opened.close()
+
+
+def plan(session: Any, sql: str, parameters: tuple[Any, ...]) -> str:
+    """How SQLite would go about it."""
+    with session.unit():
+        rows = session.execute(f"EXPLAIN QUERY PLAN {sql}", parameters)
+    return "\n".join(str(row[3]) for row in rows)
+
+
+def test_an_entrys_records_are_found_without_reading_the_whole_log(session: Any) -> None:
+    """A person's word, and every stranded key, reads one entry's history."""
+    assert "SCAN oncegate_log" not in plan(session, census._LOG_OF, (1, 1, 1))
+
+
+def test_what_waits_is_found_without_reading_every_entry(session: Any) -> None:
+    """A few that wait among a million that are done."""
+    conditions, parameters = session._conditions(EntryFilter((State.HELD, State.UNKNOWN)))
+    sql = f"SELECT id FROM oncegate_entry WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT 50"
+    assert "SCAN" not in plan(session, sql, tuple(parameters))
