@@ -280,3 +280,24 @@ def test_secrets_and_payloads_are_not_in_logs(site: Site, caplog: pytest.LogCapt
     assert SECRET not in str(told)
     assert site.token not in str(told)
     assert answer.document["key"] in str(told)
+
+
+def test_a_body_has_its_own_time(tmp_path: Path) -> None:
+    """Longer than that of the headers: a body that takes a while is taken."""
+    times = {"headers_within": "200ms", "body_within": "10s"}
+    with (
+        Site(tmp_path, settings(server=times)).serving() as site,
+        socket.create_connection(("127.0.0.1", site.port), timeout=10) as connection,
+    ):
+        connection.sendall(HEAD + b"\r\nconnection: close\r\ncontent-length: 11\r\n\r\n")
+        rest = threading.Timer(0.5, connection.sendall, (b'{"id": "a"}',))
+        rest.start()
+        assert read_all(connection).startswith(b"HTTP/1.1 200")
+        rest.join()
+
+
+def test_a_body_that_says_it_is_too_large_is_not_waited_for(shared: Site) -> None:
+    """The answer comes before any of it."""
+    answer = shared.raw(HEAD + b"\r\ncontent-length: 99999999999\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 413")

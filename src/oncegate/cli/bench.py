@@ -40,6 +40,42 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     postgres.add_argument("--quick", action="store_true", help="fewer events, for a first impression")
     postgres.add_argument("--json", action="store_true", help="print one JSON document")
     postgres.set_defaults(run=run_postgres)
+    http = subjects.add_parser("http", help="the service over HTTP, beside the bare server it runs on")
+    http.add_argument("--rounds", default=3, type=_positive, help="how often to repeat (default: 3)")
+    http.add_argument("--quick", action="store_true", help="fewer requests, for a first impression")
+    http.add_argument("--no-postgres", action="store_true", help="leave PostgreSQL out")
+    http.add_argument("--json", action="store_true", help="print one JSON document")
+    http.set_defaults(run=run_http)
+
+
+def run_http(arguments: argparse.Namespace) -> int:
+    """Measures with processes of their own and prints."""
+    from oncegate.bench.http import HttpBench
+
+    document = HttpBench(
+        requests=3_000 if arguments.quick else 20_000,
+        rounds=arguments.rounds,
+        postgres=not arguments.no_postgres,
+        talk=lambda line: print(line, file=sys.stderr),
+    ).run()
+    print(json.dumps(document, indent=2) if arguments.json else _http_as_text(document))
+    return 0
+
+
+def _http_as_text(document: dict[str, Any]) -> str:
+    lines = [f"{document['connections']} connections, 500-byte POSTs", ""]
+    lines.append(
+        f"{'server':<10} {'keys':<8} {'requests/s':>10} {'low - high':>17} {'p50 ms':>8} {'p99 ms':>8}"
+    )
+    for one in document["results"]:
+        spread = f"{one['rate_low']:,} - {one['rate_high']:,}"
+        lines.append(
+            f"{one['name']:<10} {one['keys']:<8} {one['rate']:>10,} {spread:>17} {one['p50_ms']:>8.2f}"
+            f" {one['p99_ms']:>8.2f}"
+        )
+    return "\n".join(
+        [*lines, "", *(f"  {value:>5.2f}x  {name}" for name, value in document["ratios"].items())]
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from oncegate.clock import from_wall_ms
+
+_encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class JsonLines(logging.Formatter):
@@ -30,7 +33,7 @@ class JsonLines(logging.Formatter):
             line["at_line"] = (
                 f"{trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno}" if trace else ""
             )
-        return json.dumps(line)
+        return _encode(line).decode()
 
 
 def log_as_json(level: int = logging.INFO) -> None:

@@ -76,10 +76,21 @@ def serve(
     with suppress(StoreUnavailable):  # it may come later; until then nobody is told that we are ready
         service.gate.store.connect().close()
     try:
-        asyncio.run(_run(service, server, started))
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_run(service, server, started))
     finally:
         service.gate.close()
     return server.started
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it is installed: it is about twice as fast."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 async def _run(service: Service, server: DrainingServer, started: Callable[[str], None]) -> None:
