@@ -31,15 +31,16 @@ if TYPE_CHECKING:
     from oncegate.gate.once import AsyncOnce, Once
     from oncegate.gate.surfaces import Downstream
     from oncegate.model.content import Content
-    from oncegate.wiring import Gate, open_store
+    from oncegate.sender.sender import Emitted
+    from oncegate.wiring import Gate, Sender, open_store
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Admission", "AsyncOnce", "Busy", "ClaimLost", "ConfigError", "Conflict", "Content", "Downstream",
-    "EventError", "Failed", "Gate", "Held", "KeyNotPassedWarning", "NotApplied", "NotRun", "Once",
-    "OncegateError", "OutcomeUnknown", "Quarantined", "RecordedFailure", "StoreError", "StoreUnavailable",
-    "StoreUnknown", "UsageError", "Verdict", "open_store",
+    "Emitted", "EventError", "Failed", "Gate", "Held", "KeyNotPassedWarning", "NotApplied", "NotRun",
+    "Once", "OncegateError", "OutcomeUnknown", "Quarantined", "RecordedFailure", "Sender", "StoreError",
+    "StoreUnavailable", "StoreUnknown", "UsageError", "Verdict", "open_store",
 ]  # fmt: skip
 
 _HOMES = {
@@ -50,7 +51,9 @@ _HOMES = {
     "Once": "gate.once",
     "Downstream": "gate.surfaces",
     "Content": "model.content",
+    "Emitted": "sender.sender",
     "Gate": "wiring",
+    "Sender": "wiring",
     "open_store": "wiring",
 }
 

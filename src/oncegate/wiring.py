@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from oncegate.clock import Clock
@@ -15,13 +15,20 @@ from oncegate.config import store_url
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import BadUrl, ConfigError
 from oncegate.gate.gate import Gate as GateOnStore
+from oncegate.groupcommit import GroupCommit
 from oncegate.model.content import WINDOW
 from oncegate.model.durations import parse_duration
+from oncegate.sender.addresses import AddressPolicy
+from oncegate.sender.sender import Sender as SenderOnCommits
+from oncegate.sender.settings import policy_from_environment
 from oncegate.store import Store
 from oncegate.upkeep.duties import PRUNE_EVERY, RECONCILE_EVERY, SCAN_EVERY, standard_duties
 from oncegate.upkeep.loop import GRACE, Caretakers
 from oncegate.upkeep.rulings import Rulings
 from oncegate.upkeep.turns import Notice
+
+if TYPE_CHECKING:
+    from oncegate.sender.delivery import DeliveryService
 
 
 def open_store(url: str | None = None, *, clock: Clock | None = None) -> Store:
@@ -93,6 +100,47 @@ def _shown(address: str) -> str:
     head, at, tail = bare.rpartition("@")
     scheme, separator, _ = head.partition("://")
     return f"{scheme if separator else ''}{separator}…@{tail}"[:120] if at else bare[:120]
+
+
+class Sender(SenderOnCommits):
+    """The sender on the ledger at `url`, else at ONCEGATE_URL, else in ./oncegate.db.
+
+    Given a gate instead, it shares that gate's ledger and batches. `policy` says which addresses besides
+    public https ones may be called; by default the environment does (`ONCEGATE_ALLOW_…`).
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        gate: GateOnStore | None = None,
+        store: Store | None = None,
+        clock: Clock | None = None,
+        policy: AddressPolicy | None = None,
+    ) -> None:
+        self._owns_commits = gate is None
+        if gate is not None:
+            commits, clock = gate.commits, clock or gate.clock
+        else:
+            commits = GroupCommit(store if store is not None else open_store(url, clock=clock), clock=clock)
+        super().__init__(commits, clock=clock, policy=policy or policy_from_environment())
+
+    def delivering(self, **options: Any) -> DeliveryService:
+        """Delivers in this process while an `async with` block lasts."""
+        from oncegate.sender.delivery import DeliveryService
+
+        return DeliveryService(self, **options)
+
+    def close(self) -> None:
+        """Closes the ledger, unless it is a gate's."""
+        if self._owns_commits:
+            self.commits.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Gate(GateOnStore):

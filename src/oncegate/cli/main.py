@@ -59,6 +59,7 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("quarantine", "list, show, release or discard what was not run as it stands"),
     ),
     "Send events in order": (
+        Command("deliver", "send what was emitted, until stopped"),
         Command("endpoints", "add, list, test, pause and resume the places events are sent to"),
         Command("lanes", "see which keys flow, wait or are blocked, and why"),
         Command("dead-letters", "list what was given up; retry, skip or replay it, in order"),

@@ -1,0 +1,149 @@
+"""Delivery: events of the lanes become signed HTTP requests, and their answers outcomes.
+
+One attempt is one request. What a configuration mistake prevents (a missing secret, an address that may not
+be called) does not use attempts up: the endpoint waits until somebody mends it, and says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final, Self
+
+from oncegate.crashpoints import CrashPoints
+from oncegate.errors import StoreError, Unacceptable, UnknownEndpoint
+from oncegate.lanes.circuit import CircuitState
+from oncegate.lanes.destinations import Destination
+from oncegate.lanes.engine import Engine
+from oncegate.lanes.outcomes import Delivered, Disable, Outcome, RetryLater, Throttle
+from oncegate.sender.emission import wire_event
+from oncegate.sender.endpoints import Endpoint, OnDeadLetter
+from oncegate.sender.envelope import build_request
+from oncegate.sender.http import HttpClient
+from oncegate.sender.responses import Judgement, Result, judge
+from oncegate.sender.sender import Sender
+from oncegate.store import Delivery, Policy
+
+LOOK_SECONDS: Final = 2.0  # how soon a new or changed endpoint is noticed
+MISTAKE_WAIT_SECONDS: Final = 30.0  # until an endpoint that cannot be called is looked at again
+THROTTLE_SECONDS: Final = 5.0  # for a receiver that asks for time but not for how much
+_POLICIES: Final = {OnDeadLetter.BLOCK: Policy.BLOCK, OnDeadLetter.ADVANCE: Policy.ADVANCE}
+
+
+class Courier:
+    """Brings single events to their endpoints."""
+
+    def __init__(self, sender: Sender, client: HttpClient) -> None:
+        self._endpoints = sender.endpoints
+        self._clock = sender.clock
+        self._client = client
+
+    async def deliver(self, delivery: Delivery) -> Outcome:
+        """Makes one attempt."""
+        try:
+            endpoint = self._endpoints.get(delivery.destination)
+            judgement = await self._attempt(endpoint, delivery)
+        except UnknownEndpoint as missing:
+            return Throttle(str(missing), MISTAKE_WAIT_SECONDS)
+        except Unacceptable as mistake:
+            return Throttle(f"{delivery.destination}: {mistake}", MISTAKE_WAIT_SECONDS)
+        return _outcome(judgement)
+
+    async def _attempt(self, endpoint: Endpoint, delivery: Delivery) -> Judgement:
+        now_ms = self._clock.wall_ms()
+        request = build_request(
+            wire_event(delivery),
+            endpoint.signing_keys(now_ms),
+            now_ms // 1000,
+            body_format=endpoint.body_format,
+            own_headers=endpoint.headers,
+            replay_nonce=None if delivery.nonce is None else str(delivery.nonce),
+        )
+        address = endpoint.address(self._endpoints.policy)
+        return judge(await self._client.post(address, request, deadline=endpoint.timeout))
+
+
+def _outcome(judgement: Judgement) -> Outcome:
+    wait = judgement.wait_min.total_seconds()
+    if judgement.result is Result.DELIVERED:
+        return Delivered(judgement.reason)
+    if judgement.result is Result.GONE:
+        return Disable(judgement.reason)
+    if judgement.result is Result.THROTTLED:
+        return Throttle(judgement.reason, wait or THROTTLE_SECONDS)
+    return RetryLater(judgement.reason, wait)
+
+
+class DeliveryService:
+    """Delivers to every endpoint of a ledger while its `async with` block lasts.
+
+    Without `runs` nothing goes by itself: whoever opened the block calls `engine.run_once`.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        *,
+        client: HttpClient | None = None,
+        crashpoints: CrashPoints | None = None,
+        jitter: Callable[[], float] | None = None,
+        actor: str = "sender",
+        runs: bool = True,
+    ) -> None:
+        self._sender = sender
+        self._runs = runs
+        self._client = client or HttpClient(sender.endpoints.policy, clock=sender.clock)
+        self._courier = Courier(sender, self._client)
+        self.engine = Engine(
+            sender.commits, [], clock=sender.clock, crashpoints=crashpoints, jitter=jitter, actor=actor
+        )
+        self._known: dict[str, Endpoint] = {}
+        self._looking: asyncio.Task[None] | None = None
+        sender.listen(self.engine.wake)
+
+    def circuits(self) -> dict[str, CircuitState]:
+        """The circuit of each endpoint, as this process has it."""
+        return self.engine.circuits()
+
+    def look(self) -> None:
+        """Takes up endpoints that are new or changed, and lets go of those that were removed."""
+        current = {endpoint.name: endpoint for endpoint in self._sender.endpoints.all()}
+        for name in [one for one, known in self._known.items() if current.get(one) != known]:
+            self.engine.remove(name)
+            del self._known[name]
+        for name, endpoint in current.items():
+            if name not in self._known:
+                self.engine.add(self._destination(endpoint))
+                self._known[name] = endpoint
+
+    def _destination(self, endpoint: Endpoint) -> Destination:
+        return Destination(
+            endpoint.name,
+            self._courier.deliver,
+            endpoint.backoff,
+            _POLICIES[endpoint.on_dead_letter],
+            endpoint.in_flight_max,
+            endpoint.rate_per_second,
+        )
+
+    async def __aenter__(self) -> Self:
+        self.look()
+        if self._runs:
+            await self.engine.start()
+            self._looking = asyncio.create_task(self._keep_looking())
+        return self
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await self._sender.clock.pause_async(LOOK_SECONDS)
+            with contextlib.suppress(StoreError):  # the store is away: what is known goes on
+                self.look()
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._looking
+        await self.engine.stop()
+        await self._client.close()

@@ -1,0 +1,329 @@
+"""Delivery over real HTTP: signed, in order, retried, given up, throttled, replayed (B1-B6, trap 7)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook
+
+from oncegate.sender.addresses import AddressPolicy
+from oncegate.sender.book import Change
+from oncegate.sender.delivery import DeliveryService
+from oncegate.sender.desk import Desk, ReplayJob, Verb, Word
+from oncegate.sender.endpoints import new_endpoint
+from oncegate.store import DestinationState, HeadAnswer, LaneState, LaneView
+from oncegate.testing import ManualClock
+from oncegate.wiring import Sender, open_store
+from tests.sender.scripted import Peer, serving
+
+SECRET = "whsec_" + "c2VjcmV0" * 8
+BY_ANN = Change("ann", "test")
+WORD = Word("ann", "their server is back")
+Answer = Callable[[dict[str, str], bytes], bytes]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def sender(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sender]:
+    """A sender on a ledger of each kind, with a clock that the test moves."""
+    clock = ManualClock()
+    url = (
+        request.getfixturevalue("ledger_url")
+        if request.param == "postgres"
+        else f"sqlite:///{tmp_path}/l.db"
+    )
+    policy = AddressPolicy.of(allow_http=True, allow_loopback=True)
+    with Sender(store=open_store(url, clock=clock), clock=clock, policy=policy) as found:
+        yield found
+
+
+class Receiver:
+    """Answers as told and keeps what it got."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[dict[str, str], bytes]] = []
+        self.answer: Answer = lambda headers, body: b"HTTP/1.1 204 No Content\r\n\r\n"
+
+    async def play(self, peer: Peer) -> None:
+        while (request := await peer.request()) is not None:
+            head, _, body = request.partition(b"\r\n\r\n")
+            lines = head.decode().split("\r\n")[1:]
+            headers = dict(line.split(": ", 1) for line in lines)
+            self.got.append((headers, body))
+            await peer.send(self.answer(headers, body))
+
+    def seqs(self, key: str) -> list[int]:
+        return [int(h["x-seq"]) for h, _ in self.got if h["x-key"] == key]
+
+
+def refusing(status: str, *lines: str, when: Callable[[dict[str, str]], bool] = lambda h: True) -> Answer:
+    extra = "".join(f"{line}\r\n" for line in lines)
+
+    def answer(headers: dict[str, str], body: bytes) -> bytes:
+        if not when(headers):
+            return b"HTTP/1.1 204 No Content\r\n\r\n"
+        return f"HTTP/1.1 {status}\r\ncontent-length: 0\r\n{extra}\r\n".encode()
+
+    return answer
+
+
+@asynccontextmanager
+async def stage(sender: Sender, **settings: Any) -> Any:
+    """A receiver behind the endpoint called orders, and a delivery that runs when told."""
+    receiver = Receiver()
+    async with serving(receiver.play) as site:
+        url = f"http://127.0.0.1:{site.port}/hook"
+        sender.endpoints.add(new_endpoint("orders", url, secret=SECRET, **settings), BY_ANN)
+        async with DeliveryService(sender, jitter=lambda: 0.999, runs=False) as service:
+            yield receiver, service
+
+
+async def emit(sender: Sender, key: str, count: int = 1) -> None:
+    for _ in range(count):
+        await sender.emit("orders", key=key, type="order.updated", payload={"n": 1})
+
+
+def lane(sender: Sender, key: str) -> LaneView:
+    with sender.commits.store.look() as session:
+        found = session.find_lane("orders", "", key)
+        assert found is not None
+        return found
+
+
+def play(scenario: Awaitable[None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(30):
+            await scenario
+
+    asyncio.run(bounded())
+
+
+def test_each_event_goes_once_in_order_signed_and_named(sender: Sender) -> None:
+    """All headers are there; the published verifier accepts the signature."""
+
+    async def scenario() -> None:
+        async with stage(sender, headers={"X-Team": "planning"}) as (receiver, service):
+            await emit(sender, "A 1", 3)
+            done = await service.engine.run_once()
+
+            assert done.delivered == 3
+            assert receiver.seqs("A%201") == [1, 2, 3]
+            headers, body = receiver.got[0]
+            assert headers["idempotency-key"] == f'"{headers["webhook-id"]}"'
+            assert headers["x-team"] == "planning"
+            assert json.loads(body)["key"] == "A 1"
+
+    play(scenario())
+
+
+def test_the_published_verifier_accepts_what_is_sent(tmp_path: Path) -> None:
+    """With the real time, as a receiver would check it."""
+
+    async def scenario() -> None:
+        policy = AddressPolicy.of(allow_http=True, allow_loopback=True)
+        with Sender(f"sqlite:///{tmp_path}/l.db", policy=policy) as sender:
+            async with stage(sender) as (receiver, service):
+                await emit(sender, "A")
+                await service.engine.run_once()
+                headers, body = receiver.got[0]
+                assert Webhook(SECRET).verify(body, headers)["data"] == {"n": 1}
+
+    play(scenario())
+
+
+def test_a_failing_event_holds_its_key_back_and_no_other(sender: Sender) -> None:
+    """Its successors are not sent before it; another key's events all arrive (B3)."""
+
+    async def scenario() -> None:
+        async with stage(sender) as (receiver, service):
+            receiver.answer = refusing("500 Internal Server Error", when=lambda h: h["x-key"] == "bad")
+            await emit(sender, "bad", 2)
+            await emit(sender, "good", 5)
+            await service.engine.run_once()
+
+            assert receiver.seqs("bad") == [1]
+            assert receiver.seqs("good") == [1, 2, 3, 4, 5]
+            assert (lane(sender, "bad").attempts, lane(sender, "bad").waiting_behind) == (1, 1)
+
+    play(scenario())
+
+
+def test_retries_follow_the_schedule_and_end_in_a_dead_letter_that_blocks(sender: Sender) -> None:
+    """1, 2, 4 s with the highest jitter; then the key waits for an operator, whose retry frees it."""
+
+    async def scenario() -> None:
+        async with stage(sender, attempts_max=3) as (receiver, service):
+            receiver.answer = refusing("503 Service Unavailable")
+            await emit(sender, "A", 2)
+            waits = []
+            for _ in range(3):
+                waits.append((await service.engine.run_once()).next_due_in_ms)
+                sender.clock.advance(4)  # type: ignore[attr-defined]
+            assert waits == [999, 1998, None]
+            assert lane(sender, "A").state is LaneState.BLOCKED
+
+            receiver.answer = refusing("200 OK")
+            await service.engine.run_once()
+            assert receiver.seqs("A") == [1, 1, 1]
+            desk, blocked = Desk(sender.commits, sender.clock), lane(sender, "A")
+            answer = await asyncio.to_thread(desk.order, Verb.RETRY, blocked.lane_id, 1, WORD)
+            await service.engine.run_once()
+            assert answer is HeadAnswer.DONE
+            assert receiver.seqs("A") == [1, 1, 1, 1, 2]
+
+    play(scenario())
+
+
+def test_advance_lets_the_next_event_go_and_tells_what_was_left_out(sender: Sender) -> None:
+    """The receiver learns from x-previous-seq that seq 1 will not come."""
+
+    async def scenario() -> None:
+        async with stage(sender, attempts_max=1, on_dead_letter=_advance()) as (receiver, service):
+            receiver.answer = refusing("500 Oops", when=lambda h: h["x-seq"] in "12")
+            await emit(sender, "A", 4)
+            await service.engine.run_once()
+
+            assert receiver.seqs("A") == [1, 2, 3, 4]
+            assert [h["x-previous-seq"] for h, _ in receiver.got] == ["0", "0", "0", "3"]
+
+    play(scenario())
+
+
+def _advance() -> Any:
+    from oncegate.sender.endpoints import OnDeadLetter
+
+    return OnDeadLetter.ADVANCE
+
+
+@pytest.mark.parametrize("status", ["429 Too Many Requests", "503 Service Unavailable"])
+def test_a_receiver_that_asks_for_time_gets_it_at_no_attempt(sender: Sender, status: str) -> None:
+    """The whole endpoint waits as long as asked; nothing is counted."""
+
+    async def scenario() -> None:
+        async with stage(sender) as (receiver, service):
+            receiver.answer = refusing(status, "retry-after: 30")
+            await emit(sender, "A")
+            await service.engine.run_once()
+            await emit(sender, "B")
+            sender.clock.advance(29)  # type: ignore[attr-defined]
+            await service.engine.run_once()
+            assert len(receiver.got) == 1
+            receiver.answer = refusing("200 OK")
+            sender.clock.advance(2)  # type: ignore[attr-defined]
+            assert (await service.engine.run_once()).delivered == 2
+            assert lane(sender, "A").attempts == 0
+
+    play(scenario())
+
+
+def test_gone_disables_the_endpoint_and_keeps_its_events(sender: Sender) -> None:
+    """410 stops everything there; resuming sends what was kept."""
+
+    async def scenario() -> None:
+        async with stage(sender) as (receiver, service):
+            receiver.answer = refusing("410 Gone")
+            await emit(sender, "A", 2)
+            await service.engine.run_once()
+            await service.engine.run_once()
+            assert len(receiver.got) == 1
+            receiver.answer = refusing("200 OK")
+            desk = Desk(sender.commits, sender.clock)
+            await asyncio.to_thread(desk.steer, "orders", DestinationState.ACTIVE, WORD)
+            await service.engine.run_once()
+            assert receiver.seqs("A") == [1, 1, 2]
+
+    play(scenario())
+
+
+def test_a_redirect_is_a_failure_and_is_not_followed(sender: Sender) -> None:
+    """One request, and the reason says so."""
+
+    async def scenario() -> None:
+        async with stage(sender) as (receiver, service):
+            receiver.answer = refusing("302 Found", "location: http://127.0.0.1:1/elsewhere")
+            await emit(sender, "A")
+            await service.engine.run_once()
+            assert len(receiver.got) == 1
+            assert "redirects are not followed" in (lane(sender, "A").error or "")
+
+    play(scenario())
+
+
+def test_a_replay_has_the_same_idempotency_key_and_a_nonce_of_its_own(sender: Sender) -> None:
+    """In order, and before anything newer of the key."""
+
+    async def scenario() -> None:
+        async with stage(sender) as (receiver, service):
+            await emit(sender, "A", 3)
+            await service.engine.run_once()
+            desk = Desk(sender.commits, sender.clock)
+            job = ReplayJob(desk, desk.replay_wanted("orders", WORD))
+            await asyncio.to_thread(job.run)
+            await emit(sender, "A")
+            await service.engine.run_once()
+
+            assert receiver.seqs("A") == [1, 2, 3, 1, 2, 3, 4]
+            ids = [headers["idempotency-key"] for headers, _ in receiver.got]
+            assert ids[:3] == ids[3:6]
+            replays = [headers.get("x-replay") for headers, _ in receiver.got]
+            assert [one is not None for one in replays] == [False] * 3 + [True] * 3 + [False]
+
+    play(scenario())
+
+
+def test_a_missing_secret_uses_no_attempt_up(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The endpoint waits and says why; once mended, everything goes."""
+
+    async def scenario() -> None:
+        async with stage(sender) as (receiver, service):
+            monkeypatch.delenv("ORDERS_SECRET", raising=False)
+            await asyncio.to_thread(
+                sender.endpoints.change,
+                "orders",
+                lambda one: one.rotated("env:ORDERS_SECRET", sender.clock.wall_ms()),
+                BY_ANN,
+                "rotated",
+            )
+            service.look()
+            await emit(sender, "A")
+            await service.engine.run_once()
+            assert receiver.got == []
+            assert "ORDERS_SECRET is not set" in (lane(sender, "A").error or "")
+            monkeypatch.setenv("ORDERS_SECRET", SECRET)
+            sender.clock.advance(31)  # type: ignore[attr-defined]
+            assert (await service.engine.run_once()).delivered == 1
+            assert lane(sender, "A").attempts == 0
+
+    play(scenario())
+
+
+def test_running_delivery_sends_what_is_emitted_and_notices_new_endpoints(tmp_path: Path) -> None:
+    """The loop itself, with the real clock: no test of its own timing."""
+
+    async def scenario() -> None:
+        policy = AddressPolicy.of(allow_http=True, allow_loopback=True)
+        receiver = Receiver()
+        arrived = asyncio.Event()
+
+        def note(headers: dict[str, str], body: bytes) -> bytes:
+            if len(receiver.got) == 20:
+                arrived.set()
+            return b"HTTP/1.1 204 No Content\r\n\r\n"
+
+        receiver.answer = note
+        with Sender(f"sqlite:///{tmp_path}/l.db", policy=policy) as sender:
+            async with serving(receiver.play) as site, sender.delivering():
+                url = f"http://127.0.0.1:{site.port}/hook"
+                endpoint = new_endpoint("orders", url, secret=SECRET)
+                await asyncio.to_thread(sender.endpoints.add, endpoint, BY_ANN)
+                await emit(sender, "A", 10)
+                await emit(sender, "B", 10)
+                await arrived.wait()
+        assert receiver.seqs("A") == receiver.seqs("B") == list(range(1, 11))
+
+    play(scenario())
