@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oncegate.clock import Clock
 from oncegate.errors import BadOutgoing, EventNotStorable
@@ -82,7 +83,8 @@ def _payload(payload: Any) -> bytes:
 
 def wire_event(delivery: Delivery) -> envelope.Outgoing:
     """A leased event as the request is made of it."""
-    return _on_the_wire(delivery, _decode(delivery.context or b"{}"), delivery.seq)
+    event = _on_the_wire(delivery, _decode(delivery.context or b"{}"), delivery.seq)
+    return replace(event, previous_seq=delivery.previous_seq)
 
 
 def _on_the_wire(event: Outgoing | Delivery, context: Context, seq: int) -> envelope.Outgoing:

@@ -99,6 +99,7 @@ class Delivery(Struct, frozen=True, gc=False):
     """A leased head: one attempt at bringing one event to its destination.
 
     `attempt` counts from 1. `nonce` is set where an operator asked for this event once more.
+    `previous_seq` is set where what came right before was given up: the last seq before that, or 0.
     """
 
     lane_id: int
@@ -115,6 +116,7 @@ class Delivery(Struct, frozen=True, gc=False):
     created_at_ms: int
     lease_until_ticks: int
     nonce: int | None = None
+    previous_seq: int | None = None
 
 
 class Heads(Struct, frozen=True):

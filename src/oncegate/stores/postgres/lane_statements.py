@@ -98,7 +98,16 @@ LEFT JOIN LATERAL (
 _DELIVERY: Final = """
        head.lane, head.fence, lane.destination, lane.tenant, lane.key, coalesce(head.replay, head.seq),
        head.attempt + 1, head.event, head.type, head.payload, head.context, head.created_at, head.due_at,
-       again.nonce"""
+       again.nonce,
+       CASE WHEN head.replay IS NULL AND EXISTS (
+           SELECT 1 FROM oncegate_dead_letter AS last
+           WHERE last.lane = head.lane AND last.seq = head.seq - 1
+       ) THEN (
+           SELECT max(dead.seq) - 1 FROM oncegate_dead_letter AS dead
+           WHERE dead.lane = head.lane AND dead.seq < head.seq AND NOT EXISTS (
+               SELECT 1 FROM oncegate_dead_letter AS earlier
+               WHERE earlier.lane = dead.lane AND earlier.seq = dead.seq - 1)
+       ) END"""
 _NAMED: Final = """JOIN oncegate_lane AS lane ON lane.id = head.lane
 LEFT JOIN oncegate_replay AS again ON again.lane = head.lane AND again.seq = head.replay"""
 

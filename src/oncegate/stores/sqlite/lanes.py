@@ -93,6 +93,11 @@ _DEAD: Final = (
     " VALUES (?, ?, ?, ?, ?, ?)"
 )
 _IS_DEAD: Final = "SELECT 1 FROM oncegate_dead_letter WHERE lane = ? AND seq = ?"
+# Where the run of dead letters that ends before a seq begins.
+_FIRST_DEAD: Final = (
+    "SELECT max(seq) FROM oncegate_dead_letter AS dead WHERE lane = ?1 AND seq < ?2 AND NOT EXISTS"
+    " (SELECT 1 FROM oncegate_dead_letter AS earlier WHERE lane = ?1 AND earlier.seq = dead.seq - 1)"
+)
 _BLOCK: Final = (
     "UPDATE oncegate_lane SET state = 4, due_at = NULL, holder = NULL, attempt = ?, error = ?,"
     " touched_at = ? WHERE id = ?"
@@ -185,7 +190,14 @@ class SqliteLanes:
         return Delivery(
             lane, fence + 1, destination, text(tenant), key, seq, attempt + 1, event, text(kind), payload,
             context, created, until, None if replay is None else self._nonce(lane, seq),
+            self._previous(lane, seq) if replay is None else None,
         )  # fmt: skip
+
+    def _previous(self, lane: int, seq: int) -> int | None:
+        if seq == 1 or not self._is_dead(lane, seq - 1):
+            return None
+        (first,) = self._connection.execute(_FIRST_DEAD, (lane, seq)).fetchone()
+        return int(first) - 1
 
     def _nonce(self, lane: int, seq: int) -> int | None:
         row = self._connection.execute(_NONCE, (lane, seq)).fetchone()
