@@ -58,8 +58,7 @@ class PostgresPruning:
     def _begin(self) -> None:
         raise NotImplementedError
 
-    def now_ticks(self) -> int:
-        """The ledger's own time; the session knows it."""
+    def _ticks(self) -> int | None:
         raise NotImplementedError
 
     def due(self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int) -> Due:
@@ -98,6 +97,8 @@ class PostgresPruning:
         self._begin()
         self._query(_FIRST_SIGHT, ())
         ((text,),) = self._query(_SEEN, ())
-        seen = believe(read_sighting(text), wall_ms, self.now_ticks())
+        # The server's own clock: the ledger's time stands still while nobody keeps it.
+        ((clock,),) = self._query(statements.SERVER_CLOCK, (self._ticks(),))
+        seen = believe(read_sighting(text), wall_ms, clock)
         self._query(_SEE, (write_sighting(seen),))
         return seen

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import errors as postgres
 from psycopg.pq import TransactionStatus
 
+from oncegate.clock import SystemClock
 from oncegate.errors import StoreError, StoreUnknown, UsageError
 from oncegate.store import Statement
 from oncegate.stores.postgres import statements
@@ -34,6 +35,9 @@ from oncegate.stores.postgres.positions import PostgresPositions
 from oncegate.stores.postgres.pruning import PostgresPruning
 from oncegate.stores.postgres.registry import PostgresRegistry
 from oncegate.stores.postgres.tallies import PostgresTallies
+
+KEPT_EVERY_MS: Final = 1_000
+_CLOCK: Final = SystemClock()  # only to count seconds between two writes of a connection
 
 Ticks = Callable[[], int]
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -70,6 +74,7 @@ class PostgresSession(
         self._names = Names(self._query, self._write_apart)
         self._in_transaction = False
         self._reopen = reopen
+        self._keeps_time_at_ms = 0
         self._doubts = doubts
         self._use(connection)
 
@@ -82,7 +87,7 @@ class PostgresSession(
         return None if self._given_ticks is None else self._given_ticks()
 
     def now_ticks(self) -> int:
-        """The ledger's own time: the server's clock in milliseconds."""
+        """The ledger's own time: it goes on with the server's clock, but does not follow its steps."""
         ((now,),) = self._query(statements.NOW, (self._ticks(),))
         return int(now)
 
@@ -132,6 +137,7 @@ class PostgresSession(
     def unit(self, *, wait: bool = True, single: bool = False) -> Iterator[None]:
         """One transaction; a single call may be a statement that commits by itself."""
         self._revive()
+        self._keep_time()
         if not single:
             self._begin()
         try:
@@ -152,6 +158,17 @@ class PostgresSession(
             self._connection.close()
             self._names.forget()
             self._use(self._reopen())
+
+    def _keep_time(self) -> None:
+        """Lets the ledger's time go on; nothing else depends on whether this was committed."""
+        now_ms = _CLOCK.ticks_ms()
+        if self._given_ticks is not None or self._in_transaction or now_ms < self._keeps_time_at_ms:
+            return
+        self._keeps_time_at_ms = now_ms + KEPT_EVERY_MS
+        try:
+            self._cursor.execute(statements.KEEP_TIME, prepare=True)
+        except psycopg.Error as error:
+            raise translate(error, committing=False) from error
 
     def _begin(self) -> None:
         if not self._in_transaction:

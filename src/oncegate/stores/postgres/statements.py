@@ -1,20 +1,32 @@
 """The statements of the PostgreSQL ledger. Batches come as arrays; each statement is atomic in itself.
 
-`now` is the ledger's own time: the server's clock, unless a test passes another. Under READ COMMITTED a
-conditional insert that finds a key waits for whoever is inserting it, and the row it lost to is visible to
-the *next* statement only; that is why losers are read by a statement of their own.
+`now` is the ledger's own time, kept in a row of its own, unless a test passes another. Under READ
+COMMITTED a conditional insert that finds a key waits for whoever is inserting it, and the row it lost to is
+visible to the *next* statement only; that is why losers are read by a statement of their own.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-_NOW: Final = (
-    "clock AS MATERIALIZED (SELECT coalesce(%s::bigint,"
-    " (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now)"
-)
+_NOW: Final = "clock AS MATERIALIZED (SELECT coalesce(%s::bigint, oncegate_now()) AS now)"
 
 NOW: Final = f"WITH {_NOW} SELECT now FROM clock"
+SERVER_CLOCK: Final = "SELECT coalesce(%s::bigint, oncegate_clock())"
+
+# Whoever works keeps the time, at most once a second; while one does so, others do not wait for it.
+KEEP_TIME: Final = """
+UPDATE oncegate_ticks AS kept
+SET ticks = kept.ticks + least(greatest(due.now - kept.wall, 0), 20000), wall = due.now
+FROM (
+    SELECT one, oncegate_clock() AS now FROM oncegate_ticks
+    WHERE abs(oncegate_clock() - wall) >= 1000 FOR UPDATE SKIP LOCKED
+) AS due
+WHERE kept.one = due.one
+"""
+MAY_KEEP_TIME: Final = (
+    "SELECT NOT pg_is_in_recovery() AND has_table_privilege('oncegate_ticks', 'SELECT, UPDATE')"
+)
 
 # A key that is not run at once has never been reserved by anybody: -1 until the first claim on it.
 RESERVE: Final = f"""

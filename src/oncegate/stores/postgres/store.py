@@ -19,7 +19,7 @@ from oncegate.errors import (
     StoreUnavailable,
 )
 from oncegate.store import Capabilities, Durability, Finding, Joined, Migration
-from oncegate.stores.postgres import schema
+from oncegate.stores.postgres import schema, statements
 from oncegate.stores.postgres.arrays import register
 from oncegate.stores.postgres.doubts import Doubts
 from oncegate.stores.postgres.failures import first_line, refuse_durability, translate
@@ -184,13 +184,14 @@ class PostgresStore:
 
     @contextmanager
     def look(self) -> Iterator[PostgresSession]:
-        """Reads one moment of an existing ledger; creates and changes nothing."""
+        """Reads one moment of an existing ledger; creates and changes nothing but the time it keeps."""
         connection = self._open()
         try:
             if schema.schema_version(connection) == 0:
                 raise StoreUnavailable(f"there is no ledger at {self.address}; run `oncegate migrate`")
             if schema.pending(connection):
                 raise SchemaMismatch(f"{self.address} is not up to date; run `oncegate migrate`")
+            _keep_time(connection)
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield PostgresSession(connection, self._ticks)
         except psycopg.Error as error:
@@ -265,6 +266,13 @@ class PostgresStore:
             step = "" if safe else f"set {setting}=on: acknowledged commits can be lost"
             yield Finding(safe, setting, value, step)
         yield _examine_replication(connection)
+
+
+def _keep_time(connection: Connection) -> None:
+    """Caretakers that only look keep the time going too, where they may write at all."""
+    (may_write,) = connection.execute(statements.MAY_KEEP_TIME).fetchone() or (False,)
+    if may_write:
+        connection.execute(statements.KEEP_TIME)
 
 
 def _examine_replication(connection: Connection) -> Finding:
