@@ -25,13 +25,14 @@ class Verdict(Enum):
     CONFLICT = "conflict"
     QUARANTINE = "quarantine"
     HOLD = "hold"
+    ACCEPTED = "accepted"
 
 
 class Admission(Struct, frozen=True):
     """A verdict with what belongs to it.
 
-    `value` is what the handler returned, now or when the key was first run. `error` is the recorded final
-    failure of a replayed key.
+    `value` is what the handler returned, now or when the key was first run; None for an accepted event,
+    which runs later. `error` is the recorded final failure of a replayed key.
     """
 
     verdict: Verdict
@@ -51,7 +52,7 @@ class Admission(Struct, frozen=True):
         """The value, or the typed error that says why there is none."""
         if self.error is not None:
             raise RecordedFailure(self.error)
-        if self.verdict in (Verdict.RUN, Verdict.REPLAY):
+        if self.verdict in (Verdict.RUN, Verdict.REPLAY, Verdict.ACCEPTED):
             return self.value
         raise self._refusal()
 

@@ -26,3 +26,4 @@ class GateContext:
     new_token: Callable[[], int]
     actor: str
     keys_read: set[str] = field(default_factory=set)
+    bells: list[Callable[[], None]] = field(default_factory=list)

@@ -15,6 +15,7 @@ import msgspec
 from oncegate.clock import Clock, SystemClock, from_wall_ms
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import ConfigError, UnknownSurface, UsageError
+from oncegate.gate.accepting import accept_flow, lane_of
 from oncegate.gate.admission import Admission
 from oncegate.gate.cache import OutcomeCache
 from oncegate.gate.claim import Claim
@@ -154,6 +155,8 @@ class Gate:
         decide_within: Duration | None = None,
         writes: Callable[[Any], Sequence[Statement]] | None = None,
         content: Content | None = None,
+        mode: str = "inline",
+        lane: str | None = None,
     ) -> Callable[[F], F]:
         """Registers a function as the handler of a surface and returns it unchanged.
 
@@ -164,8 +167,11 @@ class Gate:
         With `approve_first` nothing runs before a person says so, who has `decide_within` for it.
         `writes(event)` gives business writes that are committed with every success of the handler.
         `content` says what an event changes, so that the same change under two keys can be found.
+        With `mode="accept"` an event is stored and answered at once; `AcceptedWork` runs the handler later,
+        one event after the other in each `lane`, which is a template like `key`.
         """
         _check_lists(ignore, final_errors)
+        in_lane = lane_of(mode, lane, key)
         rule = SurfaceRule(
             name=surface,
             key=KeyTemplate.parse(key, allow_transport=allow_transport),
@@ -206,6 +212,7 @@ class Gate:
                     is_async(function),
                     caller_retries,
                     writes,
+                    in_lane,
                 )
             )
             return function
@@ -257,6 +264,8 @@ class Gate:
         return self._driver.run(self._admit_flow(surface, event, tenant, joined))
 
     def _join(self, surface: str, transaction: object) -> Joined:
+        if self.surface(surface).lane is not None:
+            raise UsageError(f"{surface} accepts events and runs them later; leave tx= to its handler")
         if not self.surface(surface).same_database:
             raise UsageError(
                 f"{surface} may act outside the database, and a reservation in tx= is not durable by then; "
@@ -270,6 +279,9 @@ class Gate:
         surface = self.surface(name)
         now = from_wall_ms(self._context.clock.wall_ms())
         arrival = read_arrival(surface.rule, event, tenant, now)
+        if surface.lane is not None:
+            attempt = Attempt(surface, arrival, lambda claim: self._start(claim, event, None))
+            return accept_flow(self._context, attempt, surface.lane)
         return self._attempt_flow(surface, arrival, event, joined)
 
     def _attempt_flow(
@@ -312,6 +324,15 @@ class Gate:
     def ask_sync(self, operation: Operation[T]) -> T:
         """Puts a question to the ledger from a thread."""
         return self._context.commits.perform(operation)
+
+    async def run_accepted(self, surface: str, arrival: Arrival) -> Admission:
+        """Runs an accepted event whose turn it is; only the engine that keeps the order may call this."""
+        event = msgspec.json.decode(arrival.body)
+        return await self._driver.run_async(self._attempt_flow(self.surface(surface), arrival, event))
+
+    def on_accepted(self, bell: Callable[[], None]) -> None:
+        """Calls `bell` whenever an event was accepted here, from whatever thread."""
+        self._context.bells.append(bell)
 
     def recover_flow(self, stranded: EntryDetail) -> Flow[Admission]:
         """Runs a stranded entry again from its stored event, under the key it has."""

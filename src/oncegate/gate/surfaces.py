@@ -11,6 +11,7 @@ from oncegate.errors import ConfigError
 from oncegate.gate.codec import Codec
 from oncegate.model.downstream import Capability, Promise
 from oncegate.model.surface import SurfaceRule
+from oncegate.model.template import KeyTemplate
 from oncegate.store import Statement
 
 
@@ -44,7 +45,7 @@ class Surface:
     after a crash. One that does not is a single opaque call: `opaque_at` says what its downstream can do,
     and without that it runs at most once. Where `caller_retries`, a failed attempt is taken up again by a
     new arrival only, never by a caretaker. `writes` are business writes made of the event, committed with
-    every success.
+    every success. With a `lane`, events are accepted first and run later, in order of their lanes.
     """
 
     rule: SurfaceRule
@@ -57,6 +58,7 @@ class Surface:
     is_async: bool = field(default=False)
     caller_retries: bool = False
     writes: Callable[[Any], Sequence[Statement]] | None = None
+    lane: KeyTemplate | None = None
 
     @property
     def name(self) -> str:

@@ -5,6 +5,16 @@ It knows neither HTTP nor handlers: a destination is a name and a coroutine.
 
 from oncegate.lanes.destinations import Destination
 from oncegate.lanes.engine import Engine, Pass
-from oncegate.lanes.outcomes import Dead, Delivered, Disable, RetryLater, Throttle
+from oncegate.lanes.outcomes import Dead, Delivered, Disable, NotYet, RetryLater, Throttle
 
-__all__ = ["Dead", "Delivered", "Destination", "Disable", "Engine", "Pass", "RetryLater", "Throttle"]
+__all__ = [
+    "Dead",
+    "Delivered",
+    "Destination",
+    "Disable",
+    "Engine",
+    "NotYet",
+    "Pass",
+    "RetryLater",
+    "Throttle",
+]

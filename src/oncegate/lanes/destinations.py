@@ -20,7 +20,10 @@ Deliver = Callable[[Delivery], Awaitable[Outcome]]
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A name, the coroutine that delivers there, and how to deal with failures."""
+    """A name, the coroutine that delivers there, and how to deal with failures.
+
+    Without `circuit`, failures of many lanes are taken as having nothing to do with each other.
+    """
 
     name: str
     deliver: Deliver
@@ -28,6 +31,7 @@ class Destination:
     policy: Policy = Policy.BLOCK
     concurrency: int = 64
     per_second: float | None = None
+    circuit: bool = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.concurrency <= IN_FLIGHT_MAX:

@@ -36,13 +36,20 @@ class Throttle(Struct, frozen=True):
     after_seconds: float
 
 
+class NotYet(Struct, frozen=True):
+    """It is not this event's time: its lane waits, and no attempt is used up."""
+
+    reason: str
+    after_seconds: float
+
+
 class Disable(Struct, frozen=True):
     """The destination wants nothing more; its events are kept until somebody resumes it."""
 
     error: str
 
 
-Outcome: TypeAlias = Delivered | RetryLater | Dead | Throttle | Disable
+Outcome: TypeAlias = Delivered | RetryLater | Dead | Throttle | Disable | NotYet
 
 
 def clamp_ms(seconds: float) -> int:

@@ -17,7 +17,17 @@ from oncegate.groupcommit import GroupCommit
 from oncegate.lane_operations import Fail, Finish, GiveUp, Steer
 from oncegate.lane_operations import Throttle as ThrottleOperation
 from oncegate.lanes.destinations import Destination, Traffic
-from oncegate.lanes.outcomes import Dead, Delivered, Disable, Outcome, RetryLater, Throttle, clamp_ms, short
+from oncegate.lanes.outcomes import (
+    Dead,
+    Delivered,
+    Disable,
+    NotYet,
+    Outcome,
+    RetryLater,
+    Throttle,
+    clamp_ms,
+    short,
+)
 from oncegate.operations import Operation
 from oncegate.store import (
     Acknowledgement,
@@ -65,8 +75,11 @@ class Recorder:
         """Records an outcome; returns the next event of the lane if it was leased with it."""
         if isinstance(outcome, Delivered):
             return await self._finish(traffic, delivery, outcome, lease_ms, holder)
+        if isinstance(outcome, NotYet):
+            wait_ms = clamp_ms(outcome.after_seconds)
+            return await self._wait(delivery, wait_ms, outcome.reason, counts=False)
         self._failed += 1
-        if isinstance(outcome, (RetryLater, Dead)):
+        if isinstance(outcome, (RetryLater, Dead)) and traffic.destination.circuit:
             traffic.circuit.fail(delivery.lane_id, self._clock.ticks_ms())
         if isinstance(outcome, Throttle):
             wait_ms = clamp_ms(outcome.after_seconds)

@@ -1,0 +1,104 @@
+"""Accepting: an event is stored in its lane and answered; its handler runs later, when its turn has come.
+
+The delivery in the lane is what was accepted, one durable write. The entry comes to be when the handler is
+run, through the same gate and under the same key as inline: what is in the lane twice, or delivered twice,
+is still run once. An entry exists only for the head of a lane, so that taking it up again, by whomever,
+never overtakes anything.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from oncegate.errors import ConfigError, InputRefused
+from oncegate.gate.admission import Admission, Verdict
+from oncegate.gate.context import GateContext
+from oncegate.gate.flows import Attempt, admit_flow
+from oncegate.gate.requests import Flow
+from oncegate.lane_operations import Enqueue
+from oncegate.model.content import ContentMark
+from oncegate.model.keys import Key
+from oncegate.model.states import State
+from oncegate.model.surface import Arrival
+from oncegate.model.template import KeyTemplate
+from oncegate.operations import ReadEntry
+from oncegate.store import Delivery, Entry, Outgoing, Placed, Placing
+
+_UNDER_WAY: Final = frozenset({State.IN_FLIGHT, State.RETRYABLE})
+
+
+class _Note(Struct, frozen=True):
+    """What an arrival has beside its body, kept with the delivery."""
+
+    digest: bytes
+    label: str
+    fingerprint: bytes
+    content: ContentMark | None = None
+
+
+def lane_of(mode: str, lane: str | None, key: str) -> KeyTemplate | None:
+    """The template of an accepting surface's lanes; without one of its own each key is a lane."""
+    if mode not in ("inline", "accept"):
+        raise ConfigError(f"mode={mode!r} cannot be used; choose inline or accept")
+    if mode == "inline":
+        if lane is not None:
+            raise ConfigError("lane= is for events that are accepted first; say mode='accept' too")
+        return None
+    return KeyTemplate.parse(key if lane is None else lane)
+
+
+def destination_of(surface: str) -> str:
+    """The name of the lanes' destination that stands for a surface."""
+    return f"surface:{surface}"
+
+
+def accept_flow(gate: GateContext, attempt: Attempt, lane: KeyTemplate) -> Flow[Admission]:
+    """Stores an event in its lane; one that is known or must not run is answered as inline."""
+    arrival = attempt.arrival
+    if gate.cache.get(arrival.key.digest) is not None:
+        return (yield from admit_flow(gate, attempt))
+    entry: Entry | None = yield ReadEntry(arrival.key.digest)
+    if _is_answered_inline(entry, arrival):
+        return (yield from admit_flow(gate, attempt))
+    try:
+        place = _lane_key(lane, arrival)
+    except InputRefused as refused:
+        unplaced = msgspec.structs.replace(arrival, quarantine=f"lane_input: {refused.reason}: {refused}")
+        return (yield from admit_flow(gate, msgspec.structs.replace(attempt, arrival=unplaced)))
+    placed: Placed = yield Enqueue(_outgoing(gate, attempt, place))
+    if placed.placing is Placing.CONFLICT:
+        return Admission(Verdict.CONFLICT, arrival.key.text)
+    for bell in gate.bells:
+        bell()
+    return Admission(Verdict.ACCEPTED, arrival.key.text)
+
+
+def _is_answered_inline(entry: Entry | None, arrival: Arrival) -> bool:
+    if entry is None:
+        return arrival.quarantine is not None
+    return entry.fingerprint != arrival.fingerprint or entry.state not in _UNDER_WAY
+
+
+def _lane_key(lane: KeyTemplate, arrival: Arrival) -> str:
+    parts = lane.derive(msgspec.json.decode(arrival.body)).parts
+    return "/".join(quote(part, safe=" :@+=,") for part in parts)
+
+
+def _outgoing(gate: GateContext, attempt: Attempt, place: str) -> Outgoing:
+    arrival, name = attempt.arrival, attempt.surface.name
+    note = _Note(arrival.key.digest, arrival.label, arrival.fingerprint, arrival.content)
+    return Outgoing(
+        destination_of(name), arrival.tenant, place, arrival.key.text, name, arrival.body,
+        arrival.fingerprint, gate.clock.wall_ms(), msgspec.json.encode(note),
+    )  # fmt: skip
+
+
+def accepted_arrival(delivery: Delivery) -> Arrival:
+    """The arrival that was accepted, under the key it had then; its time was judged then, too."""
+    note = msgspec.json.decode(delivery.context, type=_Note)
+    key, body = Key(note.digest), delivery.payload
+    return Arrival(key, delivery.tenant, note.label, note.fingerprint, body, None, note.content)

@@ -1,0 +1,71 @@
+"""Runs the handlers of accepted events: in order of their lanes, each once, through the gate.
+
+    async with AcceptedWork(gate):
+        ...
+
+Any number of processes may do so on one ledger. A lane waits while its head is held for a person or busy
+elsewhere, and goes on when that is settled; what ran before a crash is replayed, not run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, Final, Self
+
+from oncegate.errors import ConfigError
+from oncegate.gate.accepting import accepted_arrival, destination_of
+from oncegate.gate.admission import Admission, Verdict
+from oncegate.gate.gate import Gate
+from oncegate.lanes import Delivered, Destination, Engine, NotYet, Pass, RetryLater
+from oncegate.lanes.outcomes import Outcome
+from oncegate.model.backoff import Backoff
+from oncegate.store import Delivery
+
+HELD_SECONDS: Final = 5.0  # how soon a lane looks again whether a person has decided about its head
+# The gate counts a key's attempts and holds it for a person in the end; the lane only waits.
+_PATIENCE: Final = Backoff(cap=timedelta(minutes=1), attempts_max=1_000_000)
+
+
+class AcceptedWork:
+    """The engine behind a gate's accepting surfaces."""
+
+    def __init__(self, gate: Gate, *, concurrency: int = 64, **options: Any) -> None:
+        self._gate = gate
+        surfaces = [surface.name for surface in gate.surfaces if surface.lane is not None]
+        if not surfaces:
+            raise ConfigError("no surface accepts events; register one with mode='accept'")
+        destinations = [self._destination(name, concurrency) for name in surfaces]
+        self._engine = Engine(gate.commits, destinations, clock=gate.clock, **options)
+        gate.on_accepted(self._engine.wake)
+
+    def _destination(self, surface: str, concurrency: int) -> Destination:
+        name, run = destination_of(surface), self._runs(surface)
+        return Destination(name, run, _PATIENCE, concurrency=concurrency, circuit=False)
+
+    def _runs(self, surface: str) -> Callable[[Delivery], Awaitable[Outcome]]:
+        async def run(delivery: Delivery) -> Outcome:
+            try:
+                return _outcome(await self._gate.run_accepted(surface, accepted_arrival(delivery)))
+            except Exception as error:  # noqa: BLE001  the gate has recorded it: the next try learns the end
+                return RetryLater(f"{type(error).__name__}: {error}")
+
+        return run
+
+    async def run_once(self) -> Pass:
+        """Runs all that is due, with all that follows from it."""
+        return await self._engine.run_once()
+
+    async def __aenter__(self) -> Self:
+        await self._engine.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._engine.stop()
+
+
+def _outcome(admission: Admission) -> Outcome:
+    if admission.verdict in (Verdict.BUSY, Verdict.HOLD, Verdict.QUARANTINE):
+        wait = admission.retry_after_seconds if admission.verdict is Verdict.BUSY else HELD_SECONDS
+        return NotYet(admission.reason or admission.verdict.value, max(wait, 0.1))
+    return Delivered(admission.verdict.value if admission.error is None else f"failed: {admission.error}")

@@ -1,0 +1,191 @@
+"""Surfaces that accept first: stored and answered, run later, in order of their lanes, each once (I2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncegate import ConfigError, Gate, UsageError, Verdict
+from oncegate.errors import Failed, NotApplied
+from oncegate.gate.accepting import accepted_arrival, destination_of
+from oncegate.store import HeadsWanted, LaneState, LaneView, Store
+from oncegate.stores.postgres import PostgresStore
+from oncegate.stores.sqlite import SqliteStore
+from oncegate.testing import ManualClock
+from oncegate.upkeep.accepted import AcceptedWork
+from tests.support import until
+
+SURFACE = "orders"
+
+
+class Shop:
+    """A gate with one accepting surface, and what its handler saw."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.clock = clock
+        self.gate = Gate(store=store, clock=clock)
+        self.ran: list[str] = []
+        self.errors: dict[str, list[Exception]] = {}
+
+        @self.gate.handler(SURFACE, key="{id}", mode="accept", lane="{order}", attempts_max=3)
+        def take(event: dict[str, Any], once: Any) -> str:
+            self.ran.append(event["id"])
+            errors = self.errors.get(event["id"])
+            if errors:
+                raise errors.pop(0)
+            return f"took {event['id']}"
+
+        self.work = AcceptedWork(self.gate, jitter=lambda: 0.5)
+
+    def admit(self, event_id: str, order: str = "o", **more: Any) -> Any:
+        return self.gate.admit_sync(SURFACE, {"id": event_id, "order": order, **more})
+
+    def run(self, seconds: float = 0) -> None:
+        """Lets time pass and runs what is due, as often as something is."""
+        self.clock.advance(seconds)
+        asyncio.run(self.work.run_once())
+
+    def lane(self, order: str = "o") -> LaneView:
+        with self.gate.store.look() as reader:
+            found = reader.find_lane(destination_of(SURFACE), "", order)
+        assert found is not None
+        return found
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    clock = ManualClock()
+    store: Store = (
+        SqliteStore(tmp_path / "ledger.db", clock=clock)
+        if request.param == "sqlite"
+        else PostgresStore(request.getfixturevalue("ledger_url"), clock=clock)
+    )
+    made = Shop(store, clock)
+    yield made
+    made.gate.close()
+
+
+def test_accepted_events_run_later_in_order_of_their_lanes(shop: Shop) -> None:
+    """Nothing runs while it is accepted; then each lane runs in the order of its arrivals."""
+    for number in range(1, 4):
+        assert shop.admit(f"a{number}", "a").verdict is Verdict.ACCEPTED
+        assert shop.admit(f"b{number}", "b").result() is None
+    assert shop.ran == []
+
+    shop.run()
+
+    assert [event for event in shop.ran if event[0] == "a"] == ["a1", "a2", "a3"]
+    assert [event for event in shop.ran if event[0] == "b"] == ["b1", "b2", "b3"]
+
+
+def test_repeats_are_accepted_once_and_replayed_afterwards(shop: Shop) -> None:
+    """Before it ran a repeat is accepted again; afterwards it gets the outcome; it runs once."""
+    assert [shop.admit("e").verdict for _ in range(2)] == [Verdict.ACCEPTED] * 2
+    shop.run()
+
+    again = shop.admit("e")
+
+    assert (again.verdict, again.value) == (Verdict.REPLAY, "took e")
+    shop.run()
+    assert shop.ran == ["e"]
+
+
+def test_another_content_under_the_same_key_is_a_conflict(shop: Shop) -> None:
+    """Before and after it ran; nothing of it is stored or run."""
+    shop.admit("e")
+    assert shop.admit("e", amount=2).verdict is Verdict.CONFLICT
+    shop.run()
+    assert shop.admit("e", amount=2).verdict is Verdict.CONFLICT
+    shop.run()
+    assert shop.ran == ["e"]
+
+
+def test_unreadable_key_or_lane_is_quarantined(shop: Shop) -> None:
+    """As inline: kept, visible, never run."""
+    assert shop.gate.admit_sync(SURFACE, {"order": "o"}).verdict is Verdict.QUARANTINE
+    unplaced = shop.gate.admit_sync(SURFACE, {"id": "e"})
+    assert unplaced.verdict is Verdict.QUARANTINE
+    assert "lane_input" in (unplaced.reason or "")
+    shop.run()
+    assert shop.ran == []
+
+
+def test_failing_event_keeps_only_its_lane_waiting(shop: Shop) -> None:
+    """It is tried again later; what is behind it waits, other lanes do not."""
+    shop.errors["a1"] = [NotApplied("not now")]
+    for event in ("a1", "a2", "b1"):
+        shop.admit(event, event[0])
+    shop.run()
+    assert sorted(shop.ran) == ["a1", "b1"]
+
+    shop.run(10)
+
+    assert [event for event in shop.ran if event[0] == "a"] == ["a1", "a1", "a2"]
+
+
+def test_final_failure_lets_the_next_one_go(shop: Shop) -> None:
+    """A failure for good is an outcome: recorded, replayed, and out of the way."""
+    shop.errors["e1"] = [Failed("never")]
+    shop.admit("e1")
+    shop.admit("e2")
+    shop.run()
+    shop.run(10)
+
+    assert shop.ran == ["e1", "e2"]
+    assert shop.admit("e1").error is not None
+
+
+def test_lane_waits_while_its_head_waits_for_a_person(shop: Shop) -> None:
+    """After its attempts the gate holds it; nothing overtakes, however long that takes."""
+    shop.errors["e1"] = [NotApplied("no")] * 9
+    shop.admit("e1")
+    shop.admit("e2")
+    for _ in range(12):
+        shop.run(60)
+
+    assert shop.ran == ["e1"] * 3
+    assert shop.lane().state is LaneState.WAITING
+    assert shop.lane().waiting_behind == 1
+    assert shop.admit("e1").verdict is Verdict.HOLD
+
+
+def test_engine_that_died_after_the_handler_does_not_run_it_again(shop: Shop) -> None:
+    """The outcome is recorded, the lane is not moved on: the next one finds a replay."""
+    shop.admit("e1")
+    shop.admit("e2")
+    session = shop.gate.store.connect()
+    with session.unit():
+        heads = session.lease_heads(HeadsWanted(((destination_of(SURFACE), 9),), 60_000, 1))
+    session.close()
+    asyncio.run(shop.gate.run_accepted(SURFACE, accepted_arrival(heads.deliveries[0])))
+
+    shop.run(61)
+
+    assert shop.ran == ["e1", "e2"]
+
+
+def test_running_work_is_woken_by_what_is_accepted(shop: Shop) -> None:
+    """In the same process an accepted event runs at once."""
+
+    async def scenario() -> None:
+        async with shop.work, asyncio.timeout(20):
+            await shop.gate.admit(SURFACE, {"id": "e", "order": "o"})
+            await until(lambda: shop.ran)
+
+    asyncio.run(scenario())
+    assert shop.ran == ["e"]
+
+
+def test_wrong_settings_are_refused(shop: Shop) -> None:
+    """Each with what to do instead."""
+    for settings in ({"mode": "later"}, {"lane": "{order}"}):
+        with pytest.raises(ConfigError):
+            shop.gate.handler("wrong", key="{id}", **settings)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="later"):
+        shop.gate.admit_sync(SURFACE, {"id": "e", "order": "o"}, tx=object())
+    with pytest.raises(ConfigError, match="accept"):
+        AcceptedWork(Gate(store=shop.gate.store, clock=shop.clock))
