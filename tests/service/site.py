@@ -144,6 +144,9 @@ class TeamHandler:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 team.got.append((self.headers["idempotency-key"], body))
                 team.hold.wait(20)
+                if not team.status:
+                    self.close_connection = True  # gone without a word
+                    return
                 self.send_response(team.status)
                 self.send_header("content-length", str(len(team.body)))
                 self.end_headers()

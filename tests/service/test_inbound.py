@@ -110,6 +110,24 @@ def test_a_handler_that_is_not_there_was_not_called(tmp_path: Path) -> None:
     assert [first.problem, second.problem] == ["handler-failed"] * 2
 
 
+def test_a_handler_that_took_the_event_and_said_nothing_may_have_acted(tmp_path: Path) -> None:
+    """So it is not called again unless it honours the key (A4)."""
+    for number, (honours_key, calls) in enumerate(((None, 1), ("7d", 2))):
+        team, folder = TeamHandler(), tmp_path / str(number)
+        folder.mkdir()
+        team.status = 0
+        with (
+            team.serving() as url,
+            Site(folder, forwarding(url, honours_key=honours_key)).serving() as site,
+        ):
+            site.hook({"id": "n-1"})
+            team.status = 200
+            answer = site.hook({"id": "n-1"})
+
+        assert answer.status == (202 if honours_key is None else 200)
+        assert len(team.got) == calls
+
+
 class Down(CrashPoints):
     """A ledger that cannot be written."""
 

@@ -44,6 +44,7 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("serve", "run the service: webhooks in, the contract, the feed"),
         Command("config", "check the service's settings, or show where each came from"),
         Command("partners", "say who may call the service"),
+        Command("send", "send an event to a webhook handler several times at once"),
     ),
     "Look after a ledger": (
         Command("migrate", "create a ledger, or bring an older one up to date"),

@@ -41,6 +41,7 @@ from oncegate.service.messages import (
     problem_answer,
     send_answer,
 )
+from oncegate.service.openapi import document
 from oncegate.service.partners import Partner, PartnerBook, Role
 from oncegate.service.settings import Settings
 from oncegate.service.surfaces import Entrance, Handlers, open_contract, open_entrances, policy_of
@@ -86,6 +87,7 @@ class Service:
         self._route("GET", "/livez", "livez", self._livez)
         self._route("GET", "/readyz", "readyz", self._readyz)
         self._route("GET", "/metrics", "metrics", self._metrics)
+        self._route("GET", "/openapi.json", "openapi", self._openapi)
         self._route("POST", "/v1/events", "events", self._by(Role.PUBLISH, self._publish))
         if self.settings.contract.enabled:
             open_contract(self.gate, self.settings.contract, handlers)
@@ -216,6 +218,9 @@ class Service:
         except (StoreError, TimeoutError):
             is_ready = False
         return json_answer(200 if is_ready else 503, {"ready": is_ready})
+
+    async def _openapi(self, incoming: Incoming) -> Answer:
+        return json_answer(200, document(self.settings.contract.prefix))
 
     async def _metrics(self, incoming: Incoming) -> Answer:
         text = self._counting.text(self._throttle.total, self._throttle.shed)

@@ -6,7 +6,6 @@ hold, show or log a token.
 
 from __future__ import annotations
 
-import hmac
 import os
 import re
 import secrets
@@ -75,10 +74,9 @@ class PartnerBook:
         given = headers.find("authorization") or ""
         kind, _, token = given.partition(" ")
         self.refresh()
-        digest = hashed(token)
         # Looked up by the hash: what the time of a lookup tells about a hash does not lead to a token.
-        partner = self._by_token.get(digest)
-        if kind.lower() != "bearer" or partner is None or not _has(partner, digest):
+        partner = self._by_token.get(hashed(token))
+        if kind.lower() != "bearer" or partner is None:
             raise NotAuthentic("send a partner's token as Authorization: Bearer …")
         return partner
 
@@ -134,10 +132,6 @@ class PartnerBook:
         partners = {**self.partners, partner.name: partner}
         _write(self.path, [partners[name] for name in sorted(partners)])
         self._seen = None
-
-
-def _has(partner: Partner, digest: str) -> bool:
-    return any([hmac.compare_digest(known, digest) for known in partner.tokens])  # noqa: C419  all of them
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
