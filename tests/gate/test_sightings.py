@@ -255,6 +255,7 @@ def test_a_ledger_that_is_down_costs_no_counts(ledger: Ledger) -> None:
 def test_memory_is_bounded_whatever_comes(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """With nobody to take them over, sightings are lost and the loss is counted."""
     monkeypatch.setattr(module, "WAITING_MAX", 10)
+    monkeypatch.setattr(module, "CLASSIFIED_MAX", 4)
     gate = ledger.gate()
     orders(gate)
     for number in range(25):
@@ -262,7 +263,7 @@ def test_memory_is_bounded_whatever_comes(ledger: Ledger, monkeypatch: pytest.Mo
     for _ in range(15):
         gate.admit_sync("orders", {"id": "1"})
     gate.sightings.flush()
-    assert counted(ledger) == {What.FRESH: 10, What.REPLAY: 10, What.LOST: 20}
+    assert counted(ledger) == {What.FRESH: 10, What.REPLAY: 14, What.LOST: 16}
 
 
 def test_only_so_many_repeats_are_classified_at_once(

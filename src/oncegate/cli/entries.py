@@ -25,6 +25,7 @@ from oncegate.cli.parser import (
     read_number,
     read_text,
 )
+from oncegate.cli.repeats import print_repeats, repeat_facts
 from oncegate.clock import SystemClock
 from oncegate.errors import OncegateError, UnknownSurface
 from oncegate.model.states import State
@@ -211,10 +212,13 @@ def run_show(arguments: argparse.Namespace) -> int:
     with reading(store, arguments.url) as session:
         detail = find_entry(session, arguments.entry)
         is_stranded = timeline.is_stranded(detail.entry, session)
+        repeats = session.repeats(detail.entry.entry_id)
     if arguments.json:
-        print_json(timeline.all_facts(detail, with_payload=arguments.payload))
+        shown = timeline.all_facts(detail, with_payload=arguments.payload)
+        print_json({**shown, "repeats": [repeat_facts(repeat) for repeat in repeats]})
     else:
         timeline.print_detail(detail, is_stranded=is_stranded, with_payload=arguments.payload)
+        print_repeats("repeats (UTC)", repeats)
     return DONE
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from typing import Final, TypeVar
 from weakref import WeakSet
 
@@ -34,6 +35,7 @@ MINUTE_MS: Final = 60_000
 
 _RUN: Final = Decision.RUN
 _REPLAY: Final = Decision.REPLAY
+_REPLAYED: Final = What.REPLAY.value
 _WHAT: Final = {
     Decision.RETRY: What.RETRY,
     Decision.RECOVER: What.RECOVER,
@@ -46,8 +48,7 @@ _WHAT: Final = {
 # New keys that were not run: they come with no first arrival before this one.
 _PARKED: Final = {Decision.QUARANTINE: What.QUARANTINED, Decision.HOLD: What.HELD}
 
-Counter = tuple[str, int, int]  # surface, minute, what
-Sums = dict[Counter, tuple[int, int]]
+Sums = dict[tuple[str, int, int], tuple[int, int]]  # (surface, minute, what) -> (count, total)
 _Repeated = tuple[Decision, int, int, int, int]  # decision, entry, first arrival, now, new ones before it
 _New = tuple[int, bytes, int]  # entry, body, now
 
@@ -56,7 +57,8 @@ class SurfaceSightings:
     """What was seen of one surface since it was last gathered.
 
     Lists that arrivals only append to: one step of the interpreter, so that no lock is needed. `fresh` has
-    the microseconds that each new key's reservation took, -1 where that was not measured.
+    the microseconds that each new key's reservation took, -1 where that was not measured. `others` has what
+    is only counted.
     """
 
     __slots__ = ("fresh", "late_ms", "lookalikes", "lost", "new", "others", "repeated", "rule", "run")
@@ -67,7 +69,7 @@ class SurfaceSightings:
         self.fresh: list[int] = []
         self.new: list[_New] = []
         self.repeated: list[_Repeated] = []
-        self.others: list[What] = []
+        self.others: list[int] = []
         self.lost = 0
         self.run = OrderedRun()
         self.lookalikes = Lookalikes(rule)
@@ -110,22 +112,29 @@ class Sightings:
     def remembered(self, rule: SurfaceRule, known: Remembered) -> None:
         """Notes a replay that was answered from memory."""
         seen = self._surfaces.get(rule.name) or self._watch(rule)
-        self._repeated(seen, _REPLAY, known.entry_id, known.received_at_ms)
+        if len(seen.repeated) < CLASSIFIED_MAX:
+            self._repeated(seen, _REPLAY, known.entry_id, known.received_at_ms)
+        elif len(seen.others) < WAITING_MAX:
+            seen.others.append(_REPLAYED)
+        else:
+            seen.lost += 1
 
     def _repeated(
         self, seen: SurfaceSightings, decision: Decision, entry_id: int, first_at_ms: int
     ) -> None:
-        if len(seen.repeated) >= WAITING_MAX:
+        if len(seen.repeated) < CLASSIFIED_MAX:
+            now_ms = self._clock.wall_ms()
+            seen.repeated.append((decision, entry_id, first_at_ms, now_ms, len(seen.fresh)))
+        elif len(seen.others) < WAITING_MAX:
+            seen.others.append(_what(decision, first_at_ms).value)
+        else:
             seen.lost += 1
-            return
-        now_ms = self._clock.wall_ms()
-        seen.repeated.append((decision, entry_id, first_at_ms, now_ms, len(seen.fresh)))
 
     def count(self, rule: SurfaceRule, what: What) -> None:
         """Notes something that is no arrival."""
         seen = self._surfaces.get(rule.name) or self._watch(rule)
         if len(seen.others) < WAITING_MAX:
-            seen.others.append(what)
+            seen.others.append(what.value)
 
     def _watch(self, rule: SurfaceRule) -> SurfaceSightings:
         with self._starting:
@@ -160,8 +169,8 @@ class Sightings:
             repeated, fresh = _taken(seen.repeated), _taken(seen.fresh)
             self._count_fresh(name, minute, fresh)
             self._count_repeats(seen, repeated, len(fresh))
-            for what in _taken(seen.others):
-                self._add(name, minute, what)
+            for what, count in Counter(_taken(seen.others)).items():
+                self._add(name, minute, what, count)
             for entry_id, body, now_ms in _taken(seen.new):
                 found = seen.lookalikes.see(entry_id, body, now_ms)
                 if found is not None:
@@ -176,22 +185,21 @@ class Sightings:
             return
         self._add(surface, minute, What.FRESH, len(fresh))
         sums: dict[int, list[int]] = {}
-        for took_us in fresh:
+        for took_us, count in Counter(fresh).items():
             if took_us >= 0:
                 found = sums.setdefault(of_latency(took_us), [0, 0])
-                found[0] += 1
-                found[1] += took_us
+                found[0] += count
+                found[1] += took_us * count
         for what, (count, total) in sums.items():
             self._add(surface, minute, what, count, total)
 
     def _count_repeats(self, seen: SurfaceSightings, repeated: list[_Repeated], fresh: int) -> None:
         place = 0
-        for number, item in enumerate(repeated):
+        for item in repeated:
             decision, _, first_at_ms, now_ms, fresh_before = item
-            is_new = decision in _PARKED and not first_at_ms
-            what = _PARKED[decision] if is_new else _WHAT[decision]
+            what = _what(decision, first_at_ms)
             self._add(seen.rule.name, now_ms // MINUTE_MS, what)
-            if number < CLASSIFIED_MAX and not is_new:
+            if what is _WHAT[decision]:
                 self._classify(seen, item, fresh_before - place)
                 place = fresh_before
         seen.run = seen.run.after_fresh(fresh - place)
@@ -250,6 +258,11 @@ class Sightings:
     def after_fork_in_child(self) -> None:
         """Begins anew: what the parent saw is the parent's to tell."""
         self._begin()
+
+
+def _what(decision: Decision, first_at_ms: int) -> What:
+    """What a decision is counted as."""
+    return _PARKED[decision] if not first_at_ms and decision in _PARKED else _WHAT[decision]
 
 
 T = TypeVar("T")

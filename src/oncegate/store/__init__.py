@@ -94,7 +94,7 @@ from oncegate.store.people import People, Ruling, RulingAnswer
 from oncegate.store.positions import Positions, move_of
 from oncegate.store.pruning import Due, Forgetting, Pruning
 from oncegate.store.registry import Document, DocumentChange, Registry
-from oncegate.store.tallies import Observations, Repeat, Tallies, Tally, What
+from oncegate.store.tallies import Observations, Repeat, Tallies, Tally, Waiting, What
 
 __all__ = [
     "MAYBE_MORE_MS",
@@ -172,6 +172,7 @@ __all__ = [
     "Tallies",
     "Tally",
     "Throttling",
+    "Waiting",
     "What",
     "move_of",
 ]

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from oncegate.model.repeats import RepeatClass
+from oncegate.model.states import State
 
 LATENCY_BUCKETS: Final = 18  # 0.25 ms, 0.5 ms, 1 ms … 16 s and more
 LATENCY_FIRST_US: Final = 250
@@ -37,10 +38,8 @@ class What(IntEnum):
     QUARANTINED = 8
     QUARANTINED_AGAIN = 9
     RECONCILED = 10
-    CLAIM_LOST = 11
-    TWO_RESOURCES = 12
-    LOST = 13
-    HELD = 14
+    LOST = 11
+    HELD = 12
 
 
 # Arrivals of keys that were known already; the others are FRESH, QUARANTINED and HELD.
@@ -110,8 +109,25 @@ class Observations(Struct, frozen=True):
     repeats: tuple[Repeat, ...] = ()
 
 
+class Waiting(Struct, frozen=True):
+    """Entries of a surface that are not final, by state and kind of reason.
+
+    `oldest_ticks` is when the first of them was reserved (in flight) or came into its state, in the
+    ledger's own time; None if that was not noted. `oldest_at_ms` is the same in wall time. `lapsed` are in
+    flight under a lease that is over.
+    """
+
+    surface: str
+    state: State
+    reason: str
+    count: int
+    oldest_ticks: int | None
+    oldest_at_ms: int
+    lapsed: int
+
+
 class Tallies(Protocol):
-    """Counters and repeats, added to by many processes at once."""
+    """Counters and repeats, added to by many processes at once, and counts of what is open."""
 
     def observe(self, seen: Sequence[Observations]) -> None:
         """Adds counts and totals to what is there, and repeats to their entries.
@@ -122,6 +138,15 @@ class Tallies(Protocol):
 
     def tallies(self, from_minute: int, to_minute: int, surface: str | None = None) -> list[Tally]:
         """Returns counters of the minutes from the first up to but without the last, oldest first."""
+
+    def tally_sums(self, from_minute: int, to_minute: int) -> list[Tally]:
+        """Returns the sums of those minutes, by surface and kind, each under the first minute asked for."""
+
+    def waiting(self) -> list[Waiting]:
+        """Counts entries that are not final; the work grows with those, never with the settled ones."""
+
+    def clock_ahead_ms(self, wall_ms: int) -> int | None:
+        """Tells how far a wall time is ahead of the ledger's own; None where it has no clock of its own."""
 
     def repeats(self, entry_id: int) -> list[Repeat]:
         """Returns what is known of an entry's repeats, the first seen first."""

@@ -7,10 +7,23 @@ circle, and no statement meets the same counter twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Final
 
 from oncegate.model.repeats import RepeatClass
-from oncegate.store import Observations, Repeat
+from oncegate.model.states import State
+from oncegate.store import Observations, Repeat, Waiting
 
+# The kinds of reasons that people and metrics see; few, whatever senders and handlers write. {colon} is the
+# place of the first colon, {prefix} the text before it.
+REASON_KIND: Final = """
+CASE WHEN state = 7 AND {colon} BETWEEN 2 AND 40 THEN {prefix}
+     WHEN state = 7 THEN 'other'
+     WHEN state IN (5, 6) AND reason LIKE 'gave up after %' THEN 'attempts_used_up'
+     WHEN state IN (5, 6) AND reason LIKE '% resources for %' THEN 'two_resources'
+     WHEN state = 6 AND reason LIKE '%approv%' THEN 'approval'
+     WHEN state IN (5, 6) THEN 'in_doubt'
+     ELSE '' END
+"""
 Sums = dict[tuple[int, str, int], tuple[int, int]]  # (minute, surface, what) -> (count, total)
 
 
@@ -51,3 +64,9 @@ def repeat_of(row: tuple[int, int, int, int, int, str]) -> Repeat:
     """A repeat as it was stored."""
     entry, kind, first_at, last_at, times, evidence = row
     return Repeat(entry, RepeatClass(kind), first_at, last_at, times, evidence)
+
+
+def waiting_of(row: tuple[Any, ...]) -> Waiting:
+    """A count of open entries as it was read."""
+    surface, state, reason, count, oldest_ticks, oldest_at, lapsed = row
+    return Waiting(surface, State(state), reason, count, oldest_ticks, oldest_at, lapsed)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from oncegate.store import Observations, Repeat, Tally
-from oncegate.stores.observing import joined, repeat_of, summed
+from oncegate.store import Observations, Repeat, Tally, Waiting
+from oncegate.stores.observing import REASON_KIND, joined, repeat_of, summed, waiting_of
 from oncegate.stores.postgres.arrays import bigint_array, integer_array, text_array
 from oncegate.stores.postgres.names import Names
 
@@ -41,6 +41,26 @@ SELECT name.text, minute, what, count, total FROM oncegate_tally JOIN oncegate_n
 WHERE minute >= %s AND minute < %s AND (%s::text IS NULL OR name.text = %s::text)
 ORDER BY minute, name.text, what
 """
+_SUMS: Final = """
+SELECT name.text, %s::bigint, what, sum(count)::bigint, sum(total)::bigint
+FROM oncegate_tally JOIN oncegate_name AS name ON id = surface
+WHERE minute >= %s AND minute < %s GROUP BY name.text, what ORDER BY name.text, what
+"""
+_KIND: Final = (
+    REASON_KIND.format(colon="strpos(reason, ':')", prefix="split_part(reason, ':', 1)")
+    .replace("%", "%%")
+    .replace("state ", "entry.state ")
+)
+_WAITING: Final = f"""
+SELECT name.text, entry.state, {_KIND} AS kind, count(*),
+       min(CASE entry.state WHEN 1 THEN open.first_reserved ELSE open.lease_until END),
+       min(coalesce(entry.settled_at, entry.received_at)),
+       count(*) FILTER (WHERE entry.state = 1 AND open.lease_until <= %s)
+FROM oncegate_open AS open JOIN oncegate_entry AS entry ON entry.id = open.entry
+JOIN oncegate_name AS name ON name.id = entry.surface
+WHERE entry.state NOT IN (2, 3) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
+_AHEAD: Final = "SELECT %s::bigint - (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _COLUMNS: Final = "known.entry, known.class, known.first_at, known.last_at, known.times, known.evidence"
 _REPEATS: Final = (
     f"SELECT {_COLUMNS} FROM oncegate_repeat AS known WHERE entry = %s ORDER BY first_at, class"
@@ -86,6 +106,10 @@ class PostgresTallies:
     def _begin(self) -> None:
         raise NotImplementedError
 
+    def now_ticks(self) -> int:
+        """The ledger's own time; the session knows it."""
+        raise NotImplementedError
+
     def observe(self, seen: Sequence[Observations]) -> None:
         """Adds to the counters and to the entries' repeats, in one transaction."""
         sums, repeats = summed(seen), joined(seen)
@@ -120,6 +144,19 @@ class PostgresTallies:
     def tallies(self, from_minute: int, to_minute: int, surface: str | None = None) -> list[Tally]:
         """Reads counters of some minutes."""
         return [Tally(*row) for row in self._query(_TALLIES, (from_minute, to_minute, surface, surface))]
+
+    def tally_sums(self, from_minute: int, to_minute: int) -> list[Tally]:
+        """Adds up counters of some minutes."""
+        return [Tally(*row) for row in self._query(_SUMS, (from_minute, from_minute, to_minute))]
+
+    def waiting(self) -> list[Waiting]:
+        """Counts what is open."""
+        return [waiting_of(row) for row in self._query(_WAITING, (self.now_ticks(),))]
+
+    def clock_ahead_ms(self, wall_ms: int) -> int | None:
+        """Compares a wall time with the server's."""
+        ((ahead,),) = self._query(_AHEAD, (wall_ms,))
+        return int(ahead)
 
     def repeats(self, entry_id: int) -> list[Repeat]:
         """Reads an entry's repeats."""

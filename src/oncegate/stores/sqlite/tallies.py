@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from oncegate.store import Observations, Repeat, Tally
-from oncegate.stores.observing import joined, repeat_of, summed
+from oncegate.store import Observations, Repeat, Tally, Waiting
+from oncegate.stores.observing import REASON_KIND, joined, repeat_of, summed, waiting_of
 from oncegate.stores.sqlite.names import Names
 
 _ADD: Final = (
@@ -26,6 +26,20 @@ _TALLIES: Final = (
     "SELECT text, minute, what, count, total FROM oncegate_tally JOIN oncegate_name ON id = surface"
     " WHERE minute >= ? AND minute < ? AND (? IS NULL OR text = ?) ORDER BY minute, text, what"
 )
+_SUMS: Final = (
+    "SELECT text, ?, what, sum(count), sum(total) FROM oncegate_tally JOIN oncegate_name ON id = surface"
+    " WHERE minute >= ? AND minute < ? GROUP BY text, what ORDER BY text, what"
+)
+_KIND: Final = REASON_KIND.format(
+    colon="instr(reason, ':')", prefix="substr(reason, 1, instr(reason, ':') - 1)"
+)
+_WAITING: Final = f"""
+SELECT name.text, state, {_KIND} AS kind, count(*),
+       min(CASE state WHEN 1 THEN first_reserved ELSE lease_until END),
+       min(coalesce(settled_at, received_at)), sum(state = 1 AND lease_until <= ?)
+FROM oncegate_entry INDEXED BY oncegate_entry_open JOIN oncegate_name AS name ON name.id = surface
+WHERE state NOT IN (2, 3) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
 _COLUMNS: Final = "entry, class, oncegate_repeat.first_at, last_at, times, evidence"
 _REPEATS: Final = f"SELECT {_COLUMNS} FROM oncegate_repeat WHERE entry = ? ORDER BY first_at, class"
 _BUGS: Final = (
@@ -50,6 +64,10 @@ class SqliteTallies:
     _connection: sqlite3.Connection
     _names: Names
 
+    def now_ticks(self) -> int:
+        """The ledger's own time; the session knows it."""
+        raise NotImplementedError
+
     def observe(self, seen: Sequence[Observations]) -> None:
         """Adds to the counters and to the entries' repeats."""
         number = self._names.number
@@ -68,6 +86,21 @@ class SqliteTallies:
         """Reads counters of some minutes."""
         rows = self._connection.execute(_TALLIES, (from_minute, to_minute, surface, surface))
         return [Tally(*row) for row in rows.fetchall()]
+
+    def tally_sums(self, from_minute: int, to_minute: int) -> list[Tally]:
+        """Adds up counters of some minutes."""
+        rows = self._connection.execute(_SUMS, (from_minute, from_minute, to_minute))
+        return [Tally(*row) for row in rows.fetchall()]
+
+    def waiting(self) -> list[Waiting]:
+        """Counts what is open."""
+        return [
+            waiting_of(row) for row in self._connection.execute(_WAITING, (self.now_ticks(),)).fetchall()
+        ]
+
+    def clock_ahead_ms(self, wall_ms: int) -> int | None:
+        """A file has no clock of its own."""
+        return None
 
     def repeats(self, entry_id: int) -> list[Repeat]:
         """Reads an entry's repeats."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from oncegate.model.repeats import RepeatClass
+from oncegate.model.states import State
 from oncegate.store import Forgetting, Observations, Repeat, Session, Tally, What
 from oncegate.testing.conformance.bench import StoreBench
 
@@ -155,6 +156,57 @@ class TallyConformance(StoreBench):
         ]
         with session.unit():
             assert session.trim_tallies(hour, hour - 60, 2) == 0
+
+    def test_sums_are_by_surface_and_kind(self) -> None:
+        """Minutes of the range are added up; each sum stands under the first minute asked for."""
+        session = self.open()
+        for minute in range(MINUTE, MINUTE + 5):
+            self._observe(
+                session, Observations((Tally("orders", minute, 4, 2, 7), Tally("refunds", minute, 1, 1)))
+            )
+
+        with self.looking() as reader:
+            assert reader.tally_sums(MINUTE + 1, MINUTE + 4) == [
+                Tally("orders", MINUTE + 1, 4, 6, 21),
+                Tally("refunds", MINUTE + 1, 1, 3),
+            ]
+            assert reader.tally_sums(0, MINUTE) == []
+
+    def test_waiting_counts_what_is_open_by_surface_state_and_reason(self) -> None:
+        """Final entries do not count; what is oldest is told in the ledger's own time."""
+        session = self.open()
+        began = session.now_ticks()
+        for state in (State.COMMITTED, State.FAILED):
+            self.settle(session, self.reserve(session, state.label), state)
+        self.reserve(session, "lapses")
+        self.let_lapse()
+        self.reserve(session, "runs")
+        self.reserve(session, "early", quarantine="skew: 7m in the future")
+        self.reserve(session, "odd", surface="refunds", quarantine="key_input: missing: id")
+        for reason in ("gave up after 8 attempts", "ect holds 2 resources for claim", "who knows"):
+            self.settle(session, self.reserve(session, reason), State.HELD, reason=reason)
+
+        with self.looking() as reader:
+            found = {(item.surface, item.state, item.reason): item for item in reader.waiting()}
+
+        running = found.pop(("orders", State.IN_FLIGHT, ""))
+        assert (running.count, running.lapsed, running.oldest_ticks) == (2, 1, began)
+        assert {place: item.count for place, item in found.items()} == {
+            ("orders", State.HELD, "attempts_used_up"): 1,
+            ("orders", State.HELD, "two_resources"): 1,
+            ("orders", State.HELD, "in_doubt"): 1,
+            ("orders", State.QUARANTINED, "skew"): 1,
+            ("refunds", State.QUARANTINED, "key_input"): 1,
+        }
+
+    def test_clock_of_the_ledger_is_its_own_or_none(self) -> None:
+        """A minute more of wall time is a minute more ahead."""
+        self.open()
+        with self.looking() as reader:
+            ahead = reader.clock_ahead_ms(self.clock.wall_ms() + 60_000)
+            now = reader.clock_ahead_ms(self.clock.wall_ms())
+        assert (ahead is None) == (now is None)
+        assert ahead is None or now is None or 60_000 <= ahead - now < 90_000
 
     def _observe(self, session: Session, *seen: Observations) -> None:
         with session.unit():

@@ -1,0 +1,224 @@
+"""The signals: for each its name, its limits, what it means and what to do. One list for everybody.
+
+The evaluation, the command line, the alert rules and the dashboard are all made from it, so that they
+cannot say different things. Limits are defaults; `Thresholds` changes them for one installation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import Enum, IntEnum
+from typing import Final
+
+from msgspec import Struct
+
+from oncegate.errors import ConfigError
+
+
+class Level(IntEnum):
+    """How much a signal matters now."""
+
+    OK = 0
+    TICKET = 1
+    PAGE = 2
+
+    @property
+    def label(self) -> str:
+        """The word shown to people."""
+        return self.name.lower()
+
+
+class Unit(Enum):
+    """What a signal's value counts."""
+
+    RATIO = "ratio"
+    SECONDS = "seconds"
+    COUNT = "count"
+
+
+class Definition(Struct, frozen=True):
+    """One signal. `ticket` and `page` are the values from which on it matters; None: it never does.
+
+    `query` is the same value in PromQL, by surface where `by_surface`.
+    """
+
+    name: str
+    title: str
+    unit: Unit
+    meaning: str
+    action: str
+    query: str
+    ticket: float | None = None
+    page: float | None = None
+    by_surface: bool = True
+
+
+REPEATS_HIGH: Final = Definition(
+    "repeat_ratio_high",
+    "Share of arrivals that were already known",
+    Unit.RATIO,
+    "an upstream sends the same events again and again (A7); 1 to 3 % is normal",
+    "see which: oncegate signals repeats --surface SURFACE; then ask the sender",
+    'max by (surface) (sum by (surface) (rate(oncegate_arrivals_total{known="yes"}[10m]))'
+    " / sum by (surface) (rate(oncegate_arrivals_total[10m])))"
+    ' and on (surface) sum by (surface) (increase(oncegate_arrivals_total{known="yes"}[10m])) >= 8',
+    page=0.20,
+)
+REPEATS_ZERO: Final = Definition(
+    "repeat_ratio_zero",
+    "Repeats that should have come and did not",
+    Unit.COUNT,
+    "a busy feed without a single repeat: key derivation has probably broken, and repeats run again (A7)",
+    "compare the keys of two deliveries of one event: oncegate entries list --surface SURFACE; look for a"
+    " changed template or field. If this feed never repeats, say so: --no-repeats SURFACE",
+    '(sum by (surface) (increase(oncegate_arrivals_total{known="yes"}[1h])) == 0)'
+    " + on (surface) 0.01 * sum by (surface) (increase(oncegate_arrivals_total[1h]))",
+    page=10,
+)
+IN_FLIGHT_AGE: Final = Definition(
+    "in_flight_age",
+    "Age of the oldest entry in flight",
+    Unit.SECONDS,
+    "a key is reserved and nobody has finished it (A8)",
+    "is the reconciler running? oncegate entries list --state in_flight --surface SURFACE",
+    "max by (surface) (oncegate_in_flight_oldest_age_seconds)",
+    page=600,
+)
+TWO_RESOURCES: Final = Definition(
+    "resources_per_key",
+    "Keys that own two resources or more",
+    Unit.COUNT,
+    "a downstream says that one key owns several resources: something was claimed twice (A9)",
+    "oncegate held list; cancel the one that is not needed, then settle the entry",
+    'max by (surface) (oncegate_entries_waiting{reason="two_resources"})',
+    page=1,
+)
+LATE_REPLAYS: Final = Definition(
+    "late_replays",
+    "Late replays within an hour",
+    Unit.COUNT,
+    "events come again long after they first did (D5); harmless as long as their keys are remembered",
+    "ask who replays, and compare with the surface's retention: oncegate signals repeats --surface SURFACE",
+    'sum by (surface) (increase(oncegate_repeats_total{class="late_replay"}[1h]))',
+    ticket=10,
+)
+SENDER_BUGS: Final = Definition(
+    "sender_bugs",
+    "Repeats within an hour that point at a fault of the sender",
+    Unit.COUNT,
+    "new ids for retries, old positions read again, one action under two ids, two contents under one (C6)",
+    "oncegate signals repeats --surface SURFACE shows the evidence to send to them",
+    "sum by (surface) (increase(oncegate_repeats_total"
+    '{class=~"conflict|new_id_per_retry|stale_offset|split_action"}[1h]))',
+    ticket=1,
+)
+RESERVATION_P99: Final = Definition(
+    "reservation_p99",
+    "Time that a reservation takes, 99 of 100",
+    Unit.SECONDS,
+    "the ledger answers slowly, and every event waits for it (A13, E12)",
+    "look at the ledger's disk or server, and at other work on it",
+    "histogram_quantile(0.99,"
+    " sum by (surface, le) (rate(oncegate_reservation_duration_seconds_bucket[10m])))",
+    ticket=0.1,
+    page=1.0,
+)
+RECONCILIATIONS: Final = Definition(
+    "reconciliations",
+    "Entries taken up by a caretaker within an hour",
+    Unit.COUNT,
+    "workers die or stall with work in hand, more often than now and then (D5)",
+    "look at the workers: memory, deployments, time limits",
+    "sum by (surface) (increase(oncegate_reconciliations_total[1h]))",
+    ticket=20,
+)
+QUARANTINES: Final = Definition(
+    "quarantines",
+    "Events put in quarantine within ten minutes",
+    Unit.COUNT,
+    "events come that cannot be read or dated (E5)",
+    "oncegate quarantine list --surface SURFACE shows each with its reason",
+    'sum by (surface) (increase(oncegate_arrivals_total{verdict="quarantine",known="no"}[10m]))',
+    ticket=1,
+    page=10,
+)
+WAITING: Final = Definition(
+    "waiting_for_person",
+    "Entries that wait for a person",
+    Unit.COUNT,
+    "held, left in doubt or in quarantine: nothing happens until somebody decides (E5)",
+    "oncegate held list; oncegate quarantine list",
+    'sum by (surface) (oncegate_entries_waiting{state=~"held|unknown|quarantined"})',
+    ticket=1,
+)
+OVERDUE: Final = Definition(
+    "overdue",
+    "Longest wait for a person",
+    Unit.SECONDS,
+    "somebody should have decided by now (A4)",
+    "oncegate held list --surface SURFACE, oldest first; call whoever is responsible",
+    'max by (surface) (oncegate_waiting_oldest_age_seconds{state=~"held|unknown"})',
+    page=4 * 3600,
+)
+LAPSED: Final = Definition(
+    "reserved_not_settled",
+    "Claims whose lease is over and that nobody has taken up",
+    Unit.COUNT,
+    "workers died and no reconciler has come yet; a few for a few seconds are normal after a crash",
+    "run the caretakers: gate.caretakers() or oncegate caretake",
+    "sum by (surface) (oncegate_claims_lapsed)",
+    ticket=5,
+    page=100,
+)
+CLOCK_OFFSET: Final = Definition(
+    "clock_offset",
+    "Distance between this machine's clock and the ledger's",
+    Unit.SECONDS,
+    "one of the clocks is wrong; events may be put in quarantine for their time",
+    "check the time service on this machine and on the database server",
+    "max(abs(oncegate_clock_offset_seconds))",
+    ticket=30,
+    page=150,
+    by_surface=False,
+)
+LOST: Final = Definition(
+    "sightings_lost",
+    "Arrivals within an hour that could not be counted",
+    Unit.COUNT,
+    "the ledger could not be told what was seen; the other signals are too low by this much",
+    "look whether the ledger can be written; the gate itself is not affected",
+    "sum by (surface) (increase(oncegate_sightings_lost_total[1h]))",
+    ticket=1,
+)
+
+DEFINITIONS: Final = (
+    REPEATS_HIGH, REPEATS_ZERO, IN_FLIGHT_AGE, TWO_RESOURCES, LATE_REPLAYS, SENDER_BUGS, RESERVATION_P99,
+    RECONCILIATIONS, QUARANTINES, WAITING, OVERDUE, LAPSED, CLOCK_OFFSET, LOST,
+)  # fmt: skip
+BY_NAME: Final[Mapping[str, Definition]] = {one.name: one for one in DEFINITIONS}
+
+
+class Thresholds(Struct, frozen=True):
+    """Limits of one installation: those that differ, by signal, as (ticket, page).
+
+    `no_repeats` are surfaces on which nothing is ever sent twice, so that zero repeats mean nothing.
+    """
+
+    limits: dict[str, tuple[float | None, float | None]] = {}
+    no_repeats: frozenset[str] = frozenset()
+    repeats_min: int = 8  # fewer repeats than this are chance on a quiet feed
+    zero_share: float = 0.01  # expected of a feed that nothing is known of yet: the low end of normal
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.limits) - set(BY_NAME))
+        if unknown:
+            raise ConfigError(f"there is no signal {unknown[0]!r}; signals are {', '.join(BY_NAME)}")
+
+    def of(self, definition: Definition) -> tuple[float | None, float | None]:
+        """The limits for a ticket and for a page."""
+        return self.limits.get(definition.name, (definition.ticket, definition.page))
+
+
+CLEAR_SHARE: Final = 0.8  # an alarm calms only below so much of its limit,
+CALM_FOR: Final = timedelta(minutes=5)  # and only after so long

@@ -1,0 +1,93 @@
+"""Everything the evaluation looks at, as values: sums over windows of time, what is open, the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec import Struct
+
+from oncegate.model.repeats import RepeatClass
+from oncegate.store import Tally, Waiting
+from oncegate.store.tallies import ARRIVALS, REPEATS, class_of, latency_bound_us
+
+TEN_MINUTES: Final = 10
+TWENTY_MINUTES: Final = 20
+HOUR: Final = 60
+QUARTER_DAY: Final = 360
+DAY: Final = 1440
+WEEK: Final = 10_080
+# In minutes, up to and with the present one.
+WINDOWS: Final = (TEN_MINUTES, TWENTY_MINUTES, HOUR, QUARTER_DAY, DAY, WEEK)
+
+
+class Counts(Struct, frozen=True):
+    """What was counted at one surface in one window, by kind."""
+
+    sums: dict[int, tuple[int, int]] = {}
+
+    def of(self, what: int) -> int:
+        """How often something was counted."""
+        return self.sums.get(what, (0, 0))[0]
+
+    @property
+    def arrivals(self) -> int:
+        """Everything that arrived."""
+        return sum(self.of(what) for what in ARRIVALS)
+
+    @property
+    def repeats(self) -> int:
+        """Arrivals of keys that were known."""
+        return sum(self.of(what) for what in REPEATS)
+
+    def classes(self) -> dict[RepeatClass, int]:
+        """Repeats by class."""
+        found = {class_of(what): count for what, (count, _) in self.sums.items()}
+        return {kind: count for kind, count in found.items() if kind is not None}
+
+    def latency_seconds(self, share: float) -> float | None:
+        """Within which time so large a share of reservations was answered; an upper bound."""
+        buckets = sorted(
+            (bound, count)
+            for what, (count, _) in self.sums.items()
+            if (bound := latency_bound_us(what)) is not None
+        )
+        wanted, seen = share * sum(count for _, count in buckets), 0
+        for bound, count in buckets:
+            seen += count
+            if seen >= wanted:
+                return bound / 1e6
+        return None
+
+
+NOTHING: Final = Counts()
+
+
+class Snapshot(Struct, frozen=True):
+    """One moment. `windows` has the counts by length of window and surface."""
+
+    now_ms: int
+    now_ticks: int
+    windows: dict[int, dict[str, Counts]]
+    waiting: tuple[Waiting, ...] = ()
+    clock_ahead_ms: int | None = None
+
+    def counts(self, window: int, surface: str) -> Counts:
+        """What was counted at a surface in a window."""
+        return self.windows.get(window, {}).get(surface, NOTHING)
+
+    @property
+    def surfaces(self) -> list[str]:
+        """Every surface that anything is known of."""
+        named = {surface for counts in self.windows.values() for surface in counts}
+        return sorted(named | {item.surface for item in self.waiting})
+
+
+def by_surface(tallies: Iterable[Tally]) -> dict[str, Counts]:
+    """Sorts sums by surface; several of one kind are added up."""
+    found: dict[str, dict[int, tuple[int, int]]] = {}
+    for tally in tallies:
+        sums = found.setdefault(tally.surface, {})
+        count, total = sums.get(tally.what, (0, 0))
+        sums[tally.what] = (count + tally.count, total + tally.total)
+    return {surface: Counts(sums) for surface, sums in found.items()}

@@ -1,0 +1,253 @@
+"""Alarms stay quiet on a steady week and are red within minutes on the incidents (A7-A9, D5, E5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncegate.errors import ConfigError
+from oncegate.model.states import State
+from oncegate.signals.alarms import Alarms, Change, Notice, advance
+from oncegate.signals.alerts import Signal, evaluate, worst
+from oncegate.signals.definitions import DEFINITIONS, REPEATS_HIGH, Level, Thresholds
+from oncegate.signals.snapshot import DAY, HOUR, TEN_MINUTES, WEEK, Counts, Snapshot
+from oncegate.store import Waiting, What
+from oncegate.store.tallies import of_latency
+from tests.signals import weeks
+from tests.signals.weeks import BUSY, QUIET, WEEK_MINUTES, Recorded, with_incident
+
+STEADY = Recorded(weeks.steady_week())
+
+
+def paging(snapshot: Snapshot, thresholds: Thresholds | None = None) -> set[tuple[str, str]]:
+    return {one.place for one in evaluate(snapshot, thresholds) if one.level is Level.PAGE}
+
+
+def first_page(recorded: Recorded, minutes: range) -> tuple[int, set[tuple[str, str]]]:
+    for minute in minutes:
+        found = paging(recorded.at(minute))
+        if found:
+            return minute, found
+    raise AssertionError("nobody was called")
+
+
+def snapshot(
+    windows: dict[int, Counts] | None = None, waiting: tuple[Waiting, ...] = (), **more: int
+) -> Snapshot:
+    by_length = {length: {"orders": counts} for length, counts in (windows or {}).items()}
+    return Snapshot(1_780_000_000_000, 10**9, by_length, waiting, **more)
+
+
+def counts(**seen: int) -> Counts:
+    return Counts({What[name.upper()]: (count, 0) for name, count in seen.items()})
+
+
+def of(found: list[Signal], name: str) -> Signal:
+    return next(one for one in found if one.definition.name == name)
+
+
+def test_the_recorded_week_is_what_its_script_makes() -> None:
+    assert weeks.FILE.read_text("ascii") == weeks.pack(weeks.make_week())
+
+
+def test_nobody_is_called_in_a_steady_week() -> None:
+    """Nights, weekends and a changing share of repeats: not one alarm, whenever one looks."""
+    for minute in range(0, WEEK_MINUTES, 7):
+        found = evaluate(STEADY.at(minute))
+        assert worst(found) is Level.OK, (minute, found[0])
+
+
+def test_the_monday_storm_calls_within_minutes() -> None:
+    storm = with_incident(weeks.monday_storm)
+    minute, found = first_page(storm, range(WEEK_MINUTES))
+    assert found == {("repeat_ratio_high", QUIET)}
+    assert 330 < minute <= 330 + 10
+
+
+def test_the_daylight_saving_incident_calls_within_minutes() -> None:
+    """By the eighth of nineteen repeats at the latest, and long before Wednesday."""
+    incident = with_incident(weeks.daylight_saving)
+    begin = 6 * weeks.DAY + 87
+    minute, found = first_page(incident, range(WEEK_MINUTES))
+    assert found == {("repeat_ratio_high", QUIET)}
+    assert begin < minute <= begin + 25
+
+
+def test_broken_key_derivation_calls_within_minutes_on_a_busy_feed() -> None:
+    broken = with_incident(weeks.broken_keys)
+    begin = 2 * weeks.DAY + 600
+    minute, found = first_page(broken, range(WEEK_MINUTES))
+    assert found == {("repeat_ratio_zero", BUSY)}
+    assert begin < minute <= begin + 25
+
+
+def test_broken_key_derivation_from_the_first_day_calls_too() -> None:
+    """A feed that never had a repeat is held to the low end of normal."""
+    thousand = {length: counts(fresh=1_000) for length in (HOUR, DAY, WEEK)}
+    assert paging(snapshot(thousand)) == {("repeat_ratio_zero", "orders")}
+    assert paging(snapshot(thousand), Thresholds(no_repeats=frozenset({"orders"}))) == set()
+    fewer = {length: counts(fresh=999) for length in (HOUR, DAY, WEEK)}
+    assert paging(snapshot(fewer)) == set()
+
+
+def test_one_repeat_shows_that_keys_work() -> None:
+    windows = {length: counts(fresh=5_000, replay=1) for length in (TEN_MINUTES, HOUR, DAY, WEEK)}
+    assert of(evaluate(snapshot(windows)), "repeat_ratio_zero").level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("fresh", "replay", "level"),
+    [(80, 20, Level.PAGE), (81, 19, Level.OK), (5, 7, Level.OK), (5, 8, Level.PAGE), (0, 8, Level.PAGE)],
+)
+def test_a_fifth_of_arrivals_known_already_calls(fresh: int, replay: int, level: Level) -> None:
+    """Provided there were enough of them to be no chance."""
+    found = of(evaluate(snapshot({TEN_MINUTES: counts(fresh=fresh, replay=replay)})), "repeat_ratio_high")
+    assert found.level is level
+
+
+def waiting(state: State, age_seconds: float, reason: str = "", **more: int) -> Waiting:
+    ticks = 10**9 - int(age_seconds * 1000)
+    return Waiting("orders", state, reason, more.get("count", 1), ticks, 0, more.get("lapsed", 0))
+
+
+@pytest.mark.parametrize(
+    ("item", "name", "level"),
+    [
+        (waiting(State.IN_FLIGHT, 599), "in_flight_age", Level.OK),
+        (waiting(State.IN_FLIGHT, 600), "in_flight_age", Level.PAGE),
+        (waiting(State.RETRYABLE, 6000), "in_flight_age", Level.OK),
+        (waiting(State.HELD, 1, "two_resources"), "resources_per_key", Level.PAGE),
+        (waiting(State.HELD, 1, "in_doubt"), "waiting_for_person", Level.TICKET),
+        (waiting(State.HELD, 4 * 3600 - 1), "overdue", Level.OK),
+        (waiting(State.HELD, 4 * 3600), "overdue", Level.PAGE),
+        (waiting(State.UNKNOWN, 4 * 3600), "overdue", Level.PAGE),
+        (waiting(State.QUARANTINED, 4 * 3600), "overdue", Level.OK),
+        (waiting(State.IN_FLIGHT, 60, lapsed=4, count=9), "reserved_not_settled", Level.OK),
+        (waiting(State.IN_FLIGHT, 60, lapsed=5, count=9), "reserved_not_settled", Level.TICKET),
+        (waiting(State.IN_FLIGHT, 60, lapsed=100, count=100), "reserved_not_settled", Level.PAGE),
+    ],
+)
+def test_what_is_open_is_judged_by_age_and_number(item: Waiting, name: str, level: Level) -> None:
+    assert of(evaluate(snapshot(waiting=(item,))), name).level is level
+
+
+def test_stuck_in_flight_is_red_after_ten_minutes() -> None:
+    """In the middle of a steady week one key stays in flight."""
+    began = 10**9 + 600 * 60_000
+    for minute, expected in ((609, set()), (610, {("in_flight_age", BUSY)})):
+        item = Waiting(BUSY, State.IN_FLIGHT, "", 1, began, 0, 1)
+        assert paging(STEADY.at(minute, (item,))) == expected
+
+
+@pytest.mark.parametrize(
+    ("seen", "name", "level"),
+    [
+        ({What.QUARANTINED: (1, 0)}, "quarantines", Level.TICKET),
+        ({What.QUARANTINED: (10, 0)}, "quarantines", Level.PAGE),
+        ({What.RECONCILED: (20, 0)}, "reconciliations", Level.TICKET),
+        ({52: (10, 0)}, "late_replays", Level.TICKET),
+        ({52: (9, 0)}, "late_replays", Level.OK),
+        ({55: (1, 0)}, "sender_bugs", Level.TICKET),
+        ({51: (500, 0)}, "sender_bugs", Level.OK),
+        ({of_latency(900): (999, 0), of_latency(2_000_000): (1, 0)}, "reservation_p99", Level.OK),
+        ({of_latency(900): (98, 0), of_latency(2_000_000): (2, 0)}, "reservation_p99", Level.PAGE),
+        ({What.LOST: (1, 0)}, "sightings_lost", Level.TICKET),
+    ],
+)
+def test_counts_are_judged_by_their_limits(seen: dict, name: str, level: Level) -> None:
+    windows = {TEN_MINUTES: Counts(seen), HOUR: Counts(seen)}
+    assert of(evaluate(snapshot(windows)), name).level is level
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "level"),
+    [(29_999, Level.OK), (-30_000, Level.TICKET), (150_000, Level.PAGE), (-(10**9), Level.PAGE)],
+)
+def test_a_clock_that_differs_from_the_ledgers_is_told(ahead_ms: int, level: Level) -> None:
+    assert of(evaluate(snapshot(clock_ahead_ms=ahead_ms)), "clock_offset").level is level
+
+
+def test_an_empty_ledger_is_quiet() -> None:
+    assert evaluate(snapshot()) == []
+
+
+def test_limits_can_be_changed_and_a_mistyped_one_is_refused() -> None:
+    item = waiting(State.IN_FLIGHT, 120)
+    assert paging(snapshot(waiting=(item,)), Thresholds({"in_flight_age": (None, 60)})) == {
+        ("in_flight_age", "orders")
+    }
+    with pytest.raises(ConfigError, match="no signal 'in_flight'"):
+        Thresholds({"in_flight": (None, 60)})
+
+
+@pytest.mark.parametrize("step", [-7200, -300, 300, 7200, 365 * 86_400])
+def test_a_wall_clock_that_steps_raises_nothing(step: int) -> None:
+    """Open entries are aged by the ledger's own time, and empty windows say nothing."""
+    item = Waiting(BUSY, State.HELD, "approval", 1, 10**9 + 3_000 * 60_000 - 1000, 0, 0)
+    calm = STEADY.at(3_000, (item,))
+    minute = 3_000 + step // 60
+    stepped = STEADY.at(minute).windows if minute < WEEK_MINUTES else {}
+    moved = Snapshot(calm.now_ms + step * 1000, calm.now_ticks, stepped, calm.waiting)
+    assert paging(moved) == set()
+
+
+# --- alarms ---------------------------------------------------------------------------------------
+
+
+def shares(*values: float) -> Iterator[list[Signal]]:
+    for value in values:
+        level = Level.PAGE if value >= 0.2 else Level.OK
+        yield [Signal(REPEATS_HIGH, "orders", value, level, 0.2)]
+
+
+def told(values: tuple[float, ...], minutes: float = 1.0) -> list[Change]:
+    alarms: Alarms = {}
+    found: list[Notice] = []
+    for number, signals in enumerate(shares(*values)):
+        alarms, notices = advance(alarms, signals, int(number * minutes * 60_000))
+        found += notices
+    return [notice.change for notice in found]
+
+
+def test_an_alarm_is_raised_once_and_calms_once() -> None:
+    assert told((0.01, 0.3, 0.4, 0.3, *[0.01] * 8)) == [Change.RAISED, Change.CALMED]
+
+
+def test_a_value_around_its_limit_does_not_flap() -> None:
+    assert told((0.19, 0.21) * 50) == [Change.RAISED]
+
+
+def test_a_short_calm_is_none() -> None:
+    assert told((0.3, 0.0, 0.0, 0.3, 0.0, 0.0, 0.3)) == [Change.RAISED]
+
+
+def test_who_does_not_answer_is_reminded() -> None:
+    """Every four hours, not every minute."""
+    assert told((0.3,) * 25, minutes=20) == [Change.RAISED, Change.STILL, Change.STILL]
+
+
+def test_worse_is_told_at_once() -> None:
+    ticket = Signal(REPEATS_HIGH, "orders", 0.1, Level.TICKET, 0.1)
+    page = Signal(REPEATS_HIGH, "orders", 0.3, Level.PAGE, 0.2)
+    alarms, first = advance({}, [ticket], 0)
+    alarms, second = advance(alarms, [page], 1000)
+    assert [one.change for one in (*first, *second)] == [Change.RAISED, Change.WORSE]
+
+
+@given(st.lists(st.floats(0, 1), max_size=200))
+def test_whatever_comes_raises_and_calms_take_turns(values: list[float]) -> None:
+    changes = [one for one in told(tuple(values)) if one is not Change.STILL]
+    assert all(one is not other for one, other in pairwise(changes))
+    assert changes.count(Change.RAISED) <= 1 + len(values) // 5
+
+
+def test_every_signal_says_what_it_means_and_what_to_do() -> None:
+    for one in DEFINITIONS:
+        assert one.meaning
+        assert one.action
+        assert one.query
+        assert one.ticket is not None or one.page is not None
