@@ -12,7 +12,7 @@ import pytest
 from oncegate import ConfigError, Gate, UsageError, Verdict
 from oncegate.errors import Failed, NotApplied
 from oncegate.gate.accepting import accepted_arrival, destination_of
-from oncegate.store import HeadsWanted, LaneState, LaneView, Store
+from oncegate.store import HeadsWanted, LaneState, LaneView, LogKind, Store
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock
@@ -102,6 +102,18 @@ def test_another_content_under_the_same_key_is_a_conflict(shop: Shop) -> None:
     assert shop.admit("e", amount=2).verdict is Verdict.CONFLICT
     shop.run()
     assert shop.ran == ["e"]
+
+
+def test_another_content_while_an_event_is_tried_again_is_in_the_log(shop: Shop) -> None:
+    """Once there is an entry, a conflict is recorded as inline (I7)."""
+    shop.errors["e"] = [NotApplied("not now")]
+    shop.admit("e")
+    shop.run()
+
+    assert shop.admit("e", amount=2).verdict is Verdict.CONFLICT
+
+    with shop.gate.store.look() as reader:
+        assert LogKind.CONFLICT in [record.kind for record in reader.read_log(0, 100)]
 
 
 def test_unreadable_key_or_lane_is_quarantined(shop: Shop) -> None:
