@@ -81,7 +81,7 @@ _OPTIONS: Final = (
     ("-h, --help", "show this; after a command, show that command's help"),
 )
 
-_NAME_WIDTH: Final = max(len(name) for name, _ in _OPTIONS)
+_NAME_WIDTH: Final = max(map(len, [*COMMANDS, *(name for name, _ in _OPTIONS)]))
 
 _EXAMPLES: Final = """\
   oncegate demo
