@@ -214,3 +214,28 @@ def fill_with_marks(ledger: Ledger, count: int) -> None:
              for n in range(1, count + 1)),
         )  # fmt: skip
         users.commit()
+
+
+def test_a_released_duplicate_that_had_begun_is_asked_about_first(ledger: Ledger) -> None:
+    """I1: stopping it does not make anybody forget that its call may have been made."""
+    sold: list[str] = []
+
+    def claim(idempotency_key: str) -> dict[str, str]:
+        sold.append(idempotency_key)
+        raise TimeoutError("no answer")
+
+    gate = ledger.gate()
+    ect = gate.downstream("ect", probe=lambda key: [{"id": "slot"}] if key in sold else [])
+
+    def book(event: Any, once: Any) -> Any:
+        return once.effect(ect, claim)["id"]
+
+    PLAIN.register(gate, "routes", book, content=Content(("date",), "{client}"))
+    for number in ("1", "2"):
+        with pytest.raises(TimeoutError):
+            gate.admit_sync("routes", {"id": number, "client": "c7", "date": "2025-10-26"})
+    assert len(ContentScan(gate.store, ledger.clock).run_once().stopped) == 2
+    gate.people.release(1, reason="checked", actor="ann")
+    ledger.lapse()
+    assert Reconciler(gate, jitter=lambda: 0.0).run_once().finished == 1
+    assert len(sold) == 2
