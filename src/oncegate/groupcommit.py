@@ -28,8 +28,10 @@ from oncegate.errors import (
     StoreUnavailable,
     StoreUnknown,
 )
+from oncegate.loopwriters import LoopWriters
 from oncegate.operations import Operation
 from oncegate.store import Session, Store
+from oncegate.suspension import aside
 from oncegate.tickets import Gathering, ThreadTicket, Ticket, Watch, by_kind, deliver, fail
 
 BATCH_MAX: Final = 512  # keeps one commit in the tens of milliseconds
@@ -74,6 +76,7 @@ class GroupCommit:
         self._gathered: dict[asyncio.AbstractEventLoop, Gathering] = {}
         self._gathered_last = 0
         self._watches: WeakKeyDictionary[asyncio.AbstractEventLoop, Watch] = WeakKeyDictionary()
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWriters] = WeakKeyDictionary()
         self._idle: list[Session] = []
         self._spare: list[Session] = []
         # Held by whoever writes: a batch, and where there is one writer only, a handler's transaction.
@@ -137,10 +140,22 @@ class GroupCommit:
             deliver(tickets)
             return
         try:
-            self._enqueue(tickets)
+            if self._capabilities.gives_way:
+                self._begin_in_loop(loop, tickets)
+            else:
+                self._enqueue(tickets)
         except OncegateError as error:
             fail(tickets, error)
             deliver(tickets)
+
+    def _begin_in_loop(self, loop: asyncio.AbstractEventLoop, tickets: list[Ticket]) -> None:
+        self._check_open()
+        writers = self._loops.get(loop)
+        if writers is None:
+            writers = self._loops[loop] = LoopWriters(lambda batch: self._run(batch, wait=True))
+        if writers.waiting + len(tickets) > WAITING_MAX:
+            raise StoreUnavailable(f"{writers.waiting} operations wait already; try again later")
+        writers.add(tickets)
 
     def _may_block_loop(self) -> bool:
         return self._capabilities.is_local and self._commit_ms <= INLINE_COMMIT_MS_MAX
@@ -261,7 +276,7 @@ class GroupCommit:
             keep = True
             raise
         finally:
-            if keep:
+            if keep and not self._closed:
                 self._idle.append(session)
             else:
                 session.close()
@@ -271,7 +286,7 @@ class GroupCommit:
         try:
             return sessions.pop()
         except IndexError:
-            return self.store.connect()
+            return aside(self.store.connect)
 
     def _run_apart(self, tickets: list[Ticket], error: StoreRejected) -> None:
         """One ticket's own statement was refused: those that carry statements are run one by one."""
@@ -301,7 +316,7 @@ class GroupCommit:
                 ticket.error = StoreUnavailable("the commit failed and was undone; nothing was changed")
 
     def _recall(self, tickets: list[Ticket]) -> None:
-        session = self.store.connect()
+        session = aside(self.store.connect)
         try:
             with session.unit():
                 session.settle_doubt()
@@ -361,6 +376,8 @@ class GroupCommit:
 
     def before_fork(self) -> bool:
         """Waits for commits under way and closes every session: neither process may inherit one."""
+        if any(writers.is_busy for writers in self._loops.values()):
+            return False  # they go on when the loop does, which may be after the fork only
         writers = self._capabilities.writers_max
         held = 0
         while held < writers and self._turns.acquire(timeout=FORK_WAIT_SECONDS):

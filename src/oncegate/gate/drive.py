@@ -12,6 +12,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
+from oncegate import suspension
 from oncegate.clock import Clock
 from oncegate.gate.introspection import is_async, name_of
 from oncegate.gate.requests import Flow, Invoke, NotCalled, Pause, Where
@@ -28,6 +29,7 @@ class Driver:
     def __init__(self, commits: GroupCommit, clock: Clock) -> None:
         self._commits = commits
         self._clock = clock
+        self._gives_way = commits.store.capabilities.gives_way
         self._threads: dict[Where, ThreadPoolExecutor] = {}
         self._pid = os.getpid()
 
@@ -80,6 +82,8 @@ class Driver:
     async def _call(self, request: Invoke) -> Any:
         if request.where is Where.HERE or is_async(request.function):
             answer = request.function(*request.arguments, **request.keywords)
+        elif request.where is Where.STATEMENT and self._gives_way:
+            return await suspension.run(request.function, *request.arguments, **request.keywords)
         else:
             answer = await self._call_in_thread(request)
         return await answer if inspect.isawaitable(answer) else answer

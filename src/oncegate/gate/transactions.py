@@ -19,6 +19,7 @@ from oncegate.gate.settling import outcome_of, remember, settlement_of
 from oncegate.model.states import State
 from oncegate.operations import ReadEntry
 from oncegate.store import Joined, Outgoing, Placed, Reservation, Reserved, Session, Settlement
+from oncegate.suspension import Exclusive
 
 
 class OpenTransaction:
@@ -34,7 +35,7 @@ class OpenTransaction:
         self._session: Session | None = None
         self._unwanted = False
         self._changing = threading.Lock()
-        self._using = threading.Lock()
+        self._using = Exclusive()
 
     def begin(self, *, wait: bool = True) -> None:
         """Waits for the turn to write and opens the transaction; without `wait`, at once or StoreBusy."""
@@ -71,9 +72,9 @@ class OpenTransaction:
     def settle_and_commit(self, settlement: Settlement) -> None:
         """Ends the claim inside this transaction and commits, or raises ClaimLost and undoes everything."""
         with self._using:
-            if not self.session.settle([settlement])[0]:
-                raise ClaimLost("another worker holds the key now; this transaction is undone")
             self._gate.crashpoints.hit("commit.before")
+            if not self.session.settle([settlement], last=True)[0]:
+                raise ClaimLost("another worker holds the key now; this transaction is undone")
             self._commit()
         self._gate.crashpoints.hit("commit.after")
 
@@ -89,6 +90,9 @@ class OpenTransaction:
 
     def rollback(self) -> None:
         """Undoes everything."""
+        if not self._using.can_be_had():  # the task is being destroyed, and its statement with it
+            self.session.close()
+            return
         with self._using:
             context = self._leave()
             if context is not None:
@@ -185,4 +189,4 @@ def learn_flow(gate: GateContext, names: Sequence[str]) -> Flow[None]:
     """Makes names known to the store before a user's transaction needs them."""
     store = gate.commits.store
     if not store.knows(names):
-        yield Invoke(store.learn, (names,), where=Where.STATEMENT)
+        yield Invoke(store.learn, (names,))

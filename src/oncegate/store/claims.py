@@ -174,8 +174,11 @@ class Claims(Protocol):
     def progress(self, wanted: Sequence[Progress]) -> list[bool]:
         """Records steps and runs the writes, only where the fence is still right and in flight."""
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(self, settlements: Sequence[Settlement], *, last: bool = False) -> list[bool]:
         """Ends each claim whose fence is still right and in flight; False changes nothing at all.
+
+        `last` announces that nothing follows in the unit: the store may commit it with this very call,
+        if every fence is right; if one is not, the caller must leave the unit with an error.
 
         State, outcome, steps, writes and one log record are one transaction. A write that fails raises
         StoreRejected for the whole unit.

@@ -101,7 +101,8 @@ class Capabilities(Struct, frozen=True):
     """What a store does and promises.
 
     `one_writer`: only one transaction can write at a time. `is_local`: a commit is a write to a local disk,
-    short enough to be made in an event loop.
+    short enough to be made in an event loop. `gives_way`: its sessions may be used on a strand, see
+    `oncegate.suspension`.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Capabilities(Struct, frozen=True):
     business_writes: bool
     one_writer: bool = True
     is_local: bool = True
+    gives_way: bool = False
 
 
 class Finding(Struct, frozen=True):

@@ -99,7 +99,7 @@ class _FaultySession:
     def progress(self, wanted: Sequence[Any]) -> Any:
         return self._noted("progress", wanted)
 
-    def settle(self, wanted: Sequence[Any]) -> Any:
+    def settle(self, wanted: Sequence[Any], *, last: bool = False) -> Any:
         return self._noted("settle", wanted)
 
     def attach(self, wanted: Sequence[Any]) -> Any:

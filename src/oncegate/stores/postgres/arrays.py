@@ -81,8 +81,13 @@ def bytea_array(values: Sequence[bytes | None]) -> Packed:
     return _variable(values, *_BYTEA)
 
 
+def text_value(value: str | None) -> str | None:
+    """U+0000 is not text in PostgreSQL and is made visible."""
+    return None if value is None else value.replace("\0", "\u2400")
+
+
 def text_array(values: Sequence[str | None]) -> Packed:
-    """Packs text; U+0000 is not text in PostgreSQL and is made visible."""
+    """Packs text, with U+0000 made visible."""
     encoded = [None if v is None else v.replace("\0", "\u2400").encode() for v in values]
     return _variable(encoded, *_TEXT)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
+from psycopg.types.numeric import Int8
+
 from oncegate.errors import StoreBusy, StoreRejected
 from oncegate.model.content import ContentMark
 from oncegate.model.states import State
@@ -31,12 +33,17 @@ from oncegate.stores.postgres.arrays import (
     bytea_array,
     integer_array,
     text_array,
+    text_value,
 )
 from oncegate.stores.postgres.names import Names
+from oncegate.stores.postgres.placeholders import to_numbered
 from oncegate.stores.postgres.scripts import JUDGE_ROUNDS_MAX, judge_known, new_entry, perform
+from oncegate.stores.postgres.wire import Command, Rows
 from oncegate.stores.writes import by_position
 
 CONTENDED_TRIES_MAX: Final = 5
+_BY_NUMBER: Final = Command(statements.BY_NUMBER)
+AS_USUAL: Final = Command(statements.AS_USUAL)
 
 Held = tuple[int, int]  # an entry and the fence under which it is held
 T = TypeVar("T")
@@ -63,7 +70,10 @@ class PostgresClaims:
     def _undo(self) -> None:
         raise NotImplementedError
 
-    def _pipelined(self, head: tuple[str, tuple[Any, ...]], writes: Iterable[Statement]) -> bool:
+    def _finish(self, heads: list[Command], writes: Iterable[Statement]) -> bool:
+        raise NotImplementedError
+
+    def _query_all(self, commands: list[Command]) -> list[Rows]:
         raise NotImplementedError
 
     def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
@@ -82,7 +92,28 @@ class PostgresClaims:
             self._judge_all(wanted, lost, answers)
         return [answer for answer in answers if answer is not None]
 
+    def _insert_one(self, item: Reservation) -> dict[bytes, Reserved]:
+        names = self._names.learn({item.actor, item.surface, item.tenant})
+        rows = self._query(
+            statements.RESERVE_ONE,
+            (
+                self._ticks(),
+                Int8(item.received_at_ms),
+                Int8(names[item.surface]),
+                Int8(names[item.tenant]),
+                item.key,
+                item.fingerprint,
+                text_value(item.label),
+                Int8(item.lease_ms),
+                Int8(item.token),
+                item.body,
+            ),
+        )
+        return {item.key: new_entry(item, *rows[0])} if rows else {}
+
     def _insert(self, batch: list[Reservation]) -> dict[bytes, Reserved]:
+        if len(batch) == 1 and batch[0].parked[0] is State.IN_FLIGHT and batch[0].content is None:
+            return self._insert_one(batch[0])
         names = self._names.learn({batch[0].actor, *(i.surface for i in batch), *(i.tenant for i in batch)})
         marks = [i.content for i in batch]
         is_marked = any(marks)
@@ -206,29 +237,36 @@ class PostgresClaims:
         self._run_writes(item.writes)
         return True
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """Ends claims: one statement; with business writes, one transaction sent in one go."""
+    def settle(self, settlements: Sequence[Settlement], *, last: bool = False) -> list[bool]:
+        """Ends claims: one statement; with business writes or as the last call, COMMIT goes with it."""
         first: dict[Held, Settlement] = {}
         for item in settlements:
             first.setdefault(_held(item), item)
         batch = [first[claim] for claim in sorted(first)]
-        done = self._contended(len(batch), lambda: self._settle(batch))
+        done = self._contended(len(batch), lambda: self._settle(batch, last=last))
         return [_held(item) in done and first[_held(item)] is item for item in settlements]
 
-    def _settle(self, batch: list[Settlement]) -> set[Held]:
+    def _settle(self, batch: list[Settlement], *, last: bool) -> set[Held]:
         writes = any(item.writes for item in batch)
         if any(item.steps or item.clear_steps for item in batch):
             return self._settle_with_steps(batch)
+        if last and self._in_transaction:
+            return self._settle_and_commit(batch) or set()
         if writes and not self._in_transaction:
-            return self._settle_with_writes(batch)
+            return self._settle_and_commit(batch) or self._settle_one_by_one(batch)
         return self._settle_one_by_one(batch) if writes else self._settle_batch(batch)
 
-    def _settle_with_writes(self, batch: list[Settlement]) -> set[Held]:
-        """Sends claims and writes together; if a fence was lost, all is undone and done one by one."""
-        head = (statements.SETTLE_ALL, (*self._arrays(batch), len(batch)))
-        if self._pipelined(head, by_position([item.writes for item in batch])):
+    def _settle_and_commit(self, batch: list[Settlement]) -> set[Held] | None:
+        """Sends claims, writes and COMMIT together; None if a fence was lost, and then all is undone."""
+        writes = list(by_position([item.writes for item in batch]))
+        if len(batch) == 1 and _ends_for_good(batch[0]):
+            heads = [Command(to_numbered(statements.END_ONE_OR_FAIL), self._values(batch[0]))]
+        else:
+            values = (*self._arrays(batch), len(batch))
+            heads = [_BY_NUMBER, Command(to_numbered(statements.SETTLE_ALL), values)]
+        if self._finish([*heads, AS_USUAL] if writes else heads, writes):
             return {_held(item) for item in batch}
-        return self._settle_one_by_one(batch)
+        return None
 
     def _settle_one_by_one(self, batch: list[Settlement]) -> set[Held]:
         self._begin()
@@ -251,8 +289,22 @@ class PostgresClaims:
         return done
 
     def _settle_batch(self, batch: list[Settlement]) -> set[Held]:
-        rows = self._query(statements.SETTLE, self._arrays(batch))
+        if len(batch) == 1 and _ends_for_good(batch[0]):
+            return {_held(batch[0])} if self._query(statements.END_ONE, self._values(batch[0])) else set()
+        command = Command(to_numbered(statements.SETTLE), self._arrays(batch))
+        _, rows, _ = self._query_all([_BY_NUMBER, command, AS_USUAL])
         return {_held(batch[place - 1]) for (place,) in rows}
+
+    def _values(self, item: Settlement) -> tuple[Any, ...]:
+        return (
+            item.state.value,
+            Int8(item.at_ms),
+            text_value(item.reason),
+            Int8(item.entry_id),
+            Int8(item.fence),
+            item.outcome,
+            Int8(self._names.learn({item.actor})[item.actor]),
+        )
 
     def _arrays(self, batch: list[Settlement]) -> tuple[int | Packed | None, ...]:
         names = self._names.learn({item.actor for item in batch})
@@ -311,6 +363,11 @@ def _mark_arrays(marks: Sequence[ContentMark | None]) -> tuple[Packed, Packed, P
 
 def _held(item: Settlement) -> Held:
     return (item.entry_id, item.fence)
+
+
+def _ends_for_good(item: Settlement) -> bool:
+    is_final = item.state in (State.COMMITTED, State.FAILED)
+    return is_final and item.outcome is not None and not item.attempts_given_back
 
 
 def _entry(row: tuple[Any, ...], texts: dict[int, str]) -> Entry:

@@ -7,11 +7,13 @@ network, that says nothing at all. What the server did is not known then, and th
 from __future__ import annotations
 
 from collections.abc import Generator
+from select import POLLIN, POLLOUT, poll
 from typing import Any, Final
 
 import psycopg
 
 from oncegate.clock import SystemClock
+from oncegate.suspension import READABLE, WRITABLE, Stranded, is_strand, wait_for
 
 ANSWER_WAIT_MS: Final = 28_000  # above the server's limit for a statement, below what callers wait
 _clock: Final = SystemClock()
@@ -26,6 +28,8 @@ class LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
 
     def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
         """Runs one exchange with the server, within the limit."""
+        if is_strand():
+            return self._wait_in_loop(gen)
         if _TIMEOUT is None:
             return super().wait(self._limited(gen), *arguments, **options)
         options.setdefault("timeout", self.answer_wait_ms / 1000)
@@ -33,6 +37,33 @@ class LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
             return super().wait(gen, *arguments, **options)
         except _TIMEOUT:
             raise self._given_up() from None
+
+    def _wait_in_loop(self, exchange: Generator[int, int, Any]) -> Any:
+        """The same inside an event loop, which goes on with other things meanwhile."""
+        fileno, seconds = self.pgconn.socket, self.answer_wait_ms / 1000
+        try:
+            wanted = next(exchange)
+            while True:
+                ready = self._ready(fileno, wanted, seconds)
+                wanted = exchange.send(ready)
+        except StopIteration as ended:
+            return ended.value
+        except (OSError, Stranded) as error:
+            self.pgconn.finish()
+            raise psycopg.OperationalError(f"the connection was lost: {error}") from error
+
+    def _ready(self, fileno: int, wanted: int, seconds: float) -> int:
+        if wanted & WRITABLE:  # it nearly always is, and the loop need not be asked
+            poller = poll()
+            poller.register(fileno, POLLOUT | (POLLIN if wanted & READABLE else 0))
+            found = poller.poll(0)
+            if found:
+                events = found[0][1]
+                return (WRITABLE if events & ~POLLIN else 0) | (READABLE if events & ~POLLOUT else 0)
+        ready = wait_for(fileno, wanted, seconds)
+        if not ready:
+            raise self._given_up()
+        return ready
 
     def _given_up(self) -> psycopg.OperationalError:
         self.pgconn.finish()

@@ -7,6 +7,7 @@ parameters, if only with none, so that the driver takes `%%` for `%`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import count
 from typing import Final
@@ -24,6 +25,8 @@ _TOKEN: Final = re.compile(
 )
 _NUMBERED_TOKEN: Final = re.compile(_TOKEN.pattern.replace("| %  ", "| %[s%]"), re.VERBOSE | re.DOTALL)
 _NUMBERED: Final = re.compile(r"\$[1-9]")
+_DRIVERS_OWN: Final = re.compile(r"%(?:b|t|\()")
+_NAMED: Final = re.compile(r"%\((\w+)\)s")
 _NATIVE: Final = re.compile(r"%(?:s|b|t|\()")
 
 
@@ -54,6 +57,22 @@ def to_numbered(sql: str) -> str:
         return token.replace("%%", "%") if native else token
 
     return _NUMBERED_TOKEN.sub(numbered, sql)
+
+
+@lru_cache(maxsize=512)
+def names_to_numbers(sql: str) -> tuple[str, tuple[str, ...]]:
+    """Rewrites `%(name)s` to `$1`, `$2`, … in our own statements; returns the names in their order."""
+    numbers: dict[str, int] = {}
+
+    def numbered(match: re.Match[str]) -> str:
+        return f"${numbers.setdefault(match.group(1), len(numbers) + 1)}"
+
+    return _NAMED.sub(numbered, sql).replace("%%", "%"), tuple(numbers)
+
+
+def needs_driver(sql: str, parameters: object) -> bool:
+    """Whether a statement says something that only the driver's own cursor understands."""
+    return not parameters or isinstance(parameters, Mapping) or _DRIVERS_OWN.search(sql) is not None
 
 
 def _rewritten(match: re.Match[str]) -> str:

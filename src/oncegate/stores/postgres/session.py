@@ -6,21 +6,20 @@ every other unit is a transaction. Must never report a statement as failed that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from typing import Any, Final
 
 import psycopg
 from psycopg import errors as postgres
-from psycopg.pq import TransactionStatus
+from psycopg.pq import Format, TransactionStatus
 
 from oncegate.clock import SystemClock
 from oncegate.errors import StoreError, StoreUnknown, UsageError
 from oncegate.store import Statement
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.census import PostgresCensus
-from oncegate.stores.postgres.claims import PostgresClaims
+from oncegate.stores.postgres.claims import AS_USUAL, PostgresClaims
 from oncegate.stores.postgres.contents import PostgresContents
 from oncegate.stores.postgres.doubts import Doubts, backend_of
 from oncegate.stores.postgres.failures import rejected, translate
@@ -30,15 +29,24 @@ from oncegate.stores.postgres.lane_desk import PostgresLaneDesk
 from oncegate.stores.postgres.lanes import LostRace
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.people import PostgresPeople
-from oncegate.stores.postgres.placeholders import to_driver
+from oncegate.stores.postgres.placeholders import (
+    names_to_numbers,
+    needs_driver,
+    to_driver,
+    to_numbered,
+)
 from oncegate.stores.postgres.positions import PostgresPositions
 from oncegate.stores.postgres.pruning import PostgresPruning
 from oncegate.stores.postgres.registry import PostgresRegistry
 from oncegate.stores.postgres.tallies import PostgresTallies
+from oncegate.stores.postgres.wire import BEGIN, COMMIT, ROLLBACK, Command, Rows, Wire
+from oncegate.suspension import aside
 
 KEPT_EVERY_MS: Final = 1_000
 _CLOCK: Final = SystemClock()  # only to count seconds between two writes of a connection
-
+_OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+_KEEP_TIME = Command(statements.KEEP_TIME)
+_SAVEPOINT, _RELEASE = Command("SAVEPOINT race"), Command("RELEASE SAVEPOINT race")
 Ticks = Callable[[], int]
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -73,6 +81,8 @@ class PostgresSession(
         self._given_ticks = ticks
         self._names = Names(self._query, self._write_apart)
         self._in_transaction = False
+        self._begin_is_due = False
+        self._is_untouched = self._is_planned_as_usual = False
         self._reopen = reopen
         self._keeps_time_at_ms = 0
         self._doubts = doubts
@@ -80,7 +90,7 @@ class PostgresSession(
 
     def _use(self, connection: Connection) -> None:
         self._connection = connection
-        self._cursor = connection.cursor(binary=True)
+        self._wire = Wire(connection)
         self._backend = None if self._doubts is None else backend_of(connection)
 
     def _ticks(self) -> int | None:
@@ -91,37 +101,48 @@ class PostgresSession(
         ((now,),) = self._query(statements.NOW, (self._ticks(),))
         return int(now)
 
-    def _query(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    def _query(self, sql: str, parameters: tuple[Any, ...] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        if isinstance(parameters, Mapping):
+            sql, names = names_to_numbers(sql)
+            parameters = tuple(parameters[name] for name in names)
+        return self._query_all([Command(to_numbered(sql), parameters)])[-1]
+
+    def _query_all(self, commands: list[Command]) -> list[Rows]:
         try:
-            self._cursor.execute(sql, parameters, prepare=True)
-            return self._cursor.fetchall() if self._cursor.description else []
+            return self._exchange(commands)
         except psycopg.Error as error:
             raise self._failed(error, committing=not self._in_transaction) from error
+
+    def _exchange(self, commands: list[Command]) -> list[Rows]:
+        """Sends statements in one go, the begin of the transaction with the first of them."""
+        if self._is_untouched:
+            self._is_untouched = False
+            self._revive()
+            self._keep_time()
+        if not self._begin_is_due:
+            return self._wire.send(commands)
+        self._begin_is_due = False
+        return self._wire.send([BEGIN, *commands])[1:]
 
     def _racing(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Runs a statement that divides by zero where it lost a race; then nothing was changed."""
         nested = self._in_transaction
-        if nested:
-            self._query("SAVEPOINT race", ())
+        statement = Command(to_numbered(sql), parameters)
         try:
-            self._cursor.execute(sql, parameters, prepare=True)
-            rows = self._cursor.fetchall()
+            return self._exchange([_SAVEPOINT, statement, _RELEASE] if nested else [statement])[int(nested)]
         except postgres.DivisionByZero:
             if nested:
                 self._query("ROLLBACK TO SAVEPOINT race", ())
             raise LostRace from None
         except psycopg.Error as error:
             raise self._failed(error, committing=not nested) from error
-        if nested:
-            self._query("RELEASE SAVEPOINT race", ())
-        return rows
 
     def _write_apart(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Commits at once what an open transaction needs but must not keep others waiting for."""
         if not self._in_transaction or self._reopen is None:
             return self._query(sql, parameters)
         try:
-            with self._reopen() as connection:
+            with aside(self._reopen) as connection:
                 connection.execute(sql, parameters)
         except psycopg.Error as error:
             raise translate(error, committing=False) from error
@@ -136,8 +157,7 @@ class PostgresSession(
     @contextmanager
     def unit(self, *, wait: bool = True, single: bool = False) -> Iterator[None]:
         """One transaction; a single call may be a statement that commits by itself."""
-        self._revive()
-        self._keep_time()
+        self._is_untouched, self._is_planned_as_usual = True, False
         if not single:
             self._begin()
         try:
@@ -149,7 +169,7 @@ class PostgresSession(
 
     def _revive(self) -> None:
         """Replaces a connection that the server has closed meanwhile; nothing was sent on it yet."""
-        if self._reopen is None or self._in_transaction:
+        if self._reopen is None:
             return
         try:
             self._connection.pgconn.consume_input()  # what the server said on parting, if anything
@@ -157,66 +177,72 @@ class PostgresSession(
         except psycopg.OperationalError:
             self._connection.close()
             self._names.forget()
-            self._use(self._reopen())
+            self._use(aside(self._reopen))
 
     def _keep_time(self) -> None:
         """Lets the ledger's time go on; nothing else depends on whether this was committed."""
         now_ms = _CLOCK.ticks_ms()
-        if self._given_ticks is not None or self._in_transaction or now_ms < self._keeps_time_at_ms:
+        if self._given_ticks is not None or self._reopen is None or now_ms < self._keeps_time_at_ms:
             return
         self._keeps_time_at_ms = now_ms + KEPT_EVERY_MS
         try:
-            self._cursor.execute(statements.KEEP_TIME, prepare=True)
+            self._wire.send([_KEEP_TIME])
         except psycopg.Error as error:
             raise translate(error, committing=False) from error
 
     def _begin(self) -> None:
+        """From here on all is one transaction; the server is told with the first statement."""
         if not self._in_transaction:
-            try:
-                self._cursor.execute("BEGIN")
-            except psycopg.Error as error:
-                raise translate(error, committing=False) from error
-            self._in_transaction = True
+            self._in_transaction = self._begin_is_due = True
 
     def _commit(self) -> None:
         if not self._in_transaction:
             return
         self._in_transaction = False
+        if self._begin_is_due:  # nothing was sent
+            self._begin_is_due = False
+            return
         try:
-            self._cursor.execute("COMMIT")
+            self._wire.send([COMMIT])
         except psycopg.IntegrityError as error:  # a constraint that is checked at the end
             self._names.forget()
             raise rejected(error) from error
         except psycopg.Error as error:
             self._names.forget()
             raise self._failed(error, committing=True) from error
-        if self._cursor.statusmessage != "COMMIT":
+        if self._wire.last_status != b"COMMIT":
             raise StoreUnknown("the server undid the transaction instead of committing it")
 
     def _undo(self) -> None:
         self._names.forget()
-        self._in_transaction = False
+        self._in_transaction = self._begin_is_due = False
+        if self._connection.closed:
+            return
+        status = self._connection.info.transaction_status
         try:
-            if self._connection.info.transaction_status is not TransactionStatus.IDLE:
-                self._connection.rollback()
+            if status in _OPEN:  # not by the driver's rollback, which forgets every prepared statement
+                self._wire.send([ROLLBACK])
+            elif status is not TransactionStatus.IDLE:
+                self._connection.close()
         except psycopg.Error:
             self._connection.close()
 
-    def _pipelined(self, head: tuple[str, tuple[Any, ...]], writes: Iterable[Statement]) -> bool:
-        """Sends a transaction in one go; False if its first statement found a lost fence.
+    def _finish(self, heads: list[Command], writes: Iterable[Statement]) -> bool:
+        """Sends the rest of a transaction and its COMMIT in one go; False if `heads` found a lost fence.
 
         Whatever fails before COMMIT is certainly undone; only a lost connection leaves it open.
         """
+        self._begin()
         try:
-            with self._connection.pipeline():
-                self._cursor.execute("BEGIN")
-                self._cursor.execute(*head, prepare=True)
-                self._send_writes(writes)
-                self._cursor.execute("COMMIT")
+            self._exchange([*heads, *(_user_command(*write) for write in writes), COMMIT])
+            self._in_transaction = False
+        except StoreError:
+            raise
         except postgres.DivisionByZero:
             self._undo()
             return False
         except psycopg.OperationalError as error:
+            self._in_transaction = False
             raise self._failed(error, committing=True) from error
         except Exception as error:  # whatever a user's statement or parameter does, it is theirs alone
             if self._connection.broken and isinstance(error, psycopg.Error):
@@ -224,10 +250,6 @@ class PostgresSession(
             self._undo()
             raise rejected(error) from error
         return True
-
-    def _send_writes(self, writes: Iterable[Statement]) -> None:
-        for sql, group in groupby(writes, key=lambda statement: statement[0]):
-            self._cursor.executemany(to_driver(sql), [parameters for _, parameters in group])
 
     def _run_writes(self, writes: Iterable[Statement]) -> None:
         for sql, parameters in writes:
@@ -237,9 +259,9 @@ class PostgresSession(
         """Runs a user's statement inside the open unit."""
         self._begin()
         try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(to_driver(sql), parameters)
-                rows = cursor.fetchall() if cursor.description else []
+            rows = self._execute_user(sql, parameters)
+        except StoreError:
+            raise
         except psycopg.OperationalError as error:
             raise translate(error, committing=False) from error
         except Exception as error:  # whatever a user's statement or parameter does, it is theirs alone
@@ -247,6 +269,15 @@ class PostgresSession(
         if self._connection.info.transaction_status is not TransactionStatus.INTRANS:
             raise UsageError("a statement ended the transaction; leave COMMIT and ROLLBACK to the gate")
         return rows
+
+    def _execute_user(self, sql: str, parameters: Sequence[Any]) -> Rows:
+        ahead, self._is_planned_as_usual = [] if self._is_planned_as_usual else [AS_USUAL], True
+        if not needs_driver(sql, parameters):
+            return self._exchange([*ahead, _user_command(sql, parameters)])[-1]
+        self._exchange(ahead)
+        with self._connection.cursor() as cursor:
+            cursor.execute(to_driver(sql), parameters, prepare=False)
+            return cursor.fetchall() if cursor.description else []
 
     def introduce(self, names: Sequence[str]) -> tuple[str, dict[str, int]]:
         """Tells the ledger's id and the numbers of names, for statements sent over other connections."""
@@ -263,3 +294,7 @@ class PostgresSession(
     def close(self) -> None:
         """Closes the connection."""
         self._connection.close()
+
+
+def _user_command(sql: str, parameters: Sequence[Any]) -> Command:
+    return Command(to_numbered(sql), parameters, Format.TEXT)

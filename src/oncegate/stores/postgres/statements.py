@@ -95,6 +95,28 @@ logged AS (""",
 
 RESERVE_MARKED: Final = _with_marks(RESERVE)
 
+# The same for one arrival that is run at once and carries no marks: a third of the work, if it is alone.
+RESERVE_ONE: Final = f"""
+WITH {_NOW},
+fresh AS (
+    INSERT INTO oncegate_entry
+        (id, fence, received_at, surface, tenant, attempt, state, key, fingerprint, label)
+    SELECT number, number, %s::bigint, %s::int, %s::int, 1, 1, %s::bytea, %s::bytea, %s::text
+    FROM nextval('oncegate_number') AS number
+    ON CONFLICT (key) DO NOTHING
+    RETURNING id, received_at
+),
+opened AS (
+    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, token)
+    SELECT id, 1, now + %s::bigint, now, %s::bigint FROM fresh, clock
+),
+stored AS (
+    INSERT INTO oncegate_payload (month, entry, body)
+    SELECT oncegate_month(received_at), id, %s::bytea FROM fresh
+)
+SELECT id, now FROM fresh, clock
+"""
+
 KNOWN: Final = f"""
 WITH {_NOW}
 SELECT entry.key, entry.id, entry.state, entry.fingerprint, entry.attempt, entry.fence,
@@ -179,10 +201,40 @@ logged AS (
 SELECT place::int FROM ended
 """
 
+# The same for one claim that ends for good with an outcome, as nearly all do.
+END_ONE: Final = """
+WITH ended AS (
+    UPDATE oncegate_entry SET state = %s::smallint, settled_at = %s::bigint, reason = %s::text
+    WHERE id = %s::bigint AND fence = %s::bigint AND state = 1
+    RETURNING id, received_at, state, settled_at, reason
+),
+closed AS (DELETE FROM oncegate_open USING ended WHERE entry = id),
+kept AS (
+    INSERT INTO oncegate_outcome (month, entry, body)
+    SELECT oncegate_month(received_at), id, %s::bytea FROM ended
+    ON CONFLICT (month, entry) DO UPDATE SET body = excluded.body
+),
+logged AS (
+    INSERT INTO oncegate_log (entry, kind, at, actor, note)
+    SELECT id, state, settled_at, %s::int, reason FROM ended
+)
+SELECT 1 FROM ended
+"""
+END_ONE_OR_FAIL: Final = END_ONE.replace("SELECT 1 FROM ended", "SELECT 1 / count(*) FROM ended")
+
 # Fails the whole transaction unless every claim was settled, so that writes may follow unseen.
 SETTLE_ALL: Final = SETTLE.replace(
     "SELECT place::int FROM ended", "SELECT 1 / (count(*) = %s)::int FROM ended"
 )
+
+# Until the end of the transaction. The plan of a statement that settles is made while the ledger is small,
+# and kept: it must find entries by their numbers all the same, not by reading the whole table. Users' own
+# statements are planned as the server is set.
+BY_NUMBER: Final = (
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),"
+    " set_config('enable_mergejoin', 'off', true)"
+)
+AS_USUAL: Final = BY_NUMBER.replace("'off'", "'on'")
 
 # Locks the entries first and in order, as settling does: taken the other way round, a renewal and the end
 # of the same claims would wait for each other.

@@ -11,6 +11,7 @@ import psycopg
 from psycopg import errors as postgres
 from psycopg.conninfo import conninfo_to_dict
 
+from oncegate import suspension
 from oncegate.clock import Clock, SystemClock
 from oncegate.errors import (
     BadUrl,
@@ -84,6 +85,7 @@ class PostgresStore:
             business_writes=True,
             one_writer=False,
             is_local=False,
+            gives_way=suspension.AVAILABLE,
         )
 
     @property
@@ -129,7 +131,9 @@ class PostgresStore:
         return None if self._clock is None else self._clock.ticks_ms
 
     def _open(self) -> Connection:
-        options = f"-c statement_timeout={STATEMENT_WAIT_MS} {self._given.get('options', '')}"
+        # Plans are made while tables are small, and kept: they must look rows up all the same.
+        options = f"-c statement_timeout={STATEMENT_WAIT_MS} -c enable_seqscan=off"
+        options = f"{options} {self._given.get('options', '')}"
         settings = {**_DEFAULTS, **self._given, "options": options.strip()}
         try:
             connection = LimitedConnection.connect(autocommit=True, **settings)

@@ -193,7 +193,7 @@ class SqliteClaims:
         self._run_writes([item.writes])
         return True
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(self, settlements: Sequence[Settlement], *, last: bool = False) -> list[bool]:
         """Ends claims; all at once where every fence is right, else one by one."""
         (last,) = self._connection.execute(_LAST_POSITION).fetchone()
         now = self.now_ticks()

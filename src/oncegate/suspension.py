@@ -1,0 +1,182 @@
+"""Blocking code inside an event loop: a strand gives way to the loop whenever it waits.
+
+The stores are blocking code, one copy for threads and tasks. Where their driver can say what it waits for,
+a task need not hand them to a thread: `run` runs them on a strand, a greenlet of the loop's own thread,
+which `wait_for` and `aside` leave until the socket is ready or the other thread is done. The reasons are in
+docs/decisions.
+
+Used by the group commit, the drivers of flows and the stores' drivers. Must never be waited in without a
+limit, and never hold up the loop: what cannot give way goes `aside`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from types import TracebackType
+from typing import Any, Final, ParamSpec, TypeVar
+
+try:
+    from greenlet import getcurrent, greenlet
+except ImportError:  # threads do it then
+    greenlet = None
+
+AVAILABLE: Final = greenlet is not None
+
+P = ParamSpec("P")
+T = TypeVar("T")
+READABLE: Final = 1
+WRITABLE: Final = 2
+LOOK_SECONDS: Final = 0.001
+
+
+class Stranded(Exception):
+    """The event loop has gone while a strand waited: what it waited for never comes."""
+
+
+if AVAILABLE:
+
+    class _Strand(greenlet):  # type: ignore[misc]
+        """Blocking work on the thread of an event loop."""
+
+        loop: asyncio.AbstractEventLoop
+
+        def resume(self, ready: int) -> None:
+            """Goes on where it waits; called by the loop."""
+            self.parent = getcurrent()
+            self.switch(ready)
+
+        def give_way(self) -> int:
+            """Lets the loop go on until somebody resumes this strand."""
+            parent = self.parent
+            if parent is None:
+                raise Stranded("the event loop has ended")
+            ready: int = parent.switch()
+            return ready
+
+
+def is_strand() -> bool:
+    """Whether the caller is blocking code that an event loop runs."""
+    return AVAILABLE and isinstance(getcurrent(), _Strand)
+
+
+def start(work: Callable[[], None]) -> None:
+    """Begins work on a strand of the running loop; returns when it first waits, or ends."""
+    strand = _Strand(work)
+    strand.loop = asyncio.get_running_loop()
+    strand.gr_context = copy_context()
+    strand.switch()
+
+
+async def run(function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
+    """Runs blocking work for a task. A task that is cancelled leaves the work to itself."""
+    done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def work() -> None:
+        try:
+            answer = function(*arguments, **keywords)
+        except BaseException as error:  # noqa: BLE001  the task is told, whatever it is
+            if not done.done():
+                done.set_exception(error)
+        else:
+            if not done.done():
+                done.set_result(answer)
+
+    start(work)
+    return await done
+
+
+def wait_for(fileno: int, wanted: int, seconds: float) -> int:
+    """Gives way until a socket is readable or writable; returns which, or 0 after the time."""
+    strand: Any = getcurrent()
+    loop = strand.loop
+    timer = loop.call_later(seconds, strand.resume, 0)
+    try:
+        if wanted & READABLE:
+            loop.add_reader(fileno, strand.resume, READABLE)
+        if wanted & WRITABLE:
+            loop.add_writer(fileno, strand.resume, WRITABLE)
+        return int(strand.give_way())
+    finally:
+        timer.cancel()
+        if not loop.is_closed():
+            loop.remove_reader(fileno)
+            if wanted & WRITABLE:
+                loop.remove_writer(fileno)
+
+
+def pause() -> None:
+    """Gives way for a moment."""
+    strand: Any = getcurrent()
+    strand.loop.call_later(LOOK_SECONDS, strand.resume, 0)
+    strand.give_way()
+
+
+def aside(function: Callable[[], T]) -> T:
+    """Runs what cannot give way: here, or for a strand in a thread of its own."""
+    if not is_strand():
+        return function()
+    strand: Any = getcurrent()
+    answers: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            answers.append(function())
+        except BaseException as error:  # noqa: BLE001  raised in the strand
+            errors.append(error)
+        try:
+            strand.loop.call_soon_threadsafe(strand.resume, 0)
+        except RuntimeError:
+            return  # the loop has been closed; nobody waits any more
+
+    threading.Thread(target=work, name="oncegate-aside", daemon=True).start()
+    strand.give_way()
+    if errors:
+        raise errors[0]
+    return answers[0]
+
+
+class Exclusive:
+    """A lock for threads and strands alike. A strand that waits for it gives way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._strand: Any = None
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._wait()
+        self._strand = getcurrent() if is_strand() else None
+
+    def _wait(self) -> None:
+        if not is_strand():
+            self._lock.acquire()
+            return
+        while not self._lock.acquire(blocking=False):
+            pause()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._strand = None
+        self._lock.release()
+
+    def can_be_had(self) -> bool:
+        """False if it is held by a strand that cannot go on before the caller has ended."""
+        strand = self._strand
+        if strand is None or is_strand():
+            return True
+        return strand.loop.is_running() and strand.loop is not _running_loop()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
