@@ -55,7 +55,7 @@ class Site:
 
     def __init__(self, folder: Path, settings: Settings, gate: Gate | None = None) -> None:
         self.gate = gate or Gate(f"sqlite:///{folder}/ledger.db")
-        self.book = PartnerBook(folder / "partners.json")
+        self.book = PartnerBook(self.gate.commits, self.gate.clock)
         self.token = self.book.add("exec-1", "acme", list(Role))
         self.other = self.book.add("exec-9", "other", list(Role))
         self.service = Service(self.gate, settings, self.book, {"HOOKS": SECRET})

@@ -178,6 +178,7 @@ def test_publishing_again_is_a_replay_and_other_content_a_conflict(site: Site) -
         ("GET", "/wes/v1/dispatch/pending"),
         ("POST", "/wes/v1/dispatch/ack"),
         ("POST", "/v1/events"),
+        ("GET", "/v1/events/e-1"),
     ],
 )
 def test_nobody_comes_in_without_a_good_token(site: Site, method: str, path: str) -> None:
@@ -210,13 +211,6 @@ def test_a_rotated_token_works_beside_the_one_before(site: Site) -> None:
     ]
 
     assert statuses == [200, 200, 401, 200, 200]
-
-
-def test_the_partners_file_holds_no_token_and_is_its_owners(site: Site) -> None:
-    text = site.book.path.read_text("utf-8")
-
-    assert site.token not in text
-    assert site.book.path.stat().st_mode & 0o077 == 0
 
 
 def test_the_prefix_is_a_setting(tmp_path: Path) -> None:

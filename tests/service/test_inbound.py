@@ -129,18 +129,22 @@ def test_a_handler_that_took_the_event_and_said_nothing_may_have_acted(tmp_path:
 
 
 class Down(CrashPoints):
-    """A ledger that cannot be written."""
+    """A ledger that cannot be written once it is down."""
+
+    is_down = False
 
     def hit(self, name: str) -> None:
-        if name == "commit.before":
+        if self.is_down and name == "commit.before":
             raise StoreUnavailable("down")
 
 
 def test_without_the_ledger_it_is_503_and_the_handler_is_not_called(tmp_path: Path) -> None:
     """Never open when in doubt (I19); and not ready, so that others are asked."""
     team = TeamHandler()
-    gate = Gate(f"sqlite:///{tmp_path}/ledger.db", crashpoints=Down())
+    ledger = Down()
+    gate = Gate(f"sqlite:///{tmp_path}/ledger.db", crashpoints=ledger)
     with team.serving() as url, Site(tmp_path, forwarding(url), gate).serving() as site:
+        ledger.is_down = True
         answer, ready, alive = (
             site.hook({"id": "n-1"}),
             site.call("GET", "/readyz"),

@@ -23,7 +23,7 @@ def test_every_route_is_described_and_nothing_else(shared: Site) -> None:
     }
     served = {place for place in shared.service._routes if place[1] != "/openapi.json"}
 
-    assert described - served == {("POST", "/in/{surface}")}
+    assert described - served == {("POST", "/in/{surface}"), ("GET", "/v1/events/{id}")}
     assert served - described == set()
     assert shared.call("GET", "/openapi.json").document == document()
 
@@ -60,6 +60,8 @@ def test_answers_have_the_described_status_and_shape(shared: Site) -> None:
     by_partner("POST", f"{wes}/confirmations", {"correlation_id": V7, "window": "w"})
     by_partner("POST", "/v1/events", {"id": "o-1", "key": "k", "data": 1})
     by_partner("POST", "/v1/events", {"id": 7, "key": "k", "data": 1})
+    called("GET", "/v1/events/{id}", shared.partner("GET", "/v1/events/o-1"))
+    called("GET", "/v1/events/{id}", shared.partner("GET", "/v1/events/o-2"))
     by_partner("GET", f"{wes}/dispatch/pending")
     by_partner("GET", f"{wes}/dispatch/pending?since=x")
     cursor = shared.partner("GET", f"{wes}/dispatch/pending").document["next_cursor"]

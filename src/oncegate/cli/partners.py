@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from oncegate.cli.exitcodes import DONE
 from oncegate.cli.output import print_json, tell
 from oncegate.cli.parser import add_json, print_help_as_error, read_text
+from oncegate.cli.sending import login_name
 from oncegate.cli.serve import add_config
 
 _ROLES = ("send", "read", "publish")
 _DESCRIPTION = """\
-Partners call the service with a token, which says who they are and for which tenant. The file
-of partners holds hashes of tokens only; running services read it again when it changes."""
+Partners call the service with a token, which says who they are and for which tenant. They are
+kept in the service's ledger, hashes of tokens only; every running service knows of a change
+within two seconds."""
 
 _EPILOG = """\
 examples:
@@ -36,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
         "--role", action="append", choices=_ROLES, required=True, help="what it may do; may be repeated"
     )
     _command(commands, "rotate", "print a new token; the one before stays good", run_rotate)
-    _command(commands, "revoke", "shut a partner out at once", run_revoke)
+    _command(commands, "revoke", "shut a partner out", run_revoke)
     shown = commands.add_parser("list", help="list partners")
     add_config(shown)
     add_json(shown)
@@ -51,24 +55,28 @@ def _command(commands: Any, name: str, text: str, run: Any) -> argparse.Argument
     return parser
 
 
-def _book(arguments: argparse.Namespace) -> Any:
-    from pathlib import Path
-
+@contextmanager
+def _book(arguments: argparse.Namespace) -> Iterator[Any]:
+    from oncegate.clock import SystemClock
+    from oncegate.groupcommit import GroupCommit
     from oncegate.service.configuring import read_configuration
     from oncegate.service.partners import PartnerBook
+    from oncegate.wiring import open_store
 
-    settings = read_configuration(arguments.config, os.environ).settings
-    return PartnerBook(Path(settings.partners_file))
+    commits = GroupCommit(open_store(read_configuration(arguments.config, os.environ).settings.url))
+    try:
+        yield PartnerBook(commits, SystemClock())
+    finally:
+        commits.close()
 
 
 def run_add(arguments: argparse.Namespace) -> int:
     """Adds a partner."""
     from oncegate.service.partners import Role
 
-    book = _book(arguments)
-    token = book.add(
-        arguments.name, arguments.tenant, [Role(role) for role in dict.fromkeys(arguments.role)]
-    )
+    roles = [Role(role) for role in dict.fromkeys(arguments.role)]
+    with _book(arguments) as book:
+        token = book.add(arguments.name, arguments.tenant, roles, login_name())
     tell(f"{arguments.name} may call now; this token is shown only here:")
     print(token)
     return DONE
@@ -76,7 +84,8 @@ def run_add(arguments: argparse.Namespace) -> int:
 
 def run_rotate(arguments: argparse.Namespace) -> int:
     """Gives a partner a new token."""
-    token = _book(arguments).rotate(arguments.name)
+    with _book(arguments) as book:
+        token = book.rotate(arguments.name, login_name())
     tell(f"a new token for {arguments.name}; the one before stays good until the next rotation:")
     print(token)
     return DONE
@@ -84,14 +93,17 @@ def run_rotate(arguments: argparse.Namespace) -> int:
 
 def run_revoke(arguments: argparse.Namespace) -> int:
     """Shuts a partner out."""
-    _book(arguments).revoke(arguments.name)
-    tell(f"{arguments.name} is shut out")
+    with _book(arguments) as book:
+        book.revoke(arguments.name, login_name())
+    tell(f"{arguments.name} is shut out; a running service may take its token for two more seconds")
     return DONE
 
 
 def run_list(arguments: argparse.Namespace) -> int:
     """Lists partners, without anything of their tokens but how many there are."""
-    for partner in _book(arguments).partners.values():
+    with _book(arguments) as book:
+        partners = list(book.partners.values())
+    for partner in partners:
         roles = [role.value for role in partner.roles]
         if arguments.json:
             tokens = len(partner.tokens)

@@ -15,7 +15,14 @@ import msgspec
 from oncegate.clock import from_wall_ms
 from oncegate.errors import Conflict, CursorExpired, EventNotStorable, InputRefused, UsageError
 from oncegate.feed.cursors import Cursors
-from oncegate.feed.operations import Acknowledge, Publish, ReadFeed, ReadPositions, ReadSecret
+from oncegate.feed.operations import (
+    Acknowledge,
+    FindPublished,
+    Publish,
+    ReadFeed,
+    ReadPositions,
+    ReadSecret,
+)
 from oncegate.feed.waking import Waking
 from oncegate.gate.gate import Gate
 from oncegate.model.canonical import canonical_json, fingerprint_of
@@ -143,6 +150,13 @@ class Feed:
         self._waking.wake(item.tenant)
         known = published.publishing is Publishing.KNOWN
         return Publication(item.event_id, item.key, published.seq, known)
+
+    async def find(self, event_id: str, *, tenant: str = "") -> int | None:
+        """The seq of an event that was published and is still kept."""
+        if not _is_text(event_id):
+            return None
+        found = await self._commits.perform_async(FindPublished((tenant, event_id)))
+        return None if found is None else found[1]
 
     async def read(
         self,
@@ -295,5 +309,9 @@ def _time(wall_ms: int) -> str:
 def _check_text(what: str, text: object) -> None:
     if not isinstance(text, str):
         raise InputRefused("wrong_type", what, "must be text")
-    if not 0 < len(text) <= ID_LENGTH_MAX or not text.isprintable() or not text.isascii():
+    if not _is_text(text):
         raise InputRefused("wrong_type", what, f"must be 1 to {ID_LENGTH_MAX} printable ASCII characters")
+
+
+def _is_text(text: str) -> bool:
+    return 0 < len(text) <= ID_LENGTH_MAX and text.isprintable() and text.isascii()

@@ -37,6 +37,24 @@ class Publish(Operation[Published]):
         return Published(Publishing.NEW, known[1])
 
 
+class FindPublished(Operation["tuple[bytes, int] | None"]):
+    """Reads an event's fingerprint and seq by its tenant and id."""
+
+    __slots__ = ()
+    request: tuple[str, str]
+
+    @classmethod
+    def run(
+        cls, session: Session, operations: Sequence[FindPublished]
+    ) -> Sequence[tuple[bytes, int] | None]:
+        """Reads many."""
+        return [session.find_published(*operation.request) for operation in operations]
+
+    def recall(self, session: Session) -> tuple[bytes, int] | None:
+        """Reads again."""
+        return session.find_published(*self.request)
+
+
 class ReadFeed(Operation[FeedPage]):
     """Reads a page, in turn with the writes."""
 

@@ -43,6 +43,7 @@ from oncegate.service.messages import (
 )
 from oncegate.service.openapi import document
 from oncegate.service.partners import Partner, PartnerBook, Role
+from oncegate.service.refusals import NOTED, Refusals
 from oncegate.service.settings import Settings
 from oncegate.service.surfaces import Entrance, Handlers, open_contract, open_entrances, policy_of
 from oncegate.service.throttle import Throttle
@@ -75,9 +76,11 @@ class Service:
         self._environment = environment
         self._throttle = Throttle(settings.server.concurrency_max, settings.server.tenant_concurrency_max)
         self._counting = Counting()
+        self._refusals = Refusals(gate.commits, gate.clock)
         self._client: HttpClient | None = None
         self._entrances: dict[str, Entrance] = {}
         self._routes: dict[tuple[str, str], tuple[str, _Handle]] = {}
+        self._event: _Handle = self._nothing
 
     def open(self) -> None:
         """Registers what the settings name; must be called in the event loop that serves."""
@@ -89,6 +92,7 @@ class Service:
         self._route("GET", "/metrics", "metrics", self._metrics)
         self._route("GET", "/openapi.json", "openapi", self._openapi)
         self._route("POST", "/v1/events", "events", self._by(Role.PUBLISH, self._publish))
+        self._event = self._by(Role.PUBLISH, self._find_event)
         if self.settings.contract.enabled:
             open_contract(self.gate, self.settings.contract, handlers)
             self._open_contract_routes(self.settings.contract.prefix)
@@ -100,7 +104,8 @@ class Service:
         self._route("POST", f"{prefix}/dispatch/ack", "ack", self._by(Role.READ, self._ack))
 
     async def close(self) -> None:
-        """Ends connections to handlers."""
+        """Writes down what is left to be written, and ends connections to handlers."""
+        await self._refusals.close()
         if self._client is not None:
             await self._client.close()
 
@@ -133,6 +138,8 @@ class Service:
         except Gone:
             return
         self._counting.answered(route, answer.status)
+        if answer.status in NOTED:
+            self._refusals.note(incoming.caller, route, answer.status)
         if route not in ("livez", "readyz", "metrics"):
             told = {"route": route, "status": answer.status, "key": answer.key}
             log.info("answered", extra={"oncegate": told})
@@ -159,6 +166,8 @@ class Service:
             return found
         if incoming.path.startswith("/in/"):
             return "in", self._in
+        if incoming.path.startswith("/v1/events/"):
+            return "event", self._event
         return "none", self._nothing
 
     async def _in(self, incoming: Incoming) -> Answer:
@@ -183,7 +192,8 @@ class Service:
 
         async def handle(incoming: Incoming) -> Answer:
             with self._throttle.entered():
-                partner = self.partners.authenticate(incoming.headers)
+                partner = await self.partners.authenticate(incoming.headers)
+                incoming.caller = partner.name
                 if role not in partner.roles:
                     raise Refused(Problem(ProblemKind.FORBIDDEN, f"this needs the role {role.value}"))
                 with self._throttle.tenant(partner.tenant):
@@ -205,6 +215,9 @@ class Service:
 
     async def _publish(self, partner: Partner, incoming: Incoming) -> Answer:
         return await contract.publish(self.feed, partner, incoming)
+
+    async def _find_event(self, partner: Partner, incoming: Incoming) -> Answer:
+        return await contract.find_event(self.feed, partner, incoming)
 
     async def _livez(self, incoming: Incoming) -> Answer:
         return json_answer(200, {"alive": True})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,7 +14,6 @@ from oncegate.gate.gate import Gate as PlainGate
 from oncegate.model.durations import parse_duration
 from oncegate.sender.http import HttpClient
 from oncegate.service.configuring import Configuration, Mistake
-from oncegate.service.partners import read_partners
 from oncegate.service.settings import Settings
 from oncegate.service.surfaces import (
     Handlers,
@@ -71,8 +69,6 @@ def _check_places(settings: Settings) -> None:
     for name in ("headers_within", "body_within", "drain_within"):
         with mistakes_at(f"server.{name}"):
             parse_duration(getattr(settings.server, name))
-    with mistakes_at("partners_file"):
-        read_partners(Path(settings.partners_file))
 
 
 def _try(settings: Settings, environment: Mapping[str, str], contract: bool) -> None:

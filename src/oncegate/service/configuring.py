@@ -35,7 +35,7 @@ _NAMED: Final[dict[str, type[msgspec.Struct]]] = {
     "downstreams": DownstreamSettings,
     "surfaces": SurfaceSettings,
 }
-_TOP: Final = ("url", "partners_file")
+_TOP: Final = ("url",)
 _TABLE: Final = re.compile(r"^\s*\[\s*([^\[\]]+?)\s*\]")
 _KEY: Final = re.compile(r"^\s*([A-Za-z0-9_.\"'-]+?)\s*=")
 

@@ -100,6 +100,17 @@ async def publish(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
     return json_answer(200, {"id": done.event_id, "key": done.key, "seq": done.seq, "replay": done.replay})
 
 
+async def find_event(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
+    """Serves `GET /v1/events/{id}`: the seq of an event of one's own tenant; any other is not there."""
+    if incoming.method != "GET":
+        raise Refused(Problem(ProblemKind.METHOD_NOT_ALLOWED, "send a GET"))
+    event_id = incoming.path.removeprefix("/v1/events/")
+    seq = await feed.find(event_id, tenant=partner.tenant)
+    if seq is None:
+        raise Refused(Problem(ProblemKind.NOT_FOUND, "no event has this id"))
+    return json_answer(200, {"id": event_id, "seq": seq})
+
+
 async def read_object(incoming: Incoming) -> dict[str, Any]:
     """Reads a body that is a JSON object."""
     body = await incoming.body()

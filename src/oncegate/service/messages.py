@@ -51,6 +51,7 @@ class Incoming:
         self._query = bytes(scope.get("query_string") or b"")
         self._receive = receive
         self._body_bytes_max = body_bytes_max
+        self.caller: str | None = None  # the partner's name, once it is known
 
     def query(self, *known: str) -> dict[str, str]:
         """The query's values; one that is not known, comes twice or is not UTF-8 is refused."""

@@ -30,6 +30,7 @@ def document(prefix: str = "/wes/v1") -> dict[str, Any]:
             f"{prefix}/dispatch/pending": {"get": _pending()},
             f"{prefix}/dispatch/ack": {"post": _call("Cursor", "Ack", "read", more=(410,))},
             "/v1/events": {"post": _call("Event", "Published", "publish")},
+            "/v1/events/{id}": {"get": _find_event()},
             "/livez": {"get": _plain("Whether the process runs", (200,))},
             "/readyz": {"get": _plain("Whether the ledger can be written", (200, 503))},
             "/metrics": {"get": _plain("Counts in the Prometheus text format", (200,))},
@@ -80,6 +81,15 @@ def _pending() -> dict[str, Any]:
     }
 
 
+def _find_event() -> dict[str, Any]:
+    return {
+        "summary": "The seq of a published event, for partners with the role publish",
+        "security": [{"partner": []}],
+        "parameters": [{"name": "id", "in": "path", "required": True, "schema": _ID}],
+        "responses": _responses("Found", (400, 401, 403, 404, 405, 429, 500, 503)),
+    }
+
+
 def _plain(summary: str, statuses: tuple[int, ...]) -> dict[str, Any]:
     return {"summary": summary, "responses": {str(status): {"description": summary} for status in statuses}}
 
@@ -118,6 +128,7 @@ def _schemas() -> dict[str, Any]:
         "Ack": _object({"cursor": _TEXT, "replay": yes_no}),
         "Event": _object({"id": _ID, "key": _ID, "data": {}}, closed=True),
         "Published": _object({"id": _ID, "key": _ID, "seq": whole, "replay": yes_no}),
+        "Found": _object({"id": _ID, "seq": whole}),
         "FeedEvent": _object(
             {"id": _ID, "key": _ID, "seq": whole, "published_at": {"type": "string", "format": "date-time"},
              "data": {}, "cursor": _TEXT}

@@ -6,7 +6,6 @@ import asyncio
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -40,7 +39,7 @@ class DrainingServer(uvicorn.Server):
 def make_service(settings: Settings, environment: Mapping[str, str]) -> Service:
     """A service on the ledger that the settings name."""
     gate = Gate(settings.url)
-    return Service(gate, settings, PartnerBook(Path(settings.partners_file)), environment)
+    return Service(gate, settings, PartnerBook(gate.commits, gate.clock), environment)
 
 
 def make_server(service: Service) -> DrainingServer:

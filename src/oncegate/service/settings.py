@@ -81,7 +81,6 @@ class Settings(Struct, frozen=True):
     """Everything the service is told."""
 
     url: str = "sqlite:///oncegate.db"
-    partners_file: str = "oncegate-partners.json"
     server: ServerSettings = field(default_factory=ServerSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
     contract: ContractSettings = field(default_factory=ContractSettings)
