@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -325,5 +326,30 @@ def test_running_delivery_sends_what_is_emitted_and_notices_new_endpoints(tmp_pa
                 await emit(sender, "B", 10)
                 await arrived.wait()
         assert receiver.seqs("A") == receiver.seqs("B") == list(range(1, 11))
+
+    play(scenario())
+
+
+def test_secret_signs_to_the_end_of_its_time_and_not_longer(sender: Sender) -> None:
+    """What was worked out for an endpoint is not used past the end of one of its secrets."""
+
+    async def scenario() -> None:
+        async with stage(sender) as (receiver, service):
+            now_ms = sender.clock.wall_ms()
+            sender.endpoints.change(
+                "orders",
+                lambda one: one.rotated("whsec_" + "b3RoZXJz" * 8, now_ms, timedelta(milliseconds=500)),
+                BY_ANN,
+                "rotated",
+            )
+            await emit(sender, "A")
+            await service.engine.run_once()
+            assert isinstance(sender.clock, ManualClock)
+            sender.clock.advance(1)  # less than the book is remembered for
+            await emit(sender, "A")
+            await service.engine.run_once()
+
+            signatures = [headers["webhook-signature"].split() for headers, _ in receiver.got]
+            assert [len(found) for found in signatures] == [2, 1]
 
     play(scenario())

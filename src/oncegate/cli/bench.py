@@ -46,6 +46,31 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     http.add_argument("--no-postgres", action="store_true", help="leave PostgreSQL out")
     http.add_argument("--json", action="store_true", help="print one JSON document")
     http.set_defaults(run=run_http)
+    sender = subjects.add_parser("sender", help="ordered deliveries over HTTP, beside the bare client")
+    sender.add_argument("--quick", action="store_true", help="fewer points, for a first impression")
+    sender.add_argument("--no-postgres", action="store_true", help="leave PostgreSQL out")
+    sender.add_argument(
+        "--no-rivals", action="store_true", help="leave procrastinate out; nothing is installed"
+    )
+    sender.add_argument("--json", action="store_true", help="print one JSON document")
+    sender.set_defaults(run=run_sender)
+
+
+def run_sender(arguments: argparse.Namespace) -> int:
+    """Measures with receivers in processes of their own and prints."""
+    from oncegate.bench.sender import DELAYS_MS, KEYS, SenderBench
+    from oncegate.cli.bench_sender import as_text
+
+    document = SenderBench(
+        keys=(1, 1_000) if arguments.quick else KEYS,
+        delays_ms=(0, 5) if arguments.quick else DELAYS_MS,
+        seconds=1.0 if arguments.quick else 2.0,
+        postgres=not arguments.no_postgres,
+        rivals=not arguments.no_rivals,
+        talk=lambda line: print(line, file=sys.stderr),
+    ).run()
+    print(json.dumps(document, indent=2) if arguments.json else as_text(document))
+    return 0
 
 
 def run_http(arguments: argparse.Namespace) -> int:

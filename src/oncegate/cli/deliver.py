@@ -13,6 +13,7 @@ from oncegate.cli.output import print_json, tell
 from oncegate.cli.parser import add_json, add_url
 from oncegate.cli.sending import opened_sender
 from oncegate.sender.delivery import DeliveryService
+from oncegate.sender.loops import run as run_in_loop
 from oncegate.sender.sender import Sender
 
 _DESCRIPTION = """\
@@ -48,8 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     with opened_sender(arguments.url) as sender:
         if arguments.until_idle:
-            return asyncio.run(_deliver_once(sender, arguments))
-        asyncio.run(_deliver(sender))
+            return run_in_loop(_deliver_once(sender, arguments))
+        run_in_loop(_deliver(sender))
     tell("stopped")
     return DONE
 

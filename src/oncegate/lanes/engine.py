@@ -102,6 +102,10 @@ class Engine:
         """How many lanes are being delivered now."""
         return len(self._tasks)
 
+    def counts(self) -> tuple[int, int]:
+        """How many deliveries and how many failed attempts this engine has recorded."""
+        return self._recorder.counts()
+
     def wake(self) -> None:
         """Says, from any thread, that there may be work."""
         loop, woken = self._loop, self._woken

@@ -11,6 +11,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Final, Self
 
+from msgspec import Struct
+
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import StoreError, Unacceptable, UnknownEndpoint
 from oncegate.lanes.circuit import CircuitState
@@ -18,17 +20,29 @@ from oncegate.lanes.destinations import Destination
 from oncegate.lanes.engine import Engine
 from oncegate.lanes.outcomes import Delivered, Disable, Outcome, RetryLater, Throttle
 from oncegate.sender.emission import wire_event
-from oncegate.sender.endpoints import Endpoint, OnDeadLetter
+from oncegate.sender.endpoints import IN_FLIGHT_MAX, Endpoint, OnDeadLetter
 from oncegate.sender.envelope import build_request
-from oncegate.sender.http import HttpClient
+from oncegate.sender.http import HttpClient, Limits
 from oncegate.sender.responses import Judgement, Result, judge
 from oncegate.sender.sender import Sender
+from oncegate.sender.urls import EndpointUrl
+from oncegate.signatures.keys import SigningKey
 from oncegate.store import Delivery, Policy
 
 LOOK_SECONDS: Final = 2.0  # how soon a new or changed endpoint is noticed
 MISTAKE_WAIT_SECONDS: Final = 30.0  # until an endpoint that cannot be called is looked at again
 THROTTLE_SECONDS: Final = 5.0  # for a receiver that asks for time but not for how much
+_LIMITS: Final = Limits(in_flight_max=4 * IN_FLIGHT_MAX, per_origin_max=IN_FLIGHT_MAX)
 _POLICIES: Final = {OnDeadLetter.BLOCK: Policy.BLOCK, OnDeadLetter.ADVANCE: Policy.ADVANCE}
+
+
+class _Ready(Struct, frozen=True):
+    """What of an endpoint is worked out once: its address, its keys, and until when these are the ones."""
+
+    endpoint: Endpoint
+    address: EndpointUrl
+    keys: list[SigningKey]
+    until_ms: int | None
 
 
 class Courier:
@@ -38,6 +52,7 @@ class Courier:
         self._endpoints = sender.endpoints
         self._clock = sender.clock
         self._client = client
+        self._ready: dict[str, _Ready] = {}
 
     async def deliver(self, delivery: Delivery) -> Outcome:
         """Makes one attempt."""
@@ -52,16 +67,33 @@ class Courier:
 
     async def _attempt(self, endpoint: Endpoint, delivery: Delivery) -> Judgement:
         now_ms = self._clock.wall_ms()
+        ready = self._prepared(endpoint, now_ms)
         request = build_request(
             wire_event(delivery),
-            endpoint.signing_keys(now_ms),
+            ready.keys,
             now_ms // 1000,
             body_format=endpoint.body_format,
             own_headers=endpoint.headers,
             replay_nonce=None if delivery.nonce is None else str(delivery.nonce),
         )
-        address = endpoint.address(self._endpoints.policy)
-        return judge(await self._client.post(address, request, deadline=endpoint.timeout))
+        return judge(await self._client.post(ready.address, request, deadline=endpoint.timeout))
+
+    def _prepared(self, endpoint: Endpoint, now_ms: int) -> _Ready:
+        ready = self._ready.get(endpoint.name)
+        if ready is None or ready.endpoint is not endpoint or _is_over(ready.until_ms, now_ms):
+            ends = (one.until_ms for one in endpoint.secrets if not _is_over(one.until_ms, now_ms))
+            ready = _Ready(
+                endpoint,
+                endpoint.address(self._endpoints.policy),
+                endpoint.signing_keys(now_ms),
+                min((end for end in ends if end is not None), default=None),
+            )
+            self._ready[endpoint.name] = ready
+        return ready
+
+
+def _is_over(until_ms: int | None, now_ms: int) -> bool:
+    return until_ms is not None and now_ms >= until_ms
 
 
 def _outcome(judgement: Judgement) -> Outcome:
@@ -93,7 +125,7 @@ class DeliveryService:
     ) -> None:
         self._sender = sender
         self._runs = runs
-        self._client = client or HttpClient(sender.endpoints.policy, clock=sender.clock)
+        self._client = client or HttpClient(sender.endpoints.policy, limits=_LIMITS, clock=sender.clock)
         self._courier = Courier(sender, self._client)
         self.engine = Engine(
             sender.commits, [], clock=sender.clock, crashpoints=crashpoints, jitter=jitter, actor=actor
