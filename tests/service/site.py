@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -56,10 +57,13 @@ class Site:
     def __init__(self, folder: Path, settings: Settings, gate: Gate | None = None) -> None:
         self.gate = gate or Gate(f"sqlite:///{folder}/ledger.db")
         self.book = PartnerBook(self.gate.commits, self.gate.clock)
-        self.token = self.book.add("exec-1", "acme", list(Role))
-        self.other = self.book.add("exec-9", "other", list(Role))
+        self.token, self.other = self._token("exec-1", "acme"), self._token("exec-9", "other")
         self.service = Service(self.gate, settings, self.book, {"HOOKS": SECRET})
         self.port = 0
+
+    def _token(self, name: str, tenant: str) -> str:
+        known = name in self.book.partners
+        return self.book.rotate(name) if known else self.book.add(name, tenant, list(Role))
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[Site]:
@@ -129,6 +133,8 @@ class TeamHandler:
 
     def __init__(self) -> None:
         self.got: list[tuple[str, bytes]] = []
+        self.asked: list[str] = []
+        self.owned: dict[str, bytes] = {}  # what a key owns, for probes
         self.status, self.body = 200, b'{"slot": 7}'
         self.hold = threading.Event()
         self.hold.set()
@@ -152,6 +158,15 @@ class TeamHandler:
                 self.end_headers()
                 self.wfile.write(team.body)
 
+            def do_GET(self) -> None:
+                key = unquote(self.path.rpartition("/")[2])
+                team.asked.append(key)
+                body = team.owned.get(key, b"")
+                self.send_response(200 if key in team.owned else 404)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
             def log_message(self, *_: Any) -> None:
                 pass
 
@@ -165,9 +180,9 @@ class TeamHandler:
                 thread.join(20)
 
 
-def forwarding(url: str, **downstream: Any) -> Settings:
+def forwarding(url: str, surface: Mapping[str, Any] | None = None, **downstream: Any) -> Settings:
     """Settings whose surface brings events to a handler."""
-    surface = msgspec.structs.replace(HOOKS, forward="team")
+    hooks = msgspec.structs.replace(HOOKS, forward="team", **(surface or {}))
     return settings(
-        surfaces={"hooks": surface}, downstreams={"team": DownstreamSettings(url=url, **downstream)}
+        surfaces={"hooks": hooks}, downstreams={"team": DownstreamSettings(url=url, **downstream)}
     )

@@ -41,16 +41,22 @@ class NoAnswer(Exception):
         self.detail = detail
 
 
-def request_bytes(target: str, host: str, headers: tuple[tuple[str, str], ...], body: bytes) -> bytes:
-    """A POST as it goes over the wire; a header that would start another line is refused."""
-    lines = [f"POST {target} HTTP/1.1", f"host: {host}", f"content-length: {len(body)}"]
+def request_bytes(
+    target: str, host: str, headers: tuple[tuple[str, str], ...], body: bytes | None
+) -> bytes:
+    """A POST, or without a body a GET, as it goes over the wire.
+
+    A header that would start another line is refused.
+    """
+    lines = [f"{'GET' if body is None else 'POST'} {target} HTTP/1.1", f"host: {host}"]
+    lines += [] if body is None else [f"content-length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in headers]
     text = "\r\n".join(lines)
     breaks = len(lines) - 1
     # Endpoints and events were checked when they were taken; this is the last place to notice a mistake.
     if text.count("\n") != breaks or text.count("\r") != breaks or "\0" in text or not text.isascii():
         raise BadHeader("a header or the address has a line break or a character outside ASCII")
-    return f"{text}\r\n\r\n".encode("ascii") + body
+    return f"{text}\r\n\r\n".encode("ascii") + (body or b"")
 
 
 class Connection(asyncio.Protocol):

@@ -1,4 +1,4 @@
-"""The guarded HTTP client: one POST is one request, to an address that may be called, within limits.
+"""The guarded HTTP client: one call is one request, to an address that may be called, within limits.
 
 It follows no redirect, reads no proxy or netrc from the environment, and never sends a request twice: a
 kept connection that turns out to be closed before anything was written is replaced; after that, whatever
@@ -54,7 +54,7 @@ class _Origin:
 
 
 class HttpClient:
-    """Sends POSTs from the tasks of one event loop."""
+    """Sends requests from the tasks of one event loop."""
 
     def __init__(
         self,
@@ -82,9 +82,20 @@ class HttpClient:
         Waiting for room is not part of the deadline: it says nothing about the endpoint. Room at the
         endpoint comes first, so that a slow one does not hold the room of others.
         """
+        wire = request_bytes(url.target, url.host_header, request.headers, request.body)
+        return await self._exchange(url, wire, deadline)
+
+    async def get(
+        self, url: EndpointUrl, headers: tuple[tuple[str, str], ...] = (), *, deadline: timedelta = DEADLINE
+    ) -> Exchange:
+        """Asks once and tells what came of it; as `post`."""
+        return await self._exchange(
+            url, request_bytes(url.target, url.host_header, headers, None), deadline
+        )
+
+    async def _exchange(self, url: EndpointUrl, wire: bytes, deadline: timedelta) -> Exchange:
         if self._closed:
             raise UsageError("the client is closed")
-        wire = request_bytes(url.target, url.host_header, request.headers, request.body)
         origin = self._origins.get(url.origin)
         if origin is None:
             origin = self._origins[url.origin] = _Origin(self._limits.per_origin_max)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import Final
 
 from oncegate.errors import (
@@ -47,6 +48,7 @@ from oncegate.service.refusals import NOTED, Refusals
 from oncegate.service.settings import Settings
 from oncegate.service.surfaces import Entrance, Handlers, open_contract, open_entrances, policy_of
 from oncegate.service.throttle import Throttle
+from oncegate.upkeep.accepted import AcceptedWork
 
 READY_WITHIN_SECONDS: Final = 2.0
 STORE_RETRY_SECONDS: Final = 5.0
@@ -77,6 +79,7 @@ class Service:
         self._throttle = Throttle(settings.server.concurrency_max, settings.server.tenant_concurrency_max)
         self._counting = Counting()
         self._refusals = Refusals(gate.commits, gate.clock)
+        self._work = AsyncExitStack()
         self._client: HttpClient | None = None
         self._entrances: dict[str, Entrance] = {}
         self._routes: dict[tuple[str, str], tuple[str, _Handle]] = {}
@@ -103,8 +106,14 @@ class Service:
         self._route("GET", f"{prefix}/dispatch/pending", "pending", self._by(Role.READ, self._pending))
         self._route("POST", f"{prefix}/dispatch/ack", "ack", self._by(Role.READ, self._ack))
 
+    async def start(self) -> None:
+        """Begins the work that goes on beside requests: what was accepted is run."""
+        if any(surface.lane is not None for surface in self.gate.surfaces):
+            await self._work.enter_async_context(AcceptedWork(self.gate))
+
     async def close(self) -> None:
         """Writes down what is left to be written, and ends connections to handlers."""
+        await self._work.aclose()
         await self._refusals.close()
         if self._client is not None:
             await self._client.close()
@@ -122,6 +131,7 @@ class Service:
             if message["type"] == "lifespan.startup":
                 try:
                     self.open()
+                    await self.start()
                 except OncegateError as error:
                     await send({"type": "lifespan.startup.failed", "message": str(error)})
                     return

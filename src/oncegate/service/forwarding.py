@@ -6,19 +6,22 @@ Must never send by itself twice: whether a call may be repeated is the gate's to
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+from urllib.parse import quote
 
 import msgspec
 
-from oncegate.errors import Failed, NotApplied, OncegateError
+from oncegate.errors import BadEndpoint, Failed, NotApplied, OncegateError
 from oncegate.model.canonical import canonical_json
+from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.envelope import Request, quoted
 from oncegate.sender.exchange import Exchange, NoResponse, Response
 from oncegate.sender.http import HttpClient
-from oncegate.sender.urls import EndpointUrl
+from oncegate.sender.urls import EndpointUrl, parse_endpoint_url
 
 # The handler says that it has done nothing and may be asked again.
-_NOT_NOW = frozenset({408, 425, 429})
+_NOT_NOW: Final = frozenset({408, 425, 429})
+PLACE_OF_KEY: Final = "{key}"
 
 
 class ForwardFailed(OncegateError):
@@ -43,6 +46,37 @@ class HttpForwarder:
         headers = (("content-type", "application/json"), ("idempotency-key", quoted(key)))
         request = Request(headers, canonical_json(event))
         return judged(await self._client.post(self._url, request, deadline=self._timeout))
+
+
+class HttpProbe:
+    """Asks a handler what a key owns: a GET of the declared address with the key in it."""
+
+    def __init__(
+        self, client: HttpClient, template: str, policy: AddressPolicy, timeout: timedelta
+    ) -> None:
+        self._client, self._template = client, checked_probe_url(template, policy)
+        self._policy, self._timeout = policy, timeout
+
+    async def ask(self, key: str) -> Any:
+        """What the handler answered for this key before, or None where it has never seen it."""
+        url = parse_endpoint_url(self._template.replace(PLACE_OF_KEY, quote(key, safe="")), self._policy)
+        found = await self._client.get(url, (("accept", "application/json"),), deadline=self._timeout)
+        if isinstance(found, NoResponse):
+            raise ForwardFailed(f"no answer to the probe: {found.kind.value}")
+        if found.status == 404:
+            return None
+        if found.status != 200:
+            raise ForwardFailed(f"the probe was answered {found.status}; only 200 and 404 say something")
+        return _value(found)
+
+
+def checked_probe_url(template: str, policy: AddressPolicy) -> str:
+    """Returns an address that a key can be put into, or raises BadEndpoint."""
+    head, place, _ = template.partition(PLACE_OF_KEY)
+    if template.count(PLACE_OF_KEY) != 1 or "/" not in head.partition("://")[2]:
+        raise BadEndpoint("probe_url must hold {key} once, behind the host: https://…/slots/{key}")
+    parse_endpoint_url(template.replace(place, "k"), policy)
+    return template
 
 
 def judged(exchange: Exchange) -> Any:

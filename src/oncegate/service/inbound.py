@@ -56,6 +56,10 @@ def answer_to(admission: Admission) -> Answer:
     if admission.verdict is Verdict.CONFLICT:
         detail = "the key is known with another content; nothing was run"
         return problem_answer(Problem(ProblemKind.CONFLICT, detail))
+    if admission.verdict is Verdict.ACCEPTED:
+        return json_answer(
+            202, {"replay": False, "key": admission.key, "state": "accepted"}, key=admission.key
+        )
     state = "quarantined" if admission.verdict is Verdict.QUARANTINE else "held"
     document = {"replay": False, "key": admission.key, "state": state, "reason": admission.reason}
     return json_answer(202, document, key=admission.key)

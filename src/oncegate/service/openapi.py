@@ -97,7 +97,7 @@ def _plain(summary: str, statuses: tuple[int, ...]) -> dict[str, Any]:
 def _responses(gives: str, statuses: tuple[int, ...], *, waits: bool = False) -> dict[str, Any]:
     found: dict[str, Any] = {"200": _answer("done", "application/json", gives)}
     if waits:
-        found["202"] = _answer("kept, and waits for a person", "application/json", "Waiting")
+        found["202"] = _answer("kept, and runs later or waits for a person", "application/json", "Waiting")
     for status in sorted(statuses):
         names = ", ".join(kind.slug for kind in ProblemKind if kind.status == status)
         found[str(status)] = _answer(names, MEDIA_TYPE, "Problem")
@@ -116,12 +116,13 @@ def _object(
 
 
 def _schemas() -> dict[str, Any]:
+    waiting = {"enum": ["accepted", "held", "quarantined"]}
     yes_no, whole = {"type": "boolean"}, {"type": "integer", "minimum": 1}
     correlation = {"correlation_id": {"type": "string", "format": "uuid"}}
     window = {"type": "string", "minLength": 1, "maxLength": 120}
     return {
         "Admission": _object({"replay": yes_no, "key": _TEXT, "outcome": {}}),
-        "Waiting": _object({"replay": yes_no, "state": {"enum": ["held", "quarantined"]}}, {"key": _TEXT}),
+        "Waiting": _object({"replay": yes_no, "state": waiting}, {"key": _TEXT}),
         "Realtime": _object(correlation, {"partner_id": _TEXT}),
         "Confirmation": _object({**correlation, "window": window}, {"partner_id": _TEXT}),
         "Cursor": _object({"cursor": _TEXT}, closed=True),

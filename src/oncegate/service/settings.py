@@ -16,6 +16,13 @@ class SignatureScheme(Enum):
     BEARER = "bearer"
 
 
+class Mode(Enum):
+    """When the handler of a surface is called."""
+
+    INLINE = "inline"  # before the sender is answered
+    ACCEPT = "accept"  # later, in order; the sender is answered 202 once the event is stored
+
+
 class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the service listens and how much it takes on."""
 
@@ -50,24 +57,32 @@ class ContractSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class DownstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """A handler over HTTP, and what it can do about repeats.
 
-    With `honours_key` it is called again with the same `Idempotency-Key`; without it, what a crash left
-    open goes to a person.
+    With `honours_key` it is called again with the same `Idempotency-Key`. With `probe_url`, which holds
+    `{key}`, it is asked first: 404 says that it never saw the key, 200 what it answered then. With
+    neither, what a crash left open goes to a person.
     """
 
     url: str
     honours_key: str | None = None
+    probe_url: str | None = None
     request_life_max: str = "1m"
     timeout: str = "15s"
 
 
 class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where webhooks come in. `secrets` are given as "$NAME", the name of an environment variable."""
+    """Where webhooks come in. `secrets` are given as "$NAME", the name of an environment variable.
+
+    With `mode = "accept"`, events of one `lane` are run one after the other; without a lane each key is
+    one.
+    """
 
     key: str
     signature: SignatureScheme
     secrets: tuple[str, ...]
     tenant: str
     forward: str | None = None
+    mode: Mode = Mode.INLINE
+    lane: str | None = None
     retention: str = "90d"
     redelivery_horizon: str | None = None
     ignore: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.http import HttpClient
 from oncegate.sender.urls import parse_endpoint_url
 from oncegate.service.configuring import find_secrets
-from oncegate.service.forwarding import Forwarder, HttpForwarder
+from oncegate.service.forwarding import Forwarder, HttpForwarder, HttpProbe
 from oncegate.service.settings import (
     ContractSettings,
     DownstreamSettings,
@@ -60,11 +60,14 @@ class Handlers:
                 self._add(name, one)
 
     def _add(self, name: str, one: DownstreamSettings) -> None:
-        url = parse_endpoint_url(one.url, self._policy)
+        url, timeout = parse_endpoint_url(one.url, self._policy), parse_duration(one.timeout)
+        probe = None
+        if one.probe_url is not None:
+            probe = HttpProbe(self._client, one.probe_url, self._policy, timeout).ask
         downstream = self._gate.downstream(
-            name, honours_key=one.honours_key, request_life_max=one.request_life_max
+            name, honours_key=one.honours_key, probe=probe, request_life_max=one.request_life_max
         )
-        self._known[name] = (downstream, HttpForwarder(self._client, url, parse_duration(one.timeout)))
+        self._known[name] = (downstream, HttpForwarder(self._client, url, timeout))
 
     def handler(self, place: str, name: str | None) -> Any:
         """The handler that brings events to a downstream; without one, what comes is only recorded."""
@@ -139,6 +142,8 @@ def _register(gate: Gate, name: str, one: SurfaceSettings, handler: Any) -> None
         skew_max=one.skew_max,
         attempts_max=one.attempts_max,
         allow_transport=one.allow_transport,
+        mode=one.mode.value,
+        lane=one.lane,
     )(handler)
 
 
