@@ -89,6 +89,9 @@ def _add_add(commands: Any) -> None:
     parser.add_argument(
         "--header", action="append", default=[], metavar="'Name: value'", help="sent with every request"
     )
+    parser.add_argument(
+        "--follows", type=read_text, metavar="TENANT", help="send what is published for this tenant"
+    )
     add_word(parser)
     add_json(parser)
     parser.set_defaults(run=_run_add)
@@ -107,6 +110,7 @@ def _run_add(arguments: argparse.Namespace) -> int:
         timeout=parse_duration(arguments.timeout),
         rate_per_second=arguments.rate,
         in_flight_max=arguments.in_flight,
+        follows=arguments.follows,
     )
     with opened_sender(arguments.url) as sender:
         sender.endpoints.add(endpoint, change_of(arguments))
@@ -204,6 +208,7 @@ def _run_show(arguments: argparse.Namespace) -> int:
     fields = {
         "name": endpoint.name,
         "url": endpoint.url,
+        "follows": endpoint.follows or "nobody; programs emit to it",
         "format": endpoint.body_format.value,
         "on dead letter": endpoint.on_dead_letter.value,
         "retries": f"1 s doubling to {format_duration(endpoint.retry_cap)}, {endpoint.attempts_max} tries",

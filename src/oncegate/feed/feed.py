@@ -88,9 +88,13 @@ class Reader(msgspec.Struct, frozen=True):
 
 
 class Feed:
-    """The feeds of all tenants on one gate's ledger."""
+    """The feeds of all tenants on one gate's ledger.
 
-    def __init__(self, gate: Gate) -> None:
+    `operation` is what publishes: the service puts one here that also sends to endpoints.
+    """
+
+    def __init__(self, gate: Gate, *, operation: type[Publish] = Publish) -> None:
+        self._operation = operation
         self._commits, self._clock = gate.commits, gate.clock
         self._store = gate.store
         self._waking = Waking()
@@ -105,7 +109,7 @@ class Feed:
         """
         item = self._item(tenant, event_id, key, data)
         if tx is None:
-            published = await self._commits.perform_async(Publish(item))
+            published = await self._commits.perform_async(self._operation(item))
         else:
             published = await self._join_async(tx, item)
         return self._told(item, published)
@@ -115,7 +119,7 @@ class Feed:
     ) -> Publication:
         """Publishes an event once, from a thread; as `publish`."""
         item = self._item(tenant, event_id, key, data)
-        published = self._commits.perform(Publish(item)) if tx is None else self._join(tx, item)
+        published = self._commits.perform(self._operation(item)) if tx is None else self._join(tx, item)
         return self._told(item, published)
 
     def _join(self, tx: object, item: store.Publication) -> store.Published:

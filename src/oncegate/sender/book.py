@@ -80,8 +80,19 @@ class EndpointBook:
         checked(endpoint, self.policy)
         if len(self._fresh()) >= ENDPOINTS_MAX:
             raise BadEndpoint(f"there are {ENDPOINTS_MAX} endpoints already")
+        if endpoint.follows is not None:
+            self._check_unused(endpoint.name)
         if not self._write(endpoint.name, 0, encode_endpoint(endpoint), change, "added"):
             raise BadEndpoint(f"there is an endpoint called {endpoint.name!r} already")
+
+    def _check_unused(self, name: str) -> None:
+        """A follower's lanes must have no gaps, so it cannot go on with those of an earlier endpoint."""
+        store = self._commits.store
+        if not store.exists():
+            return
+        with store.look() as session:
+            if any(one.name == name for one in session.destinations()):
+                raise BadEndpoint(f"events were sent to an endpoint {name} before; choose another name")
 
     def change(
         self, name: str, make: Callable[[Endpoint], Endpoint], change: Change, what: str
@@ -89,7 +100,10 @@ class EndpointBook:
         """Changes an endpoint from whatever it is now; `what` goes into the log."""
         for _ in range(TRIES_MAX):
             found = self._stored(name)
-            new = checked(make(decode_endpoint(found.body)), self.policy)
+            old = decode_endpoint(found.body)
+            new = checked(make(old), self.policy)
+            if new.follows != old.follows:
+                raise BadEndpoint(f"what {name} follows cannot be changed; add an endpoint of another name")
             if self._write(name, found.version, encode_endpoint(new), change, what):
                 return new
         raise StoreBusy(f"endpoint {name!r} is being changed by others; try again")

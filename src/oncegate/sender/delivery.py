@@ -160,8 +160,11 @@ class DeliveryService:
         )
 
     async def __aenter__(self) -> Self:
-        self.look()
-        if self._runs:
+        if not self._runs:
+            self.look()
+        else:
+            with contextlib.suppress(StoreError):  # the store is away: its endpoints are found later
+                self.look()
             await self.engine.start()
             self._looking = asyncio.create_task(self._keep_looking())
         return self

@@ -24,13 +24,17 @@ SOURCE: Final = "oncegate"
 
 
 class Context(Struct, frozen=True, omit_defaults=True):
-    """What travels with an event through every hop. `cause` is the key of the event that led to it."""
+    """What travels with an event through every hop. `cause` is the key of the event that led to it.
+
+    `seq` is set where the event was published: its seq in the feed, which is the one that receivers see.
+    """
 
     correlation_id: str | None = None
     traceparent: str | None = None
     tracestate: str | None = None
     source: str = SOURCE
     cause: str | None = None
+    seq: int | None = None
 
 
 current_context: ContextVar[Context | None] = ContextVar("oncegate_trace_context", default=None)
@@ -83,8 +87,23 @@ def _payload(payload: Any) -> bytes:
 
 def wire_event(delivery: Delivery) -> envelope.Outgoing:
     """A leased event as the request is made of it."""
-    event = _on_the_wire(delivery, _decode(delivery.context or b"{}"), delivery.seq)
-    return replace(event, previous_seq=delivery.previous_seq)
+    context = _decode(delivery.context or b"{}")
+    seq, previous = _wire_seqs(delivery, context.seq)
+    return replace(_on_the_wire(delivery, context, seq), previous_seq=previous)
+
+
+def _wire_seqs(delivery: Delivery, published: int | None) -> tuple[int, int | None]:
+    """Seq and previous seq as receivers see them.
+
+    A follower's lane has every event of its key since it began to follow, so that the feed's seq is always
+    the same number ahead of the lane's. The first of a lane says that nothing comes before it.
+    """
+    if published is None:
+        return delivery.seq, delivery.previous_seq
+    if delivery.previous_seq:
+        return published, delivery.previous_seq + published - delivery.seq
+    is_first = delivery.previous_seq == 0 or (delivery.seq == 1 and published > 1)
+    return published, 0 if is_first else None
 
 
 def _on_the_wire(event: Outgoing | Delivery, context: Context, seq: int) -> envelope.Outgoing:

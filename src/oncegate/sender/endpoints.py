@@ -61,7 +61,10 @@ class Secret(Struct, frozen=True):
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """One destination of the sender."""
+    """One destination of the sender.
+
+    One that `follows` a tenant gets every event published for it from then on, and nothing else.
+    """
 
     name: str
     url: str
@@ -75,6 +78,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     timeout: timedelta = timedelta(seconds=15)
     rate_per_second: float | None = None
     in_flight_max: int = 64
+    follows: str | None = None
 
     @property
     def backoff(self) -> Backoff:
@@ -141,6 +145,8 @@ def checked(endpoint: Endpoint, policy: AddressPolicy) -> Endpoint:
     point it at the inside of the network.
     """
     check_name("endpoint", endpoint.name)
+    if endpoint.follows is not None:
+        check_name("tenant", endpoint.follows)
     endpoint.address(policy)
     _check_secrets(endpoint.secrets)
     check_headers(dict(endpoint.headers))

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from oncegate.clock import Clock, SystemClock
-from oncegate.errors import Conflict, UsageError
+from oncegate.errors import BadOutgoing, Conflict, UsageError
 from oncegate.gate.once import AsyncTransaction, Transaction
 from oncegate.groupcommit import GroupCommit
 from oncegate.lane_operations import Enqueue
@@ -115,7 +115,11 @@ class Sender:
         return self._emitted(event, placed, at_once=tx is None)
 
     def _event(self, emission: Emission) -> Outgoing:
-        self.endpoints.get(emission.endpoint)
+        endpoint = self.endpoints.get(emission.endpoint)
+        if endpoint.follows is not None:
+            raise BadOutgoing(
+                f"{endpoint.name} gets what is published for {endpoint.follows}, nothing else"
+            )
         return outgoing_of(emission, self.clock)
 
     def _joined(self, event: Outgoing, transaction: object) -> Joined:
@@ -131,9 +135,13 @@ class Sender:
                 f"event {event.event_id} was emitted before with another content; nothing changed"
             )
         if at_once:
-            for listener in self._listeners:
-                listener()
+            self.wake()
         return Emitted(event.event_id, placed.seq, placed.placing is Placing.NEW)
+
+    def wake(self) -> None:
+        """Tells those who listen that there is something to deliver."""
+        for listener in self._listeners:
+            listener()
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Calls a function whenever something was emitted here, so that delivery need not wait to look."""

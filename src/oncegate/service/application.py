@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from oncegate.errors import (
+    BadOutgoing,
     Conflict,
     CursorExpired,
     CursorRefused,
@@ -26,9 +27,12 @@ from oncegate.feed import Feed
 from oncegate.feed.operations import ReadSecret
 from oncegate.gate.gate import Gate
 from oncegate.integrations.problems import Problem, ProblemKind
+from oncegate.sender.delivery import DeliveryService
 from oncegate.sender.http import HttpClient
+from oncegate.sender.sender import Sender
 from oncegate.service import contract
 from oncegate.service.counting import Counting
+from oncegate.service.dispatch import Dispatch
 from oncegate.service.inbound import receive_webhook
 from oncegate.service.messages import (
     Answer,
@@ -63,6 +67,7 @@ _KINDS: Final[tuple[tuple[type[Exception], ProblemKind], ...]] = (
     (CursorRefused, ProblemKind.CURSOR_REFUSED),
     (Conflict, ProblemKind.CONFLICT),
     (EventError, ProblemKind.MALFORMED),
+    (BadOutgoing, ProblemKind.MALFORMED),
 )
 
 
@@ -73,7 +78,8 @@ class Service:
         self, gate: Gate, settings: Settings, partners: PartnerBook, environment: Mapping[str, str]
     ) -> None:
         self.gate, self.settings, self.partners = gate, settings, partners
-        self.feed = Feed(gate)
+        self.feed = Feed(gate, operation=Dispatch)
+        self.sender = Sender(gate.commits, clock=gate.clock, policy=policy_of(settings.network))
         self.is_draining = False
         self._environment = environment
         self._throttle = Throttle(settings.server.concurrency_max, settings.server.tenant_concurrency_max)
@@ -107,9 +113,11 @@ class Service:
         self._route("POST", f"{prefix}/dispatch/ack", "ack", self._by(Role.READ, self._ack))
 
     async def start(self) -> None:
-        """Begins the work that goes on beside requests: what was accepted is run."""
+        """Begins the work beside requests: what was accepted is run, what was published is sent."""
         if any(surface.lane is not None for surface in self.gate.surfaces):
             await self._work.enter_async_context(AcceptedWork(self.gate))
+        if self.settings.delivery.enabled:
+            await self._work.enter_async_context(DeliveryService(self.sender))
 
     async def close(self) -> None:
         """Writes down what is left to be written, and ends connections to handlers."""
@@ -224,7 +232,9 @@ class Service:
         return await contract.acknowledge(self.feed, partner, incoming)
 
     async def _publish(self, partner: Partner, incoming: Incoming) -> Answer:
-        return await contract.publish(self.feed, partner, incoming)
+        answer = await contract.publish(self.feed, partner, incoming)
+        self.sender.wake()
+        return answer
 
     async def _find_event(self, partner: Partner, incoming: Incoming) -> Answer:
         return await contract.find_event(self.feed, partner, incoming)

@@ -17,6 +17,7 @@ import msgspec
 from oncegate.errors import ConfigError
 from oncegate.service.settings import (
     ContractSettings,
+    DeliverySettings,
     DownstreamSettings,
     NetworkSettings,
     ServerSettings,
@@ -30,6 +31,7 @@ _SINGLE: Final[dict[str, type[msgspec.Struct]]] = {
     "server": ServerSettings,
     "network": NetworkSettings,
     "contract": ContractSettings,
+    "delivery": DeliverySettings,
 }
 _NAMED: Final[dict[str, type[msgspec.Struct]]] = {
     "downstreams": DownstreamSettings,

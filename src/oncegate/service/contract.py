@@ -13,6 +13,7 @@ from oncegate.feed import Feed
 from oncegate.feed.feed import PAGE_MAX
 from oncegate.gate.gate import Gate
 from oncegate.integrations.problems import Problem, ProblemKind
+from oncegate.service.dispatch import check_can_be_sent
 from oncegate.service.inbound import admit
 from oncegate.service.messages import Answer, Incoming, Refused, json_answer
 from oncegate.service.partners import Partner
@@ -94,6 +95,7 @@ async def publish(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
     body = await read_object(incoming)
     if set(body) != {"id", "key", "data"}:
         raise MalformedRequest('the body must be {"id": "…", "key": "…", "data": …}')
+    check_can_be_sent(body["id"], body["key"])
     done = await feed.publish(
         tenant=partner.tenant, event_id=body["id"], key=body["key"], data=body["data"]
     )

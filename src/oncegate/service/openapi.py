@@ -15,6 +15,7 @@ from oncegate.service.contract import WAIT_SECONDS_MAX
 
 _TEXT: Final = {"type": "string"}
 _ID: Final = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"}
+_NEW_ID: Final = {**_ID, "pattern": "^[ -\\-/-~]+$"}  # an id is signed, and a full stop would end it
 _REF: Final = "#/components/schemas/"
 
 
@@ -127,7 +128,7 @@ def _schemas() -> dict[str, Any]:
         "Confirmation": _object({**correlation, "window": window}, {"partner_id": _TEXT}),
         "Cursor": _object({"cursor": _TEXT}, closed=True),
         "Ack": _object({"cursor": _TEXT, "replay": yes_no}),
-        "Event": _object({"id": _ID, "key": _ID, "data": {}}, closed=True),
+        "Event": _object({"id": _NEW_ID, "key": _ID, "data": {}}, closed=True),
         "Published": _object({"id": _ID, "key": _ID, "seq": whole, "replay": yes_no}),
         "Found": _object({"id": _ID, "seq": whole}),
         "FeedEvent": _object(

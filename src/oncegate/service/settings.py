@@ -54,6 +54,12 @@ class ContractSettings(Struct, frozen=True, forbid_unknown_fields=True):
     confirmations_forward: str | None = None
 
 
+class DeliverySettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether this process sends to endpoints; another one on the same ledger may do it instead."""
+
+    enabled: bool = True
+
+
 class DownstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """A handler over HTTP, and what it can do about repeats.
 
@@ -99,5 +105,6 @@ class Settings(Struct, frozen=True):
     server: ServerSettings = field(default_factory=ServerSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
     contract: ContractSettings = field(default_factory=ContractSettings)
+    delivery: DeliverySettings = field(default_factory=DeliverySettings)
     downstreams: dict[str, DownstreamSettings] = {}
     surfaces: dict[str, SurfaceSettings] = {}

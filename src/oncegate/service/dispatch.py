@@ -1,0 +1,79 @@
+"""Dispatch: an event that is published is put, in the same transaction, into the lane of every follower.
+
+A *follower* is an endpoint that was added to get the events of one tenant. Push and poll then tell the
+same: the id and the key are the event's own, and the seq is the feed's, which travels with the delivery.
+Followers are read after the keys of the batch are locked, so that of two events of one key the later never
+misses an endpoint which the earlier went to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from oncegate.feed.operations import Publish
+from oncegate.sender import book, envelope
+from oncegate.sender.emission import Context
+from oncegate.sender.endpoints import decode_endpoint
+from oncegate.store import Outgoing, Session
+from oncegate.store.feed import Publication, Published, Publishing
+
+EVENT_TYPE: Final = "event"
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Dispatch(Publish):
+    """Publishes an event and enqueues it for its followers. Read back as the publication."""
+
+    __slots__ = ()
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[Publish]) -> Sequence[Published]:
+        """Publishes many, then enqueues what is new."""
+        wanted = [operation.request for operation in operations]
+        answers = session.publish(wanted)
+        fresh = [
+            (item, answer.seq)
+            for item, answer in zip(wanted, answers, strict=True)
+            if answer.publishing is Publishing.NEW
+        ]
+        if fresh and (events := _deliveries(session, fresh)):
+            session.enqueue(events)
+        return answers
+
+
+def _deliveries(session: Session, fresh: Sequence[tuple[Publication, int]]) -> list[Outgoing]:
+    """Events for all followers, those of one key in the order of their seq."""
+    followers: dict[str, list[str]] = {}
+    for document in session.documents(book.KIND):
+        tenant = _followed(document.body)
+        if tenant is not None:
+            followers.setdefault(tenant, []).append(document.name)
+    in_order = sorted(fresh, key=lambda one: one[1])
+    return [_outgoing(name, item, seq) for item, seq in in_order for name in followers.get(item.tenant, ())]
+
+
+@lru_cache(maxsize=4 * book.ENDPOINTS_MAX)
+def _followed(body: bytes) -> str | None:
+    return decode_endpoint(body).follows
+
+
+def _outgoing(endpoint: str, item: Publication, seq: int) -> Outgoing:
+    return Outgoing(
+        endpoint, item.tenant, item.key, item.event_id, EVENT_TYPE, item.body, item.fingerprint,
+        item.at_ms, _encode(Context(seq=seq)),
+    )  # fmt: skip
+
+
+def check_can_be_sent(event_id: object, key: object) -> None:
+    """Raises BadOutgoing for an id or key that no endpoint could be sent, whoever follows now."""
+    if isinstance(event_id, str) and isinstance(key, str):  # the feed refuses anything else
+        envelope.check_outgoing(
+            envelope.Outgoing(
+                event_id=event_id, key=key, seq=1, type=EVENT_TYPE, payload=b"0", occurred_at_ms=0
+            )
+        )
