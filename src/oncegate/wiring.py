@@ -5,7 +5,7 @@ The public `Gate` lives here so that the gate itself knows no store.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -21,11 +21,14 @@ from oncegate.model.durations import parse_duration
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.sender import Sender as SenderOnCommits
 from oncegate.sender.settings import policy_from_environment
+from oncegate.signals.definitions import Thresholds
+from oncegate.signals.notifiers import Notifier
+from oncegate.signals.watch import WATCH_EVERY, Watch
 from oncegate.store import Store
 from oncegate.upkeep.duties import PRUNE_EVERY, RECONCILE_EVERY, SCAN_EVERY, standard_duties
 from oncegate.upkeep.loop import GRACE, Caretakers
 from oncegate.upkeep.rulings import Rulings
-from oncegate.upkeep.turns import Notice
+from oncegate.upkeep.turns import Duty, Notice
 
 if TYPE_CHECKING:
     from oncegate.sender.delivery import DeliveryService
@@ -165,6 +168,9 @@ class Gate(GateOnStore):
         prune_every: str | timedelta = PRUNE_EVERY,
         scan_every: str | timedelta = SCAN_EVERY,
         scan_window: str | timedelta = WINDOW,
+        watch_every: str | timedelta | None = WATCH_EVERY,
+        thresholds: Thresholds | None = None,
+        notifiers: Sequence[Notifier] | None = None,
         notice: Notice | None = None,
         grace: str | timedelta = GRACE,
     ) -> Caretakers:
@@ -172,6 +178,7 @@ class Gate(GateOnStore):
 
         In an async program use `async with`: async handlers are run again in the event loop they belong
         to, and a plain `with` leaves them alone. `notice(name, report)` is told what each turn did.
+        Alarms go to `notifiers`, by default to the log `oncegate.signals`; not with `watch_every=None`.
         """
         duties = standard_duties(
             self,
@@ -180,6 +187,9 @@ class Gate(GateOnStore):
             scan_every=parse_duration(scan_every),
             scan_window=parse_duration(scan_window),
         )
+        if watch_every is not None:
+            watch = Watch(self.store, self.clock, thresholds=thresholds, notifiers=notifiers)
+            duties.append(Duty("watch", parse_duration(watch_every), run_once=watch.run_once))
         return Caretakers(duties, clock=self.clock, notice=notice, grace=parse_duration(grace))
 
     @property

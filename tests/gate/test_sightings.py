@@ -156,6 +156,19 @@ def test_a_new_id_per_retry_is_found_and_runs_all_the_same(ledger: Ledger) -> No
     )
 
 
+def test_a_busy_surface_leaves_another_its_share_of_attention(ledger: Ledger) -> None:
+    """However many orders come within a second, the few picks are compared too."""
+    gate = ledger.gate()
+    orders(gate)
+    Style("plain").register(gate, "picks", lambda event: "done", key="{correlation_id:uuid}")
+    for number in range(module.COMPARED_MAX + 50):
+        gate.admit_sync("orders", {"id": str(number), "amount": number, "city": f"c{number}"})
+    for correlation_id in (ONE, TWO):
+        gate.admit_sync("picks", {"correlation_id": correlation_id, "item": "A", "bin": "4-2"})
+    gate.sightings.flush()
+    assert classes(ledger) == {RepeatClass.NEW_ID_PER_RETRY: 1}
+
+
 def test_one_action_under_two_ids_is_found(ledger: Ledger) -> None:
     gate = ledger.gate()
     Style("plain").register(gate, "picks", lambda event: "done", key="{correlation_id:uuid}")

@@ -15,6 +15,7 @@ from oncegate.cli.app import add_app, load_gate
 from oncegate.cli.exitcodes import DONE
 from oncegate.cli.output import print_json, tell, visible
 from oncegate.cli.parser import add_json
+from oncegate.signals.watch import WatchReport
 from oncegate.upkeep.content_scan import ScanReport
 from oncegate.upkeep.loop import Caretakers
 from oncegate.upkeep.pruner import PruneReport
@@ -25,9 +26,9 @@ CLOSED_WITHIN_SECONDS: Final = 2.0
 
 _DESCRIPTION = """\
 Run a gate's caretakers until SIGTERM or an interrupt: the reconciler, which finishes what a crash
-stranded, the pruner, which forgets what is past its retention, and the scan for content
-duplicates. The program that has the handlers is imported, because stranded events run through
-them once more. Any number of these may run, beside programs that run their own.
+stranded, the pruner, which forgets what is past its retention, the scan for content duplicates, and
+the watch, which raises alarms. The program that has the handlers is imported, because stranded
+events run through them once more. Any number of these may run, beside programs that run their own.
 
 Stopping waits a while for what is under way; a second signal does not wait."""
 
@@ -133,6 +134,12 @@ def _lines(name: str, report: object) -> list[dict[str, Any]]:
             {"caretaker": name, "entry": item.entry_id, "surface": item.surface, "label": item.label,
              "became": item.became, "reason": item.reason}
             for item in report.looked
+        ]  # fmt: skip
+    if isinstance(report, WatchReport):
+        return [
+            {"caretaker": name, "surface": item.signal.surface, "signal": item.signal.definition.name,
+             "became": item.change.value, "level": item.level.label}
+            for item in report.notices
         ]  # fmt: skip
     if isinstance(report, ScanReport):
         return [

@@ -147,7 +147,8 @@ def _print_signals(signals: list[Signal]) -> None:
     for signal in signals:
         if signal.level.value and signal.definition.name not in told:
             told.add(signal.definition.name)
-            tell(f"\n{signal.definition.name}: {signal.definition.meaning}")
+            tell("")
+            tell(f"{signal.definition.name}: {signal.definition.meaning}")
             tell(f"  {signal.definition.action.replace('SURFACE', signal.surface)}")
 
 

@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import inspect
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
@@ -107,6 +108,24 @@ class Driver:
         for threads in self._threads.values():
             threads.shutdown(wait=True)
         self._threads = {}
+
+
+class WrappingDriver(Driver):
+    """A driver that lets somebody look at every flow it runs, for spans."""
+
+    def __init__(self, driver: Driver, wrap: Callable[[Flow[Any]], Flow[Any]]) -> None:
+        super().__init__(driver._commits, driver._clock)
+        self._wrap = wrap
+
+    def run(self, flow: Flow[T]) -> T:
+        """Drives a wrapped flow in the calling thread."""
+        wrapped: Flow[T] = self._wrap(flow)
+        return super().run(wrapped)
+
+    async def run_async(self, flow: Flow[T]) -> T:
+        """Drives a wrapped flow in the calling task."""
+        wrapped: Flow[T] = self._wrap(flow)
+        return await super().run_async(wrapped)
 
 
 def _call_plain(request: Invoke) -> Any:

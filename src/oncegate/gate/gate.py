@@ -21,7 +21,7 @@ from oncegate.gate.cache import OutcomeCache
 from oncegate.gate.claim import Claim
 from oncegate.gate.codec import codec_of, declared_codec, declared_return
 from oncegate.gate.context import GateContext
-from oncegate.gate.drive import Driver
+from oncegate.gate.drive import Driver, WrappingDriver
 from oncegate.gate.effects import opaque_flow, warn_if_keyless
 from oncegate.gate.flows import Attempt, admit_flow, same_database_flow
 from oncegate.gate.introspection import is_async
@@ -373,6 +373,10 @@ class Gate:
             return _OnceFunction(self, function, name, dict(options)).wrapper  # type: ignore[return-value]
 
         return wrap
+
+    def wrap_flows(self, wrap: Callable[[Flow[Any]], Flow[Any]]) -> None:
+        """Lets somebody look at every flow from now on; `oncegate.signals.tracing` makes spans this way."""
+        self._driver = WrappingDriver(self._driver, wrap)
 
     def close(self) -> None:
         """Lets running work finish and closes the ledger."""

@@ -27,7 +27,8 @@ from oncegate.store.tallies import of_class, of_latency
 
 FLUSH_SECONDS = 1.0
 CLASSIFIED_MAX: Final = 1_000  # repeats of a surface between two flushes; more are only counted
-COMPARED_MAX: Final = 250  # new events of a gate whose content is compared between two flushes
+COMPARED_MAX: Final = 250  # new events of a gate whose content is compared between two flushes,
+COMPARED_MIN: Final = 10  # shared out among its surfaces, with so many for each at least
 COMPARED_BYTES_MAX: Final = 8 * 1024
 WAITING_MAX: Final = 100_000  # sightings of a surface while the thread is kept from gathering them
 UNTOLD_MAX: Final = 20_000  # counters kept while the ledger cannot be reached
@@ -86,7 +87,7 @@ class Sightings:
 
     def _begin(self) -> None:
         self._surfaces: dict[str, SurfaceSightings] = {}
-        self._left_to_compare = COMPARED_MAX
+        self._compared_max = COMPARED_MAX
         self._untold: Sums = {}
         self._untold_repeats: dict[tuple[int, int], Repeat] = {}
         self._totals: dict[tuple[str, int], tuple[int, int]] = {}
@@ -105,8 +106,7 @@ class Sightings:
             seen.lost += 1
             return
         seen.fresh.append(self._clock.elapsed_us() - began_us if began_us else -1)
-        if self._left_to_compare > 0 and len(arrival.body) <= COMPARED_BYTES_MAX:
-            self._left_to_compare -= 1
+        if len(seen.new) < self._compared_max and len(arrival.body) <= COMPARED_BYTES_MAX:
             seen.new.append((reserved.entry_id, arrival.body, reserved.received_at_ms))
 
     def remembered(self, rule: SurfaceRule, known: Remembered) -> None:
@@ -140,7 +140,9 @@ class Sightings:
         with self._starting:
             if self._thread is None and not self._stop.is_set():
                 self._start()
-            return self._surfaces.setdefault(rule.name, SurfaceSightings(rule))
+            seen = self._surfaces.setdefault(rule.name, SurfaceSightings(rule))
+            self._compared_max = max(COMPARED_MIN, COMPARED_MAX // len(self._surfaces))
+            return seen
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="oncegate-sightings", daemon=True)
@@ -178,7 +180,6 @@ class Sightings:
             if seen.lost:
                 self._add(name, minute, What.LOST, seen.lost)
                 seen.lost = 0
-        self._left_to_compare = COMPARED_MAX
 
     def _count_fresh(self, surface: str, minute: int, fresh: list[int]) -> None:
         if not fresh:

@@ -14,6 +14,7 @@ from typing import Final
 
 from oncegate.errors import (
     BadOutgoing,
+    ConfigError,
     Conflict,
     CursorExpired,
     CursorRefused,
@@ -52,6 +53,7 @@ from oncegate.service.refusals import NOTED, Refusals
 from oncegate.service.settings import Settings
 from oncegate.service.surfaces import Entrance, Handlers, open_contract, open_entrances, policy_of
 from oncegate.service.throttle import Throttle
+from oncegate.signals.prometheus import exposition
 from oncegate.upkeep.accepted import AcceptedWork
 
 READY_WITHIN_SECONDS: Final = 2.0
@@ -257,7 +259,11 @@ class Service:
 
     async def _metrics(self, incoming: Incoming) -> Answer:
         text = self._counting.text(self._throttle.total, self._throttle.shed)
-        return Answer(200, text.encode(), (("content-type", "text/plain; version=0.0.4"),))
+        try:
+            seen = await asyncio.to_thread(exposition, self.gate)
+        except (ConfigError, StoreError):  # the library is not installed, or the ledger does not answer
+            seen = b""
+        return Answer(200, text.encode() + seen, (("content-type", "text/plain; version=0.0.4"),))
 
 
 def _problem(error: Exception) -> Problem:

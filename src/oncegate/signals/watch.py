@@ -1,0 +1,102 @@
+"""The watch: a caretaker that measures, evaluates, tells whom it concerns, and keeps the counters few.
+
+Each turn is one look at the ledger and a short write. Any number may run; each has its own alarms, so run
+it in one place where a notice must come once. Must never believe a wall clock that has just leapt ahead:
+the ledger notes what time it was, as for pruning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Final
+
+from msgspec import Struct
+
+from oncegate.clock import Clock
+from oncegate.signals.alarms import Alarms, Notice, advance
+from oncegate.signals.alerts import Signal, evaluate
+from oncegate.signals.definitions import Thresholds
+from oncegate.signals.measures import MINUTE_MS, measure
+from oncegate.signals.notifiers import LogNotifier, Notifier
+from oncegate.store import Session, Store
+
+WATCH_EVERY: Final = timedelta(minutes=1)
+TRIM_EVERY_MS: Final = 3600 * 1000
+MINUTES_KEPT: Final = timedelta(days=8)  # a week's history, with a day to spare; then hours
+HOURS_KEPT: Final = timedelta(days=92)  # as long as keys are kept by default
+TRIM_STEP: Final = 2_000  # counters in one short unit
+TRIM_STEPS_MAX: Final = 50
+_MINUTE: Final = timedelta(minutes=1)
+
+log = logging.getLogger("oncegate.signals")
+
+
+class WatchReport(Struct, frozen=True):
+    """What one turn found and did. `clock_is_doubted`: the wall clock leapt ahead and was not believed."""
+
+    signals: tuple[Signal, ...]
+    notices: tuple[Notice, ...]
+    trimmed: int = 0
+    clock_is_doubted: bool = False
+
+
+class Watch:
+    """Watches one ledger."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        thresholds: Thresholds | None = None,
+        notifiers: Sequence[Notifier] | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._thresholds = thresholds or Thresholds()
+        self._notifiers = (LogNotifier(),) if notifiers is None else tuple(notifiers)
+        self._alarms: Alarms = {}
+        self._trimmed_at_ms: int | None = None
+
+    def run_once(self, stopping: Callable[[], bool] = lambda: False) -> WatchReport:
+        """Measures, evaluates, tells and trims, from a thread."""
+        session = self._store.connect()
+        try:
+            with session.unit():
+                seen = session.sight(self._clock.wall_ms())
+            with session.unit():
+                snapshot = measure(session, self._clock, seen.wall_ms)
+            trimmed = self._trim(session, seen.wall_ms // MINUTE_MS, stopping)
+        finally:
+            session.close()
+        signals = evaluate(snapshot, self._thresholds)
+        self._alarms, notices = advance(self._alarms, signals, self._clock.ticks_ms())
+        for notice in notices:
+            self._tell(notice)
+        return WatchReport(tuple(signals), tuple(notices), trimmed, seen.doubted_since_ms is not None)
+
+    def _tell(self, notice: Notice) -> None:
+        for notifier in self._notifiers:
+            try:
+                notifier.notify(notice)
+            except Exception:
+                log.exception("nobody could be told about %s", notice.signal.definition.name)
+
+    def _trim(self, session: Session, minute: int, stopping: Callable[[], bool]) -> int:
+        """Once an hour folds and forgets counters, in short units."""
+        now = self._clock.ticks_ms()
+        if self._trimmed_at_ms is not None and now - self._trimmed_at_ms < TRIM_EVERY_MS:
+            return 0
+        self._trimmed_at_ms = now
+        fold_before, forget_before = minute - MINUTES_KEPT // _MINUTE, minute - HOURS_KEPT // _MINUTE
+        fold_before -= fold_before % 60  # whole hours, so that no window cuts through one
+        removed = 0
+        for _ in range(TRIM_STEPS_MAX):
+            with session.unit():
+                step = session.trim_tallies(fold_before, forget_before, TRIM_STEP)
+            removed += step
+            if not step or stopping():
+                break
+        return removed
