@@ -12,7 +12,7 @@ BENCH_ARGS ?=
 CONFIG     ?= examples/oncegate.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check fmt bench soak clean
+.PHONY: help demo run test check fmt bench soak spin mutate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,13 @@ MINUTES ?= 10
 soak: $(VENV)/.installed ## run the long tests, then MINUTES=10 of seeded faults; adds to docs/proof-tally.json
 	$(BIN)/python -m pytest -m soak $(TEST_ARGS)
 	$(BIN)/oncegate chaos run --minutes $(MINUTES) --tally docs/proof-tally.json
+
+spin: ## check the models of gate and lanes exhaustively (needs spin and cc)
+	@command -v spin >/dev/null || { echo "spin was not found: apt-get install spin" >&2; exit 1; }
+	proof/spin/check.sh
+
+mutate: $(VENV)/.installed ## take protecting lines out one by one; a test must notice each (MUTATE_ARGS=...)
+	@$(BIN)/python proof/mutate.py $(MUTATE_ARGS)
 
 clean: ## remove the virtual environment, caches and build output
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -72,7 +72,7 @@ class Tables:
 class Ledger:
     """One ledger, or none yet: it exists once somebody has connected.
 
-    `on_row` is told of every row that a commit left changed, before and after it: the checkers' window.
+    `on_row` is told of every version of a row that a commit made stand, and of the one before it.
     """
 
     def __init__(self) -> None:
@@ -109,14 +109,13 @@ class Ledger:
             self._tell(journal)
 
     def _tell(self, journal: list[tuple[dict[Any, Any], Any, Any]]) -> None:
+        """Every version of every row: one unit may end a claim and make the next."""
         rows = self.tables.rows
-        before: dict[int, Row | None] = {}
-        for table, key, old in journal:
-            if table is rows:
-                before.setdefault(key, None if old is _MISSING else old)
-        for key, old in before.items():
-            if self.on_row is not None and old is not rows.get(key):
-                self.on_row(old, rows.get(key))
+        changed = [(key, None if old is _MISSING else old) for table, key, old in journal if table is rows]
+        for place, (key, before) in enumerate(changed):
+            after = next((old for later, old in changed[place + 1 :] if later == key), rows.get(key))
+            if self.on_row is not None and before is not after:
+                self.on_row(before, after)
 
     def rollback(self) -> None:
         """Undoes the unit's writes."""
