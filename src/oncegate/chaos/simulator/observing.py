@@ -37,7 +37,7 @@ class ObservedSession:
         """Watched."""
         return self._watched("progress", wanted)
 
-    def settle(self, settlements: Sequence[Any]) -> list[bool]:
+    def settle(self, settlements: Sequence[Any], *, last: bool = False) -> list[bool]:
         """Watched."""
         return self._watched("settle", settlements)
 

@@ -144,7 +144,7 @@ class SimulatedClaims:
         self._run_writes([item.writes])
         return True
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(self, settlements: Sequence[Settlement], *, last: bool = False) -> list[bool]:
         """Ends claims, and runs the business writes of those that were ended."""
         answers = [self._end(item) for item in settlements]
         ended = zip(settlements, answers, strict=True)

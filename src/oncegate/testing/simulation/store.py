@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from oncegate.clock import Clock
 from oncegate.errors import StoreBusy, StoreUnavailable, StoreUnknown, UsageError
-from oncegate.store import Capabilities, Durability, Finding, Migration
+from oncegate.store import Capabilities, Census, Claims, Durability, Finding, Log, Migration, Pruning
 from oncegate.testing.simulation.census import SimulatedCensus
 from oncegate.testing.simulation.claims import SimulatedClaims
 from oncegate.testing.simulation.ledger import Ledger, Tables
@@ -189,3 +189,19 @@ def _offset(tables: Tables, clock: Clock) -> int:
             max(times, default=0) - clock.ticks_ms(),
         )
     return int(tables.meta["ticks_offset"])
+
+
+if TYPE_CHECKING:
+    # Whoever changes the contract is told here that the simulated store has to follow.
+
+    def _as_claims(session: SimulatedSession) -> Claims:
+        return session
+
+    def _as_log(session: SimulatedSession) -> Log:
+        return session
+
+    def _as_census(session: SimulatedSession) -> Census:
+        return session
+
+    def _as_pruning(session: SimulatedSession) -> Pruning:
+        return session
