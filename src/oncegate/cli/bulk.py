@@ -6,20 +6,16 @@ Ctrl-C stops after the batch under way and tells what was done; nothing is left 
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 from oncegate.cli import timeline
+from oncegate.cli.confirming import cancelling, is_confirmed
 from oncegate.cli.entries import print_entries, refuse_unknown_surface
 from oncegate.cli.exitcodes import DONE, INTERRUPTED, NOT_SO
 from oncegate.cli.ledger import reading
 from oncegate.cli.output import print_json, tell, visible
 from oncegate.cli.people import speaking
-from oncegate.errors import ConfigError
 from oncegate.store import EntryFilter, Store
 from oncegate.upkeep.bulk import Job, Plan, Progress, make_plan
 from oncegate.upkeep.rulings import Word
@@ -34,7 +30,7 @@ def run_bulk(store: Store, word: Word, wanted: EntryFilter, arguments: argparse.
     _show_plan(plan, arguments)
     if arguments.dry_run or not plan.count:
         return DONE
-    if not arguments.yes and not _is_confirmed(plan):
+    if not arguments.yes and not is_confirmed(plan.count):
         tell("nothing was changed")
         return NOT_SO
     with speaking(store) as rulings:
@@ -72,16 +68,8 @@ def _counts(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _is_confirmed(plan: Plan) -> bool:
-    """Asks for the count, which nobody types by accident."""
-    if not sys.stdin.isatty():
-        raise ConfigError("nobody can be asked here; nothing was changed. Confirm with --yes")
-    tell(f"type {plan.count} to go on:")
-    return sys.stdin.readline().strip() == str(plan.count)
-
-
 def _carry_out(job: Job, arguments: argparse.Namespace) -> int:
-    with _cancelling(job):
+    with cancelling(job):
         done = job.run(_teller(job))
     _tell_end(done, job.plan.word, arguments)
     if done.is_cancelled:
@@ -101,22 +89,6 @@ def _teller(job: Job) -> Any:
             tell(f"{looked} of {progress.total}")
 
     return on_progress
-
-
-@contextmanager
-def _cancelling(job: Job) -> Iterator[None]:
-    """Ctrl-C asks the job to stop; a second one ends the command at once."""
-
-    def cancel(signum: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, before)
-        job.cancel()
-        tell("stopping after this batch")
-
-    before = signal.signal(signal.SIGINT, cancel)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _tell_end(done: Progress, word: Word, arguments: argparse.Namespace) -> None:

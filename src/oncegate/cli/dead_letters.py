@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from oncegate.cli.confirming import cancelling, is_confirmed
 from oncegate.cli.exitcodes import DONE, INTERRUPTED, NOT_SO
 from oncegate.cli.lanes import add_filter, filter_of, print_lanes
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
-from oncegate.cli.sending import add_word, cells, is_confirmed, opened_desk, word_of
+from oncegate.cli.sending import add_word, cells, opened_desk, word_of
 from oncegate.errors import ConfigError
 from oncegate.sender.desk import Desk, HeadJob, HeadPlan, ReplayJob, Verb, plan_heads
 from oncegate.store import DeadLetter, ReplayWanted, Session
@@ -139,7 +136,7 @@ def _run_order(arguments: argparse.Namespace) -> int:
         return NOT_SO
     with opened_desk(arguments.url) as desk:
         job = HeadJob(desk, plan, word)
-        with _cancelling(job):
+        with cancelling(job):
             done = job.run()
     if arguments.json:
         print_json({"done": done.done, "changed": done.changed, "cancelled": done.is_cancelled})
@@ -202,7 +199,7 @@ def _run_replay(arguments: argparse.Namespace) -> int:
         if not arguments.yes and not is_confirmed(plan.deliveries):
             tell("nothing was changed")
             return NOT_SO
-        with _cancelling(job):
+        with cancelling(job):
             job.run()
     if arguments.json:
         print_json({"deliveries": job.deliveries, "lanes": job.lanes, "cancelled": job.is_cancelled})
@@ -229,19 +226,3 @@ def _wanted(desk: Desk, arguments: argparse.Namespace) -> ReplayWanted:
         seq_to=arguments.seq_to,
         only_dead=arguments.only_dead,
     )
-
-
-@contextmanager
-def _cancelling(job: HeadJob | ReplayJob) -> Iterator[None]:
-    """Ctrl-C asks the job to stop; a second one ends the command at once."""
-
-    def cancel(signum: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, before)
-        job.cancel()
-        tell("stopping")
-
-    before = signal.signal(signal.SIGINT, cancel)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

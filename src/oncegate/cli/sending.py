@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from oncegate.cli.ledger import open_ledger
-from oncegate.cli.output import Cell, tell
+from oncegate.cli.output import Cell
 from oncegate.cli.parser import add_url, read_text
 from oncegate.clock import SystemClock
-from oncegate.errors import ConfigError
 from oncegate.groupcommit import GroupCommit
 from oncegate.sender.book import Change
 from oncegate.sender.desk import Desk, Word, checked_word
@@ -66,14 +64,6 @@ def opened_desk(url: str | None) -> Iterator[Desk]:
         yield Desk(commits, SystemClock())
     finally:
         commits.close()
-
-
-def is_confirmed(count: int) -> bool:
-    """Asks for the count, which nobody types by accident."""
-    if not sys.stdin.isatty():
-        raise ConfigError("nobody can be asked here; nothing was changed. Confirm with --yes")
-    tell(f"type {count} to go on:")
-    return sys.stdin.readline().strip() == str(count)
 
 
 def cells(*values: object) -> tuple[Cell, ...]:

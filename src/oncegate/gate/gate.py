@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import secrets
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
@@ -19,11 +17,12 @@ from oncegate.gate.accepting import accept_flow, lane_of
 from oncegate.gate.admission import Admission
 from oncegate.gate.cache import OutcomeCache
 from oncegate.gate.claim import Claim
-from oncegate.gate.codec import codec_of, declared_codec, declared_return
+from oncegate.gate.codec import codec_of, declared_codec
 from oncegate.gate.context import GateContext
 from oncegate.gate.drive import Driver, WrappingDriver
 from oncegate.gate.effects import opaque_flow, warn_if_keyless
 from oncegate.gate.flows import Attempt, admit_flow, same_database_flow
+from oncegate.gate.functions import OnceFunction
 from oncegate.gate.introspection import is_async
 from oncegate.gate.joining import joined_admit_flow
 from oncegate.gate.leases import LeaseKeeper
@@ -370,7 +369,7 @@ class Gate:
         options.update(key=key, downstream=downstream)
 
         def wrap(function: F) -> F:
-            return _OnceFunction(self, function, name, dict(options)).wrapper  # type: ignore[return-value]
+            return OnceFunction(self, function, name, dict(options)).wrapper  # type: ignore[return-value]
 
         return wrap
 
@@ -398,81 +397,6 @@ _live: WeakSet[Gate] = WeakSet()
 def live_gates() -> tuple[Gate, ...]:
     """Every gate of this process, so that tests find the one a handler is registered with."""
     return tuple(_live)
-
-
-class _OnceFunction:
-    """A function wrapped by `gate.once`: its arguments are the event."""
-
-    def __init__(
-        self,
-        gate: Gate,
-        function: Callable[..., Any],
-        name: str | None,
-        options: dict[str, Any],
-    ) -> None:
-        self._gate = gate
-        self._function = function
-        self._signature = inspect.signature(function)
-        surface = name or f"{function.__module__}.{function.__qualname__}"
-        self._surface = surface
-        options.setdefault("returns", declared_return(function))
-        self._takes_key = "idempotency_key" in self._signature.parameters
-        gate.handler(surface, **options)(self._as_handler())
-        self.wrapper = self._make_wrapper()
-
-    def _as_handler(self) -> Callable[..., Any]:
-        """The function as a handler of one argument, the mapping of its own arguments."""
-        function = self._function
-
-        def call(event: Any, **key: str) -> Any:
-            bound = self._signature.bind_partial()
-            bound.arguments.update(event, **key)
-            return function(*bound.args, **bound.kwargs)
-
-        def call_plainly(event: Any) -> Any:
-            return call(event)
-
-        def call_with_key(event: Any, idempotency_key: str = "") -> Any:
-            return call(event, idempotency_key=idempotency_key)
-
-        async def call_async(event: Any) -> Any:
-            return await call(event)
-
-        async def call_async_with_key(event: Any, idempotency_key: str = "") -> Any:
-            return await call(event, idempotency_key=idempotency_key)
-
-        if is_async(function):
-            handler: Callable[..., Any] = call_async_with_key if self._takes_key else call_async
-        else:
-            handler = call_with_key if self._takes_key else call_plainly
-        handler.__name__ = function.__name__
-        return handler
-
-    def _event(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-        """The call's arguments by name; a call that Python would refuse is refused here."""
-        if self._takes_key:
-            keywords = {"idempotency_key": "", **keywords}
-        bound = self._signature.bind(*arguments, **keywords)
-        bound.apply_defaults()
-        event = dict(bound.arguments)
-        event.pop("idempotency_key", None)
-        return event
-
-    def _make_wrapper(self) -> Callable[..., Any]:
-        gate, surface = self._gate, self._surface
-        if is_async(self._function):
-
-            @functools.wraps(self._function)
-            async def run_async(*arguments: Any, **keywords: Any) -> Any:
-                return (await gate.admit(surface, self._event(arguments, keywords))).result()
-
-            return run_async
-
-        @functools.wraps(self._function)
-        def run(*arguments: Any, **keywords: Any) -> Any:
-            return gate.admit_sync(surface, self._event(arguments, keywords)).result()
-
-        return run
 
 
 def _check_lists(ignore: object, final_errors: object) -> None:

@@ -195,14 +195,14 @@ class SqliteClaims:
 
     def settle(self, settlements: Sequence[Settlement], *, last: bool = False) -> list[bool]:
         """Ends claims; all at once where every fence is right, else one by one."""
-        (last,) = self._connection.execute(_LAST_POSITION).fetchone()
+        (newest,) = self._connection.execute(_LAST_POSITION).fetchone()
         now = self.now_ticks()
-        answers = self._settle_all(settlements, last + 1, now) if len(settlements) > 1 else None
+        answers = self._settle_all(settlements, newest + 1, now) if len(settlements) > 1 else None
         if answers is None:
-            answers = self._settle_each(settlements, last + 1, now)
+            answers = self._settle_each(settlements, newest + 1, now)
         settled = [item for item, done in zip(settlements, answers, strict=True) if done]
         if settled:
-            self._complete(settled, last + 1)
+            self._complete(settled, newest + 1)
         return answers
 
     def _settle_all(self, settlements: Sequence[Settlement], first: int, now: int) -> list[bool] | None:

@@ -1,0 +1,104 @@
+"""Plain functions under `gate.once`: a call's arguments are the event, a repeat gets the recorded value.
+
+Only `gate.py` makes them. Nothing is decided here: the function becomes a handler, its calls arrivals.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from oncegate.gate.admission import Admission
+from oncegate.gate.codec import declared_return
+from oncegate.gate.introspection import is_async
+
+
+class Admits(Protocol):
+    """What a wrapped function needs of its gate."""
+
+    @property
+    def handler(self) -> Callable[..., Callable[[Any], Any]]:
+        """Registers a handler."""
+
+    async def admit(self, surface: str, event: Any) -> Admission:
+        """Admits an event from a task."""
+
+    def admit_sync(self, surface: str, event: Any) -> Admission:
+        """Admits an event from a thread."""
+
+
+class OnceFunction:
+    """A function wrapped by `gate.once`: its arguments are the event."""
+
+    def __init__(
+        self,
+        gate: Admits,
+        function: Callable[..., Any],
+        name: str | None,
+        options: dict[str, Any],
+    ) -> None:
+        self._gate = gate
+        self._function = function
+        self._signature = inspect.signature(function)
+        surface = name or f"{function.__module__}.{function.__qualname__}"
+        self._surface = surface
+        options.setdefault("returns", declared_return(function))
+        self._takes_key = "idempotency_key" in self._signature.parameters
+        gate.handler(surface, **options)(self._as_handler())
+        self.wrapper = self._make_wrapper()
+
+    def _as_handler(self) -> Callable[..., Any]:
+        """The function as a handler of one argument, the mapping of its own arguments."""
+        function = self._function
+
+        def call(event: Any, **key: str) -> Any:
+            bound = self._signature.bind_partial()
+            bound.arguments.update(event, **key)
+            return function(*bound.args, **bound.kwargs)
+
+        def call_plainly(event: Any) -> Any:
+            return call(event)
+
+        def call_with_key(event: Any, idempotency_key: str = "") -> Any:
+            return call(event, idempotency_key=idempotency_key)
+
+        async def call_async(event: Any) -> Any:
+            return await call(event)
+
+        async def call_async_with_key(event: Any, idempotency_key: str = "") -> Any:
+            return await call(event, idempotency_key=idempotency_key)
+
+        if is_async(function):
+            handler: Callable[..., Any] = call_async_with_key if self._takes_key else call_async
+        else:
+            handler = call_with_key if self._takes_key else call_plainly
+        handler.__name__ = function.__name__
+        return handler
+
+    def _event(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+        """The call's arguments by name; a call that Python would refuse is refused here."""
+        if self._takes_key:
+            keywords = {"idempotency_key": "", **keywords}
+        bound = self._signature.bind(*arguments, **keywords)
+        bound.apply_defaults()
+        event = dict(bound.arguments)
+        event.pop("idempotency_key", None)
+        return event
+
+    def _make_wrapper(self) -> Callable[..., Any]:
+        gate, surface = self._gate, self._surface
+        if is_async(self._function):
+
+            @functools.wraps(self._function)
+            async def run_async(*arguments: Any, **keywords: Any) -> Any:
+                return (await gate.admit(surface, self._event(arguments, keywords))).result()
+
+            return run_async
+
+        @functools.wraps(self._function)
+        def run(*arguments: Any, **keywords: Any) -> Any:
+            return gate.admit_sync(surface, self._event(arguments, keywords)).result()
+
+        return run
