@@ -56,9 +56,10 @@ class LeaseHeads(Operation[Heads]):
         return [session.lease_heads(operation.request) for operation in operations]
 
     def recall(self, session: Session) -> Heads | None:
-        """Finds what is leased to us."""
+        """Finds what is leased to us. What else is due is not known, and so to be asked again at once."""
         leased = session.leased_by(self.request.holder)
-        return Heads(tuple(leased), session.now_ticks(), None)
+        now = session.now_ticks()
+        return Heads(tuple(leased), now, now) if leased else None
 
 
 class Finish(Operation[Advanced]):
@@ -227,3 +228,30 @@ class SkipHead(Operation[HeadAnswer]):
         """Orders again: a head that was skipped is no longer the head."""
         answer = session.skip_head(self.request)
         return HeadAnswer.DONE if answer is HeadAnswer.NOT_HEAD else answer
+
+
+class Resumed(Operation[Any]):
+    """An operation that is asked for again after nobody could tell whether it had taken effect (I5).
+
+    Read back first, and done only where it was not: its own traces must not be taken for somebody else's.
+    """
+
+    __slots__ = ()
+    request: Operation[Any]
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[Resumed]) -> Sequence[Any]:
+        """Reads back or does each."""
+        return [_resume(session, operation.request) for operation in operations]
+
+    def recall(self, session: Session) -> Any:
+        """As the operation itself."""
+        return self.request.recall(session)
+
+
+def _resume(session: Session, operation: Operation[Any]) -> Any:
+    answer = operation.recall(session)
+    if answer is not None:
+        return answer
+    (answer,) = type(operation).run(session, [operation])
+    return answer

@@ -157,7 +157,7 @@ def test_engine_killed_at_every_point(scene: Scene, point: str) -> None:
 
 @pytest.mark.parametrize("point", ["lane.lease.after", "lane.deliver.before", "lane.deliver.after"])
 def test_engine_stopped_past_its_lease_changes_nothing_when_it_wakes(scene: Scene, point: str) -> None:
-    """Another one does its work meanwhile; what the sleeper still sends is a duplicate with the same id."""
+    """Another one does its work meanwhile; the sleeper sends nothing more when it wakes."""
     with scene.engine(
         ArmedCrashPoints(point, stop_this_process, occurrence=2 if "lease" not in point else 1)
     ) as sleeper:
@@ -167,10 +167,12 @@ def test_engine_stopped_past_its_lease_changes_nothing_when_it_wakes(scene: Scen
         with scene.engine() as other:
             assert other.wait() == 0
         scene.check()
+        seen = scene.receiver.seen()
         sleeper.resume()
         assert sleeper.wait() == 0
 
     scene.check()
+    assert scene.receiver.seen() == seen, "sent by one whose lease was over"
 
 
 def test_engines_side_by_side_dying_again_and_again(scene: Scene) -> None:

@@ -39,23 +39,44 @@ class Destination:
 
 
 class Traffic:
-    """What one engine has in flight at one destination, and whether more may begin."""
+    """What one engine has in flight at one destination, and whether more may begin.
 
-    def __init__(self, destination: Destination, now_ticks: int) -> None:
+    `before` is the destination's traffic under its former settings: what is still in flight there counts.
+    """
+
+    def __init__(self, destination: Destination, now_ticks: int, before: Traffic | None = None) -> None:
         self.destination = destination
         self.circuit = Circuit()
         self.pace = Pace(destination.per_second, now_ticks)
-        self.in_flight = 0
+        self.is_removed = False
+        self._own_in_flight = 0
+        self._before = before
+
+    @property
+    def in_flight(self) -> int:
+        """How many lanes are being delivered, under whatever settings they began."""
+        return self._own_in_flight + (0 if self._before is None else self._before.in_flight)
+
+    def begin(self) -> None:
+        """Counts a lane that begins."""
+        self._own_in_flight += 1
+        self.pace.take(1)
+
+    def end(self) -> None:
+        """Counts a lane that has ended."""
+        self._own_in_flight -= 1
 
     def room(self, now_ticks: int) -> int:
         """How many deliveries may begin now."""
-        free = self.destination.concurrency - self.in_flight
+        if self._before is not None and not self._before.in_flight:
+            self._before = None
+        free = max(0, self.destination.concurrency - self.in_flight)
         return self.pace.room(self.circuit.room(free, self.in_flight, now_ticks), now_ticks)
 
     def may_follow(self, now_ticks: int) -> bool:
         """Whether a lane may go straight on to its next event."""
         closed = self.circuit.state(now_ticks) is CircuitState.CLOSED
-        return closed and self.pace.room(1, now_ticks) > 0
+        return closed and not self.is_removed and self.pace.room(1, now_ticks) > 0
 
     def opens_in_ms(self, now_ticks: int) -> list[int]:
         """When more may begin, where that is a matter of time."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 import secrets
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ from oncegate.lanes.destinations import Destination, Traffic
 from oncegate.lanes.leases import Leases
 from oncegate.lanes.outcomes import Outcome, RetryLater
 from oncegate.lanes.recording import Recorder
-from oncegate.store import Delivery, HeadHeld, HeadsWanted, Outgoing, Placed
+from oncegate.store import Delivery, HeadHeld, Heads, HeadsWanted, Outgoing, Placed
 
 LEASE_MS: Final = 60_000  # well above the longest attempt; extended while one takes longer
 LOOK_SECONDS: Final = 0.02  # how soon work of other processes is looked for after there was some,
@@ -38,6 +39,8 @@ TROUBLE_SECONDS_MAX: Final = 5.0  # between two looks at a store that fails
 ROW_MAX: Final = 100  # events of one lane in a row, before other lanes have their turn
 LEASED_AT_ONCE_MAX: Final = 512  # keeps one answer of the ledger small
 STOP_SECONDS: Final = 30.0
+
+log = logging.getLogger("oncegate.lanes")
 
 
 class Pass(Struct, frozen=True):
@@ -73,6 +76,7 @@ class Engine:
             commits, self._clock, self._points, jitter or random.SystemRandom().random, actor
         )
         self._traffic: dict[str, Traffic] = {}
+        self._removed: dict[str, Traffic] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -85,12 +89,17 @@ class Engine:
         """Adds a destination, also while running."""
         if destination.name in self._traffic:
             raise ConfigError(f"destination {destination.name!r} is added twice")
-        self._traffic[destination.name] = Traffic(destination, self._clock.ticks_ms())
+        before = self._removed.pop(destination.name, None)
+        self._traffic[destination.name] = Traffic(destination, self._clock.ticks_ms(), before)
         self.wake()
 
     def remove(self, name: str) -> None:
-        """Begins nothing more at a destination; what is in flight there ends."""
-        self._traffic.pop(name, None)
+        """Begins nothing more at a destination, successors neither; what is in flight there ends."""
+        traffic = self._traffic.pop(name, None)
+        if traffic is not None:
+            traffic.is_removed = True
+            if traffic.in_flight:
+                self._removed[name] = traffic
 
     def circuits(self) -> dict[str, CircuitState]:
         """The circuit of each destination, as this engine has it."""
@@ -143,14 +152,11 @@ class Engine:
     async def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
         """Begins nothing more, lets what is in flight end, and gives back what does not."""
         self._stopping = True
-        for loop in self._loops[:1]:
-            await _cancelled(loop)
+        await _cancelled(self._loops[:1])
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace_seconds)
-        for task in list(self._tasks):
-            await _cancelled(task)
-        for loop in self._loops:
-            await _cancelled(loop)
+        await _cancelled(list(self._tasks))
+        await _cancelled(self._loops)
         self._loops, self._loop, self._woken = [], None, None
 
     async def __aenter__(self) -> Self:
@@ -169,7 +175,8 @@ class Engine:
             began = len(self._tasks)
             try:
                 next_due = await self._lease()
-            except StoreError:
+            except Exception as error:  # noqa: BLE001  an engine that looks no more would lose all to come
+                self._report("looking for work", error)
                 await asyncio.sleep(trouble)
                 trouble = min(trouble * 2, TROUBLE_SECONDS_MAX)
                 continue
@@ -186,27 +193,37 @@ class Engine:
         wanted = tuple((name, min(room, LEASED_AT_ONCE_MAX)) for name, room in rooms.items() if room > 0)
         waits = [wait for traffic in self._traffic.values() for wait in traffic.opens_in_ms(asked_at)]
         if wanted:
-            request = HeadsWanted(wanted, self._leases.lease_ms, self._new_token())
-            heads = await self._commits.perform_async(LeaseHeads(request))
+            heads = await self._lease_heads(HeadsWanted(wanted, self._leases.lease_ms, self._new_token()))
             self._leases.compare(heads.now_ticks, asked_at)
             if heads.deliveries:
                 self._points.hit("lane.lease.after")
-            for delivery in heads.deliveries:
-                self._begin(delivery)
+            gone = [delivery for delivery in heads.deliveries if not self._begin(delivery)]
+            await self._give_back(*gone)
             if heads.next_due_ticks is not None:
                 waits.append(heads.next_due_ticks - heads.now_ticks)
         return min(waits, default=None)
 
-    def _begin(self, delivery: Delivery) -> None:
+    async def _lease_heads(self, wanted: HeadsWanted) -> Heads:
+        """Leases to the end, also when cancelled: what nobody would work on is given back then."""
+        leasing = asyncio.ensure_future(self._commits.perform_async(LeaseHeads(wanted)))
+        try:
+            return await asyncio.shield(leasing)
+        except asyncio.CancelledError:
+            with contextlib.suppress(StoreError):
+                await self._give_back(*(await leasing).deliveries)
+            raise
+
+    def _begin(self, delivery: Delivery) -> bool:
+        """Begins to deliver; False where the destination was removed meanwhile."""
         traffic = self._traffic.get(delivery.destination)
         if traffic is None:
-            return  # removed meanwhile; its lease lapses
-        traffic.in_flight += 1
-        traffic.pace.take(1)
+            return False
+        traffic.begin()
         self._leases.hold(delivery)
         task = asyncio.create_task(self._work(traffic, delivery))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return True
 
     async def _work(self, traffic: Traffic, first: Delivery) -> None:
         """Delivers one event of a lane after the other."""
@@ -214,6 +231,11 @@ class Engine:
         try:
             for turn in range(1, ROW_MAX + 1):
                 assert current is not None
+                self._points.hit("lane.deliver.before")
+                if not self._leases.holds(current, self._clock.ticks_ms()):
+                    # We stood still for too long, and somebody else may be further on in this lane.
+                    await self._give_back(current)
+                    return
                 outcome = await self._attempt(traffic, current)
                 done, current = current, await self._record(traffic, current, outcome, turn)
                 self._leases.drop(done)
@@ -221,15 +243,14 @@ class Engine:
                     return
                 self._leases.hold(current)
         except asyncio.CancelledError:
-            if current is not None:
-                await self._give_back(current)
+            await self._give_back(*([] if current is None else [current]))
             raise
-        except StoreError:
-            pass  # nothing is known to be recorded: the lease lapses and the head goes again
+        except Exception as error:  # noqa: BLE001  nothing is known to be recorded: the lease lapses
+            self._report(f"a lane of {first.destination}", error)
         finally:
             if current is not None:
                 self._leases.drop(current)
-            traffic.in_flight -= 1
+            traffic.end()
             if self._woken is not None:
                 self._woken.set()
 
@@ -248,15 +269,13 @@ class Engine:
             successor = await asyncio.shield(recording)
         except asyncio.CancelledError:
             successor = await recording
-            if successor is not None:
-                await self._give_back(successor)
+            await self._give_back(*([] if successor is None else [successor]))
             raise
         if goes_on and successor is None:
             traffic.pace.take(-1)
         return successor
 
     async def _attempt(self, traffic: Traffic, delivery: Delivery) -> Outcome:
-        self._points.hit("lane.deliver.before")
         try:
             outcome = await traffic.destination.deliver(delivery)
         except Exception as error:  # noqa: BLE001  whatever it is, the attempt failed and is tried again
@@ -264,10 +283,13 @@ class Engine:
         self._points.hit("lane.deliver.after")
         return outcome
 
-    async def _give_back(self, delivery: Delivery) -> None:
-        held = HeadHeld(delivery.lane_id, delivery.fence)
-        with contextlib.suppress(StoreError):
-            await asyncio.shield(self._commits.perform_async(Release(held)))
+    async def _give_back(self, *deliveries: Delivery) -> None:
+        """Lets others have heads at once; what fails lapses. Goes on to the end when cancelled."""
+        if not deliveries:
+            return
+        held = [HeadHeld(delivery.lane_id, delivery.fence) for delivery in deliveries]
+        giving = (self._commits.perform_async(Release(head)) for head in held)
+        await asyncio.shield(asyncio.gather(*giving, return_exceptions=True))
 
     async def _keep_leases(self) -> None:
         """Extends leases of deliveries that take long."""
@@ -287,6 +309,13 @@ class Engine:
                 self._leases.lost(held)
         return sum(map(bool, answers))
 
+    def _report(self, what: str, error: Exception) -> None:
+        """A store that is away is expected and mends itself; anything else is a fault of ours."""
+        if isinstance(error, StoreError):
+            log.info("%s: %s: %s", what, type(error).__name__, error)
+        else:
+            log.error("%s failed", what, exc_info=error)
+
     async def _extend(self, held: HeadHeld) -> bool | None:
         try:
             return await self._commits.perform_async(Extend(held))
@@ -294,7 +323,8 @@ class Engine:
             return None  # tried again at the next turn; if that fails too the lease lapses
 
 
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancels all, then waits for all: what they give back meets in the same commits."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -29,6 +29,10 @@ class Leases:
         """Stops looking after it."""
         self._until.pop((delivery.lane_id, delivery.fence), None)
 
+    def holds(self, delivery: Delivery, now_ticks: int) -> bool:
+        """Whether a lease is certainly still ours: not over by our own ticks, and not known to be lost."""
+        return self._until.get((delivery.lane_id, delivery.fence), now_ticks) > now_ticks
+
     def due(self, now_ticks: int) -> list[HeadHeld]:
         """Leases that have less than half of their time left."""
         soon = now_ticks + self.lease_ms // 2

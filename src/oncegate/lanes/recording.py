@@ -1,7 +1,8 @@
 """Recording what came of an attempt: the acknowledgement, the next try, or the dead letter.
 
-What could not be recorded is tried again for a moment; after that the lease lapses and the head goes again,
-which its destination sees as a duplicate with the same id.
+What could not be recorded is tried again for a while, long enough for a store that is being restarted;
+after that the lease lapses and the head goes again, which its destination sees as a duplicate with the same
+id. A record that may or may not be there is looked for before it is written again.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Final, TypeVar
 
 from oncegate.clock import Clock
 from oncegate.crashpoints import CrashPoints
-from oncegate.errors import StoreUnavailable
+from oncegate.errors import StoreUnavailable, StoreUnknown
 from oncegate.groupcommit import GroupCommit
-from oncegate.lane_operations import Fail, Finish, GiveUp, Steer
+from oncegate.lane_operations import Fail, Finish, GiveUp, Resumed, Steer
 from oncegate.lane_operations import Throttle as ThrottleOperation
 from oncegate.lanes.destinations import Destination, Traffic
 from oncegate.lanes.outcomes import (
@@ -40,8 +41,7 @@ from oncegate.store import (
     Throttling,
 )
 
-RECORD_TRIES: Final = 4
-RECORD_WAIT_SECONDS: Final = 0.05
+RECORD_WAITS_SECONDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 3.2)  # together below any lease
 
 T = TypeVar("T")
 
@@ -132,9 +132,13 @@ class Recorder:
         await self._perform(Steer(Steering(delivery.destination, state, self._actor, reason, at_ms)))
 
     async def _perform(self, operation: Operation[T]) -> T:
-        for turn in range(RECORD_TRIES - 1):
+        asked: Operation[T] = operation
+        for wait in RECORD_WAITS_SECONDS:
             try:
-                return await self._commits.perform_async(operation)
+                return await self._commits.perform_async(asked)
+            except StoreUnknown:
+                asked = Resumed(operation)
             except StoreUnavailable:
-                await asyncio.sleep(RECORD_WAIT_SECONDS * 2**turn)
-        return await self._commits.perform_async(operation)
+                pass
+            await asyncio.sleep(wait)
+        return await self._commits.perform_async(asked)
