@@ -54,6 +54,7 @@ def test_what_pages_ends_with_one_and_comes_first(call, picks, tmp_path):
     first = ended.out.splitlines()[1].split()
     assert first[:4] == ["page", "repeat_ratio_high", "picks", "50.0%"]
     assert "an upstream sends the same events again" in ended.err
+    assert "\\n" not in ended.err
 
 
 def test_json_has_one_object_a_signal(call, picks):

@@ -305,8 +305,14 @@ def test_exhausted_attempts_put_the_event_in_front_of_a_person(ledger: Ledger, s
             style.admit(gate, "bookings", EVENT)
     assert ledger.state() == "held"
     answer = style.admit(gate, "bookings", EVENT)
-    assert (answer.verdict, answer.reason) == (Verdict.HOLD, "RuntimeError: no luck")
+    assert (answer.verdict, answer.reason) == (
+        Verdict.HOLD,
+        "gave up after 3 attempts: RuntimeError: no luck",
+    )
     assert runs == [1, 2, 3]
+    # And whoever counts what waits for a person is told the kind: nothing is in doubt here
+    with gate.store.look() as session:
+        assert [item.reason for item in session.waiting()] == ["attempts_used_up"]
     assert ledger.log_kinds() == [LogKind.RETRYABLE, LogKind.RETRYABLE, LogKind.HELD]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oncegate import Failed, Gate
+from oncegate import Failed, Gate, NotApplied
 from oncegate.crashpoints import CrashPoints
 from oncegate.testing import CrashReached
 from oncegate.upkeep.reconciler import Reconciler, Report
@@ -105,6 +105,61 @@ def test_a_downstream_that_is_down_is_left_alone_and_others_go_on(yard: Yard) ->
     assert set(yard.ledger.states()) == {"committed"}
 
 
+def test_many_keys_of_a_downstream_that_is_down_do_not_hide_the_others(yard: Yard) -> None:
+    """The oldest come first, and there are more of them than one run looks at (A6, I2)."""
+    yard.strand("north", *range(9))
+    yard.strand("south", 100)
+    yard.ledger.lapse()
+    yard.acts["north"] = down
+    reconciler = yard.reconciler(entries_max=4)
+    # When the first run has met it
+    first = yard.run(reconciler)
+    # Then the other downstream's key was finished by that run or is by the next, while the rest lasts
+    assert ("south", "finished") in first + yard.run(reconciler)
+    # And what waits is told, as many as a run may look at
+    assert yard.run(reconciler) == [("north", "waits")] * 4
+
+
+def test_events_that_only_their_callers_try_again_do_not_hide_the_others(
+    ledger: Ledger, style: Style
+) -> None:
+    """They are never due here, however many and however old (I2)."""
+    gate = ledger.gate()
+
+    def fail(event, once):
+        yield from ()
+        raise NotApplied("not now")
+
+    style.register(gate, "called", fail, caller_retries=True)
+    style.register(gate, "queued", fail)
+    for surface, number in [("called", number) for number in range(9)] + [("queued", 100)]:
+        with pytest.raises(NotApplied):
+            style.admit(gate, surface, {"id": number})
+    ledger.clock.advance(60)
+    reconciler = Reconciler(gate, entries_max=4, jitter=lambda: 0.0)
+    report = asyncio.run(reconciler.run_once_async()) if style.is_async else reconciler.run_once()
+    assert [(item.surface, item.became) for item in report.looked] == [("queued", "failed again")]
+
+
+def test_async_handlers_that_a_thread_cannot_run_are_told_of_once(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody who writes a plain `with gate.caretakers()` learns what it leaves alone."""
+    gate = Yard(ledger, ASYNC).process()
+    reconciler = Reconciler(gate)
+    for _ in range(2):
+        asyncio.run(reconciler.run_once_apart())
+    told = [record.getMessage() for record in caplog.records if "async with" in record.getMessage()]
+    assert [text.split(" is async")[0] for text in told] == [
+        "the handler of north",
+        "the handler of south",
+    ]
+    # And nobody is told where the event loop is there
+    caplog.clear()
+    asyncio.run(Reconciler(gate).run_once_async())
+    assert not caplog.records
+
+
 def test_waiting_for_a_downstream_uses_up_no_attempts(yard: Yard) -> None:
     """A key that is refused its turn after it was taken over is as it was before."""
     yard.strand("north", 1, 2)
@@ -164,7 +219,7 @@ def test_a_call_that_hangs_holds_up_its_own_surface_only(ledger: Ledger) -> None
     async def story() -> list[Report]:
         released = asyncio.Event()
         yard.acts["north"] = lambda: _wait(released)
-        reconciler = yard.reconciler(run_within=timedelta(milliseconds=200))
+        reconciler = yard.reconciler(run_within=timedelta(seconds=1))  # on a busy machine, too
         first = await reconciler.run_once_async()
         released.set()
         reports = [first]

@@ -93,7 +93,7 @@ def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -
     if claim.committed or claim.lost or isinstance(error, _UNRECORDABLE) or _is_locked(claim, error):
         return  # nothing of ours to record, or nowhere to record it: the lease lapses and is looked into
     state = state_after(claim, error)
-    reason = describe(error)
+    reason = _reason(claim, state, error)
     outcome = _failure_outcome(error) if state is State.FAILED else None
     settlement = settlement_of(gate, claim, state, outcome, reason)
     if _waits(claim, error):
@@ -104,6 +104,14 @@ def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -
         return  # the handler's own error matters more; the entry stays in flight until it lapses
     if settled and state is State.FAILED:
         remember(gate, claim, state, outcome, reason)
+
+
+def _reason(claim: Claim, state: State, error: BaseException) -> str:
+    """What the entry says from now on; one that waits for a person says that it was tried often enough."""
+    reason = describe(error)
+    if state is State.HELD and not isinstance(error, TwoResources):
+        reason = f"gave up after {claim.reserved.attempt} attempts: {reason}"[:REASON_LENGTH_MAX]
+    return reason
 
 
 def _is_locked(claim: Claim, error: BaseException) -> bool:

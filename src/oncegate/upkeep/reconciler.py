@@ -8,10 +8,13 @@ reconcilers may run at once; taking over a key is one conditional statement, and
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import chain, zip_longest
 from typing import Final
 
 from oncegate.errors import ConfigError, Failed, OutcomeUnknown, StoreError, StoreRejected
@@ -21,7 +24,7 @@ from oncegate.gate.gate import Gate
 from oncegate.gate.traffic import RATE_PER_SECOND, Traffic, current_traffic
 from oncegate.model.backoff import Backoff
 from oncegate.model.states import State
-from oncegate.store import EntryDetail, StepState
+from oncegate.store import EntryDetail, Session, StepState
 from oncegate.upkeep.crew import Crew
 from oncegate.upkeep.turns import Stopping, UnderWay, never
 
@@ -29,6 +32,8 @@ ENTRIES_PER_RUN_MAX: Final = 200  # a bounded step; what is left over comes next
 LOOKED_PER_ENTRY: Final = 2  # entries that are not due yet must not hide those that are
 AT_ONCE_PER_SURFACE: Final = 4  # so that a downstream that hangs holds up its own surface only
 RUN_WITHIN: Final = timedelta(seconds=10)  # what takes longer goes on beside the next run
+
+log = logging.getLogger("oncegate.upkeep")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +89,18 @@ class Reconciler:
         self._jitter = jitter or random.SystemRandom().random
         self._entries_max = entries_max
         self._has_ledger = False
+        self._left_out: set[str] = set()
         self._traffic = Traffic(gate.clock.ticks_ms, self._jitter, rate_per_second)
         self._crew: Crew[EntryDetail, Looked] = Crew(at_once_per_surface, run_within)
 
     def run_once(self, stopping: Stopping = never) -> Report:
         """Looks at every stranded key of plain handlers once, one by one in the calling thread."""
-        due, report = self._find(self._plain())
-        for stranded in due:
+        work, report = self._allowed(self._find(self._plain()))
+        for stranded in work:
             if stopping():
                 report.is_complete = False
                 break
-            reason = self._refusal(stranded)
+            reason = self._refusal(stranded)  # the ones before it may have met a downstream that is down
             report.looked.append(_waits(stranded, reason) if reason else self._recover(stranded))
         return report
 
@@ -112,32 +118,62 @@ class Reconciler:
         return self._crew
 
     def _plain(self) -> list[str]:
+        """The surfaces whose handlers need no event loop; the others are told of once."""
+        for surface in self._gate.surfaces:
+            if surface.is_async and surface.name not in self._left_out:
+                self._left_out.add(surface.name)
+                log.warning(
+                    "the handler of %s is async: its stranded events are not looked after here. Use"
+                    " `async with gate.caretakers()`, or run `oncegate caretake` beside the program",
+                    surface.name,
+                )
         return [surface.name for surface in self._gate.surfaces if not surface.is_async]
 
     async def _run(self, surfaces: list[str], stopping: Stopping) -> Report:
-        due, report = await asyncio.to_thread(self._find, surfaces)
+        due = await asyncio.to_thread(self._find, surfaces)
+        work, report = self._allowed(due)
         report.looked += self._crew.ended()
-        work: list[EntryDetail] = []
-        for stranded in due:
-            reason = self._refusal(stranded)
-            if reason is None:
-                work.append(stranded)
-            else:
-                report.looked.append(_waits(stranded, reason))
         done, is_all = await self._crew.work(work, self._recover_async, _surface_of, stopping)
         report.looked += done
         report.is_complete = report.is_complete and is_all
         return report
 
-    def _find(self, surfaces: list[str]) -> tuple[list[EntryDetail], Report]:
+    def _find(self, surfaces: list[str]) -> list[EntryDetail]:
         if not self._has_ledger:  # caretakers may be at work before the first arrival makes it
             self._gate.store.connect().close()
             self._has_ledger = True
         with self._gate.store.look() as session:
             now = session.now_ticks()
-            stranded = session.stranded(self._entries_max * LOOKED_PER_ENTRY, surfaces)
-        due = [item for item in stranded if self._is_due(item, now) and not self._is_under_way(item)]
-        return due[: self._entries_max], Report(is_complete=len(due) <= self._entries_max)
+            stranded = self._stranded(session, surfaces)
+        return [item for item in stranded if self._is_due(item, now) and not self._is_under_way(item)]
+
+    def _allowed(self, due: list[EntryDetail]) -> tuple[list[EntryDetail], Report]:
+        """Sorts out whose downstream had better be left alone, and takes the others in turn."""
+        report, work = Report(), list[EntryDetail]()
+        for item in due:
+            reason = self._refusal(item)
+            if reason is None:
+                work.append(item)
+            elif len(report.looked) < self._entries_max:
+                report.looked.append(_waits(item, reason))
+        report.is_complete = len(work) <= self._entries_max
+        return _in_turn(work)[: self._entries_max], report
+
+    def _stranded(self, session: Session, surfaces: list[str]) -> list[EntryDetail]:
+        """Reads what is stranded, page by page; the surface that fills one most is left out of the next.
+
+        Otherwise the keys of one downstream that is down, being the oldest, would hide everybody else's.
+        """
+        limit, left = self._entries_max * LOOKED_PER_ENTRY, list(surfaces)
+        found: dict[int, EntryDetail] = {}
+        while left:
+            page = session.stranded(limit, left)
+            found.update((item.entry.entry_id, item) for item in page)
+            if len(page) < limit:
+                break
+            ((crowding, _),) = Counter(map(_surface_of, page)).most_common(1)
+            left.remove(crowding)
+        return list(found.values())
 
     def _is_under_way(self, stranded: EntryDetail) -> bool:
         return any(item.entry.entry_id == stranded.entry.entry_id for item in self._crew.under_way())
@@ -184,6 +220,14 @@ class Reconciler:
 
 def _surface_of(stranded: EntryDetail) -> str:
     return stranded.entry.surface
+
+
+def _in_turn(due: list[EntryDetail]) -> list[EntryDetail]:
+    """One of each surface after the other, the oldest of each first."""
+    lines: dict[str, list[EntryDetail]] = {}
+    for item in due:
+        lines.setdefault(_surface_of(item), []).append(item)
+    return [item for item in chain.from_iterable(zip_longest(*lines.values())) if item is not None]
 
 
 def _downstreams_of(stranded: EntryDetail) -> Iterable[str]:
