@@ -19,13 +19,20 @@ from oncegate.groupcommit import GroupCommit
 from oncegate.model.content import WINDOW
 from oncegate.model.durations import parse_duration
 from oncegate.sender.addresses import AddressPolicy
+from oncegate.sender.book import followers
 from oncegate.sender.sender import Sender as SenderOnCommits
 from oncegate.sender.settings import policy_from_environment
 from oncegate.signals.definitions import Thresholds
 from oncegate.signals.notifiers import Notifier
 from oncegate.signals.watch import WATCH_EVERY, Watch
 from oncegate.store import Store
-from oncegate.upkeep.duties import PRUNE_EVERY, RECONCILE_EVERY, SCAN_EVERY, standard_duties
+from oncegate.upkeep.duties import (
+    FEED_RETENTION,
+    PRUNE_EVERY,
+    RECONCILE_EVERY,
+    SCAN_EVERY,
+    standard_duties,
+)
 from oncegate.upkeep.loop import GRACE, Caretakers
 from oncegate.upkeep.rulings import Rulings
 from oncegate.upkeep.turns import Duty, Notice
@@ -171,6 +178,7 @@ class Gate(GateOnStore):
         watch_every: str | timedelta | None = WATCH_EVERY,
         thresholds: Thresholds | None = None,
         notifiers: Sequence[Notifier] | None = None,
+        feed_retention: str | timedelta = FEED_RETENTION,
         notice: Notice | None = None,
         grace: str | timedelta = GRACE,
     ) -> Caretakers:
@@ -186,6 +194,8 @@ class Gate(GateOnStore):
             prune_every=parse_duration(prune_every),
             scan_every=parse_duration(scan_every),
             scan_window=parse_duration(scan_window),
+            feed_retention=parse_duration(feed_retention),
+            followers=followers,
         )
         if watch_every is not None:
             watch = Watch(self.store, self.clock, thresholds=thresholds, notifiers=notifiers)

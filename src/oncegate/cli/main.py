@@ -63,6 +63,7 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
     "Send events in order": (
         Command("deliver", "send what was emitted, until stopped"),
         Command("endpoints", "add, list, test, pause and resume the places events are sent to"),
+        Command("events", "send a published event once more"),
         Command("lanes", "see which keys flow, wait or are blocked, and why"),
         Command("dead-letters", "list what was given up; retry, skip or replay it, in order"),
     ),

@@ -2,6 +2,7 @@
 
 from oncegate.feed.consuming import Consumed, Source, consume, through_gate
 from oncegate.feed.feed import Ack, Event, Feed, FeedReader, Page, Publication, Reader
+from oncegate.feed.http import HttpSource
 
 __all__ = [
     "Ack",
@@ -9,6 +10,7 @@ __all__ = [
     "Event",
     "Feed",
     "FeedReader",
+    "HttpSource",
     "Page",
     "Publication",
     "Reader",

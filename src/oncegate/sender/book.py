@@ -17,12 +17,18 @@ from oncegate.groupcommit import GroupCommit
 from oncegate.registry_operations import ChangeDocument
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.endpoints import Endpoint, checked, decode_endpoint, encode_endpoint
-from oncegate.store import Document, DocumentChange
+from oncegate.store import Document, DocumentChange, Session
 
 KIND: Final = "endpoint"
 FRESH_MS: Final = 2_000  # how long a change may go unnoticed by another process
 ENDPOINTS_MAX: Final = 1_000
 TRIES_MAX: Final = 5
+
+
+def followers(session: Session) -> list[str]:
+    """The endpoints that get what is published for a tenant."""
+    known = (decode_endpoint(document.body) for document in session.documents(KIND))
+    return [endpoint.name for endpoint in known if endpoint.follows is not None]
 
 
 class Change(Struct, frozen=True):

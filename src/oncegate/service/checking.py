@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -24,6 +25,8 @@ from oncegate.service.surfaces import (
     policy_of,
 )
 from oncegate.wiring import open_store
+
+RETENTION_MIN: Final = timedelta(hours=1)  # less would take from readers what they have just been offered
 
 
 def find_mistakes(configuration: Configuration, environment: Mapping[str, str]) -> list[Mistake]:
@@ -69,6 +72,9 @@ def _check_places(settings: Settings) -> None:
     for name in ("headers_within", "body_within", "drain_within"):
         with mistakes_at(f"server.{name}"):
             parse_duration(getattr(settings.server, name))
+    with mistakes_at("feed.retention"):
+        if parse_duration(settings.feed.retention) < RETENTION_MIN:
+            raise ConfigError("events must be kept for at least an hour")
 
 
 def _try(settings: Settings, environment: Mapping[str, str], contract: bool) -> None:

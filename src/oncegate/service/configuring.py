@@ -19,6 +19,7 @@ from oncegate.service.settings import (
     ContractSettings,
     DeliverySettings,
     DownstreamSettings,
+    FeedSettings,
     NetworkSettings,
     ServerSettings,
     Settings,
@@ -31,6 +32,7 @@ _SINGLE: Final[dict[str, type[msgspec.Struct]]] = {
     "server": ServerSettings,
     "network": NetworkSettings,
     "contract": ContractSettings,
+    "feed": FeedSettings,
     "delivery": DeliverySettings,
 }
 _NAMED: Final[dict[str, type[msgspec.Struct]]] = {

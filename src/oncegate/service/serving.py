@@ -99,5 +99,5 @@ async def _run(service: Service, server: DrainingServer, started: Callable[[str]
         host, port = listener.getsockname()[:2]
         started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         assert isinstance(service.gate, Gate)
-        async with service.gate.caretakers():
+        async with service.gate.caretakers(feed_retention=service.settings.feed.retention):
             await server.serve(sockets=[listener])

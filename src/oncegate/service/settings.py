@@ -60,6 +60,12 @@ class DeliverySettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = True
 
 
+class FeedSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """How long published events, and their ids, are kept."""
+
+    retention: str = "90d"
+
+
 class DownstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """A handler over HTTP, and what it can do about repeats.
 
@@ -105,6 +111,7 @@ class Settings(Struct, frozen=True):
     server: ServerSettings = field(default_factory=ServerSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
     contract: ContractSettings = field(default_factory=ContractSettings)
+    feed: FeedSettings = field(default_factory=FeedSettings)
     delivery: DeliverySettings = field(default_factory=DeliverySettings)
     downstreams: dict[str, DownstreamSettings] = {}
     surfaces: dict[str, SurfaceSettings] = {}

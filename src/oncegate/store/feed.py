@@ -122,6 +122,9 @@ class Feed(Protocol):
     def find_published(self, tenant: str, event_id: str) -> tuple[bytes, int] | None:
         """Reads an event's fingerprint and seq."""
 
+    def published_event(self, tenant: str, event_id: str) -> FeedEvent | None:
+        """Reads one event by its id; its position is 0 while it has none."""
+
     def reader_positions(self, tenant: str | None = None) -> list[ReaderPosition]:
         """Tells where readers stand: those of a tenant, or all."""
 

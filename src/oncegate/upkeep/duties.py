@@ -12,6 +12,7 @@ from typing import Final
 from oncegate.gate.gate import Gate
 from oncegate.model.content import WINDOW
 from oncegate.upkeep.content_scan import ContentScan
+from oncegate.upkeep.feed_pruner import FeedPruner, Followers, nobody
 from oncegate.upkeep.pruner import Pruner
 from oncegate.upkeep.reconciler import Reconciler
 from oncegate.upkeep.turns import Duty
@@ -19,6 +20,7 @@ from oncegate.upkeep.turns import Duty
 RECONCILE_EVERY: Final = timedelta(seconds=5)
 PRUNE_EVERY: Final = timedelta(hours=1)
 SCAN_EVERY: Final = timedelta(days=1)
+FEED_RETENTION: Final = timedelta(days=90)
 
 
 def standard_duties(
@@ -28,8 +30,11 @@ def standard_duties(
     prune_every: timedelta = PRUNE_EVERY,
     scan_every: timedelta = SCAN_EVERY,
     scan_window: timedelta = WINDOW,
+    feed_retention: timedelta = FEED_RETENTION,
+    followers: Followers = nobody,
 ) -> list[Duty]:
-    """The reconciler, the pruner and the content scan of a gate."""
+    """The reconciler, the pruners of keys and of the feed, and the content scan of a gate."""
+    feed = FeedPruner(gate.store, gate.clock, feed_retention, followers=followers)
     reconciler, pruner = Reconciler(gate), Pruner(gate)
     scan = ContentScan(gate.store, gate.clock, window=scan_window)
     return [
@@ -41,5 +46,6 @@ def standard_duties(
             under_way=reconciler.under_way,
         ),
         Duty("pruner", prune_every, run_once=pruner.run_once),
+        Duty("feed pruner", prune_every, run_once=feed.run_once),
         Duty("content scan", scan_every, run_once=scan.run_once),
     ]

@@ -51,6 +51,13 @@ _AFTER: Final = """
 SELECT position, event_id, key, seq, body, at FROM oncegate_feed
 WHERE tenant = %s AND position > %s ORDER BY position LIMIT %s
 """
+_EVENT: Final = """
+SELECT coalesce(position, 0), event_id, key, seq, body, at FROM oncegate_feed
+WHERE tenant = %s AND event_id = %s
+"""
+_UNREAD: Final = (
+    "SELECT DISTINCT tenant FROM oncegate_feed WHERE position IS NULL AND at < %s ORDER BY tenant"
+)
 _ACK: Final = """
 INSERT INTO oncegate_feed_reader AS reader (tenant, reader, position, at)
 SELECT tenant, %s, %s, %s FROM oncegate_feed_tenant WHERE tenant = %s AND last >= %s
@@ -139,13 +146,20 @@ class PostgresFeed:
         rows = self._query(FIND, (self._names.find(tenant) or -1, event_id))
         return (bytes(rows[0][0]), rows[0][1]) if rows else None
 
+    def published_event(self, tenant: str, event_id: str) -> FeedEvent | None:
+        """Reads one event by its id."""
+        rows = self._query(_EVENT, (self._names.find(tenant) or -1, event_id))
+        return _event(rows[0]) if rows else None
+
     def reader_positions(self, tenant: str | None = None) -> list[ReaderPosition]:
         """Tells where readers stand; events without a position yet count as not read."""
         return [ReaderPosition(*row) for row in self._query(_POSITIONS, (tenant, tenant))]
 
     def forget_published(self, before_ms: int, limit: int) -> int:
-        """Removes the oldest events of every feed."""
+        """Removes the oldest events of every feed, also of one that nobody has ever read."""
         self._begin()
+        for (tenant,) in self._query(_UNREAD, (before_ms,)):
+            self._number(tenant)
         tenants = self._query(
             "SELECT tenant, floor FROM oncegate_feed_tenant ORDER BY tenant FOR UPDATE", ()
         )

@@ -26,6 +26,9 @@ _TENANT: Final = (
     " ON CONFLICT (tenant) DO UPDATE SET last = last RETURNING last"
 )
 _FIND: Final = "SELECT fingerprint, seq FROM oncegate_feed WHERE tenant = ? AND event_id = ?"
+_EVENT: Final = (
+    "SELECT position, event_id, key, seq, body, at FROM oncegate_feed WHERE tenant = ? AND event_id = ?"
+)
 _SEQ: Final = (
     "INSERT INTO oncegate_feed_key (tenant, key, seq) VALUES (?, ?, 1)"
     " ON CONFLICT (tenant, key) DO UPDATE SET seq = seq + 1 RETURNING seq"
@@ -106,6 +109,12 @@ class SqliteFeed:
         number = self._names.find(tenant) or -1
         row = self._connection.execute(_FIND, (number, event_id)).fetchone()
         return None if row is None else (bytes(row[0]), row[1])
+
+    def published_event(self, tenant: str, event_id: str) -> FeedEvent | None:
+        """Reads one event by its id."""
+        number = self._names.find(tenant) or -1
+        row = self._connection.execute(_EVENT, (number, event_id)).fetchone()
+        return None if row is None else FeedEvent(*row)
 
     def reader_positions(self, tenant: str | None = None) -> list[ReaderPosition]:
         """Tells where readers stand."""

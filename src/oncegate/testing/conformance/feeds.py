@@ -233,6 +233,27 @@ class FeedConformance(StoreBench):
         assert steps == [2, 1, 0]
         assert self.feed(session, after=3).floor == 3
 
+    def test_what_nobody_has_read_is_forgotten_too(self) -> None:
+        """A feed that is only pushed from does not grow for ever; a late reader goes on behind."""
+        session = self.open()
+        for number in range(3):
+            self.publish(session, f"e-{number}")
+            self.clock.advance(10)
+        with session.unit():
+            gone = session.forget_published(self.clock.wall_ms() - 15_000, 100)
+        assert gone == 2
+        assert self.feed_ids(session, after=2) == ["e-2"]
+
+    def test_one_event_is_read_by_its_id(self) -> None:
+        """With its key and body, for its own tenant only."""
+        session = self.open()
+        self.publish(session, "e-1", "k-7")
+        with session.unit():
+            found, other = session.published_event("acme", "e-1"), session.published_event("b", "e-1")
+        assert found is not None
+        assert (found.event_id, found.key, found.seq) == ("e-1", "k-7", 1)
+        assert other is None
+
     def test_a_published_event_is_found_by_its_id(self) -> None:
         """For reading back after a commit in doubt."""
         session = self.open()
