@@ -13,7 +13,7 @@ import json
 import socket
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from oncegate.upkeep.reconciler import Reconciler
 SURFACE, TEMPLATE, WINDOW = "bookings", "{id}", "2026-06-01T07:00Z/PT1H"
 ROUND_SECONDS = 120.0  # past the lease, past how long a request may still be under way, past the backoff
 ROUNDS_MAX = 6
+KILLED = -9
 FINAL = {State.COMMITTED, State.UNKNOWN, State.HELD, State.FAILED}
 
 Crash = tuple[str, int]  # a crash point, and which time it is reached
@@ -47,6 +48,16 @@ class CountingCrashPoints(CrashPoints):
     def hit(self, name: str) -> None:
         assert name in CRASH_POINTS, name
         self.reached[name] += 1
+
+
+@contextlib.contextmanager
+def started_terminals(folder: Path) -> Iterator[dict[KeyMode, TerminalProcess]]:
+    """One terminal of each kind; every event has equipment of its own."""
+    started = {mode: TerminalProcess(folder / f"{mode}.jsonl", key_mode=mode) for mode in KeyMode}
+    with contextlib.ExitStack() as stack:
+        for terminal in started.values():
+            stack.enter_context(terminal)
+        yield started
 
 
 def armed(crash: Crash) -> ArmedCrashPoints:
@@ -119,7 +130,36 @@ class Site:
         scenario.register(self, gate)
         return gate
 
+    @contextlib.contextmanager
+    def own_transaction(self, event: Event, slot: str) -> Iterator[object]:
+        """A user's transaction on a connection of their own, with the booking in it; commits at the end."""
+        with contextlib.closing(sqlite3.connect(self.path, isolation_level=None)) as own:
+            own.execute("BEGIN IMMEDIATE")
+            own.execute(*_book(event, slot))
+            yield own
+            own.execute("COMMIT")
+
     # --- workers, each in a process of its own ---
+
+    def die_at(self, scenario: Scenario, crash: Crash) -> Event:
+        """An event whose first worker was killed at the crash point."""
+        event = self.new_event(scenario)
+        with self.fork_delivery(scenario, event, crashpoints=armed(crash)) as worker:
+            assert worker.wait() == KILLED, (scenario.name, crash)
+        return event
+
+    def passes(self, scenarios: Iterable[Scenario]) -> dict[str, Counter[str]]:
+        """The crash points that an undisturbed delivery of each scenario passes, and how often."""
+        found: dict[str, Counter[str]] = {}
+        for scenario in scenarios:
+            event = self.new_event(scenario)
+            with self.fork_delivery(scenario, event) as worker:
+                answer = worker.answer()
+            assert answer["told"] == ["run"], (scenario.name, answer)
+            self.check(scenario, event, (scenario.name, "undisturbed"))
+            self.check_replayed(scenario, event, (scenario.name, "undisturbed"))
+            found[scenario.name] = Counter(answer["reached"])
+        return found
 
     def fork_delivery(
         self, scenario: Scenario, *events: Event, crashpoints: CrashPoints | None = None
@@ -338,11 +378,8 @@ def joined(site: Site, gate: Gate) -> None:
     @gate.handler(SURFACE, key=TEMPLATE)
     def book(event: Event, once: Once) -> str:
         slot = once.effect(terminal, _claim(client, event))
-        with contextlib.closing(sqlite3.connect(site.path, isolation_level=None)) as own:
-            own.execute("BEGIN IMMEDIATE")
-            own.execute(*_book(event, slot["id"]))
+        with site.own_transaction(event, slot["id"]) as own:
             once.commit(tx=own, outcome=slot["id"])
-            own.execute("COMMIT")
         return slot["id"]
 
 
@@ -382,14 +419,17 @@ CLAIM = ("claim",)
 HONOURED = Scenario("honoured", honoured, KeyMode.HONOUR, CLAIM)
 ASKED = Scenario("asked", asked, KeyMode.LOOKUP_ONLY, CLAIM)
 UNREPEATABLE = Scenario("unrepeatable", unrepeatable, KeyMode.IGNORE, CLAIM, exactly_once=False)
+JOINED = Scenario("joined", joined, KeyMode.HONOUR, CLAIM)
+SAME_DATABASE = Scenario("same database", same_database, None)
+FROM_A_TASK = Scenario("from a task", from_a_task, KeyMode.HONOUR, CLAIM, is_async=True)
 SCENARIOS = (
     HONOURED,
     ASKED,
     UNREPEATABLE,
     Scenario("two steps", two_steps, KeyMode.IGNORE, CLAIM, exactly_once=False),
     Scenario("written step", written_step, KeyMode.HONOUR, CLAIM),
-    Scenario("same database", same_database, None),
-    Scenario("joined", joined, KeyMode.HONOUR, CLAIM),
+    SAME_DATABASE,
+    JOINED,
     Scenario("opaque", opaque, KeyMode.HONOUR, ("call",), books=False),
     Scenario(
         "opaque unrepeatable",
@@ -400,5 +440,5 @@ SCENARIOS = (
         books=False,
         start_is_recorded=False,
     ),
-    Scenario("from a task", from_a_task, KeyMode.HONOUR, CLAIM, is_async=True),
+    FROM_A_TASK,
 )

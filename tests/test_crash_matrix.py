@@ -19,16 +19,16 @@ from tests.crash_site import (
     ASKED,
     FINAL,
     HONOURED,
+    KILLED,
     SCENARIOS,
     UNREPEATABLE,
     Crash,
-    Event,
     Scenario,
     Site,
     armed,
+    started_terminals,
 )
 
-KILLED = -9
 # What a first crash leaves behind, at its most different: nothing but a reservation; the start of a step
 # without its end; a booking without its slot; an effect of which nothing is recorded.
 FIRST_CRASHES = ("reserve.after", "start.after", "step.after", "effect.after")
@@ -36,12 +36,7 @@ FIRST_CRASHES = ("reserve.after", "start.after", "step.after", "effect.after")
 
 @pytest.fixture(scope="module")
 def terminals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[KeyMode, TerminalProcess]]:
-    """One terminal of each kind; every event has equipment of its own."""
-    folder = tmp_path_factory.mktemp("terminals")
-    started = {mode: TerminalProcess(folder / f"{mode}.jsonl", key_mode=mode) for mode in KeyMode}
-    with contextlib.ExitStack() as stack:
-        for terminal in started.values():
-            stack.enter_context(terminal)
+    with started_terminals(tmp_path_factory.mktemp("terminals")) as started:
         yield started
 
 
@@ -54,26 +49,7 @@ def site(tmp_path: Path, terminals: dict[KeyMode, TerminalProcess], request: pyt
 def passes(
     tmp_path_factory: pytest.TempPathFactory, terminals: dict[KeyMode, TerminalProcess]
 ) -> dict[str, Counter[str]]:
-    """The crash points that an undisturbed delivery of each scenario passes, and how often."""
-    site = Site(tmp_path_factory.mktemp("undisturbed") / "ledger", terminals)
-    found: dict[str, Counter[str]] = {}
-    for scenario in SCENARIOS:
-        event = site.new_event(scenario)
-        with site.fork_delivery(scenario, event) as worker:
-            answer = worker.answer()
-        assert answer["told"] == ["run"], (scenario.name, answer)
-        site.check(scenario, event, (scenario.name, "undisturbed"))
-        site.check_replayed(scenario, event, (scenario.name, "undisturbed"))
-        found[scenario.name] = Counter(answer["reached"])
-    return found
-
-
-def die_at(site: Site, scenario: Scenario, crash: Crash) -> Event:
-    """An event whose first worker was killed at the crash point."""
-    event = site.new_event(scenario)
-    with site.fork_delivery(scenario, event, crashpoints=armed(crash)) as worker:
-        assert worker.wait() == KILLED, (scenario.name, crash)
-    return event
+    return Site(tmp_path_factory.mktemp("undisturbed") / "ledger", terminals).passes(SCENARIOS)
 
 
 @pytest.mark.parametrize("name", CRASH_POINTS)
@@ -84,7 +60,7 @@ def test_crash_at_every_point_is_recovered(site: Site, passes: dict[str, Counter
         for occurrence in range(1, passes[scenario.name][name] + 1):
             for by_reconciler in (False, True):
                 case = (scenario.name, name, occurrence, by_reconciler)
-                event = die_at(site, scenario, (name, occurrence))
+                event = site.die_at(scenario, (name, occurrence))
                 site.recover(scenario, event, by_reconciler=by_reconciler)
                 site.check(scenario, event, case)
                 if by_reconciler:
@@ -112,12 +88,12 @@ def test_crash_during_recovery_is_recovered(
 def die_twice(site: Site, scenario: Scenario, first: Crash, second: str | None = None) -> int:
     """Kills the successors of a dead worker, at every point they pass or at one; returns how often."""
     fired = 0
-    pilot = die_at(site, scenario, first)
+    pilot = site.die_at(scenario, first)
     for turn, reached in enumerate(site.recover(scenario, pilot, by_reconciler=True)):
         for name, times in reached.items():
             for occurrence in range(1, times + 1) if second in (None, name) else ():
                 case = (scenario.name, first, name, turn, occurrence)
-                event = die_at(site, scenario, first)
+                event = site.die_at(scenario, first)
                 crash = (turn, (name, occurrence))
                 site.recover(scenario, event, by_reconciler=True, crash=crash)
                 site.check(scenario, event, case)
@@ -169,7 +145,7 @@ def test_parallel_arrivals_while_one_worker_dies(site: Site, name: str) -> None:
 @pytest.mark.parametrize("name", ["reserve.before", "reserve.after", "commit.before"])
 def test_unrepeatable_step_that_certainly_did_not_start_is_run(site: Site, name: str) -> None:
     """A crash before its start is recorded leaves nothing for a person to decide."""
-    event = die_at(site, UNREPEATABLE, (name, 1))
+    event = site.die_at(UNREPEATABLE, (name, 1))
 
     site.recover(UNREPEATABLE, event, by_reconciler=False)
 
@@ -180,7 +156,7 @@ def test_unrepeatable_step_that_certainly_did_not_start_is_run(site: Site, name:
 @pytest.mark.parametrize("name", ["start.after", "effect.before", "effect.after"])
 def test_unrepeatable_step_that_may_have_happened_is_left_to_a_person(site: Site, name: str) -> None:
     """A crash after the recorded start, before the recorded end, is never run again, by anybody (A4)."""
-    event = die_at(site, UNREPEATABLE, (name, 1))
+    event = site.die_at(UNREPEATABLE, (name, 1))
     sold = len(site.sold(UNREPEATABLE, event))
 
     for by_reconciler in (True, False):
@@ -194,7 +170,7 @@ def test_unrepeatable_step_that_may_have_happened_is_left_to_a_person(site: Site
 @pytest.mark.parametrize("wall_step_days", [0, -40, 400], ids=["true", "set back", "set ahead"])
 def test_key_that_is_honoured_no_longer_is_not_sent_again(site: Site, wall_step_days: int) -> None:
     """Past the time for which a terminal remembers keys a person decides, whatever the wall clock says."""
-    event = die_at(site, HONOURED, ("effect.after", 1))
+    event = site.die_at(HONOURED, ("effect.after", 1))
     site.clock.advance(31 * 24 * 3600.0)
     site.clock.step_wall(wall_step_days * 24 * 3600.0)
 

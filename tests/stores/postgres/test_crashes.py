@@ -22,22 +22,24 @@ from oncegate.stores.postgres import PostgresStore
 from oncegate.testing.postgres import GivenServer, PostgresServer
 from tests.crash_site import (
     ASKED,
+    FROM_A_TASK,
     HONOURED,
-    SCENARIOS,
+    JOINED,
+    KILLED,
+    SAME_DATABASE,
     SURFACE,
     TEMPLATE,
     UNREPEATABLE,
-    Crash,
     Event,
     Sales,
     Scenario,
     Site,
     armed,
+    started_terminals,
 )
 
-KILLED = -9
 # The handlers that differ most in what they leave on a ledger; all the others run on the embedded one.
-HERE = [s for s in SCENARIOS if s in (HONOURED, ASKED, UNREPEATABLE) or s.name == "same database"]
+HERE = (HONOURED, ASKED, UNREPEATABLE, SAME_DATABASE, JOINED, FROM_A_TASK)
 
 
 @dataclass(slots=True)
@@ -57,6 +59,12 @@ class ServerSite(Site):
         scenario.register(self, gate)
         return gate
 
+    @contextlib.contextmanager
+    def own_transaction(self, event: Event, slot: str) -> Iterator[object]:
+        with psycopg.connect(self.url) as own:
+            own.execute("INSERT INTO booking VALUES (%s, %s)", (event["id"], slot))
+            yield own
+
     def detail(self, event: Event) -> EntryDetail | None:
         key = derive_key("", SURFACE, TEMPLATE, (event["id"],)).digest
         with PostgresStore(self.url, clock=self.clock).look() as session:
@@ -71,12 +79,7 @@ class ServerSite(Site):
 
 @pytest.fixture(scope="module")
 def terminals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[KeyMode, TerminalProcess]]:
-    """One terminal of each kind; every event has equipment of its own."""
-    folder = tmp_path_factory.mktemp("terminals")
-    started = {mode: TerminalProcess(folder / f"{mode}.jsonl", key_mode=mode) for mode in KeyMode}
-    with contextlib.ExitStack() as stack:
-        for terminal in started.values():
-            stack.enter_context(terminal)
+    with started_terminals(tmp_path_factory.mktemp("terminals")) as started:
         yield started
 
 
@@ -87,24 +90,7 @@ def site(postgres: PostgresServer | GivenServer, terminals: dict[KeyMode, Termin
 
 @pytest.fixture(scope="module")
 def passes(site: ServerSite) -> dict[str, Counter[str]]:
-    """The crash points that an undisturbed delivery of each scenario passes, and how often."""
-    found: dict[str, Counter[str]] = {}
-    for scenario in HERE:
-        event = site.new_event(scenario)
-        with site.fork_delivery(scenario, event) as worker:
-            answer = worker.answer()
-        assert answer["told"] == ["run"], (scenario.name, answer)
-        site.check(scenario, event, (scenario.name, "undisturbed"))
-        found[scenario.name] = Counter(answer["reached"])
-    return found
-
-
-def die_at(site: ServerSite, scenario: Scenario, crash: Crash) -> Event:
-    """An event whose first worker was killed at the crash point."""
-    event = site.new_event(scenario)
-    with site.fork_delivery(scenario, event, crashpoints=armed(crash)) as worker:
-        assert worker.wait() == KILLED, (scenario.name, crash)
-    return event
+    return site.passes(HERE)
 
 
 @pytest.mark.parametrize("name", CRASH_POINTS)
@@ -116,7 +102,7 @@ def test_crash_at_every_point_is_recovered(
     for number, scenario in enumerate(HERE):
         for occurrence in range(1, passes[scenario.name][name] + 1):
             by_reconciler = bool((number + occurrence) % 2)
-            event = die_at(site, scenario, (name, occurrence))
+            event = site.die_at(scenario, (name, occurrence))
             site.recover(scenario, event, by_reconciler=by_reconciler)
             site.check(scenario, event, (scenario.name, name, occurrence, by_reconciler))
             fired += 1
@@ -129,10 +115,10 @@ def test_crash_at_every_point_is_recovered(
 def die_again(site: ServerSite, scenario: Scenario, name: str) -> int:
     """Kills the caretaker of a dead worker at the point, each time it passes it; returns how often."""
     fired = 0
-    pilot = die_at(site, scenario, ("effect.after", 1))
+    pilot = site.die_at(scenario, ("effect.after", 1))
     for turn, reached in enumerate(site.recover(scenario, pilot, by_reconciler=True)):
         for occurrence in range(1, reached[name] + 1):
-            event = die_at(site, scenario, ("effect.after", 1))
+            event = site.die_at(scenario, ("effect.after", 1))
             site.recover(scenario, event, by_reconciler=True, crash=(turn, (name, occurrence)))
             site.check(scenario, event, (scenario.name, name, turn, occurrence))
             fired += 1

@@ -1,0 +1,85 @@
+"""A million events through one PostgreSQL ledger: it stays as large and as quick as it was. Long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+from oncegate import AsyncOnce, Gate
+from oncegate.bench.samples import Sample
+from oncegate.bench.workload import SURFACE, event_blocks, run_gate
+from oncegate.testing import ManualClock
+from oncegate.testing.postgres import PostgresServer
+from oncegate.upkeep.pruner import Pruner
+
+EVENTS: Final = 1_000_000
+BLOCK: Final = 50_000
+SETTLED_IN: Final = 4  # blocks after which everything has its size
+DAYS: Final = 16  # between two blocks; keys are kept for 14
+SIZES: Final = """
+SELECT sum(pg_total_relation_size(oid)) FROM pg_class
+WHERE relkind = 'r' AND relname ~ '^oncegate_(entry|open|payload|outcome|step)'
+"""
+HOT: Final = """
+SELECT sum(n_tup_hot_upd)::float / sum(n_tup_upd) FROM pg_stat_user_tables WHERE relname = 'oncegate_entry'
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A server with the settings that it comes with, on a disk."""
+    with PostgresServer() as started:
+        yield started
+
+
+def ask(url: str, sql: str) -> Any:
+    with psycopg.connect(url, autocommit=True) as connection:
+        (found,) = connection.execute(sql.encode()).fetchone() or (None,)
+        return found
+
+
+def open_gate(url: str, clock: ManualClock) -> Gate:
+    gate = Gate(url, clock=clock, replay_cache_max=1)
+
+    @gate.handler(SURFACE, key="{notificationId}", retention="14d")
+    async def book(event: dict[str, Any], once: AsyncOnce) -> dict[str, str]:
+        return {"slot": event["equipment_number"]}
+
+    return gate
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_million_events_leave_no_bloat(
+    server: PostgresServer, record_property: Callable[[str, object], None]
+) -> None:
+    """With keys forgotten as fast as they come, tables stop growing; settling stays in the page (HOT)."""
+    # Given a ledger whose keys go after 14 days
+    url, clock = server.new_database(), ManualClock()
+    blocks, sizes, samples = event_blocks(BLOCK), [], list[Sample]()
+    with open_gate(url, clock) as gate:
+        pruner = Pruner(gate)
+        # When a million events come over some months, and the pruner does its work in between
+        for number in range(EVENTS // BLOCK):
+            samples.append(asyncio.run(run_gate(gate, blocks(), 256)))
+            clock.advance(DAYS * 86_400.0)
+            while pruner.run_once().entries:
+                pass
+            gate.store.make_room(clock.wall_ms())
+            sizes.append(int(ask(url, SIZES)))
+            p99 = samples[-1].percentile(0.99)
+            record_property(f"block_{number}", f"{sizes[-1] / 2**20:.0f} MiB, p99 {p99:.1f} ms")
+    # Then the last fifth is no larger and no slower than the second
+    share = ask(url, HOT)
+    record_property("hot_share", round(share, 3))
+    assert max(sizes[-SETTLED_IN:]) <= 1.25 * max(sizes[SETTLED_IN : 2 * SETTLED_IN]), sizes
+    assert share > 0.9
+    early, late = (
+        min(sample.percentile(0.99) for sample in part)
+        for part in (samples[SETTLED_IN : 2 * SETTLED_IN], samples[-SETTLED_IN:])
+    )
+    assert late <= 1.5 * early, (early, late)
