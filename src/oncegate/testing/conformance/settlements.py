@@ -150,6 +150,37 @@ class SettlementConformance(StoreBench):
             assert committed == (0 if number in taken else 1)
             assert found.outcome == (None if number in taken else b"1")
 
+    def test_last_settlement_of_a_unit_commits_with_it(self) -> None:
+        """Announced as the last call or not, what was written before it is there with it."""
+        session = self.open()
+        self.make_business_table(session)
+        cases = {"a": (b"1", ()), "b": (None, ()), "c": (b"1", (self.booking("staged"),))}
+        for name, (outcome, writes) in cases.items():
+            claim = self.reserve(session, name)
+            wanted = self.settlement(claim, outcome=outcome, writes=writes)
+            with session.unit():
+                session.execute(*self.booking(name))
+                assert session.settle([wanted], last=True) == [True]
+            assert self.detail(claim.entry_id).entry.state is State.COMMITTED
+        assert self.bookings(self.open()) == ["a", "b", "c", "staged"]
+
+    def test_lost_fence_undoes_what_came_before_the_last_settlement(self) -> None:
+        """False changes nothing: the caller leaves the unit, and nothing of it is there."""
+        session = self.open()
+        self.make_business_table(session)
+        old = self.reserve(session)
+        self.let_lapse()
+        self.reserve(session)
+
+        def give_up() -> None:
+            raise StoreRejected("the fence was lost")
+
+        with unchanged(self, session), refused(StoreRejected), session.unit():
+            session.execute(*self.booking("lost"))
+            assert session.settle([self.settlement(old, outcome=b"1")], last=True) == [False]
+            give_up()
+        assert self.bookings(self.open()) == []
+
     def test_same_claim_twice_in_one_batch_is_settled_once(self) -> None:
         """The second settlement of a claim changes nothing, also inside one batch."""
         session = self.open()
