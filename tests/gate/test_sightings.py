@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from oncegate import Gate
+from oncegate.gate import lookalikes
 from oncegate.gate import sightings as module
 from oncegate.model.repeats import RepeatClass
+from oncegate.model.surface import SurfaceRule
+from oncegate.model.template import KeyTemplate
 from oncegate.store import Repeat, What
 from oncegate.store.tallies import ARRIVALS, REPEATS, class_of, latency_bound_us
 from oncegate.testing import ManualClock
@@ -207,8 +211,10 @@ def test_a_reader_that_began_at_an_old_position_is_found(ledger: Ledger) -> None
     assert classes(ledger) == {RepeatClass.EXPECTED_REPLAY: 7, RepeatClass.STALE_OFFSET: 13}
 
 
-def test_a_caretakers_second_look_is_no_arrival(ledger: Ledger) -> None:
-    gate = ledger.gate()
+@pytest.mark.parametrize("remembered", [20_000, 0])
+def test_a_caretakers_second_look_is_no_arrival(ledger: Ledger, remembered: int) -> None:
+    """Neither where memory answers it nor where the ledger does."""
+    gate = ledger.gate(replay_cache_max=remembered)
     orders(gate)
     gate.admit_sync("orders", {"id": "1"})
     with gate.store.look() as session:
@@ -317,6 +323,35 @@ def test_threads_lose_no_count(ledger: Ledger) -> None:
     done.set()
     gatherer.join(30)
     assert gate.sightings.totals()["orders", What.REPLAY] == (8_000, 0)
+
+
+class _Busy(list[int]):
+    """A list to which another thread appends in the very moment it is read."""
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        self.append(99)
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        yield from list.__getitem__(self, slice(None))
+        self.append(99)
+
+
+def test_what_comes_while_others_are_taken_stays_for_the_next_time() -> None:
+    waiting = _Busy([1, 2, 3])
+    assert module._taken(waiting) == [1, 2, 3]
+    assert len(waiting) == 1
+
+
+def test_contents_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookalikes, "CONTENTS_MAX", 5)
+    rule = SurfaceRule("orders", KeyTemplate.parse("{id}"))
+    seen = lookalikes.Lookalikes(rule)
+    for number in range(50):
+        body = f'{{"id":"{number}","city":"c{number}","amount":{number}}}'.encode()
+        assert seen.see(number, body, number) is None
+    assert len(seen) == 10
 
 
 def test_a_forked_child_tells_only_what_it_saw_itself(ledger: Ledger) -> None:

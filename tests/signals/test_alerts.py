@@ -221,6 +221,11 @@ def test_a_value_around_its_limit_does_not_flap() -> None:
     assert told((0.19, 0.21) * 50) == [Change.RAISED]
 
 
+def test_a_value_just_below_its_limit_is_not_calm() -> None:
+    assert told((0.3, *[0.19] * 30)) == [Change.RAISED]
+    assert told((0.3, *[0.15] * 30)) == [Change.RAISED, Change.CALMED]
+
+
 def test_a_short_calm_is_none() -> None:
     assert told((0.3, 0.0, 0.0, 0.3, 0.0, 0.0, 0.3)) == [Change.RAISED]
 

@@ -120,6 +120,17 @@ def test_a_wall_clock_that_steps_calls_nobody(store: Store, clock: ManualClock, 
     assert told.changes == [("waiting_for_person", Change.RAISED)]
 
 
+def test_a_clock_that_leaps_ahead_does_not_hide_a_storm(store: Store, clock: ManualClock) -> None:
+    """The ledger knows what time it was, and a leap has to last before it is believed."""
+    watch = watching(store, clock)
+    observe(store, clock, (0, What.FRESH, 10), (0, What.REPLAY, 10))
+    assert of_pages(watch.run_once()) == {"repeat_ratio_high"}
+    clock.step_wall(365 * 86_400)
+    report = watch.run_once()
+    assert report.clock_is_doubted
+    assert of_pages(report) == {"repeat_ratio_high"}
+
+
 def test_old_counters_are_folded_and_the_oldest_forgotten(store: Store, clock: ManualClock) -> None:
     fold, forget = MINUTES_KEPT.days * DAY_MINUTES, HOURS_KEPT.days * DAY_MINUTES
     observe(store, clock, *((ago, What.FRESH, 1) for ago in (0, fold + 61, fold + 62, forget + 120)))
