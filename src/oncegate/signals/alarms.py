@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oncegate.signals.alerts import Signal
 from oncegate.signals.definitions import CALM_FOR, CLEAR_SHARE, Level
@@ -36,6 +37,7 @@ class Alarm(Struct, frozen=True):
     """A signal that matters: how much, since when, when it was last told, since when it is calm."""
 
     level: Level
+    limit: float | None
     since_ticks: int
     told_ticks: int
     calm_since_ticks: int | None = None
@@ -71,26 +73,25 @@ def _advance(known: Alarm | None, signal: Signal, now: int) -> tuple[Alarm | Non
     if known is None:
         if signal.level is Level.OK:
             return None, None
-        return Alarm(signal.level, now, now), Change.RAISED
+        return Alarm(signal.level, signal.limit, now, now), Change.RAISED
     if signal.level > known.level:
-        return Alarm(signal.level, known.since_ticks, now), Change.WORSE
+        return Alarm(signal.level, signal.limit, known.since_ticks, now), Change.WORSE
     if signal.level == known.level or not _is_calm(known, signal):
         return _still(known, now)
     calm_since = now if known.calm_since_ticks is None else known.calm_since_ticks
     if now - calm_since < _CALM_MS:
-        return Alarm(known.level, known.since_ticks, known.told_ticks, calm_since), None
+        return replace(known, calm_since_ticks=calm_since), None
     if signal.level is Level.OK:
         return None, Change.CALMED
-    return Alarm(signal.level, known.since_ticks, now), Change.CALMED
+    return Alarm(signal.level, signal.limit, known.since_ticks, now), Change.CALMED
 
 
 def _is_calm(known: Alarm, signal: Signal) -> bool:
-    """Well below the limit: not merely under it by a hair."""
-    limit = signal.limit if signal.level is Level.OK else None
-    return limit is None or signal.value < CLEAR_SHARE * limit or signal.level < known.level - 1
+    """Well below the limit that raised it: not merely under it by a hair."""
+    return known.limit is None or signal.value < CLEAR_SHARE * known.limit
 
 
 def _still(known: Alarm, now: int) -> tuple[Alarm, Change | None]:
     if known.level is Level.PAGE and now - known.told_ticks >= _REMIND_MS:
-        return Alarm(known.level, known.since_ticks, now), Change.STILL
-    return Alarm(known.level, known.since_ticks, known.told_ticks), None
+        return replace(known, told_ticks=now, calm_since_ticks=None), Change.STILL
+    return replace(known, calm_since_ticks=None), None
