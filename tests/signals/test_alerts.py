@@ -111,7 +111,8 @@ def test_a_fifth_of_arrivals_known_already_calls(fresh: int, replay: int, level:
 
 def waiting(state: State, age_seconds: float, reason: str = "", **more: int) -> Waiting:
     ticks = 10**9 - int(age_seconds * 1000)
-    return Waiting("orders", state, reason, more.get("count", 1), ticks, 0, more.get("lapsed", 0))
+    within = more.get("decide_within_ms")
+    return Waiting("orders", state, reason, more.get("count", 1), ticks, 0, more.get("lapsed", 0), within)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +127,9 @@ def waiting(state: State, age_seconds: float, reason: str = "", **more: int) -> 
         (waiting(State.HELD, 4 * 3600), "overdue", Level.PAGE),
         (waiting(State.UNKNOWN, 4 * 3600), "overdue", Level.PAGE),
         (waiting(State.QUARANTINED, 4 * 3600), "overdue", Level.OK),
+        (waiting(State.HELD, 899, decide_within_ms=900_000), "deadline_missed", Level.OK),
+        (waiting(State.HELD, 901, decide_within_ms=900_000), "deadline_missed", Level.PAGE),
+        (waiting(State.HELD, 4 * 3600), "deadline_missed", Level.OK),
         (waiting(State.IN_FLIGHT, 60, lapsed=4, count=9), "reserved_not_settled", Level.OK),
         (waiting(State.IN_FLIGHT, 60, lapsed=5, count=9), "reserved_not_settled", Level.TICKET),
         (waiting(State.IN_FLIGHT, 60, lapsed=100, count=100), "reserved_not_settled", Level.PAGE),

@@ -29,6 +29,7 @@ LEASE_MAX: Final = timedelta(hours=1)  # long work is renewed; a crash must not 
 NAME_LENGTH_MAX: Final = 120
 LABEL_LENGTH_MAX: Final = 120
 APPROVAL: Final = "waits for approval"
+DECIDE_WITHIN: Final = f"{APPROVAL}, to be decided within "  # then a duration, which signals read
 
 
 class OnBusy(Enum):
@@ -95,7 +96,7 @@ class SurfaceRule:
     def _hold(self) -> str:
         """Why a new event of this surface waits; the time limit is told to whoever looks at it."""
         limit = self.decide_within
-        return APPROVAL if limit is None else f"{APPROVAL}, to be decided within {format_duration(limit)}"
+        return APPROVAL if limit is None else f"{DECIDE_WITHIN}{format_duration(limit)}"
 
     def _check_retention(self) -> None:
         try:

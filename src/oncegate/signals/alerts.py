@@ -107,6 +107,7 @@ def _of_surface(
     yield d.QUARANTINES, (ten.of(What.QUARANTINED), _reasons(waiting, (State.QUARANTINED,)))
     yield d.WAITING, (_count(waiting, _OPEN), _reasons(waiting, _OPEN))
     yield d.OVERDUE, (_age(snapshot, waiting, _PERSONS), _reasons(waiting, _PERSONS))
+    yield d.DEADLINE, (max((late_seconds(snapshot, item) for item in waiting), default=0.0), "")
     yield d.LAPSED, (sum(item.lapsed for item in waiting), "")
     yield d.LOST, (hour.of(What.LOST), "")
 
@@ -164,3 +165,10 @@ def age_seconds(snapshot: Snapshot, item: Waiting) -> float:
     if item.oldest_ticks is not None:
         return max(0, snapshot.now_ticks - item.oldest_ticks) / 1000
     return max(0, snapshot.now_ms - item.oldest_at_ms) / 1000
+
+
+def late_seconds(snapshot: Snapshot, item: Waiting) -> float:
+    """How long ago the oldest of some entries should have been decided; 0 where there is time left."""
+    if item.decide_within_ms is None:
+        return 0.0
+    return max(0.0, age_seconds(snapshot, item) - item.decide_within_ms / 1000)

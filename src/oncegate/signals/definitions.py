@@ -161,6 +161,15 @@ OVERDUE: Final = Definition(
     'max by (surface) (oncegate_waiting_oldest_age_seconds{state=~"held|unknown"})',
     page=4 * 3600,
 )
+DEADLINE: Final = Definition(
+    "deadline_missed",
+    "Longest time past the limit for a decision",
+    Unit.SECONDS,
+    "a surface says within which time a person decides (decide_within), and nobody has (A4)",
+    "oncegate held list --surface SURFACE; call whoever is responsible",
+    "max by (surface) (oncegate_decision_late_seconds)",
+    page=1,
+)
 LAPSED: Final = Definition(
     "reserved_not_settled",
     "Claims whose lease is over and that nobody has taken up",
@@ -194,7 +203,7 @@ LOST: Final = Definition(
 
 DEFINITIONS: Final = (
     REPEATS_HIGH, REPEATS_ZERO, IN_FLIGHT_AGE, TWO_RESOURCES, LATE_REPLAYS, SENDER_BUGS, RESERVATION_P99,
-    RECONCILIATIONS, QUARANTINES, WAITING, OVERDUE, LAPSED, CLOCK_OFFSET, LOST,
+    RECONCILIATIONS, QUARANTINES, WAITING, OVERDUE, DEADLINE, LAPSED, CLOCK_OFFSET, LOST,
 )  # fmt: skip
 BY_NAME: Final[Mapping[str, Definition]] = {one.name: one for one in DEFINITIONS}
 

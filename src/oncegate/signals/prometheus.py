@@ -14,7 +14,7 @@ from oncegate.errors import ConfigError
 from oncegate.gate.gate import Gate
 from oncegate.model.states import State
 from oncegate.model.surface import Reason
-from oncegate.signals.alerts import age_seconds
+from oncegate.signals.alerts import age_seconds, late_seconds
 from oncegate.signals.measures import measure
 from oncegate.signals.snapshot import Snapshot
 from oncegate.store import What
@@ -134,6 +134,13 @@ def gauges(snapshot: Snapshot) -> Iterator[Metric]:
     yield _gauge(
         "oncegate_waiting_oldest_age_seconds", "Longest time in a state", ("surface", "state"),
         _largest(((item.surface, item.state.label), age) for item, age in ages),
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_decision_late_seconds", "Longest time past the limit for a decision", ("surface",),
+        _largest(
+            ((item.surface,), late_seconds(snapshot, item))
+            for item in waiting if item.decide_within_ms is not None
+        ),
     )  # fmt: skip
     yield _gauge(
         "oncegate_entries_waiting", "Entries that are not final", ("surface", "state", "reason"),

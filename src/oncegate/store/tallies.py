@@ -110,11 +110,11 @@ class Observations(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """Entries of a surface that are not final, by state and kind of reason.
+    """Entries of a surface that are not final, by state, kind of reason and time limit for a decision.
 
     `oldest_ticks` is when the first of them was reserved (in flight) or came into its state, in the
     ledger's own time; None if that was not noted. `oldest_at_ms` is the same in wall time. `lapsed` are in
-    flight under a lease that is over.
+    flight under a lease that is over. `decide_within_ms` is how long their surface gives a person.
     """
 
     surface: str
@@ -124,6 +124,7 @@ class Waiting(Struct, frozen=True):
     oldest_ticks: int | None
     oldest_at_ms: int
     lapsed: int
+    decide_within_ms: int | None = None
 
 
 class Tallies(Protocol):

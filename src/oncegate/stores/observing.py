@@ -7,10 +7,14 @@ circle, and no statement meets the same counter twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Final
 
+from oncegate.errors import ConfigError
+from oncegate.model.durations import parse_duration
 from oncegate.model.repeats import RepeatClass
 from oncegate.model.states import State
+from oncegate.model.surface import DECIDE_WITHIN
 from oncegate.store import Observations, Repeat, Waiting
 
 # The kinds of reasons that people and metrics see; few, whatever senders and handlers write. {colon} is the
@@ -24,6 +28,8 @@ CASE WHEN state = 7 AND {colon} BETWEEN 2 AND 40 THEN {prefix}
      WHEN state IN (5, 6) THEN 'in_doubt'
      ELSE '' END
 """
+# How long a person has for an event that waits for approval, in words; null where nothing was said.
+TIME_TO_DECIDE: Final = f"CASE WHEN state = 6 AND reason LIKE '{DECIDE_WITHIN}%' THEN substr(reason, {len(DECIDE_WITHIN) + 1}) END"
 Sums = dict[tuple[int, str, int], tuple[int, int]]  # (minute, surface, what) -> (count, total)
 
 
@@ -68,5 +74,12 @@ def repeat_of(row: tuple[int, int, int, int, int, str]) -> Repeat:
 
 def waiting_of(row: tuple[Any, ...]) -> Waiting:
     """A count of open entries as it was read."""
-    surface, state, reason, count, oldest_ticks, oldest_at, lapsed = row
-    return Waiting(surface, State(state), reason, count, oldest_ticks, oldest_at, lapsed)
+    surface, state, reason, within, count, oldest_ticks, oldest_at, lapsed = row
+    return Waiting(surface, State(state), reason, count, oldest_ticks, oldest_at, lapsed, _limit_ms(within))
+
+
+def _limit_ms(within: str | None) -> int | None:
+    try:
+        return None if within is None else parse_duration(within) // timedelta(milliseconds=1)
+    except ConfigError:  # an older version's words, or a handler's: no limit is known
+        return None

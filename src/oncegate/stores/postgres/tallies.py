@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from oncegate.store import Observations, Repeat, Tally, Waiting
-from oncegate.stores.observing import REASON_KIND, joined, repeat_of, summed, waiting_of
+from oncegate.stores.observing import REASON_KIND, TIME_TO_DECIDE, joined, repeat_of, summed, waiting_of
 from oncegate.stores.postgres.arrays import bigint_array, integer_array, text_array
 from oncegate.stores.postgres.names import Names
 
@@ -46,19 +46,21 @@ SELECT name.text, %s::bigint, what, sum(count)::bigint, sum(total)::bigint
 FROM oncegate_tally JOIN oncegate_name AS name ON id = surface
 WHERE minute >= %s AND minute < %s GROUP BY name.text, what ORDER BY name.text, what
 """
-_KIND: Final = (
-    REASON_KIND.format(colon="strpos(reason, ':')", prefix="split_part(reason, ':', 1)")
-    .replace("%", "%%")
-    .replace("state ", "entry.state ")
+_KIND, _WITHIN = (
+    text.replace("%", "%%").replace("state ", "entry.state ")
+    for text in (
+        REASON_KIND.format(colon="strpos(reason, ':')", prefix="split_part(reason, ':', 1)"),
+        TIME_TO_DECIDE,
+    )
 )
 _WAITING: Final = f"""
-SELECT name.text, entry.state, {_KIND} AS kind, count(*),
+SELECT name.text, entry.state, {_KIND} AS kind, {_WITHIN} AS within, count(*),
        min(CASE entry.state WHEN 1 THEN open.first_reserved ELSE open.lease_until END),
        min(coalesce(entry.settled_at, entry.received_at)),
        count(*) FILTER (WHERE entry.state = 1 AND open.lease_until <= %s)
 FROM oncegate_open AS open JOIN oncegate_entry AS entry ON entry.id = open.entry
 JOIN oncegate_name AS name ON name.id = entry.surface
-WHERE entry.state NOT IN (2, 3) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+WHERE entry.state NOT IN (2, 3) GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
 """
 _AHEAD: Final = "SELECT %s::bigint - (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _COLUMNS: Final = "known.entry, known.class, known.first_at, known.last_at, known.times, known.evidence"

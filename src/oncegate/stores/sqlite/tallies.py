@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from oncegate.store import Observations, Repeat, Tally, Waiting
-from oncegate.stores.observing import REASON_KIND, joined, repeat_of, summed, waiting_of
+from oncegate.stores.observing import REASON_KIND, TIME_TO_DECIDE, joined, repeat_of, summed, waiting_of
 from oncegate.stores.sqlite.names import Names
 
 _ADD: Final = (
@@ -34,11 +34,11 @@ _KIND: Final = REASON_KIND.format(
     colon="instr(reason, ':')", prefix="substr(reason, 1, instr(reason, ':') - 1)"
 )
 _WAITING: Final = f"""
-SELECT name.text, state, {_KIND} AS kind, count(*),
+SELECT name.text, state, {_KIND} AS kind, {TIME_TO_DECIDE} AS within, count(*),
        min(CASE state WHEN 1 THEN first_reserved ELSE lease_until END),
        min(coalesce(settled_at, received_at)), sum(state = 1 AND lease_until <= ?)
 FROM oncegate_entry INDEXED BY oncegate_entry_open JOIN oncegate_name AS name ON name.id = surface
-WHERE state NOT IN (2, 3) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+WHERE state NOT IN (2, 3) GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
 """
 _COLUMNS: Final = "entry, class, oncegate_repeat.first_at, last_at, times, evidence"
 _REPEATS: Final = f"SELECT {_COLUMNS} FROM oncegate_repeat WHERE entry = ? ORDER BY first_at, class"

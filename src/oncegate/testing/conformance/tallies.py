@@ -172,6 +172,17 @@ class TallyConformance(StoreBench):
             ]
             assert reader.tally_sums(0, MINUTE) == []
 
+    def test_waiting_knows_how_long_a_person_has_for_a_decision(self) -> None:
+        """Entries with another limit are counted apart; words that only look like one are none."""
+        session = self.open()
+        for name, words in (("soon", "15m"), ("later", "4h"), ("odd", "soon enough")):
+            self.reserve(session, name, hold=f"waits for approval, to be decided within {words}")
+        self.reserve(session, "any time", hold="waits for approval")
+
+        with self.looking() as reader:
+            found = sorted(item.decide_within_ms or 0 for item in reader.waiting())
+        assert found == [0, 0, 900_000, 14_400_000]
+
     def test_waiting_counts_what_is_open_by_surface_state_and_reason(self) -> None:
         """Final entries do not count; what is oldest is told in the ledger's own time."""
         session = self.open()
