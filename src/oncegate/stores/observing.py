@@ -29,7 +29,10 @@ CASE WHEN state = 7 AND {colon} BETWEEN 2 AND 40 THEN {prefix}
      ELSE '' END
 """
 # How long a person has for an event that waits for approval, in words; null where nothing was said.
-TIME_TO_DECIDE: Final = f"CASE WHEN state = 6 AND reason LIKE '{DECIDE_WITHIN}%' THEN substr(reason, {len(DECIDE_WITHIN) + 1}) END"
+TIME_TO_DECIDE: Final = f"""
+CASE WHEN state = 6 AND reason LIKE '{DECIDE_WITHIN}%'
+     THEN substr(reason, {len(DECIDE_WITHIN) + 1}) END
+"""
 Sums = dict[tuple[int, str, int], tuple[int, int]]  # (minute, surface, what) -> (count, total)
 
 
