@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 from oncegate.service.openapi import document
 from tests.service.site import SECRET, Site
 
-EXAMPLES = 20
+EXAMPLES = 12
 CHECKS = (
     not_a_server_error,
     status_code_conformance,
@@ -42,7 +42,8 @@ def _without_waits() -> dict[str, Any]:
     return described
 
 
-OPERATIONS = [found.ok() for found in schemathesis.openapi.from_dict(_without_waits()).get_all_operations()]
+SCHEMA: Any = schemathesis.openapi.from_dict(_without_waits())
+OPERATIONS = [found.ok() for found in SCHEMA.get_all_operations()]
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
