@@ -294,6 +294,10 @@ class GroupCommit:
             tickets[0].error = error
             return
         plain = [ticket for ticket in tickets if not ticket.operation.carries_statements]
+        if len(plain) == len(tickets):
+            for ticket in tickets:
+                self._run_unit([ticket], wait=True)
+            return
         if plain:
             self._run_unit(plain, wait=True)
         for ticket in tickets:
