@@ -26,6 +26,7 @@ from oncegate.signals.definitions import Thresholds
 from oncegate.signals.notifiers import Notifier
 from oncegate.signals.watch import WATCH_EVERY, Watch
 from oncegate.store import Store
+from oncegate.upkeep.accepted import AcceptedWork
 from oncegate.upkeep.duties import (
     FEED_RETENTION,
     PRUNE_EVERY,
@@ -33,6 +34,7 @@ from oncegate.upkeep.duties import (
     SCAN_EVERY,
     standard_duties,
 )
+from oncegate.upkeep.lane_pruner import KEEP_DELIVERED
 from oncegate.upkeep.loop import GRACE, Caretakers
 from oncegate.upkeep.rulings import Rulings
 from oncegate.upkeep.turns import Duty, Notice
@@ -175,6 +177,7 @@ class Gate(GateOnStore):
         prune_every: str | timedelta = PRUNE_EVERY,
         scan_every: str | timedelta = SCAN_EVERY,
         scan_window: str | timedelta = WINDOW,
+        keep_delivered: str | timedelta = KEEP_DELIVERED,
         watch_every: str | timedelta | None = WATCH_EVERY,
         thresholds: Thresholds | None = None,
         notifiers: Sequence[Notifier] | None = None,
@@ -196,11 +199,20 @@ class Gate(GateOnStore):
             scan_window=parse_duration(scan_window),
             feed_retention=parse_duration(feed_retention),
             followers=followers,
+            keep_delivered=parse_duration(keep_delivered),
         )
         if watch_every is not None:
             watch = Watch(self.store, self.clock, thresholds=thresholds, notifiers=notifiers)
             duties.append(Duty("watch", parse_duration(watch_every), run_once=watch.run_once))
         return Caretakers(duties, clock=self.clock, notice=notice, grace=parse_duration(grace))
+
+    def working(self, *, concurrency: int = 64) -> AcceptedWork:
+        """Runs what surfaces with `mode="accept"` have stored, while an `async with` or `with` block lasts.
+
+        In order of each lane, each event once; any number of processes may do so. In an async program use
+        `async with`; a plain `with` runs plain handlers only.
+        """
+        return AcceptedWork(self, concurrency=concurrency)
 
     @property
     def people(self) -> Rulings:

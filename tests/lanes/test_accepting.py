@@ -16,6 +16,7 @@ from oncegate.store import HeadsWanted, LaneState, LaneView, LogKind, Store
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock
+from oncegate.testing.waiting import wait_until
 from oncegate.upkeep.accepted import AcceptedWork
 from tests.support import until
 
@@ -95,9 +96,12 @@ def test_repeats_are_accepted_once_and_replayed_afterwards(shop: Shop) -> None:
 
 
 def test_another_content_under_the_same_key_is_a_conflict(shop: Shop) -> None:
-    """Before and after it ran; nothing of it is stored or run."""
+    """Before and after it ran, each in the log; nothing of it is stored or run (I7)."""
     shop.admit("e")
     assert shop.admit("e", amount=2).verdict is Verdict.CONFLICT
+    with shop.gate.store.look() as reader:
+        (record,) = reader.read_log(0, 100)
+    assert (record.kind, record.entry_id) == (LogKind.CONFLICT, -shop.lane().lane_id)
     shop.run()
     assert shop.admit("e", amount=2).verdict is Verdict.CONFLICT
     shop.run()
@@ -201,3 +205,22 @@ def test_wrong_settings_are_refused(shop: Shop) -> None:
         shop.gate.admit_sync(SURFACE, {"id": "e", "order": "o"}, tx=object())
     with pytest.raises(ConfigError, match="accept"):
         AcceptedWork(Gate(store=shop.gate.store, clock=shop.clock))
+
+
+def test_program_without_an_event_loop_runs_what_it_accepted(shop: Shop) -> None:
+    """`with` works in a thread of its own, with plain handlers; leaving the block ends it."""
+    with AcceptedWork(shop.gate):
+        shop.admit("e1")
+        shop.admit("e2")
+        wait_until(lambda: shop.ran == ["e1", "e2"])
+    assert shop.lane().state is LaneState.IDLE
+
+
+def test_async_handlers_need_their_own_loop(shop: Shop) -> None:
+    """A thread's loop is not theirs: refused, with what to do."""
+
+    @shop.gate.handler("later", key="{id}", mode="accept")
+    async def later(event: dict[str, Any], once: Any) -> None: ...
+
+    with pytest.raises(UsageError, match="async with"), AcceptedWork(shop.gate):
+        pass

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from oncegate.cli.app import add_app, load_gate
@@ -17,6 +18,7 @@ from oncegate.cli.output import print_json, tell, visible
 from oncegate.cli.parser import add_json
 from oncegate.signals.watch import WatchReport
 from oncegate.upkeep.content_scan import ScanReport
+from oncegate.upkeep.lane_pruner import LanesPruned
 from oncegate.upkeep.loop import Caretakers
 from oncegate.upkeep.pruner import PruneReport
 from oncegate.upkeep.reconciler import Report
@@ -56,6 +58,10 @@ def add_parser(subparsers: Any) -> None:
         help="longest time between two prunings (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
+        "--keep-delivered", default="7d", metavar="TIME",
+        help="how long events of lanes are kept once they are delivered (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
         "--scan-every", default="1d", metavar="TIME",
         help="longest time between two scans for content duplicates (default: %(default)s)",
     )  # fmt: skip
@@ -76,6 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         reconcile_every=arguments.reconcile_every,
         prune_every=arguments.prune_every,
         scan_every=arguments.scan_every,
+        keep_delivered=arguments.keep_delivered,
         notice=show,
         grace=arguments.grace,
     )
@@ -94,7 +101,10 @@ async def _care(gate: Gate, caretakers: Caretakers) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _ask_to_stop, stop)
-    async with caretakers:
+    async with AsyncExitStack() as work:
+        await work.enter_async_context(caretakers)
+        if any(surface.lane is not None for surface in gate.surfaces):
+            await work.enter_async_context(gate.working())
         names = ", ".join(surface.name for surface in gate.surfaces)
         tell(f"looking after {names} at {gate.store.address}")
         await stop.wait()
@@ -146,6 +156,8 @@ def _lines(name: str, report: object) -> list[dict[str, Any]]:
             {"caretaker": name, "entry": pair.entry_id, "became": f"a duplicate of entry {pair.other_id}"}
             for pair in report.pairs
         ]
+    if isinstance(report, LanesPruned):
+        return [{"caretaker": name, "forgotten": report.deliveries}] if report.deliveries else []
     if isinstance(report, PruneReport):
         return [
             {"caretaker": name, "surface": item.surface, "forgotten": item.entries}

@@ -15,12 +15,15 @@ from oncegate.cli.sending import opened_sender
 from oncegate.sender.delivery import DeliveryService
 from oncegate.sender.loops import run as run_in_loop
 from oncegate.sender.sender import Sender
+from oncegate.upkeep.duties import lane_duty
+from oncegate.upkeep.loop import Caretakers
 
 _DESCRIPTION = """\
 Deliver events to the endpoints of a ledger until SIGTERM or an interrupt: in order for each key, one at
 a time, retried, and given up after an endpoint's last attempt. Any number of these may run on one
 PostgreSQL ledger, beside programs that deliver for themselves. Endpoints that are added or changed
-meanwhile are noticed within seconds.
+meanwhile are noticed within seconds. What was delivered is forgotten after seven days; dead letters
+are not.
 
 Stopping lets requests under way end; what does not end goes out again later with the same id."""
 
@@ -70,7 +73,8 @@ async def _deliver(sender: Sender) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with DeliveryService(sender):
+    forgetting = Caretakers([lane_duty(sender.commits.store, sender.clock)], clock=sender.clock)
+    async with forgetting, DeliveryService(sender):
         count = len(sender.endpoints.all())
         tell(f"delivering to {count} endpoint{'' if count == 1 else 's'} of {sender.commits.store.address}")
         await stop.wait()

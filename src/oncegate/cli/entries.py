@@ -28,6 +28,7 @@ from oncegate.cli.parser import (
 from oncegate.cli.repeats import print_repeats, repeat_facts
 from oncegate.clock import SystemClock
 from oncegate.errors import OncegateError, UnknownSurface
+from oncegate.gate.accepting import SURFACE_LANES
 from oncegate.model.states import State
 from oncegate.store import Entry, EntryDetail, EntryFilter, Session
 
@@ -146,6 +147,7 @@ def run_list(arguments: argparse.Namespace) -> int:
         found = session.entries(wanted, arguments.before, arguments.limit + 1)
         if not found:
             _explain_nothing(session, wanted, arguments)
+        waiting = _accepted(session)
     page = found[: arguments.limit]
     if arguments.json:
         for entry in page:
@@ -154,7 +156,15 @@ def run_list(arguments: argparse.Namespace) -> int:
         print_entries(page)
     if len(found) > len(page):
         tell(f"there are more; the next page: {_next_page(arguments, page[-1].entry_id)}")
+    if waiting:
+        tell(f"accepted and not settled yet: {waiting}, in order of their lanes: oncegate lanes list")
     return DONE
+
+
+def _accepted(session: Session) -> int:
+    """How many events of accepting surfaces still stand in their lanes; only their heads have entries."""
+    views = session.destinations()
+    return sum(view.events for view in views if view.name.startswith(SURFACE_LANES))
 
 
 def print_entries(entries: Sequence[Entry], stream: TextIO | None = None) -> None:

@@ -26,8 +26,9 @@ from oncegate.model.states import State
 from oncegate.model.surface import Arrival
 from oncegate.model.template import KeyTemplate
 from oncegate.operations import ReadEntry
-from oncegate.store import Delivery, Entry, Outgoing, Placed, Placing
+from oncegate.store import Delivery, Entry, Outgoing, Placed, Placing, What
 
+SURFACE_LANES: Final = "surface:"  # how the names of accepting surfaces' destinations begin
 _UNDER_WAY: Final = frozenset({State.IN_FLIGHT, State.RETRYABLE})
 
 
@@ -53,7 +54,7 @@ def lane_of(mode: str, lane: str | None, key: str) -> KeyTemplate | None:
 
 def destination_of(surface: str) -> str:
     """The name of the lanes' destination that stands for a surface."""
-    return f"surface:{surface}"
+    return f"{SURFACE_LANES}{surface}"
 
 
 def accept_flow(gate: GateContext, attempt: Attempt, lane: KeyTemplate) -> Flow[Admission]:
@@ -71,6 +72,7 @@ def accept_flow(gate: GateContext, attempt: Attempt, lane: KeyTemplate) -> Flow[
         return (yield from admit_flow(gate, msgspec.structs.replace(attempt, arrival=unplaced)))
     placed: Placed = yield Enqueue(_outgoing(gate, attempt, place))
     if placed.placing is Placing.CONFLICT:
+        gate.sightings.count(attempt.surface.rule, What.CONFLICT)
         return Admission(Verdict.CONFLICT, arrival.key.text)
     for bell in gate.bells:
         bell()

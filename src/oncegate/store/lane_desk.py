@@ -159,9 +159,12 @@ class DestinationView(Struct, frozen=True):
 
 
 class LanePruning(Struct, frozen=True):
-    """Asks to remove what was acknowledged before a moment, of the next `limit` lanes after a number."""
+    """Asks to remove what was acknowledged before a moment, of the next `limit` lanes after a number.
 
-    destination: str
+    Without a destination, of all.
+    """
+
+    destination: str | None
     before_ms: int
     after_lane: int = 0
     limit: int = 100

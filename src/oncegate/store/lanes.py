@@ -17,6 +17,7 @@ from msgspec import Struct
 
 # How soon a lane is looked at again whose next event may be in a transaction that is still open.
 MAYBE_MORE_MS: Final = 50
+ENQUEUER: Final = "enqueue"  # who the log says has met a conflict
 
 
 class LaneState(IntEnum):
@@ -77,6 +78,11 @@ class Placing(Enum):
     NEW = "new"
     KNOWN = "known"
     CONFLICT = "conflict"
+
+
+def conflict_note(event: Outgoing) -> str:
+    """What the log says about an event whose id is known with another content; never the content."""
+    return f"event {event.event_id[:200]}: known with another content"
 
 
 class Placed(Struct, frozen=True, gc=False):
@@ -193,8 +199,9 @@ class Lanes(Protocol):
 
         Seqs of a lane have no gaps and follow the order of commits; an enqueueing transaction that is
         undone leaves none behind. An id that is known at the destination is not enqueued again: the answer
-        is the place of the first, KNOWN, or CONFLICT where its fingerprint is another. The same id twice in
-        `events` is one event. A lane that was idle has its head ready at once.
+        is the place of the first, KNOWN, or CONFLICT where its fingerprint is another; a conflict has a log
+        record under the negative number of its lane. The same id twice in `events` is one event. A lane
+        that was idle has its head ready at once.
         """
 
     def lease_heads(self, wanted: HeadsWanted) -> Heads:

@@ -1,19 +1,22 @@
 """Runs the handlers of accepted events: in order of their lanes, each once, through the gate.
 
-    async with AcceptedWork(gate):
+    async with gate.working():
         ...
 
-Any number of processes may do so on one ledger. A lane waits while its head is held for a person or busy
-elsewhere, and goes on when that is settled; what ran before a crash is replayed, not run again.
+In a program without an event loop, `with gate.working():` does the same in a thread of its own. Any number
+of processes may do so on one ledger. A lane waits while its head is held for a person or busy elsewhere,
+and goes on when that is settled; what ran before a crash is replayed, not run again.
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final, Self
 
-from oncegate.errors import ConfigError
+from oncegate.errors import ConfigError, UsageError
 from oncegate.gate.accepting import accepted_arrival, destination_of
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.gate import Gate
@@ -37,6 +40,8 @@ class AcceptedWork:
             raise ConfigError("no surface accepts events; register one with mode='accept'")
         destinations = [self._destination(name, concurrency) for name in surfaces]
         self._engine = Engine(gate.commits, destinations, clock=gate.clock, **options)
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
         gate.on_accepted(self._engine.wake)
 
     def _destination(self, surface: str, concurrency: int) -> Destination:
@@ -62,6 +67,27 @@ class AcceptedWork:
 
     async def __aexit__(self, *_: object) -> None:
         await self._engine.stop()
+
+    def __enter__(self) -> Self:
+        foreign = [s.name for s in self._gate.surfaces if s.lane is not None and s.is_async]
+        if foreign:
+            raise UsageError(f"the handler of {foreign[0]} is async; use `async with` instead")
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._work_apart, name="oncegate-accepted", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _work_apart(self) -> None:
+        asyncio.run(self._work_until_stopped())
+
+    async def _work_until_stopped(self) -> None:
+        async with self:
+            await asyncio.to_thread(self._stop.wait)
 
 
 def _outcome(admission: Admission) -> Outcome:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from oncegate.clock import Clock
 from oncegate.gate.gate import Gate
 from oncegate.model.content import WINDOW
+from oncegate.store import Store
 from oncegate.upkeep.content_scan import ContentScan
 from oncegate.upkeep.feed_pruner import FeedPruner, Followers, nobody
+from oncegate.upkeep.lane_pruner import KEEP_DELIVERED, LanePruner
 from oncegate.upkeep.pruner import Pruner
 from oncegate.upkeep.reconciler import Reconciler
 from oncegate.upkeep.turns import Duty
@@ -32,8 +35,9 @@ def standard_duties(
     scan_window: timedelta = WINDOW,
     feed_retention: timedelta = FEED_RETENTION,
     followers: Followers = nobody,
+    keep_delivered: timedelta = KEEP_DELIVERED,
 ) -> list[Duty]:
-    """The reconciler, the pruners of keys and of the feed, and the content scan of a gate."""
+    """The reconciler, the pruners of keys, of the feed and of lanes, and the content scan of a gate."""
     feed = FeedPruner(gate.store, gate.clock, feed_retention, followers=followers)
     reconciler, pruner = Reconciler(gate), Pruner(gate)
     scan = ContentScan(gate.store, gate.clock, window=scan_window)
@@ -47,5 +51,13 @@ def standard_duties(
         ),
         Duty("pruner", prune_every, run_once=pruner.run_once),
         Duty("feed pruner", prune_every, run_once=feed.run_once),
+        lane_duty(gate.store, gate.clock, prune_every, keep_delivered),
         Duty("content scan", scan_every, run_once=scan.run_once),
     ]
+
+
+def lane_duty(
+    store: Store, clock: Clock, every: timedelta = PRUNE_EVERY, keep: timedelta = KEEP_DELIVERED
+) -> Duty:
+    """The pruner of lanes, for whoever sends without a gate too."""
+    return Duty("lane pruner", every, run_once=LanePruner(store, clock, keep).run_once)

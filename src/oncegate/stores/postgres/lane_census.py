@@ -175,12 +175,17 @@ class PostgresLaneCensus:
     def prune_deliveries(self, wanted: LanePruning) -> LanePruned:
         """Removes old deliveries of the next lanes."""
         self._begin()
-        destination, removed = self._names.find(wanted.destination), 0
+        name, removed = wanted.destination, 0
+        destination = None if name is None else self._names.find(name)
         rows = self._query(_LANES_AFTER, (wanted.after_lane, wanted.limit))
         last = wanted.after_lane
         for lane, of in rows:
             room = wanted.deliveries_max - removed
-            gone = len(self._query(_PRUNE, (lane, wanted.before_ms, room))) if of == destination else 0
+            gone = (
+                len(self._query(_PRUNE, (lane, wanted.before_ms, room)))
+                if name is None or of == destination
+                else 0
+            )
             removed += gone
             if gone == room:
                 return LanePruned(removed, last, False)  # there may be more in this lane

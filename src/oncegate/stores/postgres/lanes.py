@@ -27,6 +27,7 @@ from oncegate.store import (
     Policy,
     Throttling,
 )
+from oncegate.store.lanes import ENQUEUER, conflict_note
 from oncegate.stores.postgres import lane_statements, statements
 from oncegate.stores.postgres.arrays import Packed, bigint_array, bytea_array, integer_array, text_array
 from oncegate.stores.postgres.names import Names
@@ -81,8 +82,16 @@ class PostgresLanes:
             except LostRace:
                 continue
             placed = {place: Placed(PLACINGS[how], lane, seq) for place, lane, seq, how, _ in rows}
-            return [placed[place] for place in range(1, len(batch) + 1)]
+            answers = [placed[place] for place in range(1, len(batch) + 1)]
+            self._note_conflicts(batch, answers)
+            return answers
         raise StoreBusy("the same events are being published elsewhere; try again")
+
+    def _note_conflicts(self, batch: list[Outgoing], answers: list[Placed]) -> None:
+        for event, placed in zip(batch, answers, strict=True):
+            if placed.placing is Placing.CONFLICT:
+                note, at_ms = conflict_note(event), event.created_at_ms
+                self._lane_note(-placed.lane_id, LogKind.CONFLICT, at_ms, ENQUEUER, note)
 
     def _enqueue_arrays(self, batch: list[Outgoing]) -> tuple[Packed, ...]:
         names = self._names.learn({n for e in batch for n in (e.destination, e.tenant, e.type)})

@@ -170,12 +170,15 @@ class SqliteLaneCensus:
 
     def prune_deliveries(self, wanted: LanePruning) -> LanePruned:
         """Removes old deliveries of the next lanes."""
-        destination, removed = self._names.find(wanted.destination), 0
+        name, removed = wanted.destination, 0
+        destination = None if name is None else self._names.find(name)
         rows = self._connection.execute(_LANES_AFTER, (wanted.after_lane, wanted.limit)).fetchall()
         last = wanted.after_lane
         for lane, of in rows:
             room = wanted.deliveries_max - removed
-            gone = self._prune_lane(lane, wanted.before_ms, room) if of == destination else 0
+            gone = (
+                self._prune_lane(lane, wanted.before_ms, room) if name is None or of == destination else 0
+            )
             removed += gone
             if gone == room:
                 return LanePruned(removed, last, False)  # there may be more in this lane

@@ -27,6 +27,7 @@ from oncegate.store import (
     Policy,
     Throttling,
 )
+from oncegate.store.lanes import ENQUEUER, conflict_note
 from oncegate.stores.sqlite.names import Names
 
 _EVENT: Final = "SELECT lane, seq, fingerprint FROM oncegate_delivery WHERE destination = ? AND event = ?"
@@ -143,8 +144,11 @@ class SqliteLanes:
         destination = number(event.destination)
         known = execute(_EVENT, (destination, event.event_id)).fetchone()
         if known is not None:
-            same = known[2] == event.fingerprint
-            return Placed(Placing.KNOWN if same else Placing.CONFLICT, known[0], known[1])
+            lane, seq, fingerprint = known
+            if fingerprint == event.fingerprint:
+                return Placed(Placing.KNOWN, lane, seq)
+            self._log(-lane, LogKind.CONFLICT, event.created_at_ms, ENQUEUER, conflict_note(event))
+            return Placed(Placing.CONFLICT, lane, seq)
         place = (destination, number(event.tenant), event.key, now)
         lane, seq = execute(_APPEND, place).fetchone()
         execute(

@@ -342,6 +342,8 @@ class LaneDeskConformance(LaneBench):
             for number in range(5):
                 lane = self.lane(f"x{number}", "elsewhere")
                 assert len(reader.deliveries(lane.lane_id, 1, ALL)) == 1
+        with session.unit():
+            assert session.prune_deliveries(LanePruning(None, 2**60)).removed == 5
 
     def _prune(self, session: Session, before_ms: int, **changes: int) -> LanePruned:
         with session.unit():
