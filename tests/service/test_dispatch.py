@@ -14,11 +14,12 @@ import pytest
 from oncegate import Gate
 from oncegate.errors import BadEndpoint, BadOutgoing
 from oncegate.feed import Feed
+from oncegate.model.trace import Context
 from oncegate.receiver.incoming import Place
 from oncegate.receiver.lanes import Turn, turn_of
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.book import Change
-from oncegate.sender.emission import Context, wire_event
+from oncegate.sender.emission import wire_event
 from oncegate.sender.endpoints import new_endpoint
 from oncegate.sender.sender import Sender
 from oncegate.service.dispatch import Dispatch

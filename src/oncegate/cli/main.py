@@ -50,6 +50,7 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("migrate", "create a ledger, or bring an older one up to date"),
         Command("doctor", "check the store, its durability, its clock and what is stranded"),
         Command("entries", "list what the gate has seen, or show one entry with its history"),
+        Command("trace", "show an event's whole journey across surfaces and endpoints"),
         Command("signals", "show what is measured and what calls somebody"),
         Command("prune", "forget old entries that are settled"),
         Command("reconcile", "finish what crashes stranded, or list it"),

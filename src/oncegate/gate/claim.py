@@ -15,6 +15,7 @@ from oncegate.gate.surfaces import Surface
 from oncegate.model.downstream import Doubt
 from oncegate.model.keys import Key
 from oncegate.model.states import Decision
+from oncegate.model.trace import Context
 from oncegate.store import Joined, Reserved, Statement, StepRecord, StepState
 
 
@@ -45,6 +46,7 @@ class Claim(Struct, eq=False):
     join: Joined | None = None
     joined: bool = False
     lost: bool = False
+    context: Context | None = None
 
     @property
     def is_first_attempt(self) -> bool:

@@ -30,6 +30,7 @@ from oncegate.gate.once import AsyncOnce, Once
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.sightings import Sightings
 from oncegate.gate.surfaces import UNDECLARED, Downstream, Surface, takes_once
+from oncegate.gate.tracing import correlated, current_claim, link_flow
 from oncegate.gate.transactions import OpenTransaction
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.content import Content, ContentRule
@@ -40,6 +41,7 @@ from oncegate.model.paths import parse_path
 from oncegate.model.retention import RETENTION_FLOOR
 from oncegate.model.surface import Arrival, OnBusy, SurfaceRule, check_name, read_arrival
 from oncegate.model.template import KeyTemplate
+from oncegate.model.trace import Context
 from oncegate.operations import Operation
 from oncegate.store import EntryDetail, Joined, Statement, Store, What
 
@@ -156,6 +158,7 @@ class Gate:
         content: Content | None = None,
         mode: str = "inline",
         lane: str | None = None,
+        correlation: str | None = None,
     ) -> Callable[[F], F]:
         """Registers a function as the handler of a surface and returns it unchanged.
 
@@ -167,7 +170,8 @@ class Gate:
         `writes(event)` gives business writes that are committed with every success of the handler.
         `content` says what an event changes, so that the same change under two keys can be found.
         With `mode="accept"` an event is stored and answered at once; `AcceptedWork` runs the handler later,
-        one event after the other in each `lane`, which is a template like `key`.
+        one event after the other in each `lane`, which is a template like `key`. `correlation` names
+        the field that has the correlation id, which travels with everything the handler emits.
         """
         _check_lists(ignore, final_errors)
         in_lane = lane_of(mode, lane, key)
@@ -212,6 +216,7 @@ class Gate:
                     caller_retries,
                     writes,
                     in_lane,
+                    None if correlation is None else parse_path(correlation.strip("{}")),
                 )
             )
             return function
@@ -241,26 +246,39 @@ class Gate:
             raise UnknownSurface(f"no surface is called {name[:120]!r}; registered: {known}") from None
 
     async def admit(
-        self, surface: str, event: Any, *, tenant: str | None = None, tx: object = None
+        self,
+        surface: str,
+        event: Any,
+        *,
+        tenant: str | None = None,
+        tx: object = None,
+        context: Context | None = None,
     ) -> Admission:
         """Admits an event from a task: runs its handler once, or says why not.
 
         With `tx`, a same-database handler is reserved, run and settled in that open transaction; the caller
-        commits it, or rolls it back if this raises.
+        commits it, or rolls it back if this raises. `context` is the journey that the event belongs to, as
+        it came with it (`oncegate trace`); an accepting surface reads it from the event instead.
         """
         joined = None if tx is None else self._join(surface, tx)
-        return await self._driver.run_async(self._admit_flow(surface, event, tenant, joined))
+        return await self._driver.run_async(self._admit_flow(surface, event, tenant, joined, context))
 
     def admit_sync(
-        self, surface: str, event: Any, *, tenant: str | None = None, tx: object = None
+        self,
+        surface: str,
+        event: Any,
+        *,
+        tenant: str | None = None,
+        tx: object = None,
+        context: Context | None = None,
     ) -> Admission:
-        """Admits an event from a thread: runs its handler once, or says why not; `tx` as in `admit`."""
+        """Admits an event from a thread: runs its handler once, or says why not; all as in `admit`."""
         if self.surface(surface).is_async:
             raise UsageError(f"the handler of {surface} is async; await gate.admit(…) instead")
         joined = None if tx is None else self._join(surface, tx)
         if joined is not None and joined.is_async:
             raise UsageError("tx= is async; await gate.admit(…) instead")
-        return self._driver.run(self._admit_flow(surface, event, tenant, joined))
+        return self._driver.run(self._admit_flow(surface, event, tenant, joined, context))
 
     def _join(self, surface: str, transaction: object) -> Joined:
         if self.surface(surface).lane is not None:
@@ -273,7 +291,12 @@ class Gate:
         return self.store.join(transaction)
 
     def _admit_flow(
-        self, name: str, event: Any, tenant: str | None, joined: Joined | None = None
+        self,
+        name: str,
+        event: Any,
+        tenant: str | None,
+        joined: Joined | None = None,
+        context: Context | None = None,
     ) -> Flow[Admission]:
         surface = self.surface(name)
         now = from_wall_ms(self._context.clock.wall_ms())
@@ -281,7 +304,7 @@ class Gate:
         if surface.lane is not None:
             attempt = Attempt(surface, arrival, lambda claim: self._start(claim, event, None))
             return accept_flow(self._context, attempt, surface.lane)
-        return self._attempt_flow(surface, arrival, event, joined)
+        return self._attempt_flow(surface, arrival, event, joined, context=context)
 
     def _attempt_flow(
         self,
@@ -289,20 +312,44 @@ class Gate:
         arrival: Arrival,
         event: Any,
         joined: Joined | None = None,
+        *,
         by_caretaker: bool = False,
+        context: Context | None = None,
     ) -> Flow[Admission]:
-        attempt = Attempt(surface, arrival, lambda claim: self._start(claim, event, None), by_caretaker)
+        attempt = Attempt(
+            surface, arrival, lambda claim: self._start(claim, event, None, context), by_caretaker
+        )
         if joined is not None:
             return joined_admit_flow(
-                self._context, attempt, joined, lambda claim, tx: self._start(claim, event, tx)
+                self._context, attempt, joined, lambda claim, tx: self._start(claim, event, tx, context)
             )
         if surface.same_database:
             return same_database_flow(
-                self._context, attempt, lambda claim, tx: self._start(claim, event, tx)
+                self._context, attempt, lambda claim, tx: self._start(claim, event, tx, context)
             )
         return admit_flow(self._context, attempt)
 
-    def _start(self, claim: Claim, event: Any, transaction: OpenTransaction | Joined | None) -> Flow[Any]:
+    def _start(
+        self,
+        claim: Claim,
+        event: Any,
+        transaction: OpenTransaction | Joined | None,
+        context: Context | None = None,
+    ) -> Flow[Any]:
+        """Calls the handler; what it emits meanwhile belongs to this claim's journey."""
+        if claim.surface.correlation is not None:
+            context = correlated(claim.surface.correlation, event, context)
+        if (context is not None or not claim.is_first_attempt) and self.store.capabilities.traces:
+            claim.context = context
+            yield from link_flow(claim, in_transaction=transaction is not None)
+        outer = current_claim.get()
+        current_claim.set(claim)
+        try:
+            return (yield from self._call(claim, event, transaction))
+        finally:
+            current_claim.set(outer)
+
+    def _call(self, claim: Claim, event: Any, transaction: OpenTransaction | Joined | None) -> Flow[Any]:
         surface = claim.surface
         is_callers = transaction is not None and not isinstance(transaction, OpenTransaction)
         where = Where.HERE if is_callers else Where.CALL

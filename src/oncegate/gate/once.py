@@ -60,8 +60,12 @@ class _Face:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The key as the header that downstreams know."""
-        return {KEY_HEADER: self.key}
+        """The key as the header that downstreams know, and the trace context if the event had one."""
+        context = self._claim.context
+        if context is None or context.traceparent is None:
+            return {KEY_HEADER: self.key}
+        state = {} if context.tracestate is None else {"tracestate": context.tracestate}
+        return {KEY_HEADER: self.key, "traceparent": context.traceparent, **state}
 
     @property
     def attempt(self) -> int:

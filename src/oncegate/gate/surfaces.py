@@ -46,6 +46,7 @@ class Surface:
     and without that it runs at most once. Where `caller_retries`, a failed attempt is taken up again by a
     new arrival only, never by a caretaker. `writes` are business writes made of the event, committed with
     every success. With a `lane`, events are accepted first and run later, in order of their lanes.
+    `correlation` is where the event has the id of the journey it belongs to.
     """
 
     rule: SurfaceRule
@@ -59,6 +60,7 @@ class Surface:
     caller_retries: bool = False
     writes: Callable[[Any], Sequence[Statement]] | None = None
     lane: KeyTemplate | None = None
+    correlation: tuple[str, ...] | None = None
 
     @property
     def name(self) -> str:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from oncegate.errors import EncodedBody, MalformedRequest, RequestTooLarge
 from oncegate.model.strictjson import parse_strictly
+from oncegate.model.trace import Context, context_of
 from oncegate.signatures import Authentic, Headers, Scheme
 from oncegate.signatures.standard import check_message_id
 
@@ -38,6 +39,7 @@ class Incoming(Struct, frozen=True):
 
     event: dict[str, Any]
     place: Place | None = None
+    context: Context | None = None
 
 
 def read_request(scheme: Scheme, headers: Headers, body: bytes, now_s: int, *, ordered: bool) -> Incoming:
@@ -52,10 +54,11 @@ def read_request(scheme: Scheme, headers: Headers, body: bytes, now_s: int, *, o
     event: dict[str, Any] = (
         {"payload": payload} if message_id is None else {"id": message_id, "payload": payload}
     )
+    context = context_of(headers.only)
     if not ordered:
-        return Incoming(event)
+        return Incoming(event, None, context)
     place = _place(headers, payload if isinstance(payload, dict) else {})
-    return Incoming({**event, "key": place.key, "seq": place.seq}, place)
+    return Incoming({**event, "key": place.key, "seq": place.seq}, place, context)
 
 
 def _message_id(authentic: Authentic, headers: Headers) -> str | None:

@@ -88,7 +88,9 @@ class Receiver:
                 step = _sent(check, await self._gate.ask(step))
             if step is not None:
                 return step
-            admission = await self._gate.admit(self._surface, incoming.event, tenant=self._sender)
+            admission = await self._gate.admit(
+                self._surface, incoming.event, tenant=self._sender, context=incoming.context
+            )
         except Exception as error:  # noqa: BLE001  every error has its status; unexpected ones are logged
             return self._refused(error)
         return self._applied(incoming, admission)
@@ -103,7 +105,9 @@ class Receiver:
                 step = _sent(check, self._gate.ask_sync(step))
             if step is not None:
                 return step
-            admission = self._gate.admit_sync(self._surface, incoming.event, tenant=self._sender)
+            admission = self._gate.admit_sync(
+                self._surface, incoming.event, tenant=self._sender, context=incoming.context
+            )
         except Exception as error:  # noqa: BLE001  every error has its status; unexpected ones are logged
             return self._refused(error)
         return self._applied(incoming, admission)

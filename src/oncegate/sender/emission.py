@@ -6,40 +6,18 @@ Pure but for the id of an event that was given none. The same event emitted twic
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from oncegate.clock import Clock
 from oncegate.errors import BadOutgoing, EventNotStorable
+from oncegate.gate.tracing import inherited_context
 from oncegate.model.canonical import canonical_json, fingerprint_of
+from oncegate.model.trace import Context, decode_context, encode_context, named
 from oncegate.sender import envelope
 from oncegate.store import Delivery, Outgoing
-
-SOURCE: Final = "oncegate"
-
-
-class Context(Struct, frozen=True, omit_defaults=True):
-    """What travels with an event through every hop. `cause` is the key of the event that led to it.
-
-    `seq` is set where the event was published: its seq in the feed, which is the one that receivers see.
-    """
-
-    correlation_id: str | None = None
-    traceparent: str | None = None
-    tracestate: str | None = None
-    source: str = SOURCE
-    cause: str | None = None
-    seq: int | None = None
-
-
-current_context: ContextVar[Context | None] = ContextVar("oncegate_trace_context", default=None)
-
-_decode = msgspec.json.Decoder(Context).decode
 
 
 class Emission(Struct, frozen=True, kw_only=True):
@@ -61,7 +39,7 @@ def new_event_id(clock: Clock) -> str:
 
 def outgoing_of(emission: Emission, clock: Clock) -> Outgoing:
     """The event as the store keeps it; raises BadOutgoing where it could never be sent."""
-    context = emission.context or current_context.get() or Context()
+    context = named(emission.context or inherited_context() or Context())
     payload = _payload(emission.payload)
     event = Outgoing(
         emission.endpoint,
@@ -72,7 +50,7 @@ def outgoing_of(emission: Emission, clock: Clock) -> Outgoing:
         payload,
         fingerprint_of(b"\0".join((emission.type.encode(), emission.key.encode(), payload))),
         clock.wall_ms(),
-        msgspec.json.encode(context),
+        encode_context(context),
     )
     envelope.check_outgoing(_on_the_wire(event, context, seq=1))
     return event
@@ -87,7 +65,7 @@ def _payload(payload: Any) -> bytes:
 
 def wire_event(delivery: Delivery) -> envelope.Outgoing:
     """A leased event as the request is made of it."""
-    context = _decode(delivery.context or b"{}")
+    context = decode_context(delivery.context or b"{}")
     seq, previous = _wire_seqs(delivery, context.seq)
     return replace(_on_the_wire(delivery, context, seq), previous_seq=previous)
 
@@ -118,14 +96,4 @@ def _on_the_wire(event: Outgoing | Delivery, context: Context, seq: int) -> enve
         correlation_id=context.correlation_id,
         traceparent=context.traceparent,
         tracestate=context.tracestate,
-    )
-
-
-def context_of(headers: Mapping[str, str], cause: str | None = None) -> Context:
-    """The context that a request's headers (lower-case names) carry on."""
-    return Context(
-        correlation_id=headers.get("x-correlation-id"),
-        traceparent=headers.get("traceparent"),
-        tracestate=headers.get("tracestate"),
-        cause=cause,
     )

@@ -17,9 +17,10 @@ from oncegate.errors import BadOutgoing, Conflict, UsageError
 from oncegate.gate.once import AsyncTransaction, Transaction
 from oncegate.groupcommit import GroupCommit
 from oncegate.lane_operations import Enqueue
+from oncegate.model.trace import Context
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.book import EndpointBook
-from oncegate.sender.emission import Context, Emission, outgoing_of
+from oncegate.sender.emission import Emission, outgoing_of
 from oncegate.store import Joined, Outgoing, Placed, Placing
 
 

@@ -13,6 +13,7 @@ from oncegate.feed import Feed
 from oncegate.feed.feed import PAGE_MAX
 from oncegate.gate.gate import Gate
 from oncegate.integrations.problems import Problem, ProblemKind
+from oncegate.model.trace import context_of
 from oncegate.service.dispatch import check_can_be_sent
 from oncegate.service.inbound import admit
 from oncegate.service.messages import Answer, Incoming, Refused, json_answer
@@ -27,7 +28,8 @@ _VERSIONS: Final = (4, 7)
 async def realtime(gate: Gate, partner: Partner, incoming: Incoming) -> Answer:
     """Serves `POST …/realtime`."""
     body = await read_object(incoming)
-    return await admit(gate, REALTIME, _event(partner, body), partner.tenant)
+    context = context_of(incoming.headers.only)
+    return await admit(gate, REALTIME, _event(partner, body), partner.tenant, context)
 
 
 async def confirmations(gate: Gate, partner: Partner, incoming: Incoming) -> Answer:
@@ -36,7 +38,8 @@ async def confirmations(gate: Gate, partner: Partner, incoming: Incoming) -> Ans
     window = body.get("window")
     if not isinstance(window, str) or not 0 < len(window) <= 120 or not window.isprintable():
         raise MalformedRequest("window must be 1 to 120 printable characters")
-    return await admit(gate, CONFIRMATIONS, {**_event(partner, body), "window": window}, partner.tenant)
+    event, context = {**_event(partner, body), "window": window}, context_of(incoming.headers.only)
+    return await admit(gate, CONFIRMATIONS, event, partner.tenant, context)
 
 
 def _event(partner: Partner, body: dict[str, Any]) -> dict[str, Any]:

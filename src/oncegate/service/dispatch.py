@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from oncegate.feed.operations import Publish
+from oncegate.model.trace import Context
 from oncegate.sender import book, envelope
-from oncegate.sender.emission import Context
 from oncegate.sender.endpoints import decode_endpoint
 from oncegate.store import Outgoing, Session
 from oncegate.store.feed import Publication, Published, Publishing

@@ -17,6 +17,7 @@ from oncegate.errors import (
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.gate import Gate
 from oncegate.integrations.problems import Problem, ProblemKind
+from oncegate.model.trace import Context, context_of
 from oncegate.service.messages import Answer, Incoming, json_answer, problem_answer
 from oncegate.service.strictjson import read_json
 from oncegate.service.surfaces import Entrance
@@ -29,13 +30,16 @@ async def receive_webhook(gate: Gate, entrance: Entrance, incoming: Incoming) ->
     body = await incoming.body()
     entrance.scheme.verify(incoming.headers, body, gate.clock.wall_ms() // 1000)
     incoming.check_media_type()
-    return await admit(gate, entrance.surface, read_json(body), entrance.tenant)
+    context = context_of(incoming.headers.only)
+    return await admit(gate, entrance.surface, read_json(body), entrance.tenant, context)
 
 
-async def admit(gate: Gate, surface: str, event: Any, tenant: str) -> Answer:
+async def admit(
+    gate: Gate, surface: str, event: Any, tenant: str, context: Context | None = None
+) -> Answer:
     """Admits an event and says what came of it."""
     try:
-        return answer_to(await gate.admit(surface, event, tenant=tenant))
+        return answer_to(await gate.admit(surface, event, tenant=tenant, context=context))
     except (StoreError, EventError, Conflict, Quarantined):
         raise
     except OncegateError as error:

@@ -45,6 +45,11 @@ class Headers:
             raise MalformedRequest(f"{name} is there {len(values)} times")
         return values[0].strip(" \t") or None
 
+    def only(self, name: str) -> str | None:
+        """The header's value if it came exactly once; for what may be left out as well."""
+        values = self._values.get(name, [])
+        return values[0].strip(" \t") if len(values) == 1 else None
+
     def require(self, name: str) -> str:
         """The header's value, or MalformedRequest."""
         value = self.find(name)

@@ -16,6 +16,7 @@ group commit (`groupcommit.py`) calls it from one thread at a time per session a
       LaneDesk  what operators do to lanes and destinations, lists, pruning of deliveries
       Tallies   counts what was seen, for signals
       Positions how far ordered lanes of incoming events have come
+      Traces    which entries and emitted events belong to one journey
       Contents  which events would change the same thing in the same way
 
 Three results. A call returns (done), raises StoreUnavailable or StoreRejected (not done: nothing was
@@ -95,6 +96,7 @@ from oncegate.store.positions import Positions, move_of
 from oncegate.store.pruning import Due, Forgetting, Pruning
 from oncegate.store.registry import Document, DocumentChange, Registry
 from oncegate.store.tallies import Observations, Repeat, Tallies, Tally, Waiting, What
+from oncegate.store.traces import TracedDelivery, TraceLink, Traces
 
 __all__ = [
     "MAYBE_MORE_MS",
@@ -172,6 +174,9 @@ __all__ = [
     "Tallies",
     "Tally",
     "Throttling",
+    "TraceLink",
+    "TracedDelivery",
+    "Traces",
     "Waiting",
     "What",
     "move_of",

@@ -21,6 +21,7 @@ from oncegate.store.positions import Positions
 from oncegate.store.pruning import Pruning
 from oncegate.store.registry import Registry
 from oncegate.store.tallies import Tallies
+from oncegate.store.traces import Traces
 
 
 class Session(
@@ -36,6 +37,7 @@ class Session(
     Tallies,
     Positions,
     Contents,
+    Traces,
     Protocol,
 ):
     """One connection to a ledger, used by one thread at a time."""
@@ -102,7 +104,7 @@ class Capabilities(Struct, frozen=True):
 
     `one_writer`: only one transaction can write at a time. `is_local`: a commit is a write to a local disk,
     short enough to be made in an event loop. `gives_way`: its sessions may be used on a strand, see
-    `oncegate.suspension`.
+    `oncegate.suspension`. `traces`: it keeps which journey an entry belongs to.
     """
 
     name: str
@@ -113,6 +115,7 @@ class Capabilities(Struct, frozen=True):
     one_writer: bool = True
     is_local: bool = True
     gives_way: bool = False
+    traces: bool = True
 
 
 class Finding(Struct, frozen=True):

@@ -36,6 +36,7 @@ _BODIES: Final = (
 )
 _REPEATS: Final = "DELETE FROM oncegate_repeat WHERE entry = ANY(%s)"
 _MARKS: Final = (
+    "DELETE FROM oncegate_trace WHERE entry = ANY(%s)",
     "DELETE FROM oncegate_content WHERE entry = ANY(%s)",
     "DELETE FROM oncegate_duplicate WHERE entry = ANY(%s)",
 )

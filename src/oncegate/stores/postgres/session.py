@@ -39,6 +39,7 @@ from oncegate.stores.postgres.positions import PostgresPositions
 from oncegate.stores.postgres.pruning import PostgresPruning
 from oncegate.stores.postgres.registry import PostgresRegistry
 from oncegate.stores.postgres.tallies import PostgresTallies
+from oncegate.stores.postgres.traces import PostgresTraces
 from oncegate.stores.postgres.wire import BEGIN, COMMIT, ROLLBACK, Command, Rows, Wire
 from oncegate.suspension import aside
 
@@ -63,6 +64,7 @@ class PostgresSession(
     PostgresLaneCensus,
     PostgresTallies,
     PostgresPositions,
+    PostgresTraces,
 ):
     """A session that owns its connection.
 

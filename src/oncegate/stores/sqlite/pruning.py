@@ -28,6 +28,7 @@ _BELONGINGS: Final = (
     "DELETE FROM oncegate_outcome WHERE entry = ?",
     "DELETE FROM oncegate_step WHERE entry = ?",
     "DELETE FROM oncegate_repeat WHERE entry = ?",
+    "DELETE FROM oncegate_trace WHERE entry = ?",
     "DELETE FROM oncegate_content WHERE entry = ?",
     "DELETE FROM oncegate_duplicate WHERE entry = ?",
 )

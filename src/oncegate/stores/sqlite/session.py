@@ -32,6 +32,7 @@ from oncegate.stores.sqlite.pruning import SqlitePruning
 from oncegate.stores.sqlite.registry import SqliteRegistry
 from oncegate.stores.sqlite.tallies import SqliteTallies
 from oncegate.stores.sqlite.ticks import anchor_ticks, read_anchor
+from oncegate.stores.sqlite.traces import SqliteTraces
 
 
 class SqliteUnit:
@@ -70,6 +71,7 @@ class SqliteSession(
     SqliteLaneCensus,
     SqliteTallies,
     SqlitePositions,
+    SqliteTraces,
 ):
     """A session that owns its connection."""
 
@@ -192,6 +194,7 @@ class JoinedSession(
     SqliteLaneCensus,
     SqliteTallies,
     SqlitePositions,
+    SqliteTraces,
 ):
     """A session on a user's own connection: it writes into their transaction and never ends it."""
 

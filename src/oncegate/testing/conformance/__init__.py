@@ -29,6 +29,7 @@ from oncegate.testing.conformance.settlements import SettlementConformance
 from oncegate.testing.conformance.steps import StepConformance
 from oncegate.testing.conformance.tallies import TallyConformance
 from oncegate.testing.conformance.ticks import TickConformance
+from oncegate.testing.conformance.traces import TraceConformance
 from oncegate.testing.conformance.units import UnitConformance
 
 __all__ = ["StoreConformance"]
@@ -53,5 +54,6 @@ class StoreConformance(
     LedgerConformance,
     LaneConformance,
     LaneDeskConformance,
+    TraceConformance,
 ):
     """Everything a store must do. Subclass it and override `make_store`."""

@@ -110,7 +110,9 @@ class SimulatedStore:
     @property
     def capabilities(self) -> Capabilities:
         """Like a server's: one commit after another, and a network in between."""
-        return Capabilities("simulated", Durability.MEMORY, 1, True, True, one_writer=True, is_local=False)
+        return Capabilities(
+            "simulated", Durability.MEMORY, 1, True, True, one_writer=True, is_local=False, traces=False
+        )
 
     @property
     def address(self) -> str:

@@ -1,0 +1,68 @@
+"""`oncegate trace`: one event's whole journey across the surfaces and endpoints of a ledger."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import msgspec
+
+from oncegate.cli.exitcodes import DONE, NOT_SO
+from oncegate.cli.ledger import open_ledger, reading
+from oncegate.cli.output import Cell, print_json, print_table, tell, utc
+from oncegate.cli.parser import add_json, add_url, read_text
+from oncegate.sender.journey import Hop, journey
+
+_DESCRIPTION = """\
+Show everything that belongs to one journey, in order of time: events that came in, and events that were
+emitted because of them, with what came of each. Name it by an emitted event's id, the key of a lane, the
+key of an entry (48 hex digits), a correlation id or a traceparent."""
+
+_EPILOG = """\
+examples:
+  oncegate trace evt_0198c2f0a1b2c3d4
+  oncegate trace order-1017
+  oncegate trace 4bf92f3577b34da6a3ce929d0e0e4736 --json"""
+
+_HEADERS = ("AT (UTC)", "WHAT", "WHERE", "TENANT", "KEY", "SEQ", "ID", "STATE", "BECAUSE OF")
+_SHOWN = 16
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command to the command line."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "trace",
+        help="show an event's whole journey across surfaces and endpoints",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    parser.add_argument("name", metavar="ID", type=read_text, help="what to look for")
+    add_url(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the journey."""
+    with reading(open_ledger(arguments.url), arguments.url) as session:
+        found = journey(session, arguments.name)
+    if arguments.json:
+        for hop in found.hops:
+            print_json({**msgspec.to_builtins(hop), "at": utc(hop.at_ms)})
+    elif found.hops:
+        print_table(_HEADERS, [_row(hop) for hop in found.hops])
+    if not found.hops:
+        tell("nothing in this ledger has that id, key or correlation id")
+        return NOT_SO
+    if found.is_cut:
+        tell("there is more than is shown; name an event's id to see less")
+    return DONE
+
+
+def _row(hop: Hop) -> list[Cell]:
+    values = (
+        utc(hop.at_ms)[:23].replace("T", " "), hop.kind.value, hop.place, hop.tenant, hop.key,
+        "" if hop.seq is None else hop.seq, hop.id if hop.seq is not None else hop.id[:_SHOWN], hop.state,
+        (hop.cause or "")[:_SHOWN],
+    )  # fmt: skip
+    return [Cell.of(value) for value in values]

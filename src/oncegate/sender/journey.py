@@ -1,0 +1,125 @@
+"""A journey: every entry and every emitted event of the traces that an id, a key or a correlation id names.
+
+Reads one ledger; changes nothing. What other ledgers know of the journey, they know under the same
+correlation id.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from msgspec import Struct
+
+from oncegate.model.trace import Context, decode_context, named, trace_named, trace_of_key
+from oncegate.store import Entry, EntryFilter, LaneFilter, Session, TracedDelivery
+
+TRACES_MAX: Final = 20  # a key may have been part of very many journeys
+HOPS_MAX: Final = 500
+LANES_MAX: Final = 10
+EVENTS_OF_A_KEY_MAX: Final = 20  # the latest ones
+_KEY_HEX: Final = 48
+
+
+class HopKind(Enum):
+    """What happened at a hop."""
+
+    ARRIVED = "arrived"
+    EMITTED = "emitted"
+
+
+class Hop(Struct, frozen=True):
+    """One station: an event that came in at a surface, or one that was emitted to an endpoint."""
+
+    kind: HopKind
+    at_ms: int
+    place: str
+    tenant: str
+    key: str
+    seq: int | None
+    id: str
+    state: str
+    trace_id: str | None
+    correlation_id: str | None
+    cause: str | None
+
+
+class Journey(Struct, frozen=True):
+    """What was found, in order of time; `is_cut` if there is more."""
+
+    hops: tuple[Hop, ...]
+    is_cut: bool
+
+
+def journey(session: Session, text: str) -> Journey:
+    """Finds the whole journey of whatever the text names; no hops if it names nothing."""
+    hops: dict[tuple[HopKind, str, str, int | None], Hop] = {}
+    starts = [*_entries_named(session, text), *_events_named(session, text)]
+    traces = dict.fromkeys([hop.trace_id for hop in starts if hop.trace_id is not None])
+    traces |= dict.fromkeys(_names_of(text))
+    for hop in [*starts, *(hop for one in list(traces)[:TRACES_MAX] for hop in _on(session, one))]:
+        hops.setdefault((hop.kind, hop.place, hop.id, hop.seq), hop)
+    found = sorted(hops.values(), key=lambda hop: (hop.at_ms, hop.kind is HopKind.EMITTED, hop.seq or 0))
+    return Journey(tuple(found[:HOPS_MAX]), len(found) > HOPS_MAX or len(traces) > TRACES_MAX)
+
+
+def _names_of(text: str) -> list[str]:
+    """The traces that a text names by itself: as a correlation id, or as a traceparent."""
+    by_parent = named(Context(traceparent=text)).trace_id
+    return [trace_named(text), *([] if by_parent is None else [by_parent])]
+
+
+def _on(session: Session, trace_id: str) -> list[Hop]:
+    entries = [
+        detail.entry for one in session.linked(trace_id, HOPS_MAX) if (detail := session.detail(one))
+    ]
+    entries += session.entries(EntryFilter(key_prefix=trace_id), None, 2)  # where the journey began
+    emitted = session.traced(trace_id, HOPS_MAX)
+    return [_arrival(session, entry) for entry in entries] + [_emission(one) for one in emitted]
+
+
+def _entries_named(session: Session, text: str) -> list[Hop]:
+    is_key = len(text) == _KEY_HEX and all(character in "0123456789abcdef" for character in text)
+    found = session.entries(EntryFilter(key_prefix=text), None, 1) if is_key else []
+    return [_arrival(session, entry) for entry in found]
+
+
+def _events_named(session: Session, text: str) -> list[Hop]:
+    """Emitted events by their id, else the latest of a key."""
+    by_id = session.emitted_as(text, HOPS_MAX)
+    if by_id:
+        return [_emission(one) for one in by_id]
+    hops: list[Hop] = []
+    for lane in session.lanes(LaneFilter(key=text), 0, LANES_MAX):
+        first = max(1, lane.last_seq - EVENTS_OF_A_KEY_MAX + 1)
+        for view in session.deliveries(lane.lane_id, first, EVENTS_OF_A_KEY_MAX):
+            same = session.emitted_as(view.event_id, LANES_MAX)
+            hops += [_emission(one) for one in same if one.lane_id == lane.lane_id]
+    return hops
+
+
+def _arrival(session: Session, entry: Entry) -> Hop:
+    link = session.link_of(entry.entry_id)
+    context = Context() if link is None else decode_context(link.context)
+    trace_id = trace_of_key(entry.key) if link is None else link.trace_id
+    return Hop(
+        HopKind.ARRIVED, entry.received_at_ms, entry.surface, entry.tenant, entry.label, None,
+        entry.key.hex(), entry.state.label, trace_id, context.correlation_id, None,
+    )  # fmt: skip
+
+
+def _emission(event: TracedDelivery) -> Hop:
+    context = decode_context(event.context) if event.context.startswith(b'{"') else Context()
+    return Hop(
+        HopKind.EMITTED, event.created_at_ms, event.destination, event.tenant, event.key, event.seq,
+        event.event_id, _fate(event), context.trace_id, context.correlation_id, context.cause,
+    )  # fmt: skip
+
+
+def _fate(event: TracedDelivery) -> str:
+    tries = f"{event.attempts} attempt{'' if event.attempts == 1 else 's'}"
+    if event.is_dead:
+        return f"given up after {tries}: {event.note}"
+    if event.acknowledged_at_ms is not None:
+        return f"delivered after {tries}"
+    return "waiting" if event.seq >= event.head_seq else "skipped"

@@ -1,0 +1,58 @@
+"""Traces: entries that came with a context, and emitted events, found by the journey they belong to.
+
+An entry's link is written before its handler runs, and only if its event came with something to link;
+events in lanes carry their trace in their context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class TraceLink(Struct, frozen=True):
+    """An entry's place in a journey: the trace's name, and the context as it came."""
+
+    entry_id: int
+    trace_id: str
+    context: bytes
+
+
+class TracedDelivery(Struct, frozen=True):
+    """An emitted event with what came of it. `head_seq` is where its lane is now."""
+
+    lane_id: int
+    seq: int
+    destination: str
+    tenant: str
+    key: str
+    event_id: str
+    type: str
+    created_at_ms: int
+    context: bytes
+    head_seq: int
+    acknowledged_at_ms: int | None
+    attempts: int
+    note: str | None
+    is_dead: bool
+
+
+class Traces(Protocol):
+    """Links between what happened."""
+
+    def link(self, links: Sequence[TraceLink]) -> None:
+        """Keeps the place of entries; an entry that has one keeps the one it has."""
+
+    def link_of(self, entry_id: int) -> TraceLink | None:
+        """Finds an entry's place; None if its event came with nothing."""
+
+    def linked(self, trace_id: str, limit: int) -> list[int]:
+        """Numbers of the entries of a trace, in their order."""
+
+    def traced(self, trace_id: str, limit: int) -> list[TracedDelivery]:
+        """Emitted events of a trace, in order of their making."""
+
+    def emitted_as(self, event_id: str, limit: int) -> list[TracedDelivery]:
+        """Emitted events of this id, at whatever destination."""

@@ -1,0 +1,47 @@
+"""Traces in a PostgreSQL ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from oncegate.store import TracedDelivery, TraceLink
+from oncegate.stores import traces
+
+_LINK: Final = """
+INSERT INTO oncegate_trace (entry, trace, context)
+SELECT * FROM unnest(%s::bigint[], %s::text[], %s::bytea[]) ON CONFLICT DO NOTHING
+"""
+_LINK_OF: Final = traces.LINK_OF.replace("?", "%s")
+_LINKED: Final = traces.LINKED.replace("?", "%s")
+
+
+class PostgresTraces:
+    """Link, look up."""
+
+    def _query(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    def link(self, links: Sequence[TraceLink]) -> None:
+        """Keeps the place of entries; in their order, so that two writers never wait for each other."""
+        ordered = sorted(links, key=lambda one: one.entry_id)
+        columns = [[one.entry_id, one.trace_id, one.context] for one in ordered]
+        self._query(_LINK, tuple(map(list, zip(*columns, strict=True))))
+
+    def link_of(self, entry_id: int) -> TraceLink | None:
+        """Finds an entry's place."""
+        rows = self._query(_LINK_OF, (entry_id,))
+        return TraceLink(rows[0][0], rows[0][1], bytes(rows[0][2])) if rows else None
+
+    def linked(self, trace_id: str, limit: int) -> list[int]:
+        """Entries of a trace."""
+        return [entry for (entry,) in self._query(_LINKED, (trace_id, limit))]
+
+    def traced(self, trace_id: str, limit: int) -> list[TracedDelivery]:
+        """Emitted events of a trace."""
+        rows = self._query(traces.POSTGRES_TRACED, (trace_id.encode(), limit))
+        return [traces.traced_of(row) for row in rows]
+
+    def emitted_as(self, event_id: str, limit: int) -> list[TracedDelivery]:
+        """Emitted events of this id."""
+        return [traces.traced_of(row) for row in self._query(traces.POSTGRES_NAMED, (event_id, limit))]

@@ -1,0 +1,69 @@
+"""Traces: what belongs to one journey is found by it, and nothing else is."""
+
+from __future__ import annotations
+
+from oncegate.store import Outgoing, Session, TraceLink
+from oncegate.testing.conformance.bench import StoreBench
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+OTHER_TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+FIRST_LETTERS = b'{"trace_id":"'
+
+
+class TraceConformance(StoreBench):
+    """Links of entries, and traces of emitted events."""
+
+    def emit(self, session: Session, event_id: str, context: bytes, destination: str = "shop") -> None:
+        """Emits an event with a context, in a unit of its own."""
+        event = Outgoing(
+            destination, "t", "order-1", event_id, "order.updated", b"{}", event_id.encode(),
+            self.clock.wall_ms(), context,
+        )  # fmt: skip
+        with session.unit():
+            session.enqueue([event])
+
+    def test_entry_keeps_the_place_that_it_was_given_first(self) -> None:
+        """Linking again changes nothing; an entry without a link has none."""
+        session = self.open()
+        with session.unit():
+            session.link([TraceLink(2, TRACE, b"{}"), TraceLink(1, TRACE, b'{"a":1}')])
+        with session.unit():
+            session.link([TraceLink(1, OTHER_TRACE, b"{}")])
+            assert session.link_of(1) == TraceLink(1, TRACE, b'{"a":1}')
+            assert session.link_of(3) is None
+            assert session.linked(TRACE, 10) == [1, 2]
+            assert session.linked(TRACE, 1) == [1]
+            assert session.linked(OTHER_TRACE, 10) == []
+
+    def test_emitted_events_are_found_by_the_trace_that_their_context_begins_with(self) -> None:
+        """Whatever else a context is, it is no trace; where the event goes does not matter."""
+        session = self.open()
+        ours = FIRST_LETTERS + TRACE.encode() + b'"}'
+        self.emit(session, "e-1", ours)
+        self.emit(session, "e-2", FIRST_LETTERS + OTHER_TRACE.encode() + b'"}')
+        self.emit(session, "e-3", b"")
+        self.emit(session, "e-4", b'{"correlati":"' + TRACE.encode() + b'"}')
+        self.emit(session, "e-5", ours, "books")
+        with session.unit():
+            found = session.traced(TRACE, 10)
+        assert [(one.event_id, one.destination, one.seq) for one in found] == [
+            ("e-1", "shop", 1),
+            ("e-5", "books", 1),
+        ]
+        assert (found[0].tenant, found[0].key, found[0].type, found[0].context) == (
+            "t", "order-1", "order.updated", ours,
+        )  # fmt: skip
+
+    def test_emitted_event_is_found_by_its_id_at_every_destination(self) -> None:
+        """With what came of it: nothing yet."""
+        session = self.open()
+        for destination in ("shop", "books"):
+            self.emit(session, "e-1", b"{}", destination)
+        self.emit(session, "e-2", b"{}")
+        with session.unit():
+            found = session.emitted_as("e-1", 10)
+            assert session.emitted_as("e-9", 10) == []
+        assert {one.destination for one in found} == {"shop", "books"}
+        assert {(one.head_seq, one.acknowledged_at_ms, one.attempts, one.is_dead) for one in found} == {
+            (1, None, 0, False)
+        }

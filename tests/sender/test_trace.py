@@ -1,0 +1,197 @@
+"""The journey of an event, from its arrival through handlers and emitted events to the next one (D9)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncegate import Gate, Once
+from oncegate.cli.main import main
+from oncegate.errors import BadOutgoing
+from oncegate.model.trace import Context
+from oncegate.receiver import Receiver
+from oncegate.sender.addresses import AddressPolicy
+from oncegate.sender.book import Change
+from oncegate.sender.delivery import DeliveryService
+from oncegate.sender.endpoints import new_endpoint
+from oncegate.sender.journey import Hop, HopKind, journey
+from oncegate.wiring import Sender, open_store
+from tests.sender.scripted import Peer, serving
+
+SECRET = "whsec_" + "c2VjcmV0" * 8
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+POLICY = AddressPolicy.of(allow_http=True, allow_loopback=True)
+
+
+class Ledger:
+    """A gate and a sender on one ledger, with two endpoints."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.gate = Gate(store=open_store(url))
+        self.sender = Sender(gate=self.gate, policy=POLICY)
+        self.add_endpoint("planning", "http://127.0.0.1:9/hook")
+
+    def add_endpoint(self, name: str, url: str) -> None:
+        self.sender.endpoints.add(new_endpoint(name, url, secret=SECRET), Change("ann", "test"))
+
+    def hops(self, text: str) -> list[Hop]:
+        with self.gate.store.look() as session:
+            return list(journey(session, text).hops)
+
+    def places(self, text: str) -> list[tuple[HopKind, str]]:
+        return [(hop.kind, hop.place) for hop in self.hops(text)]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
+    """A ledger of each kind."""
+    is_postgres = request.param == "postgres"
+    made = Ledger(request.getfixturevalue("ledger_url") if is_postgres else f"sqlite:///{tmp_path}/l.db")
+    yield made
+    made.gate.close()
+
+
+def emitting(ledger: Ledger, **options: Any) -> None:
+    """Registers a handler that emits one event for each that comes in."""
+
+    @ledger.gate.handler("bookings", key="{id}", **options)
+    def book(event: dict[str, Any]) -> str:
+        emitted = ledger.sender.emit_sync("planning", key=event["order"], type="booked", payload={})
+        return emitted.event_id
+
+
+EVENT = {"id": "b-1", "order": "o-1", "trip": "trip 7"}
+ARRIVED, EMITTED = HopKind.ARRIVED, HopKind.EMITTED
+BOTH = [(ARRIVED, "bookings"), (EMITTED, "planning")]
+
+
+def test_what_a_handler_emits_is_found_from_the_event_that_led_to_it(ledger: Ledger) -> None:
+    """Without a correlation id the journey begins at the entry; any of its names leads to all of it."""
+    emitting(ledger)
+    admission = ledger.gate.admit_sync("bookings", EVENT)
+
+    for text in (admission.key, admission.value, "o-1"):
+        assert ledger.places(text) == BOTH, text
+    arrived, emitted = ledger.hops("o-1")
+    assert emitted.cause == arrived.id == admission.key
+    assert emitted.state == "waiting"
+    assert ledger.hops("nothing") == []
+
+
+def test_correlation_id_of_the_event_names_the_journey(ledger: Ledger) -> None:
+    """Two arrivals with the same one are one journey; one without is not part of it."""
+    emitting(ledger, correlation="{trip}")
+    ledger.gate.admit_sync("bookings", EVENT)
+    ledger.gate.admit_sync("bookings", {"id": "b-2", "order": "o-2", "trip": "trip 7"})
+    ledger.gate.admit_sync("bookings", {"id": "b-3", "order": "o-3"})
+
+    assert sorted(ledger.places("trip 7"), key=str) == sorted(BOTH * 2, key=str)
+    assert {hop.correlation_id for hop in ledger.hops("trip 7")} == {"trip 7"}
+    assert len(ledger.hops("o-3")) == 2
+
+
+def test_trace_context_goes_to_downstreams_and_to_what_is_emitted(ledger: Ledger) -> None:
+    seen: list[dict[str, str]] = []
+
+    @ledger.gate.handler("bookings", key="{id}")
+    def book(event: dict[str, Any], once: Once) -> None:
+        seen.append(once.headers)
+        ledger.sender.emit_sync("planning", key="o-1", type="booked", payload={})
+
+    ledger.gate.admit_sync("bookings", EVENT, context=Context(traceparent=PARENT, tracestate="a=1"))
+
+    assert (seen[0]["traceparent"], seen[0]["tracestate"]) == (PARENT, "a=1")
+    assert ledger.places(PARENT) == ledger.places("0af7651916cd43dd8448eb211c80319c") == BOTH
+
+
+def test_failed_attempt_that_is_taken_up_again_keeps_its_context(ledger: Ledger) -> None:
+    """The second attempt comes without: a caretaker has only the event."""
+    tries = []
+
+    @ledger.gate.handler("bookings", key="{id}")
+    def book(event: dict[str, Any], once: Once) -> None:
+        tries.append(once.attempt)
+        if len(tries) == 1:
+            raise ConnectionError("not now")
+        ledger.sender.emit_sync("planning", key="o-1", type="booked", payload={})
+
+    with pytest.raises(ConnectionError):
+        ledger.gate.admit_sync("bookings", EVENT, context=Context(correlation_id="c-9"))
+    assert ledger.places("c-9") == BOTH[:1]
+    ledger.gate.admit_sync("bookings", EVENT)
+
+    assert ledger.places("c-9") == BOTH
+
+
+def test_outside_a_handler_nothing_is_inherited(ledger: Ledger) -> None:
+    """Neither after one has run nor beside one; what is given explicitly counts."""
+    emitting(ledger)
+    ledger.gate.admit_sync("bookings", EVENT)
+    ledger.sender.emit_sync("planning", key="o-8", type="t", payload={}, event_id="alone")
+    ledger.sender.emit_sync(
+        "planning", key="o-9", type="t", payload={}, context=Context(correlation_id="c-1")
+    )
+
+    assert [hop.trace_id for hop in ledger.hops("alone")] == [None]
+    assert ledger.places("c-1") == [(EMITTED, "planning")]
+    with pytest.raises(BadOutgoing):
+        ledger.sender.emit_sync(
+            "planning", key="k", type="t", payload={}, context=Context(correlation_id="é")
+        )
+
+
+def test_context_that_cannot_travel_is_left_out_and_the_event_runs(ledger: Ledger) -> None:
+    emitting(ledger, correlation="{trip}")
+    for number, trip in enumerate(["\n", "é", "x" * 600, ["a"], None, True]):
+        event = {"id": f"b-{number}", "order": f"o-{number}", "trip": trip}
+        assert ledger.gate.admit_sync("bookings", event).value is not None
+
+
+def test_whole_journey_over_http_into_the_next_surface(
+    ledger: Ledger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Arrival, handler, delivery, arrival at the receiver, its handler's event: one journey."""
+    receiver = Receiver(ledger.gate, "slots", secrets=[SECRET])
+
+    @receiver.handler()
+    async def slot(event: dict[str, Any]) -> None:
+        await ledger.sender.emit("planning", key="slot-1", type="slotted", payload={})
+
+    async def play(peer: Peer) -> None:
+        while (request := await peer.request()) is not None:
+            head, _, body = request.partition(b"\r\n\r\n")
+            headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
+            answer = await receiver.receive(headers, body)
+            await peer.send(f"HTTP/1.1 {answer.status} X\r\ncontent-length: 0\r\n\r\n".encode())
+
+    @ledger.gate.handler("bookings", key="{id}")
+    async def book(event: dict[str, Any]) -> None:
+        await ledger.sender.emit("slots", key="o-1", type="booked", payload={})
+
+    async def scenario() -> None:
+        async with serving(play) as site, asyncio.timeout(20):
+            ledger.add_endpoint("slots", f"http://127.0.0.1:{site.port}/hook")
+            await ledger.gate.admit("bookings", EVENT)
+            async with DeliveryService(ledger.sender, runs=False) as service:
+                await service.engine.run_once()
+
+    asyncio.run(scenario())
+
+    expected = [(ARRIVED, "bookings"), (EMITTED, "slots"), (ARRIVED, "slots"), (EMITTED, "planning")]
+    assert sorted(ledger.places("slot-1"), key=str) == sorted(expected, key=str)
+    hops = {(hop.kind, hop.place): hop for hop in ledger.hops("o-1")}
+    assert hops[EMITTED, "slots"].state == "delivered after 1 attempt"
+    assert len({hop.trace_id for hop in hops.values()}) == 1
+
+    assert main(["trace", "o-1", "--json", "--url", ledger.url]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {line["place"] for line in lines} == {"bookings", "slots", "planning"}
+    assert main(["trace", "o-1", "--url", ledger.url]) == 0
+    assert "delivered after 1 attempt" in capsys.readouterr().out
+    assert main(["trace", "o-77", "--url", ledger.url]) == 1
