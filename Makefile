@@ -12,7 +12,7 @@ BENCH_ARGS ?=
 CONFIG     ?= examples/oncegate.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check fmt bench soak spin mutate clean
+.PHONY: help demo run test check fmt bench soak spin mutate pictures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ spin: ## check the models of gate and lanes exhaustively (needs spin and cc)
 
 mutate: $(VENV)/.installed ## take protecting lines out one by one; a test must notice each (MUTATE_ARGS=...)
 	@$(BIN)/python proof/mutate.py $(MUTATE_ARGS)
+
+pictures: $(VENV)/.installed ## make the pictures of the operations page anew (needs a Chromium)
+	$(BIN)/python -m tests.dashboard.pictures docs/images
 
 clean: ## remove the virtual environment, caches and build output
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

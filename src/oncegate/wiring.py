@@ -214,6 +214,22 @@ class Gate(GateOnStore):
         """
         return AcceptedWork(self, concurrency=concurrency)
 
+    def dashboard(self, *, login: bool = False) -> Any:
+        """The operations page of this gate's ledger, as an ASGI application to be mounted anywhere.
+
+        Whoever reaches it may look and nobody may act: put it behind your own sign-in. With `login`,
+        everybody signs in with a token of `oncegate operators add`, and acts as their role allows.
+        """
+        try:
+            from oncegate.dashboard.application import Page
+        except ModuleNotFoundError as error:
+            raise ConfigError("the page needs two packages more: pip install 'oncegate[server]'") from error
+        from oncegate.dashboard.doors import Access
+        from oncegate.dashboard.visits import Tools
+
+        tools = Tools(self._context.commits, self.clock, lambda: self.surfaces)
+        return Page(tools, Access.LOGIN if login else Access.READ_ONLY).application()
+
     @property
     def people(self) -> Rulings:
         """Decisions about entries that wait for a person: approve, reject, release, discard."""

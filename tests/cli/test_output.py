@@ -25,8 +25,8 @@ from oncegate.cli.output import (
     shorten,
     stored_json,
     utc,
-    visible,
 )
+from oncegate.model.visible import visible
 from tests.cli.conftest import SCRIPT, clean_environment
 
 DANGEROUS = {"Cc", "Cf", "Cs", "Zl", "Zp"}

@@ -14,8 +14,9 @@ from oncegate.cli.confirming import cancelling, is_confirmed
 from oncegate.cli.entries import print_entries, refuse_unknown_surface
 from oncegate.cli.exitcodes import DONE, INTERRUPTED, NOT_SO
 from oncegate.cli.ledger import reading
-from oncegate.cli.output import print_json, tell, visible
+from oncegate.cli.output import print_json, tell
 from oncegate.cli.people import speaking
+from oncegate.model.visible import visible
 from oncegate.store import EntryFilter, Store
 from oncegate.upkeep.bulk import Job, Plan, Progress, make_plan
 from oncegate.upkeep.rulings import Word

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from oncegate.cli.app import add_app, load_gate
 from oncegate.cli.exitcodes import DONE
-from oncegate.cli.output import print_json, tell, visible
+from oncegate.cli.output import print_json, tell
 from oncegate.cli.parser import add_json
+from oncegate.model.visible import visible
 from oncegate.signals.watch import WatchReport
 from oncegate.upkeep.content_scan import ScanReport
 from oncegate.upkeep.lane_pruner import LanesPruned

@@ -19,11 +19,12 @@ from typing import Any, Final
 
 from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import command_for, file_of, open_ledger, reading
-from oncegate.cli.output import Cell, Colour, age, paint, print_json, tell, utc, visible
+from oncegate.cli.output import Cell, Colour, age, paint, print_json, tell, utc
 from oncegate.cli.parser import add_json, add_url
 from oncegate.clock import Clock, SystemClock, from_wall_ms
 from oncegate.errors import StoreBusy, StoreError
 from oncegate.model.states import State
+from oncegate.model.visible import visible
 from oncegate.store import EntryFilter, Finding, Session, Store
 
 DISK_FREE_MIN: Final = 64 * 2**20  # bytes; a write-ahead log between two checkpoints must fit

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from oncegate.cli.exitcodes import EXIT_CODES, INTERRUPTED, OUTPUT_CLOSED, SYSTEM_REFUSED, UNEXPECTED
-from oncegate.cli.output import complain, visible
+from oncegate.cli.output import complain
 from oncegate.cli.parser import CommandParser, print_help_as_error
 from oncegate.errors import ConfigError, OncegateError
+from oncegate.model.visible import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
     "Decide what waits for you": (
         Command("held", "list, show, approve or reject what waits for a person"),
         Command("quarantine", "list, show, release or discard what was not run as it stands"),
+        Command("page", "serve the operations page: see and decide in a browser"),
+        Command("operators", "say who may use the operations page"),
     ),
     "Send events in order": (
         Command("deliver", "send what was emitted, until stopped"),

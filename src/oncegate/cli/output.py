@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TextIO
 
+from oncegate.model.visible import visible
+
 CELL_WIDTH_MAX: Final = 40  # on a terminal, so that one long label does not push the rest away
 _GAP: Final = "  "
 _MORE: Final = "…"
@@ -31,17 +33,6 @@ class Colour(Enum):
     RED = "31"
     DIM = "2"
     BOLD = "1"
-
-
-def visible(text: str) -> str:
-    """Returns the text with every control, format and bidirectional character written as an escape."""
-    if text.isprintable():
-        return text
-    return "".join(character if character.isprintable() else _escape(character) for character in text)
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def tell(message: str) -> None:

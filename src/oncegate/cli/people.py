@@ -17,7 +17,7 @@ from oncegate.cli import timeline
 from oncegate.cli.entries import find_entry, print_entries, refuse_unknown_surface
 from oncegate.cli.exitcodes import DONE
 from oncegate.cli.ledger import open_ledger, reading
-from oncegate.cli.output import print_json, tell, utc, visible
+from oncegate.cli.output import print_json, tell, utc
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError, RulingRefused
@@ -25,6 +25,7 @@ from oncegate.groupcommit import GroupCommit
 from oncegate.model.durations import parse_duration
 from oncegate.model.rulings import Verb
 from oncegate.model.states import State
+from oncegate.model.visible import visible
 from oncegate.store import Entry, EntryDetail, EntryFilter, Session, Store
 from oncegate.upkeep.rulings import Rulings, StepWord, Word
 from oncegate.upkeep.waiting import consequence, parked_by, remarks, waits_for
@@ -229,7 +230,7 @@ _WAITING: Final = frozenset(state for verb in Verb for state in verb.starts_from
 
 def run_verb(desk: Desk, verb: Verb, arguments: argparse.Namespace) -> int:
     """Says a word about one entry, or about all that fit."""
-    word = Word(verb, _actor(arguments), arguments.reason, _steps(arguments) if verb.runs else {})
+    word = Word(verb, actor_of(arguments), arguments.reason, _steps(arguments) if verb.runs else {})
     is_bulk = arguments.entry is None
     _check_which(arguments, is_bulk=is_bulk)
     store = open_ledger(arguments.url)
@@ -275,7 +276,8 @@ def speaking(store: Store) -> Iterator[Rulings]:
         commits.close()
 
 
-def _actor(arguments: argparse.Namespace) -> str:
+def actor_of(arguments: argparse.Namespace) -> str:
+    """Who speaks: as given, else the login name."""
     if arguments.actor is not None:
         return str(arguments.actor)
     import getpass

@@ -22,7 +22,8 @@ from oncegate.cli.output import (
 from oncegate.clock import SystemClock
 from oncegate.gate.outcome import Outcome, decode_outcome
 from oncegate.model.states import State
-from oncegate.store import Entry, EntryDetail, LogKind, Session, StepState
+from oncegate.store import Entry, EntryDetail, Session, StepState
+from oncegate.upkeep.telling import LAPSED, MEANINGS, happened
 
 COLOURS: Final = {
     State.IN_FLIGHT: Colour.NONE,
@@ -32,34 +33,6 @@ COLOURS: Final = {
     State.UNKNOWN: Colour.RED,
     State.HELD: Colour.YELLOW,
     State.QUARANTINED: Colour.YELLOW,
-}
-
-_MEANINGS: Final = {
-    State.IN_FLIGHT: "a worker holds the key",
-    State.COMMITTED: "done; every later arrival gets the recorded outcome",
-    State.FAILED: "failed for good; every later arrival gets the recorded failure",
-    State.RETRYABLE: "tried without success; the next arrival or a reconciler tries again",
-    State.UNKNOWN: "an effect may or may not have happened; a person must find out at the downstream",
-    State.HELD: "waits for a person; nothing runs until then",
-    State.QUARANTINED: "kept, but not run; the reason says what is wrong with the event",
-}
-_LAPSED: Final = "its worker's lease lapsed; the next arrival or a reconciler finds out what happened"
-
-_HAPPENED: Final = {
-    LogKind.COMMITTED: "committed",
-    LogKind.FAILED: "failed for good",
-    LogKind.RETRYABLE: "attempt failed, may be tried again",
-    LogKind.UNKNOWN: "left in doubt",
-    LogKind.HELD: "held for a person",
-    LogKind.QUARANTINED: "quarantined",
-    LogKind.CONFLICT: "another content arrived under this key and was refused",
-    LogKind.RECOVERED: "taken over after a lapsed lease",
-    LogKind.APPROVED: "approved: may run",
-    LogKind.REJECTED: "rejected for good",
-    LogKind.RELEASED: "released from quarantine: may run",
-    LogKind.DISCARDED: "discarded for good",
-    LogKind.DUPLICATE: "found to be a content duplicate",
-    LogKind.DISMISSED: "said to be no duplicate",
 }
 
 
@@ -146,7 +119,7 @@ def is_stranded(entry: Entry, session: Session) -> bool:
 
 def print_detail(detail: EntryDetail, *, is_stranded: bool, with_payload: bool) -> None:
     """Prints an entry for people."""
-    meaning = _LAPSED if is_stranded else _MEANINGS[detail.entry.state]
+    meaning = LAPSED if is_stranded else MEANINGS[detail.entry.state]
     print_fields(list(_fields(detail, meaning)))
     print("\nhistory (UTC)")
     print_table(("AT", "WHAT", "BY", "NOTE"), list(_history(detail)))
@@ -180,7 +153,7 @@ def _fields(detail: EntryDetail, meaning: str) -> Iterator[tuple[str, Cell]]:
 def _history(detail: EntryDetail) -> Iterator[list[Cell]]:
     yield [Cell.of(utc(detail.entry.received_at_ms)), Cell("first received"), Cell(""), Cell("")]
     for record in detail.records:
-        what = _HAPPENED.get(record.kind, record.kind.name.lower())
+        what = happened(record.kind)
         yield [Cell.of(utc(record.at_ms)), Cell(what), Cell.of(record.actor), Cell.of(record.note or "")]
 
 

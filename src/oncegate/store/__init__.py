@@ -17,6 +17,7 @@ group commit (`groupcommit.py`) calls it from one thread at a time per session a
       Tallies   counts what was seen, for signals
       Positions how far ordered lanes of incoming events have come
       Traces    which entries and emitted events belong to one journey
+      Browsing  lists for pages, and notes of what people looked at
       Contents  which events would change the same thing in the same way
 
 Three results. A call returns (done), raises StoreUnavailable or StoreRejected (not done: nothing was
@@ -32,6 +33,7 @@ lease. Leases are kept in it. Wall times (`*_at_ms`) are for people.
 
 from __future__ import annotations
 
+from oncegate.store.browsing import Browsing, Note
 from oncegate.store.census import Census, EntryDetail, EntryFilter
 from oncegate.store.claims import (
     Attachment,
@@ -103,6 +105,7 @@ __all__ = [
     "Acknowledgement",
     "Advanced",
     "Attachment",
+    "Browsing",
     "Capabilities",
     "Census",
     "Claims",
@@ -145,6 +148,7 @@ __all__ = [
     "LogKind",
     "LogRecord",
     "Migration",
+    "Note",
     "Observations",
     "Outgoing",
     "Pair",

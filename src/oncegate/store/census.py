@@ -25,7 +25,8 @@ class EntryDetail(Struct, frozen=True):
 class EntryFilter(Struct, frozen=True):
     """Which entries to list; every field that is None is not asked for.
 
-    `settled_before_ms`: entries that have stood in their state since before this moment.
+    `settled_before_ms`: entries that have stood in their state since before this moment. `above_id`:
+    entries with larger ids, which bounds how far a search for something rare goes back.
     """
 
     states: tuple[State, ...] = ()
@@ -35,6 +36,9 @@ class EntryFilter(Struct, frozen=True):
     label_contains: str | None = None
     reason_contains: str | None = None
     settled_before_ms: int | None = None
+    received_before_ms: int | None = None
+    received_after_ms: int | None = None
+    above_id: int | None = None
 
 
 class Census(Protocol):

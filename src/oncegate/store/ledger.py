@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from oncegate.store.browsing import Browsing
 from oncegate.store.census import Census
 from oncegate.store.claims import Claims, Reservation, Reserved, Settlement
 from oncegate.store.contents import Contents
@@ -38,6 +39,7 @@ class Session(
     Positions,
     Contents,
     Traces,
+    Browsing,
     Protocol,
 ):
     """One connection to a ledger, used by one thread at a time."""

@@ -26,6 +26,7 @@ class LogKind(IntEnum):
     RELEASED = 13
     DISCARDED = 14
     REVEALED = 15  # somebody looked at an event's content; for pages that show it
+    REFUSED = 16  # somebody asked for what their role does not let them do
     DEAD_LETTERED = 20
     HEAD_RETRIED = 21
     HEAD_SKIPPED = 22

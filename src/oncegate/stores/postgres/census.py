@@ -81,9 +81,15 @@ class PostgresCensus:
         if wanted.reason_contains:
             conditions.append("strpos(entry.reason, %s) > 0")
             parameters.append(wanted.reason_contains)
-        if wanted.settled_before_ms is not None:
-            conditions.append("entry.settled_at < %s")
-            parameters.append(wanted.settled_before_ms)
+        for condition, limit in (
+            ("entry.settled_at < %s", wanted.settled_before_ms),
+            ("entry.received_at < %s", wanted.received_before_ms),
+            ("entry.received_at > %s", wanted.received_after_ms),
+            ("entry.id > %s", wanted.above_id),
+        ):
+            if limit is not None:
+                conditions.append(condition)
+                parameters.append(limit)
         return conditions, parameters
 
     def detail(self, entry_id: int) -> EntryDetail | None:

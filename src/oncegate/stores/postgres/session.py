@@ -18,6 +18,7 @@ from oncegate.clock import SystemClock
 from oncegate.errors import StoreError, StoreUnknown, UsageError
 from oncegate.store import Statement
 from oncegate.stores.postgres import statements
+from oncegate.stores.postgres.browsing import PostgresBrowsing
 from oncegate.stores.postgres.census import PostgresCensus
 from oncegate.stores.postgres.claims import AS_USUAL, PostgresClaims
 from oncegate.stores.postgres.contents import PostgresContents
@@ -55,6 +56,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 class PostgresSession(
     PostgresClaims,
     PostgresCensus,
+    PostgresBrowsing,
     PostgresPruning,
     PostgresRegistry,
     PostgresPeople,

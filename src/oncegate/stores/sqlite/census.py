@@ -84,9 +84,15 @@ class SqliteCensus:
         if wanted.reason_contains:
             conditions.append("instr(reason, ?) > 0")
             parameters.append(wanted.reason_contains)
-        if wanted.settled_before_ms is not None:
-            conditions.append("settled_at < ?")
-            parameters.append(wanted.settled_before_ms)
+        for condition, limit in (
+            ("settled_at < ?", wanted.settled_before_ms),
+            ("received_at < ?", wanted.received_before_ms),
+            ("received_at > ?", wanted.received_after_ms),
+            ("id > ?", wanted.above_id),
+        ):
+            if limit is not None:
+                conditions.append(condition)
+                parameters.append(limit)
         return conditions, parameters
 
     def _entry_numbered(self, number: int) -> Entry | None:

@@ -18,6 +18,7 @@ from oncegate.errors import StoreError, StoreRejected, StoreUnknown, UsageError
 from oncegate.store import Outgoing, Placed, Reservation, Reserved, Settlement
 from oncegate.store.feed import Publication, Published
 from oncegate.stores.kinds import Kind, is_still_open
+from oncegate.stores.sqlite.browsing import SqliteBrowsing
 from oncegate.stores.sqlite.census import SqliteCensus
 from oncegate.stores.sqlite.claims import SqliteClaims
 from oncegate.stores.sqlite.contents import SqliteContents
@@ -62,6 +63,7 @@ class SqliteUnit:
 class SqliteSession(
     SqliteClaims,
     SqliteCensus,
+    SqliteBrowsing,
     SqlitePruning,
     SqliteRegistry,
     SqlitePeople,
@@ -185,6 +187,7 @@ class PlainRows:
 class JoinedSession(
     SqliteClaims,
     SqliteCensus,
+    SqliteBrowsing,
     SqlitePruning,
     SqliteRegistry,
     SqlitePeople,

@@ -13,6 +13,7 @@ under pytest, which it does not import. Business writes use a table of one colum
 """
 
 from oncegate.testing.conformance.arrivals import ArrivalConformance
+from oncegate.testing.conformance.browsing import BrowsingConformance
 from oncegate.testing.conformance.censuses import CensusConformance
 from oncegate.testing.conformance.contents import ContentConformance
 from oncegate.testing.conformance.feeds import FeedConformance
@@ -44,6 +45,7 @@ class StoreConformance(
     TickConformance,
     LogConformance,
     CensusConformance,
+    BrowsingConformance,
     PruningConformance,
     RegistryConformance,
     PositionConformance,

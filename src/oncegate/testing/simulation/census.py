@@ -41,6 +41,8 @@ class SimulatedCensus:
                 and wanted.tenant in (None, row.tenant)
                 and row.key.hex().startswith(prefix)
                 and (wanted.label_contains or "") in row.label
+                and (wanted.reason_contains or "") in (row.reason or "")
+                and _is_within(row, wanted)
             ):
                 yield row
 
@@ -111,6 +113,17 @@ class SimulatedCensus:
         seen = believe(read_sighting(self._tables.meta.get("sighting")), wall_ms, self.now_ticks())
         self._ledger.set(self._tables.meta, "sighting", write_sighting(seen))
         return seen
+
+
+def _is_within(row: Row, wanted: EntryFilter) -> bool:
+    """Whether an entry's times and number are within the filter's limits."""
+    settled, before = row.settled_at_ms, wanted.settled_before_ms
+    return (
+        (before is None or (settled is not None and settled < before))
+        and (wanted.received_before_ms is None or row.received_at_ms < wanted.received_before_ms)
+        and (wanted.received_after_ms is None or row.received_at_ms > wanted.received_after_ms)
+        and (wanted.above_id is None or row.entry_id > wanted.above_id)
+    )
 
 
 def _checked(prefix: str) -> str:

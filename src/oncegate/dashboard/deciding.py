@@ -1,0 +1,96 @@
+"""What people do about entries on the page: decide, reveal, dismiss; always through the use cases."""
+
+from __future__ import annotations
+
+from oncegate.dashboard.entry_page import contents_of, entry_values, find_entry
+from oncegate.dashboard.operators import Role
+from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit, need
+from oncegate.errors import ConfigError, RulingRefused
+from oncegate.model.rulings import Verb, check_reason
+from oncegate.store import Dismissal, EntryDetail, LogKind
+from oncegate.upkeep.rulings import StepWord, Word, sayable
+
+
+def decide(tools: Tools, visit: Visit) -> Answer:
+    """Says a word about one entry, as the person saw it."""
+    verb = _verb(visit.parts.get("verb", ""))
+    with tools.commits.store.look() as session:
+        seen = find_entry(session, visit)
+    need(tools, visit, Role.APPROVER, f"{verb.value} entry {seen.entry.entry_id}")
+    fence = _fence(visit.form.get("fence", ""))
+    try:
+        word = Word(verb, visit.visitor.name, visit.form.get("reason", ""), _steps(verb, seen, visit))
+        entry = tools.rulings.say(seen.entry.entry_id, word, fence)
+    except (RulingRefused, ConfigError) as refused:
+        return refused_entry(tools, visit, str(refused))
+    if visit.form.get("back") == "waiting":
+        return Answer(go_to=f"/waiting?done={entry.entry_id}")
+    return Answer(go_to=f"/entries/{entry.entry_id}")
+
+
+def _verb(text: str) -> Verb:
+    try:
+        return Verb(text)
+    except ValueError:
+        raise NotHere("there is no such action") from None
+
+
+def _fence(text: str) -> int:
+    """The fence the person saw: a form without it says nothing about what was decided."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise NotHere("the form is not complete; load the page again")
+    return int(text)
+
+
+def _steps(verb: Verb, seen: EntryDetail, visit: Visit) -> dict[str, StepWord]:
+    """What the form says about steps in doubt; nothing is assumed about a step it leaves open."""
+    said: dict[str, StepWord] = {}
+    for step in sayable(seen) if verb.runs else ():
+        answer = visit.form.get(f"step-{step.name}", "")
+        resource = visit.form.get(f"resource-{step.name}", "").strip() or None
+        if answer == "happened":
+            said[step.name] = StepWord(happened=True, resource=resource)
+        elif answer == "did-not-happen":
+            said[step.name] = StepWord(happened=False)
+    return said
+
+
+def refused_entry(tools: Tools, visit: Visit, message: str) -> Answer:
+    """The entry as it stands now, with why nothing was changed."""
+    with tools.commits.store.look() as session:
+        values = entry_values(tools, session, find_entry(session, visit))
+    return Answer("entry.html", {**values, "refusal": message}, status=409)
+
+
+def reveal(tools: Tools, visit: Visit) -> Answer:
+    """Shows an entry's content, after that was put on record; without the record nothing is shown."""
+    with tools.commits.store.look() as session:
+        number = find_entry(session, visit).entry.entry_id
+    need(tools, visit, Role.OPERATOR, f"reveal the content of entry {number}")
+    if not tools.note(visit, LogKind.REVEALED, "shown on the page", number):
+        raise NotHere(f"there is no entry {number}")
+    with tools.commits.store.look() as session:
+        seen = find_entry(session, visit)
+        if visit.form.get("as") == "raw":
+            return Answer(text=(seen.body or b"").decode("utf-8", "replace"))
+        values = entry_values(tools, session, seen)
+    return Answer("entry.html", {**values, "content": contents_of(seen)})
+
+
+def dismiss(tools: Tools, visit: Visit) -> Answer:
+    """Says that a pair of content duplicates is meant to be two."""
+    number = visit.number("entry")
+    need(tools, visit, Role.APPROVER, f"dismiss the pair of entry {number}")
+    if visit.tenant is not None:
+        raise NotHere("there is no such pair")
+    try:
+        reason = check_reason(visit.form.get("reason", ""))
+    except ConfigError as refused:
+        return Answer("message.html", {"title": "Not done", "message": str(refused)}, status=409)
+    wanted = Dismissal(number, tools.clock.wall_ms(), visit.visitor.name, reason)
+    with tools.commits.transaction() as session:
+        done = session.dismiss(wanted)
+    if not done:
+        message = "there is no such pair, or it was dismissed already; nothing was changed"
+        return Answer("message.html", {"title": "Not done", "message": message}, status=409)
+    return Answer(go_to="/waiting")

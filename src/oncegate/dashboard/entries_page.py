@@ -1,0 +1,78 @@
+"""Entries: everything the gate has seen, by filter, newest first. The address is the filter."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from oncegate.dashboard.filters import EXAMPLES, Filter, read_filter
+from oncegate.dashboard.visits import Answer, Tools, Visit
+from oncegate.model.states import State
+from oncegate.store import Entry, EntryFilter, Session
+
+PAGE_ENTRIES: Final = 50
+# A search for something rare looks at so many numbers back, then offers to go on: no page scans a ledger.
+SEARCH_NUMBERS: Final = 100_000
+
+
+def entries_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+    """One page of entries, or the one entry that was asked for."""
+    text = visit.query.get("q", "").strip()
+    asked = read_filter(text, tools.clock.wall_ms())
+    number = asked.entry_id if asked.entry_id is not None else _bare_number(text)
+    if number is not None and _is_visible(session, number, visit):
+        return Answer(go_to=f"/entries/{number}")
+    found, next_before, looked_back = _search(session, asked, visit)
+    values = {
+        "title": "Entries",
+        "q": text,
+        "problem": asked.problem,
+        "entries": found,
+        "next_before": next_before,
+        "looked_back": looked_back,
+        "examples": EXAMPLES,
+        "states": State,
+    }
+    return Answer("entries.html", values, status=400 if asked.problem else 200)
+
+
+def _bare_number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 and int(text) else None
+
+
+def _is_visible(session: Session, number: int, visit: Visit) -> bool:
+    seen = session.detail(number)
+    return seen is not None and visit.tenant in (None, seen.entry.tenant)
+
+
+def _search(session: Session, asked: Filter, visit: Visit) -> tuple[list[Entry], int | None, bool]:
+    """One page, where the next begins, and whether the search stopped before it found enough."""
+    wanted = _allowed(asked, visit)
+    if wanted is None:
+        return [], None, False
+    before = visit.cursor("before")
+    floor = None if asked.is_narrow else _floor(session, before)
+    bounded = wanted if floor is None else replace(wanted, above_id=floor)
+    found = session.entries(bounded, before, PAGE_ENTRIES + 1)
+    page = found[:PAGE_ENTRIES]
+    if len(found) > PAGE_ENTRIES:
+        return page, page[-1].entry_id, False
+    return (page, floor + 1, True) if floor else (page, None, False)
+
+
+def _allowed(asked: Filter, visit: Visit) -> EntryFilter | None:
+    wanted = asked.wanted
+    if asked.problem or asked.entry_id is not None:
+        return None
+    if visit.tenant is None:
+        return wanted
+    return replace(wanted, tenant=visit.tenant) if wanted.tenant in (None, visit.tenant) else None
+
+
+def _floor(session: Session, before: int | None) -> int | None:
+    """The number from which a search goes no further back; None where it reaches the beginning."""
+    if before is None:
+        newest = session.entries(EntryFilter(), None, 1)
+        before = newest[0].entry_id + 1 if newest else 0
+    return before - SEARCH_NUMBERS - 1 if before > SEARCH_NUMBERS + 1 else None

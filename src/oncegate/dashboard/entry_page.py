@@ -1,0 +1,145 @@
+"""One entry: what is known, its history on one line of time, and its content once somebody asks for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from markupsafe import Markup
+from msgspec import Struct
+
+from oncegate.dashboard.rendering import as_text
+from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit
+from oncegate.dashboard.waiting_page import card_of
+from oncegate.gate.outcome import Outcome, decode_outcome
+from oncegate.model.states import State
+from oncegate.store import EntryDetail, LogKind, LogRecord, Repeat, Session, StepRecord
+from oncegate.upkeep.telling import LAPSED, MEANINGS, happened
+
+
+class Moment(Struct, frozen=True):
+    """One line of an entry's history. `tone` is good, bad, person or plain."""
+
+    at_ms: int
+    what: str
+    by: str = ""
+    note: str = ""
+    tone: str = "plain"
+
+
+_TONES = {
+    LogKind.COMMITTED: "good",
+    LogKind.FAILED: "bad",
+    LogKind.UNKNOWN: "bad",
+    LogKind.QUARANTINED: "bad",
+    LogKind.HELD: "bad",
+    LogKind.CONFLICT: "bad",
+}
+
+
+def entry_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+    """Everything about one entry but its content."""
+    seen = find_entry(session, visit)
+    return Answer("entry.html", entry_values(tools, session, seen))
+
+
+def find_entry(session: Session, visit: Visit) -> EntryDetail:
+    """The entry in the path; another tenant's is not there, as an unknown one is not."""
+    number = visit.number("entry")
+    seen = session.detail(number)
+    if seen is None or visit.tenant not in (None, seen.entry.tenant):
+        raise NotHere(f"there is no entry {number}")
+    return seen
+
+
+def entry_values(tools: Tools, session: Session, seen: EntryDetail) -> dict[str, Any]:
+    """What the template needs; `content` is there only after a reveal."""
+    outcome = outcome_of(seen)
+    return {
+        "title": f"Entry {seen.entry.entry_id}",
+        "seen": seen,
+        "entry": seen.entry,
+        "meaning": _meaning(seen, session),
+        "moments": history(seen, session.repeats(seen.entry.entry_id)),
+        "steps": _steps(seen, outcome),
+        "resource": outcome.resource,
+        "error": outcome.error,
+        "promise": _promise(tools, seen),
+        "card": card_of(seen),
+        "content": None,
+        "State": State,
+    }
+
+
+def _meaning(seen: EntryDetail, session: Session) -> str:
+    entry = seen.entry
+    if entry.state is State.IN_FLIGHT and (entry.lease_until_ticks or 0) <= session.now_ticks():
+        return LAPSED
+    return MEANINGS[entry.state]
+
+
+def history(seen: EntryDetail, repeats: list[Repeat]) -> list[Moment]:
+    """First arrival, repeats with their class, and every record, in order of time."""
+    moments = [Moment(seen.entry.received_at_ms, "first received")]
+    moments += [_repeated(repeat) for repeat in repeats]
+    moments += [_recorded(record) for record in seen.records]
+    return sorted(moments, key=lambda moment: moment.at_ms)
+
+
+def _repeated(repeat: Repeat) -> Moment:
+    times = "once" if repeat.times == 1 else f"{repeat.times} times"
+    what = f"received again {times}: {repeat.kind.label.replace('_', ' ')} ({repeat.kind.harm.value})"
+    tone = "bad" if repeat.kind.is_sender_bug else "plain"
+    return Moment(repeat.first_at_ms, what, "", f"{repeat.evidence}. {repeat.kind.advice}", tone)
+
+
+def _recorded(record: LogRecord) -> Moment:
+    tone = "person" if record.kind > LogKind.FORGOTTEN else _TONES.get(record.kind, "plain")
+    return Moment(record.at_ms, happened(record.kind), record.actor, record.note or "", tone)
+
+
+def outcome_of(seen: EntryDetail) -> Outcome:
+    """The outcome document, or an empty one where what is stored cannot be read as one."""
+    try:
+        return decode_outcome(seen.outcome)
+    except msgspec.DecodeError:
+        return Outcome()
+
+
+def _steps(seen: EntryDetail, outcome: Outcome) -> list[tuple[str, str, str, str]]:
+    """Steps as (name, state, downstream, resource): those on record, else those the outcome carries."""
+    recorded = [_step(step) for step in seen.steps]
+    return recorded or [(step.name, "done", step.downstream, step.resource or "") for step in outcome.steps]
+
+
+def _step(step: StepRecord) -> tuple[str, str, str, str]:
+    return step.name, step.state.name.lower().replace("_", " "), step.downstream, step.resource or ""
+
+
+def _promise(tools: Tools, seen: EntryDetail) -> str:
+    """What can be promised of this surface, where the page belongs to the gate that has it."""
+    name = seen.entry.surface
+    return next((surface.promise for surface in tools.surfaces() if surface.name == name), "")
+
+
+class Content(Struct, frozen=True):
+    """What an entry holds: the event, what came of it, and what its steps returned."""
+
+    title: str
+    text: Markup
+
+
+def contents_of(seen: EntryDetail) -> list[Content]:
+    """All bodies of an entry as text."""
+    found = [("event", seen.body), ("outcome", bytes(outcome_of(seen).value) or None)]
+    found += [(f"result of step {step.name}", step.result) for step in seen.steps]
+    return [Content(title, as_text(pretty(body))) for title, body in found if body is not None]
+
+
+def pretty(body: bytes) -> list[str]:
+    """A stored body as lines; numbers and text stay as they were sent."""
+    try:
+        formatted = msgspec.json.format(body, indent=2)
+    except msgspec.DecodeError:
+        formatted = body
+    return formatted.decode("utf-8", "replace").split("\n")

@@ -1,0 +1,177 @@
+"""Now: one screen that is green or red, and why. All judgement is the signals' own (`signals/`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from msgspec import Struct
+
+from oncegate.dashboard.visits import Answer, Tools, Visit
+from oncegate.dashboard.waiting_page import WAITING
+from oncegate.model.states import State
+from oncegate.signals import definitions as d
+from oncegate.signals.alerts import Signal, evaluate, worst
+from oncegate.signals.definitions import Definition, Level, Unit
+from oncegate.signals.measures import MINUTE_MS, measure
+from oncegate.signals.snapshot import HOUR, Counts, Snapshot, by_surface
+from oncegate.store import DestinationView, Entry, EntryFilter, LogRecord, Session, Tally, Waiting, What
+from oncegate.upkeep.telling import happened
+
+POINT_MINUTES: Final = 2  # a sparkline of an hour has thirty points
+RECENT_MAX: Final = 8
+HOUR_MS: Final = 3_600_000
+
+
+class Tile(Struct, frozen=True):
+    """One signal as a person sees it: the worst of all surfaces."""
+
+    definition: Definition
+    level: Level
+    value: str
+    limit: str
+    where: str
+    detail: str
+    points: list[float]
+    action: str
+
+
+def now_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+    """Everything about this moment."""
+    snapshot = measure(session, tools.clock)
+    points = history(session, snapshot)
+    tiles = tiles_of(evaluate(snapshot), points)
+    destinations = session.destinations()
+    values: dict[str, Any] = {
+        "title": "Now",
+        "tiles": tiles,
+        "hour": _hour(snapshot),
+        "arrivals": [float(counts.arrivals) for counts in points],
+        "waiting": _open(snapshot),
+        "oldest": _oldest_in_flight(session),
+        "blocked": [one for one in destinations if one.blocked],
+        "recent": _recent(session, snapshot),
+        "now_ms": snapshot.now_ms,
+        "Level": Level,
+        **_verdict(tiles, destinations),
+    }
+    return Answer("now.html", values)
+
+
+def _verdict(tiles: list[Tile], destinations: list[DestinationView]) -> dict[str, Any]:
+    """The one line at the top."""
+    blocked = sum(one.blocked for one in destinations)
+    level = max([tile.level for tile in tiles], default=Level.OK)
+    level = max(level, Level.TICKET if blocked else Level.OK)
+    causes = [tile for tile in tiles if tile.level is level and level is not Level.OK]
+    return {"level": level, "causes": causes, "blocked_keys": blocked}
+
+
+def tiles_of(signals: Iterable[Signal], points: list[Counts]) -> list[Tile]:
+    """One tile for each signal, with the surface where it is worst; the worst first, then in list order."""
+    by_name: dict[str, list[Signal]] = {}
+    for signal in signals:
+        by_name.setdefault(signal.definition.name, []).append(signal)
+    order = [one.name for one in d.DEFINITIONS if one.name in by_name]
+    tiles = [_tile(by_name[name], points) for name in order]
+    return sorted(tiles, key=lambda tile: -tile.level)
+
+
+def _tile(signals: list[Signal], points: list[Counts]) -> Tile:
+    top = max(signals, key=lambda signal: (signal.level, signal.value))
+    alike = [one for one in signals if one.level is worst(signals)]
+    definition = top.definition
+    draw = _CURVES.get(definition.name)
+    value = sum(one.value for one in alike) if definition.unit is Unit.COUNT else top.value
+    is_alarm = top.level is not Level.OK
+    return Tile(
+        definition,
+        top.level,
+        shown(value, definition.unit),
+        "" if top.limit is None else shown(top.limit, definition.unit),
+        ", ".join(one.surface for one in alike if one.surface) if is_alarm else "",
+        ", ".join(dict.fromkeys(one.detail for one in alike if one.detail)) if is_alarm else "",
+        [] if draw is None else [draw(counts) for counts in points],
+        definition.action.replace("SURFACE", top.surface or "…"),
+    )
+
+
+def shown(value: float, unit: Unit) -> str:
+    """A signal's value for people."""
+    if unit is Unit.RATIO:
+        return f"{value:.1%}" if value < 0.1 else f"{value:.0%}"
+    if unit is Unit.COUNT:
+        return f"{value:,.0f}"
+    if value < 1:
+        return f"{value * 1000:.3g} ms"
+    for name, size in (("h", 3600), ("min", 60)):
+        if value >= 2 * size:
+            return f"{value / size:.0f} {name}"
+    return f"{value:.0f} s"
+
+
+_CURVES: Final[dict[str, Callable[[Counts], float]]] = {
+    d.REPEATS_HIGH.name: lambda counts: counts.repeats / counts.arrivals if counts.arrivals else 0.0,
+    d.REPEATS_ZERO.name: lambda counts: float(counts.repeats),
+    d.QUARANTINES.name: lambda counts: float(counts.of(What.QUARANTINED)),
+    d.RECONCILIATIONS.name: lambda counts: float(counts.of(What.RECONCILED)),
+    d.RESERVATION_P99.name: lambda counts: counts.latency_seconds(0.99) or 0.0,
+    d.SENDER_BUGS.name: lambda counts: float(
+        sum(count for kind, count in counts.classes().items() if kind.is_sender_bug)
+    ),
+    d.LATE_REPLAYS.name: lambda counts: float(
+        sum(count for kind, count in counts.classes().items() if kind.label == "late_replay")
+    ),
+}
+
+
+def history(session: Session, snapshot: Snapshot) -> list[Counts]:
+    """What was counted in the last hour, all surfaces together, a point every two minutes."""
+    end = snapshot.now_ms // MINUTE_MS + 1
+    points: list[list[Tally]] = [[] for _ in range(HOUR // POINT_MINUTES)]
+    for tally in session.tallies(end - HOUR, end):
+        points[(tally.minute - end + HOUR) // POINT_MINUTES].append(tally)
+    return [_together(point) for point in points]
+
+
+def _together(tallies: list[Tally]) -> Counts:
+    sums: dict[int, tuple[int, int]] = {}
+    for counts in by_surface(tallies).values():
+        for what, (count, total) in counts.sums.items():
+            before = sums.get(what, (0, 0))
+            sums[what] = (before[0] + count, before[1] + total)
+    return Counts(sums)
+
+
+def _hour(snapshot: Snapshot) -> list[tuple[str, int, str]]:
+    """The last hour in numbers: what it is called, how many, what it means."""
+    all_counts = [snapshot.counts(HOUR, surface) for surface in snapshot.surfaces]
+
+    def total(*kinds: What) -> int:
+        return sum(counts.of(kind) for counts in all_counts for kind in kinds)
+
+    return [
+        ("arrivals", sum(counts.arrivals for counts in all_counts), "everything that came"),
+        ("ran", total(What.FRESH, What.RETRY, What.RECOVER), "new, or taken up again"),
+        ("replays", total(What.REPLAY), "known already: answered from the ledger, nothing ran"),
+        ("busy", total(What.BUSY), "the key was being worked on"),
+        ("refused", total(What.CONFLICT), "another content under a known key"),
+        ("quarantined", total(What.QUARANTINED), "could not be read or dated"),
+        ("held", total(What.HELD, What.HOLD), "wait for a person"),
+    ]
+
+
+def _open(snapshot: Snapshot) -> list[Waiting]:
+    """What waits for a person, by reason, the most frequent first."""
+    return sorted((one for one in snapshot.waiting if one.state in WAITING), key=lambda one: -one.count)
+
+
+def _oldest_in_flight(session: Session) -> Entry | None:
+    found = session.oldest_entries(EntryFilter((State.IN_FLIGHT,)), 0, 1)
+    return found[0] if found else None
+
+
+def _recent(session: Session, snapshot: Snapshot) -> list[tuple[LogRecord, str]]:
+    """What people did, and what was given up, in the last hour."""
+    found = session.log_before(None, RECENT_MAX, by_people=True)
+    return [(record, happened(record.kind)) for record in found if record.at_ms > snapshot.now_ms - HOUR_MS]

@@ -1,0 +1,70 @@
+"""Surfaces: for each kind of event its rule, its numbers, and what to do about each repeat (D10)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from oncegate.dashboard.visits import Answer, Tools, Visit
+from oncegate.gate.surfaces import Surface
+from oncegate.model.durations import format_duration
+from oncegate.model.repeats import RepeatClass
+from oncegate.signals.measures import measure
+from oncegate.signals.snapshot import DAY, Counts, Snapshot
+from oncegate.store import Session
+
+
+class Sheet(Struct, frozen=True):
+    """One surface: declared rules, what a day looked like, and which repeats are normal."""
+
+    name: str
+    rules: list[tuple[str, str]]
+    arrivals: int
+    repeats: int
+    p99_ms: float | None
+    classes: list[tuple[RepeatClass, int]]
+    waiting: int
+
+    @property
+    def share(self) -> str:
+        """Repeats among arrivals."""
+        return f"{self.repeats / self.arrivals:.1%}" if self.arrivals else ""
+
+
+def surfaces_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+    """All surfaces that are declared or that anything is known of."""
+    snapshot = measure(session, tools.clock)
+    declared = {surface.name: surface for surface in tools.surfaces()}
+    names = sorted({*declared, *snapshot.surfaces})
+    sheets = [_sheet(name, declared.get(name), snapshot) for name in names]
+    return Answer("surfaces.html", {"title": "Surfaces", "sheets": sheets, "knows_rules": bool(declared)})
+
+
+def _sheet(name: str, surface: Surface | None, snapshot: Snapshot) -> Sheet:
+    counts: Counts = snapshot.counts(DAY, name)
+    latency = counts.latency_seconds(0.99)
+    return Sheet(
+        name,
+        [] if surface is None else _rules(surface),
+        counts.arrivals,
+        counts.repeats,
+        None if latency is None else latency * 1000,
+        sorted(counts.classes().items(), key=lambda item: -item[1]),
+        sum(one.count for one in snapshot.waiting if one.surface == name),
+    )
+
+
+def _rules(surface: Surface) -> list[tuple[str, str]]:
+    rule = surface.rule
+    rules = [
+        ("key", rule.key.text),
+        ("promise", surface.promise),
+        ("retention", format_duration(rule.retention)),
+        ("time limit", format_duration(rule.time_limit)),
+        ("attempts", str(rule.attempts_max)),
+        ("late after", format_duration(rule.late_replay_after)),
+    ]
+    if rule.occurred_at_path:
+        rules.append(("skew limit", format_duration(rule.skew_max)))
+    if rule.approve_first:
+        rules.append(("approval", "a person approves every event first"))
+    return rules

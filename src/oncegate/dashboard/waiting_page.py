@@ -1,0 +1,178 @@
+"""Needs you: what nobody but a person can move on, the oldest first, with what each button would do."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+from oncegate.dashboard.commands import dismiss_command, head_command, ruling_command
+from oncegate.dashboard.filters import Filter, read_filter
+from oncegate.dashboard.visits import Answer, Tools, Visit
+from oncegate.model.rulings import Verb, has_owner, verbs_for
+from oncegate.model.states import State
+from oncegate.sender.desk import Verb as HeadVerb
+from oncegate.store import (
+    Duplicate,
+    Entry,
+    EntryDetail,
+    EntryFilter,
+    LaneFilter,
+    LaneState,
+    LaneView,
+    LogRecord,
+    Session,
+    StepRecord,
+)
+from oncegate.upkeep.duplicates import compensation_of
+from oncegate.upkeep.rulings import doubts, sayable
+from oncegate.upkeep.waiting import consequence, parked_by, remarks
+
+WAITING: Final = (State.UNKNOWN, State.HELD, State.QUARANTINED)
+PAGE_ENTRIES: Final = 20
+PAGE_LANES: Final = 20
+PAGE_PAIRS: Final = 10
+BADGE_MAX: Final = 100
+
+
+class Button(Struct, frozen=True):
+    """Something that can be done: its word, what will happen, and the command that does the same."""
+
+    verb: str
+    consequence: str
+    command: str
+    is_ending: bool
+    steps: tuple[StepRecord, ...] = ()
+    is_possible: bool = True
+
+
+class Card(Struct, frozen=True):
+    """One entry that waits, as a person needs to see it."""
+
+    entry: Entry
+    parked: LogRecord | None
+    remarks: list[str]
+    buttons: list[Button]
+
+
+def card_of(seen: EntryDetail) -> Card:
+    """An entry with why it is here and what can be done."""
+    return Card(seen.entry, parked_by(seen), remarks(seen), [_button(v, seen) for v in _verbs(seen)])
+
+
+def _verbs(seen: EntryDetail) -> tuple[Verb, ...]:
+    return verbs_for(seen.entry.state)
+
+
+def _button(verb: Verb, seen: EntryDetail) -> Button:
+    command = ruling_command(verb, seen.entry, doubts(seen))
+    steps = sayable(seen) if verb.runs else ()
+    is_possible = not verb.runs or (seen.body is not None and has_owner(seen.entry.reason))
+    what = consequence(verb, seen)
+    if verb is Verb.APPROVE and steps:
+        what = (
+            "find out at the downstream what happened and say so below: what happened is skipped and the"
+            " rest is finished, what did not happen is called again"
+        )
+    return Button(verb.value, what, command, not verb.runs, steps, is_possible)
+
+
+class LaneCard(Struct, frozen=True):
+    """A blocked lane with what can be done about its head."""
+
+    lane: LaneView
+    buttons: list[Button]
+
+
+def lane_card(lane: LaneView) -> LaneCard:
+    """A lane with its two verbs."""
+    buttons = [
+        Button(verb.value, verb.means, head_command(verb, lane), verb is HeadVerb.SKIP) for verb in HeadVerb
+    ]
+    return LaneCard(lane, buttons)
+
+
+class PairCard(Struct, frozen=True):
+    """Two events that would change the same thing in the same way."""
+
+    pair: Duplicate
+    compensation: str | None
+    command: str
+
+
+def waiting_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+    """All that waits for a person, on one page."""
+    text = visit.query.get("q", "")
+    asked = read_filter(text, tools.clock.wall_ms())
+    after = visit.cursor("after") or 0
+    found = _entries(session, asked, visit, after)
+    details = [session.detail(entry.entry_id) for entry in found[:PAGE_ENTRIES]]
+    values: dict[str, Any] = {
+        "title": "Needs you",
+        "q": text,
+        "problem": asked.problem,
+        "cards": [card_of(seen) for seen in details if seen is not None],
+        "next_after": found[PAGE_ENTRIES - 1].entry_id if len(found) > PAGE_ENTRIES else None,
+        "lanes": _blocked(session, visit) if not text and not after else [],
+        "pairs": _pairs(session, visit) if not text and not after else [],
+        "is_first": not after,
+        "verbs": Verb,
+        "done": _done(session, visit),
+    }
+    return Answer("waiting.html", values, status=400 if asked.problem else 200)
+
+
+def filter_for(asked: Filter, visit: Visit) -> EntryFilter | None:
+    """The filter narrowed to what waits and to whose it may be; None where nothing can fit."""
+    wanted = asked.wanted
+    states = tuple(state for state in wanted.states or WAITING if state in WAITING)
+    if asked.problem or not states or visit.tenant not in (None, wanted.tenant or visit.tenant):
+        return None
+    return EntryFilter(
+        states,
+        wanted.surface,
+        wanted.tenant if visit.tenant is None else visit.tenant,
+        wanted.key_prefix,
+        wanted.label_contains,
+        wanted.reason_contains,
+        wanted.settled_before_ms,
+        wanted.received_before_ms,
+        wanted.received_after_ms,
+    )
+
+
+def _entries(session: Session, asked: Filter, visit: Visit, after: int) -> list[Entry]:
+    wanted = filter_for(asked, visit)
+    return [] if wanted is None else session.oldest_entries(wanted, after, PAGE_ENTRIES + 1)
+
+
+def _blocked(session: Session, visit: Visit) -> list[LaneCard]:
+    wanted = LaneFilter(tenant=visit.tenant, states=(LaneState.BLOCKED,))
+    return [lane_card(lane) for lane in session.lanes(wanted, 0, PAGE_LANES)]
+
+
+def _pairs(session: Session, visit: Visit) -> list[PairCard]:
+    """Pairs of content duplicates; they may cross tenants, so they are not for those who see one only."""
+    if visit.tenant is not None:
+        return []
+    return [
+        PairCard(pair, compensation_of(session, pair), dismiss_command(pair.pair.entry_id))
+        for pair in session.duplicates(None, PAGE_PAIRS, dismissed=False)
+    ]
+
+
+def _done(session: Session, visit: Visit) -> EntryDetail | None:
+    """The entry that was decided a moment ago, as the ledger has it."""
+    number = visit.cursor("done")
+    seen = None if number is None or number >= 2**63 else session.detail(number)
+    if seen is None or visit.tenant not in (None, seen.entry.tenant):
+        return None
+    return seen
+
+
+def badge(session: Session, tenant: str | None) -> str:
+    """How many wait, for the navigation; counted up to a bound."""
+    waiting = len(session.oldest_entries(EntryFilter(WAITING, tenant=tenant), 0, BADGE_MAX))
+    blocked = len(session.lanes(LaneFilter(tenant=tenant, states=(LaneState.BLOCKED,)), 0, BADGE_MAX))
+    total = waiting + blocked
+    return "" if not total else f"{BADGE_MAX - 1}+" if total >= BADGE_MAX else str(total)

@@ -1,0 +1,49 @@
+"""Browsing: what pages read that nobody else needs, and the notes that looking leaves behind.
+
+Everything here goes along an index and is bounded by its `limit`, whatever the ledger holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from oncegate.store.census import EntryFilter
+from oncegate.store.claims import Entry
+from oncegate.store.log import LogKind, LogRecord
+
+# Kinds above this one tell what persons did and what was given up: the journal that people read. Those
+# up to it are the gate's own, one or more an event.
+PEOPLE_ABOVE: Final = LogKind.FORGOTTEN
+NOTED: Final = frozenset({LogKind.REVEALED, LogKind.REFUSED})
+
+
+class Note(Struct, frozen=True):
+    """Something that a person did and that changes nothing: looked at content, was refused."""
+
+    entry_id: int
+    kind: LogKind
+    at_ms: int
+    actor: str
+    note: str
+
+
+class Browsing(Protocol):
+    """Lists for pages, and notes."""
+
+    def oldest_entries(self, wanted: EntryFilter, after_id: int, limit: int) -> list[Entry]:
+        """Returns entries, oldest first, with ids above `after_id`. For states that are not final."""
+
+    def log_before(self, before: int | None, limit: int, *, by_people: bool) -> list[LogRecord]:
+        """Returns records before a position, newest first; None is the end of the log.
+
+        With `by_people`, only those whose kind is above `PEOPLE_ABOVE`.
+        """
+
+    def add_notes(self, notes: Sequence[Note]) -> list[bool]:
+        """Adds one record each to the log; False for an entry that is not there (any more).
+
+        Entry 0 is about no entry. Takes only the kinds in `NOTED`.
+        """

@@ -1,0 +1,71 @@
+"""What pages read of the PostgreSQL ledger, and the notes that looking leaves. Mixed into the session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from oncegate.store import Entry, EntryFilter, LogRecord
+from oncegate.store.browsing import NOTED, Note
+from oncegate.stores.postgres import statements
+from oncegate.stores.postgres.names import Names
+
+_BEFORE: Final = """
+SELECT xact::text::numeric, position, entry, kind, at, actor, note FROM oncegate_log{where}
+ORDER BY xact DESC, position DESC LIMIT %s
+"""
+_BY_PEOPLE: Final = "kind > 10"  # as the partial index says it
+_POSITION_BITS: Final = 64
+
+
+class PostgresBrowsing:
+    """Oldest entries, log backwards, notes."""
+
+    _names: Names
+
+    def _query(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    def _begin(self) -> None:
+        raise NotImplementedError
+
+    def _entries(self, rows: list[tuple[Any, ...]]) -> list[Entry]:
+        raise NotImplementedError
+
+    def _records(self, rows: list[tuple[Any, ...]]) -> list[LogRecord]:
+        raise NotImplementedError
+
+    def _conditions(self, wanted: EntryFilter) -> tuple[list[str], list[Any]]:
+        raise NotImplementedError
+
+    def oldest_entries(self, wanted: EntryFilter, after_id: int, limit: int) -> list[Entry]:
+        """Lists entries, oldest first."""
+        conditions, parameters = self._conditions(wanted)
+        where = " AND ".join([*conditions, "entry.id > %s"])
+        sql = f"{statements.ENTRY} WHERE {where} ORDER BY entry.id LIMIT %s"
+        return self._entries(self._query(sql, (*parameters, after_id, limit)))
+
+    def log_before(self, before: int | None, limit: int, *, by_people: bool) -> list[LogRecord]:
+        """Reads the log backwards."""
+        conditions = [_BY_PEOPLE] if by_people else []
+        parameters: tuple[Any, ...] = (limit,)
+        if before is not None:
+            conditions.append("(xact, position) < (%s::text::xid8, %s)")
+            parameters = (str(before >> _POSITION_BITS), before & (2**_POSITION_BITS - 1), limit)
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        return self._records(self._query(_BEFORE.format(where=where), parameters))
+
+    def add_notes(self, notes: Sequence[Note]) -> list[bool]:
+        """Adds notes about entries that are there."""
+        self._begin()
+        return [self._add_note(note) for note in notes]
+
+    def _add_note(self, note: Note) -> bool:
+        if note.kind not in NOTED:
+            raise ValueError(f"{note.kind.name} is not a note")
+        known = "SELECT 1 FROM oncegate_entry WHERE id = %s"
+        if note.entry_id and not self._query(known, (note.entry_id,)):
+            return False
+        actor = self._names.learn({note.actor})[note.actor]
+        self._query(statements.LOG, (note.entry_id, note.kind.value, note.at_ms, actor, note.note))
+        return True

@@ -1,0 +1,53 @@
+"""Entries and log records in words, the same on pages and in the terminal."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from oncegate.model.states import State
+from oncegate.store import LogKind
+
+MEANINGS: Final = {
+    State.IN_FLIGHT: "a worker holds the key",
+    State.COMMITTED: "done; every later arrival gets the recorded outcome",
+    State.FAILED: "failed for good; every later arrival gets the recorded failure",
+    State.RETRYABLE: "tried without success; the next arrival or a reconciler tries again",
+    State.UNKNOWN: "an effect may or may not have happened; a person must find out at the downstream",
+    State.HELD: "waits for a person; nothing runs until then",
+    State.QUARANTINED: "kept, but not run; the reason says what is wrong with the event",
+}
+LAPSED: Final = "its worker's lease lapsed; the next arrival or a reconciler finds out what happened"
+
+_HAPPENED: Final = {
+    LogKind.COMMITTED: "committed",
+    LogKind.FAILED: "failed for good",
+    LogKind.RETRYABLE: "attempt failed, may be tried again",
+    LogKind.UNKNOWN: "left in doubt",
+    LogKind.HELD: "held for a person",
+    LogKind.QUARANTINED: "quarantined",
+    LogKind.CONFLICT: "another content arrived under this key and was refused",
+    LogKind.RECOVERED: "taken over after a lapsed lease",
+    LogKind.APPROVED: "approved: may run",
+    LogKind.REJECTED: "rejected for good",
+    LogKind.RELEASED: "released from quarantine: may run",
+    LogKind.DISCARDED: "discarded for good",
+    LogKind.DUPLICATE: "found to be a content duplicate",
+    LogKind.DISMISSED: "said to be no duplicate",
+    LogKind.FORGOTTEN: "forgotten after their retention",
+    LogKind.DOCUMENT_CHANGED: "settings changed",
+    LogKind.REVEALED: "content looked at",
+    LogKind.REFUSED: "refused: the role does not allow it",
+    LogKind.DEAD_LETTERED: "given up after all attempts: a dead letter",
+    LogKind.HEAD_RETRIED: "blocked event sent again",
+    LogKind.HEAD_SKIPPED: "event left out for good",
+    LogKind.REPLAY_STARTED: "past events sent once more",
+    LogKind.REPLAY_CANCELLED: "replay taken back",
+    LogKind.DESTINATION_PAUSED: "destination paused",
+    LogKind.DESTINATION_DISABLED: "destination disabled",
+    LogKind.DESTINATION_RESUMED: "destination resumed",
+}
+
+
+def happened(kind: LogKind) -> str:
+    """What a log record tells."""
+    return _HAPPENED.get(kind, kind.name.lower())

@@ -1,0 +1,57 @@
+"""Makes the pictures of the operations page for the docs: `make pictures`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Page
+
+from oncegate.dashboard.operators import Role
+from tests.dashboard.scene import Scene
+from tests.dashboard.serving import add_operator, browser, served
+
+PAGES = ("", "/waiting", "/entries", "/lanes", "/feed", "/surfaces", "/journal")
+
+
+def take(page: Page, address: str, folder: Path, state: str, *, width: int) -> None:
+    """One picture of every page."""
+    for path in PAGES:
+        page.goto(f"{address}{path or '/'}")
+        name = path.strip("/") or "now"
+        page.screenshot(path=folder / f"{name}-{state}-{width}.png", full_page=True)
+
+
+def main(folder: Path) -> None:
+    """Pictures of the states: empty, normal, incident; wide and narrow, light and dark."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as place, browser() as chromium:
+        scene = Scene(f"sqlite:///{place}/oncegate.db")
+        token = add_operator(scene.gate, "Ada", Role.APPROVER)
+        with served(scene.gate.dashboard(login=True)) as address:
+            for state, prepare in (("empty", None), ("normal", scene.quiet), ("incident", scene.incident)):
+                if prepare is not None:
+                    prepare()
+                for width, scheme in ((1280, "light"), (390, "dark")):
+                    context = chromium.new_context(
+                        viewport={"width": width, "height": 800},
+                        color_scheme=scheme,  # type: ignore[arg-type]
+                    )
+                    page = context.new_page()
+                    page.goto(f"{address}/login")
+                    page.fill("input[name=token]", token)
+                    page.click(".login button")
+                    take(page, address, folder, state, width=width)
+                    if state == "incident":
+                        page.goto(f"{address}/waiting")
+                        page.click("details.action >> nth=0 >> summary")
+                        page.screenshot(path=folder / f"action-{state}-{width}.png", full_page=False)
+                        page.goto(f"{address}/entries?q=state:unknown")
+                        page.click("a[data-open] >> nth=0")
+                        page.screenshot(path=folder / f"entry-{state}-{width}.png", full_page=True)
+                    context.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,118 @@
+"""A ledger in the middle of an ordinary bad morning, made by the real gate, feed and lanes.
+
+Used by the tests of the operations page and by the tool that makes the pictures in the docs.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from oncegate import Gate, Once
+from oncegate.clock import from_wall_ms
+from oncegate.errors import OncegateError
+from oncegate.feed import Feed
+from oncegate.model.states import State
+from oncegate.model.timestamps import format_timestamp
+from oncegate.store import EntryFilter, GivenUp, HeadsWanted, Outgoing, Policy
+from oncegate.store.feed import FeedAck
+
+HOSTILE = "<script>alert(1)</script>\u202eevil\x1b[31m javascript:alert(2)"
+BIG = 2**63 - 1
+ERROR = "HTTP 500: <b>boom</b>"
+
+
+class Scene:
+    """Fills a ledger; every part may be asked for by itself."""
+
+    def __init__(self, url: str) -> None:
+        self.gate = Gate(url)
+        self._sent = 0
+        self._declare()
+
+    def _declare(self) -> None:
+        gate = self.gate
+        terminal = gate.downstream("terminal")
+        delta = gate.downstream("ect-delta", honours_key="7d")
+
+        @gate.handler("portbase.cis", key="{id}")
+        def book(event: dict[str, Any], once: Once) -> dict[str, str]:
+            def claim_slot(idempotency_key: str) -> str:
+                return f"SLOT-{event['id']}"
+
+            return {"slot": once.effect(delta, claim_slot)}
+
+        @gate.handler("payouts", key="{id}", tenant="tenant", approve_first=True)
+        def pay(event: dict[str, Any], once: Once) -> str:
+            return "paid"
+
+        @gate.handler("gate.in", key="{id}")
+        def claim(event: dict[str, Any], once: Once) -> str:
+            def claim_slot() -> str:
+                raise ConnectionResetError("the connection broke after the request was sent")
+
+            return once.effect(terminal, claim_slot)
+
+        @gate.handler("routes", key="{id}", occurred_at="at")
+        def route(event: dict[str, Any], once: Once) -> str:
+            return "routed"
+
+    def admit(self, surface: str, **event: Any) -> None:
+        """Admits one event, whatever comes of it."""
+        with suppress(OncegateError, ConnectionResetError):
+            self.gate.admit_sync(surface, event)
+
+    def waiting(self, state: State, surface: str) -> int:
+        """The number of an entry that is in a state."""
+        with self.gate.store.look() as session:
+            return session.entries(EntryFilter((state,), surface), None, 1)[0].entry_id
+
+    def time(self, **before: float) -> str:
+        """A time of some while ago."""
+        return format_timestamp(from_wall_ms(self.gate.clock.wall_ms()) - timedelta(**before))
+
+    def quiet(self, events: int = 12) -> None:
+        """Ordinary traffic: new events and a repeat."""
+        for number in range(events):
+            self.admit("portbase.cis", id=f"MSKU{number:04}", terminal="Delta")
+        self.admit("portbase.cis", id="MSKU0001", terminal="Delta")
+        self.gate.sightings.flush()
+
+    def incident(self) -> None:
+        """Things that wait: approvals, doubts, quarantines, a conflict, blocked keys, a slow reader."""
+        for number, tenant in enumerate(("acme", "acme", "globex")):
+            self.admit("payouts", id=f"PAY-{number}", tenant=tenant, amount=BIG)
+        self.admit("gate.in", id="TRUCK-7")
+        for number in range(3):
+            self.admit("routes", id=f"R-{number}", at=self.time(hours=2 + number), who=HOSTILE)
+        self.admit("routes", id=HOSTILE, at=self.time(hours=3))
+        self.admit("routes", id="R-9", at="2026-10-25T02:30:00")
+        self.admit("portbase.cis", id="MSKU0002", terminal="Changed")
+        self.block("orders", "A-17", "acme", events=4)
+        self.block("orders", "B-2", "", events=1)
+        self.publish()
+        self.gate.sightings.flush()
+
+    def block(self, destination: str, key: str, tenant: str, events: int) -> None:
+        """A lane whose head was given up."""
+        at_ms = self.gate.clock.wall_ms()
+        with self.gate.commits.transaction() as session:
+            for _ in range(events):
+                self._sent += 1
+                name = f"evt-{self._sent}"
+                event = Outgoing(destination, tenant, key, name, "order.changed", b"{}", b"f" * 16, at_ms)
+                session.enqueue([event])
+        with self.gate.commits.transaction() as session:
+            heads = session.lease_heads(HeadsWanted(((destination, 10),), 60_000, 7)).deliveries
+            (head,) = (one for one in heads if one.key == key)
+            given_up = GivenUp(head.lane_id, head.seq, head.fence, at_ms, ERROR, Policy.BLOCK, "sender")
+            session.dead_letter([given_up])
+
+    def publish(self) -> None:
+        """A feed with a reader that is behind."""
+        feed = Feed(self.gate)
+        for number in range(3):
+            feed.publish_sync(tenant="acme", key="W1", event_id=f"pub-{number}", data={"n": number})
+        with self.gate.commits.transaction() as session:
+            session.ack_feed([FeedAck("acme", "exec-1", 1, self.gate.clock.wall_ms())])
