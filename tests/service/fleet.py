@@ -1,0 +1,204 @@
+"""Several service processes on one ledger, killed and started again, and callers that load them meanwhile.
+
+A listening socket belongs to the test and outlives the processes that serve it: callers see resets and
+waits, as behind a load balancer. What was done is judged by the team's own count and by the feed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import itertools
+import json
+import os
+import random
+import signal
+import socket
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from oncegate.crashpoints import CrashPoints
+from oncegate.service.application import Service
+from oncegate.service.partners import PartnerBook, Role
+from oncegate.service.serving import make_server
+from oncegate.service.settings import Settings
+from oncegate.testing.forking import Forked
+from oncegate.wiring import Gate
+from tests.service.site import BEARER, SECRET, Answer, Site
+
+CALL_ERRORS = (OSError, http.client.HTTPException, ValueError)
+
+
+class HonouringTeam:
+    """A handler that honours keys: one slot for each key, however often it is called."""
+
+    def __init__(self) -> None:
+        self._guard, self._numbers = threading.Lock(), itertools.count(1)
+        self.slots: dict[str, int] = {}
+        self.keys: dict[str, set[str]] = defaultdict(set)  # by the event's own id
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[str]:
+        team = self
+
+        class Handle(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                event = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                body = json.dumps(
+                    {"slot": team.book(self.headers["idempotency-key"], event["id"])}
+                ).encode()
+                self.send_response(200)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_: Any) -> None:
+                pass  # whoever called was killed
+
+        with Server(("127.0.0.1", 0), Handle) as server:
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            try:
+                yield f"http://127.0.0.1:{server.server_port}/bookings"
+            finally:
+                server.shutdown()
+                thread.join(20)
+
+    def book(self, key: str, event_id: str) -> int:
+        with self._guard:
+            self.keys[event_id].add(key)
+            return self.slots.setdefault(key, next(self._numbers))
+
+
+class Member:
+    """One process of the fleet, and the socket that stays when it dies."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        self._url, self._settings = url, settings
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.caller = Site.__new__(Site)
+        self.caller.port = self.listener.getsockname()[1]
+        self.process: Forked | None = None
+
+    def start(self, points: CrashPoints | None = None) -> Forked:
+        self.process = Forked(lambda: _serve(self.listener, self._url, self._settings, points))
+        return self.process
+
+    def kill(self) -> None:
+        """Ends the process as a machine that loses power would."""
+        assert self.process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.process.__exit__(None, None, None)
+        self.process = None
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.kill()
+        self.listener.close()
+
+
+def _serve(listener: socket.socket, url: str, settings: Settings, points: CrashPoints | None) -> None:
+    gate = Gate(url, crashpoints=points)
+    service = Service(gate, settings, PartnerBook(gate.commits, gate.clock), {"HOOKS": SECRET})
+    server = make_server(service)
+
+    async def run() -> None:
+        async with gate.caretakers(watch_every=None):
+            await server.serve(sockets=[listener])
+
+    asyncio.run(run())
+
+
+def add_partner(url: str) -> str:
+    """Adds a partner of all roles; its token."""
+    with Gate(url) as gate:
+        return PartnerBook(gate.commits, gate.clock).add("exec-1", "acme", list(Role))
+
+
+class Load:
+    """Callers in threads: webhooks and publications, each to any member. Keeps what was answered 200."""
+
+    def __init__(self, members: list[Member], token: str, callers: int = 6) -> None:
+        self._members, self._token = members, token
+        self._numbers = itertools.count(1)
+        self._stopping = threading.Event()
+        self.hooks: dict[str, Any] = {}
+        self.published: dict[str, tuple[str, int]] = {}
+        self.refused = 0
+        self._threads = [threading.Thread(target=self._call, args=(n,)) for n in range(callers)]
+
+    @property
+    def answered(self) -> int:
+        return len(self.hooks) + len(self.published)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Load]:
+        for thread in self._threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            self._stopping.set()
+            for thread in self._threads:
+                thread.join(60)
+
+    def _call(self, number: int) -> None:
+        choose = random.Random(number)
+        while not self._stopping.is_set():
+            event_id = f"e-{next(self._numbers)}"
+            send = self._hook if choose.random() < 0.7 else self._publish
+            for _ in range(3):
+                if self._stopping.is_set() or send(event_id, choose.choice(self._members).caller):
+                    break
+
+    def _hook(self, event_id: str, caller: Site) -> bool:
+        answer = tried(lambda: caller.call("POST", "/in/hooks", {"id": event_id}, BEARER))
+        if answer is None or answer.status != 200:
+            self.refused += 1
+            return False
+        self.hooks[event_id] = answer.document["outcome"]
+        return True
+
+    def _publish(self, event_id: str, caller: Site) -> bool:
+        key = f"k-{int(event_id[2:]) % 5}"
+        body = {"id": event_id, "key": key, "data": event_id}
+        answer = tried(lambda: caller.partner("POST", "/v1/events", body, self._token))
+        if answer is None or answer.status != 200:
+            self.refused += 1
+            return False
+        self.published[event_id] = (key, answer.document["seq"])
+        return True
+
+
+def tried(call: Callable[[], Answer]) -> Answer | None:
+    """What came back, or None where the other side died."""
+    try:
+        return call()
+    except CALL_ERRORS:
+        return None
+
+
+def follow(caller: Site, token: str, since: str | None = None) -> list[dict[str, Any]]:
+    """Reads the feed by cursors to its end."""
+    events: list[dict[str, Any]] = []
+    while True:
+        place = "" if since is None else f"&since={since}"
+        page = caller.partner("GET", f"/wes/v1/dispatch/pending?limit=50{place}", token=token).document
+        events += page["events"]
+        since = page["next_cursor"]
+        if not page["events"]:
+            return events

@@ -1,0 +1,149 @@
+"""Services that die under load: nothing answered is lost, nothing is done twice (I1, I2, I3, I6)."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from oncegate import Gate
+from oncegate.feed import Feed
+from oncegate.service.settings import Settings
+from oncegate.testing.crashing import ArmedCrashPoints
+from oncegate.testing.waiting import wait_until
+from tests.service.fleet import HonouringTeam, Load, Member, add_partner, follow
+from tests.service.site import BEARER, forwarding
+
+
+def _settings(url: str) -> Settings:
+    return forwarding(url, honours_key="7d")
+
+
+@contextmanager
+def _members(url: str, settings: Settings, count: int) -> Iterator[list[Member]]:
+    with ExitStack() as stack:
+        members = [Member(url, settings) for _ in range(count)]
+        for member in members:
+            stack.callback(member.close)
+        yield members
+
+
+def _check(members: list[Member], token: str, load: Load, team: HonouringTeam) -> None:
+    """Every answer stands, from whichever process; every event has one key and one slot."""
+    for number, (event_id, outcome) in enumerate(load.hooks.items()):
+        answer = members[number % len(members)].caller.call("POST", "/in/hooks", {"id": event_id}, BEARER)
+        assert (answer.status, answer.document["replay"]) == (200, True)
+        assert answer.document["outcome"] == outcome
+    assert all(len(keys) == 1 for keys in team.keys.values())
+    assert len(team.slots) == len(team.keys)
+    _check_feed(follow(members[0].caller, token), load.published)
+
+
+def _check_feed(events: list[dict[str, object]], published: dict[str, tuple[str, int]]) -> None:
+    seqs: dict[object, list[object]] = defaultdict(list)
+    for event in events:
+        seqs[event["key"]].append(event["seq"])
+    assert all(found == list(range(1, len(found) + 1)) for found in seqs.values())
+    by_id = {event["id"]: (event["key"], event["seq"]) for event in events}
+    assert len(by_id) == len(events)
+    assert published.items() <= by_id.items()
+
+
+def _kill_at_random(members: list[Member], load: Load, kills: int, choose: random.Random) -> None:
+    """Each kill waits for work to have been done since the last."""
+    for _ in range(kills):
+        enough = load.answered + choose.randint(10, 40)
+        wait_until(lambda enough=enough: load.answered >= enough, what="answers")  # type: ignore[misc]
+        victim = choose.choice(members)
+        victim.kill()
+        victim.start()
+
+
+@pytest.mark.parametrize(
+    ("kills", "seed"), [(4, 1), *[pytest.param(60, seed, marks=pytest.mark.soak) for seed in range(2, 6)]]
+)
+def test_three_processes_on_one_ledger_killed_at_random(ledger_url: str, kills: int, seed: int) -> None:
+    team = HonouringTeam()
+    token = add_partner(ledger_url)
+    with team.serving() as url, _members(ledger_url, _settings(url), 3) as members:
+        for member in members:
+            member.start()
+        load = Load(members, token)
+        with load.running():
+            _kill_at_random(members, load, kills, random.Random(seed))
+        _check(members, token, load, team)
+
+    assert load.hooks
+    assert load.published
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["reserve.before", "reserve.after", "effect.before", "effect.after", "settle.before", "settle.after",
+     "commit.before", "commit.after"],
+)  # fmt: skip
+def test_a_server_killed_at_a_crash_point_under_load(tmp_path: Path, point: str) -> None:
+    """The crash point fires in the middle of the load; the next process finds everything as it was told."""
+    team, url = HonouringTeam(), f"sqlite:///{tmp_path}/ledger.db"
+    token = add_partner(url)
+    with team.serving() as handler, _members(url, _settings(handler), 1) as (member,):
+        crashed = member.start(ArmedCrashPoints(point, occurrence=25))
+        load = Load([member], token, callers=4)
+        with load.running():
+            code = crashed.wait()
+            member.kill()
+            member.start()
+            before = load.answered
+            wait_until(lambda: load.answered > before + 5, what="answers of the next process")
+        _check([member], token, load, team)
+
+    assert code == -9  # it was the crash point
+
+
+def test_a_reader_sees_every_committed_event_once_and_in_order(ledger_url: str) -> None:
+    """While emitters commit, roll back and lose their connections in the middle of a transaction (I12)."""
+    token = add_partner(ledger_url)
+    committed: set[str] = set()
+    done = threading.Event()
+
+    def emit(number: int) -> None:
+        choose = random.Random(number)
+        with Gate(ledger_url) as gate:
+            feed = Feed(gate)
+            for turn in range(25):
+                event_id = f"{number}-{turn}"
+                with psycopg.connect(ledger_url) as connection, suppress(psycopg.Error):
+                    connection.execute("SELECT 1")  # the transaction is open
+                    # In one order, so that no two emitters wait for each other's keys.
+                    for part, key in enumerate(sorted(choose.choices("1234", k=choose.randint(1, 3)))):
+                        place = {"event_id": f"{event_id}-{part}", "key": key}
+                        feed.publish_sync(tenant="acme", data=turn, tx=connection, **place)
+                    end = choose.random()
+                    if end < 0.6:
+                        connection.commit()
+                        committed.update(f"{event_id}-{one}" for one in range(part + 1))
+                    elif end < 0.8:
+                        connection.rollback()
+                    else:
+                        connection.close()  # gone without a word, in the middle
+
+    emitters = [threading.Thread(target=emit, args=(number,)) for number in range(3)]
+    with _members(ledger_url, forwarding("http://127.0.0.1:9/"), 1) as (member,):
+        member.start()
+        for emitter in emitters:
+            emitter.start()
+        events: list[dict[str, object]] = []
+        while any(emitter.is_alive() for emitter in emitters) or not done.is_set():
+            if not any(emitter.is_alive() for emitter in emitters):
+                done.set()  # one more round for what was committed last
+            events += follow(member.caller, token, str(events[-1]["cursor"]) if events else None)
+
+    assert {event["id"] for event in events} == committed
+    _check_feed(events, {})
+    assert committed
