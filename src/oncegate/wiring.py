@@ -22,8 +22,9 @@ from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.book import followers
 from oncegate.sender.sender import Sender as SenderOnCommits
 from oncegate.sender.settings import policy_from_environment
+from oncegate.sender.urls import parse_endpoint_url
 from oncegate.signals.definitions import Thresholds
-from oncegate.signals.notifiers import Notifier
+from oncegate.signals.notifiers import LogNotifier, Notifier, WebhookNotifier
 from oncegate.signals.watch import WATCH_EVERY, Watch
 from oncegate.store import Store
 from oncegate.upkeep.accepted import AcceptedWork
@@ -155,6 +156,15 @@ class Sender(SenderOnCommits):
         self.close()
 
 
+def alarm_webhook(url: str, policy: AddressPolicy | None = None) -> Notifier:
+    """Posts alarms to an address that may be called; by default the environment says which may."""
+    from oncegate.sender.posting import guarded_post
+
+    policy = policy or policy_from_environment()
+    parse_endpoint_url(url, policy)
+    return WebhookNotifier(url, guarded_post(policy))
+
+
 class Gate(GateOnStore):
     """The gate on the ledger at `url`, else at ONCEGATE_URL, else in ./oncegate.db."""
 
@@ -181,6 +191,7 @@ class Gate(GateOnStore):
         watch_every: str | timedelta | None = WATCH_EVERY,
         thresholds: Thresholds | None = None,
         notifiers: Sequence[Notifier] | None = None,
+        alarms_to: str | None = None,
         feed_retention: str | timedelta = FEED_RETENTION,
         notice: Notice | None = None,
         grace: str | timedelta = GRACE,
@@ -190,6 +201,7 @@ class Gate(GateOnStore):
         In an async program use `async with`: async handlers are run again in the event loop they belong
         to, and a plain `with` leaves them alone. `notice(name, report)` is told what each turn did.
         Alarms go to `notifiers`, by default to the log `oncegate.signals`; not with `watch_every=None`.
+        With `alarms_to` they are posted to that address as well, under the sender's guard.
         """
         duties = standard_duties(
             self,
@@ -202,7 +214,10 @@ class Gate(GateOnStore):
             keep_delivered=parse_duration(keep_delivered),
         )
         if watch_every is not None:
-            watch = Watch(self.store, self.clock, thresholds=thresholds, notifiers=notifiers)
+            told: list[Notifier] = [LogNotifier()] if notifiers is None else list(notifiers)
+            if alarms_to is not None:
+                told.append(alarm_webhook(alarms_to))
+            watch = Watch(self.store, self.clock, thresholds=thresholds, notifiers=told)
             duties.append(Duty("watch", parse_duration(watch_every), run_once=watch.run_once))
         return Caretakers(duties, clock=self.clock, notice=notice, grace=parse_duration(grace))
 

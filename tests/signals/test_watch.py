@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 
+from oncegate.errors import BadEndpoint
 from oncegate.model.states import State
 from oncegate.signals.alarms import Change, Notice
 from oncegate.signals.definitions import Level, Thresholds
@@ -161,6 +167,23 @@ def test_a_notifier_that_fails_keeps_nobody_from_being_told(
     assert "nobody could be told about in_flight_age" in caplog.text
 
 
+def test_what_a_notifier_failed_at_is_told_once_it_works_again(store: Store, clock: ManualClock) -> None:
+    """A page that went out while the webhook was down is no page."""
+    answers, sent = [503, 503, 204, 204, 204], []
+
+    def post(url: str, body: bytes, headers: Any) -> int:
+        sent.append(body)
+        return answers.pop(0)
+
+    watch = watching(store, clock, [WebhookNotifier("https://example.test/x", post)])
+    strand(store, clock)
+    for _ in range(5):
+        clock.advance(601)
+        watch.run_once()
+    assert len(sent) == 3
+    assert len(set(sent)) == 1
+
+
 def test_the_log_has_pages_as_errors(
     clock: ManualClock, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -179,6 +202,49 @@ def test_limits_are_the_users(store: Store, clock: ManualClock) -> None:
     strand(store, clock)
     clock.advance(31)
     assert of_pages(watch.run_once()) == {"in_flight_age"}
+
+
+def test_alarms_reach_a_webhook_through_the_guarded_client(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One real request; nothing without TLS, and nothing inside, unless the environment allows it."""
+    with _receiver() as (port, received), Gate(f"sqlite:///{tmp_path / 'ledger.db'}") as gate:
+        url = f"http://127.0.0.1:{port}/alarms?token=canary"
+        with pytest.raises(BadEndpoint) as refused:
+            gate.caretakers(alarms_to=url)
+        assert "canary" not in str(refused.value)
+        monkeypatch.setenv("ONCEGATE_ALLOW_LOOPBACK", "1")
+        strand(gate.store, ManualClock())
+        limits = Thresholds({"waiting_for_person": (None, None), "in_flight_age": (None, 0)})
+        caretakers = gate.caretakers(thresholds=limits, notifiers=[], alarms_to=url)
+        (watch,) = [duty for duty in caretakers.duties if duty.name == "watch"]
+        assert watch.run_once is not None
+        watch.run_once(lambda: True)
+    assert ["/alarms?token=canary", "in_flight_age"] in received
+
+
+@contextmanager
+def _receiver() -> Iterator[tuple[int, list[list[str]]]]:
+    received: list[list[str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            received.append([self.path, body["signal"]])
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port, received
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_caretakers_watch_too_unless_told_not_to(tmp_path: Any) -> None:

@@ -26,6 +26,7 @@ from oncegate.upkeep.reconciler import Report
 from oncegate.wiring import Gate
 
 CLOSED_WITHIN_SECONDS: Final = 2.0
+ALARMS_TO: Final = "ONCEGATE_ALARMS_TO"
 
 _DESCRIPTION = """\
 Run a gate's caretakers until SIGTERM or an interrupt: the reconciler, which finishes what a crash
@@ -67,6 +68,14 @@ def add_parser(subparsers: Any) -> None:
         help="longest time between two scans for content duplicates (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
+        "--watch-every", default="1m", metavar="TIME",
+        help="longest time between two looks at the signals (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--alarms-to", metavar="URL",
+        help=f"also post alarms there, as JSON (default: ${ALARMS_TO}, if set)",
+    )  # fmt: skip
+    parser.add_argument(
         "--grace", default="10s", metavar="TIME",
         help="how long stopping waits for what is under way (default: %(default)s)",
     )  # fmt: skip
@@ -84,6 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
         prune_every=arguments.prune_every,
         scan_every=arguments.scan_every,
         keep_delivered=arguments.keep_delivered,
+        watch_every=arguments.watch_every,
+        alarms_to=arguments.alarms_to or os.environ.get(ALARMS_TO) or None,
         notice=show,
         grace=arguments.grace,
     )

@@ -209,6 +209,11 @@ class Connection(asyncio.Protocol):
         self._begin_message()
 
 
+def check_parser() -> None:
+    """Raises ConfigError where the HTTP parser is not installed."""
+    _parser_class()
+
+
 def _parser_class() -> Any:
     try:
         from httptools import HttpResponseParser

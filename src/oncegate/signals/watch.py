@@ -8,6 +8,7 @@ the ledger notes what time it was, as for pruning.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
@@ -28,6 +29,7 @@ MINUTES_KEPT: Final = timedelta(days=8)  # a week's history, with a day to spare
 HOURS_KEPT: Final = timedelta(days=92)  # as long as keys are kept by default
 TRIM_STEP: Final = 2_000  # counters in one short unit
 TRIM_STEPS_MAX: Final = 50
+UNTOLD_MAX: Final = 100  # notices kept for a notifier that fails; the oldest are given up
 _MINUTE: Final = timedelta(minutes=1)
 
 log = logging.getLogger("oncegate.signals")
@@ -57,6 +59,7 @@ class Watch:
         self._clock = clock
         self._thresholds = thresholds or Thresholds()
         self._notifiers = (LogNotifier(),) if notifiers is None else tuple(notifiers)
+        self._untold: list[deque[Notice]] = [deque(maxlen=UNTOLD_MAX) for _ in self._notifiers]
         self._alarms: Alarms = {}
         self._trimmed_at_ms: int | None = None
 
@@ -73,16 +76,10 @@ class Watch:
             session.close()
         signals = evaluate(snapshot, self._thresholds)
         self._alarms, notices = advance(self._alarms, signals, self._clock.ticks_ms())
-        for notice in notices:
-            self._tell(notice)
+        for notifier, untold in zip(self._notifiers, self._untold, strict=True):
+            untold.extend(notices)
+            _tell(notifier, untold)
         return WatchReport(tuple(signals), tuple(notices), trimmed, seen.doubted_since_ms is not None)
-
-    def _tell(self, notice: Notice) -> None:
-        for notifier in self._notifiers:
-            try:
-                notifier.notify(notice)
-            except Exception:
-                log.exception("nobody could be told about %s", notice.signal.definition.name)
 
     def _trim(self, session: Session, minute: int, stopping: Callable[[], bool]) -> int:
         """Once an hour folds and forgets counters, in short units."""
@@ -100,3 +97,16 @@ class Watch:
             if not step or stopping():
                 break
         return removed
+
+
+def _tell(notifier: Notifier, untold: deque[Notice]) -> None:
+    """Tells one after the other; from one that fails on, all are kept for the next turn."""
+    while untold:
+        try:
+            notifier.notify(untold[0])
+        except Exception:
+            log.exception(
+                "nobody could be told about %s; tried again later", untold[0].signal.definition.name
+            )
+            return
+        untold.popleft()
