@@ -104,9 +104,13 @@ def _tell(notifier: Notifier, untold: deque[Notice]) -> None:
     while untold:
         try:
             notifier.notify(untold[0])
-        except Exception:
-            log.exception(
-                "nobody could be told about %s; tried again later", untold[0].signal.definition.name
+        except Exception as error:  # noqa: BLE001  a notifier may raise anything
+            name = untold[0].signal.definition.name
+            log.error(  # no trace: it may come every minute, for as long as a webhook is down
+                "nobody could be told about %s; tried again later: %s: %s",
+                name,
+                type(error).__name__,
+                error,
             )
             return
         untold.popleft()
