@@ -37,8 +37,8 @@ fmt: $(VENV)/.installed ## format the code and apply the safe fixes
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.core ## measure the gate (BENCH_ARGS=...)
-	@$(BIN)/oncegate bench gate $(BENCH_ARGS)
+bench: $(VENV)/$(if $(filter postgres,$(STORE)),.installed,.core) ## measure the gate (STORE=sqlite|postgres BENCH_ARGS=...)
+	@$(BIN)/oncegate bench $(if $(filter postgres,$(STORE)),postgres --plot bench-postgres.svg,gate) $(BENCH_ARGS)
 
 MINUTES ?= 10
 soak: $(VENV)/.installed ## run the long tests, then MINUTES=10 of seeded faults; adds to docs/proof-tally.json

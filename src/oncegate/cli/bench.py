@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     postgres.add_argument("--rounds", default=3, type=_positive, help="how often to repeat (default: 3)")
     postgres.add_argument("--quick", action="store_true", help="fewer events, for a first impression")
     postgres.add_argument("--json", action="store_true", help="print one JSON document")
+    postgres.add_argument("--plot", metavar="FILE", help="also draw the figures as SVG into this file")
     postgres.set_defaults(run=run_postgres)
     http = subjects.add_parser("http", help="the service over HTTP, beside the bare server it runs on")
     http.add_argument("--rounds", default=3, type=_positive, help="how often to repeat (default: 3)")
@@ -129,6 +131,10 @@ def run_postgres(arguments: argparse.Namespace) -> int:
         scale=QUICK_SCALE if arguments.quick else 1.0,
         talk=lambda line: print(line, file=sys.stderr),
     ).run()
+    if arguments.plot:
+        from oncegate.bench.plot import as_svg, bars_of
+
+        Path(arguments.plot).write_text(as_svg("events a second on PostgreSQL", bars_of(document)), "utf-8")
     print(json.dumps(document, indent=2) if arguments.json else _postgres_as_text(document))
     return 0
 

@@ -254,6 +254,7 @@ class PostgresStore:
             return [
                 Finding(True, "ledger", self.address),
                 Finding(True, "server", f"PostgreSQL {version // 10000}.{version % 10000}"),
+                *_examine_pooler(connection),
                 *self._examine_settings(connection),
                 _examine_schema(connection),
                 *_examine_log(connection),
@@ -277,6 +278,13 @@ def _keep_time(connection: Connection) -> None:
     (may_write,) = connection.execute(statements.MAY_KEEP_TIME).fetchone() or (False,)
     if may_write:
         connection.execute(statements.KEEP_TIME)
+
+
+def _examine_pooler(connection: Connection) -> Iterator[Finding]:
+    """A pooler tells its clients process numbers of its own."""
+    (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+    if pid != connection.info.backend_pid:
+        yield Finding(True, "pooler", "one is in between: it must be in session mode (docs/postgresql.md)")
 
 
 def _examine_replication(connection: Connection) -> Finding:
