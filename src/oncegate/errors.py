@@ -23,6 +23,7 @@
     │       └── EncodedBody         415: the body is compressed
     ├── NotRun                      the effect was not run, for a reason that is not a failure
     │   ├── Busy                    the key is in flight elsewhere
+    │   ├── Backlogged              too much waits already; nothing was stored; HTTP status 429
     │   ├── Conflict                the key is known with another content
     │   ├── Quarantined             the event waits in quarantine
     │   └── Held                    the event waits for a person
@@ -167,6 +168,12 @@ class Busy(NotRun):
     def __init__(self, message: str, retry_after_seconds: float) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class Backlogged(NotRun):
+    """Too many events wait already, of one key or at one destination; this one was not stored."""
+
+    status: ClassVar[int] = 429
 
 
 class Conflict(NotRun):

@@ -27,6 +27,7 @@ from oncegate.signals.definitions import Thresholds
 from oncegate.signals.notifiers import LogNotifier, Notifier, WebhookNotifier
 from oncegate.signals.watch import WATCH_EVERY, Watch
 from oncegate.store import Store
+from oncegate.store.lanes import LANE_BACKLOG_MAX
 from oncegate.upkeep.accepted import AcceptedWork
 from oncegate.upkeep.duties import (
     FEED_RETENTION,
@@ -119,7 +120,8 @@ class Sender(SenderOnCommits):
     """The sender on the ledger at `url`, else at ONCEGATE_URL, else in ./oncegate.db.
 
     Given a gate instead, it shares that gate's ledger and batches. `policy` says which addresses besides
-    public https ones may be called; by default the environment does (`ONCEGATE_ALLOW_…`).
+    public https ones may be called; by default the environment does (`ONCEGATE_ALLOW_…`). `backlog_max` is
+    how many events of one key may wait; emitting more raises Backlogged.
     """
 
     def __init__(
@@ -130,13 +132,15 @@ class Sender(SenderOnCommits):
         store: Store | None = None,
         clock: Clock | None = None,
         policy: AddressPolicy | None = None,
+        backlog_max: int = LANE_BACKLOG_MAX,
     ) -> None:
         self._owns_commits = gate is None
         if gate is not None:
             commits, clock = gate.commits, clock or gate.clock
         else:
             commits = GroupCommit(store if store is not None else open_store(url, clock=clock), clock=clock)
-        super().__init__(commits, clock=clock, policy=policy or policy_from_environment())
+        policy = policy or policy_from_environment()
+        super().__init__(commits, clock=clock, policy=policy, backlog_max=backlog_max)
 
     def delivering(self, **options: Any) -> DeliveryService:
         """Delivers in this process while an `async with` block lasts."""

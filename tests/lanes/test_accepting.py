@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from oncegate import ConfigError, Gate, UsageError, Verdict
 from oncegate.errors import Failed, NotApplied
+from oncegate.gate import accepting
 from oncegate.gate.accepting import accepted_arrival, destination_of
-from oncegate.store import HeadsWanted, LaneState, LaneView, LogKind, Store
+from oncegate.store import HeadsWanted, LaneState, LaneView, LogKind, Outgoing, Store
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock
@@ -224,3 +226,25 @@ def test_async_handlers_need_their_own_loop(shop: Shop) -> None:
 
     with pytest.raises(UsageError, match="async with"), AcceptedWork(shop.gate):
         pass
+
+
+def test_full_lane_is_busy_until_something_has_run(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sender is told to come again: refused, not dropped (I18)."""
+    monkeypatch.setattr(accepting, "Outgoing", lambda *values: replace(Outgoing(*values), backlog_max=2))
+    for event in ("e1", "e2"):
+        assert shop.admit(event).verdict is Verdict.ACCEPTED
+
+    refused = shop.admit("e3")
+
+    assert (refused.verdict, refused.retry_after_seconds > 0) == (Verdict.BUSY, True)
+    assert "lane" in (refused.reason or "")
+    shop.run()
+    assert shop.admit("e3").verdict is Verdict.ACCEPTED
+    shop.run()
+    assert shop.ran == ["e1", "e2", "e3"]
+
+
+def test_lane_that_no_store_could_index_is_quarantined(shop: Shop) -> None:
+    """Two thousand bytes are enough for the name of a lane."""
+    long = shop.admit("e", "o" * 3_000)
+    assert (long.verdict, "lane_input" in (long.reason or "")) == (Verdict.QUARANTINE, True)

@@ -67,6 +67,22 @@ def test_event_goes_with_the_users_commit(ledger_url: str, kind: Kind) -> None:
     session.close()
 
 
+def test_full_lane_is_told_in_the_users_transaction(ledger_url: str, kind: Kind) -> None:
+    """Nothing is stored, and the transaction goes on: its owner decides (I18)."""
+    store = PostgresStore(ledger_url, clock=ManualClock())
+    session = store.connect()
+
+    async def scenario() -> list[Placed]:
+        async with kind.transaction(ledger_url) as tx:
+            return [await enqueue(store, kind, tx, outgoing(f"e{n}", backlog_max=1)) for n in (1, 2, 1)]
+
+    placed = kind.run(scenario())
+
+    assert [one.placing for one in placed] == [Placing.NEW, Placing.FULL, Placing.KNOWN]
+    assert [d.event_id for d in lease(session)] == ["e1"]
+    session.close()
+
+
 def test_undone_transaction_sends_nothing_and_leaves_no_gap(ledger_url: str, kind: Kind) -> None:
     """Rolled back, neither the event nor its seq nor its id is there."""
     store = PostgresStore(ledger_url, clock=ManualClock())

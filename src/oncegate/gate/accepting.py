@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from oncegate.errors import ConfigError, InputRefused
+from oncegate.errors import BadOutgoing, ConfigError, InputRefused
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.context import GateContext
 from oncegate.gate.flows import Attempt, admit_flow
@@ -28,6 +28,7 @@ from oncegate.model.template import KeyTemplate
 from oncegate.operations import ReadEntry
 from oncegate.store import Delivery, Entry, Outgoing, Placed, Placing, What
 
+BACKLOG_SECONDS: Final = 5.0  # when to come again where a lane is full
 SURFACE_LANES: Final = "surface:"  # how the names of accepting surfaces' destinations begin
 _UNDER_WAY: Final = frozenset({State.IN_FLIGHT, State.RETRYABLE})
 
@@ -67,10 +68,15 @@ def accept_flow(gate: GateContext, attempt: Attempt, lane: KeyTemplate) -> Flow[
         return (yield from admit_flow(gate, attempt))
     try:
         place = _lane_key(lane, arrival)
-    except InputRefused as refused:
-        unplaced = msgspec.structs.replace(arrival, quarantine=f"lane_input: {refused.reason}: {refused}")
+        outgoing = _outgoing(gate, attempt, place)
+    except (InputRefused, BadOutgoing) as refused:
+        reason = f"{refused.reason}: {refused}" if isinstance(refused, InputRefused) else f"{refused}"
+        unplaced = msgspec.structs.replace(arrival, quarantine=f"lane_input: {reason}")
         return (yield from admit_flow(gate, msgspec.structs.replace(attempt, arrival=unplaced)))
-    placed: Placed = yield Enqueue(_outgoing(gate, attempt, place))
+    placed: Placed = yield Enqueue(outgoing)
+    if placed.placing is Placing.FULL:
+        reason = f"{outgoing.backlog_max} events wait in its lane already; this one was not stored"
+        return Admission(Verdict.BUSY, arrival.key.text, reason=reason, retry_after_seconds=BACKLOG_SECONDS)
     if placed.placing is Placing.CONFLICT:
         gate.sightings.count(attempt.surface.rule, What.CONFLICT)
         return Admission(Verdict.CONFLICT, arrival.key.text)

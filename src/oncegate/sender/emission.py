@@ -37,7 +37,7 @@ def new_event_id(clock: Clock) -> str:
     return f"evt_{clock.wall_ms():012x}{secrets.token_hex(10)}"
 
 
-def outgoing_of(emission: Emission, clock: Clock) -> Outgoing:
+def outgoing_of(emission: Emission, clock: Clock, backlog_max: int) -> Outgoing:
     """The event as the store keeps it; raises BadOutgoing where it could never be sent."""
     context = named(emission.context or inherited_context() or Context())
     payload = _payload(emission.payload)
@@ -51,6 +51,7 @@ def outgoing_of(emission: Emission, clock: Clock) -> Outgoing:
         fingerprint_of(b"\0".join((emission.type.encode(), emission.key.encode(), payload))),
         clock.wall_ms(),
         encode_context(context),
+        backlog_max,
     )
     envelope.check_outgoing(_on_the_wire(event, context, seq=1))
     return event

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from oncegate.clock import Clock, SystemClock
-from oncegate.errors import BadOutgoing, Conflict, UsageError
+from oncegate.errors import Backlogged, BadOutgoing, Conflict, UsageError
 from oncegate.gate.once import AsyncTransaction, Transaction
 from oncegate.groupcommit import GroupCommit
 from oncegate.lane_operations import Enqueue
@@ -22,6 +22,7 @@ from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.book import EndpointBook
 from oncegate.sender.emission import Emission, outgoing_of
 from oncegate.store import Joined, Outgoing, Placed, Placing
+from oncegate.store.lanes import LANE_BACKLOG_MAX
 
 
 class Emitted(Struct, frozen=True):
@@ -41,8 +42,10 @@ class Sender:
         *,
         clock: Clock | None = None,
         policy: AddressPolicy | None = None,
+        backlog_max: int = LANE_BACKLOG_MAX,
     ) -> None:
         self.commits = commits
+        self.backlog_max = backlog_max
         self.clock = clock or SystemClock()
         self.endpoints = EndpointBook(commits, self.clock, policy or AddressPolicy())
         self._listeners: list[Callable[[], None]] = []
@@ -121,7 +124,7 @@ class Sender:
             raise BadOutgoing(
                 f"{endpoint.name} gets what is published for {endpoint.follows}, nothing else"
             )
-        return outgoing_of(emission, self.clock)
+        return outgoing_of(emission, self.clock, self.backlog_max)
 
     def _joined(self, event: Outgoing, transaction: object) -> Joined:
         store, names = self.commits.store, (event.destination, event.tenant, event.type)
@@ -134,6 +137,11 @@ class Sender:
         if placed.placing is Placing.CONFLICT:
             raise Conflict(
                 f"event {event.event_id} was emitted before with another content; nothing changed"
+            )
+        if placed.placing is Placing.FULL:
+            raise Backlogged(
+                f"{event.backlog_max} events of this key wait for {event.destination} already; "
+                f"{event.event_id} was not stored"
             )
         if at_once:
             self.wake()

@@ -20,6 +20,7 @@ from oncegate.sender import book, envelope
 from oncegate.sender.endpoints import decode_endpoint
 from oncegate.store import Outgoing, Session
 from oncegate.store.feed import Publication, Published, Publishing
+from oncegate.store.lanes import NO_BACKLOG_MAX
 
 EVENT_TYPE: Final = "event"
 
@@ -65,7 +66,7 @@ def _followed(body: bytes) -> str | None:
 def _outgoing(endpoint: str, item: Publication, seq: int) -> Outgoing:
     return Outgoing(
         endpoint, item.tenant, item.key, item.event_id, EVENT_TYPE, item.body, item.fingerprint,
-        item.at_ms, _encode(Context(seq=seq)),
+        item.at_ms, _encode(Context(seq=seq)), NO_BACKLOG_MAX,
     )  # fmt: skip
 
 

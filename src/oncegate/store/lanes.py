@@ -15,8 +15,13 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from oncegate.errors import BadOutgoing
+
 # How soon a lane is looked at again whose next event may be in a transaction that is still open.
 MAYBE_MORE_MS: Final = 50
+LANE_BACKLOG_MAX: Final = 100_000
+NO_BACKLOG_MAX: Final = 2**31 - 1
+NAME_BYTES_MAX: Final = 2_000  # of a key or an event's id: what every store can index
 ENQUEUER: Final = "enqueue"  # who the log says has met a conflict
 
 
@@ -58,7 +63,8 @@ class Outgoing(Struct, frozen=True, gc=False):
     """An event to be put at the end of its lane.
 
     `event_id` is unique for each destination. `fingerprint` stands for the content: the same id with
-    another one is a conflict. `context` travels with the event as it is (headers, trace context).
+    another one is a conflict. `context` travels with the event as it is (headers, trace context). A lane in
+    which `backlog_max` events wait takes no more. Keys and ids that no store could index raise BadOutgoing.
     """
 
     destination: str
@@ -70,6 +76,20 @@ class Outgoing(Struct, frozen=True, gc=False):
     fingerprint: bytes
     created_at_ms: int
     context: bytes = b""
+    backlog_max: int = LANE_BACKLOG_MAX
+
+    def __post_init__(self) -> None:
+        if not (_is_nameable(self.key) and _is_nameable(self.event_id)):
+            raise BadOutgoing(f"the key or the id is not Unicode of 1 to {NAME_BYTES_MAX} bytes")
+
+
+def _is_nameable(text: str) -> bool:
+    if text.isascii():
+        return 0 < len(text) <= NAME_BYTES_MAX
+    try:
+        return len(text.encode()) <= NAME_BYTES_MAX
+    except UnicodeEncodeError:
+        return False
 
 
 class Placing(Enum):
@@ -78,6 +98,7 @@ class Placing(Enum):
     NEW = "new"
     KNOWN = "known"
     CONFLICT = "conflict"
+    FULL = "full"
 
 
 def conflict_note(event: Outgoing) -> str:
@@ -86,7 +107,7 @@ def conflict_note(event: Outgoing) -> str:
 
 
 class Placed(Struct, frozen=True, gc=False):
-    """Where an event stands: its own place, or that of the first event with its id."""
+    """Where an event stands: its own place, or that of the first event with its id; nowhere if FULL."""
 
     placing: Placing
     lane_id: int
@@ -201,7 +222,9 @@ class Lanes(Protocol):
         undone leaves none behind. An id that is known at the destination is not enqueued again: the answer
         is the place of the first, KNOWN, or CONFLICT where its fingerprint is another; a conflict has a log
         record under the negative number of its lane. The same id twice in `events` is one event. A lane
-        that was idle has its head ready at once.
+        that was idle has its head ready at once. A new event whose lane has `backlog_max` waiting already
+        is FULL: nothing is stored, no seq is used. Events that are enqueued at the same time may go beyond
+        that by their own number.
         """
 
     def lease_heads(self, wanted: HeadsWanted) -> Heads:

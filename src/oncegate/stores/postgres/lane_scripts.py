@@ -26,6 +26,9 @@ UNION ALL
 SELECT here.same, place::int, id, last_seq - amount + nth, 0, EXISTS (SELECT 1 FROM stored)
 FROM fresh JOIN sized USING (destination, tenant, key), here
 UNION ALL
+SELECT same, place::int, 0, 0, 3, true FROM crowded, here
+WHERE same AND place NOT IN (SELECT place FROM known)
+UNION ALL
 SELECT same, 0, 0, 0, 0, false FROM here WHERE NOT same
 """
 
@@ -50,6 +53,7 @@ def enqueue(facts: Facts, event: Outgoing) -> Script[Placed]:
                 event.fingerprint,
                 event.context,
                 event.payload,
+                event.backlog_max,
             ),
         )
         _check_same(same)

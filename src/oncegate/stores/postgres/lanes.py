@@ -33,7 +33,7 @@ from oncegate.stores.postgres.arrays import Packed, bigint_array, bytea_array, i
 from oncegate.stores.postgres.names import Names
 
 ENQUEUE_TRIES_MAX: Final = 20  # each lost round means that somebody else has committed one of the ids
-PLACINGS: Final = (Placing.NEW, Placing.KNOWN, Placing.CONFLICT)
+PLACINGS: Final = (Placing.NEW, Placing.KNOWN, Placing.CONFLICT, Placing.FULL)
 
 Held = TypeVar("Held", Failure, HeadHeld)
 
@@ -105,6 +105,7 @@ class PostgresLanes:
             bytea_array([event.fingerprint for event in batch]),
             bytea_array([event.context for event in batch]),
             bytea_array([event.payload for event in batch]),
+            integer_array([event.backlog_max for event in batch]),
         )
 
     def lease_heads(self, wanted: HeadsWanted) -> Heads:

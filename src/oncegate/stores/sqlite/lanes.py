@@ -37,8 +37,9 @@ _APPEND: Final = (
     " VALUES (?1, ?2, ?3, 1, 1, 2, ?4, 0, 0, ?4)"
     " ON CONFLICT (destination, tenant, key) DO UPDATE SET last_seq = last_seq + 1,"
     " state = CASE state WHEN 1 THEN 2 ELSE state END,"
-    " due_at = CASE state WHEN 1 THEN ?4 ELSE due_at END RETURNING id, last_seq"
+    " due_at = CASE state WHEN 1 THEN ?4 ELSE due_at END RETURNING id, last_seq, last_seq - seq"
 )
+_SHORTEN: Final = "UPDATE oncegate_lane SET last_seq = last_seq - 1 WHERE id = ?"
 _DELIVERY: Final = (
     "INSERT INTO oncegate_delivery"
     " (lane, seq, destination, type, created_at, fingerprint, event, context, payload)"
@@ -150,7 +151,10 @@ class SqliteLanes:
             self._log(-lane, LogKind.CONFLICT, event.created_at_ms, ENQUEUER, conflict_note(event))
             return Placed(Placing.CONFLICT, lane, seq)
         place = (destination, number(event.tenant), event.key, now)
-        lane, seq = execute(_APPEND, place).fetchone()
+        lane, seq, waiting = execute(_APPEND, place).fetchone()
+        if waiting >= event.backlog_max:
+            execute(_SHORTEN, (lane,))
+            return Placed(Placing.FULL, lane, 0)
         execute(
             _DELIVERY,
             (

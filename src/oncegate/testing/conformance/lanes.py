@@ -11,6 +11,7 @@ from oncegate.store import (
     HeadsWanted,
     LaneState,
     LogKind,
+    Outgoing,
     Placed,
     Placing,
     Policy,
@@ -41,6 +42,27 @@ class LaneConformance(LaneBench):
         assert [placed.seq for placed in again] == [3, 2]
         assert len({placed.lane_id for placed in first + again}) == 4
         assert {placed.placing for placed in first + again} == {Placing.NEW}
+
+    def test_full_lane_takes_no_more_until_something_has_gone(self) -> None:
+        """Refused, not dropped: no seq is used, other lanes and known ids are not affected (I18)."""
+        session = self.open()
+        first = self.enqueue(session, self._few("k-1"), self._few("k-2"))
+
+        refused, other, known = self.enqueue(
+            session, self._few("k-3"), self._few("o-1", "o"), self._few("k-2")
+        )
+
+        assert [placed.placing for placed in first] == [Placing.NEW] * 2
+        assert (refused.placing, other.placing, known.placing) == (Placing.FULL, Placing.NEW, Placing.KNOWN)
+        assert self.lane("k").last_seq == 2
+        for delivery in self.lease(session):
+            self.finish(session, delivery)
+        (again,) = self.enqueue(session, self._few("k-3"))
+        assert (again.placing, again.seq) == (Placing.NEW, 3)
+
+    def _few(self, event_id: str, key: str = "k") -> Outgoing:
+        """An event for a lane that two may wait in."""
+        return self.outgoing(event_id, key, backlog_max=2)
 
     def test_known_id_is_one_event(self) -> None:
         """Published again, in the same call or later, an id answers the first one's place."""
