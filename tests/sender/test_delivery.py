@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
+from oncegate.errors import StoreUnavailable
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.book import Change
 from oncegate.sender.delivery import DeliveryService
@@ -353,3 +354,39 @@ def test_secret_signs_to_the_end_of_its_time_and_not_longer(sender: Sender) -> N
             assert [len(found) for found in signatures] == [2, 1]
 
     play(scenario())
+
+
+def test_store_that_is_away_for_a_moment_costs_no_attempt(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Endpoints that were known a moment ago are still known; the request goes out."""
+
+    def away() -> Any:
+        raise StoreUnavailable("not now")
+
+    async def scenario() -> None:
+        async with stage(sender) as (_, service):
+            await emit(sender, "A")
+            sender.endpoints.get("orders")
+            assert isinstance(sender.clock, ManualClock)
+            sender.clock.advance(60)
+            monkeypatch.setattr(sender.commits.store, "look", away)
+            done = await service.engine.run_once()
+
+            assert (done.delivered, done.failed) == (1, 0)
+
+    play(scenario())
+
+
+def test_endpoint_that_was_never_read_is_not_guessed(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without any knowledge the store's own error is what one gets."""
+
+    def away() -> Any:
+        raise StoreUnavailable("not now")
+
+    sender.commits.store.connect().close()
+    monkeypatch.setattr(sender.commits.store, "look", away)
+    with pytest.raises(StoreUnavailable):
+        sender.endpoints.get("orders")

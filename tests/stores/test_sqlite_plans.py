@@ -9,6 +9,7 @@ import pytest
 
 from oncegate.model.states import State
 from oncegate.store import EntryFilter
+from oncegate.stores import traces
 from oncegate.stores.sqlite import SqliteStore, census
 
 
@@ -36,3 +37,11 @@ def test_what_waits_is_found_without_reading_every_entry(session: Any) -> None:
     conditions, parameters = session._conditions(EntryFilter((State.HELD, State.UNKNOWN)))
     sql = f"SELECT id FROM oncegate_entry WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT 50"
     assert "SCAN" not in plan(session, sql, tuple(parameters))
+
+
+@pytest.mark.parametrize("sql", [traces.SQLITE_TRACED, traces.SQLITE_NAMED, traces.LINKED])
+def test_a_journey_is_found_without_reading_every_event(session: Any, sql: str) -> None:
+    """By its trace or by an event's id, among however many events were emitted."""
+    found = plan(session, sql, ("x", 1))
+    assert "SCAN past" not in found
+    assert "SCAN oncegate_trace" not in found

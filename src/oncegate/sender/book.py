@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from oncegate.clock import Clock
-from oncegate.errors import BadEndpoint, StoreBusy, UnknownEndpoint
+from oncegate.errors import BadEndpoint, StoreBusy, StoreError, UnknownEndpoint
 from oncegate.groupcommit import GroupCommit
 from oncegate.registry_operations import ChangeDocument
 from oncegate.sender.addresses import AddressPolicy
@@ -70,7 +70,12 @@ class EndpointBook:
     def _fresh(self) -> dict[str, Endpoint]:
         now = self._clock.ticks_ms()
         if self._read_at_ms is None or not 0 <= now - self._read_at_ms < FRESH_MS:
-            self._known = {one.name: decode_endpoint(one.body) for one in self._documents()}
+            try:
+                self._known = {one.name: decode_endpoint(one.body) for one in self._documents()}
+            except StoreError:
+                if not self._known:
+                    raise
+                # The store is away: what was known goes on, or every delivery would fail and count.
             self._read_at_ms = now
         return self._known
 

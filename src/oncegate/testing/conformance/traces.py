@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncegate.store import Outgoing, Session, TraceLink
+from oncegate.store import Forgetting, Outgoing, Session, TraceLink
 from oncegate.testing.conformance.bench import StoreBench
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -34,6 +34,21 @@ class TraceConformance(StoreBench):
             assert session.linked(TRACE, 10) == [1, 2]
             assert session.linked(TRACE, 1) == [1]
             assert session.linked(OTHER_TRACE, 10) == []
+
+    def test_link_is_forgotten_with_its_entry(self) -> None:
+        """Another entry's link stays."""
+        session = self.open()
+        claims = [self.reserve(session, text) for text in ("gone", "kept")]
+        gone, kept = (claim.entry_id for claim in claims)
+        assert all(self.settle(session, claim) for claim in claims)
+        with session.unit():
+            session.link([TraceLink(gone, TRACE, b"{}"), TraceLink(kept, TRACE, b"{}")])
+        self.clock.advance(86_400)
+        now = self.clock.wall_ms()
+        with session.unit():
+            assert session.forget(Forgetting("orders", now, (gone,), now, "pruner")) == 1
+        with session.unit():
+            assert session.linked(TRACE, 10) == [kept]
 
     def test_emitted_events_are_found_by_the_trace_that_their_context_begins_with(self) -> None:
         """Whatever else a context is, it is no trace; where the event goes does not matter."""
