@@ -266,6 +266,45 @@ def test_a_key_that_owns_two_resources_is_held(askable: Scene) -> None:
     assert len(askable.terminal.keys) == 2
 
 
+class Berth:
+    """What a client library returns: it shows an id, and cannot be stored."""
+
+    def __init__(self, number: int) -> None:
+        self.id = f"S-{number}"
+
+
+@pytest.mark.parametrize(("second", "state"), [(1, "committed"), (2, "held")])
+def test_a_second_call_with_the_key_that_hands_out_something_else_is_held(
+    ledger: Ledger, style: Style, second: int, state: str
+) -> None:
+    """A9: a downstream that said it honours keys has sold two slots for one, and somebody must know."""
+    gate, answers, failures = ledger.gate(), [1, second], [NotApplied("not now")]
+    ect = gate.downstream("ect", honours_key="7d")
+
+    def claim(idempotency_key):
+        return Berth(answers.pop(0))
+
+    def body(event, once):
+        slot = yield once.effect(ect, style.function(claim))
+        if failures:
+            raise failures.pop()
+        return slot.id
+
+    style.register(gate, "bookings", body)
+    with pytest.raises(NotApplied):
+        style.admit(gate, "bookings", {"id": 1})
+    # When it is called again, because what it returned could not be kept
+    if state == "held":
+        with pytest.raises(OutcomeUnknown, match=r"holds 2 resources for claim: S-1 and S-2"):
+            style.admit(gate, "bookings", {"id": 1})
+    else:
+        assert style.admit(gate, "bookings", {"id": 1}).value == "S-1"
+    assert (ledger.state(), answers) == (state, [])
+    with gate.store.look() as session:
+        kinds = [item.reason for item in session.waiting()]
+    assert kinds == (["two_resources"] if state == "held" else [])
+
+
 def test_a_probe_that_fails_is_asked_again(ledger: Ledger, style: Style) -> None:
     """No answer is not an answer: nothing is called until the downstream has been heard."""
     # Given a crash after the slot was sold, and a probe that fails twice

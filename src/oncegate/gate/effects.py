@@ -95,6 +95,7 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
     if _must_record_start(call, recorded):
         yield from _record_start(call)
     result, passed = yield from _call(call)
+    _refuse_second_resource(call, recorded, result)
     _note_done(call, result)
     if call.downstream.is_unrepeatable:  # the only one worth a commit of its own
         yield from save_steps(call.gate, call.claim)
@@ -165,6 +166,7 @@ def _look_before_call(call: EffectCall, recorded: StepRecord | None) -> Flow[Any
     found = yield from _ask(call)
     if found is not None:
         found = _as_declared(call, found)
+        _refuse_second_resource(call, recorded, found)
         _note_done(call, found)
         call.gate.crashpoints.hit("step.after")
         return found
@@ -223,6 +225,17 @@ def _refuse_unclear(call: EffectCall, answer: Any) -> None:
             f"the probe of {call.downstream.name} answered {_shown(answer)} for {call.step_name}: "
             "neither what the key owns nor None"
         )
+
+
+def _refuse_second_resource(call: EffectCall, recorded: StepRecord | None, result: Any) -> None:
+    """One key owns one thing (A9): what comes back now is compared with what is on record."""
+    first, second = None if recorded is None else recorded.resource, resource_of(result)
+    if first is None or second is None or first == second:
+        return
+    _note_doubt(call)
+    raise TwoResources(
+        f"{call.downstream.name} holds 2 resources for {call.step_name}: {first[:80]} and {second[:80]}"
+    )
 
 
 def _shown(answer: Any) -> str:
