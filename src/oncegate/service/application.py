@@ -32,6 +32,7 @@ from oncegate.sender.delivery import DeliveryService
 from oncegate.sender.http import HttpClient
 from oncegate.sender.sender import Sender
 from oncegate.service import contract
+from oncegate.service.accesslog import AccessLog, PlainLog
 from oncegate.service.counting import Counting
 from oncegate.service.dispatch import Dispatch
 from oncegate.service.inbound import receive_webhook
@@ -61,6 +62,7 @@ STORE_RETRY_SECONDS: Final = 5.0
 
 log: Final = logging.getLogger("oncegate.service")
 
+_QUIET: Final = frozenset({"livez", "readyz", "metrics"})
 _Handle = Callable[[Incoming], Awaitable[Answer]]
 _KINDS: Final[tuple[tuple[type[Exception], ProblemKind], ...]] = (
     (MalformedRequest, ProblemKind.MALFORMED),
@@ -85,6 +87,7 @@ class Service:
         self.is_draining = False
         self._environment = environment
         self._throttle = Throttle(settings.server.concurrency_max, settings.server.tenant_concurrency_max)
+        self.access: AccessLog = PlainLog()
         self._counting = Counting()
         self._refusals = Refusals(gate.commits, gate.clock)
         self._work = AsyncExitStack()
@@ -125,6 +128,7 @@ class Service:
         """Writes down what is left to be written, and ends connections to handlers."""
         await self._work.aclose()
         await self._refusals.close()
+        self.access.flush()
         if self._client is not None:
             await self._client.close()
 
@@ -160,9 +164,8 @@ class Service:
         self._counting.answered(route, answer.status)
         if answer.status in NOTED:
             self._refusals.note(incoming.caller, route, answer.status)
-        if route not in ("livez", "readyz", "metrics"):
-            told = {"route": route, "status": answer.status, "key": answer.key}
-            log.info("answered", extra={"oncegate": told})
+        if route not in _QUIET:
+            self.access.answered(route, answer.status, answer.key)
         await send_answer(send, answer, close=not is_read)
 
     async def _answer(self, handle: _Handle, incoming: Incoming) -> tuple[Answer, bool]:

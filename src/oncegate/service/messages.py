@@ -17,6 +17,7 @@ Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _JSON: Final = (("content-type", "application/json"), ("cache-control", "no-store"))
+_JSON_BYTES: Final = tuple((name.encode(), value.encode()) for name, value in _JSON)
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -114,9 +115,12 @@ def problem_answer(problem: Problem) -> Answer:
 
 async def send_answer(send: Send, answer: Answer, *, close: bool = False) -> None:
     """Sends an answer; `close` ends the connection, as after a body that was not read to its end."""
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
-    if not any(name == b"content-length" for name, _ in headers):
-        headers.append((b"content-length", str(len(answer.body)).encode()))
+    if answer.headers is _JSON:
+        headers = [*_JSON_BYTES, (b"content-length", b"%d" % len(answer.body))]
+    else:
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+        if not any(name == b"content-length" for name, _ in headers):
+            headers.append((b"content-length", b"%d" % len(answer.body)))
     if close:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})

@@ -12,6 +12,7 @@ import uvicorn
 
 from oncegate.errors import StoreUnavailable
 from oncegate.model.durations import parse_duration
+from oncegate.service.accesslog import GatheredLog
 from oncegate.service.application import Service
 from oncegate.service.partners import PartnerBook
 from oncegate.service.protocol import bounded
@@ -71,6 +72,7 @@ def serve(
 ) -> bool:
     """Serves until told to end; False if it could not begin. Caretakers work beside it."""
     service = make_service(settings, environment)
+    service.access = GatheredLog(service.gate.clock)
     server = make_server(service)
     with suppress(StoreUnavailable):  # it may come later; until then nobody is told that we are ready
         service.gate.store.connect().close()
