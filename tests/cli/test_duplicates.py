@@ -64,6 +64,28 @@ def test_pages(doubled: Path, call: Callable[..., Ended]) -> None:
     assert json.loads(call("duplicates", "list", "--before", "4", "--json").out)["id"] == 2
 
 
+def test_pairs_of_one_tenant_or_surface(tmp_path: Path, call: Callable[..., Ended]) -> None:
+    """Whoever looks after one tenant sees that tenant's pairs, however many others there are."""
+    with Gate(f"sqlite:///{tmp_path / 'oncegate.db'}") as gate:
+        gate.handler("routes", key="{id}", tenant="{tenant}", content=ROUTES)(lambda event: None)
+        gate.handler("visits", key="{id}", tenant="{tenant}", content=ROUTES)(lambda event: None)
+        for surface, tenant in (("routes", "north"), ("routes", "south"), ("visits", "north")):
+            for number in (1, 2):
+                event = {"id": number, "tenant": tenant, "client": "a", "date": "2025-10-26"}
+                gate.admit_sync(surface, event)
+    call("duplicates", "scan")
+
+    def listed(*options: str) -> list[int]:
+        found = call("duplicates", "list", "--json", *options).out.splitlines()
+        return [json.loads(line)["id"] for line in found]
+
+    assert listed() == [6, 4, 2]
+    assert listed("--tenant", "north") == [6, 2]
+    assert listed("--surface", "routes") == [4, 2]
+    assert listed("--surface", "routes", "--tenant", "north", "--limit", "1") == [2]
+    assert "that fit" in call("duplicates", "list", "--tenant", "nobody").err
+
+
 def test_mistakes_are_one_clear_line_and_change_nothing(doubled: Path, call: Callable[..., Ended]) -> None:
     """Unknown pairs, missing reasons, windows that are none."""
     call("duplicates", "scan")
@@ -72,6 +94,9 @@ def test_mistakes_are_one_clear_line_and_change_nothing(doubled: Path, call: Cal
     assert call("duplicates", "dismiss", "99", "--reason", "x").code == 1
     assert call("duplicates", "dismiss", "2").code == 2
     assert call("duplicates", "dismiss", "2", "--reason", " ").code == 2
+    assert call("duplicates", "dismiss", "2", "--reason", "a\x1b[31mb").code == 2
+    assert call("duplicates", "dismiss", "2", "--reason", "x", "--as", "a\nb").code == 2
+    assert call("duplicates", "list", "--surface", "routs").code == 2
     assert call("duplicates", "scan", "--window", "soon").code == 2
     assert call("duplicates").code == 2
     assert contents(doubled) == before

@@ -6,16 +6,19 @@ Nothing is dropped or undone here: what a compensation would be is told, and a p
 from __future__ import annotations
 
 import argparse
-import getpass
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
+from oncegate.cli.entries import refuse_unknown_surface
 from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, complain, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
+from oncegate.cli.people import actor_of
 from oncegate.clock import SystemClock
-from oncegate.errors import ConfigError
 from oncegate.model.durations import parse_duration
+from oncegate.model.rulings import check_actor, check_reason
 from oncegate.model.states import State
 from oncegate.store import Dismissal, Duplicate, Entry, Session
 from oncegate.upkeep.content_scan import ContentScan
@@ -25,7 +28,7 @@ _HEADERS: Final = (
     "ID", "SURFACE", "LABEL", "STATE", "OTHER", "OTHER STATE", "TARGET", "FLAGGED (UTC)", "COMPENSATION"
 )  # fmt: skip
 LIMIT_DEFAULT: Final = 50
-NOTE_LENGTH_MAX: Final = 300
+PAGE_PAIRS: Final = 200
 
 
 def add_parser(subparsers: Any) -> None:
@@ -51,6 +54,8 @@ def _add_list(commands: Any) -> None:
     )
     add_url(parser)
     add_json(parser)
+    parser.add_argument("--surface", type=read_text, help="pairs of this surface")
+    parser.add_argument("--tenant", type=read_text, help="pairs of this tenant")
     parser.add_argument("--all", action="store_true", help="also those that were dismissed")
     parser.add_argument(
         "--limit", type=read_number, default=LIMIT_DEFAULT, metavar="N",
@@ -85,7 +90,10 @@ def _add_dismiss(commands: Any) -> None:
     )
     parser.add_argument("entry", type=read_number, metavar="ID", help="the pair's id, as listed")
     parser.add_argument("--reason", type=read_text, required=True, help="why, for whoever reads it later")
-    parser.add_argument("--by", type=read_text, help="who says so (default: the user of this system)")
+    parser.add_argument(
+        "--as", "--by", dest="actor", metavar="NAME", type=read_text,
+        help="who you are (default: your login)",
+    )  # fmt: skip
     add_url(parser)
     parser.set_defaults(run=run_dismiss)
 
@@ -93,7 +101,9 @@ def _add_dismiss(commands: Any) -> None:
 def run_list(arguments: argparse.Namespace) -> int:
     """Prints one page of pairs."""
     with reading(open_ledger(arguments.url), arguments.url) as session:
-        found = session.duplicates(arguments.before, arguments.limit + 1, dismissed=arguments.all)
+        if arguments.surface is not None:
+            refuse_unknown_surface(session, arguments.surface)
+        found = list(islice(_wanted(session, arguments), arguments.limit + 1))
         page = [(pair, _undoing(session, pair)) for pair in found[: arguments.limit]]
     if arguments.json:
         for pair, undoing in page:
@@ -101,10 +111,26 @@ def run_list(arguments: argparse.Namespace) -> int:
     elif page:
         print_table(_HEADERS, [_row(pair, undoing) for pair, undoing in page])
     else:
-        tell("no duplicates are known")
+        is_all = arguments.surface is None and arguments.tenant is None
+        tell("no duplicates are known" + ("" if is_all else " that fit"))
     if len(found) > len(page):
         tell(f"there are more; the next page: --before {page[-1][0].pair.entry_id}")
     return DONE
+
+
+def _wanted(session: Session, arguments: argparse.Namespace) -> Iterator[Duplicate]:
+    """The pairs that fit, newest first, page by page; both entries of a pair have the same tenant."""
+    before = arguments.before
+    while page := session.duplicates(before, PAGE_PAIRS, dismissed=arguments.all):
+        yield from (pair for pair in page if _fits(pair, arguments))
+        before = page[-1].pair.entry_id
+
+
+def _fits(pair: Duplicate, arguments: argparse.Namespace) -> bool:
+    known = [entry for entry in (pair.entry, pair.other) if entry is not None]
+    surface, tenant = arguments.surface, arguments.tenant
+    is_of_surface = surface is None or surface in [entry.surface for entry in known]
+    return is_of_surface and (tenant is None or tenant in [entry.tenant for entry in known])
 
 
 def _undoing(session: Session, pair: Duplicate) -> str:
@@ -175,28 +201,30 @@ def run_scan(arguments: argparse.Namespace) -> int:
 
 def run_dismiss(arguments: argparse.Namespace) -> int:
     """Dismisses a pair; one that is dismissed already, or not there, is told and left as it is."""
-    note = arguments.reason.strip()
-    if not note or len(note) > NOTE_LENGTH_MAX:
-        raise ConfigError(f"--reason needs 1 to {NOTE_LENGTH_MAX} characters")
-    store = open_ledger(arguments.url)
-    with reading(store, arguments.url) as session:
-        known = session.duplicates(arguments.entry + 1, 1, dismissed=True)
-    if not known or known[0].pair.entry_id != arguments.entry:
+    note, actor = check_reason(arguments.reason), check_actor(actor_of(arguments))
+    known = _pair(arguments)
+    if known is None:
         complain(f"there is no pair {arguments.entry}; see: oncegate duplicates list")
         return NOT_SO
-    if known[0].dismissed_at_ms is not None:
-        tell(f"pair {arguments.entry} was dismissed by {known[0].dismissed_by} before: {known[0].note}")
+    if known.dismissed_at_ms is None and _dismiss(arguments, actor, note):
+        tell(f"pair {arguments.entry} is dismissed")
         return DONE
-    _dismiss(arguments, note)
-    tell(f"pair {arguments.entry} is dismissed")
+    known = _pair(arguments) or known  # somebody else may have been first, a moment ago
+    tell(f"pair {arguments.entry} was dismissed by {known.dismissed_by} before: {known.note}")
     return DONE
 
 
-def _dismiss(arguments: argparse.Namespace, note: str) -> None:
+def _pair(arguments: argparse.Namespace) -> Duplicate | None:
+    with reading(open_ledger(arguments.url), arguments.url) as session:
+        known = session.duplicates(arguments.entry + 1, 1, dismissed=True)
+    return known[0] if known and known[0].pair.entry_id == arguments.entry else None
+
+
+def _dismiss(arguments: argparse.Namespace, actor: str, note: str) -> bool:
+    """Dismisses a pair; False if it was dismissed meanwhile."""
     session = open_ledger(arguments.url).connect()
-    who = arguments.by or f"{getpass.getuser()} (oncegate)"
     try:
         with session.unit():
-            session.dismiss(Dismissal(arguments.entry, SystemClock().wall_ms(), who, note))
+            return session.dismiss(Dismissal(arguments.entry, SystemClock().wall_ms(), actor, note))
     finally:
         session.close()
