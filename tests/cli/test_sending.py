@@ -178,3 +178,20 @@ def test_nobody_to_ask_means_nothing_is_changed(call: Any, ledger: Any, sender: 
     ended = call("dead-letters", "retry", "--endpoint", "orders", "--reason", "x")
     assert (ended.code, "--yes" in ended.err) == (2, True)
     assert len(lines(call("lanes", "blocked", "--json").out)) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("lanes", "list", "--endpoint", "ordres"),
+        ("dead-letters", "list", "--endpoint", "ordres"),
+        ("dead-letters", "skip", "--endpoint", "ordres", "--key", "A", "--reason", "x", "--yes"),
+    ],
+)
+def test_an_endpoint_that_nobody_knows_is_a_mistake_and_not_an_empty_answer(
+    call: Any, ledger: Any, words: tuple[str, ...]
+) -> None:
+    ended = call(*words)
+
+    assert ended.code == 2
+    assert "no endpoint is called 'ordres'" in ended.err

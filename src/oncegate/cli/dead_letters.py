@@ -14,7 +14,7 @@ from oncegate.cli.lanes import add_filter, filter_of, print_lanes
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
-from oncegate.cli.sending import add_word, cells, opened_desk, word_of
+from oncegate.cli.sending import add_word, cells, opened_desk, refuse_unknown_endpoint, word_of
 from oncegate.errors import ConfigError
 from oncegate.sender.desk import Desk, HeadJob, HeadPlan, ReplayJob, Verb, plan_heads
 from oncegate.store import DeadLetter, ReplayWanted, Session
@@ -89,6 +89,7 @@ def _add_replay(commands: Any) -> None:
 
 def _run_list(arguments: argparse.Namespace) -> int:
     with reading(open_ledger(arguments.url), arguments.url) as session:
+        refuse_unknown_endpoint(session, arguments.endpoint)
         letters = session.dead_letters(filter_of(arguments), (0, 0), arguments.limit)
     if arguments.json:
         for letter in letters:
@@ -127,6 +128,7 @@ def _row(letter: DeadLetter) -> tuple[Cell, ...]:
 def _run_order(arguments: argparse.Namespace) -> int:
     word = word_of(arguments)
     with reading(open_ledger(arguments.url), arguments.url) as session:
+        refuse_unknown_endpoint(session, arguments.endpoint)
         plan = _planned(session, arguments)
     _show_plan(plan, arguments)
     if arguments.dry_run or not plan.heads:

@@ -10,7 +10,7 @@ from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, age, print_fields, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
-from oncegate.cli.sending import cells
+from oncegate.cli.sending import cells, refuse_unknown_endpoint
 from oncegate.clock import SystemClock
 from oncegate.store import DeliveryView, LaneFilter, LaneState, LaneView
 
@@ -70,6 +70,7 @@ def filter_of(arguments: argparse.Namespace, states: tuple[LaneState, ...] = ())
 
 def _run_list(arguments: argparse.Namespace) -> int:
     with reading(open_ledger(arguments.url), arguments.url) as session:
+        refuse_unknown_endpoint(session, arguments.endpoint)
         lanes = session.lanes(filter_of(arguments, arguments.states), arguments.after, arguments.limit)
     if arguments.json:
         now_ms = SystemClock().wall_ms()

@@ -11,11 +11,13 @@ from oncegate.cli.ledger import open_ledger
 from oncegate.cli.output import Cell
 from oncegate.cli.parser import add_url, read_text
 from oncegate.clock import SystemClock
+from oncegate.errors import UnknownEndpoint
 from oncegate.groupcommit import GroupCommit
-from oncegate.sender.book import Change
+from oncegate.sender.book import KIND, Change
 from oncegate.sender.desk import Desk, Word, checked_word
 from oncegate.sender.sender import Sender
 from oncegate.sender.settings import policy_from_environment
+from oncegate.store import Session
 
 
 def add_word(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +66,15 @@ def opened_desk(url: str | None) -> Iterator[Desk]:
         yield Desk(commits, SystemClock())
     finally:
         commits.close()
+
+
+def refuse_unknown_endpoint(session: Session, name: str | None) -> None:
+    """Raises UnknownEndpoint for a name that is in no lane and in no book: a slip, not an empty answer."""
+    if name is None or any(one.name == name for one in session.documents(KIND)):
+        return
+    names = [one.name for one in session.destinations()]
+    if name not in names:
+        raise UnknownEndpoint(f"no endpoint is called {name[:60]!r}; see: oncegate endpoints list")
 
 
 def cells(*values: object) -> tuple[Cell, ...]:
