@@ -8,7 +8,7 @@ from oncegate.errors import StoreBusy
 from oncegate.store import Outgoing, Placed
 from oncegate.stores.postgres import lane_statements
 from oncegate.stores.postgres.join_statements import _HERE, _one
-from oncegate.stores.postgres.lanes import ENQUEUE_TRIES_MAX, PLACINGS, plain
+from oncegate.stores.postgres.lanes import ENQUEUE_TRIES_MAX, FULL, PLACINGS, plain
 from oncegate.stores.postgres.scripts import Facts, Script, _check_same, _on_ledger
 from oncegate.stores.postgres.statements import replaced
 
@@ -26,9 +26,6 @@ UNION ALL
 SELECT here.same, place::int, id, last_seq - amount + nth, 0, EXISTS (SELECT 1 FROM stored)
 FROM fresh JOIN sized USING (destination, tenant, key), here
 UNION ALL
-SELECT same, place::int, 0, 0, 3, true FROM crowded, here
-WHERE same AND place NOT IN (SELECT place FROM known)
-UNION ALL
 SELECT same, 0, 0, 0, 0, false FROM here WHERE NOT same
 """
 
@@ -39,7 +36,7 @@ ENQUEUE: Final = _enqueue()
 def enqueue(facts: Facts, event: Outgoing) -> Script[Placed]:
     """Puts an event at the end of its lane; one that somebody else commits meanwhile is known then."""
     for _ in range(ENQUEUE_TRIES_MAX):
-        ((same, _, lane, seq, how, kept),) = yield from _on_ledger(
+        rows = yield from _on_ledger(
             ENQUEUE,
             (
                 facts.ledger_id,
@@ -56,6 +53,9 @@ def enqueue(facts: Facts, event: Outgoing) -> Script[Placed]:
                 event.backlog_max,
             ),
         )
+        if not rows:
+            return FULL
+        ((same, _, lane, seq, how, kept),) = rows
         _check_same(same)
         if kept:
             return Placed(PLACINGS[how], lane, seq)

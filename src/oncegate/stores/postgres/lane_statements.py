@@ -18,40 +18,37 @@ _CLOSED: Final = """EXISTS (SELECT 1 FROM oncegate_destination AS gate
     WHERE gate.id = {destination} AND (gate.state <> 1 OR gate.not_before > now))"""
 
 # Known ids are answered from what is there. One that somebody else commits meanwhile makes the count wrong,
-# and the statement fails as a whole; asked again, it sees that one too. Heads are looked up only for
-# lanes that are long enough to be full.
+# and the statement fails as a whole; asked again, it sees that one too. What has no row in the answer found
+# its lane full; heads are looked up only for lanes that are long enough for that.
 ENQUEUE: Final = f"""
 WITH {_NOW},
 wanted AS MATERIALIZED (
     SELECT * FROM unnest(%s::int[], %s::int[], %s::text[], %s::text[], %s::int[], %s::bigint[], %s::bytea[],
-                         %s::bytea[], %s::bytea[], %s::int[])
+                         %s::bytea[], %s::bytea[])
     WITH ORDINALITY
-    AS batch (destination, tenant, key, event, type, created_at, fingerprint, context, payload, most, place)
+    AS batch (destination, tenant, key, event, type, created_at, fingerprint, context, payload, place)
 ),
 known AS MATERIALIZED (
     SELECT place, lane, seq, past.fingerprint = wanted.fingerprint AS same
     FROM wanted JOIN oncegate_delivery AS past
         ON past.destination = wanted.destination AND past.event = wanted.event
 ),
-crowded AS MATERIALIZED (
-    SELECT place FROM wanted WHERE (
-        SELECT CASE WHEN lane.last_seq < wanted.most THEN false ELSE lane.last_seq >= wanted.most + (
-            SELECT head.seq - 1 FROM oncegate_head AS head WHERE head.lane = lane.id) END
-        FROM oncegate_lane AS lane WHERE lane.destination = wanted.destination
-            AND lane.tenant = wanted.tenant AND lane.key = wanted.key)
-),
 fresh AS MATERIALIZED (
     SELECT wanted.*, row_number() OVER (PARTITION BY destination, tenant, key ORDER BY place) AS nth
-    FROM wanted WHERE place NOT IN (SELECT place FROM known) AND place NOT IN (SELECT place FROM crowded)
+    FROM wanted WHERE place NOT IN (SELECT place FROM known)
 ),
 added AS MATERIALIZED (
     SELECT destination, tenant, key, count(*) AS amount FROM fresh GROUP BY destination, tenant, key
 ),
+backlog AS MATERIALIZED (SELECT %s::bigint AS most),
 longer AS (
     INSERT INTO oncegate_lane AS lane (destination, tenant, key, last_seq, idle)
     SELECT destination, tenant, key, amount, 2 FROM added ORDER BY destination, tenant, key
     ON CONFLICT (destination, tenant, key) DO UPDATE
     SET last_seq = lane.last_seq + excluded.last_seq, idle = CASE lane.idle WHEN 1 THEN 2 ELSE 0 END
+    WHERE CASE WHEN lane.last_seq < (SELECT most FROM backlog) THEN true ELSE
+        lane.last_seq < (SELECT most FROM backlog) - 1
+            + (SELECT head.seq FROM oncegate_head AS head WHERE head.lane = lane.id) END
     RETURNING id, destination, tenant, key, last_seq, idle
 ),
 sized AS MATERIALIZED (SELECT * FROM longer JOIN added USING (destination, tenant, key)),
@@ -71,10 +68,8 @@ stored AS (
 SELECT place::int, lane, seq, CASE WHEN same THEN 1 ELSE 2 END, 1 FROM known
 UNION ALL
 SELECT place::int, id, last_seq - amount + nth, 0,
-       1 / ((SELECT count(*) FROM stored) = (SELECT count(*) FROM fresh))::int
+       1 / ((SELECT count(*) FROM stored) = (SELECT sum(amount) FROM sized))::int
 FROM fresh JOIN sized USING (destination, tenant, key)
-UNION ALL
-SELECT place::int, 0, 0, 3, 1 FROM crowded WHERE place NOT IN (SELECT place FROM known)
 """
 
 # Gives back a seq that was just taken for an event that turned out to be known; nobody else has seen it.

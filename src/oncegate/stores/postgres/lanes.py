@@ -33,7 +33,8 @@ from oncegate.stores.postgres.arrays import Packed, bigint_array, bytea_array, i
 from oncegate.stores.postgres.names import Names
 
 ENQUEUE_TRIES_MAX: Final = 20  # each lost round means that somebody else has committed one of the ids
-PLACINGS: Final = (Placing.NEW, Placing.KNOWN, Placing.CONFLICT, Placing.FULL)
+PLACINGS: Final = (Placing.NEW, Placing.KNOWN, Placing.CONFLICT)
+FULL: Final = Placed(Placing.FULL, 0, 0)
 
 Held = TypeVar("Held", Failure, HeadHeld)
 
@@ -75,14 +76,26 @@ class PostgresLanes:
         return [answers[place] for place in range(len(events))]
 
     def _place(self, batch: list[Outgoing]) -> list[Placed]:
+        """Places events whose ids are different; those with one limit go together."""
+        limits = dict.fromkeys(event.backlog_max for event in batch)
+        if len(limits) > 1:
+            self._begin()
+        answers: dict[int, Placed] = {}
+        for most in limits:
+            places = [place for place, event in enumerate(batch) if event.backlog_max == most]
+            placed = self._place_within([batch[place] for place in places], most)
+            answers |= zip(places, placed, strict=True)
+        return [answers[place] for place in range(len(batch))]
+
+    def _place_within(self, batch: list[Outgoing], most: int) -> list[Placed]:
         arrays = self._enqueue_arrays(batch)
         for _ in range(ENQUEUE_TRIES_MAX):
             try:
-                rows = self._racing(lane_statements.ENQUEUE, (self._ticks(), *arrays))
+                rows = self._racing(lane_statements.ENQUEUE, (self._ticks(), *arrays, most))
             except LostRace:
                 continue
             placed = {place: Placed(PLACINGS[how], lane, seq) for place, lane, seq, how, _ in rows}
-            answers = [placed[place] for place in range(1, len(batch) + 1)]
+            answers = [placed.get(place, FULL) for place in range(1, len(batch) + 1)]
             self._note_conflicts(batch, answers)
             return answers
         raise StoreBusy("the same events are being published elsewhere; try again")
@@ -105,7 +118,6 @@ class PostgresLanes:
             bytea_array([event.fingerprint for event in batch]),
             bytea_array([event.context for event in batch]),
             bytea_array([event.payload for event in batch]),
-            integer_array([event.backlog_max for event in batch]),
         )
 
     def lease_heads(self, wanted: HeadsWanted) -> Heads:
