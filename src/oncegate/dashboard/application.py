@@ -46,6 +46,7 @@ from oncegate.dashboard.surfaces_page import surfaces_page
 from oncegate.dashboard.visits import Act, Answer, NotAllowed, NotHere, Tools, View, Visit
 from oncegate.dashboard.waiting_page import badge, waiting_page
 from oncegate.errors import OncegateError, StoreError
+from oncegate.gate.gate import Gate
 
 BODY_BYTES_MAX: Final = 64 * 1024
 LOG: Final = logging.getLogger("oncegate.page")
@@ -74,6 +75,18 @@ NAVIGATION: Final = (
     ("/surfaces", "Surfaces", True),
     ("/journal", "Journal", True),
 )
+# Pages that read the ledger: none may read a whole table of it (tests/dashboard/test_plans.py).
+HOT_PAGES: Final[Mapping[str, View]] = {
+    "/": now_page,
+    "/waiting": waiting_page,
+    "/entries": entries_page,
+    "/entries/{entry}": entry_page,
+    "/lanes": lanes_page.lanes_page,
+    "/lane": lanes_page.lane_page,
+    "/feed": feed_page,
+    "/surfaces": surfaces_page,
+    "/journal": journal_page,
+}
 # Pages about the whole ledger: not for operators who see one tenant only.
 WHOLE_LEDGER: Final = frozenset(path for path, _, is_whole in NAVIGATION if is_whole)
 
@@ -90,18 +103,7 @@ class Page:
     def application(self) -> Starlette:
         """The routes. What changes something is POST only; anything else there is 405."""
         jobs = self.jobs
-        views: dict[str, View] = {
-            "/": now_page,
-            "/waiting": waiting_page,
-            "/entries": entries_page,
-            "/entries/{entry}": entry_page,
-            "/lanes": lanes_page.lanes_page,
-            "/lane": lanes_page.lane_page,
-            "/feed": feed_page,
-            "/surfaces": surfaces_page,
-            "/journal": journal_page,
-            "/jobs/{job}": job_page(jobs),
-        }
+        views: dict[str, View] = {**HOT_PAGES, "/jobs/{job}": job_page(jobs)}
         acts: dict[str, Act] = {
             "/entries/{entry}/reveal": deciding.reveal,
             "/entries/{entry}/{verb}": deciding.decide,
@@ -281,6 +283,11 @@ class Page:
         }
         html = self.templates.get_template(answer.template).render({**values, **answer.values})
         return HTMLResponse(html, answer.status, headers=HEADERS)
+
+
+def page_of(gate: Gate, access: Access) -> Starlette:
+    """The page of a gate's ledger."""
+    return Page(Tools(gate.commits, gate.clock, lambda: gate.surfaces), access).application()
 
 
 _FOREIGN: Final = "the request does not come from this page; nothing was changed"

@@ -13,6 +13,7 @@ from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit
 from oncegate.dashboard.waiting_page import card_of
 from oncegate.gate.outcome import Outcome, decode_outcome
 from oncegate.model.states import State
+from oncegate.sender.journey import journey_of
 from oncegate.store import EntryDetail, LogKind, LogRecord, Repeat, Session, StepRecord
 from oncegate.upkeep.telling import LAPSED, MEANINGS, happened
 
@@ -55,6 +56,7 @@ def find_entry(session: Session, visit: Visit) -> EntryDetail:
 def entry_values(tools: Tools, session: Session, seen: EntryDetail) -> dict[str, Any]:
     """What the template needs; `content` is there only after a reveal."""
     outcome = outcome_of(seen)
+    hops = journey_of(session, seen.entry).hops
     return {
         "title": f"Entry {seen.entry.entry_id}",
         "seen": seen,
@@ -66,6 +68,7 @@ def entry_values(tools: Tools, session: Session, seen: EntryDetail) -> dict[str,
         "error": outcome.error,
         "promise": _promise(tools, seen),
         "card": card_of(seen),
+        "hops": hops if len(hops) > 1 else (),
         "content": None,
         "State": State,
     }

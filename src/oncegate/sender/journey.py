@@ -63,6 +63,16 @@ def journey(session: Session, text: str) -> Journey:
     return Journey(tuple(found[:HOPS_MAX]), len(found) > HOPS_MAX or len(traces) > TRACES_MAX)
 
 
+def journey_of(session: Session, entry: Entry) -> Journey:
+    """The journey that an entry belongs to, by its trace alone, along indexes."""
+    here = _arrival(session, entry)
+    hops = {
+        (hop.kind, hop.place, hop.id, hop.seq): hop for hop in [here, *_on(session, here.trace_id or "")]
+    }
+    found = sorted(hops.values(), key=lambda hop: (hop.at_ms, hop.kind is HopKind.EMITTED, hop.seq or 0))
+    return Journey(tuple(found[:HOPS_MAX]), len(found) > HOPS_MAX)
+
+
 def _names_of(text: str) -> list[str]:
     """The traces that a text names by itself: as a correlation id, or as a traceparent."""
     by_parent = named(Context(traceparent=text)).trace_id

@@ -49,6 +49,7 @@ from oncegate.service.messages import (
     send_answer,
 )
 from oncegate.service.openapi import document
+from oncegate.service.page import PageMount
 from oncegate.service.partners import Partner, PartnerBook, Role
 from oncegate.service.refusals import NOTED, Refusals
 from oncegate.service.settings import Settings
@@ -92,6 +93,7 @@ class Service:
         self._refusals = Refusals(gate.commits, gate.clock)
         self._work = AsyncExitStack()
         self._client: HttpClient | None = None
+        self._page = PageMount(gate)
         self._entrances: dict[str, Entrance] = {}
         self._routes: dict[tuple[str, str], tuple[str, _Handle]] = {}
         self._event: _Handle = self._nothing
@@ -136,6 +138,8 @@ class Service:
         """Serves one request, or the server's own beginning and end."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
+        elif scope["type"] == "http" and self._page.has(scope["path"]):
+            await self._page(scope, receive, send)
         elif scope["type"] == "http":
             await self._serve(Incoming(scope, receive, self.settings.server.body_bytes_max), send)
 

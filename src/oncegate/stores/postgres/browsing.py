@@ -10,9 +10,10 @@ from oncegate.store.browsing import NOTED, Note
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.names import Names
 
+# Ordered by the column itself: a bare `xact` would mean the converted one, which has no index.
 _BEFORE: Final = """
-SELECT xact::text::numeric, position, entry, kind, at, actor, note FROM oncegate_log{where}
-ORDER BY xact DESC, position DESC LIMIT %s
+SELECT log.xact::text::numeric, position, entry, kind, at, actor, note FROM oncegate_log AS log{where}
+ORDER BY log.xact DESC, log.position DESC LIMIT %s
 """
 _BY_PEOPLE: Final = "kind > 10"  # as the partial index says it
 _POSITION_BITS: Final = 64
@@ -41,8 +42,9 @@ class PostgresBrowsing:
     def oldest_entries(self, wanted: EntryFilter, after_id: int, limit: int) -> list[Entry]:
         """Lists entries, oldest first."""
         conditions, parameters = self._conditions(wanted)
-        where = " AND ".join([*conditions, "entry.id > %s"])
-        sql = f"{statements.ENTRY} WHERE {where} ORDER BY entry.id LIMIT %s"
+        # By the small table of what is open, which has its own index: the large one is only looked up.
+        where = " AND ".join([*conditions, "open.entry > %s"])
+        sql = f"{statements.ENTRY} WHERE {where} ORDER BY open.entry LIMIT %s"
         return self._entries(self._query(sql, (*parameters, after_id, limit)))
 
     def log_before(self, before: int | None, limit: int, *, by_people: bool) -> list[LogRecord]:
@@ -50,7 +52,7 @@ class PostgresBrowsing:
         conditions = [_BY_PEOPLE] if by_people else []
         parameters: tuple[Any, ...] = (limit,)
         if before is not None:
-            conditions.append("(xact, position) < (%s::text::xid8, %s)")
+            conditions.append("(log.xact, log.position) < (%s::text::xid8, %s)")
             parameters = (str(before >> _POSITION_BITS), before & (2**_POSITION_BITS - 1), limit)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return self._records(self._query(_BEFORE.format(where=where), parameters))

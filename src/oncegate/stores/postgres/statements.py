@@ -295,10 +295,11 @@ SELECT entry.id, entry.key, entry.tenant, entry.surface, entry.label, entry.stat
 FROM oncegate_entry AS entry LEFT JOIN oncegate_open AS open ON open.entry = entry.id
 """
 
+# Ordered by the column itself: a bare `xact` would mean the converted one, and each call sort the log.
 LOG_AFTER: Final = """
-SELECT xact::text::numeric, position, entry, kind, at, actor, note FROM oncegate_log
-WHERE (xact, position) > (%s::text::xid8, %s) AND xact < pg_snapshot_xmin(pg_current_snapshot())
-ORDER BY xact, position LIMIT %s
+SELECT log.xact::text::numeric, position, entry, kind, at, actor, note FROM oncegate_log AS log
+WHERE (log.xact, position) > (%s::text::xid8, %s) AND log.xact < pg_snapshot_xmin(pg_current_snapshot())
+ORDER BY log.xact, log.position LIMIT %s
 """
 
 LOG_OF: Final = """

@@ -50,7 +50,12 @@ _DEAD_COUNTS: Final = (
     "SELECT lane.destination, count(*) FROM oncegate_dead_letter AS dead"
     " JOIN oncegate_lane AS lane ON lane.id = dead.lane GROUP BY lane.destination"
 )
-_NAMED: Final = "SELECT DISTINCT destination FROM oncegate_lane"
+# From one destination to the next along the index: the work grows with destinations, not with lanes.
+_NAMED: Final = (
+    "WITH RECURSIVE named (number) AS (SELECT min(destination) FROM oncegate_lane UNION ALL"
+    " SELECT (SELECT min(destination) FROM oncegate_lane WHERE destination > number) FROM named"
+    " WHERE number IS NOT NULL) SELECT number FROM named WHERE number IS NOT NULL"
+)
 _LANES_AFTER: Final = "SELECT id, destination FROM oncegate_lane WHERE id > ? ORDER BY id LIMIT ?"
 _OLD: Final = (
     "SELECT past.id FROM oncegate_delivery AS past JOIN oncegate_ack AS ack ON ack.delivery = past.id"
