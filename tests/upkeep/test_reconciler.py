@@ -13,6 +13,7 @@ from oncegate import Failed, Gate, NotApplied, StoreUnavailable, Verdict
 from oncegate.clock import from_wall_ms
 from oncegate.crashpoints import CrashPoints
 from oncegate.model.backoff import Backoff
+from oncegate.store import What
 from oncegate.testing import CrashReached, Faults, faulty
 from oncegate.upkeep.reconciler import Reconciler, Report
 from tests.support import DeadAfter, Ledger, Style, Terminal
@@ -209,6 +210,10 @@ def test_a_downstream_that_may_still_get_a_request_is_asked_again_later(
     assert seen[-1] == "finished"
     assert set(seen[:-1]) == {"waits"}
     assert terminal.sold == 1
+    # And it counts as one entry that a caretaker took up, however often it had to come again
+    ledger.close()
+    counted = ledger.rows("SELECT sum(count) FROM oncegate_tally WHERE what = ?", [What.RECONCILED.value])
+    assert counted == [(1,)]
 
 
 def test_one_bad_key_does_not_stop_the_others(depot: Depot) -> None:

@@ -19,6 +19,7 @@ from oncegate.gate.admission import Admission, Verdict, from_memory, from_reserv
 from oncegate.gate.cache import Remembered
 from oncegate.gate.claim import Claim, claim_of
 from oncegate.gate.context import GateContext
+from oncegate.gate.effects import NotYet
 from oncegate.gate.requests import Flow, Invoke, Pause, Where
 from oncegate.gate.settling import (
     NotCommitted,
@@ -33,7 +34,7 @@ from oncegate.gate.transactions import OpenTransaction, begin_flow
 from oncegate.model.states import Decision, State
 from oncegate.model.surface import Arrival, OnBusy
 from oncegate.operations import Reserve
-from oncegate.store import Reservation, Reserved
+from oncegate.store import Reservation, Reserved, What
 
 FIRST_WAIT_SECONDS: Final = 0.002
 LONGEST_WAIT_SECONDS: Final = 0.1
@@ -70,6 +71,21 @@ def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
         return (yield from _run(gate, attempt, reserved, asked_at_ms))
     _remember_final(gate, arrival, reserved)
     return from_reserved(arrival.key, reserved, surface.codec)
+
+
+def counted_recovery(gate: GateContext, surface: Surface, flow: Flow[Admission]) -> Flow[Admission]:
+    """A caretaker's attempt, counted unless it has to come again later or somebody else is at it."""
+    is_taken_up = True
+    try:
+        admission = yield from flow
+        is_taken_up = admission.verdict is not Verdict.BUSY
+        return admission
+    except NotYet:
+        is_taken_up = False
+        raise
+    finally:
+        if is_taken_up:
+            gate.sightings.count(surface.rule, What.RECONCILED)
 
 
 def _wait_for_key(gate: GateContext, attempt: Attempt, reserved: Reserved) -> Flow[tuple[Reserved, int]]:

@@ -21,7 +21,7 @@ from oncegate.gate.codec import codec_of, declared_codec
 from oncegate.gate.context import GateContext
 from oncegate.gate.drive import Driver, WrappingDriver
 from oncegate.gate.effects import opaque_flow, warn_if_keyless
-from oncegate.gate.flows import Attempt, admit_flow, same_database_flow
+from oncegate.gate.flows import Attempt, admit_flow, counted_recovery, same_database_flow
 from oncegate.gate.functions import OnceFunction
 from oncegate.gate.introspection import is_async
 from oncegate.gate.joining import joined_admit_flow
@@ -43,7 +43,7 @@ from oncegate.model.surface import Arrival, OnBusy, SurfaceRule, check_name, rea
 from oncegate.model.template import KeyTemplate
 from oncegate.model.trace import Context
 from oncegate.operations import Operation
-from oncegate.store import EntryDetail, Joined, Statement, Store, What
+from oncegate.store import EntryDetail, Joined, Statement, Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -388,8 +388,8 @@ class Gate:
         # The entry's own key and content, whatever the surface's template says today.
         arrival = Arrival(Key(entry.key), entry.tenant, entry.label, entry.fingerprint, stranded.body, None)
         surface = self.surface(entry.surface)
-        self._context.sightings.count(surface.rule, What.RECONCILED)
-        return self._attempt_flow(surface, arrival, event, by_caretaker=True)
+        flow = self._attempt_flow(surface, arrival, event, by_caretaker=True)
+        return counted_recovery(self._context, surface, flow)
 
     def recover_sync(self, stranded: EntryDetail) -> Admission:
         """Runs a stranded entry again, from a thread."""
