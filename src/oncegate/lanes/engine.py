@@ -34,7 +34,7 @@ from oncegate.store import Delivery, HeadHeld, Heads, HeadsWanted, Outgoing, Pla
 
 LEASE_MS: Final = 60_000  # well above the longest attempt; extended while one takes longer
 LOOK_SECONDS: Final = 0.02  # how soon work of other processes is looked for after there was some,
-LOOK_SECONDS_MAX: Final = 0.5  # and how seldom when there is none
+LOOK_SECONDS_MAX: Final = 0.2  # and how seldom when there is none
 TROUBLE_SECONDS_MAX: Final = 5.0  # between two looks at a store that fails
 ROW_MAX: Final = 100  # events of one lane in a row, before other lanes have their turn
 LEASED_AT_ONCE_MAX: Final = 512  # keeps one answer of the ledger small
