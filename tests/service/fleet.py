@@ -30,6 +30,7 @@ from oncegate.testing.forking import Forked
 from oncegate.wiring import Gate
 from tests.service.site import BEARER, SECRET, Answer, Site
 
+PUSH = "/push"
 CALL_ERRORS = (OSError, http.client.HTTPException, ValueError)
 
 
@@ -40,6 +41,9 @@ class HonouringTeam:
         self._guard, self._numbers = threading.Lock(), itertools.count(1)
         self.slots: dict[str, int] = {}
         self.keys: dict[str, set[str]] = defaultdict(set)  # by the event's own id
+        self.pushed: dict[str, list[tuple[int, str]]] = defaultdict(
+            list
+        )  # by key: seq and id, as they came
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[str]:
@@ -50,9 +54,12 @@ class HonouringTeam:
 
             def do_POST(self) -> None:
                 event = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                body = json.dumps(
-                    {"slot": team.book(self.headers["idempotency-key"], event["id"])}
-                ).encode()
+                key = self.headers["idempotency-key"]
+                if self.path.endswith(PUSH):
+                    team.pushed[event["key"]].append((event["seq"], key.strip('"')))
+                    body = b"{}"
+                else:
+                    body = json.dumps({"slot": team.book(key, event["id"])}).encode()
                 self.send_response(200)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
@@ -137,13 +144,14 @@ class Load:
         self._numbers = itertools.count(1)
         self._stopping = threading.Event()
         self.hooks: dict[str, Any] = {}
+        self.accepted: set[str] = set()
         self.published: dict[str, tuple[str, int]] = {}
         self.refused = 0
         self._threads = [threading.Thread(target=self._call, args=(n,)) for n in range(callers)]
 
     @property
     def answered(self) -> int:
-        return len(self.hooks) + len(self.published)
+        return len(self.hooks) + len(self.accepted) + len(self.published)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Load]:
@@ -166,7 +174,10 @@ class Load:
                     break
 
     def _hook(self, event_id: str, caller: Site) -> bool:
-        answer = tried(lambda: caller.call("POST", "/in/hooks", {"id": event_id}, BEARER))
+        answer = tried(lambda: caller.call("POST", "/in/hooks", hook_of(event_id), BEARER))
+        if answer is not None and answer.status == 202:
+            self.accepted.add(event_id)
+            return True
         if answer is None or answer.status != 200:
             self.refused += 1
             return False
@@ -182,6 +193,11 @@ class Load:
             return False
         self.published[event_id] = (key, answer.document["seq"])
         return True
+
+
+def hook_of(event_id: str) -> dict[str, str]:
+    """A webhook's body: its id, and the order that it belongs to."""
+    return {"id": event_id, "order": f"o-{int(event_id[2:]) % 20}"}
 
 
 def tried(call: Callable[[], Answer]) -> Answer | None:

@@ -14,10 +14,14 @@ import pytest
 
 from oncegate import Gate
 from oncegate.feed import Feed
-from oncegate.service.settings import Settings
+from oncegate.sender.addresses import AddressPolicy
+from oncegate.sender.book import Change
+from oncegate.sender.endpoints import new_endpoint
+from oncegate.sender.sender import Sender
+from oncegate.service.settings import Mode, Settings
 from oncegate.testing.crashing import ArmedCrashPoints
 from oncegate.testing.waiting import wait_until
-from tests.service.fleet import HonouringTeam, Load, Member, add_partner, follow
+from tests.service.fleet import PUSH, HonouringTeam, Load, Member, add_partner, follow, hook_of
 from tests.service.site import BEARER, forwarding
 
 
@@ -37,7 +41,7 @@ def _members(url: str, settings: Settings, count: int) -> Iterator[list[Member]]
 def _check(members: list[Member], token: str, load: Load, team: HonouringTeam) -> None:
     """Every answer stands, from whichever process; every event has one key and one slot."""
     for number, (event_id, outcome) in enumerate(load.hooks.items()):
-        answer = members[number % len(members)].caller.call("POST", "/in/hooks", {"id": event_id}, BEARER)
+        answer = members[number % len(members)].caller.call("POST", "/in/hooks", hook_of(event_id), BEARER)
         assert (answer.status, answer.document["replay"]) == (200, True)
         assert answer.document["outcome"] == outcome
     assert all(len(keys) == 1 for keys in team.keys.values())
@@ -81,6 +85,41 @@ def test_three_processes_on_one_ledger_killed_at_random(ledger_url: str, kills: 
 
     assert load.hooks
     assert load.published
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(420)
+def test_what_was_accepted_is_run_and_what_was_published_is_pushed(ledger_url: str) -> None:
+    """After kills at random: all of it, each event under one key, pushes of a key in order (I2, I10)."""
+    team, token = HonouringTeam(), add_partner(ledger_url)
+    in_order = {"mode": Mode.ACCEPT, "lane": "{order}"}
+    with team.serving() as url:
+        _follow(ledger_url, url + PUSH)
+        with _members(ledger_url, forwarding(url, in_order, honours_key="7d"), 2) as members:
+            for member in members:
+                member.start()
+            load = Load(members, token)
+            with load.running():
+                _kill_at_random(members, load, 8, random.Random(7))
+            # A lane that was under way waits for its lease, and then for its entry's.
+            wait_until(lambda: load.accepted <= set(team.keys), what="accepted events", seconds=200)
+            wait_until(lambda: load.published.keys() <= _pushed_ids(team), what="pushes", seconds=200)
+
+    assert load.accepted
+    assert all(len(keys) == 1 for keys in team.keys.values())
+    for came in team.pushed.values():
+        first = list(dict.fromkeys(came))
+        assert [seq for seq, _ in first] == list(range(1, len(first) + 1))
+
+
+def _follow(ledger_url: str, url: str) -> None:
+    with Gate(ledger_url) as gate:
+        sender = Sender(gate.commits, policy=AddressPolicy.of(allow_http=True, allow_loopback=True))
+        sender.endpoints.add(new_endpoint("team", url, follows="acme"), Change("ann", "a test"))
+
+
+def _pushed_ids(team: HonouringTeam) -> set[str]:
+    return {event_id for came in list(team.pushed.values()) for _, event_id in list(came)}
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,8 @@ async def publish(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
     done = await feed.publish(
         tenant=partner.tenant, event_id=body["id"], key=body["key"], data=body["data"]
     )
-    return json_answer(200, {"id": done.event_id, "key": done.key, "seq": done.seq, "replay": done.replay})
+    told = {"id": done.event_id, "key": done.key, "seq": done.seq, "replay": done.replay}
+    return json_answer(200, told, key=done.event_id)
 
 
 async def find_event(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
