@@ -230,6 +230,22 @@ class SkipHead(Operation[HeadAnswer]):
         return HeadAnswer.DONE if answer is HeadAnswer.NOT_HEAD else answer
 
 
+class CountWaiting(Operation[int]):
+    """Counts what waits at a destination. Only reads."""
+
+    __slots__ = ()
+    request: str
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[CountWaiting]) -> Sequence[int]:
+        """Counts for each."""
+        return [session.waiting_at(operation.request) for operation in operations]
+
+    def recall(self, session: Session) -> int | None:
+        """Counts again."""
+        return session.waiting_at(self.request)
+
+
 class Resumed(Operation[Any]):
     """An operation that is asked for again after nobody could tell whether it had taken effect (I5).
 

@@ -14,6 +14,7 @@ from oncegate import ConfigError, Gate, UsageError, Verdict
 from oncegate.errors import Failed, NotApplied
 from oncegate.gate import accepting
 from oncegate.gate.accepting import accepted_arrival, destination_of
+from oncegate.model.backlog import Backlog
 from oncegate.store import HeadsWanted, LaneState, LaneView, LogKind, Outgoing, Store
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
@@ -242,6 +243,18 @@ def test_full_lane_is_busy_until_something_has_run(shop: Shop, monkeypatch: pyte
     assert shop.admit("e3").verdict is Verdict.ACCEPTED
     shop.run()
     assert shop.ran == ["e1", "e2", "e3"]
+
+
+def test_full_surface_is_busy_over_all_its_lanes(shop: Shop) -> None:
+    """Counted for the whole surface: whatever lane the next one is for, it waits until some have run."""
+    shop.gate._context.backlog = Backlog(2)
+    assert [shop.admit(event, event).verdict for event in ("a", "b")] == [Verdict.ACCEPTED] * 2
+
+    refused = shop.admit("c", "c")
+
+    assert (refused.verdict, "about 2" in (refused.reason or "")) == (Verdict.BUSY, True)
+    shop.run(11)
+    assert shop.admit("c", "c").verdict is Verdict.ACCEPTED
 
 
 def test_lane_that_no_store_could_index_is_quarantined(shop: Shop) -> None:

@@ -19,7 +19,7 @@ from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.context import GateContext
 from oncegate.gate.flows import Attempt, admit_flow
 from oncegate.gate.requests import Flow
-from oncegate.lane_operations import Enqueue
+from oncegate.lane_operations import CountWaiting, Enqueue
 from oncegate.model.content import ContentMark
 from oncegate.model.keys import Key
 from oncegate.model.states import State
@@ -73,16 +73,30 @@ def accept_flow(gate: GateContext, attempt: Attempt, lane: KeyTemplate) -> Flow[
         reason = f"{refused.reason}: {refused}" if isinstance(refused, InputRefused) else f"{refused}"
         unplaced = msgspec.structs.replace(arrival, quarantine=f"lane_input: {reason}")
         return (yield from admit_flow(gate, msgspec.structs.replace(attempt, arrival=unplaced)))
+    if not (yield from _has_room(gate, outgoing.destination)):
+        return _backlogged(arrival, f"about {gate.backlog.most} events wait for {attempt.surface.name}")
     placed: Placed = yield Enqueue(outgoing)
     if placed.placing is Placing.FULL:
-        reason = f"{outgoing.backlog_max} events wait in its lane already; this one was not stored"
-        return Admission(Verdict.BUSY, arrival.key.text, reason=reason, retry_after_seconds=BACKLOG_SECONDS)
+        return _backlogged(arrival, f"{outgoing.backlog_max} events wait in its lane")
     if placed.placing is Placing.CONFLICT:
         gate.sightings.count(attempt.surface.rule, What.CONFLICT)
         return Admission(Verdict.CONFLICT, arrival.key.text)
     for bell in gate.bells:
         bell()
     return Admission(Verdict.ACCEPTED, arrival.key.text)
+
+
+def _has_room(gate: GateContext, destination: str) -> Flow[bool]:
+    """Whether a surface takes one more; counts what waits there when it is time to."""
+    if gate.backlog.must_count(destination, gate.clock.ticks_ms()):
+        waiting: int = yield CountWaiting(destination)
+        gate.backlog.counted(destination, waiting, gate.clock.ticks_ms())
+    return gate.backlog.takes_one(destination)
+
+
+def _backlogged(arrival: Arrival, what: str) -> Admission:
+    reason = f"{what} already; this one was not stored"
+    return Admission(Verdict.BUSY, arrival.key.text, reason=reason, retry_after_seconds=BACKLOG_SECONDS)
 
 
 def _is_answered_inline(entry: Entry | None, arrival: Arrival) -> bool:

@@ -11,6 +11,7 @@ from oncegate.gate.cache import OutcomeCache
 from oncegate.gate.leases import LeaseKeeper
 from oncegate.gate.sightings import Sightings
 from oncegate.groupcommit import GroupCommit
+from oncegate.model.backlog import Backlog
 
 
 @dataclass(slots=True)
@@ -27,3 +28,4 @@ class GateContext:
     actor: str
     keys_read: set[str] = field(default_factory=set)
     bells: list[Callable[[], None]] = field(default_factory=list)
+    backlog: Backlog = field(default_factory=Backlog)

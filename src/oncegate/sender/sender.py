@@ -16,7 +16,8 @@ from oncegate.clock import Clock, SystemClock
 from oncegate.errors import Backlogged, BadOutgoing, Conflict, UsageError
 from oncegate.gate.once import AsyncTransaction, Transaction
 from oncegate.groupcommit import GroupCommit
-from oncegate.lane_operations import Enqueue
+from oncegate.lane_operations import CountWaiting, Enqueue
+from oncegate.model.backlog import Backlog
 from oncegate.model.trace import Context
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.book import EndpointBook
@@ -46,6 +47,7 @@ class Sender:
     ) -> None:
         self.commits = commits
         self.backlog_max = backlog_max
+        self.backlog = Backlog()
         self.clock = clock or SystemClock()
         self.endpoints = EndpointBook(commits, self.clock, policy or AddressPolicy())
         self._listeners: list[Callable[[], None]] = []
@@ -78,6 +80,9 @@ class Sender:
                 context=context,
             )
         )
+        if tx is None and self._must_count(event):
+            self._counted(event, await self.commits.perform_async(CountWaiting(event.destination)))
+        self._check_room(event)
         if tx is None:
             placed = await self.commits.perform_async(Enqueue(event))
         elif isinstance(tx, AsyncTransaction):
@@ -110,6 +115,9 @@ class Sender:
                 context=context,
             )
         )
+        if tx is None and self._must_count(event):
+            self._counted(event, self.commits.perform(CountWaiting(event.destination)))
+        self._check_room(event)
         if tx is None:
             placed = self.commits.perform(Enqueue(event))
         elif isinstance(tx, Transaction):
@@ -125,6 +133,19 @@ class Sender:
                 f"{endpoint.name} gets what is published for {endpoint.follows}, nothing else"
             )
         return outgoing_of(emission, self.clock, self.backlog_max)
+
+    def _must_count(self, event: Outgoing) -> bool:
+        return self.backlog.must_count(event.destination, self.clock.ticks_ms())
+
+    def _counted(self, event: Outgoing, waiting: int) -> None:
+        self.backlog.counted(event.destination, waiting, self.clock.ticks_ms())
+
+    def _check_room(self, event: Outgoing) -> None:
+        if not self.backlog.takes_one(event.destination):
+            raise Backlogged(
+                f"about {self.backlog.most} events wait for {event.destination} already; "
+                f"{event.event_id} was not stored"
+            )
 
     def _joined(self, event: Outgoing, transaction: object) -> Joined:
         store, names = self.commits.store, (event.destination, event.tenant, event.type)

@@ -218,6 +218,9 @@ class LaneDesk(Protocol):
     def destinations(self) -> list[DestinationView]:
         """Tells the state and lag of every destination that has lanes or was ever steered."""
 
+    def waiting_at(self, destination: str) -> int:
+        """Counts the events of a destination that are not done; looks at each lane that is not idle."""
+
     def prune_deliveries(self, wanted: LanePruning) -> LanePruned:
         """Removes deliveries that were acknowledged before a moment, in one short step.
 

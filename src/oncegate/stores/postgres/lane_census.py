@@ -57,6 +57,11 @@ SELECT id FROM oncegate_name AS name
 WHERE EXISTS (SELECT 1 FROM oncegate_lane WHERE destination = name.id)
 """
 _LANES_AFTER: Final = "SELECT id, destination FROM oncegate_lane WHERE id > %s ORDER BY id LIMIT %s"
+_WAITING_AT: Final = """
+SELECT coalesce(sum(lane.last_seq - head.seq + 1), 0)::bigint
+FROM oncegate_head AS head JOIN oncegate_lane AS lane ON lane.id = head.lane
+WHERE head.state <> 1 AND head.destination = %s
+"""
 _PRUNE: Final = """
 WITH old AS MATERIALIZED (
     SELECT past.lane, past.seq FROM oncegate_delivery AS past
@@ -171,6 +176,11 @@ class PostgresLaneCensus:
                 )
             )
         return sorted(views, key=lambda view: view.name)
+
+    def waiting_at(self, destination: str) -> int:
+        """Counts what waits at a destination."""
+        ((waiting,),) = self._query(_WAITING_AT, (self._names.find(destination),))
+        return int(waiting)
 
     def prune_deliveries(self, wanted: LanePruning) -> LanePruned:
         """Removes old deliveries of the next lanes."""

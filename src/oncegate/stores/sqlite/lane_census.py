@@ -56,6 +56,10 @@ _NAMED: Final = (
     " SELECT (SELECT min(destination) FROM oncegate_lane WHERE destination > number) FROM named"
     " WHERE number IS NOT NULL) SELECT number FROM named WHERE number IS NOT NULL"
 )
+_WAITING_AT: Final = (
+    "SELECT coalesce(sum(last_seq - seq + 1), 0) FROM oncegate_lane INDEXED BY oncegate_lane_open"
+    " WHERE state <> 1 AND destination = ?"
+)
 _LANES_AFTER: Final = "SELECT id, destination FROM oncegate_lane WHERE id > ? ORDER BY id LIMIT ?"
 _OLD: Final = (
     "SELECT past.id FROM oncegate_delivery AS past JOIN oncegate_ack AS ack ON ack.delivery = past.id"
@@ -172,6 +176,11 @@ class SqliteLaneCensus:
                 )
             )
         return sorted(views, key=lambda view: view.name)
+
+    def waiting_at(self, destination: str) -> int:
+        """Counts what waits at a destination."""
+        (waiting,) = self._connection.execute(_WAITING_AT, (self._names.find(destination),)).fetchone()
+        return int(waiting)
 
     def prune_deliveries(self, wanted: LanePruning) -> LanePruned:
         """Removes old deliveries of the next lanes."""

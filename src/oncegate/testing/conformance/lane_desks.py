@@ -324,6 +324,21 @@ class LaneDeskConformance(LaneBench):
         assert seqs(self.deliver_all(session)) == [4, 5, 6]
         assert [p.seq for p in self.enqueue(session, self.outgoing("k-2"))] == [7]
 
+    def test_waiting_events_of_a_destination_are_counted(self) -> None:
+        """All that is not done, in flight and blocked too; other destinations and unknown ones apart."""
+        session = self.open()
+        self.fill(session, 3, "a")
+        self.fill(session, 2, "b")
+        self.fill(session, 1, "a", destination="elsewhere")
+        for delivery in self.lease(session):
+            if delivery.key == "b":
+                self.finish(session, delivery)
+
+        with self.looking() as reader:
+            counts = [reader.waiting_at(name) for name in (ENDPOINT, "elsewhere", "unknown")]
+
+        assert counts == [4, 1, 0]
+
     def test_pruning_leaves_other_destinations_alone(self) -> None:
         """Each destination has a retention of its own; lanes are walked in steps to the end."""
         session = self.open()
