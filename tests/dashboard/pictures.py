@@ -12,6 +12,7 @@ from oncegate.dashboard.operators import Role
 from tests.dashboard.scene import Scene
 from tests.dashboard.serving import add_operator, browser, served
 
+SIZES = ((1280, "light"), (390, "dark"))
 PAGES = ("", "/waiting", "/entries", "/lanes", "/feed", "/surfaces", "/journal")
 
 
@@ -20,11 +21,11 @@ def take(page: Page, address: str, folder: Path, state: str, *, width: int) -> N
     for path in PAGES:
         page.goto(f"{address}{path or '/'}")
         name = path.strip("/") or "now"
-        page.screenshot(path=folder / f"{name}-{state}-{width}.png", full_page=True)
+        page.screenshot(path=folder / f"{name}-{state}-{width}.png")
 
 
 def main(folder: Path) -> None:
-    """Pictures of the states: empty, normal, incident; wide and narrow, light and dark."""
+    """Pictures of the states: empty, normal, incident; the incident also narrow and dark."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place, browser() as chromium:
         scene = Scene(f"sqlite:///{place}/oncegate.db")
@@ -33,7 +34,7 @@ def main(folder: Path) -> None:
             for state, prepare in (("empty", None), ("normal", scene.quiet), ("incident", scene.incident)):
                 if prepare is not None:
                     prepare()
-                for width, scheme in ((1280, "light"), (390, "dark")):
+                for width, scheme in SIZES if state == "incident" else SIZES[:1]:
                     context = chromium.new_context(
                         viewport={"width": width, "height": 800},
                         color_scheme=scheme,  # type: ignore[arg-type]
@@ -46,10 +47,10 @@ def main(folder: Path) -> None:
                     if state == "incident":
                         page.goto(f"{address}/waiting")
                         page.click("details.action >> nth=0 >> summary")
-                        page.screenshot(path=folder / f"action-{state}-{width}.png", full_page=False)
+                        page.screenshot(path=folder / f"action-{state}-{width}.png")
                         page.goto(f"{address}/entries?q=state:unknown")
                         page.click("a[data-open] >> nth=0")
-                        page.screenshot(path=folder / f"entry-{state}-{width}.png", full_page=True)
+                        page.screenshot(path=folder / f"entry-{state}-{width}.png")
                     context.close()
 
 

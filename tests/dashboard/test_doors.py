@@ -9,9 +9,12 @@ import pytest
 from oncegate.dashboard.application import BODY_BYTES_MAX
 from oncegate.dashboard.doors import FIELD, SESSION_MS, admit, is_own_page, issue, session_key
 from oncegate.dashboard.operators import OperatorBook, Role, find_operator
+from oncegate.dashboard.visits import Tools
 from oncegate.model.states import State
-from oncegate.store import EntryFilter, LogKind
+from oncegate.model.trace import Context, encode_context
+from oncegate.store import EntryFilter, LogKind, TraceLink
 from tests.dashboard.conftest import Client, Site
+from tests.dashboard.scene import BIG, Scene
 
 PAGES = ["/", "/waiting", "/entries", "/lanes", "/feed", "/surfaces", "/journal"]
 
@@ -295,3 +298,62 @@ def test_an_embedded_page_shows_and_never_acts(scene, stage):
             assert client.post(path, {"reason": "x", "fence": "1", FIELD: ""}).status == 403
         assert client.get("/login").status == 303
         assert str(2**63 - 1) not in client.get(f"/entries/{entry}").text
+
+
+def test_an_entry_shows_the_journey_it_belongs_to_but_not_another_tenants_part_of_it(scene, stage):
+    first, second = number_on(scene, "PAY-1"), number_on(scene, "PAY-2")
+    with scene.gate.commits.transaction() as session:
+        session.link([TraceLink(one, "4bf9" * 8, encode_context(Context())) for one in (first, second)])
+    with stage.showing(scene.gate.dashboard(login=True)) as address:
+        site = Site(scene, address)
+        everything = site.client(Role.VIEWER).get(f"/entries/{first}").text
+        part = site.client(Role.VIEWER, "acme").get(f"/entries/{first}").text
+    assert "Journey" in everything
+    assert "PAY-2" in everything
+    assert "PAY-2" not in part
+
+
+def number_on(scene: Scene, label: str) -> int:
+    with scene.gate.store.look() as session:
+        return session.entries(EntryFilter(label_contains=label), None, 1)[0].entry_id
+
+
+def test_content_is_not_shown_where_the_record_of_it_cannot_be_written(site, monkeypatch):
+    client = site.client(Role.OPERATOR)
+    entry = site.scene.waiting(State.HELD, "payouts")
+    form = site.form(client)
+    monkeypatch.setattr(Tools, "note", lambda *given: False)
+    reply = client.post(f"/entries/{entry}/reveal", form)
+    assert reply.status == 404
+    assert str(BIG) not in reply.text
+
+
+def test_raw_content_is_plain_text_and_on_record(site):
+    client = site.client(Role.OPERATOR)
+    entry = site.scene.waiting(State.HELD, "payouts")
+    reply = client.post(f"/entries/{entry}/reveal", site.form(client, **{"as": "raw"}))
+    assert reply.headers["content-type"].startswith("text/plain")
+    assert str(BIG) in reply.text
+    assert [record.kind for record in log_of(site) if record.actor == "operator-all"] == [LogKind.REVEALED]
+
+
+def test_a_decision_without_the_fence_that_was_seen_is_refused(site):
+    client = site.client(Role.APPROVER)
+    entry = site.scene.waiting(State.HELD, "payouts")
+    for fence in ("", "x", "-1"):
+        form = site.form(client, reason="x", fence=fence)
+        assert client.post(f"/entries/{entry}/approve", form).status == 404
+    stale = site.form(client, reason="x", fence=str(fence_of(site, entry) + 1_000))
+    assert client.post(f"/entries/{entry}/approve", stale).status == 409
+    assert [record for record in log_of(site) if record.kind is LogKind.APPROVED] == []
+
+
+def test_a_fault_of_the_page_tells_nothing_and_keeps_the_headers(site, monkeypatch):
+    def broken(*given: object) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr("oncegate.dashboard.application.badge", broken)
+    reply = site.client(Role.VIEWER).get("/entries")
+    assert reply.status == 500
+    assert "secret detail" not in reply.text
+    assert "default-src 'none'" in reply.headers["content-security-policy"]

@@ -121,7 +121,9 @@ class Page:
         routes += [Route("/logout", self.logout, methods=["POST"])]
         routes += [Route(path, partial(self.show, view), methods=["GET"]) for path, view in views.items()]
         routes += [Route(path, partial(self.act, act), methods=["POST"]) for path, act in acts.items()]
-        return Starlette(routes=routes, exception_handlers={HTTPException: self.http_error})
+        return Starlette(
+            routes=routes, exception_handlers={HTTPException: self.http_error, Exception: self.fault}
+        )
 
     async def asset(self, request: Request) -> Response:
         """Serves the script, the style and the icon; nothing else is a file."""
@@ -256,6 +258,12 @@ class Page:
         for name, value in (getattr(error, "headers", None) or {}).items():
             response.headers[name] = value
         return response
+
+    def fault(self, request: Request, error: Exception) -> Response:
+        """A fault of ours: on a page, with the same headers, and without what it was about."""
+        LOG.error("the page failed at %s", _path(request), exc_info=error)
+        words = "the page failed here; what happened is in its log. Nothing else is affected"
+        return self._render(request, _message("A fault", words, 500), ANYBODY)
 
     def _navigation(self, visitor: Visitor) -> list[tuple[str, str, bool]]:
         """The pages a visitor may see; none before they have signed in."""

@@ -1,0 +1,66 @@
+"""The same page on PostgreSQL: every page, a decision, a reveal, an order, a bulk job, the journal."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncegate.dashboard.operators import Role
+from oncegate.model.states import State
+from oncegate.store import LogKind
+from oncegate.testing.waiting import wait_until
+from tests.dashboard.conftest import Site
+from tests.dashboard.scene import BIG, Scene
+
+
+@pytest.fixture
+def postgres_site(ledger_url, stage):
+    scene = Scene(ledger_url)
+    scene.quiet()
+    scene.incident()
+    with stage.showing(scene.gate.dashboard(login=True)) as address:
+        yield Site(scene, address)
+    scene.gate.close()
+
+
+def test_every_page_and_kind_of_action_works_there_too(postgres_site):
+    site = postgres_site
+    client = site.client(Role.APPROVER)
+    entry = site.scene.waiting(State.HELD, "payouts")
+    lane = {"destination": "orders", "tenant": "acme", "key": "A-17"}
+    for path in ("/", "/waiting", "/entries", "/lanes?state=all", "/feed", "/surfaces", "/journal?all=1"):
+        assert client.get(path).status == 200, path
+    with site.gate.store.look() as session:
+        fence = session.detail(entry).entry.fence
+
+    decided = client.post(f"/entries/{entry}/approve", site.form(client, reason="seen", fence=str(fence)))
+    again = client.post(f"/entries/{entry}/approve", site.form(client, reason="seen", fence=str(fence)))
+    revealed = client.post(f"/entries/{entry}/reveal", site.form(client))
+    ordered = client.post("/lanes/order/retry", site.form(client, **lane, seq="1", reason="back"))
+    asked = site.form(client, q="reason:skew", verb="discard", reason="old")
+    planned = client.post("/plans/entries", asked)
+    job = planned.headers["location"].removeprefix(client.prefix)
+    assert client.post(f"{job}/start", site.form(client)).status == 303
+    wait_until(lambda: "3 discarded" in client.get(job).text)
+
+    assert [decided.status, again.status, revealed.status, ordered.status] == [303, 409, 200, 303]
+    assert str(BIG) in revealed.text
+    with site.gate.store.look() as session:
+        kinds = [record.kind for record in session.log_before(None, 20, by_people=True)]
+    assert sorted(kinds[:6]) == sorted(
+        [LogKind.APPROVED, LogKind.REVEALED, LogKind.HEAD_RETRIED, *[LogKind.DISCARDED] * 3]
+    )
+    assert "approver-all" in client.get("/journal").text
+
+
+def test_journal_pages_follow_each_other_by_very_large_positions(postgres_site, monkeypatch):
+    monkeypatch.setattr("oncegate.dashboard.journal_page.PAGE_RECORDS", 4)
+    client = postgres_site.client(Role.VIEWER)
+    with postgres_site.gate.store.look() as session:
+        total = len(session.read_log(0, 1_000))
+    seen, path = 0, "/journal?all=1"
+    while path:
+        text = client.get(path).text
+        seen += text.count("<tr data-row>")
+        link = text.partition('<p class="more"><a href="')[2].partition('"')[0]
+        path = link.replace("&amp;", "&").removeprefix(client.prefix)
+    assert seen == total
