@@ -2,7 +2,8 @@
 
 For each number of keys and each delay of the receiver: a backlog is delivered as fast as it goes, then
 events are emitted evenly at a part of that rate, which gives latencies. One scene has failures and a key
-that never succeeds. Every measurement has a ledger and a receiver of its own.
+that never succeeds. For the ratios, the subjects take turns, round after round. Every measurement has a
+ledger and a receiver of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, Final
 
 from oncegate.bench.rivals import NotInstalled, run_procrastinate
@@ -38,6 +40,7 @@ class SenderBench:
     keys: tuple[int, ...] = KEYS
     delays_ms: tuple[int, ...] = DELAYS_MS
     seconds: float = 2.0
+    rounds: int = 5
     postgres: bool = True
     rivals: bool = True
     talk: Callable[[str], None] = field(default=lambda line: None)
@@ -55,12 +58,21 @@ class SenderBench:
                 for store in stores
             ]
             scenes = [self._scene(store) for store in stores]
+            turns = [self._turn(number, stores) for number in range(1, self.rounds + 1)]
             rival = self._rival() if self.postgres and self.rivals else None
         document = {"in_flight_max": IN_FLIGHT, "bare": _as_rows(bares), "curve": curve, "failing": scenes}
-        return {**document, "procrastinate": rival, "ratios": _ratios(bares, curve, rival)}
+        return {**document, "turns": turns, "procrastinate": rival, "ratios": _ratios(turns, rival)}
+
+    def _turn(self, number: int, stores: tuple[str, ...]) -> dict[str, float]:
+        """The bare client and each ledger, one right after the other."""
+        self.talk(f"turn {number} of {self.rounds}: {SCENE_KEYS} keys, receiver takes 0 ms")
+        found, events = {"bare": self._bare(0)}, _events(SCENE_KEYS, 0, self.seconds)
+        for store in stores:
+            with self._ledger(store) as url, peer(0) as receiver:
+                found[store] = run(_backlog(url, receiver.url, keys_of(SCENE_KEYS), events))[1]
+        return {name: round(rate) for name, rate in found.items()}
 
     def _bare(self, delay_ms: int) -> float:
-        self.talk(f"bare client, receiver takes {delay_ms} ms")
         with peer(delay_ms) as receiver:
             run(bare(receiver.url, 500))  # connections and caches
             return run(bare(receiver.url, _events(IN_FLIGHT, delay_ms, self.seconds)))
@@ -153,13 +165,14 @@ def _as_rows(bares: dict[int, float]) -> list[dict[str, float]]:
     return [{"delay_ms": delay, "rate": round(rate)} for delay, rate in bares.items()]
 
 
-def _ratios(
-    bares: dict[int, float], curve: list[dict[str, Any]], rival: dict[str, Any] | None
-) -> dict[str, float]:
-    ratios = {}
-    for one in curve:
-        if one["keys"] == SCENE_KEYS and one["delay_ms"] == 0:
-            ratios[f"{one['store']}, {SCENE_KEYS} keys / bare client"] = one["rate"] / bares[0]
-            if rival and "rate" in rival and one["store"] == "postgres":
-                ratios["postgres / procrastinate with a lock per key"] = one["rate"] / rival["rate"]
+def _ratios(turns: list[dict[str, float]], rival: dict[str, Any] | None) -> dict[str, float]:
+    """Medians over the turns."""
+    stores = [name for name in turns[0] if name != "bare"]
+    ratios = {
+        f"{store}, {SCENE_KEYS} keys / bare client": median(turn[store] / turn["bare"] for turn in turns)
+        for store in stores
+    }
+    if rival and "rate" in rival:
+        ours = median(turn["postgres"] for turn in turns)
+        ratios["postgres / procrastinate with a lock per key"] = ours / rival["rate"]
     return {name: round(value, 2) for name, value in ratios.items()}

@@ -67,6 +67,7 @@ def run_sender(arguments: argparse.Namespace) -> int:
         keys=(1, 1_000) if arguments.quick else KEYS,
         delays_ms=(0, 5) if arguments.quick else DELAYS_MS,
         seconds=1.0 if arguments.quick else 2.0,
+        rounds=2 if arguments.quick else 5,
         postgres=not arguments.no_postgres,
         rivals=not arguments.no_rivals,
         talk=lambda line: print(line, file=sys.stderr),

@@ -12,6 +12,7 @@ def as_text(document: dict[str, Any]) -> str:
     lines += [*_curve(document["curve"]), ""]
     for scene in document["failing"]:
         lines += _scene(scene)
+    lines += [f"in turns, 1,000 keys: {', '.join(_turn(one) for one in document['turns'])}"]
     lines += _rival(document["procrastinate"])
     return "\n".join(
         [*lines, "", *(f"  {value:>6.2f}x  {name}" for name, value in document["ratios"].items())]
@@ -46,6 +47,10 @@ def _scene(scene: dict[str, Any]) -> list[str]:
             f" {scene['failed']} failures, {scene['reordered']} reordered, {scene['repeated']} repeated"
         ),
     ]
+
+
+def _turn(turn: dict[str, float]) -> str:
+    return " / ".join(f"{name} {rate:,.0f}" for name, rate in turn.items())
 
 
 def _rival(rival: dict[str, Any] | None) -> list[str]:
