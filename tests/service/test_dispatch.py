@@ -14,6 +14,7 @@ import pytest
 from oncegate import Gate
 from oncegate.errors import BadEndpoint, BadOutgoing
 from oncegate.feed import Feed
+from oncegate.model.backlog import Backlog
 from oncegate.model.trace import Context
 from oncegate.receiver.incoming import Place
 from oncegate.receiver.lanes import Turn, turn_of
@@ -86,6 +87,22 @@ def test_what_was_published_while_nobody_delivered_is_sent_later(tmp_path: Path)
             wait_until(lambda: len(team.got) == 1, what="the delivery")
 
     assert _pushed(team) == [("e-1", "k", 1)]
+
+
+def test_a_follower_that_takes_nothing_stops_publishing_and_leaves_no_gap(tmp_path: Path) -> None:
+    """Given a limit of two; the third is 429 and not in the feed; another tenant is not concerned (I18)."""
+    with Site(tmp_path, settings(delivery=DeliverySettings(enabled=False))).serving() as site:
+        site.service.sender.backlog = Backlog(2)
+        _follow(site.service.sender, "down", "acme")
+        event = {"key": "k", "data": 1}
+        answers = [site.partner("POST", "/v1/events", {"id": f"e-{n}", **event}) for n in range(3)]
+        other = site.partner("POST", "/v1/events", {"id": "e-9", **event}, site.other)
+        kept = site.partner("GET", "/wes/v1/dispatch/pending").document["events"]
+
+    assert [answer.status for answer in answers] == [200, 200, 429]
+    assert (answers[2].problem, int(answers[2].headers["retry-after"]) > 0) == ("too-many", True)
+    assert other.status == 200
+    assert [event["id"] for event in kept] == ["e-0", "e-1"]
 
 
 @pytest.mark.parametrize("event_id", ["a.b", "", "é", "a\nb", 7, None, "x" * 256])

@@ -69,7 +69,9 @@ def _places(session: Session, arguments: argparse.Namespace) -> list[tuple[str, 
         if lane is not None and delivery is not None:
             found.append((name, lane.lane_id, delivery))
     if not found:
-        raise ConfigError("no endpoint was ever given this event; those added later do not get it")
+        raise ConfigError(
+            "no endpoint has this event any more: it went out too long ago, or all were added after it"
+        )
     return found
 
 

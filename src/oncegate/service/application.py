@@ -34,7 +34,7 @@ from oncegate.sender.sender import Sender
 from oncegate.service import contract
 from oncegate.service.accesslog import AccessLog, PlainLog
 from oncegate.service.counting import Counting
-from oncegate.service.dispatch import Dispatch
+from oncegate.service.dispatch import Dispatch, check_room
 from oncegate.service.inbound import receive_webhook
 from oncegate.service.messages import (
     Answer,
@@ -241,6 +241,7 @@ class Service:
         return await contract.acknowledge(self.feed, partner, incoming)
 
     async def _publish(self, partner: Partner, incoming: Incoming) -> Answer:
+        await check_room(self.sender, partner.tenant)
         answer = await contract.publish(self.feed, partner, incoming)
         self.sender.wake()
         return answer

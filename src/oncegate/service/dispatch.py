@@ -15,14 +15,19 @@ from typing import Final
 import msgspec
 
 from oncegate.feed.operations import Publish
+from oncegate.integrations.problems import Problem, ProblemKind
+from oncegate.lane_operations import CountWaiting
 from oncegate.model.trace import Context
 from oncegate.sender import book, envelope
 from oncegate.sender.endpoints import decode_endpoint
+from oncegate.sender.sender import Sender
+from oncegate.service.messages import Refused
 from oncegate.store import Outgoing, Session
 from oncegate.store.feed import Publication, Published, Publishing
 from oncegate.store.lanes import NO_BACKLOG_MAX
 
 EVENT_TYPE: Final = "event"
+ROOM_RETRY_SECONDS: Final = 30.0
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -63,11 +68,30 @@ def _followed(body: bytes) -> str | None:
     return decode_endpoint(body).follows
 
 
+# Without a limit: a lane that is full would leave a gap. `check_room` limits before anything is published.
 def _outgoing(endpoint: str, item: Publication, seq: int) -> Outgoing:
     return Outgoing(
         endpoint, item.tenant, item.key, item.event_id, EVENT_TYPE, item.body, item.fingerprint,
         item.at_ms, _encode(Context(seq=seq)), NO_BACKLOG_MAX,
     )  # fmt: skip
+
+
+async def check_room(sender: Sender, tenant: str) -> None:
+    """Refuses a publication while about a million events wait for an endpoint that follows."""
+    for endpoint in sender.endpoints.all():
+        if endpoint.follows == tenant:
+            await _check_room(sender, endpoint.name)
+
+
+async def _check_room(sender: Sender, name: str) -> None:
+    """Counts what waits now and then, and estimates in between."""
+    now = sender.clock.ticks_ms()
+    if sender.backlog.must_count(name, now):
+        waiting = await sender.commits.perform_async(CountWaiting(name))
+        sender.backlog.counted(name, waiting, now)
+    if not sender.backlog.takes_one(name):
+        detail = "too many events wait for an endpoint that follows; this one was not published"
+        raise Refused(Problem(ProblemKind.TOO_MANY, detail, ROOM_RETRY_SECONDS))
 
 
 def check_can_be_sent(event_id: object, key: object) -> None:
