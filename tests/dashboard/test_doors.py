@@ -13,6 +13,7 @@ from oncegate.dashboard.visits import Tools
 from oncegate.model.states import State
 from oncegate.model.trace import Context, encode_context
 from oncegate.store import EntryFilter, LogKind, TraceLink
+from oncegate.testing.waiting import wait_until
 from tests.dashboard.conftest import Client, Site
 from tests.dashboard.scene import BIG, Scene
 
@@ -357,3 +358,16 @@ def test_a_fault_of_the_page_tells_nothing_and_keeps_the_headers(site, monkeypat
     assert reply.status == 500
     assert "secret detail" not in reply.text
     assert "default-src 'none'" in reply.headers["content-security-policy"]
+
+
+def test_a_job_that_was_cancelled_stops_and_a_plan_is_carried_out_once(site):
+    client = site.client(Role.APPROVER)
+    planned = client.post("/plans/entries", site.form(client, q="reason:skew", verb="release", reason="x"))
+    job = planned.headers["location"].removeprefix(client.prefix)
+    assert "3" in client.get(job).text
+    assert client.post(f"{job}/cancel", site.form(client)).status == 303
+    for _ in range(2):
+        assert client.post(f"{job}/start", site.form(client)).status == 303
+    wait_until(lambda: "cancelled" in client.get(job).text)
+    assert "0 released of 3" in client.get(job).text
+    assert [record for record in log_of(site) if record.kind is LogKind.RELEASED] == []
