@@ -136,9 +136,12 @@ def stage() -> Iterator[Stage]:
         yield stage
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """One browser for all tests; without any the tests are skipped, unless they are required."""
+    """One browser a file: while it is open its own event loop runs here, and no test could start another.
+
+    Without any the tests are skipped, unless they are required.
+    """
     if find_chromium() is None:
         line = f"no Chromium was found: apt-get install chromium, or name one in {BROWSER_VARIABLE}"
         if os.environ.get(REQUIRED_VARIABLE):
