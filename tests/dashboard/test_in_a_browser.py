@@ -308,6 +308,8 @@ def test_keys_search_move_open_and_help(tab: Tab, site: Site) -> None:
     expect(tab.page.locator("dialog")).to_be_visible()
     tab.page.keyboard.press("Escape")
     expect(tab.page.locator("dialog")).to_be_hidden()
+    expect(tab.page.locator("dialog[open]")).to_have_count(0)
+    expect(tab.page.locator("tr.here [data-open]")).to_have_count(1)
     tab.page.keyboard.press("Enter")
     expect(tab.page.locator("h1")).to_contain_text("Entry")
 
