@@ -71,7 +71,7 @@ class SimulatedSession(SimulatedClaims, SimulatedCensus):
             raise StoreUnknown("no reply to the commit")
 
     def abort(self) -> None:
-        """Undoes what this session has open, as a server does when its client is gone."""
+        """Undoes what the session has open, as a server does when its client is gone."""
         if self._ledger.writer is self:
             self._ledger.rollback()
 
