@@ -133,6 +133,7 @@ class HttpScene:
     def __init__(self, make_store: Callable[[SharedClock], Store], folder: Path, seed: int = 1) -> None:
         self.clock = SharedClock()
         self.journal = Journal(folder / "journal")
+        self._at_work = Journal(folder / "at-work")
         self.receiver = FlappingReceiver(self.journal, seed)
         self.make_store = make_store
         self.events = 0
@@ -170,6 +171,7 @@ class HttpScene:
         commits = GroupCommit(self.store(), clock=self.clock, crashpoints=points, inline=False)
         sender = Sender(commits, clock=self.clock, policy=POLICY)
         async with DeliveryService(sender, crashpoints=points, runs=False) as service:
+            self._at_work.add("began", str(os.getpid()))
             for _ in range(TURNS_MAX):
                 try:
                     due = (await service.engine.run_once()).next_due_in_ms
@@ -196,6 +198,10 @@ class HttpScene:
         with self.sender() as last:
             assert last.wait(60) == 0
         self.check()
+
+    def are_at_work(self, *senders: Forked) -> bool:
+        """Whether each of the senders has opened the ledger and begun."""
+        return {str(sender.pid) for sender in senders} <= {pid for _, pid in self._at_work.lines()}
 
     def has_seen(self, lines: int) -> bool:
         """Whether the receiver's journal has so many lines."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -117,12 +117,11 @@ def test_own_receiver_applies_each_event_once_and_in_order(scene: HttpScene, tmp
     theirs = FlappingReceiver(arrived, 7, take)
     commits_to = scene.receiver
     scene.receiver, scene.journal = theirs, arrived
-    with theirs.process():
+    with closing(theirs), theirs.process():
         scene.move_endpoint()
         with scene.sender(ArmedCrashPoints("lane.deliver.after", occurrence=3)) as victim:
             assert victim.wait(60) == KILLED
         scene.finish()
-    theirs.close()
     scene.receiver = commits_to
 
     assert sorted(applied.lines()) == sorted(
@@ -136,10 +135,11 @@ def on_a_server_that_crashes(tmp_path: Path, rounds: int, seed: int) -> None:
         url = server.new_database()
         scene = HttpScene(lambda clock: PostgresStore(url, clock=clock), tmp_path, seed)
         scene.open(4)
-        with scene.receiver.process():
+        with closing(scene.receiver), scene.receiver.process():
             for _ in range(rounds):
                 enough = len(scene.journal.lines()) + 8
                 with scene.sender() as one, scene.sender() as two:
+                    wait_until(partial(scene.are_at_work, one, two), what="both senders at work")
                     wait_until(partial(scene.has_seen, enough), what="some deliveries")
                     server.crash_and_restart()
                     assert one.wait(60) == 0
@@ -147,7 +147,6 @@ def on_a_server_that_crashes(tmp_path: Path, rounds: int, seed: int) -> None:
                 scene.clock.advance(61)
                 scene.emit(4)
             scene.finish()
-        scene.receiver.close()
 
 
 def test_postgres_crashing_while_two_senders_deliver(tmp_path: Path) -> None:
