@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.json import encode as json_of
 
 from oncegate.groupcommit import GroupCommit
+from oncegate.lanes.circuit_board import CircuitWord
+from oncegate.notice_operations import PostNotice
 from oncegate.sender.sender import Sender
-from oncegate.store import GivenUp, HeadsWanted, Policy
+from oncegate.store import GivenUp, HeadsWanted, Policy, Posting
 from oncegate.wiring import open_store
 
 ADD = (
@@ -195,3 +198,27 @@ def test_an_endpoint_that_nobody_knows_is_a_mistake_and_not_an_empty_answer(
 
     assert ended.code == 2
     assert "no endpoint is called 'ordres'" in ended.err
+
+
+def test_an_open_circuit_is_told_wherever_its_endpoint_is_listed(call: Any, sender: Sender) -> None:
+    """State, next try and how fresh that is; closed where nobody has spoken."""
+    call(*ADD)
+    emit(sender, "A-17")
+    before = lines(call("endpoints", "list", "--json").out)[0]["circuit"]
+    word = CircuitWord(sender.clock.wall_ms(), 2, 3_600_000, 7, "HTTP 500")
+    posting = Posting("circuit", "orders", "host, process 1", json_of(word), sender.clock.wall_ms(), 60_000)
+    sender.commits.perform(PostNotice(posting))
+
+    after = lines(call("endpoints", "list", "--json").out)[0]["circuit"]
+    table, shown = call("endpoints", "list").out, call("endpoints", "show", "orders").out
+    listed = call("lanes", "list")
+
+    assert before == {"state": "closed"}
+    assert (after["state"], after["openings"], after["failing_keys"]) == ("open", 2, 7)
+    assert (after["error"], after["told_by"]) == ("HTTP 500", "host, process 1")
+    assert after["next_try_in_ms"] > 3_000_000
+    assert after["told_ago_ms"] < 600_000
+    assert "open, next try in" in table
+    assert "the last with: HTTP 500" in shown
+    assert "the circuit of orders is open, next try in" in listed.err
+    assert lines(call("lanes", "list", "--json").out)[0]["circuit"]["state"] == "open"

@@ -9,13 +9,17 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from oncegate import Gate, Once
 from oncegate.clock import from_wall_ms
 from oncegate.errors import OncegateError
 from oncegate.feed import Feed
+from oncegate.lanes.circuit_board import CircuitWord
 from oncegate.model.states import State
 from oncegate.model.timestamps import format_timestamp
-from oncegate.store import EntryFilter, GivenUp, HeadsWanted, Outgoing, Policy
+from oncegate.notice_operations import PostNotice
+from oncegate.store import EntryFilter, GivenUp, HeadsWanted, Outgoing, Policy, Posting
 from oncegate.store.feed import FeedAck
 
 HOSTILE = "<script>alert(1)</script>\u202eevil\x1b[31m javascript:alert(2)"
@@ -91,8 +95,16 @@ class Scene:
         self.admit("portbase.cis", id="MSKU0002", terminal="Changed")
         self.block("orders", "A-17", "acme", events=4)
         self.block("orders", "B-2", "", events=1)
+        self.open_circuit("orders")
         self.publish()
         self.gate.sightings.flush()
+
+    def open_circuit(self, destination: str) -> None:
+        """A circuit that a sender has opened a moment ago."""
+        now_ms = self.gate.clock.wall_ms()
+        word = msgspec.json.encode(CircuitWord(now_ms - 90_000, 7, 3_000_000, 5, ERROR))
+        posting = Posting("circuit", destination, "sender-1, process 7", word, now_ms, 7_200_000)
+        self.gate.commits.perform(PostNotice(posting))
 
     def block(self, destination: str, key: str, tenant: str, events: int) -> None:
         """A lane whose head was given up."""

@@ -67,5 +67,5 @@ def test_a_page_reads_along_indexes_only(scene, reader, path, monkeypatch):
 
 def is_bounded(statement: str) -> bool:
     """A walk from the newest row that ends after so many, or a table that has a row a name."""
-    small = re.search(r"FROM oncegate_(name|meta|document|destination|feed_\w+)\b", statement)
+    small = re.search(r"FROM oncegate_(name|meta|document|destination|notice|feed_\w+)\b", statement)
     return small is not None or ("WHERE" not in statement and "LIMIT" in statement)

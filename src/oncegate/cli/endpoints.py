@@ -7,6 +7,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any, Final
 
+from oncegate.cli.circuits import circuit_facts, circuit_sentence, circuit_words
 from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, age, print_fields, print_json, print_table, tell
@@ -14,6 +15,7 @@ from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_num
 from oncegate.cli.sending import add_word, cells, change_of, opened_desk, opened_sender, word_of
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
+from oncegate.lanes.circuit_board import CircuitView, read_circuits
 from oncegate.model.durations import format_duration, parse_duration
 from oncegate.sender.endpoints import ATTEMPTS_DEFAULT, Endpoint, OnDeadLetter, new_endpoint
 from oncegate.sender.envelope import BodyFormat
@@ -21,7 +23,9 @@ from oncegate.sender.testing import send_test
 from oncegate.signatures.keys import Ed25519SigningKey, HmacSecret
 from oncegate.store import DestinationState, DestinationView
 
-_HEADERS: Final = ("NAME", "STATE", "URL", "WAITING", "BLOCKED", "DEAD", "OLDEST", "ON DEAD LETTER")
+_HEADERS: Final = (
+    "NAME", "STATE", "CIRCUIT", "URL", "WAITING", "BLOCKED", "DEAD", "OLDEST", "ON DEAD LETTER"
+)  # fmt: skip
 _ADD_EPILOG: Final = """\
 Without --secret a new one is made and printed once, for the receiver. --secret env:NAME keeps it out of
 the ledger: every process that delivers reads it from that environment variable.
@@ -151,17 +155,20 @@ def _add_list(commands: Any) -> None:
 def _run_list(arguments: argparse.Namespace) -> int:
     with reading(open_ledger(arguments.url), arguments.url) as session:
         lag = {one.name: one for one in session.destinations()}
+        circuits = read_circuits(session)
     with opened_sender(arguments.url) as sender:
         endpoints = sender.endpoints.all()
     now_ms = SystemClock().wall_ms()
     if arguments.json:
         for endpoint in endpoints:
-            print_json({**endpoint.shown(), **_lag(lag.get(endpoint.name), now_ms)})
+            circuit = circuit_facts(circuits.get(endpoint.name))
+            print_json({**endpoint.shown(), **_lag(lag.get(endpoint.name), now_ms), "circuit": circuit})
         return DONE
     if not endpoints:
         tell("no endpoints yet; add one with: oncegate endpoints add NAME URL --reason …")
         return DONE
-    print_table(_HEADERS, [_row(one, _lag(lag.get(one.name), now_ms)) for one in endpoints])
+    rows = [_row(one, _lag(lag.get(one.name), now_ms), circuits.get(one.name)) for one in endpoints]
+    print_table(_HEADERS, rows)
     return DONE
 
 
@@ -180,11 +187,12 @@ def _lag(view: DestinationView | None, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _row(endpoint: Endpoint, lag: dict[str, Any]) -> tuple[Cell, ...]:
+def _row(endpoint: Endpoint, lag: dict[str, Any], circuit: CircuitView | None) -> tuple[Cell, ...]:
     oldest = "" if lag["oldest_ms"] is None else age(lag["oldest_ms"])
     state = "throttled" if lag.get("throttled_for_ms") and lag["state"] == "active" else lag["state"]
     counts = (lag["events"], lag["blocked"], lag["dead_letters"])
-    return cells(endpoint.name, state, endpoint.url, *counts, oldest, endpoint.on_dead_letter.value)
+    stands = (endpoint.name, state, circuit_words(circuit), endpoint.url)
+    return cells(*stands, *counts, oldest, endpoint.on_dead_letter.value)
 
 
 def _add_show(commands: Any) -> None:
@@ -201,8 +209,10 @@ def _run_show(arguments: argparse.Namespace) -> int:
     with opened_sender(arguments.url) as sender:
         endpoint = sender.endpoints.get(arguments.name)
     shown = endpoint.shown()
+    with reading(open_ledger(arguments.url), arguments.url) as session:
+        circuit = read_circuits(session).get(endpoint.name)
     if arguments.json:
-        print_json(shown)
+        print_json({**shown, "circuit": circuit_facts(circuit)})
         return DONE
     rate = endpoint.rate_per_second
     fields = {
@@ -216,6 +226,7 @@ def _run_show(arguments: argparse.Namespace) -> int:
         "rate": "unlimited" if rate is None else f"{rate:g}/s",
         "secrets": ", ".join(one["kind"] for one in shown["secrets"]),
         "headers": ", ".join(shown["headers"]) or "none",
+        "circuit": circuit_sentence(circuit),
     }
     print_fields([(name, Cell.of(value)) for name, value in fields.items()])
     return DONE

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TextIO
 
+from oncegate.cli.circuits import circuit_facts, circuit_sentence, tell_circuits
 from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, age, print_fields, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
 from oncegate.cli.sending import cells, refuse_unknown_endpoint
 from oncegate.clock import SystemClock
+from oncegate.lanes.circuit_board import CircuitView, read_circuits
 from oncegate.store import DeliveryView, LaneFilter, LaneState, LaneView
 
 LIMIT_DEFAULT: Final = 50
@@ -72,10 +74,11 @@ def _run_list(arguments: argparse.Namespace) -> int:
     with reading(open_ledger(arguments.url), arguments.url) as session:
         refuse_unknown_endpoint(session, arguments.endpoint)
         lanes = session.lanes(filter_of(arguments, arguments.states), arguments.after, arguments.limit)
+        circuits = read_circuits(session)
     if arguments.json:
         now_ms = SystemClock().wall_ms()
         for lane in lanes:
-            print_json(lane_facts(lane, now_ms))
+            print_json(lane_facts(lane, now_ms) | _circuit(lane, circuits))
         return DONE
     if not lanes:
         tell(
@@ -83,6 +86,8 @@ def _run_list(arguments: argparse.Namespace) -> int:
         )
         return DONE
     print_lanes(lanes)
+    shown = {lane.destination for lane in lanes}
+    tell_circuits({name: view for name, view in circuits.items() if name in shown})
     if len(lanes) == arguments.limit:
         tell(f"there may be more; go on with --after {lanes[-1].lane_id}")
     return DONE
@@ -145,16 +150,22 @@ def _run_show(arguments: argparse.Namespace) -> int:
             return NOT_SO
         first = arguments.seq_from or max(1, lane.head_seq - EVENTS_SHOWN // 2)
         events = session.deliveries(lane.lane_id, first, EVENTS_SHOWN)
+        circuits = read_circuits(session)
     facts = lane_facts(lane, SystemClock().wall_ms())
     if arguments.json:
-        print_json({**facts, "events": [_event_facts(one) for one in events]})
+        print_json({**facts, **_circuit(lane, circuits), "events": [_event_facts(one) for one in events]})
         return DONE
+    facts["circuit"] = circuit_sentence(circuits.get(lane.destination))
     print_fields(
         [(name.replace("_", " "), Cell.of(value)) for name, value in facts.items() if value is not None]
     )
     print()
     print_table(_EVENT_HEADERS, [_event_row(one, lane) for one in events])
     return DONE
+
+
+def _circuit(lane: LaneView, circuits: Mapping[str, CircuitView]) -> dict[str, Any]:
+    return {"circuit": circuit_facts(circuits.get(lane.destination))}
 
 
 def _event_facts(event: DeliveryView) -> dict[str, Any]:

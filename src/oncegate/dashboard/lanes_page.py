@@ -12,6 +12,7 @@ from oncegate.dashboard.operators import Role
 from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit, need
 from oncegate.dashboard.waiting_page import lane_card
 from oncegate.errors import ConfigError, UsageError
+from oncegate.lanes.circuit_board import read_circuits
 from oncegate.sender.desk import Verb, Word
 from oncegate.store import DestinationState, HeadAnswer, LaneFilter, LaneState, LaneView, Session
 
@@ -31,6 +32,7 @@ def lanes_page(tools: Tools, session: Session, visit: Visit) -> Answer:
     values: dict[str, Any] = {
         "title": "Lanes",
         "destinations": session.destinations() if visit.tenant is None else [],
+        "circuits": read_circuits(session),
         "cards": [lane_card(lane) for lane in found[:PAGE_LANES]],
         "next_after": found[PAGE_LANES - 1].lane_id if len(found) > PAGE_LANES else None,
         "destination": destination,

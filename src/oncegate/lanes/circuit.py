@@ -28,16 +28,28 @@ class Circuit:
     def __init__(self) -> None:
         self._failing: set[int] = set()
         self._opened = 0
+        self.error = ""
         self._until_ticks: int | None = None
 
     def succeed(self) -> None:
         """Closes it."""
         if self._failing or self._opened:
             self._failing.clear()
-            self._opened, self._until_ticks = 0, None
+            self._opened, self._until_ticks, self.error = 0, None, ""
 
-    def fail(self, lane_id: int, now_ticks: int) -> None:
+    @property
+    def openings(self) -> int:
+        """How often it opened since it was closed; 0 while it is closed."""
+        return self._opened
+
+    @property
+    def failing(self) -> int:
+        """How many lanes failed since the last success, as far as they are counted."""
+        return len(self._failing)
+
+    def fail(self, lane_id: int, now_ticks: int, error: str = "") -> None:
         """Notes a lane that failed; opens, for longer each time, when there are too many."""
+        self.error = error
         if len(self._failing) < SEEN_MAX:
             self._failing.add(lane_id)
         if self.state(now_ticks) is CircuitState.OPEN or len(self._failing) < FAILING_LANES:

@@ -26,6 +26,7 @@ from oncegate.errors import ConfigError, StoreError
 from oncegate.groupcommit import GroupCommit
 from oncegate.lane_operations import Enqueue, Extend, LeaseHeads, Release
 from oncegate.lanes.circuit import CircuitState
+from oncegate.lanes.circuit_board import TELL_SECONDS, CircuitBoard
 from oncegate.lanes.destinations import Destination, Traffic
 from oncegate.lanes.leases import Leases
 from oncegate.lanes.outcomes import Outcome, RetryLater
@@ -72,6 +73,7 @@ class Engine:
         self._new_token = new_token or (lambda: secrets.randbits(63))
         self._holder = self._new_token()
         self._leases = Leases(lease_ms)
+        self._board = CircuitBoard(commits, self._clock, self._holder)
         self._recorder = Recorder(
             commits, self._clock, self._points, jitter or random.SystemRandom().random, actor
         )
@@ -137,6 +139,7 @@ class Engine:
         while self._tasks:
             await asyncio.wait(self._tasks)
             next_due = await self._lease()
+        await self.tell_circuits()
         delivered, failed = self._recorder.counts()
         return Pass(delivered - before[0], failed - before[1], next_due)
 
@@ -147,7 +150,8 @@ class Engine:
         if self._loops:
             raise ConfigError("this engine runs already")
         self._loop, self._woken, self._stopping = asyncio.get_running_loop(), asyncio.Event(), False
-        self._loops = [asyncio.create_task(self._look()), asyncio.create_task(self._keep_leases())]
+        work = (self._look(), self._keep_leases(), self._keep_telling())
+        self._loops = [asyncio.create_task(one) for one in work]
 
     async def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
         """Begins nothing more, lets what is in flight end, and gives back what does not."""
@@ -157,6 +161,7 @@ class Engine:
             await asyncio.wait(self._tasks, timeout=grace_seconds)
         await _cancelled(list(self._tasks))
         await _cancelled(self._loops)
+        await self._board.take_down()
         self._loops, self._loop, self._woken = [], None, None
 
     async def __aenter__(self) -> Self:
@@ -296,6 +301,15 @@ class Engine:
         while True:
             await asyncio.sleep(self._leases.lease_ms / 1000 / 6)
             await self.extend_due()
+
+    async def _keep_telling(self) -> None:
+        while True:
+            await asyncio.sleep(TELL_SECONDS)
+            await self.tell_circuits()
+
+    async def tell_circuits(self) -> None:
+        """Tells other processes how the circuits stand, where that has changed."""
+        await self._board.tell({name: traffic.circuit for name, traffic in self._traffic.items()})
 
     async def extend_due(self) -> int:
         """Extends every lease that has less than half of its time left; tells how many were."""

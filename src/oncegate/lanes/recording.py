@@ -80,7 +80,7 @@ class Recorder:
             return await self._wait(delivery, wait_ms, outcome.reason, counts=False)
         self._failed += 1
         if isinstance(outcome, (RetryLater, Dead)) and traffic.destination.circuit:
-            traffic.circuit.fail(delivery.lane_id, self._clock.ticks_ms())
+            traffic.circuit.fail(delivery.lane_id, self._clock.ticks_ms(), short(outcome.error))
         if isinstance(outcome, Throttle):
             wait_ms = clamp_ms(outcome.after_seconds)
             await self._perform(ThrottleOperation(Throttling(delivery.destination, wait_ms)))

@@ -18,6 +18,7 @@ group commit (`groupcommit.py`) calls it from one thread at a time per session a
       Positions how far ordered lanes of incoming events have come
       Traces    which entries and emitted events belong to one journey
       Browsing  lists for pages, and notes of what people looked at
+      Notices   what processes tell each other, for a while
       Contents  which events would change the same thing in the same way
 
 Three results. A call returns (done), raises StoreUnavailable or StoreRejected (not done: nothing was
@@ -93,6 +94,7 @@ from oncegate.store.lanes import (
 )
 from oncegate.store.ledger import Capabilities, Durability, Finding, Joined, Migration, Session, Store
 from oncegate.store.log import Log, LogKind, LogRecord
+from oncegate.store.notices import Notice, Notices, Posting
 from oncegate.store.people import People, Ruling, RulingAnswer
 from oncegate.store.positions import Positions, move_of
 from oncegate.store.pruning import Due, Forgetting, Pruning
@@ -149,6 +151,8 @@ __all__ = [
     "LogRecord",
     "Migration",
     "Note",
+    "Notice",
+    "Notices",
     "Observations",
     "Outgoing",
     "Pair",
@@ -157,6 +161,7 @@ __all__ = [
     "Placing",
     "Policy",
     "Positions",
+    "Posting",
     "Progress",
     "Pruning",
     "Registry",

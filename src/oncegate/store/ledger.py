@@ -17,6 +17,7 @@ from oncegate.store.feed import Feed, Publication, Published
 from oncegate.store.lane_desk import LaneDesk
 from oncegate.store.lanes import Lanes, Outgoing, Placed
 from oncegate.store.log import Log
+from oncegate.store.notices import Notices
 from oncegate.store.people import People
 from oncegate.store.positions import Positions
 from oncegate.store.pruning import Pruning
@@ -40,6 +41,7 @@ class Session(
     Contents,
     Traces,
     Browsing,
+    Notices,
     Protocol,
 ):
     """One connection to a ledger, used by one thread at a time."""

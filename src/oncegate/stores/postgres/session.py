@@ -29,6 +29,7 @@ from oncegate.stores.postgres.lane_census import PostgresLaneCensus
 from oncegate.stores.postgres.lane_desk import PostgresLaneDesk
 from oncegate.stores.postgres.lanes import LostRace
 from oncegate.stores.postgres.names import Names
+from oncegate.stores.postgres.notices import PostgresNotices
 from oncegate.stores.postgres.people import PostgresPeople
 from oncegate.stores.postgres.placeholders import (
     names_to_numbers,
@@ -67,6 +68,7 @@ class PostgresSession(
     PostgresTallies,
     PostgresPositions,
     PostgresTraces,
+    PostgresNotices,
 ):
     """A session that owns its connection.
 

@@ -27,6 +27,7 @@ from oncegate.stores.sqlite.files import BUSY_WAIT_MS, is_the_stores, translate,
 from oncegate.stores.sqlite.lane_census import SqliteLaneCensus
 from oncegate.stores.sqlite.lane_desk import SqliteLaneDesk
 from oncegate.stores.sqlite.names import Names
+from oncegate.stores.sqlite.notices import SqliteNotices
 from oncegate.stores.sqlite.people import SqlitePeople
 from oncegate.stores.sqlite.positions import SqlitePositions
 from oncegate.stores.sqlite.pruning import SqlitePruning
@@ -74,6 +75,7 @@ class SqliteSession(
     SqliteTallies,
     SqlitePositions,
     SqliteTraces,
+    SqliteNotices,
 ):
     """A session that owns its connection."""
 
@@ -198,6 +200,7 @@ class JoinedSession(
     SqliteTallies,
     SqlitePositions,
     SqliteTraces,
+    SqliteNotices,
 ):
     """A session on a user's own connection: it writes into their transaction and never ends it."""
 

@@ -22,6 +22,7 @@ from oncegate.testing.conformance.lane_desks import LaneDeskConformance
 from oncegate.testing.conformance.lanes import LaneConformance
 from oncegate.testing.conformance.ledger import LedgerConformance
 from oncegate.testing.conformance.logs import LogConformance
+from oncegate.testing.conformance.notices import NoticeConformance
 from oncegate.testing.conformance.people import PeopleConformance
 from oncegate.testing.conformance.positions import PositionConformance
 from oncegate.testing.conformance.pruning import PruningConformance
@@ -57,5 +58,6 @@ class StoreConformance(
     LaneConformance,
     LaneDeskConformance,
     TraceConformance,
+    NoticeConformance,
 ):
     """Everything a store must do. Subclass it and override `make_store`."""

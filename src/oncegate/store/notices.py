@@ -1,0 +1,55 @@
+"""Notices: what processes tell each other by the ledger, such as how an endpoint's circuit stands.
+
+They are small, replaced by the next word of the same writer, and gone after a while; the log has nothing of
+them. They are hearsay: how long ago something was told is part of it, and no key, lease or order may depend
+on what one says.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+KEPT_MAX: Final = 10_000
+
+
+class Posting(Struct, frozen=True):
+    """Asks to put a notice up, in place of the writer's earlier one of that kind and name.
+
+    It is gone after `keep_ms`, and when `kept_max` newer ones of its kind are up. With `must_be_first` it
+    is put up only where none stands, for what may be begun once; `body` must then be this request's own.
+    """
+
+    kind: str
+    name: str
+    writer: str
+    body: bytes
+    at_ms: int
+    keep_ms: int
+    must_be_first: bool = False
+    kept_max: int = KEPT_MAX
+
+
+class Notice(Struct, frozen=True):
+    """A notice that is up. `age_ms` is by the ledger's own time."""
+
+    kind: str
+    name: str
+    writer: str
+    body: bytes
+    told_at_ms: int
+    age_ms: int
+
+
+class Notices(Protocol):
+    """Puts notices up and reads them."""
+
+    def post(self, posting: Posting) -> bool:
+        """Puts a notice up; False and nothing changed if it had to be the first and was not.
+
+        Some of those that are over, or too many, go with it.
+        """
+
+    def notices(self, kind: str, name: str | None = None) -> list[Notice]:
+        """Reads the notices of a kind that are not over, by name and writer; all, or those of one name."""
