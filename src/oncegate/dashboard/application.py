@@ -41,6 +41,7 @@ from oncegate.dashboard.jobs import Jobs
 from oncegate.dashboard.journal_page import journal_page
 from oncegate.dashboard.now_page import now_page
 from oncegate.dashboard.operators import Role, find_by_token
+from oncegate.dashboard.plans import Plans
 from oncegate.dashboard.rendering import FOLDER, make_environment
 from oncegate.dashboard.surfaces_page import surfaces_page
 from oncegate.dashboard.visits import Act, Answer, NotAllowed, NotHere, Tools, View, Visit
@@ -97,7 +98,7 @@ class Page:
     def __init__(self, tools: Tools, access: Access) -> None:
         self.tools = tools
         self.access = access
-        self.jobs = Jobs()
+        self.jobs = Jobs(Plans(tools.commits, tools.clock), tools.clock)
         self.templates = make_environment(tools.clock)
 
     def application(self) -> Starlette:

@@ -1,26 +1,30 @@
 """One word for many: the plan with its count and sample, the yes, the job with progress and cancel.
 
-A bulk action means the whole filter, never the rows in view; it acts on what the plan named, no more.
+A bulk action means the whole filter, never the rows in view; it acts on what the plan named, no more. Any
+process of the service may show a plan, take the yes and show the job.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Final
 
 from oncegate.dashboard.commands import bulk_command, heads_command
 from oncegate.dashboard.filters import read_filter
-from oncegate.dashboard.jobs import Jobs, Planned, TooManyJobs
+from oncegate.dashboard.jobs import Jobs, TooManyJobs, Work
 from oncegate.dashboard.operators import Role
+from oncegate.dashboard.plans import JobState, Kind, Line, Sheet, Target
 from oncegate.dashboard.visits import Act, Answer, NotHere, Tools, View, Visit, need
 from oncegate.dashboard.waiting_page import filter_for
 from oncegate.errors import ConfigError, UsageError
 from oncegate.model.rulings import Verb
-from oncegate.sender.desk import HeadJob, checked_word, plan_heads
+from oncegate.sender.desk import HeadJob, HeadPlan, checked_word, plan_heads
 from oncegate.sender.desk import Verb as HeadVerb
 from oncegate.sender.desk import Word as HeadWord
-from oncegate.store import LaneFilter, Session
-from oncegate.upkeep.bulk import Job, make_plan
+from oncegate.store import Entry, LaneFilter, LaneView, Session
+from oncegate.upkeep.bulk import Job, Plan, make_plan
 from oncegate.upkeep.rulings import Word
+
+_GONE: Final = "this plan is gone: it is too old, or there were many after it. Make a new one"
 
 
 def plan_entries(jobs: Jobs) -> Act:
@@ -38,21 +42,30 @@ def plan_entries(jobs: Jobs) -> Act:
             return _not_done("the filter cannot be read, or nothing can fit it")
         with tools.commits.store.look() as session:
             plan = make_plan(session, word, wanted)
-        values = {
-            "kind": "entries",
-            "verb": verb.value,
-            "past": verb.past,
-            "reason": word.reason,
-            "count": plan.count,
-            "sample": plan.sample,
-            "surfaces": sorted(plan.surfaces.items()),
-            "is_complete": plan.is_complete,
-            "effect": _effect(verb),
-            "command": bulk_command(verb, wanted),
-        }
-        return _planned(jobs, visit, values, Job(tools.rulings, plan))
+        return _planned(jobs, _entries_sheet(plan, visit, bulk_command(verb, wanted)), plan.entries)
 
     return act
+
+
+def _entries_sheet(plan: Plan, visit: Visit, command: str) -> Sheet:
+    return Sheet(
+        kind=Kind.ENTRIES,
+        owner=visit.visitor.name,
+        tenant=visit.tenant,
+        verb=plan.word.verb.value,
+        past=plan.word.verb.past,
+        reason=plan.word.reason,
+        effect=_effect(plan.word.verb),
+        command=command,
+        count=plan.count,
+        surfaces=sorted(plan.surfaces.items()),
+        is_complete=plan.is_complete,
+        sample=[_entry_line(entry) for entry in plan.sample],
+    )
+
+
+def _entry_line(entry: Entry) -> Line:
+    return Line(entry.state.label, entry.label or str(entry.entry_id), entry.reason or "", entry.entry_id)
 
 
 def _effect(verb: Verb) -> str:
@@ -77,38 +90,47 @@ def plan_lanes(jobs: Jobs) -> Act:
             return _not_done(str(refused))
         with tools.commits.store.look() as session:
             plan = plan_heads(session, verb, LaneFilter(destination, visit.tenant))
-        values = {
-            "kind": "lanes",
-            "verb": verb.value,
-            "past": "retried" if verb is HeadVerb.RETRY else "skipped",
-            "reason": word.reason,
-            "count": len(plan.heads),
-            "sample": plan.sample,
-            "surfaces": [(destination, len(plan.heads))],
-            "is_complete": plan.is_complete,
-            "effect": f"{verb.means} ({plan.waiting_behind} wait behind them)",
-            "command": heads_command(verb, destination),
-        }
-        return _planned(jobs, visit, values, HeadJob(tools.lanes, plan, word))
+        return _planned(jobs, _lanes_sheet(plan, word, visit, destination), plan.heads)
 
     return act
 
 
-def _planned(jobs: Jobs, visit: Visit, values: dict[str, Any], work: Any) -> Answer:
-    name = jobs.plan(Planned(visit.visitor.name, visit.tenant, values, work))
-    return Answer(go_to=f"/jobs/{name}")
+def _lanes_sheet(plan: HeadPlan, word: HeadWord, visit: Visit, destination: str) -> Sheet:
+    return Sheet(
+        kind=Kind.LANES,
+        owner=visit.visitor.name,
+        tenant=visit.tenant,
+        verb=plan.verb.value,
+        past="retried" if plan.verb is HeadVerb.RETRY else "skipped",
+        reason=word.reason,
+        effect=f"{plan.verb.means} ({plan.waiting_behind} wait behind them)",
+        command=heads_command(plan.verb, destination),
+        count=len(plan.heads),
+        surfaces=[(destination, len(plan.heads))],
+        is_complete=plan.is_complete,
+        sample=[_lane_line(lane) for lane in plan.sample],
+    )
+
+
+def _lane_line(lane: LaneView) -> Line:
+    return Line(lane.state.label, lane.key, lane.error or "")
+
+
+def _planned(jobs: Jobs, sheet: Sheet, targets: tuple[Target, ...]) -> Answer:
+    return Answer(go_to=f"/jobs/{jobs.plans.keep(sheet, targets)}")
 
 
 def job_page(jobs: Jobs) -> View:
     """Makes the page of one plan or job."""
 
     def view(tools: Tools, session: Session, visit: Visit) -> Answer:
-        planned = _find(jobs, visit)
+        sheet = _find(jobs, session, visit)
+        job = jobs.plans.job(session, visit.parts["job"])
         values = {
-            "title": "{verb} {count} {kind}".format_map(planned.values).capitalize(),
-            "plan": planned.values,
-            "job": planned,
-            "progress": planned.work.progress,
+            "title": f"{sheet.verb} {sheet.count} {sheet.kind.value}".capitalize(),
+            "plan": sheet,
+            "job": job,
+            "is_running": job is not None and job.state is JobState.RUNNING,
             "name": visit.parts["job"],
         }
         return Answer("job.html", values)
@@ -117,42 +139,57 @@ def job_page(jobs: Jobs) -> View:
 
 
 def start_job(jobs: Jobs) -> Act:
-    """Makes the action that says yes to a plan; saying it twice starts it once."""
+    """Makes the action that says yes to a plan; saying it twice, anywhere, starts it once."""
 
     def act(tools: Tools, visit: Visit) -> Answer:
-        planned = _find(jobs, visit)
-        need(tools, visit, _role(planned), "carry out a plan")
+        name = visit.parts.get("job", "")
+        with tools.commits.store.look() as session:
+            sheet = _find(jobs, session, visit)
+            targets = jobs.plans.targets(session, name)
+        need(tools, visit, _role(sheet), "carry out a plan")
+        if targets is None:
+            raise NotHere(_GONE)
         try:
-            jobs.start(planned)
+            jobs.start(name, sheet.count, _work(tools, sheet, targets, visit.visitor.name))
         except TooManyJobs as refused:
             return _not_done(str(refused))
-        return Answer(go_to=f"/jobs/{visit.parts['job']}")
+        return Answer(go_to=f"/jobs/{name}")
 
     return act
+
+
+def _work(tools: Tools, sheet: Sheet, targets: tuple[Target, ...], actor: str) -> Work:
+    """What a plan comes to: the same entries or heads as when it was made, in the name of who says yes."""
+    if sheet.kind is Kind.ENTRIES:
+        word = Word(_verb(sheet.verb), actor, sheet.reason)
+        return Job(tools.rulings, Plan(word, targets, (), dict(sheet.surfaces), sheet.is_complete))
+    plan = HeadPlan(_head_verb(sheet.verb), targets, (), 0, sheet.is_complete)
+    return HeadJob(tools.lanes, plan, HeadWord(actor, sheet.reason))
 
 
 def cancel_job(jobs: Jobs) -> Act:
-    """Makes the action that stops a job after the batch under way."""
+    """Makes the action that stops a job after the batch under way, whichever process runs it."""
 
     def act(tools: Tools, visit: Visit) -> Answer:
-        planned = _find(jobs, visit)
-        need(tools, visit, _role(planned), "cancel a job")
-        planned.work.cancel()
+        with tools.commits.store.look() as session:
+            sheet = _find(jobs, session, visit)
+        need(tools, visit, _role(sheet), "cancel a job")
+        jobs.plans.cancel(visit.parts["job"], visit.visitor.name)
         return Answer(go_to=f"/jobs/{visit.parts['job']}")
 
     return act
 
 
-def _role(planned: Planned) -> Role:
-    return Role.APPROVER if planned.values["kind"] == "entries" else Role.OPERATOR
+def _role(sheet: Sheet) -> Role:
+    return Role.APPROVER if sheet.kind is Kind.ENTRIES else Role.OPERATOR
 
 
-def _find(jobs: Jobs, visit: Visit) -> Planned:
-    """A plan of this process that the visitor may see: their own, or anybody's if they see all tenants."""
-    planned = jobs.find(visit.parts.get("job", ""))
-    if planned is None or visit.tenant not in (None, planned.tenant):
-        raise NotHere("this plan is gone: the page was restarted, or it is too old. Make a new one")
-    return planned
+def _find(jobs: Jobs, session: Session, visit: Visit) -> Sheet:
+    """A plan that the visitor may see: of their tenant, or anybody's if they see all tenants."""
+    sheet = jobs.plans.sheet(session, visit.parts.get("job", ""))
+    if sheet is None or visit.tenant not in (None, sheet.tenant):
+        raise NotHere(_GONE)
+    return sheet
 
 
 def _verb(text: str) -> Verb:

@@ -1,21 +1,27 @@
-"""Plans that wait for a yes, and jobs that carry them out in the background, with progress and cancel.
+"""Jobs: plans that got their yes are carried out by a thread of the process that was told so.
 
-Kept in this process: a restart forgets plans that nobody confirmed, and stops a job between two batches.
-What a job has done is in the ledger like any other decision; a new plan finds what is left.
+How far one has come is told through the ledger (`plans.py`), now and then and at its end, so that any
+process can show it; whether to stop is asked there too. A process that ends stops its jobs between two
+batches; a new plan finds what is left.
 """
 
 from __future__ import annotations
 
-import secrets
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from oncegate.errors import OncegateError
+from msgspec.structs import replace
 
-KEPT_MAX: Final = 50
+from oncegate.clock import Clock
+from oncegate.dashboard.plans import JobState, JobWord, Plans
+from oncegate.errors import OncegateError, StoreError
+
 RUNNING_MAX: Final = 4
+TELL_MS: Final = 300  # how often progress is told, and a wish to cancel noticed
+LAST_WORD_TRIES: Final = 10
+LAST_WORD_PAUSE_SECONDS: Final = 1.0
 
 
 class Work(Protocol):
@@ -23,7 +29,7 @@ class Work(Protocol):
 
     progress: Any
 
-    def run(self) -> Any:
+    def run(self, on_progress: Callable[[Any], object], /) -> Any:
         """Runs to the end or until it is cancelled."""
 
     def cancel(self) -> None:
@@ -34,71 +40,91 @@ class TooManyJobs(OncegateError):
     """Other jobs are running; this one must wait."""
 
 
-class Planned:
-    """A plan with what is known of carrying it out."""
-
-    def __init__(self, owner: str, tenant: str | None, values: dict[str, Any], work: Work) -> None:
-        self.owner = owner
-        self.tenant = tenant
-        self.values = values
-        self.work = work
-        self.is_started = False
-        self.is_ended = False
-        self.failure: str | None = None
-
-    @property
-    def state(self) -> str:
-        """A word for people: planned, running, cancelled, ended or broken off."""
-        if not self.is_started:
-            return "planned"
-        if not self.is_ended:
-            return "running"
-        if self.failure is not None:
-            return "broken off"
-        return "cancelled" if self.work.progress.is_cancelled else "ended"
-
-
 class Jobs:
-    """The plans and jobs of this process."""
+    """The jobs that this process carries out."""
 
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, Planned] = OrderedDict()
+    def __init__(self, plans: Plans, clock: Clock) -> None:
+        self.plans = plans
+        self._clock = clock
+        self._running = 0
         self._lock = threading.Lock()
 
-    def plan(self, planned: Planned) -> str:
-        """Keeps a plan and returns its name; the oldest that is not running makes room."""
-        name = secrets.token_urlsafe(12)
-        with self._lock:
-            self._known[name] = planned
-            idle = [key for key, one in self._known.items() if one.state != "running"]
-            for key in idle[: max(0, len(self._known) - KEPT_MAX)]:
-                del self._known[key]
-        return name
-
-    def find(self, name: str) -> Planned | None:
-        """A plan by its name."""
-        with self._lock:
-            return self._known.get(name)
-
-    def start(self, planned: Planned) -> bool:
-        """Starts a plan in a thread of its own, once; False if it was started before."""
-        with self._lock:
-            if planned.is_started:
-                return False
-            if sum(one.state == "running" for one in self._known.values()) >= RUNNING_MAX:
-                raise TooManyJobs(f"{RUNNING_MAX} jobs are running already; wait for one to end")
-            planned.is_started = True
-        threading.Thread(target=_carry_out, args=(planned,), name="oncegate-page-job", daemon=True).start()
+    def start(self, name: str, total: int, work: Work) -> bool:
+        """Starts a plan in a thread of its own, once in all processes; False if it was started before."""
+        self._take_place()
+        try:
+            word = self.plans.begin(name, total)
+        except BaseException:
+            self._give_place()
+            raise
+        if word is None:
+            self._give_place()
+            return False
+        run = _Run(self.plans, self._clock, name, work, word)
+        threading.Thread(target=self._carry_out, args=(run,), name="oncegate-page-job", daemon=True).start()
         return True
 
+    def _take_place(self) -> None:
+        with self._lock:
+            if self._running >= RUNNING_MAX:
+                raise TooManyJobs(f"{RUNNING_MAX} jobs are running already; wait for one to end")
+            self._running += 1
 
-def _carry_out(planned: Planned) -> None:
-    run: Callable[[], Any] = planned.work.run
-    try:
-        run()
-    except OncegateError as error:
-        planned.failure = str(error)
-    except Exception as error:  # noqa: BLE001  a job's end must be seen on its page, whatever it was
-        planned.failure = f"unexpected {type(error).__name__}: {error}"
-    finally:
-        planned.is_ended = True
+    def _give_place(self) -> None:
+        with self._lock:
+            self._running -= 1
+
+    def _carry_out(self, run: _Run) -> None:
+        try:
+            run.carry_out()
+        finally:
+            self._give_place()
+
+
+class _Run:
+    """One job on its way."""
+
+    def __init__(self, plans: Plans, clock: Clock, name: str, work: Work, word: JobWord) -> None:
+        self._plans, self._clock = plans, clock
+        self._name, self._work, self._word = name, work, word
+        self._told_at_ms = clock.ticks_ms()
+
+    def carry_out(self) -> None:
+        """Runs the work to its end, whatever that is, and tells it."""
+        failure: str | None = None
+        try:
+            self._ask()
+            self._work.run(self._advance)
+        except OncegateError as error:
+            failure = str(error)
+        except Exception as error:  # noqa: BLE001  a job's end must be seen on its page, whatever it was
+            failure = f"unexpected {type(error).__name__}: {error}"
+        self._tell_end(failure)
+
+    def _advance(self, progress: Any) -> None:
+        now = self._clock.ticks_ms()
+        if now - self._told_at_ms >= TELL_MS:
+            self._told_at_ms = now
+            with suppress(StoreError):  # the work itself finds out whether the store is away
+                self._plans.tell(self._name, self._progress())
+                self._ask()
+
+    def _ask(self) -> None:
+        if self._plans.is_cancelled(self._name):
+            self._work.cancel()
+
+    def _progress(self) -> JobWord:
+        now = self._work.progress
+        refused, refusals = getattr(now, "refused", 0), getattr(now, "refusals", ())
+        return replace(self._word, done=now.done, changed=now.changed, refused=refused, refusals=refusals)
+
+    def _tell_end(self, failure: str | None) -> None:
+        """Tells the end, and tries for a while: a job without one looks as if its process had died."""
+        state = JobState.CANCELLED if self._work.progress.is_cancelled else JobState.ENDED
+        state = state if failure is None else JobState.BROKEN_OFF
+        word = replace(self._progress(), state=state, failure=failure)
+        for _ in range(LAST_WORD_TRIES):
+            with suppress(StoreError):
+                self._plans.tell(self._name, word)
+                return
+            self._clock.pause(LAST_WORD_PAUSE_SECONDS)
