@@ -75,16 +75,7 @@ class TaskTicket(Ticket):
 
     def deliver(self) -> None:
         """Wakes the task, unless it has gone or was told already; must run in its loop."""
-        future, gathering = self.future, self.gathering
-        gathering.left -= 1
-        if not gathering.left:
-            gathering.end()
-        if future.done():
-            return
-        if self.error is not None:
-            future.set_exception(self.error)
-        else:
-            future.set_result(self.answer)
+        _deliver_here([self])
 
 
 class Gathering:
@@ -106,10 +97,12 @@ class Gathering:
         self.left += 1
         return ticket.future
 
-    def end(self) -> None:
-        """All have been told: lets go of them, so that nothing waits for the garbage collector."""
-        self.watch.remove(self)
-        self.tickets = []
+    def told(self, count: int) -> None:
+        """So many more have been told; after the last it lets go of them, and leaves no garbage."""
+        self.left -= count
+        if not self.left:
+            self.watch.remove(self)
+            self.tickets = []
 
     def fail_late(self, error: BaseException) -> None:
         """Tells every task that still waits; an answer that comes after all finds nobody."""
@@ -189,26 +182,41 @@ def by_kind(tickets: Sequence[Ticket]) -> list[list[Ticket]]:
 
 def deliver(tickets: Sequence[Ticket]) -> None:
     """Tells threads directly and each event loop once for all its tasks."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[TaskTicket]] = {}
     here = _running_loop()
     for ticket in tickets:
-        loop = ticket.gathering.loop if type(ticket) is TaskTicket else None
-        if loop is None or loop is here:
+        if type(ticket) is not TaskTicket:
             ticket.deliver()
-        elif loop in by_loop:
+        elif (loop := ticket.gathering.loop) in by_loop:
             by_loop[loop].append(ticket)
         else:
             by_loop[loop] = [ticket]
     for loop, members in by_loop.items():
+        if loop is here:
+            _deliver_here(members)
+            continue
         try:
             loop.call_soon_threadsafe(_deliver_here, members)
         except RuntimeError:
             continue  # the loop has been closed; nobody waits any more
 
 
-def _deliver_here(tickets: list[Ticket]) -> None:
+def _deliver_here(tickets: list[TaskTicket]) -> None:
+    """Wakes the tasks of the running loop; most of a batch was gathered in one turn of it."""
+    gathering, count = tickets[0].gathering, 0
     for ticket in tickets:
-        ticket.deliver()
+        if ticket.gathering is not gathering:
+            gathering.told(count)
+            gathering, count = ticket.gathering, 0
+        count += 1
+        future = ticket.future
+        if future.done():
+            continue
+        if ticket.error is not None:
+            future.set_exception(ticket.error)
+        else:
+            future.set_result(ticket.answer)
+    gathering.told(count)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -17,6 +17,7 @@ from oncegate.model.template import KeyTemplate
 bounded = settings(max_examples=200, derandomize=True, deadline=None, database=None)
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+NOW_MS = int(NOW.timestamp() * 1000)
 KEY = KeyTemplate.parse("{id}:{line}")
 RULE = SurfaceRule("bookings", KEY)
 EVENT = {"id": "N-1", "line": 7, "more": [1, 2]}
@@ -29,7 +30,7 @@ def rule(**options: Any) -> SurfaceRule:
 
 def test_an_event_is_read_into_key_content_and_body() -> None:
     """The key is made of tenant, surface, template and parts; the body is canonical JSON."""
-    arrival = read_arrival(RULE, EVENT, "acme", NOW)
+    arrival = read_arrival(RULE, EVENT, "acme", NOW_MS)
     assert arrival.key == derive_key("acme", "bookings", "{id}:{line}", ("N-1", "7"))
     assert (arrival.tenant, arrival.label, arrival.quarantine) == ("acme", "N-1:7", None)
     assert arrival.body == b'{"id":"N-1","line":7,"more":[1,2]}'
@@ -38,13 +39,13 @@ def test_an_event_is_read_into_key_content_and_body() -> None:
 def test_the_same_content_has_the_same_fingerprint_however_it_is_written() -> None:
     """Order of fields and spelling of numbers do not matter."""
     other = {"more": [1.0, 2], "line": 7, "id": "N-1"}
-    assert read_arrival(RULE, other, None, NOW) == read_arrival(RULE, EVENT, None, NOW)
+    assert read_arrival(RULE, other, None, NOW_MS) == read_arrival(RULE, EVENT, None, NOW_MS)
 
 
 def test_ignored_fields_are_kept_in_the_body_but_not_in_the_fingerprint() -> None:
     """They are part of the event, only not of the comparison."""
     reads = [
-        read_arrival(rule(fingerprint_ignore=("more",)), {**EVENT, "more": more}, None, NOW)
+        read_arrival(rule(fingerprint_ignore=("more",)), {**EVENT, "more": more}, None, NOW_MS)
         for more in (1, 2)
     ]
     assert reads[0].fingerprint == reads[1].fingerprint
@@ -53,45 +54,45 @@ def test_ignored_fields_are_kept_in_the_body_but_not_in_the_fingerprint() -> Non
 
 def test_no_tenant_and_an_empty_one_are_the_same() -> None:
     """A single-tenant program needs no name for it."""
-    assert read_arrival(RULE, EVENT, None, NOW) == read_arrival(RULE, EVENT, "", NOW)
+    assert read_arrival(RULE, EVENT, None, NOW_MS) == read_arrival(RULE, EVENT, "", NOW_MS)
 
 
 @bounded
 @given(st.text(min_size=1, max_size=5), st.text(min_size=1, max_size=5))
 def test_tenants_never_share_a_key(one: str, other: str) -> None:
     """I8: nothing that a tenant is called reaches into another one's keys."""
-    keys = [read_arrival(RULE, EVENT, tenant, NOW).key for tenant in (one, other)]
+    keys = [read_arrival(RULE, EVENT, tenant, NOW_MS).key for tenant in (one, other)]
     assert (keys[0] == keys[1]) == (one == other)
 
 
 def test_an_unreadable_event_waits_under_its_content() -> None:
     """Its key is made of what came, so the same event is one entry and others are others."""
-    arrival = read_arrival(RULE, {"id": "N-1"}, "acme", NOW)
+    arrival = read_arrival(RULE, {"id": "N-1"}, "acme", NOW_MS)
     assert arrival.key == derive_quarantine_key("acme", "bookings", arrival.fingerprint)
     assert arrival.quarantine == "key_input: missing: line: the event has no such field"
     assert arrival.label == "line: missing"
-    assert arrival.key != read_arrival(RULE, {"id": "N-2"}, "acme", NOW).key
+    assert arrival.key != read_arrival(RULE, {"id": "N-2"}, "acme", NOW_MS).key
 
 
 def test_an_unreadable_event_is_compared_with_all_its_fields() -> None:
     """Ignored fields are ignored only where a key tells what the event is."""
     ignoring = rule(fingerprint_ignore=("sent",))
-    keys = {read_arrival(ignoring, {"sent": sent}, None, NOW).key for sent in (1, 2)}
+    keys = {read_arrival(ignoring, {"sent": sent}, None, NOW_MS).key for sent in (1, 2)}
     assert len(keys) == 2
 
 
 @pytest.mark.parametrize("payload", [None, 7, "text", [1], True], ids=str)
 def test_an_event_that_is_no_object_is_unreadable(payload: Any) -> None:
     """JSON, but nothing to read a field from."""
-    assert str(read_arrival(RULE, payload, None, NOW).quarantine).startswith("key_input: not_an_object")
+    assert str(read_arrival(RULE, payload, None, NOW_MS).quarantine).startswith("key_input: not_an_object")
 
 
 def test_an_event_that_is_no_json_or_too_large_is_not_an_arrival() -> None:
     """It cannot be kept, so it is refused instead of quarantined."""
     with pytest.raises(EventNotStorable):
-        read_arrival(RULE, {"id": object()}, None, NOW)
+        read_arrival(RULE, {"id": object()}, None, NOW_MS)
     with pytest.raises(EventNotStorable, match="more than"):
-        read_arrival(RULE, {"id": "x" * PAYLOAD_BYTES_MAX}, None, NOW)
+        read_arrival(RULE, {"id": "x" * PAYLOAD_BYTES_MAX}, None, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +112,8 @@ def test_the_time_gate_gives_a_reason_but_keeps_the_key(ago: timedelta, reason: 
     """The store decides whether the key is known; only then does the reason matter."""
     dated = rule(occurred_at_path=("at",), retention=timedelta(days=30))
     event = {**EVENT, "at": (NOW - ago).isoformat()}
-    arrival = read_arrival(dated, event, None, NOW)
-    assert arrival.key == read_arrival(RULE, EVENT, None, NOW).key
+    arrival = read_arrival(dated, event, None, NOW_MS)
+    assert arrival.key == read_arrival(RULE, EVENT, None, NOW_MS).key
     assert (arrival.quarantine or "").partition(":")[0] == (reason or "")
 
 
@@ -120,9 +121,9 @@ def test_the_time_gate_gives_a_reason_but_keeps_the_key(ago: timedelta, reason: 
 def test_a_time_that_cannot_be_read_is_a_reason(at: Any) -> None:
     """E2: never guessed, never skipped."""
     event = {**EVENT, "at": at}
-    quarantine = read_arrival(rule(occurred_at_path=("at",)), event, None, NOW).quarantine
+    quarantine = read_arrival(rule(occurred_at_path=("at",)), event, None, NOW_MS).quarantine
     assert str(quarantine).startswith("bad_time: at: ")
-    missing = read_arrival(rule(occurred_at_path=("at",)), EVENT, None, NOW).quarantine
+    missing = read_arrival(rule(occurred_at_path=("at",)), EVENT, None, NOW_MS).quarantine
     assert str(missing).startswith("bad_time: at: ")
 
 
@@ -130,9 +131,9 @@ def test_the_tenant_of_the_event_and_of_its_sender_must_agree() -> None:
     """I8: nobody may write under another one's name."""
     owned = rule(tenant_path=("owner",))
     event = {**EVENT, "owner": "acme"}
-    assert read_arrival(owned, event, None, NOW).tenant == "acme"
-    assert read_arrival(owned, event, "acme", NOW).quarantine is None
-    refused = read_arrival(owned, event, "other", NOW)
+    assert read_arrival(owned, event, None, NOW_MS).tenant == "acme"
+    assert read_arrival(owned, event, "acme", NOW_MS).quarantine is None
+    refused = read_arrival(owned, event, "other", NOW_MS)
     assert refused.tenant == "other"
     assert str(refused.quarantine).startswith("tenant_input: ")
 
@@ -140,7 +141,7 @@ def test_the_tenant_of_the_event_and_of_its_sender_must_agree() -> None:
 @pytest.mark.parametrize("owner", ["", "x" * 121, "a\nb", 7, None, ["acme"]], ids=repr)
 def test_a_tenant_that_cannot_be_shown_is_a_reason(owner: Any) -> None:
     """Its name stands in lists and on pages."""
-    arrival = read_arrival(rule(tenant_path=("owner",)), {**EVENT, "owner": owner}, None, NOW)
+    arrival = read_arrival(rule(tenant_path=("owner",)), {**EVENT, "owner": owner}, None, NOW_MS)
     assert str(arrival.quarantine).startswith("tenant_input: ")
 
 

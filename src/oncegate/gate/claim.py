@@ -7,6 +7,7 @@ reused for another attempt: every attempt has its own fence.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Final
 
 from msgspec import Struct
 
@@ -17,6 +18,8 @@ from oncegate.model.keys import Key
 from oncegate.model.states import Decision
 from oncegate.model.trace import Context
 from oncegate.store import Joined, Reserved, Statement, StepRecord, StepState
+
+_RUN: Final = Decision.RUN
 
 
 class Claim(Struct, eq=False):
@@ -51,7 +54,7 @@ class Claim(Struct, eq=False):
     @property
     def is_first_attempt(self) -> bool:
         """Whether no earlier attempt can have done anything."""
-        return self.reserved.decision is Decision.RUN or self.reserved.never_run
+        return self.reserved.decision is _RUN or self.reserved.never_run
 
     def check_usable(self) -> None:
         """Raises unless this claim may still act."""

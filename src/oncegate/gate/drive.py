@@ -11,6 +11,7 @@ import inspect
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import CoroutineType
 from typing import Any, Final, TypeVar
 
 from oncegate import suspension
@@ -21,6 +22,8 @@ from oncegate.groupcommit import GroupCommit
 
 T = TypeVar("T")
 
+_HERE: Final = Where.HERE
+_STATEMENT: Final = Where.STATEMENT
 THREADS_MAX: Final = 64  # plain functions called from tasks; more wait their turn
 
 
@@ -81,13 +84,15 @@ class Driver:
                 answer, error = None, raised
 
     async def _call(self, request: Invoke) -> Any:
-        if request.where is Where.HERE or is_async(request.function):
+        if request.where is _HERE or is_async(request.function):
             answer = request.function(*request.arguments, **request.keywords)
-        elif request.where is Where.STATEMENT and self._gives_way:
+        elif request.where is _STATEMENT and self._gives_way:
             return await suspension.run(request.function, *request.arguments, **request.keywords)
         else:
             answer = await self._call_in_thread(request)
-        return await answer if inspect.isawaitable(answer) else answer
+        if type(answer) is CoroutineType or inspect.isawaitable(answer):
+            return await answer
+        return answer
 
     async def _call_in_thread(self, request: Invoke) -> Any:
         if self._pid != os.getpid():  # a forked child has none of its parent's threads
@@ -129,7 +134,7 @@ class WrappingDriver(Driver):
 
 
 def _call_plain(request: Invoke) -> Any:
-    if request.where is not Where.HERE and is_async(request.function):
+    if request.where is not _HERE and is_async(request.function):
         raise NotCalled(
             f"{name_of(request.function)} is async and was reached without an event loop; "
             "use an async handler and await gate.admit(…)"

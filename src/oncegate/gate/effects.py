@@ -35,6 +35,7 @@ from oncegate.store import Progress, Renewal, StepRecord, StepState
 
 KEY_HEADER: Final = "Idempotency-Key"
 OPAQUE_STEP: Final = "call"
+_DONE: Final = StepState.DONE
 
 current_step_key: ContextVar[str | None] = ContextVar("oncegate_step_key", default=None)
 
@@ -229,8 +230,11 @@ def _refuse_unclear(call: EffectCall, answer: Any) -> None:
 
 def _refuse_second_resource(call: EffectCall, recorded: StepRecord | None, result: Any) -> None:
     """One key owns one thing (A9): what comes back now is compared with what is on record."""
-    first, second = None if recorded is None else recorded.resource, resource_of(result)
-    if first is None or second is None or first == second:
+    first = None if recorded is None else recorded.resource
+    if first is None:
+        return
+    second = resource_of(result)
+    if second is None or first == second:
         return
     _note_doubt(call)
     raise TwoResources(
@@ -313,7 +317,7 @@ def _note_doubt(call: EffectCall) -> None:
 def _note_done(call: EffectCall, result: Any) -> None:
     """Keeps what a step returned, to be recorded with the next write."""
     claim, resource, body = call.claim, resource_of(result), _stored(call, result)
-    claim.note(StepRecord(call.step_name, StepState.DONE, call.downstream.name, body, resource))
+    claim.note(StepRecord(call.step_name, _DONE, call.downstream.name, body, resource))
     if claim.resource is None:
         claim.resource = resource
 
@@ -381,9 +385,12 @@ def resource_of(result: Any) -> str | None:
 
 def _with_key(call: EffectCall, key: str) -> tuple[bool, tuple[Any, ...], dict[str, Any]]:
     """Adds the key to a call whose function has a parameter for it."""
+    parameters = key_parameters(call.function)
+    if not parameters:
+        return False, call.arguments, call.keywords
     arguments, keywords = list(call.arguments), dict(call.keywords)
     passed = False
-    for name, place in key_parameters(call.function).items():
+    for name, place in parameters.items():
         by_place = place is not None and place < len(arguments)
         if name == "idempotency_key" and not by_place:
             keywords.setdefault(name, key)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 from weakref import WeakSet
 
 import msgspec
 
-from oncegate.clock import Clock, SystemClock, from_wall_ms
+from oncegate.clock import Clock, SystemClock
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import ConfigError, UnknownSurface, UsageError
 from oncegate.gate.accepting import accept_flow, lane_of
@@ -30,6 +29,7 @@ from oncegate.gate.once import AsyncOnce, Once
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.sightings import Sightings
 from oncegate.gate.surfaces import UNDECLARED, Downstream, Surface, takes_once
+from oncegate.gate.tokens import Tokens
 from oncegate.gate.tracing import correlated, current_claim, link_flow
 from oncegate.gate.transactions import OpenTransaction
 from oncegate.groupcommit import GroupCommit
@@ -48,6 +48,7 @@ from oncegate.store import EntryDetail, Joined, Statement, Store
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 Duration = str | timedelta
+_CALL: Final = Where.CALL
 
 
 class Gate:
@@ -79,7 +80,7 @@ class Gate:
             cache=OutcomeCache(replay_cache_max),
             leases=leases or LeaseKeeper(commits, clock),
             sightings=sightings or Sightings(commits, clock),
-            new_token=new_token or (lambda: secrets.randbits(63)),
+            new_token=new_token or Tokens(),
             actor=actor,
         )
         _live.add(self)
@@ -299,8 +300,7 @@ class Gate:
         context: Context | None = None,
     ) -> Flow[Admission]:
         surface = self.surface(name)
-        now = from_wall_ms(self._context.clock.wall_ms())
-        arrival = read_arrival(surface.rule, event, tenant, now)
+        arrival = read_arrival(surface.rule, event, tenant, self._context.clock.wall_ms())
         if surface.lane is not None:
             attempt = Attempt(surface, arrival, lambda claim: self._start(claim, event, None))
             return accept_flow(self._context, attempt, surface.lane)
@@ -352,7 +352,7 @@ class Gate:
     def _call(self, claim: Claim, event: Any, transaction: OpenTransaction | Joined | None) -> Flow[Any]:
         surface = claim.surface
         is_callers = transaction is not None and not isinstance(transaction, OpenTransaction)
-        where = Where.HERE if is_callers else Where.CALL
+        where = Where.HERE if is_callers else _CALL
         if surface.writes is not None:
             claim.writes = [*claim.writes, *surface.writes(event)]
         if surface.takes_once:

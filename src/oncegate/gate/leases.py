@@ -33,12 +33,12 @@ class LeaseKeeper:
         self._pid = here.pid
 
     def watch(self, claim: Claim) -> None:
-        """Starts to look after a claim."""
+        """Starts to look after a claim, whose lease has run since it was asked for."""
         if self._pid != here.pid:  # forked: no thread, and the parent's claims are not ours
             self._pid, self._claims, self._thread = here.pid, {}, None
-        claim.watched_since_ms = claim.renewed_at_ms = self._clock.ticks_ms()
-        self._claims[id(claim)] = claim
         lease_ms = claim.surface.rule.lease_ms
+        claim.watched_since_ms = claim.renewed_at_ms = claim.valid_until_ms - lease_ms
+        self._claims[id(claim)] = claim
         if self._thread is None or lease_ms < self._shortest_ms:
             self._shortest_ms = min(lease_ms, self._shortest_ms)
             self._start()

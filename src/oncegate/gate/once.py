@@ -41,6 +41,8 @@ _UNSET: Any = object()
 class _Face:
     """What both faces share: the key, and what is handed over as data."""
 
+    __slots__ = ("_claim", "_driver", "_gate", "_transaction")
+
     def __init__(
         self, gate: GateContext, driver: Driver, claim: Claim, transaction: OpenTransaction | Joined | None
     ) -> None:
@@ -196,6 +198,8 @@ class Once(_Face):
 class AsyncOnce(_Face):
     """What an async handler is given."""
 
+    __slots__ = ()
+
     @overload
     async def effect(
         self,
@@ -312,6 +316,8 @@ class CommitBlock:
 
 class AsyncCommitBlock:
     """`async with once.commit() as tx:` for async functions; may also be awaited."""
+
+    __slots__ = ("_claim", "_driver", "_gate", "_joining", "_opened")
 
     def __init__(self, gate: GateContext, driver: Driver, claim: Claim) -> None:
         self._gate, self._driver, self._claim = gate, driver, claim

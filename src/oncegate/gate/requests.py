@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from enum import Enum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -34,13 +34,16 @@ class Where(Enum):
     HERE = "here"  # none: the calling thread or task itself, for what a user's own connection is part of
 
 
+_CALL: Final = Where.CALL
+
+
 class Invoke(Struct, frozen=True):
     """Call this: a user's function, or something of ours that blocks."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
     keywords: dict[str, Any] = {}
-    where: Where = Where.CALL
+    where: Where = _CALL
 
 
 class Pause(Struct, frozen=True):

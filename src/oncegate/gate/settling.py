@@ -35,6 +35,9 @@ REASON_LENGTH_MAX = 300
 
 
 _UNRECORDABLE: Final = (ClaimLost, StoreUnavailable, StoreUnknown)
+_COMMITTED: Final = State.COMMITTED
+_DONE: Final = StepState.DONE
+_RUN: Final = Verdict.RUN
 
 
 def state_after(claim: Claim, error: BaseException) -> State:
@@ -72,7 +75,7 @@ def settlement_of(
         outcome,
         reason,
         steps,
-        tuple(claim.writes) if state is State.COMMITTED else (),
+        tuple(claim.writes) if state is _COMMITTED else (),
         clear_steps=final and claim.has_saved_steps,
         last_call_ticks=claim.reserved.lapsed_at_ticks if nothing_called else None,
     )
@@ -80,12 +83,12 @@ def settlement_of(
 
 def outcome_of(claim: Claim, value: bytes) -> bytes:
     """The outcome document of a claim that has succeeded."""
-    steps = tuple(
+    steps = [
         StepOutcome(step.name, step.downstream, step.resource)
         for step in claim.steps.values()
-        if step.state is StepState.DONE
-    )
-    return encode_outcome(Outcome(msgspec.Raw(value), claim.resource, steps))
+        if step.state is _DONE
+    ]
+    return encode_outcome(Outcome(msgspec.Raw(value), claim.resource, tuple(steps)))
 
 
 def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -> Flow[None]:
@@ -147,12 +150,12 @@ def _encode(claim: Claim, value: Any) -> tuple[bytes, UsageError | None]:
 
 def _commit(gate: GateContext, claim: Claim, body: bytes) -> Flow[None]:
     outcome = outcome_of(claim, body)
-    settlement = settlement_of(gate, claim, State.COMMITTED, outcome, None)
+    settlement = settlement_of(gate, claim, _COMMITTED, outcome, None)
     if not (yield Settle(settlement)):
         claim.lost = True
         raise ClaimLost(f"{claim.key.text}: another worker holds the key now; nothing was written here")
     claim.committed = True
-    remember(gate, claim, State.COMMITTED, outcome, None)
+    remember(gate, claim, _COMMITTED, outcome, None)
 
 
 def _attach(gate: GateContext, claim: Claim, body: bytes) -> Flow[bool]:
@@ -209,7 +212,7 @@ def _look_at(gate: GateContext, claim: Claim) -> Entry | None:
 def _answer(claim: Claim, value: Any, body: bytes) -> Admission:
     codec = claim.surface.codec
     shown = codec.decode(body) if claim.outcome is not None else codec.as_replayed(value, body)
-    return Admission(Verdict.RUN, claim.key.text, shown, resource=claim.resource)
+    return Admission(_RUN, claim.key.text, shown, resource=claim.resource)
 
 
 def remember(

@@ -23,15 +23,15 @@ class State(IntEnum):
     HELD = 6
     QUARANTINED = 7
 
+    is_final: bool  # whether the entry will never change again; every event asks, hence no property
+
+    def __init__(self, number: int) -> None:
+        self.is_final = number in (2, 3)
+
     @property
     def label(self) -> str:
         """The word shown to people and used in filters."""
         return self.name.lower()
-
-    @property
-    def is_final(self) -> bool:
-        """Whether the entry will never change again."""
-        return self is State.COMMITTED or self is State.FAILED
 
 
 TRANSITIONS: Final[dict[State, frozenset[State]]] = {
@@ -64,10 +64,10 @@ class Decision(Enum):
     QUARANTINE = "quarantine"
     HOLD = "hold"
 
-    @property
-    def claims(self) -> bool:
-        """Whether the arrival now holds the key and may go on."""
-        return self is Decision.RUN or self is Decision.RETRY or self is Decision.RECOVER
+    claims: bool  # whether the arrival now holds the key and may go on
+
+    def __init__(self, word: str) -> None:
+        self.claims = word in ("run", "retry", "recover")
 
 
 class Known(Struct, frozen=True, gc=False):

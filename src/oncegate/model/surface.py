@@ -7,7 +7,7 @@ the rule cannot read becomes an arrival with a quarantine reason, under a key ma
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Final
 
@@ -127,7 +127,7 @@ def check_name(kind: str, name: str) -> str:
     return name
 
 
-def read_arrival(rule: SurfaceRule, payload: object, tenant: str | None, now: datetime) -> Arrival:
+def read_arrival(rule: SurfaceRule, payload: object, tenant: str | None, now_ms: int) -> Arrival:
     """Reads an event by the surface's rule; raises EventNotStorable if it is not JSON or too large."""
     body = canonical_json(payload)
     if len(body) > PAYLOAD_BYTES_MAX:
@@ -144,7 +144,10 @@ def read_arrival(rule: SurfaceRule, payload: object, tenant: str | None, now: da
     except InputRefused as refused:
         return _unreadable(rule, owner, body, Reason.KEY_INPUT, refused)
     key = derive_key(owner, rule.name, rule.key.text, parts.parts)
-    quarantine = _judge_time(rule, payload, now)
+    quarantine = None
+    if rule.occurred_at_path is not None:
+        now = datetime.fromtimestamp(now_ms / 1000, UTC)
+        quarantine = _judge_time(rule, rule.occurred_at_path, payload, now)
     if rule.content is None:
         return Arrival(key, owner, parts.label, content, body, quarantine)
     try:
@@ -178,13 +181,11 @@ def _unreadable(
     )
 
 
-def _judge_time(rule: SurfaceRule, payload: object, now: datetime) -> str | None:
-    if rule.occurred_at_path is None:
-        return None
+def _judge_time(rule: SurfaceRule, path: tuple[str, ...], payload: object, now: datetime) -> str | None:
     try:
-        occurred_at = parse_timestamp(lookup(payload, rule.occurred_at_path))
+        occurred_at = parse_timestamp(lookup(payload, path))
     except BadTimestamp as refused:
-        return f"{Reason.BAD_TIME.value}: {'.'.join(rule.occurred_at_path)}: {refused}"
+        return f"{Reason.BAD_TIME.value}: {'.'.join(path)}: {refused}"
     if RetentionRule(rule.retention, floor=timedelta(0)).is_too_old(occurred_at, now):
         return f"{Reason.BEYOND_RETENTION.value}: the event is older than its surface remembers"
     skew = judge_time(occurred_at, now, rule.skew_max)

@@ -117,6 +117,9 @@ class FieldKind(Enum):
     BOOLEAN = "bool"
 
 
+_ANY: Final = FieldKind.ANY
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One field of a template: where its value is and what it must be."""
@@ -128,7 +131,7 @@ class Field:
     def read(self, payload: object) -> str:
         """Return the field's value as normalised text, or raise InputRefused."""
         value = lookup(payload, self.path)
-        if self.kind is FieldKind.ANY:  # nearly every field; an enum as a dictionary key is slow
+        if self.kind is _ANY:  # nearly every field; an enum as a dictionary key is slow
             return _normalise_any(value, self.name)
         return _NORMALISERS[self.kind](value, self.name)
 

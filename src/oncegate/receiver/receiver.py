@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from oncegate.clock import from_wall_ms
 from oncegate.errors import ConfigError, RequestRefused
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.gate import Gate
@@ -137,8 +136,8 @@ class Receiver:
 
     def _check_behind(self, incoming: Incoming, place: Place, position: int) -> Check:
         """A repeat of what was applied goes to the gate, which replays it; anything else is too late."""
-        now = from_wall_ms(self._gate.clock.wall_ms())
-        arrival = read_arrival(self._gate.surface(self._surface).rule, incoming.event, self._sender, now)
+        rule, now_ms = self._gate.surface(self._surface).rule, self._gate.clock.wall_ms()
+        arrival = read_arrival(rule, incoming.event, self._sender, now_ms)
         entry = yield ReadEntry(arrival.key.digest)
         if self._accept_late or (entry is not None and entry.state.is_final):
             return None

@@ -54,6 +54,11 @@ class Reservation(Struct, frozen=True, gc=False):
     content: ContentMark | None = None
 
     @property
+    def runs(self) -> bool:
+        """Whether a new key is simply run."""
+        return self.quarantine is None and self.hold is None
+
+    @property
     def parked(self) -> tuple[State, str | None]:
         """The state that a new key begins in, and why, if it is not simply run."""
         if self.quarantine is not None:

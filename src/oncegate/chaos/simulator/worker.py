@@ -16,7 +16,6 @@ from oncegate.chaos.simulator.observing import ObservedStore
 from oncegate.chaos.simulator.schedule import Fault, FaultKind
 from oncegate.chaos.simulator.services import Network
 from oncegate.chaos.simulator.surfaces import Handlers
-from oncegate.clock import from_wall_ms
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import StoreError
 from oncegate.gate.admission import Admission, Verdict
@@ -118,8 +117,8 @@ class TrueFace:
 
     def key_of(self, surface: str, event: dict[str, Any]) -> bytes:
         """The key of an event; for gates of the museum that look it up by themselves."""
-        now = from_wall_ms(self.worker.clock.wall_ms())
-        return read_arrival(self.gate.surface(surface).rule, event, None, now).key.digest
+        now_ms = self.worker.clock.wall_ms()
+        return read_arrival(self.gate.surface(surface).rule, event, None, now_ms).key.digest
 
     async def run_without_gate(self, surface: str, event: dict[str, Any]) -> Admission:
         """Runs the handler past the gate; only gates of the museum do."""

@@ -30,6 +30,7 @@ from oncegate.stores.sqlite.files import is_the_stores
 from oncegate.stores.sqlite.names import Names
 from oncegate.stores.writes import by_position
 
+_RUN: Final = Decision.RUN
 _LAST_NUMBER: Final = (
     "SELECT max(coalesce((SELECT max(id) FROM oncegate_entry), 0),"
     " (SELECT value FROM oncegate_meta WHERE name = 'floor'))"
@@ -118,10 +119,10 @@ class SqliteClaims:
         surface, tenant = self._names.number(item.surface), self._names.number(item.tenant)
         head = (number, item.key, surface, tenant)
         tail = (number, item.fingerprint, item.label, item.received_at_ms)
+        if item.runs:
+            return (*head, 1, *tail, None, now + item.lease_ms, now, item.token, None)
         state, reason = item.parked
-        if reason is not None:
-            return (*head, state.value, *tail, item.received_at_ms, None, None, None, reason)
-        return (*head, 1, *tail, None, now + item.lease_ms, now, item.token, None)
+        return (*head, state.value, *tail, item.received_at_ms, None, None, None, reason)
 
     def _insert(self, rows: list[tuple[Any, ...]], first: int) -> range | set[int]:
         cursor = self._connection.executemany(_INSERT, rows)
@@ -133,12 +134,12 @@ class SqliteClaims:
         return {number for (number,) in found}
 
     def _new(self, number: int, item: Reservation, now: int) -> Reserved:
-        state, reason = item.parked
-        if reason is None:
+        if item.runs:
             return Reserved(
-                Decision.RUN, number, number, first_reserved_ticks=now,
+                _RUN, number, number, first_reserved_ticks=now,
                 received_at_ms=item.received_at_ms, now_ticks=now,
             )  # fmt: skip
+        state, reason = item.parked
         self._log(number, LogKind(state.value), item.received_at_ms, item.actor, reason)
         decision = Decision.HOLD if state is State.HELD else Decision.QUARANTINE
         return Reserved(decision, number, state=state, reason=reason, now_ticks=now)

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from oncegate.clock import from_wall_ms
 from oncegate.errors import ConfigError
 from oncegate.gate.gate import Gate, live_gates
 from oncegate.gate.surfaces import Surface
@@ -43,8 +42,7 @@ class Chaos:
         self._before_each = before_each
         self._plans = plans
         self._seed = seed
-        now = from_wall_ms(START_WALL_MS)
-        self._events = [event, *near_duplicates(self._surface.rule, event, now)]
+        self._events = [event, *near_duplicates(self._surface.rule, event, START_WALL_MS)]
 
     def assert_effects(self, **expected: int) -> None:
         """Asserts that the named effects happen exactly so often, whatever goes wrong.

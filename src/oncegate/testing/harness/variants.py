@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import copy
-from datetime import datetime
 from typing import Any
 
 from oncegate.model.surface import SurfaceRule, read_arrival
 
 
-def near_duplicates(rule: SurfaceRule, event: Any, now: datetime) -> list[Any]:
+def near_duplicates(rule: SurfaceRule, event: Any, now_ms: int) -> list[Any]:
     """Every version of the event with one top-level field changed that has its key and another content."""
     if not isinstance(event, dict):
         return []
-    first = read_arrival(rule, event, None, now)
+    first = read_arrival(rule, event, None, now_ms)
     found = []
     for name in event:
         changed = copy.deepcopy(event)
         changed[name] = _other(event[name])
-        arrival = read_arrival(rule, changed, None, now)
+        arrival = read_arrival(rule, changed, None, now_ms)
         if arrival.key == first.key and arrival.fingerprint != first.fingerprint and not arrival.quarantine:
             found.append(changed)
     return found
