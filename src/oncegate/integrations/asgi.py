@@ -8,28 +8,17 @@ application for a key that is not reserved, and never send a 2xx that is not on 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from hashlib import sha256
 from typing import Any, TypeAlias
 
 from oncegate.errors import OncegateError
-from oncegate.gate.gate import Duration, Gate
 from oncegate.gate.once import AsyncOnce
-from oncegate.gate.surfaces import Downstream
+from oncegate.integrations.middleware import Middleware, Passage
 from oncegate.integrations.policy import (
-    ATTEMPTS_MAX,
-    BODY_BYTES_MAX,
-    RESPONSE_BYTES_MAX,
-    Exchange,
-    Policy,
-    Undecided,
-    answer_to,
-    answer_to_error,
     caller_or_problem,
-    current,
     event_of,
     live_exchange,
-    register,
 )
 from oncegate.integrations.problems import Problem
 from oncegate.integrations.replies import Gathering, Reply, text_headers
@@ -51,7 +40,7 @@ def caller_by_authorization(scope: Scope) -> str | None:
     return sha256(found[0]).hexdigest()[:40] if len(found) == 1 else None
 
 
-class IdempotencyKey:
+class IdempotencyKey(Middleware[Application, Scope]):
     """Middleware: each request with a key is carried out once, and its response is sent again.
 
     `caller` tells from the scope whose request it is; keys of different callers never meet. `applies`
@@ -59,48 +48,6 @@ class IdempotencyKey:
     repeat; with `uses_once` the application finds `once` in its scope ("oncegate.once") and promises that
     whatever it does outside goes through it. The key to pass on is in the scope as "oncegate.key".
     """
-
-    def __init__(
-        self,
-        app: Application,
-        *,
-        gate: Gate,
-        caller: Callable[[Scope], str | None],
-        surface: str = "http",
-        applies: Callable[[Scope], bool] | None = None,
-        methods: Collection[str] = ("POST", "PATCH"),
-        required: bool = True,
-        bare_keys: bool = False,
-        body_bytes_max: int = BODY_BYTES_MAX,
-        response_bytes_max: int = RESPONSE_BYTES_MAX,
-        keep_headers: Collection[str] = (),
-        failures_retry: bool = True,
-        uses_once: bool = False,
-        downstream: Downstream | None = None,
-        retention: Duration = "30d",
-        attempts_max: int = ATTEMPTS_MAX,
-        **options: Any,
-    ) -> None:
-        self._app, self._gate, self._caller, self._surface = app, gate, caller, surface
-        self._applies = applies or (lambda scope: True)
-        self._policy = Policy(
-            methods=methods,
-            required=required,
-            bare_keys=bare_keys,
-            body_bytes_max=body_bytes_max,
-            response_bytes_max=response_bytes_max,
-            keep_headers=keep_headers,
-            failures_retry=failures_retry,
-        )
-        register(
-            gate,
-            surface,
-            self._handler(uses_once),
-            downstream=downstream,
-            retention=retention,
-            attempts_max=attempts_max,
-            options=options,
-        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves a request."""
@@ -135,18 +82,10 @@ class IdempotencyKey:
     async def _admit(
         self, caller: str, event: dict[str, str], scope: Scope, body: bytes
     ) -> Reply | Problem:
-        exchange = Exchange((scope, body))
-        token = current.set(exchange)
-        try:
-            admission = await self._gate.admit(self._surface, event, tenant=caller)
-        except (OncegateError, Undecided) as error:
-            answer = answer_to_error(error, exchange)
-            if answer is None:
-                raise error.__cause__ or error from None
-            return answer
-        finally:
-            current.reset(token)
-        return answer_to(admission, exchange)
+        passage = Passage((scope, body))
+        with passage:
+            passage.conclude(await self._gate.admit(self._surface, event, tenant=caller))
+        return passage.answer
 
     def _handler(self, uses_once: bool) -> Callable[..., Awaitable[Reply]]:
         async def run(event: Any, idempotency_key: str = "") -> Reply:

@@ -5,30 +5,19 @@ As `integrations.asgi`, for threads: the whole response is gathered, recorded, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any, TypeAlias
 
 from oncegate.errors import OncegateError
-from oncegate.gate.gate import Duration, Gate
 from oncegate.gate.once import Once
-from oncegate.gate.surfaces import Downstream
+from oncegate.integrations.middleware import Middleware, Passage
 from oncegate.integrations.policy import (
-    ATTEMPTS_MAX,
-    BODY_BYTES_MAX,
-    RESPONSE_BYTES_MAX,
-    Exchange,
-    Policy,
-    Undecided,
-    answer_to,
-    answer_to_error,
     caller_or_problem,
-    current,
     event_of,
     live_exchange,
-    register,
 )
 from oncegate.integrations.problems import Problem
 from oncegate.integrations.replies import Gathering, Headers, Reply
@@ -46,54 +35,12 @@ def caller_by_authorization(environ: Environ) -> str | None:
     return sha256(found.encode("latin-1")).hexdigest()[:40] if found else None
 
 
-class IdempotencyKey:
+class IdempotencyKey(Middleware[Application, Environ]):
     """Middleware: each request with a key is carried out once, and its response is sent again.
 
     Takes the same settings as `oncegate.asgi.IdempotencyKey`; `caller` and `applies` get the environ, and
     the application finds "oncegate.key" and, with `uses_once`, "oncegate.once" in it.
     """
-
-    def __init__(
-        self,
-        app: Application,
-        *,
-        gate: Gate,
-        caller: Callable[[Environ], str | None],
-        surface: str = "http",
-        applies: Callable[[Environ], bool] | None = None,
-        methods: Collection[str] = ("POST", "PATCH"),
-        required: bool = True,
-        bare_keys: bool = False,
-        body_bytes_max: int = BODY_BYTES_MAX,
-        response_bytes_max: int = RESPONSE_BYTES_MAX,
-        keep_headers: Collection[str] = (),
-        failures_retry: bool = True,
-        uses_once: bool = False,
-        downstream: Downstream | None = None,
-        retention: Duration = "30d",
-        attempts_max: int = ATTEMPTS_MAX,
-        **options: Any,
-    ) -> None:
-        self._app, self._gate, self._caller, self._surface = app, gate, caller, surface
-        self._applies = applies or (lambda environ: True)
-        self._policy = Policy(
-            methods=methods,
-            required=required,
-            bare_keys=bare_keys,
-            body_bytes_max=body_bytes_max,
-            response_bytes_max=response_bytes_max,
-            keep_headers=keep_headers,
-            failures_retry=failures_retry,
-        )
-        register(
-            gate,
-            surface,
-            self._handler(uses_once),
-            downstream=downstream,
-            retention=retention,
-            attempts_max=attempts_max,
-            options=options,
-        )
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Serves a request."""
@@ -117,18 +64,10 @@ class IdempotencyKey:
         return self._admit(caller, _event(key, environ, body.body), environ, body.body)
 
     def _admit(self, caller: str, event: dict[str, str], environ: Environ, body: bytes) -> Reply | Problem:
-        exchange = Exchange((environ, body))
-        token = current.set(exchange)
-        try:
-            admission = self._gate.admit_sync(self._surface, event, tenant=caller)
-        except (OncegateError, Undecided) as error:
-            answer = answer_to_error(error, exchange)
-            if answer is None:
-                raise error.__cause__ or error from None
-            return answer
-        finally:
-            current.reset(token)
-        return answer_to(admission, exchange)
+        passage = Passage((environ, body))
+        with passage:
+            passage.conclude(self._gate.admit_sync(self._surface, event, tenant=caller))
+        return passage.answer
 
     def _handler(self, uses_once: bool) -> Callable[..., Reply]:
         def run(event: Any, idempotency_key: str = "") -> Reply:

@@ -61,7 +61,7 @@ class SqliteUnit:
             self._session.undo(error)
 
 
-class SqliteSession(
+class SqliteLedger(
     SqliteClaims,
     SqliteCensus,
     SqliteBrowsing,
@@ -77,6 +77,10 @@ class SqliteSession(
     SqliteTraces,
     SqliteNotices,
 ):
+    """All parts of the contract, on whatever connection a session has."""
+
+
+class SqliteSession(SqliteLedger):
     """A session that owns its connection."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
@@ -186,22 +190,7 @@ class PlainRows:
         return cursor
 
 
-class JoinedSession(
-    SqliteClaims,
-    SqliteCensus,
-    SqliteBrowsing,
-    SqlitePruning,
-    SqliteRegistry,
-    SqlitePeople,
-    SqliteFeed,
-    SqliteContents,
-    SqliteLaneDesk,
-    SqliteLaneCensus,
-    SqliteTallies,
-    SqlitePositions,
-    SqliteTraces,
-    SqliteNotices,
-):
+class JoinedSession(SqliteLedger):
     """A session on a user's own connection: it writes into their transaction and never ends it."""
 
     is_async = False
