@@ -2,6 +2,8 @@
 
 The group commit hands over what the tasks of a loop asked for in one turn. Each kind of operation has a
 line of its own with a few writers: reservations and settlements do not wait for each other's commits.
+Batches are at most half of what is under way. In one batch, all tasks would go on in step for ever: the
+server at rest while they work, and they while it does.
 Must never hold up the loop, and never leave anybody without an answer.
 """
 
@@ -16,6 +18,7 @@ from oncegate.tickets import Ticket, deliver
 
 WRITERS_PER_LINE: Final = 2  # one batch is prepared and answered while the other commits
 BATCH_MAX: Final = 512
+BATCH_WHOLE_MAX: Final = 32  # not divided: a statement and a commit cost as much as a few dozen events
 
 Run = Callable[[list[Ticket]], None]
 
@@ -26,9 +29,11 @@ class LoopWriters:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._lines: dict[type[Operation[Any]], _Line] = {}
+        self._share = Share()
 
     def add(self, tickets: Sequence[Ticket]) -> None:
         """Takes tickets; begins with them now if a writer is free."""
+        self._share.added(len(tickets))
         touched: dict[_Line, None] = {}
         for ticket in tickets:
             line = self._line(type(ticket.operation))
@@ -40,7 +45,7 @@ class LoopWriters:
     def _line(self, kind: type[Operation[Any]]) -> _Line:
         line = self._lines.get(kind)
         if line is None:
-            line = self._lines[kind] = _Line(self._run)
+            line = self._lines[kind] = _Line(self._run, self._share)
         return line
 
     @property
@@ -54,17 +59,40 @@ class LoopWriters:
         return any(line.busy for line in self._lines.values())
 
 
+class Share:
+    """How much of what is under way, in all lines of a loop, one batch may take."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._usual = 0
+
+    def added(self, count: int) -> None:
+        """More is under way; what is usual follows the highest tide and falls slowly."""
+        self._open += count
+        self._usual = max(self._open, self._usual - self._usual // 16)
+
+    def answered(self, count: int) -> None:
+        """A batch has been committed."""
+        self._open -= count
+
+    @property
+    def batch_max(self) -> int:
+        """How large a batch may be now."""
+        return min(BATCH_MAX, max(BATCH_WHOLE_MAX, -(-self._usual // 2)))
+
+
 class _Line:
     """Operations of one kind, in their order of arrival."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, share: Share) -> None:
         self._run = run
+        self._share = share
         self.waiting: list[Ticket] = []
         self.busy = 0
 
     def begin(self) -> None:
-        """Starts a writer unless enough are at work."""
-        if self.waiting and self.busy < WRITERS_PER_LINE:
+        """Starts writers until all is taken, or enough are at work."""
+        while self.waiting and self.busy < WRITERS_PER_LINE:
             self.busy += 1
             suspension.start(self._write)
 
@@ -72,11 +100,13 @@ class _Line:
         try:
             while batch := self._take():
                 self._run(batch)
+                self._share.answered(len(batch))
                 deliver(batch)
         finally:
             self.busy -= 1
 
     def _take(self) -> list[Ticket]:
-        batch = self.waiting[:BATCH_MAX]
-        del self.waiting[:BATCH_MAX]
+        count = self._share.batch_max
+        batch = self.waiting[:count]
+        del self.waiting[:count]
         return batch
