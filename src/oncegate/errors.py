@@ -34,6 +34,7 @@
     │   └── RecordedFailure         a replay of a key whose outcome was a final failure
     ├── ClaimLost                   another worker holds the key now; this one's write changed nothing
     ├── OutcomeUnknown              an effect may or may not have happened
+    ├── BadRecording                a file of recorded arrivals that is damaged or of another version
     ├── RulingRefused               a person's decision that cannot count as it was given; nothing changed
     ├── UsageError                  the handler used `once` in a way that cannot be made safe
     └── StoreError                  the store could not do its part
@@ -214,6 +215,12 @@ class ClaimLost(OncegateError):
 
 class OutcomeUnknown(OncegateError):
     """An effect may or may not have happened, and nobody who could be asked knows."""
+
+
+class BadRecording(OncegateError):
+    """A file of recorded arrivals is damaged, cut off or of another version; nothing was played."""
+
+    exit_code = 4
 
 
 class RulingRefused(OncegateError):

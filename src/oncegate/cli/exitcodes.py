@@ -22,7 +22,7 @@ EXIT_CODES: Final[dict[int, str]] = {
     NOT_SO: "the answer is no: a check failed, or the entry does not exist",
     USAGE: "the command line, an address or a setting is wrong; nothing was done",
     3: "the ledger cannot be reached, read or written now",
-    4: "the file is damaged or is not a ledger",
+    4: "the file is damaged, or is not a ledger or recording",
     PENDING: "the schema is missing, older or newer than this version needs",
     6: "the store would lose committed records",
     UNEXPECTED: "a fault in oncegate itself; --debug shows where",

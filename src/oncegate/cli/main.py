@@ -40,6 +40,8 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("demo", "run the Monday storm without the gate and with it, and compare"),
         Command("bench", "measure the gate beside a plain baseline on this machine"),
         Command("chaos", "play seeded faults against the gate, and check every promise"),
+        Command("record", "write down arrivals without personal data, to be replayed"),
+        Command("replay", "play recorded arrivals to a handler, a URL or the simulator"),
     ),
     "Run the service": (
         Command("serve", "run the service: webhooks in, the contract, the feed"),

@@ -111,27 +111,33 @@ async def _send_all(arguments: argparse.Namespace, body: bytes) -> list[Exchange
 
 
 def _headers(arguments: argparse.Namespace, body: bytes) -> tuple[tuple[str, str], ...]:
+    from hashlib import sha256
+
+    headers = plain_headers(arguments.header)
+    if arguments.secret_env is not None:
+        headers.update(signature(arguments.secret_env, f"msg_{sha256(body).hexdigest()[:24]}", body))
+    return tuple(headers.items())
+
+
+def plain_headers(lines: list[str]) -> dict[str, str]:
+    """The headers that were given as 'NAME: VALUE', besides the content's type."""
     headers = {"content-type": "application/json"}
-    for line in arguments.header:
+    for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name.strip() or not line.isprintable():
             raise ConfigError(f"--header {line[:40]!r} is not of the form 'NAME: VALUE'")
         headers[name.strip().lower()] = value.strip()
-    if arguments.secret_env is not None:
-        headers.update(_signature(arguments.secret_env, body))
-    return tuple(headers.items())
+    return headers
 
 
-def _signature(variable: str, body: bytes) -> dict[str, str]:
-    from hashlib import sha256
-
+def signature(variable: str, message_id: str, body: bytes) -> dict[str, str]:
+    """The signature of a body as of now, with the secret in an environment variable."""
     from oncegate.clock import SystemClock
     from oncegate.signatures import read_signing_key, sign
 
     secret = os.environ.get(variable)
     if not secret:
         raise ConfigError(f"the environment has no {variable}")
-    message_id = f"msg_{sha256(body).hexdigest()[:24]}"
     now_s = SystemClock().wall_ms() // 1000
     return dict(sign([read_signing_key(secret)], message_id, now_s, body))
 

@@ -25,6 +25,7 @@ from oncegate.gate.functions import OnceFunction
 from oncegate.gate.introspection import is_async
 from oncegate.gate.joining import joined_admit_flow
 from oncegate.gate.leases import LeaseKeeper
+from oncegate.gate.observing import ArrivalObserver, observed_flow
 from oncegate.gate.once import AsyncOnce, Once
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.sightings import Sightings
@@ -73,6 +74,7 @@ class Gate:
         self._surfaces: dict[str, Surface] = {}
         self._downstreams: dict[str, Downstream] = {}
         self._driver = Driver(commits, clock)
+        self._observer: ArrivalObserver | None = None
         self._context = GateContext(
             clock=clock,
             crashpoints=crashpoints,
@@ -299,12 +301,15 @@ class Gate:
         joined: Joined | None = None,
         context: Context | None = None,
     ) -> Flow[Admission]:
-        surface = self.surface(name)
-        arrival = read_arrival(surface.rule, event, tenant, self._context.clock.wall_ms())
+        surface, now_ms = self.surface(name), self._context.clock.wall_ms()
+        arrival = read_arrival(surface.rule, event, tenant, now_ms)
         if surface.lane is not None:
             attempt = Attempt(surface, arrival, lambda claim: self._start(claim, event, None))
-            return accept_flow(self._context, attempt, surface.lane)
-        return self._attempt_flow(surface, arrival, event, joined, context=context)
+            flow = accept_flow(self._context, attempt, surface.lane)
+        else:
+            flow = self._attempt_flow(surface, arrival, event, joined, context=context)
+        observer = self._observer
+        return flow if observer is None else observed_flow(observer, surface.rule, arrival, now_ms, flow)
 
     def _attempt_flow(
         self,
@@ -424,10 +429,16 @@ class Gate:
         """Lets somebody look at every flow from now on; `oncegate.signals.tracing` makes spans this way."""
         self._driver = WrappingDriver(self._driver, wrap)
 
+    def observe(self, observer: ArrivalObserver) -> None:
+        """Tells somebody of every arrival from now on, and of its answer; a `Recorder` writes them down."""
+        self._observer = observer
+
     def close(self) -> None:
         """Lets running work finish and closes the ledger."""
         self._context.leases.close()
         self._driver.close()
+        if self._observer is not None:
+            self._observer.close()
         self._context.sightings.close()
         self._context.commits.close()
 

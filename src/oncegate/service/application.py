@@ -51,6 +51,7 @@ from oncegate.service.messages import (
 from oncegate.service.openapi import document
 from oncegate.service.page import PageMount
 from oncegate.service.partners import Partner, PartnerBook, Role
+from oncegate.service.recording import open_recorder
 from oncegate.service.refusals import NOTED, Refusals
 from oncegate.service.settings import Settings
 from oncegate.service.surfaces import Entrance, Handlers, open_contract, open_entrances, policy_of
@@ -112,6 +113,7 @@ class Service:
         if self.settings.contract.enabled:
             open_contract(self.gate, self.settings.contract, handlers)
             self._open_contract_routes(self.settings.contract.prefix)
+        open_recorder(self.gate, self.settings.record, self._environment)
 
     def _open_contract_routes(self, prefix: str) -> None:
         self._route("POST", f"{prefix}/realtime", "realtime", self._by(Role.SEND, self._realtime))

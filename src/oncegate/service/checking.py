@@ -15,6 +15,7 @@ from oncegate.gate.gate import Gate as PlainGate
 from oncegate.model.durations import parse_duration
 from oncegate.sender.http import HttpClient
 from oncegate.service.configuring import Configuration, Mistake
+from oncegate.service.recording import open_recorder
 from oncegate.service.settings import Settings
 from oncegate.service.surfaces import (
     Handlers,
@@ -54,6 +55,7 @@ def _attempts(settings: Settings, environment: Mapping[str, str]) -> list[Callab
         attempts.append(partial(_try, one, environment, contract=False))
     last = msgspec.structs.replace(settings, downstreams=good, surfaces={})
     attempts.append(partial(_try, last, environment, contract=True))
+    attempts.append(partial(_try_recording, settings, environment))
     return attempts
 
 
@@ -87,5 +89,20 @@ def _try(settings: Settings, environment: Mapping[str, str], contract: bool) -> 
         if contract and settings.contract.enabled:
             with mistakes_at("contract"):
                 open_contract(gate, settings.contract, handlers)
+    finally:
+        gate.close()
+
+
+def _try_recording(settings: Settings, environment: Mapping[str, str]) -> None:
+    """The rules for recording, against the surfaces; where those cannot be made, that is told already."""
+    gate = PlainGate(open_store("sqlite:///:never-opened:"))
+    try:
+        with suppress(ConfigError):
+            handlers = Handlers(gate, settings, HttpClient(policy_of(settings.network)))
+            open_entrances(gate, settings, handlers, environment)
+            if settings.contract.enabled:
+                open_contract(gate, settings.contract, handlers)
+        if set(settings.surfaces) <= {surface.name for surface in gate.surfaces}:
+            open_recorder(gate, settings.record, environment)
     finally:
         gate.close()

@@ -21,6 +21,7 @@ from oncegate.service.settings import (
     DownstreamSettings,
     FeedSettings,
     NetworkSettings,
+    RecordSettings,
     ServerSettings,
     Settings,
     SurfaceSettings,
@@ -34,6 +35,7 @@ _SINGLE: Final[dict[str, type[msgspec.Struct]]] = {
     "contract": ContractSettings,
     "feed": FeedSettings,
     "delivery": DeliverySettings,
+    "record": RecordSettings,
 }
 _NAMED: Final[dict[str, type[msgspec.Struct]]] = {
     "downstreams": DownstreamSettings,
@@ -220,6 +222,8 @@ def _toml_mistake(path: Path, error: tomllib.TOMLDecodeError) -> Mistake:
 
 
 def _shown(name: str, value: Any) -> str:
+    if name == "key" and isinstance(value, str) and not value.startswith("$") and "{" not in value:
+        return "…"
     if name == "secrets":
         return ", ".join(secret if secret.startswith("$") else "…" for secret in value)
     if name == "url" and isinstance(value, str):

@@ -66,6 +66,18 @@ class FeedSettings(Struct, frozen=True, forbid_unknown_fields=True):
     retention: str = "90d"
 
 
+class RecordSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where arrivals are written down, to be replayed; nothing is recorded without a folder.
+
+    `rules` is a file that says what is kept of payloads (docs/recording.md); a surface without rules is
+    recorded without. `key` is "$NAME", the variable with the key for hashes; by default a random one.
+    """
+
+    folder: str | None = None
+    rules: str | None = None
+    key: str | None = None
+
+
 class DownstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """A handler over HTTP, and what it can do about repeats.
 
@@ -113,5 +125,6 @@ class Settings(Struct, frozen=True):
     contract: ContractSettings = field(default_factory=ContractSettings)
     feed: FeedSettings = field(default_factory=FeedSettings)
     delivery: DeliverySettings = field(default_factory=DeliverySettings)
+    record: RecordSettings = field(default_factory=RecordSettings)
     downstreams: dict[str, DownstreamSettings] = {}
     surfaces: dict[str, SurfaceSettings] = {}

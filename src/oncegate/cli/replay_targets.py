@@ -1,0 +1,174 @@
+"""Where `oncegate replay` plays to: a gate on a ledger of its own, a URL, or the simulator."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from oncegate.cli.replay import check_plan
+from oncegate.clock import SystemClock
+from oncegate.errors import ConfigError
+from oncegate.recorder.planning import Planned, make_plan
+from oncegate.recorder.reading import began_ms
+from oncegate.recorder.recording import Recording
+from oncegate.recorder.replaying import Counted, Report, check_surfaces, deliver_to, replay
+from oncegate.sender.envelope import Request
+from oncegate.sender.exchange import Exchange, Response
+from oncegate.testing import ManualClock
+from oncegate.wiring import Gate
+
+PROBLEMS = {"busy": "busy", "conflict": "conflict", "recorded-failure": "failed"}
+STATES = {"quarantined": "quarantine", "held": "hold", "accepted": "accepted"}
+
+
+class VirtualPace:
+    """Sets a clock to each moment of the recording; with a speed, real time passes as well."""
+
+    def __init__(self, clock: ManualClock, speed: float | None) -> None:
+        self._clock = clock
+        self._begin_ms = clock.wall_ms()
+        self._real = None if speed is None else RealPace(speed)
+
+    async def until(self, at_ms: int) -> None:
+        """Returns when the moment has come."""
+        if self._real is not None:
+            await self._real.until(at_ms)
+        late_ms = self._begin_ms + at_ms - self._clock.wall_ms()
+        if late_ms > 0:
+            self._clock.advance((late_ms + 0.5) / 1000)
+
+
+class RealPace:
+    """Waits between arrivals, as long as they were apart, divided by the speed."""
+
+    def __init__(self, speed: float | None) -> None:
+        self._clock = SystemClock()
+        self._begin_ms = self._clock.ticks_ms()
+        self._speed = speed
+
+    async def until(self, at_ms: int) -> None:
+        """Returns when the moment has come."""
+        if self._speed is not None:
+            left_ms = self._begin_ms + at_ms / self._speed - self._clock.ticks_ms()
+            await self._clock.pause_async(max(0.0, left_ms / 1000))
+
+
+def replay_to_gate(recording: Recording, app: Gate, url: str, arguments: argparse.Namespace) -> Report:
+    """Plays to the app's handlers, on a ledger of their own and a clock that follows the recording."""
+    plan = make_plan(recording, surfaces=arguments.surface, shuffle_seed=_shuffle_seed(arguments))
+    check_plan(recording, plan, arguments)
+    check_surfaces(app, plan)
+    counted, clock = Counted(), ManualClock(wall_ms=began_ms(recording))
+    with Gate(url, clock=clock) as gate:
+        _refuse_used(gate)
+        gate.adopt(app, counted.surface)
+        report = asyncio.run(replay(plan, deliver_to(gate), VirtualPace(clock, arguments.speed)))
+    report.effects, report.calls = counted.effects, counted.calls
+    return report
+
+
+def _refuse_used(gate: Gate) -> None:
+    session = gate.store.connect()
+    try:
+        if any(session.counts().values()):
+            raise ConfigError(f"{gate.store.address} holds entries; a replay needs a fresh ledger")
+    finally:
+        session.close()
+
+
+def _shuffle_seed(arguments: argparse.Namespace) -> int | None:
+    return arguments.seed if arguments.shuffle else None
+
+
+def replay_to_url(recording: Recording, arguments: argparse.Namespace) -> Report:
+    """Plays as webhooks, one after the other, each event dated as old as it was."""
+    now_ms = SystemClock().wall_ms()
+    plan = make_plan(
+        recording, surfaces=arguments.surface, shuffle_seed=_shuffle_seed(arguments),
+        speed=arguments.speed, starts_at_ms=now_ms,
+    )  # fmt: skip
+    check_plan(recording, plan, arguments)
+    report = asyncio.run(_post_all(plan, arguments))
+    known = report.verdicts["run"] + report.verdicts["replay"]
+    report.effects = report.verdicts["run"] if known else None
+    return report
+
+
+async def _post_all(plan: list[Planned], arguments: argparse.Namespace) -> Report:
+    from oncegate.sender.addresses import AddressPolicy
+    from oncegate.sender.http import HttpClient
+
+    policy = AddressPolicy.of(allow_http=True, allow_loopback=True, allow_networks=arguments.allow_network)
+    client = HttpClient(policy)
+    try:
+        return await replay(plan, _poster(client, policy, plan, arguments), RealPace(arguments.speed))
+    finally:
+        await client.close()
+
+
+def _poster(
+    client: Any, policy: Any, plan: list[Planned], arguments: argparse.Namespace
+) -> Callable[[Planned], Awaitable[tuple[str, str | None]]]:
+    from oncegate.cli.send import plain_headers, signature
+    from oncegate.sender.urls import parse_endpoint_url
+
+    urls = {
+        name: parse_endpoint_url(arguments.to.replace("{surface}", quote(name, safe="")), policy)
+        for name in {one.arrival.surface for one in plan}
+    }
+    headers = plain_headers(arguments.header)
+
+    async def post(one: Planned) -> tuple[str, str | None]:
+        body = msgspec.json.encode(one.payload)
+        signed = {}
+        if arguments.secret_env is not None:
+            signed = signature(arguments.secret_env, f"msg_{one.arrival.event[:24]}", body)
+        request = Request(tuple({**headers, **signed}.items()), body)
+        return _verdict(await client.post(urls[one.arrival.surface], request))
+
+    return post
+
+
+def _verdict(exchange: Exchange) -> tuple[str, str | None]:
+    """What an answer says, in the gate's words where it uses them; and the key, where it tells it."""
+    if not isinstance(exchange, Response):
+        return exchange.kind.value, None
+    try:
+        document = msgspec.json.decode(exchange.body)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        return f"HTTP {exchange.status}", None
+    key = document.get("key")
+    return _word(exchange.status, document), key if isinstance(key, str) else None
+
+
+def _word(status: int, document: dict[str, Any]) -> str:
+    problem = str(document.get("type", "")).rpartition(":")[2]
+    if status == 200 and isinstance(document.get("replay"), bool):
+        return "replay" if document["replay"] else "run"
+    if status == 202 and document.get("state") in STATES:
+        return STATES[document["state"]]
+    return PROBLEMS.get(problem, f"HTTP {status}")
+
+
+def simulate(recording: Recording, arguments: argparse.Namespace) -> tuple[Report, list[str]]:
+    """Plays in the simulator with the faults of a seed; broken promises are what is wrong with it."""
+    from oncegate.chaos.simulator.outcome import play
+    from oncegate.chaos.simulator.recorded import schedule_of
+    from oncegate.chaos.simulator.report import repro
+
+    schedule = schedule_of(recording, arguments.seed, shuffle=arguments.shuffle, surfaces=arguments.surface)
+    outcome = play(schedule)
+    report = Report(len(schedule.deliveries), outcome.effects, len(schedule.events))
+    for name, count in outcome.counts.items():
+        kind, _, what = name.partition(": ")
+        if kind == "answer":
+            report.verdicts[what] += count
+    broken = [str(violation) for violation in outcome.violations]
+    return report, [*broken, f"again: {repro(schedule)[:2000]}"] if broken else []

@@ -1,0 +1,157 @@
+"""Makes a recording of what a ledger still holds: events by their payloads, repeats by their counts.
+
+A ledger keeps the first content of a key, and of its repeats how many there were, of which class, and when
+the first and the last came. So the moments between are spread evenly and marked `about`, and the other
+content of a conflict is not there. A live recorder has all of it; this is for what nobody recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from oncegate.gate.admission import Verdict
+from oncegate.model.canonical import canonical_json
+from oncegate.model.repeats import RepeatClass
+from oncegate.model.states import State
+from oncegate.model.surface import SurfaceRule
+from oncegate.recorder.pseudonyms import Pseudonyms
+from oncegate.recorder.recorder import NO_RULES, text_at
+from oncegate.recorder.recording import AnswerLine, ArrivalLine, SurfaceLine
+from oncegate.recorder.redaction import Redaction, Rules
+from oncegate.recorder.writing import RecordingFile
+from oncegate.store import Entry, EntryDetail, EntryFilter, Repeat, Session
+
+PAGE: Final = 500
+FORGOTTEN: Final = "the ledger does not have it any more"
+FIRST_ONLY: Final = "the ledger keeps the first content of a key only"
+# Classes of arrivals of a known key. The others are about events of their own, which are listed anyway.
+_VERDICTS: Final = {
+    RepeatClass.EXPECTED_REPLAY: Verdict.REPLAY,
+    RepeatClass.LATE_REPLAY: Verdict.REPLAY,
+    RepeatClass.STALE_OFFSET: Verdict.REPLAY,
+    RepeatClass.RACE: Verdict.BUSY,
+    RepeatClass.CONFLICT: Verdict.CONFLICT,
+}
+_PARKED: Final = {State.QUARANTINED: Verdict.QUARANTINE, State.HELD: Verdict.HOLD}
+
+
+class Moment(Struct, frozen=True, order=True):
+    """One arrival as the ledger knows it; `number` tells the repeats of an entry apart."""
+
+    at_ms: int
+    entry_id: int
+    number: int
+    kind: RepeatClass | None = None
+    is_about: bool = False
+
+
+def moments_of(session: Session, wanted: EntryFilter, limit: int) -> list[Moment]:
+    """Every arrival that the ledger knows of, oldest first, of the newest `limit` entries."""
+    found: list[Moment] = []
+    for entry in _entries(session, wanted, limit):
+        found.append(Moment(entry.received_at_ms, entry.entry_id, 0))
+        for repeat in session.repeats(entry.entry_id):
+            found += _repeated(repeat, len(found))
+    return sorted(found)
+
+
+def _entries(session: Session, wanted: EntryFilter, limit: int) -> Iterator[Entry]:
+    before: int | None = None
+    while limit > 0:
+        page = session.entries(wanted, before, min(PAGE, limit))
+        yield from page
+        if not page:
+            return
+        before, limit = page[-1].entry_id, limit - len(page)
+
+
+def _repeated(repeat: Repeat, number: int) -> list[Moment]:
+    if repeat.kind not in _VERDICTS:
+        return []
+    span, last = repeat.last_at_ms - repeat.first_at_ms, repeat.times - 1
+    return [
+        Moment(
+            repeat.first_at_ms + (span * place // last if last else 0),
+            repeat.entry_id,
+            number + place,
+            repeat.kind,
+            0 < place < last,
+        )
+        for place in range(repeat.times)
+    ]
+
+
+class Exporter:
+    """Writes what a ledger knows into a recording, with the rules applied."""
+
+    def __init__(
+        self, rules: Mapping[str, Rules], surface_rules: Mapping[str, SurfaceRule], names: Pseudonyms
+    ) -> None:
+        self._names = names
+        self._redactions = {
+            name: Redaction(one, names, surface_rules.get(name)) for name, one in rules.items()
+        }
+
+    def write(self, session: Session, moments: Sequence[Moment], file: RecordingFile) -> None:
+        """Writes every moment as an arrival with its answer."""
+        for moment in moments:
+            detail = session.detail(moment.entry_id)
+            if detail is None:  # forgotten between the list and now
+                continue
+            surface = detail.entry.surface
+            redaction = self._redactions.get(surface)
+            if surface not in file.surfaces:
+                time = None if redaction is None else redaction.occurred_at
+                file.begin_surface(SurfaceLine(surface, redaction is not None, time))
+            number = file.add(self._line(detail, moment, redaction, file))
+            if number:
+                file.write(_answer(number, detail.entry, moment))
+
+    def _line(
+        self, detail: EntryDetail, moment: Moment, redaction: Redaction | None, file: RecordingFile
+    ) -> ArrivalLine:
+        entry = detail.entry
+        payload, why = _payload(detail, moment, redaction)
+        event = msgspec.json.decode(payload) if isinstance(payload, Raw) else None
+        return ArrivalLine(
+            file.next_number,
+            moment.at_ms - file.began_ms,
+            entry.surface,
+            event=self._names.of_bytes("key", entry.key),
+            content=self._content(entry, moment),
+            tenant=self._names.of_text(entry.tenant)
+            if redaction is None
+            else redaction.tenant(entry.tenant),
+            type=None if redaction is None else text_at(event, redaction.rules.type),
+            occurred_at=None if redaction is None else text_at(event, redaction.occurred_at),
+            payload=payload,
+            why=why,
+            about=moment.is_about,
+        )
+
+    def _content(self, entry: Entry, moment: Moment) -> str:
+        if moment.kind is RepeatClass.CONFLICT:
+            return self._names.of_bytes("other content", b"%d:%d" % (entry.entry_id, moment.number))
+        return self._names.of_bytes("content", entry.fingerprint)
+
+
+def _payload(
+    detail: EntryDetail, moment: Moment, redaction: Redaction | None
+) -> tuple[Raw | UnsetType, str | None]:
+    if redaction is None:
+        return UNSET, NO_RULES
+    if moment.kind is RepeatClass.CONFLICT:
+        return UNSET, FIRST_ONLY
+    if detail.body is None:
+        return UNSET, FORGOTTEN
+    return Raw(canonical_json(redaction.redact(msgspec.json.decode(detail.body)))), None
+
+
+def _answer(number: int, entry: Entry, moment: Moment) -> AnswerLine:
+    if moment.kind is None:
+        return AnswerLine(number, _PARKED.get(entry.state, Verdict.RUN).value)
+    return AnswerLine(number, _VERDICTS[moment.kind].value, repeat=moment.kind.label)

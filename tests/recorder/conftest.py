@@ -1,0 +1,5 @@
+"""A ledger on disk for every test in this folder."""
+
+from tests.support import ledger
+
+__all__ = ["ledger"]
