@@ -16,11 +16,12 @@ import random
 import signal
 import socket
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from oncegate.clock import Clock, SystemClock
 from oncegate.crashpoints import CrashPoints
 from oncegate.service.application import Service
 from oncegate.service.partners import PartnerBook, Role
@@ -41,9 +42,11 @@ class HonouringTeam:
         self._guard, self._numbers = threading.Lock(), itertools.count(1)
         self.slots: dict[str, int] = {}
         self.keys: dict[str, set[str]] = defaultdict(set)  # by the event's own id
-        self.pushed: dict[str, list[tuple[int, str]]] = defaultdict(
-            list
-        )  # by key: seq and id, as they came
+        # By key: seq and id, as they came and were taken.
+        self.pushed: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        # Which tries are refused: those of the n-th time that a thing is asked for.
+        self.refuses: Callable[[str, int], bool] = lambda event_id, turn: False
+        self._asked: Counter[str] = Counter()
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[str]:
@@ -55,12 +58,16 @@ class HonouringTeam:
             def do_POST(self) -> None:
                 event = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 key = self.headers["idempotency-key"]
-                if self.path.endswith(PUSH):
-                    team.pushed[event["key"]].append((event["seq"], key.strip('"')))
-                    body = b"{}"
+                is_push = self.path.endswith(PUSH)
+                event_id = key.strip('"') if is_push else event["id"]
+                body = b"{}"
+                if is_refused := team.refuse(event_id):
+                    pass
+                elif is_push:
+                    team.pushed[event["key"]].append((event["seq"], event_id))
                 else:
-                    body = json.dumps({"slot": team.book(key, event["id"])}).encode()
-                self.send_response(200)
+                    body = json.dumps({"slot": team.book(key, event_id)}).encode()
+                self.send_response((500 if is_push else 429) if is_refused else 200)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -83,6 +90,11 @@ class HonouringTeam:
                 server.shutdown()
                 thread.join(20)
 
+    def refuse(self, event_id: str) -> bool:
+        with self._guard:
+            self._asked[event_id] += 1
+            return self.refuses(event_id, self._asked[event_id])
+
     def book(self, key: str, event_id: str) -> int:
         with self._guard:
             self.keys[event_id].add(key)
@@ -99,8 +111,10 @@ class Member:
         self.caller.port = self.listener.getsockname()[1]
         self.process: Forked | None = None
 
-    def start(self, points: CrashPoints | None = None) -> Forked:
-        self.process = Forked(lambda: _serve(self.listener, self._url, self._settings, points))
+    def start(self, points: CrashPoints | None = None, seconds_later: float = 0) -> Forked:
+        """Starts a process; one that starts `seconds_later` finds the leases of the dead lapsed."""
+        clock = LaterClock(seconds_later)
+        self.process = Forked(lambda: _serve(self.listener, self._url, self._settings, points, clock))
         return self.process
 
     def kill(self) -> None:
@@ -118,8 +132,20 @@ class Member:
         self.listener.close()
 
 
-def _serve(listener: socket.socket, url: str, settings: Settings, points: CrashPoints | None) -> None:
-    gate = Gate(url, crashpoints=points)
+class LaterClock(SystemClock):
+    """The machine's clock with its ticks so much later."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ahead_ms = int(seconds * 1000)
+
+    def ticks_ms(self) -> int:
+        return super().ticks_ms() + self._ahead_ms
+
+
+def _serve(
+    listener: socket.socket, url: str, settings: Settings, points: CrashPoints | None, clock: Clock
+) -> None:
+    gate = Gate(url, clock=clock, crashpoints=points)
     service = Service(gate, settings, PartnerBook(gate.commits, gate.clock), {"HOOKS": SECRET})
     server = make_server(service)
 
@@ -139,8 +165,8 @@ def add_partner(url: str) -> str:
 class Load:
     """Callers in threads: webhooks and publications, each to any member. Keeps what was answered 200."""
 
-    def __init__(self, members: list[Member], token: str, callers: int = 6) -> None:
-        self._members, self._token = members, token
+    def __init__(self, members: list[Member], token: str, callers: int = 6, hooks: float = 0.7) -> None:
+        self._members, self._token, self._hooks_share = members, token, hooks
         self._numbers = itertools.count(1)
         self._stopping = threading.Event()
         self.hooks: dict[str, Any] = {}
@@ -168,7 +194,7 @@ class Load:
         choose = random.Random(number)
         while not self._stopping.is_set():
             event_id = f"e-{next(self._numbers)}"
-            send = self._hook if choose.random() < 0.7 else self._publish
+            send = self._hook if choose.random() < self._hooks_share else self._publish
             for _ in range(3):
                 if self._stopping.is_set() or send(event_id, choose.choice(self._members).caller):
                     break

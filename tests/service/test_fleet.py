@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,9 +17,10 @@ from oncegate import Gate
 from oncegate.feed import Feed
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.book import Change
-from oncegate.sender.endpoints import new_endpoint
+from oncegate.sender.endpoints import OnDeadLetter, new_endpoint
 from oncegate.sender.sender import Sender
 from oncegate.service.settings import Mode, Settings
+from oncegate.store import LaneFilter
 from oncegate.testing.crashing import ArmedCrashPoints
 from oncegate.testing.waiting import wait_until
 from tests.service.fleet import PUSH, HonouringTeam, Load, Member, add_partner, follow, hook_of
@@ -112,10 +114,10 @@ def test_what_was_accepted_is_run_and_what_was_published_is_pushed(ledger_url: s
         assert [seq for seq, _ in first] == list(range(1, len(first) + 1))
 
 
-def _follow(ledger_url: str, url: str) -> None:
+def _follow(ledger_url: str, url: str, **changes: Any) -> None:
     with Gate(ledger_url) as gate:
         sender = Sender(gate.commits, policy=AddressPolicy.of(allow_http=True, allow_loopback=True))
-        sender.endpoints.add(new_endpoint("team", url, follows="acme"), Change("ann", "a test"))
+        sender.endpoints.add(new_endpoint("team", url, follows="acme", **changes), Change("ann", "a test"))
 
 
 def _pushed_ids(team: HonouringTeam) -> set[str]:
@@ -143,6 +145,92 @@ def test_a_server_killed_at_a_crash_point_under_load(tmp_path: Path, point: str)
         _check([member], token, load, team)
 
     assert code == -9  # it was the crash point
+
+
+LATER_SECONDS = 1_000  # all leases of a process that died have lapsed by then
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "lane.lease.after",
+        "lane.deliver.before",
+        "lane.deliver.after",
+        "lane.finish.after",
+        "lane.fail.after",
+    ],
+)
+def test_a_server_killed_in_the_middle_of_accepted_work(tmp_path: Path, point: str) -> None:
+    """What was answered 202 is run, each event under one key; nothing is lost, nothing doubled (I1, I2)."""
+    team, url = HonouringTeam(), f"sqlite:///{tmp_path}/ledger.db"
+    team.refuses = lambda event_id, turn: turn == 1 and int(event_id[2:]) % 4 == 0
+    in_order = {"mode": Mode.ACCEPT, "lane": "{order}"}
+    token = add_partner(url)
+    with team.serving() as handler:
+        wanted = forwarding(handler, in_order, honours_key="7d")
+        with _members(url, wanted, 1) as (member,):
+            load = _killed_at(member, point, Load([member], token, callers=4, hooks=1.0))
+            wait_until(lambda: load.accepted <= set(team.keys), what="accepted events", seconds=200)
+            wait_until(lambda: _all_settled(member, load), what="outcomes", seconds=200)
+
+    assert all(len(keys) == 1 for keys in team.keys.values())
+    assert len(team.slots) == len(team.keys)
+
+
+def _killed_at(member: Member, point: str, load: Load) -> Load:
+    """Loads a process until a lane's crash point kills it, and the one that comes after it."""
+    crashed = member.start(ArmedCrashPoints(point, occurrence=5))
+    with load.running():
+        code = crashed.wait()
+        member.kill()
+        member.start(seconds_later=LATER_SECONDS)
+        before = load.answered
+        wait_until(lambda: load.answered > before + 5, what="answers of the next process")
+    assert code == -9  # it was the crash point
+    return load
+
+
+def _all_settled(member: Member, load: Load) -> bool:
+    answers = [member.caller.call("POST", "/in/hooks", hook_of(one), BEARER) for one in load.accepted]
+    return all(answer.status == 200 and answer.document["replay"] for answer in answers)
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["lane.lease.after", "lane.deliver.before", "lane.deliver.after", "lane.finish.after",
+     "lane.fail.after", "lane.dead.after"],
+)  # fmt: skip
+def test_a_server_killed_in_the_middle_of_delivery(tmp_path: Path, point: str) -> None:
+    """What was published arrives or is a dead letter; in order, and repeats bear the same id (B1, I10)."""
+    team, url = HonouringTeam(), f"sqlite:///{tmp_path}/ledger.db"
+    is_last = point == "lane.dead.after"
+    team.refuses = lambda event_id, turn: int(event_id[2:]) % 4 == 0 and (is_last or turn == 1)
+    token = add_partner(url)
+    with team.serving() as handler:
+        _follow(url, handler + PUSH, attempts_max=1 if is_last else 20, on_dead_letter=OnDeadLetter.ADVANCE)
+        with _members(url, _settings(handler), 1) as (member,):
+            load = _killed_at(member, point, Load([member], token, callers=4, hooks=0.0))
+            ids = load.published.keys()
+            wait_until(lambda: ids <= _pushed_ids(team) | _dead_ids(url), what="pushes", seconds=200)
+
+    assert bool(_dead_ids(url)) is is_last
+    _check_order(team, url)
+
+
+def _check_order(team: HonouringTeam, url: str) -> None:
+    """Of every key: seqs in order, without gaps but for dead letters."""
+    with Gate(url) as gate, gate.store.look() as session:
+        dead = {(one.key, one.seq) for one in session.dead_letters(LaneFilter(), (0, 0), 10_000)}
+    for key, came in team.pushed.items():
+        seqs = [seq for seq, _ in dict.fromkeys(came)]
+        given_up = [seq for name, seq in dead if name == key and seq not in seqs]
+        assert seqs == sorted(seqs)
+        assert sorted(seqs + given_up) == list(range(1, max(seqs + given_up) + 1))
+
+
+def _dead_ids(url: str) -> set[str]:
+    with Gate(url) as gate, gate.store.look() as session:
+        return {one.event_id for one in session.dead_letters(LaneFilter(), (0, 0), 10_000)}
 
 
 def test_a_reader_sees_every_committed_event_once_and_in_order(ledger_url: str) -> None:

@@ -93,6 +93,11 @@ class Gate:
         return self._context.clock
 
     @property
+    def crashpoints(self) -> CrashPoints:
+        """Where this gate's process may be made to die; whoever works beside it uses the same."""
+        return self._context.crashpoints
+
+    @property
     def commits(self) -> GroupCommit:
         """How this gate's process writes to the ledger; whoever writes too shares it."""
         return self._context.commits

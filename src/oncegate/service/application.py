@@ -126,7 +126,8 @@ class Service:
         if any(surface.lane is not None for surface in self.gate.surfaces):
             await self._work.enter_async_context(AcceptedWork(self.gate))
         if self.settings.delivery.enabled:
-            await self._work.enter_async_context(DeliveryService(self.sender))
+            sending = DeliveryService(self.sender, crashpoints=self.gate.crashpoints)
+            await self._work.enter_async_context(sending)
 
     async def close(self) -> None:
         """Writes down what is left to be written, and ends connections to handlers."""

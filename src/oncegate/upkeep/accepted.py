@@ -39,6 +39,7 @@ class AcceptedWork:
         if not surfaces:
             raise ConfigError("no surface accepts events; register one with mode='accept'")
         destinations = [self._destination(name, concurrency) for name in surfaces]
+        options = {"crashpoints": gate.crashpoints, **options}
         self._engine = Engine(gate.commits, destinations, clock=gate.clock, **options)
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
