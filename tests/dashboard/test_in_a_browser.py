@@ -97,7 +97,7 @@ def test_every_page_shows_without_errors_and_can_be_used_by_everybody(tab: Tab, 
 def test_now_says_at_once_that_something_waits(tab: Tab) -> None:
     tab.sign_in(Role.VIEWER)
     expect(tab.page.locator(".state strong")).to_have_text("Working, but something waits for you")
-    expect(tab.page.locator(".state")).to_contain_text("Blocked keys: 2")
+    expect(tab.page.locator(".state")).to_contain_text("Keys that are blocked by a dead letter: 2 (orders)")
     expect(
         tab.page.locator(".tile.ticket", has_text="wait for a person").locator(".value")
     ).to_contain_text("9")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from oncegate.signals.alarms import Alarms, Change, Notice, advance
 from oncegate.signals.alerts import Signal, evaluate, worst
 from oncegate.signals.definitions import DEFINITIONS, REPEATS_HIGH, Level, Thresholds
 from oncegate.signals.snapshot import DAY, HOUR, TEN_MINUTES, WEEK, Counts, Snapshot
-from oncegate.store import Waiting, What
+from oncegate.store import DestinationState, DestinationView, Waiting, What
 from oncegate.store.tallies import of_latency
 from tests.signals import weeks
 from tests.signals.weeks import BUSY, QUIET, WEEK_MINUTES, Recorded, with_incident
@@ -36,7 +37,7 @@ def first_page(recorded: Recorded, minutes: range) -> tuple[int, set[tuple[str, 
 
 
 def snapshot(
-    windows: dict[int, Counts] | None = None, waiting: tuple[Waiting, ...] = (), **more: int
+    windows: dict[int, Counts] | None = None, waiting: tuple[Waiting, ...] = (), **more: Any
 ) -> Snapshot:
     by_length = {length: {"orders": counts} for length, counts in (windows or {}).items()}
     return Snapshot(1_780_000_000_000, 10**9, by_length, waiting, **more)
@@ -260,3 +261,33 @@ def test_every_signal_says_what_it_means_and_what_to_do() -> None:
         assert one.action
         assert one.query
         assert one.ticket is not None or one.page is not None
+
+
+def destination(blocked: int, since_ms: int | None) -> DestinationView:
+    """A destination with so many blocked keys."""
+    return DestinationView(
+        "shop", DestinationState.ACTIVE, None, None, 0, 1, 0, blocked, 40, 1, blocked,
+        oldest_blocked_at_ms=since_ms,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("blocked", "hours", "count_level", "age_level"),
+    [
+        (0, None, Level.OK, Level.OK),
+        (1, 1, Level.TICKET, Level.OK),
+        (1, 4, Level.TICKET, Level.PAGE),
+        (100, 1, Level.PAGE, Level.OK),
+    ],
+)
+def test_blocked_keys_are_a_signal_of_their_destination(
+    blocked: int, hours: int | None, count_level: Level, age_level: Level
+) -> None:
+    """One waits for somebody; many at once, or one for long, call somebody."""
+    since = None if hours is None else snapshot().now_ms - hours * 3_600_000
+    found = evaluate(snapshot(destinations=(destination(blocked, since),)))
+    count, age = of(found, "lanes_blocked"), of(found, "lane_blocked_age")
+    assert (count.value, count.level, count.surface) == (blocked, count_level, "shop")
+    assert (age.value, age.level) == ((hours or 0) * 3600, age_level)
+    assert "oncegate lanes blocked --endpoint shop" in count.action
+    assert count.detail == ("40 events not delivered" if blocked else "")

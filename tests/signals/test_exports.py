@@ -19,8 +19,9 @@ from oncegate.signals.definitions import DEFINITIONS
 from oncegate.signals.prometheus import GateCollector, exposition, gauges
 from oncegate.signals.snapshot import Snapshot
 from oncegate.signals.tracing import trace
+from oncegate.store import GivenUp, HeadsWanted, Outgoing, Policy
 
-ORDER = ("surface", "state", "reason", "verdict", "known", "class", "le")
+ORDER = ("surface", "destination", "state", "reason", "verdict", "known", "class", "le")
 ONE = "0190a5c2-7b3e-7ccc-8f00-0123456789ab"
 
 
@@ -159,3 +160,18 @@ def test_a_task_has_spans_too_and_errors_pass_unchanged(tmp_path: Any, spans: An
 def _details(gate: Gate) -> list[Any]:
     with gate.store.look() as session:
         return [session.detail(1)]
+
+
+def test_blocked_keys_are_a_gauge_of_their_destination(gate: Gate) -> None:
+    """How many keys, for how long, and how much stands behind them."""
+    at_ms = gate.clock.wall_ms()
+    events = [Outgoing("shop", "", "A-17", f"e-{n}", "t", b"{}", b"f", at_ms) for n in range(3)]
+    with gate.commits.transaction() as session:
+        session.enqueue(events)
+        (head,) = session.lease_heads(HeadsWanted((("shop", 9),), 60_000, 7)).deliveries
+        given_up = GivenUp(head.lane_id, head.seq, head.fence, at_ms - 5_000, "500", Policy.BLOCK, "sender")
+        session.dead_letter([given_up])
+    found = samples(gate)
+    assert found["oncegate_lanes_blocked"] == {("shop",): 1}
+    assert found["oncegate_lane_events_waiting"] == {("shop",): 3}
+    assert found["oncegate_lane_blocked_oldest_age_seconds"]["shop",] >= 5

@@ -126,14 +126,15 @@ def facts(signal: Signal) -> dict[str, Any]:
     """A signal as JSON."""
     return {
         "signal": signal.definition.name,
-        "surface": signal.surface or None,
+        "surface": None,
+        **({signal.definition.label: signal.surface} if signal.surface else {}),
         "level": signal.level.label,
         "value": signal.value,
         "unit": signal.definition.unit.value,
         "limit": signal.limit,
         "detail": signal.detail,
         "meaning": signal.definition.meaning,
-        "action": signal.definition.action.replace("SURFACE", signal.surface),
+        "action": signal.action,
     }
 
 
@@ -141,7 +142,7 @@ def _print_signals(signals: list[Signal]) -> None:
     if not signals:
         return
     print_table(
-        ("LEVEL", "SIGNAL", "SURFACE", "VALUE", "LIMIT", "DETAIL"), [_row(signal) for signal in signals]
+        ("LEVEL", "SIGNAL", "WHERE", "VALUE", "LIMIT", "DETAIL"), [_row(signal) for signal in signals]
     )
     told: set[str] = set()
     for signal in signals:
@@ -149,7 +150,7 @@ def _print_signals(signals: list[Signal]) -> None:
             told.add(signal.definition.name)
             tell("")
             tell(f"{signal.definition.name}: {signal.definition.meaning}")
-            tell(f"  {signal.definition.action.replace('SURFACE', signal.surface)}")
+            tell(f"  {signal.action}")
 
 
 def _row(signal: Signal) -> list[Cell]:

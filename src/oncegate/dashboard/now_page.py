@@ -15,7 +15,7 @@ from oncegate.signals.alerts import Signal, evaluate, worst
 from oncegate.signals.definitions import Definition, Level, Unit
 from oncegate.signals.measures import MINUTE_MS, measure
 from oncegate.signals.snapshot import HOUR, Counts, Snapshot, by_surface
-from oncegate.store import DestinationView, Entry, EntryFilter, LogRecord, Session, Tally, Waiting, What
+from oncegate.store import Entry, EntryFilter, LogRecord, Session, Tally, Waiting, What
 from oncegate.upkeep.telling import happened
 
 POINT_MINUTES: Final = 2  # a sparkline of an hour has thirty points
@@ -41,7 +41,7 @@ def now_page(tools: Tools, session: Session, visit: Visit) -> Answer:
     snapshot = measure(session, tools.clock)
     points = history(session, snapshot)
     tiles = tiles_of(evaluate(snapshot), points)
-    destinations = session.destinations()
+    destinations = snapshot.destinations
     values: dict[str, Any] = {
         "title": "Now",
         "tiles": tiles,
@@ -53,17 +53,17 @@ def now_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "recent": _recent(session, snapshot),
         "now_ms": snapshot.now_ms,
         "Level": Level,
-        **_verdict(tiles, destinations),
+        **_verdict(tiles, snapshot),
     }
     return Answer("now.html", values)
 
 
-def _verdict(tiles: list[Tile], destinations: list[DestinationView]) -> dict[str, Any]:
-    """The one line at the top."""
-    blocked = sum(one.blocked for one in destinations)
+def _verdict(tiles: list[Tile], snapshot: Snapshot) -> dict[str, Any]:
+    """The one line at the top; blocked keys are named there beside worse things."""
     level = max([tile.level for tile in tiles], default=Level.OK)
-    level = max(level, Level.TICKET if blocked else Level.OK)
     causes = [tile for tile in tiles if tile.level is level and level is not Level.OK]
+    is_said = any(tile.definition is d.LANES_BLOCKED for tile in causes)
+    blocked = 0 if is_said else sum(one.blocked for one in snapshot.destinations)
     return {"level": level, "causes": causes, "blocked_keys": blocked}
 
 
@@ -92,7 +92,7 @@ def _tile(signals: list[Signal], points: list[Counts]) -> Tile:
         ", ".join(one.surface for one in alike if one.surface) if is_alarm else "",
         ", ".join(dict.fromkeys(one.detail for one in alike if one.detail)) if is_alarm else "",
         [] if draw is None else [draw(counts) for counts in points],
-        definition.action.replace("SURFACE", top.surface or "…"),
+        top.action if top.surface else definition.action.replace("SURFACE", "…"),
     )
 
 

@@ -26,7 +26,7 @@ from oncegate.signals.snapshot import (
     Counts,
     Snapshot,
 )
-from oncegate.store import Waiting, What
+from oncegate.store import DestinationView, Waiting, What
 
 # A window may do without a repeat if so many were to be expected in it: the shorter, the surer we must be.
 _ZERO_WINDOWS: Final = (
@@ -43,7 +43,10 @@ _OPEN: Final = (State.HELD, State.UNKNOWN, State.QUARANTINED)
 
 
 class Signal(Struct, frozen=True):
-    """One signal at one moment; `surface` is empty where it is about the whole ledger."""
+    """One signal at one moment.
+
+    `surface` is where: a surface or a destination, as the definition says, or empty for the whole ledger.
+    """
 
     definition: Definition
     surface: str
@@ -51,6 +54,14 @@ class Signal(Struct, frozen=True):
     level: Level
     limit: float | None = None
     detail: str = ""
+
+    @property
+    def action(self) -> str:
+        """What to do, with the place filled in."""
+        label = self.definition.label
+        return (
+            self.definition.action.replace(label.upper(), self.surface) if label else self.definition.action
+        )
 
     @property
     def place(self) -> tuple[str, str]:
@@ -65,6 +76,11 @@ def evaluate(snapshot: Snapshot, thresholds: Thresholds | None = None) -> list[S
         _leveled(definition, surface, *measured, limits)
         for surface in snapshot.surfaces
         for definition, measured in _of_surface(snapshot, surface, limits)
+    ]
+    found += [
+        _leveled(definition, one.name, *measured, limits)
+        for one in snapshot.destinations
+        for definition, measured in _of_destination(snapshot, one)
     ]
     if snapshot.clock_ahead_ms is not None:
         ahead = abs(snapshot.clock_ahead_ms) / 1000
@@ -110,6 +126,19 @@ def _of_surface(
     yield d.DEADLINE, (max((late_seconds(snapshot, item) for item in waiting), default=0.0), "")
     yield d.LAPSED, (sum(item.lapsed for item in waiting), "")
     yield d.LOST, (hour.of(What.LOST), "")
+
+
+def _of_destination(snapshot: Snapshot, one: DestinationView) -> Iterator[tuple[Definition, Measured]]:
+    behind = f"{one.events} events not delivered" if one.blocked else ""
+    yield d.LANES_BLOCKED, (one.blocked, behind)
+    yield d.LANE_BLOCKED_AGE, (blocked_seconds(snapshot, one), behind)
+
+
+def blocked_seconds(snapshot: Snapshot, one: DestinationView) -> float:
+    """How long the key that was blocked first has been so; 0 where none is."""
+    if one.oldest_blocked_at_ms is None:
+        return 0.0
+    return max(0, snapshot.now_ms - one.oldest_blocked_at_ms) / 1000
 
 
 def _repeat_share(windows: Iterable[Counts], thresholds: Thresholds) -> Measured:

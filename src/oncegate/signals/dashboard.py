@@ -33,7 +33,7 @@ def dashboard(thresholds: Thresholds | None = None) -> str:
 
 
 def _panel(number: int, definition: Definition, thresholds: Thresholds) -> dict[str, Any]:
-    legend = "{{surface}}" if definition.by_surface else definition.title
+    legend = f"{{{{{definition.label}}}}}" if definition.label else definition.title
     return {
         "id": number + 1,
         "type": "timeseries",

@@ -40,7 +40,8 @@ class Unit(Enum):
 class Definition(Struct, frozen=True):
     """One signal. `ticket` and `page` are the values from which on it matters; None: it never does.
 
-    `query` is the same value in PromQL, by surface where `by_surface`.
+    `query` is the same value in PromQL. `label` is what tells its values apart: a surface, a destination,
+    or nothing where there is one value for the whole ledger.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Definition(Struct, frozen=True):
     query: str
     ticket: float | None = None
     page: float | None = None
-    by_surface: bool = True
+    label: str = "surface"
 
 
 REPEATS_HIGH: Final = Definition(
@@ -189,7 +190,7 @@ CLOCK_OFFSET: Final = Definition(
     "max(abs(oncegate_clock_offset_seconds))",
     ticket=30,
     page=150,
-    by_surface=False,
+    label="",
 )
 LOST: Final = Definition(
     "sightings_lost",
@@ -201,9 +202,33 @@ LOST: Final = Definition(
     ticket=1,
 )
 
+LANES_BLOCKED: Final = Definition(
+    "lanes_blocked",
+    "Keys that are blocked by a dead letter",
+    Unit.COUNT,
+    "an event could not be delivered and its endpoint's policy is to block: nothing of that key is sent"
+    " until somebody decides",
+    "oncegate lanes blocked --endpoint DESTINATION; then oncegate dead-letters retry, or skip",
+    "max by (destination) (oncegate_lanes_blocked)",
+    ticket=1,
+    page=100,
+    label="destination",
+)
+LANE_BLOCKED_AGE: Final = Definition(
+    "lane_blocked_age",
+    "Longest time that a key has been blocked",
+    Unit.SECONDS,
+    "somebody should have decided by now; the events behind the dead letter are getting old",
+    "oncegate lanes blocked --endpoint DESTINATION; call whoever runs the receiver",
+    "max by (destination) (oncegate_lane_blocked_oldest_age_seconds)",
+    page=4 * 3600,
+    label="destination",
+)
+
 DEFINITIONS: Final = (
     REPEATS_HIGH, REPEATS_ZERO, IN_FLIGHT_AGE, TWO_RESOURCES, LATE_REPLAYS, SENDER_BUGS, RESERVATION_P99,
     RECONCILIATIONS, QUARANTINES, WAITING, OVERDUE, DEADLINE, LAPSED, CLOCK_OFFSET, LOST,
+    LANES_BLOCKED, LANE_BLOCKED_AGE,
 )  # fmt: skip
 BY_NAME: Final[Mapping[str, Definition]] = {one.name: one for one in DEFINITIONS}
 

@@ -22,4 +22,5 @@ def measure(session: Session, clock: Clock, now_ms: int | None = None) -> Snapsh
         {length: by_surface(session.tally_sums(end - length, end)) for length in WINDOWS},
         tuple(session.waiting()),
         session.clock_ahead_ms(wall_ms),
+        tuple(session.destinations()),
     )

@@ -67,11 +67,12 @@ def notice_body(notice: Notice) -> bytes:
             "change": notice.change.value,
             "level": notice.level.label,
             "signal": signal.definition.name,
-            "surface": signal.surface or None,
+            "surface": None,
+            **({signal.definition.label: signal.surface} if signal.surface else {}),
             "value": signal.value,
             "limit": signal.limit,
             "detail": signal.detail,
             "meaning": signal.definition.meaning,
-            "action": signal.definition.action.replace("SURFACE", signal.surface),
+            "action": signal.action,
         }
     )

@@ -14,7 +14,7 @@ from oncegate.errors import ConfigError
 from oncegate.gate.gate import Gate
 from oncegate.model.states import State
 from oncegate.model.surface import Reason
-from oncegate.signals.alerts import age_seconds, late_seconds
+from oncegate.signals.alerts import age_seconds, blocked_seconds, late_seconds
 from oncegate.signals.measures import measure
 from oncegate.signals.snapshot import Snapshot
 from oncegate.store import What
@@ -149,6 +149,18 @@ def gauges(snapshot: Snapshot) -> Iterator[Metric]:
     yield _gauge(
         "oncegate_claims_lapsed", "Claims under a lease that is over", ("surface",),
         _summed(((item.surface,), item.lapsed) for item in flying),
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_lanes_blocked", "Keys that are blocked by a dead letter", ("destination",),
+        {(one.name,): one.blocked for one in snapshot.destinations},
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_lane_blocked_oldest_age_seconds", "Longest time that a key is blocked", ("destination",),
+        {(one.name,): blocked_seconds(snapshot, one) for one in snapshot.destinations},
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_lane_events_waiting", "Events that are not delivered yet", ("destination",),
+        {(one.name,): one.events for one in snapshot.destinations},
     )  # fmt: skip
     if snapshot.clock_ahead_ms is not None:
         ahead: Values = {(): snapshot.clock_ahead_ms / 1000}

@@ -34,8 +34,9 @@ def _rules(definition: Definition, thresholds: Thresholds) -> Iterator[str]:
 def _rule(definition: Definition, level: Level, limit: float) -> str:
     # A text in JSON is a text in YAML: nothing in it can be read as anything else.
     name = "".join(word.capitalize() for word in definition.name.split("_"))
-    where = " on {{ $labels.surface }}" if definition.by_surface else ""
-    action = definition.action.replace("SURFACE", "{{ $labels.surface }}")
+    place = f"{{{{ $labels.{definition.label} }}}}"
+    where = f" on {place}" if definition.label else ""
+    action = definition.action.replace(definition.label.upper() or "SURFACE", place)
     lines = (
         f"      - alert: Oncegate{name}{_SEVERITY[level].capitalize()}",
         f"        expr: {json.dumps(f'({definition.query}) >= {limit:g}')}",

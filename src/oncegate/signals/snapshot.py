@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from oncegate.model.repeats import RepeatClass
-from oncegate.store import Tally, Waiting
+from oncegate.store import DestinationView, Tally, Waiting
 from oncegate.store.tallies import ARRIVALS, REPEATS, class_of, latency_bound_us
 
 TEN_MINUTES: Final = 10
@@ -71,6 +71,7 @@ class Snapshot(Struct, frozen=True):
     windows: dict[int, dict[str, Counts]]
     waiting: tuple[Waiting, ...] = ()
     clock_ahead_ms: int | None = None
+    destinations: tuple[DestinationView, ...] = ()
 
     def counts(self, window: int, surface: str) -> Counts:
         """What was counted at a surface in a window."""

@@ -143,7 +143,10 @@ class DeadLetter(Struct, frozen=True):
 
 
 class DestinationView(Struct, frozen=True):
-    """A destination's state and lag: lanes by state, events not done, and the oldest head's time."""
+    """A destination's state and lag: lanes by state, events not done, and the oldest head's time.
+
+    `oldest_blocked_at_ms` is since when the lane that was blocked first is so.
+    """
 
     name: str
     state: DestinationState
@@ -156,6 +159,7 @@ class DestinationView(Struct, frozen=True):
     events: int
     oldest_created_at_ms: int | None
     dead_letters: int
+    oldest_blocked_at_ms: int | None = None
 
 
 class LanePruning(Struct, frozen=True):

@@ -42,11 +42,13 @@ WHERE (dead.lane, dead.seq) > (%s, %s)
 _LAGS: Final = """
 SELECT head.destination, count(*) FILTER (WHERE head.state = 2), count(*) FILTER (WHERE head.state = 3),
        count(*) FILTER (WHERE head.state = 4), sum(lane.last_seq - head.seq + 1)::bigint,
-       min(body.created_at)
+       min(body.created_at), min(dead.at) FILTER (WHERE head.state = 4)
 FROM oncegate_head AS head JOIN oncegate_lane AS lane ON lane.id = head.lane
 LEFT JOIN oncegate_delivery AS body ON body.lane = head.lane AND body.seq = head.seq
+LEFT JOIN oncegate_dead_letter AS dead ON dead.lane = head.lane AND dead.seq = head.seq
 WHERE head.state <> 1 GROUP BY head.destination
 """
+NO_LAG: Final = (0, 0, 0, 0, None, None)
 _STEERED: Final = "SELECT id, state, reason, since, not_before FROM oncegate_destination"
 _DEAD_COUNTS: Final = """
 SELECT lane.destination, count(*) FROM oncegate_dead_letter AS dead
@@ -159,7 +161,7 @@ class PostgresLaneCensus:
         views: list[DestinationView] = []
         for number in numbers:
             state, reason, since, not_before = steered.get(number, (1, None, None, 0))
-            waiting, leased, blocked, events, oldest = lags.get(number, (0, 0, 0, 0, None))
+            waiting, leased, blocked, events, oldest, since_blocked = lags.get(number, NO_LAG)
             views.append(
                 DestinationView(
                     name=texts[number],
@@ -173,6 +175,7 @@ class PostgresLaneCensus:
                     events=events,
                     oldest_created_at_ms=oldest,
                     dead_letters=dead.get(number, 0),
+                    oldest_blocked_at_ms=since_blocked,
                 )
             )
         return sorted(views, key=lambda view: view.name)

@@ -40,11 +40,13 @@ _DEAD_LETTERS: Final = (
 )
 _LAGS: Final = (
     "SELECT lane.destination, sum(lane.state = 2), sum(lane.state = 3), sum(lane.state = 4),"
-    " sum(lane.last_seq - lane.seq + 1), min(head.created_at)"
+    " sum(lane.last_seq - lane.seq + 1), min(head.created_at), min(dead.at) FILTER (WHERE lane.state = 4)"
     " FROM oncegate_lane AS lane INDEXED BY oncegate_lane_open"
     " LEFT JOIN oncegate_delivery AS head ON head.lane = lane.id AND head.seq = lane.seq"
+    " LEFT JOIN oncegate_dead_letter AS dead ON dead.lane = lane.id AND dead.seq = lane.seq"
     " WHERE lane.state <> 1 GROUP BY lane.destination"
 )
+NO_LAG: Final = (0, 0, 0, 0, None, None)
 _STEERED: Final = "SELECT id, state, reason, since, not_before FROM oncegate_destination"
 _DEAD_COUNTS: Final = (
     "SELECT lane.destination, count(*) FROM oncegate_dead_letter AS dead"
@@ -159,7 +161,7 @@ class SqliteLaneCensus:
         views: list[DestinationView] = []
         for number in numbers:
             state, reason, since, not_before = steered.get(number, (1, None, None, 0))
-            waiting, leased, blocked, events, oldest = lags.get(number, (0, 0, 0, 0, None))
+            waiting, leased, blocked, events, oldest, since_blocked = lags.get(number, NO_LAG)
             views.append(
                 DestinationView(
                     name=self._names.text(number),
@@ -173,6 +175,7 @@ class SqliteLaneCensus:
                     events=events,
                     oldest_created_at_ms=oldest,
                     dead_letters=dead.get(number, 0),
+                    oldest_blocked_at_ms=since_blocked,
                 )
             )
         return sorted(views, key=lambda view: view.name)

@@ -286,6 +286,8 @@ class LaneDeskConformance(LaneBench):
         assert [view.key for view in after] == ["ready"]
         assert (endpoint.waiting, endpoint.blocked, endpoint.events, endpoint.dead_letters) == (1, 1, 5, 1)
         assert endpoint.oldest_created_at_ms == self.clock.wall_ms() - 1_000
+        assert endpoint.oldest_blocked_at_ms == self.clock.wall_ms() - 1_000
+        assert elsewhere.oldest_blocked_at_ms is None
         assert (elsewhere.name, elsewhere.events, elsewhere.blocked) == ("elsewhere", 1, 0)
         assert [(event.seq, event.is_dead, event.note) for event in events] == [
             (1, True, "gave up"),
