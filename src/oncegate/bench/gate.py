@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from oncegate.bench.samples import Sample, Summary
 from oncegate.bench.size import measure_size
+from oncegate.bench.watching import WatchingBench
 from oncegate.bench.workload import (
     PlainBaseline,
     event_blocks,
@@ -47,8 +48,13 @@ class GateBench:
         with tempfile.TemporaryDirectory(prefix="oncegate-bench-") as folder:
             place = Path(folder) if self.url is None else _folder_of(self.url)
             summaries = asyncio.run(self._measure(place))
+            self.talk("what signals and caretakers cost")
+            watching = asyncio.run(self._watching().run(Path(folder)))
             size = measure_size(place, self.size_keys) if self.size_keys else None
-        return _document(summaries, size)
+        return _document(summaries, size) | {"watching": watching}
+
+    def _watching(self) -> WatchingBench:
+        return WatchingBench() if self.scale >= 1 else WatchingBench(pairs=5, events=1_000)
 
     async def _measure(self, place: Path) -> list[Summary]:
         samples: dict[tuple[str, int], list[Sample]] = {}

@@ -43,9 +43,9 @@ async def _claim_slot(equipment: str, idempotency_key: str) -> str:
     return idempotency_key[:16]
 
 
-def open_gate(url: str, mode: str = "data") -> Gate:
+def open_gate(url: str | None = None, mode: str = "data", **options: Any) -> Gate:
     """A gate with the measured handler: one effect, one business row, by one of the three ways."""
-    gate = Gate(url)
+    gate = Gate(url, **options)
     MODES[mode](gate)
     return gate
 

@@ -173,7 +173,15 @@ def _as_text(document: dict[str, Any]) -> str:
         size = document["size"]
         lines += ["", f"{size['bytes_per_key']} bytes on disk per settled key over {size['keys']:,} keys,"]
         lines += [f"{size['bytes_per_key_with_payload_and_outcome']} with payload, outcome and booking"]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", _watching_as_text(document["watching"])])
+
+
+def _watching_as_text(found: dict[str, Any]) -> str:
+    return (
+        f"signals and caretakers: {found['overhead']:+.1%} processor time"
+        f" ({found['overhead_low']:+.1%} to {found['overhead_high']:+.1%}, {found['pairs']} pairs):"
+        f" {found['with_us']} µs an event with them, {found['without_us']} µs without"
+    )
 
 
 def _concurrencies(text: str) -> tuple[int, ...]:

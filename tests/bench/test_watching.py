@@ -1,0 +1,28 @@
+"""The measured overhead of signals and caretakers is the overhead of something."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+from oncegate.bench.watching import WatchingBench
+
+
+def test_one_gate_is_watched_and_the_other_is_not(tmp_path: Path) -> None:
+    """Otherwise nothing would be compared with nothing."""
+    found = asyncio.run(WatchingBench(pairs=2, events=300).run(tmp_path))
+
+    assert found["pairs"] == 2
+    assert found["with_us"] > 0 < found["without_us"]
+    assert _tallied(tmp_path / "watched.db") > 0
+    assert _tallied(tmp_path / "blind.db") == 0
+
+
+def _tallied(path: Path) -> int:
+    connection = sqlite3.connect(path)
+    try:
+        (count,) = connection.execute("SELECT count(*) FROM oncegate_tally").fetchone()
+        return int(count)
+    finally:
+        connection.close()
