@@ -11,6 +11,9 @@ TEST_ARGS  ?=
 BENCH_ARGS ?=
 CONFIG     ?= examples/oncegate.toml
 
+# As many test processes as tests/conftest.py thinks right for the machine; TEST_ARGS=-n0 runs in one.
+IN_PARALLEL := -n auto --dist worksteal
+
 .DEFAULT_GOAL := help
 .PHONY: help demo run test check fmt bench soak spin mutate pictures clean
 
@@ -24,14 +27,14 @@ run: $(VENV)/.installed ## run the service with a sample configuration (CONFIG=.
 	@SAMPLE_SECRET=$${SAMPLE_SECRET:-sample-secret-for-this-machine} $(BIN)/oncegate serve --config $(CONFIG)
 
 test: $(VENV)/.installed ## run the tests (TEST_ARGS=...)
-	@$(BIN)/python -m pytest $(TEST_ARGS)
+	@$(BIN)/python -m pytest $(IN_PARALLEL) $(TEST_ARGS)
 
 check: $(VENV)/.installed ## everything CI runs: format, lint, types, layers, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest $(TEST_ARGS)
+	$(BIN)/python -m pytest $(IN_PARALLEL) $(TEST_ARGS)
 
 fmt: $(VENV)/.installed ## format the code and apply the safe fixes
 	$(BIN)/ruff check --fix-only .

@@ -1,4 +1,4 @@
-"""Settings of all tests, and the one PostgreSQL server that most of them share.
+"""Settings of all tests, and the one PostgreSQL server that most of them share in each test process.
 
 Failed assertions of the conformance suite show their values. The thread that tells the ledger what a gate
 has seen sleeps through every test: commits are counted, and made to fail, one by one. Tests of the thread
@@ -19,10 +19,21 @@ from oncegate.testing.spare_ledgers import SpareLedgers
 pytest.register_assert_rewrite("oncegate.testing.conformance")
 sightings.FLUSH_SECONDS = 3600.0
 
+# Two even on one core, as tests wait a good part of their time. More than four want more memory than they
+# save time: each has a PostgreSQL server, and one a browser.
+WORKERS_MIN, WORKERS_MAX = 2, 4
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """How many processes `-n auto` is."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(max(cores, WORKERS_MIN), WORKERS_MAX)
+
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer | GivenServer]:
-    """One PostgreSQL server for the whole run. Who crashes it or changes its settings starts another."""
+    """One PostgreSQL server a test process. Who crashes it or changes its settings starts another."""
     given = os.environ.get(TEST_URL_VARIABLE)
     if given:
         yield GivenServer(given)

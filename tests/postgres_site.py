@@ -22,7 +22,7 @@ from oncegate.model.states import State
 from oncegate.store import LogKind, LogRecord, Reservation, Session, Settlement
 from oncegate.stores.postgres import PostgresStore
 from oncegate.testing import ManualClock
-from oncegate.testing.waiting import wait_until
+from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from oncegate.upkeep.reconciler import Reconciler
 
 SURFACE, TEMPLATE = "bookings", "{id}"
@@ -165,7 +165,7 @@ class PostgresSite:
         for worker in workers:
             worker.start()
         for worker in workers:
-            worker.join(60)
+            worker.join(2 * DEADLINE_SECONDS)
             assert not worker.is_alive(), "a delivery hangs"
         assert not wrong, wrong[:3]
         return answered
@@ -224,7 +224,7 @@ def during(work: Callable[[], Any], disturb: Callable[[], Any], when: Callable[[
     worker.start()
     wait_until(lambda: when() or not worker.is_alive(), what="the moment to disturb")
     disturb()
-    worker.join(90)
+    worker.join(3 * DEADLINE_SECONDS)
     assert not worker.is_alive(), "the work hangs"
     assert not wrong, wrong[:3]
     return answers[0]

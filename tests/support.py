@@ -21,11 +21,11 @@ import pytest
 from oncegate import Admission, Gate
 from oncegate.crashpoints import CrashPoints
 from oncegate.testing import CrashReached, ManualClock
+from oncegate.testing.waiting import DEADLINE_SECONDS
 
 # Long in real time, so that the keeper's own thread never wakes during a test; short by the manual clock.
 LEASE = "10m"
 LEASE_SECONDS = 600
-DEADLINE_SECONDS = 10.0
 
 BOOKINGS = "CREATE TABLE bookings (equipment TEXT NOT NULL UNIQUE, slot TEXT)"
 BOOK = "INSERT INTO bookings (equipment, slot) VALUES (?, ?)"

@@ -23,6 +23,7 @@ from oncegate.errors import OutcomeUnknown
 from oncegate.model.states import State
 from oncegate.store import EntryFilter, LogKind
 from oncegate.stores.sqlite import SqliteStore
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests import disk_fault_worker
 
 EVENTS = ("honoured/a", "unrepeatable/b", "honoured/c")
@@ -67,7 +68,7 @@ class Run:
             [strace, *tracing, "-e", f"inject={injection}", sys.executable, WORKER, *files, *events],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=DEADLINE_SECONDS,
             check=False,
         )
         killed = ended.returncode in (-9, 128 + 9)

@@ -24,6 +24,7 @@ from oncegate.model.states import State
 from oncegate.store import EntryFilter
 from oncegate.stores.sqlite import SqliteStore, files, session
 from oncegate.testing import Faults, Forked, faulty, run_forked, wait_until
+from oncegate.testing.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_fork_waits_for_a_commit_under_way(path: Path) -> None:
     faults.before_commit = take_a_while
     writing = threading.Thread(target=gate.admit_sync, args=("orders", {"id": "parent"}))
     writing.start()
-    assert entered.wait(20)
+    assert entered.wait(DEADLINE_SECONDS)
 
     code, _ = run_forked(lambda: gate.admit_sync("orders", {"id": "child"}).result())
     writing.join()
@@ -203,7 +204,7 @@ def test_leases_are_renewed_in_the_child(path: Path) -> None:
     def take(event: dict[str, Any], once: Once) -> None:
         if event["id"] == "long":
             first = lease_until(path, "long")
-            wait_until(lambda: lease_until(path, "long") > first, what="a renewal", seconds=5)
+            wait_until(lambda: lease_until(path, "long") > first, what="a renewal")
 
     gate.admit_sync("orders", {"id": "before the fork"})
 
@@ -238,7 +239,7 @@ def test_plain_functions_run_in_the_child_of_an_async_parent(path: Path) -> None
         return str(asyncio.run(gate.admit("orders", {"id": "child"})).result())
 
     with Forked(admit_in_child) as child:
-        assert child.answer(seconds=5) == "slot for child"
+        assert child.answer() == "slot for child"
     gate.close()
 
 
@@ -295,7 +296,7 @@ def test_claims_of_a_dead_parent_are_not_kept_alive_by_its_child(path: Path) -> 
 
     def be_the_parent() -> None:
         threading.Thread(target=gate.admit_sync, args=("orders", {"id": "parent"}), daemon=True).start()
-        assert working.wait(20)
+        assert working.wait(DEADLINE_SECONDS)
         with Forked(be_the_child) as child:
             os.write(say, str(child.pid).encode())
             signal.pause()
@@ -310,9 +311,7 @@ def test_claims_of_a_dead_parent_are_not_kept_alive_by_its_child(path: Path) -> 
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
     try:
-        wait_until(
-            lambda: stranded(path) == ["parent"], what="the lapse of the dead one's claim", seconds=3
-        )
+        wait_until(lambda: stranded(path) == ["parent"], what="the lapse of the dead one's claim")
     finally:
         os.kill(child_pid, signal.SIGKILL)
         os.close(ready)

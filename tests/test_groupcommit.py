@@ -40,6 +40,7 @@ from oncegate.testing import (
     faulty,
     wait_until,
 )
+from oncegate.testing.waiting import DEADLINE_SECONDS
 
 
 def writers() -> list[str]:
@@ -58,10 +59,10 @@ class Stall:
 
     def _hold(self) -> None:
         self._entered.set()
-        assert self._release.wait(20), "the test did not release its stall"
+        assert self._release.wait(DEADLINE_SECONDS), "the test did not release its stall"
 
     def wait_entered(self) -> None:
-        assert self._entered.wait(20), "no commit came"
+        assert self._entered.wait(DEADLINE_SECONDS), "no commit came"
 
     def release(self) -> None:
         self._release.set()
@@ -116,7 +117,7 @@ def settle(claim: Reserved, *writes: Statement, reason: str | None = None) -> Se
 
 async def perform_all(commits: GroupCommit, operations: Sequence[Operation[Any]]) -> list[Any]:
     tasks = [commits.perform_async(operation) for operation in operations]
-    return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+    return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), DEADLINE_SECONDS)
 
 
 # --- who shares a batch ----------------------------------------------------------------------------
@@ -311,7 +312,9 @@ def test_unexpected_error_reaches_a_lone_task(bench: Bench) -> None:
 
     async def perform_lone() -> Any:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
-        return await asyncio.wait_for(commits.perform_async(Broken(ValueError("unexpected"))), 0.5)
+        return await asyncio.wait_for(
+            commits.perform_async(Broken(ValueError("unexpected"))), DEADLINE_SECONDS
+        )
 
     with pytest.raises(ValueError, match="unexpected"):
         asyncio.run(perform_lone())
@@ -473,7 +476,7 @@ def test_closing_finishes_what_waits(bench: Bench) -> None:
     wait_until(lambda: commits._closed, what="the close")
     stall.release()
 
-    closing.result(20)
+    closing.result(DEADLINE_SECONDS)
     assert [call.result().decision for call in [first, *waiting]] == [Decision.RUN] * 11
     assert len(bench.labels()) == 11
     with pytest.raises(StoreUnavailable, match="closed"):
@@ -503,7 +506,7 @@ def test_task_that_asked_just_before_the_close_is_answered(bench: Bench) -> None
         tasks = [asyncio.create_task(commits.perform_async(reserve(f"e{n}"))) for n in range(2)]
         await asyncio.sleep(0)  # both have asked now; their loop has not handed them over yet
         commits.close()
-        return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 0.5)
+        return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), DEADLINE_SECONDS)
 
     answers = asyncio.run(close_between())
 

@@ -21,6 +21,7 @@ from oncegate.model.states import State
 from oncegate.store import EntryFilter
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock, wait_until
+from oncegate.testing.waiting import DEADLINE_SECONDS
 
 EVENT = {"id": "e"}
 
@@ -53,7 +54,7 @@ class World:
     def stall(self) -> None:
         """Says that the worker has come here, and keeps it until it may go on."""
         self.waiting.set()
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(DEADLINE_SECONDS)
 
     def state(self) -> State:
         with SqliteStore(self.path, clock=self.clock).look() as session:
@@ -110,7 +111,7 @@ def test_worker_past_its_lease_starts_no_effect(world: World, asked: bool) -> No
     register(world, slow, asked=asked, stalls=True)
     with ThreadPoolExecutor(1) as threads:
         admitted = threads.submit(slow.admit_sync, "orders", EVENT)
-        assert world.waiting.wait(20)
+        assert world.waiting.wait(DEADLINE_SECONDS)
         finish_elsewhere(world, asked=asked)
         assert len(world.sold) == 1
         world.go_on.set()
@@ -134,7 +135,7 @@ def test_worker_past_its_lease_books_nothing(world: World) -> None:
 
     with ThreadPoolExecutor(1) as threads:
         admitted = threads.submit(slow.admit_sync, "orders", EVENT)
-        assert world.waiting.wait(20)
+        assert world.waiting.wait(DEADLINE_SECONDS)
         finish_elsewhere(world, asked=False)
         world.go_on.set()
         with pytest.raises(ClaimLost):
@@ -159,7 +160,7 @@ def test_worker_whose_own_clock_stood_still_is_stopped_by_the_ledger(world: Worl
 
     with contextlib.closing(frozen), ThreadPoolExecutor(1) as threads:
         admitted = threads.submit(frozen.admit_sync, "orders", EVENT)
-        assert world.waiting.wait(20)
+        assert world.waiting.wait(DEADLINE_SECONDS)
         finish_elsewhere(world, asked=False)
         world.go_on.set()
         with pytest.raises(ClaimLost):
@@ -176,7 +177,7 @@ def test_worker_whose_renewal_is_refused_may_not_go_on(world: World) -> None:
     register(world, slow, asked=True, stalls=True)
     with contextlib.closing(slow), ThreadPoolExecutor(1) as threads:
         admitted = threads.submit(slow.admit_sync, "orders", EVENT)
-        assert world.waiting.wait(20)
+        assert world.waiting.wait(DEADLINE_SECONDS)
         finish_elsewhere(world, asked=True)
         own_clock.advance(10)  # by its own clock the lease lasts, and a renewal is due
         assert slow._context.leases.renew_due() == 0
@@ -197,7 +198,7 @@ def test_handler_thread_of_a_cancelled_task_starts_no_effect(world: World) -> No
 
     async def cancel_while_it_runs() -> None:
         task = asyncio.create_task(gate.admit("orders", EVENT))
-        await asyncio.to_thread(world.waiting.wait, 20)
+        await asyncio.to_thread(world.waiting.wait, DEADLINE_SECONDS)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
@@ -225,7 +226,7 @@ def test_cancelled_unrepeatable_call_is_left_to_a_person(world: World) -> None:
 
     async def cancel_while_it_runs() -> None:
         task = asyncio.create_task(gate.admit("orders", EVENT))
-        await asyncio.to_thread(world.waiting.wait, 20)
+        await asyncio.to_thread(world.waiting.wait, DEADLINE_SECONDS)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
@@ -263,7 +264,7 @@ def test_task_cancelled_while_it_waits_for_its_turn_gives_it_back(
                 turn.enter_context(gate._context.commits.transaction())
             task = asyncio.create_task(gate.admit("orders", EVENT))
             if not same_database:
-                await asyncio.to_thread(world.waiting.wait, 20)
+                await asyncio.to_thread(world.waiting.wait, DEADLINE_SECONDS)
                 turn.enter_context(gate._context.commits.transaction())
             turn_is_taken.set()
             await asyncio.to_thread(wait_until, somebody_waits_for_a_turn)

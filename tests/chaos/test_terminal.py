@@ -31,8 +31,8 @@ from oncegate.chaos.terminal_client import (
     TerminalUnreachable,
     read_record,
 )
+from oncegate.testing.waiting import DEADLINE_SECONDS
 
-DEADLINE_SECONDS = 10.0
 WINDOW = "2026-06-01T07:00Z/PT1H"
 CLAIM = json.dumps({"equipment": "MSKU1234565", "window": WINDOW}).encode()
 
@@ -60,7 +60,7 @@ def send(
     url: str, method: str, target: str, body: bytes | None = None, key: str | None = None
 ) -> tuple[int, dict[str, object]]:
     """One request on a connection of its own, beside the client under test."""
-    connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=5)
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=DEADLINE_SECONDS)
     with contextlib.closing(connection):
         connection.request(method, target, body, {} if key is None else {"Idempotency-Key": key})
         response = connection.getresponse()
@@ -70,7 +70,7 @@ def send(
 def send_raw(url: str, request: bytes) -> bytes:
     """Bytes as they are, and the status line that comes back."""
     parts = urllib.parse.urlsplit(url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=5) as connection:
+    with socket.create_connection((parts.hostname, parts.port), timeout=DEADLINE_SECONDS) as connection:
         connection.sendall(request)
         with connection.makefile("rb") as answer:
             return answer.readline()

@@ -15,6 +15,7 @@ import pytest
 from oncegate import Failed, Gate, open_store
 from oncegate.cli.main import main
 from oncegate.store import Reservation
+from oncegate.testing.waiting import DEADLINE_SECONDS
 
 SCRIPT = Path(sys.executable).parent / "oncegate"
 NASTY = "\x1b]0;owned\x07\x1b[2J\u202egnp.exe\n\x9b31m\u200b\U0001f600"
@@ -56,7 +57,7 @@ def script(tmp_path: Path) -> Callable[..., Ended]:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=DEADLINE_SECONDS,
         )
         assert "Traceback" not in done.stderr
         return Ended(done.returncode, done.stdout, done.stderr)

@@ -11,6 +11,7 @@ import pytest
 
 from oncegate.store import Migration
 from oncegate.stores.sqlite import files, schema
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.cli.conftest import SCRIPT, contents
 
 COMMANDS = (
@@ -212,7 +213,9 @@ def _in_small_world(tmp_path: Path, setup: str, *words: str) -> subprocess.Compl
     ):
         pytest.skip("this machine does not allow mount namespaces")
     line = f"{setup} && cd {tmp_path} && exec {SCRIPT} {' '.join(words)}"
-    return subprocess.run([*UNSHARE, line], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        [*UNSHARE, line], capture_output=True, text=True, check=False, timeout=DEADLINE_SECONDS
+    )
 
 
 def test_full_disk_is_refused_with_code_three(tmp_path):

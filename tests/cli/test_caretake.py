@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.cli.conftest import Ended, clean_environment, contents
 
 PROGRAM = """
@@ -58,7 +59,11 @@ def shop(tmp_path: Path) -> Path:
 def die(folder: Path, container: str) -> None:
     """A process that dies after its slot was sold."""
     done = subprocess.run(
-        [sys.executable, "shop.py", container], cwd=folder, env=environment(), check=False, timeout=60
+        [sys.executable, "shop.py", container],
+        cwd=folder,
+        env=environment(),
+        check=False,
+        timeout=DEADLINE_SECONDS,
     )
     assert done.returncode == 9
 
@@ -83,7 +88,7 @@ def caretaker(shop: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     yield start
     for process in started:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=DEADLINE_SECONDS)
 
 
 @pytest.fixture(autouse=True)
@@ -198,7 +203,7 @@ def test_caretake_finishes_what_is_stranded_until_told_to_stop(
     told = json.loads(process.stdout.readline())
     assert (told["caretaker"], told["surface"], told["became"]) == ("reconciler", "bookings", "finished")
     process.send_signal(number)
-    _, talk = process.communicate(timeout=30)
+    _, talk = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0
     assert talk.splitlines()[0].startswith("looking after bookings at sqlite:///")
     assert talk.splitlines()[-1] == "stopped"
@@ -214,6 +219,6 @@ def test_caretake_stops_within_its_grace_even_if_a_handler_hangs(
     while process.stdout.readline() != "hanging\n":
         assert process.poll() is None
     process.send_signal(signal.SIGTERM)
-    _, talk = process.communicate(timeout=30)
+    _, talk = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0
     assert "will be looked into" in talk

@@ -16,6 +16,7 @@ from oncegate.cli import doctor
 from oncegate.cli.exitcodes import EXIT_CODES
 from oncegate.cli.main import COMMANDS
 from oncegate.errors import OncegateError
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.cli.conftest import SCRIPT, clean_environment, reservation
 
 
@@ -131,7 +132,7 @@ def test_interruption_is_one_line_and_code_130(ledger, tmp_path):
     assert process.stdout is not None
     assert process.stdout.read(1) == "{"
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=DEADLINE_SECONDS)
     assert (process.returncode, said) == (130, "oncegate: interrupted\n")
 
 
@@ -148,7 +149,7 @@ def test_closed_pipe_is_quiet(ledger, tmp_path):
     assert process.stderr is not None
     said = process.stderr.read()
     process.stderr.close()
-    assert (process.wait(30), said) == (141, "")
+    assert (process.wait(DEADLINE_SECONDS), said) == (141, "")
 
 
 def test_broken_connection_of_a_command_is_not_taken_for_a_closed_pipe(call, monkeypatch):

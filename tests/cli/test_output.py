@@ -27,6 +27,7 @@ from oncegate.cli.output import (
     utc,
 )
 from oncegate.model.visible import visible
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.cli.conftest import SCRIPT, clean_environment
 
 DANGEROUS = {"Cc", "Cf", "Cs", "Zl", "Zp"}
@@ -136,7 +137,7 @@ def test_terminal_gets_colour_and_its_own_width(ledger, tmp_path, no_colour, col
     )  # fmt: skip
     os.close(slave)
     shown = _read_all(master)
-    assert process.wait(30) == 0
+    assert process.wait(DEADLINE_SECONDS) == 0
     assert ("\x1b[32mcommitted\x1b[0m" in shown) is coloured
     plain = shown.replace("\x1b[32m", "").replace("\x1b[0m", "")
     assert "\x1b]0" not in plain

@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, expect
 
 from oncegate.dashboard.doors import FIELD, admit
 from oncegate.dashboard.operators import Role
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.dashboard.scene import Scene
 from tests.dashboard.serving import (
     BROWSER_VARIABLE,
@@ -47,7 +48,7 @@ class Client:
         self.cookie = ""
 
     def ask(self, method: str, path: str, form: dict[str, str] | None = None, **headers: str) -> Reply:
-        connection = HTTPConnection(self.netloc, timeout=20)
+        connection = HTTPConnection(self.netloc, timeout=DEADLINE_SECONDS)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if self.cookie:
             sent.setdefault("cookie", self.cookie)

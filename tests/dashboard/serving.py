@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from oncegate.dashboard.operators import OperatorBook, Role
-from oncegate.testing.waiting import wait_until
+from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from oncegate.wiring import Gate
 
 PREFIX = "/deep/oncegate"  # any path will do: the page must work under all of them
@@ -87,7 +87,7 @@ def staged() -> Iterator[Stage]:
         yield stage
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(DEADLINE_SECONDS)
 
 
 def add_operator(gate: Gate, name: str, role: Role, tenant: str | None = None) -> str:

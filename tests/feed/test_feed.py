@@ -12,6 +12,7 @@ import pytest
 from oncegate import Conflict, Gate
 from oncegate.errors import CursorExpired, CursorRefused, EventError, StoreUnavailable
 from oncegate.feed import Event, Feed, consume, through_gate
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.support import Ledger
 
 
@@ -98,15 +99,15 @@ def test_an_event_that_cannot_be_taken_is_refused(ledger: Ledger, changed: dict[
 
 def test_who_waits_is_woken_by_the_next_event(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """At once, not when it would look again."""
-    monkeypatch.setattr("oncegate.feed.feed.LOOK_EVERY_SECONDS", 30.0)
+    monkeypatch.setattr("oncegate.feed.feed.LOOK_EVERY_SECONDS", 3600.0)
 
     async def scene() -> list[str]:
         feed = Feed(ledger.gate())
-        waiting = asyncio.create_task(feed.read("exec", tenant="acme", wait_seconds=30))
+        waiting = asyncio.create_task(feed.read("exec", tenant="acme", wait_seconds=3600))
         while not feed._waking._waiting:  # noqa: ASYNC110  there is nothing to await before it waits
             await asyncio.sleep(0)
         await feed.publish(tenant="acme", event_id="1", key="k", data=1)
-        return ids((await asyncio.wait_for(waiting, 10)).events)
+        return ids((await asyncio.wait_for(waiting, DEADLINE_SECONDS)).events)
 
     assert asyncio.run(scene()) == ["1"]
 

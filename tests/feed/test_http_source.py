@@ -13,6 +13,7 @@ import pytest
 
 from oncegate.errors import ConfigError, CursorExpired, CursorRefused, NotAuthentic, StoreUnavailable
 from oncegate.feed import Event, HttpSource, consume
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.service.site import Site, settings
 
 
@@ -73,7 +74,7 @@ def _scripted(statuses: list[int]) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
-            thread.join(20)
+            thread.join(DEADLINE_SECONDS)
 
 
 def test_a_service_that_has_no_time_is_asked_again() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from oncegate import Admission, Busy, Gate, Verdict
 from oncegate.testing import ManualClock
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.support import LEASE_SECONDS, Ledger, Style, running, until, wait_for
 
 EVENT = {"id": "N-1"}
@@ -192,7 +193,7 @@ def test_of_many_concurrent_arrivals_exactly_one_runs(ledger: Ledger, ways: Any,
     def body(event):
         runs.append("run")
         for _ in range(len(ways) - 1):
-            assert answered.acquire(timeout=10)
+            assert answered.acquire(timeout=DEADLINE_SECONDS)
         return "done"
 
     opened = [ledger.gate() for _ in range(gates)]
@@ -201,7 +202,7 @@ def test_of_many_concurrent_arrivals_exactly_one_runs(ledger: Ledger, ways: Any,
     start = threading.Barrier(len(ways))
 
     def arrive(place: int) -> Admission:
-        start.wait(10)
+        start.wait(DEADLINE_SECONDS)
         try:
             return ways[place](opened[place % gates])  # type: ignore[no-any-return]
         finally:

@@ -13,7 +13,8 @@ import pytest
 from oncegate import Gate, StoreError, UsageError, Verdict
 from oncegate.errors import StoreRejected
 from oncegate.store import LogKind
-from tests.support import BOOK, DEADLINE_SECONDS, Ledger, Style, Terminal, running, until, wait_for
+from oncegate.testing.waiting import DEADLINE_SECONDS
+from tests.support import BOOK, Ledger, Style, Terminal, running, until, wait_for
 
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 BOOKED = [("MSKU1234565", "s-1")]

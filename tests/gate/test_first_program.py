@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from oncegate.testing.waiting import DEADLINE_SECONDS
+
 SIX_LINES = """\
 from oncegate import Gate
 gate = Gate()
@@ -68,7 +70,7 @@ def run(program: str, folder: Path, **variables: str) -> str:
         env=environment | variables,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

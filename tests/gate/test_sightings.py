@@ -19,6 +19,7 @@ from oncegate.store.tallies import ARRIVALS, REPEATS, class_of, latency_bound_us
 from oncegate.testing import ManualClock
 from oncegate.testing.faults import Faults, faulty
 from oncegate.testing.forking import run_forked
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.wiring import open_store
 from tests.support import Ledger, Style
 
@@ -319,9 +320,9 @@ def test_threads_lose_no_count(ledger: Ledger) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(DEADLINE_SECONDS)
     done.set()
-    gatherer.join(30)
+    gatherer.join(DEADLINE_SECONDS)
     assert gate.sightings.totals()["orders", What.REPLAY] == (8_000, 0)
 
 
@@ -383,7 +384,7 @@ def test_the_thread_tells_by_itself(ledger: Ledger, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(gate.sightings, "_commits", type("Commits", (), {"perform": staticmethod(perform)}))
     orders(gate)
     gate.admit_sync("orders", {"id": "1"})
-    assert told.wait(10)
+    assert told.wait(DEADLINE_SECONDS)
     assert counted(ledger) == {What.FRESH: 1}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import uvicorn
 
-from oncegate.testing.waiting import wait_until
+from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 
 KEY = '"8e03978e-40d5"'
 
@@ -71,7 +71,7 @@ def run(coroutine: Any) -> Any:
     """Runs one test's tasks with a bound."""
 
     async def bounded() -> Any:
-        return await asyncio.wait_for(coroutine, 20)
+        return await asyncio.wait_for(coroutine, DEADLINE_SECONDS)
 
     return asyncio.run(bounded())
 
@@ -89,13 +89,13 @@ def served(app: Any, **options: Any) -> Iterator[int]:
             yield listener.getsockname()[1]
         finally:
             server.should_exit = True
-            thread.join(20)
+            thread.join(DEADLINE_SECONDS)
             assert not thread.is_alive()
 
 
 def post(port: int, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
     """Posts over a socket."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_SECONDS)
     try:
         connection.request("POST", path, body, dict(headers))
         response = connection.getresponse()

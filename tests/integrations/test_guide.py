@@ -14,6 +14,7 @@ import pytest
 from django.conf import settings  # type: ignore[import-untyped]
 
 from oncegate.integrations.problems import ProblemKind
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.integrations.callers import KEY, Answer, post, served
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -44,7 +45,7 @@ def wsgi_served(app: Any) -> Iterator[int]:
             yield server.server_port
         finally:
             server.shutdown()
-            thread.join(20)
+            thread.join(DEADLINE_SECONDS)
 
 
 def example(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from oncegate.store import HeadsWanted, LaneState, LaneView, LogKind, Outgoing, 
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock
-from oncegate.testing.waiting import wait_until
+from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from oncegate.upkeep.accepted import AcceptedWork
 from tests.support import until
 
@@ -191,7 +191,7 @@ def test_running_work_is_woken_by_what_is_accepted(shop: Shop) -> None:
     """In the same process an accepted event runs at once."""
 
     async def scenario() -> None:
-        async with shop.work, asyncio.timeout(20):
+        async with shop.work, asyncio.timeout(DEADLINE_SECONDS):
             await shop.gate.admit(SURFACE, {"id": "e", "order": "o"})
             await until(lambda: shop.ran)
 

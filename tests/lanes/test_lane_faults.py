@@ -31,6 +31,7 @@ from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import Fault, Faults, ManualClock, faulty
 from oncegate.testing.postgres import PostgresServer
 from oncegate.testing.proxy import Proxy
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.lanes.engine_site import Site
 from tests.lanes.lane_site import ENDPOINT, outgoing
 
@@ -228,9 +229,9 @@ async def deliver_all(url: str, arrivals: Arrivals, disturb: Any) -> None:
         session.enqueue([outgoing(f"{k}-{n}", k) for n in range(1, EVENTS + 1) for k in arrivals.seqs])
     session.close()
     destination = Destination(ENDPOINT, arrivals.deliver, Backoff(), concurrency=8)
-    async with asyncio.timeout(60), Engine(commits, [destination]):
+    async with asyncio.timeout(2 * DEADLINE_SECONDS), Engine(commits, [destination]):
         await asyncio.to_thread(disturb)
-        assert await asyncio.to_thread(arrivals.all.wait, 50)
+        assert await asyncio.to_thread(arrivals.all.wait, DEADLINE_SECONDS)
     with store.look() as reader:
         (view,) = reader.destinations()
     assert (view.events, view.leased, view.blocked) == (0, 0, 0)
@@ -242,7 +243,7 @@ def test_server_dies_during_deliveries(server: PostgresServer) -> None:
     arrivals = Arrivals(KEYS, EVENTS)
 
     def disturb() -> None:
-        assert arrivals.half.wait(30)
+        assert arrivals.half.wait(DEADLINE_SECONDS)
         server.crash_and_restart()
 
     asyncio.run(deliver_all(server.new_database(), arrivals, disturb))
@@ -259,7 +260,7 @@ def test_replies_of_the_server_are_lost_during_deliveries(server: PostgresServer
             for _ in range(6):
                 proxy.lose_reply(b"SELECT ", skip=3)
                 proxy.cut()
-            assert arrivals.half.wait(30)
+            assert arrivals.half.wait(DEADLINE_SECONDS)
             proxy.cut()
 
         asyncio.run(deliver_all(proxy.url(direct), arrivals, disturb))

@@ -11,6 +11,7 @@ import os
 import random
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,7 +26,8 @@ from oncegate.sender.delivery import DeliveryService
 from oncegate.sender.endpoints import new_endpoint
 from oncegate.sender.sender import Sender
 from oncegate.store import LaneState, Store
-from oncegate.testing import Forked, SharedClock
+from oncegate.testing import Forked, SharedClock, wait_until
+from oncegate.testing.waiting import DEADLINE_SECONDS
 
 KEYS = ("a", "b", "c", "d")
 ENDPOINT = "orders"
@@ -70,6 +72,7 @@ class FlappingReceiver:
         self._journal = journal
         self._choose = random.Random(seed)
         self._apply = apply or self._take
+        self._arrivals, self._arrival = 0, asyncio.Event()
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/hook"
 
@@ -102,6 +105,8 @@ class FlappingReceiver:
         body = await reader.readexactly(int(headers["content-length"]))
         event = (headers["x-key"], headers["x-seq"], headers["idempotency-key"].strip('"'))
         self._journal.add("arrived", *event)
+        self._arrivals += 1
+        self._arrival.set()
         mood = self._choose.choice(MOODS)
         if mood in ("hangs", "resets", "half an answer", "refuses", "asks for time"):
             return await self._be(mood, writer)
@@ -110,6 +115,15 @@ class FlappingReceiver:
             self._journal.add("taken", *event)
         return await self._be(mood if status == 200 else "refuses", writer)
 
+    async def _until_another_comes(self) -> None:
+        """Answers later than the next arrival, if one comes while the sender still waits."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TIMEOUT.total_seconds() / 4):
+                seen = self._arrivals
+                while self._arrivals == seen:
+                    self._arrival.clear()
+                    await self._arrival.wait()
+
     async def _be(self, mood: str, writer: asyncio.StreamWriter) -> bool:
         if mood.endswith("hangs"):
             await asyncio.sleep(TIMEOUT.total_seconds() * 2)
@@ -117,7 +131,7 @@ class FlappingReceiver:
         if mood.endswith("resets"):
             return False
         if mood == "slow":
-            await asyncio.sleep(0.02)
+            await self._until_another_comes()
         answers = {"refuses": FAIL, "half an answer": b"HTTP/1.1 200 OK\r\ncont", "answers twice": OK + OK}
         answers["asks for time"] = OK.replace(b"200 OK", b"503 Later\r\nretry-after: 2")
         writer.write(answers.get(mood, OK))
@@ -176,13 +190,20 @@ class HttpScene:
                 try:
                     due = (await service.engine.run_once()).next_due_in_ms
                 except StoreError:
-                    await asyncio.sleep(0.02)  # the server is away
+                    await asyncio.to_thread(wait_until, self._ledger_answers, what="the server to be back")
                     continue
                 if due is None:
                     commits.close()
                     return service.engine.counts()[0]
                 self.clock.advance(max(due, 1) / 1000)
         raise AssertionError("there is no end to it")
+
+    def _ledger_answers(self) -> bool:
+        try:
+            with self.store().look() as reader:
+                return reader.destinations() is not None
+        except StoreError:
+            return False
 
     def move_endpoint(self) -> None:
         """Points the endpoint at the present receiver."""
@@ -196,7 +217,7 @@ class HttpScene:
         """Lets leases lapse and one more sender do the rest; then looks at everything."""
         self.clock.advance(61)
         with self.sender() as last:
-            assert last.wait(60) == 0
+            assert last.wait(2 * DEADLINE_SECONDS) == 0
         self.check()
 
     def are_at_work(self, *senders: Forked) -> bool:

@@ -18,7 +18,7 @@ from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ArmedCrashPoints
 from oncegate.testing.forking import stop_this_process
 from oncegate.testing.postgres import PostgresServer
-from oncegate.testing.waiting import wait_until
+from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from tests.sender.chaos_site import (
     KEYS,
     SECRET,
@@ -56,7 +56,7 @@ def test_senders_killed_at_every_point(scene: HttpScene) -> None:
     killed = set()
     for point in POINTS:
         with scene.sender(ArmedCrashPoints(point)) as victim:
-            if victim.wait(60) == KILLED:
+            if victim.wait(2 * DEADLINE_SECONDS) == KILLED:
                 killed.add(point)
         scene.clock.advance(61)
         scene.emit(1)
@@ -75,10 +75,10 @@ def test_sender_stopped_past_its_lease_changes_nothing_when_it_wakes(scene: Http
         assert sleeper.is_stopped
         scene.clock.advance(61)
         with scene.sender() as other:
-            assert other.wait(60) == 0
+            assert other.wait(2 * DEADLINE_SECONDS) == 0
         scene.check()
         sleeper.resume()
-        assert sleeper.wait(60) == 0
+        assert sleeper.wait(2 * DEADLINE_SECONDS) == 0
 
     scene.check()
 
@@ -88,8 +88,8 @@ def test_two_senders_at_once_while_the_wall_clock_steps(scene: HttpScene) -> Non
     for seconds in (-86_400, 172_800):
         with scene.sender() as one, scene.sender() as two:
             scene.clock.step_wall(seconds)
-            assert one.wait(60) == 0
-            assert two.wait(60) == 0
+            assert one.wait(2 * DEADLINE_SECONDS) == 0
+            assert two.wait(2 * DEADLINE_SECONDS) == 0
         scene.check()
         scene.emit(2)
     scene.finish()
@@ -120,7 +120,7 @@ def test_own_receiver_applies_each_event_once_and_in_order(scene: HttpScene, tmp
     with closing(theirs), theirs.process():
         scene.move_endpoint()
         with scene.sender(ArmedCrashPoints("lane.deliver.after", occurrence=3)) as victim:
-            assert victim.wait(60) == KILLED
+            assert victim.wait(2 * DEADLINE_SECONDS) == KILLED
         scene.finish()
     scene.receiver = commits_to
 
@@ -142,8 +142,8 @@ def on_a_server_that_crashes(tmp_path: Path, rounds: int, seed: int) -> None:
                     wait_until(partial(scene.are_at_work, one, two), what="both senders at work")
                     wait_until(partial(scene.has_seen, enough), what="some deliveries")
                     server.crash_and_restart()
-                    assert one.wait(60) == 0
-                    assert two.wait(60) == 0
+                    assert one.wait(2 * DEADLINE_SECONDS) == 0
+                    assert two.wait(2 * DEADLINE_SECONDS) == 0
                 scene.clock.advance(61)
                 scene.emit(4)
             scene.finish()

@@ -21,6 +21,7 @@ from oncegate.sender.desk import Desk, ReplayJob, Verb, Word
 from oncegate.sender.endpoints import new_endpoint
 from oncegate.store import DestinationState, HeadAnswer, LaneState, LaneView
 from oncegate.testing import ManualClock
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.wiring import Sender, open_store
 from tests.sender.scripted import Peer, serving
 
@@ -99,7 +100,7 @@ def lane(sender: Sender, key: str) -> LaneView:
 
 def play(scenario: Awaitable[None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             await scenario
 
     asyncio.run(bounded())

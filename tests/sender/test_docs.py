@@ -12,6 +12,7 @@ from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.book import Change
 from oncegate.sender.endpoints import Endpoint, new_endpoint
 from oncegate.sender.envelope import Outgoing, build_request
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.wiring import Sender
 from tests.sender.chaos_site import SECRET
 from tests.sender.scripted import answering, serving
@@ -33,7 +34,7 @@ async def test_example_in_the_readme_delivers_three_events_in_order(tmp_path: Pa
             sender.endpoints.add(endpoint, Change("ann", "test"))
         running = await asyncio.create_subprocess_exec(sys.executable, "-c", found[1], env=environment)
         try:
-            assert await asyncio.wait_for(running.wait(), 30) == 0
+            assert await asyncio.wait_for(running.wait(), DEADLINE_SECONDS) == 0
         finally:
             if running.returncode is None:
                 running.kill()

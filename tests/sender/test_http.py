@@ -18,12 +18,13 @@ from oncegate.sender.envelope import Request
 from oncegate.sender.exchange import FailureKind, NoResponse, Phase, Response
 from oncegate.sender.http import HttpClient, Limits
 from oncegate.sender.urls import EndpointUrl, parse_endpoint_url
+from oncegate.testing.waiting import DEADLINE_SECONDS
+from tests.loops import leap
 from tests.sender.scripted import OK, Peer, Site, answering, serving
 
 DEVELOPMENT = AddressPolicy(allow_http=True, allow_loopback=True)
 REQUEST = Request((("x-key", "k"), ("content-type", "application/json")), b'{"a":1}')
-SHORT = timedelta(milliseconds=80)
-LONG = timedelta(seconds=10)
+LONG = timedelta(seconds=DEADLINE_SECONDS)
 
 
 def url_of(site: Site, host: str = "127.0.0.1") -> EndpointUrl:
@@ -111,10 +112,12 @@ async def test_idle_connections_are_closed_after_a_while() -> None:
         await answering(OK)(peer)
         closed.set()
 
-    limits = Limits(idle_max=timedelta(milliseconds=20))
+    limits = Limits(idle_max=LONG)
     async with serving(play) as site, client(limits=limits) as http:
         await post(http, url_of(site))
-        async with asyncio.timeout(5):
+        assert not closed.is_set()
+        leap(LONG)
+        async with asyncio.timeout(DEADLINE_SECONDS):
             await closed.wait()
 
 
@@ -236,7 +239,7 @@ async def test_an_endless_body_ends_the_connection_not_the_client() -> None:
 
     async with serving(play) as site, client() as http:
         assert (await post(http, url_of(site))).is_cut
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             await ended.wait()
 
 
@@ -313,11 +316,17 @@ async def silent(peer: Peer) -> None:
     await peer.reader.read()
 
 
+async def silent_for_long(peer: Peer) -> None:
+    await peer.request()
+    leap(LONG)
+    await peer.reader.read()
+
+
 async def test_no_answer_is_a_timeout_and_the_connection_is_dropped() -> None:
-    async with serving(silent) as site, client() as http:
-        found = await fail(http, url_of(site), SHORT)
+    async with serving(silent_for_long) as site, client() as http:
+        found = await fail(http, url_of(site))
         assert (found.kind, found.phase, found.was_sent) == (FailureKind.TIMEOUT, Phase.ANSWER, True)
-        await fail(http, url_of(site), SHORT)
+        await fail(http, url_of(site))
     assert site.connections == 2
 
 
@@ -327,20 +336,22 @@ async def test_an_answer_that_drips_is_a_timeout() -> None:
         await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
         while not peer.writer.is_closing():
             await peer.send(b"x")
-            await asyncio.sleep(0.01)
+            leap(LONG / 20)
+            await asyncio.sleep(0)
 
     async with serving(play) as site, client() as http:
-        found = await fail(http, url_of(site), SHORT)
+        found = await fail(http, url_of(site))
     assert (found.kind, found.phase) == (FailureKind.TIMEOUT, Phase.ANSWER)
 
 
 async def test_a_resolver_that_hangs_is_a_timeout_and_nothing_was_sent() -> None:
     async def hang(host: str, port: int) -> list[str]:
+        leap(LONG)
         await asyncio.Event().wait()
         return []
 
     async with serving(silent) as site, client(resolve=hang) as http:
-        found = await fail(http, url_of(site, "hooks.example"), SHORT)
+        found = await fail(http, url_of(site, "hooks.example"))
     assert (found.kind, found.phase, found.was_sent) == (FailureKind.TIMEOUT, Phase.RESOLVE, False)
 
 
@@ -450,11 +461,11 @@ async def test_no_more_requests_are_under_way_than_the_limits_allow() -> None:
 async def test_waiting_for_room_is_not_part_of_the_deadline() -> None:
     async def play(peer: Peer) -> None:
         while await peer.request() is not None:
-            await asyncio.sleep(0.03)
+            leap(LONG / 2)
             await peer.send(OK)
 
     async with serving(play) as site, client(limits=Limits(per_origin_max=1)) as http:
-        found = await asyncio.gather(*(post(http, url_of(site), timedelta(seconds=0.2)) for _ in range(10)))
+        found = await asyncio.gather(*(post(http, url_of(site)) for _ in range(10)))
     assert {response.status for response in found} == {200}
 
 
@@ -463,7 +474,7 @@ async def test_a_stuck_endpoint_does_not_hold_the_room_of_others() -> None:
     limits = Limits(in_flight_max=3, per_origin_max=2)
     async with serving(silent) as stuck, serving(answering(OK)) as good, client(limits=limits) as http:
         waiting = [asyncio.create_task(http.post(url_of(stuck), REQUEST, deadline=LONG)) for _ in range(20)]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             for _ in range(3):
                 await post(http, url_of(good))
         for task in waiting:
@@ -490,7 +501,7 @@ async def test_a_cancelled_post_drops_its_connection_and_gives_its_room_back() -
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             await dropped.wait()
         await post(http, url_of(site))
     assert site.connections == 2

@@ -14,6 +14,8 @@ from oncegate.sender.envelope import Request
 from oncegate.sender.exchange import FailureKind, NoResponse, Phase, Response
 from oncegate.sender.http import HttpClient
 from oncegate.sender.urls import parse_endpoint_url
+from oncegate.testing.waiting import DEADLINE_SECONDS
+from tests.loops import leap
 from tests.sender.scripted import OK, Peer, answering, serving
 
 POLICY = AddressPolicy(allow_loopback=True)
@@ -45,7 +47,10 @@ async def call(port: int, host: str, tls: ssl.SSLContext | None, times: int = 1)
     http = HttpClient(POLICY, tls=tls, resolve=loopback)
     try:
         url = parse_endpoint_url(f"https://{host}:{port}/", POLICY)
-        found = [await http.post(url, REQUEST, deadline=timedelta(seconds=10)) for _ in range(times)]
+        found = [
+            await http.post(url, REQUEST, deadline=timedelta(seconds=DEADLINE_SECONDS))
+            for _ in range(times)
+        ]
     finally:
         await http.close()
     return found[-1]
@@ -89,13 +94,17 @@ async def test_a_server_without_tls_is_a_tls_failure(authority: trustme.CA) -> N
 
 
 async def test_a_handshake_that_hangs_is_a_timeout(authority: trustme.CA) -> None:
+    deadline = timedelta(seconds=DEADLINE_SECONDS)
+
     async def play(peer: Peer) -> None:
+        await peer.reader.readexactly(1)  # the client's hello has begun to come
+        leap(deadline)
         await asyncio.Event().wait()
 
     http = HttpClient(POLICY, tls=trusting(authority), resolve=loopback)
     async with serving(play) as site:
         url = parse_endpoint_url(f"https://hooks.example:{site.port}/", POLICY)
-        found = await http.post(url, REQUEST, deadline=timedelta(milliseconds=80))
+        found = await http.post(url, REQUEST, deadline=deadline)
         await http.close()
     assert isinstance(found, NoResponse)
     assert (found.kind, found.phase, found.was_sent) == (FailureKind.TIMEOUT, Phase.TLS, False)

@@ -20,6 +20,7 @@ from oncegate.sender.book import Change
 from oncegate.sender.delivery import DeliveryService
 from oncegate.sender.endpoints import new_endpoint
 from oncegate.sender.journey import Hop, HopKind, journey
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.wiring import Sender, open_store
 from tests.sender.scripted import Peer, serving
 
@@ -175,7 +176,7 @@ def test_whole_journey_over_http_into_the_next_surface(
         await ledger.sender.emit("slots", key="o-1", type="booked", payload={})
 
     async def scenario() -> None:
-        async with serving(play) as site, asyncio.timeout(20):
+        async with serving(play) as site, asyncio.timeout(DEADLINE_SECONDS):
             ledger.add_endpoint("slots", f"http://127.0.0.1:{site.port}/hook")
             await ledger.gate.admit("bookings", EVENT)
             async with DeliveryService(ledger.sender, runs=False) as service:

@@ -28,6 +28,7 @@ from oncegate.service.partners import PartnerBook, Role
 from oncegate.service.serving import make_server
 from oncegate.service.settings import Settings
 from oncegate.testing.forking import Forked
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.wiring import Gate
 from tests.service.site import BEARER, SECRET, Answer, Site
 
@@ -88,7 +89,7 @@ class HonouringTeam:
                 yield f"http://127.0.0.1:{server.server_port}/bookings"
             finally:
                 server.shutdown()
-                thread.join(20)
+                thread.join(DEADLINE_SECONDS)
 
     def refuse(self, event_id: str) -> bool:
         with self._guard:
@@ -188,7 +189,7 @@ class Load:
         finally:
             self._stopping.set()
             for thread in self._threads:
-                thread.join(60)
+                thread.join(2 * DEADLINE_SECONDS)
 
     def _call(self, number: int) -> None:
         choose = random.Random(number)

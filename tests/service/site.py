@@ -26,7 +26,7 @@ from oncegate.service.settings import (
     SignatureScheme,
     SurfaceSettings,
 )
-from oncegate.testing.waiting import wait_until
+from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from oncegate.wiring import Gate
 
 SECRET = "a-secret-of-sufficient-length"
@@ -77,7 +77,7 @@ class Site:
                 yield self
             finally:
                 server.should_exit = True
-                thread.join(20)
+                thread.join(DEADLINE_SECONDS)
                 self.gate.close()
                 assert not thread.is_alive()
 
@@ -85,7 +85,7 @@ class Site:
         self, method: str, path: str, body: bytes | Any = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
         """One request; a body that is no bytes is sent as JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_SECONDS)
         raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         try:
             connection.request(method, path, raw, dict(headers or {}))
@@ -104,7 +104,7 @@ class Site:
         headers = {"authorization": f"Bearer {token or self.token}", "content-type": "application/json"}
         return self.call(method, path, body, headers)
 
-    def raw(self, data: bytes, seconds: float = 10) -> bytes:
+    def raw(self, data: bytes, seconds: float = DEADLINE_SECONDS) -> bytes:
         """Sends bytes as they are and reads to the end of the connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as connection:
             connection.sendall(data)
@@ -149,7 +149,7 @@ class TeamHandler:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 team.got.append((self.headers["idempotency-key"], body))
-                team.hold.wait(20)
+                team.hold.wait(DEADLINE_SECONDS)
                 if not team.status:
                     self.close_connection = True  # gone without a word
                     return
@@ -177,7 +177,7 @@ class TeamHandler:
                 yield f"http://127.0.0.1:{server.server_port}/bookings"
             finally:
                 server.shutdown()
-                thread.join(20)
+                thread.join(DEADLINE_SECONDS)
 
 
 def forwarding(url: str, surface: Mapping[str, Any] | None = None, **downstream: Any) -> Settings:

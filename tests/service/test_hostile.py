@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from oncegate.testing.waiting import wait_until
+from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from tests.service.site import BEARER, SECRET, Site, TeamHandler, forwarding, read_all, settings
 
 HEAD = (
@@ -87,7 +87,7 @@ def test_a_body_over_the_limit_is_413_and_never_cut(tmp_path: Path) -> None:
 def test_an_endless_chunked_body_is_cut_off_at_the_limit(tmp_path: Path) -> None:
     """Also if the sender never stops to listen."""
     with Site(tmp_path, settings(server={"body_bytes_max": 1000})).serving() as site:
-        with socket.create_connection(("127.0.0.1", site.port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", site.port), timeout=DEADLINE_SECONDS) as connection:
             connection.sendall(HEAD + b"\r\ntransfer-encoding: chunked\r\n\r\n")
             with contextlib.suppress(ConnectionError):
                 for _ in range(100_000):
@@ -153,7 +153,7 @@ def test_slow_headers_and_bodies_are_cut_off(tmp_path: Path) -> None:
 def _drip(port: int, start: bytes) -> bytes:
     """Sends a byte every 50 ms until the other side has had enough."""
     stop = threading.Event()
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS) as connection:
         connection.sendall(start)
 
         def drip() -> None:
@@ -167,7 +167,7 @@ def _drip(port: int, start: bytes) -> bytes:
             return read_all(connection)
         finally:
             stop.set()
-            dripping.join(5)
+            dripping.join(DEADLINE_SECONDS)
 
 
 def test_a_kept_connection_is_watched_too(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_kept_connection_is_watched_too(tmp_path: Path) -> None:
     slow = {"headers_within": "300ms", "body_within": "300ms"}
     with (
         Site(tmp_path, settings(server=slow)).serving() as site,
-        socket.create_connection(("127.0.0.1", site.port), timeout=10) as connection,
+        socket.create_connection(("127.0.0.1", site.port), timeout=DEADLINE_SECONDS) as connection,
     ):
         connection.sendall(HEAD + b'\r\ncontent-length: 11\r\n\r\n{"id": "a"}')
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
@@ -221,7 +221,7 @@ def test_one_tenant_cannot_take_everybodys_room(tmp_path: Path) -> None:
             other = site.partner("GET", "/wes/v1/dispatch/pending", token=site.other)
             team.hold.set()
             for thread in threads:
-                thread.join(20)
+                thread.join(DEADLINE_SECONDS)
             assert site.hook({"id": "n-3"}).document["replay"] is False
 
     assert (refused.status, refused.problem) == (429, "too-many")
@@ -287,7 +287,7 @@ def test_a_body_has_its_own_time(tmp_path: Path) -> None:
     times = {"headers_within": "200ms", "body_within": "10s"}
     with (
         Site(tmp_path, settings(server=times)).serving() as site,
-        socket.create_connection(("127.0.0.1", site.port), timeout=10) as connection,
+        socket.create_connection(("127.0.0.1", site.port), timeout=DEADLINE_SECONDS) as connection,
     ):
         connection.sendall(HEAD + b"\r\nconnection: close\r\ncontent-length: 11\r\n\r\n")
         rest = threading.Timer(0.5, connection.sendall, (b'{"id": "a"}',))

@@ -22,6 +22,7 @@ import pytest
 from oncegate.errors import BadEndpoint
 from oncegate.service.settings import NetworkSettings, SignatureScheme
 from oncegate.service.surfaces import MistakeAt
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.service.site import BEARER, HOOKS, Site, forwarding, settings
 
 KEY = b"k" * 32
@@ -148,7 +149,7 @@ def _answering(status: int, headers: dict[str, str], body: bytes) -> Iterator[tu
             yield f"http://127.0.0.1:{server.server_port}/first", paths
         finally:
             server.shutdown()
-            thread.join(20)
+            thread.join(DEADLINE_SECONDS)
 
 
 def test_a_redirect_of_the_handler_is_a_failure_and_not_followed(tmp_path: Path) -> None:

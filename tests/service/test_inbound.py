@@ -15,7 +15,7 @@ import pytest
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import StoreUnavailable
 from oncegate.service.settings import SignatureScheme
-from oncegate.testing.waiting import wait_until
+from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from oncegate.wiring import Gate
 from tests.service.site import HOOKS, Site, TeamHandler, forwarding, settings
 
@@ -54,7 +54,7 @@ def test_while_it_runs_a_repeat_is_409(tmp_path: Path) -> None:
         wait_until(lambda: team.got, what="the handler to be called")
         busy = site.hook({"id": "n-1"})
         team.hold.set()
-        first.join(20)
+        first.join(DEADLINE_SECONDS)
 
     assert (busy.status, busy.problem) == (409, "busy")
     assert int(busy.headers["retry-after"]) >= 1

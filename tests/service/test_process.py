@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oncegate.testing.waiting import wait_until
+from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from tests.service.site import SECRET, Answer, Site, TeamHandler
 
 CONFIG = """
@@ -56,8 +56,8 @@ def test_a_signal_finishes_what_is_under_way(tmp_path: Path, signal_number: sign
             wait_until(lambda: team.got, what="the handler to be called")
             process.send_signal(signal_number)
             team.hold.set()
-            thread.join(20)
-            told.append(process.communicate(timeout=20)[1])
+            thread.join(DEADLINE_SECONDS)
+            told.append(process.communicate(timeout=DEADLINE_SECONDS)[1])
         finally:
             process.kill()
             process.wait()

@@ -13,9 +13,10 @@ import pytest
 
 from oncegate import UsageError
 from oncegate.clock import SystemClock
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.upkeep.loop import Caretakers
 from oncegate.upkeep.turns import Duty
-from tests.support import DEADLINE_SECONDS, until, wait_for
+from tests.support import until, wait_for
 
 SOON = timedelta(milliseconds=5)
 SHORT_GRACE = timedelta(milliseconds=50)

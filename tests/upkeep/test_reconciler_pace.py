@@ -13,8 +13,9 @@ import pytest
 from oncegate import Failed, Gate, NotApplied
 from oncegate.crashpoints import CrashPoints
 from oncegate.testing import CrashReached
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.upkeep.reconciler import Reconciler, Report
-from tests.support import DEADLINE_SECONDS, DeadAfter, Ledger, Style, Terminal
+from tests.support import DeadAfter, Ledger, Style, Terminal
 
 ASYNC, PLAIN = Style("async"), Style("plain")
 

@@ -18,6 +18,7 @@ from oncegate.errors import RulingRefused
 from oncegate.model.surface import SurfaceRule
 from oncegate.store import EntryFilter, LogKind
 from oncegate.testing import CrashReached
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.upkeep.reconciler import Reconciler
 from oncegate.upkeep.rulings import StepWord
 from tests.support import DeadAfter, Ledger, Style, Terminal, running
@@ -590,7 +591,7 @@ def test_of_many_operators_at_once_one_is_heard(desk: Desk) -> None:
     start = threading.Barrier(len(gates))
 
     def speak(number: int) -> Any:
-        start.wait(10)
+        start.wait(DEADLINE_SECONDS)
         people = gates[number].people
         if number % 2:
             return people.reject(entry, actor=f"operator {number}", reason="no", fence=2)

@@ -20,6 +20,7 @@ from oncegate.model.states import State
 from oncegate.store import EntryDetail
 from oncegate.stores.postgres import PostgresStore
 from oncegate.testing.postgres import GivenServer, PostgresServer
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.crash_site import (
     ASKED,
     FROM_A_TASK,
@@ -152,7 +153,7 @@ def test_killed_workers_among_several_leave_nothing_undone(site: ServerSite, see
                 for number in range(4)
             ]
             # When they have ended, one way or the other
-            codes = [worker.wait(60) for worker in workers]
+            codes = [worker.wait(2 * DEADLINE_SECONDS) for worker in workers]
         assert codes[2:] == [0, 0]
         assert KILLED in codes[:2], "a run in which nobody died shows nothing"
         # Then every event can be finished, and was done once

@@ -12,6 +12,7 @@ import pytest
 from oncegate.store.feed import FeedEvent, FeedWanted, Publication, Published
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.postgres.session import PostgresSession
+from oncegate.testing.waiting import DEADLINE_SECONDS
 
 WRITERS, TURNS = 5, 30
 NAIVE = "SELECT id, event_id FROM oncegate_feed WHERE id > %s ORDER BY id LIMIT 7"
@@ -82,7 +83,7 @@ class Followers:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(20)
+            thread.join(DEADLINE_SECONDS)
             assert not thread.is_alive()
 
     def _follow(self, seen: list[FeedEvent]) -> None:
@@ -134,7 +135,7 @@ def test_readers_see_every_committed_event_once_where_a_naive_one_does_not(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(2 * DEADLINE_SECONDS)
 
     wanted = sorted(one for ids in committed for one in ids)
     first, second = followers.seen
@@ -165,7 +166,7 @@ def test_one_id_published_by_two_at_once_is_one_event(store: PostgresStore) -> N
                 thread.start()
                 if undone:
                     raise Undo
-            thread.join(20)
+            thread.join(DEADLINE_SECONDS)
             seen = [found.event_id for found in read(reader, 0, 100)]
 
         assert seen.count(name) == 1

@@ -60,12 +60,12 @@ async def until_blocked(url: str) -> None:
         "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         " AND application_name = 'oncegate'"
     )
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as watcher:
-        for _ in range(2_000):
-            if await (await watcher.execute(sql)).fetchone():
-                return
-            await asyncio.sleep(0.005)
-    raise TimeoutError("nobody waits for the lock")
+
+    def watch() -> None:
+        with psycopg.connect(url, autocommit=True) as watcher:
+            wait_until(lambda: watcher.execute(sql).fetchone(), what="a wait for the lock")
+
+    await asyncio.to_thread(watch)
 
 
 def test_tasks_need_no_threads(url: str) -> None:

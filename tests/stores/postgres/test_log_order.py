@@ -13,7 +13,7 @@ import pytest
 from oncegate.store import LogRecord
 from oncegate.stores.postgres import PostgresStore
 from oncegate.testing.postgres import GivenServer, PostgresServer
-from oncegate.testing.waiting import wait_until
+from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from tests.postgres_site import finish, whole_log
 
 WRITERS, TURNS, LONG = 6, 40, 5
@@ -51,7 +51,7 @@ class Followers:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(20)
+            thread.join(DEADLINE_SECONDS)
             assert not thread.is_alive()
 
     def _follow(self) -> None:
@@ -107,9 +107,9 @@ def long_writer(store: PostgresStore, key: int, may_commit: Callable[[], object]
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    assert written.wait(20)
+    assert written.wait(DEADLINE_SECONDS)
     yield entries
-    thread.join(20)
+    thread.join(DEADLINE_SECONDS)
     assert not thread.is_alive()
 
 
@@ -135,7 +135,7 @@ def test_follower_sees_every_committed_record_once_where_a_naive_one_does_not(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(40)
+            thread.join(2 * DEADLINE_SECONDS)
             assert not thread.is_alive()
         stack.close()
         committed += [entry for entries in late for entry in entries]
