@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -292,7 +293,7 @@ def test_a_missing_secret_uses_no_attempt_up(sender: Sender, monkeypatch: pytest
                 BY_ANN,
                 "rotated",
             )
-            service.look()
+            await service.look()
             await emit(sender, "A")
             await service.engine.run_once()
             assert receiver.got == []
@@ -391,3 +392,54 @@ def test_endpoint_that_was_never_read_is_not_guessed(
     monkeypatch.setattr(sender.commits.store, "look", away)
     with pytest.raises(StoreUnavailable):
         sender.endpoints.get("orders")
+
+
+def test_the_loop_goes_on_while_endpoints_are_read(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow ledger delays those who ask for endpoints, nobody else; many who ask are one read."""
+    look, reads = sender.commits.store.look, []
+    begun, may_go = threading.Event(), threading.Event()
+
+    def slow() -> Any:
+        reads.append(threading.current_thread())
+        begun.set()
+        assert may_go.wait(60)
+        return look()
+
+    async def scenario() -> None:
+        async with stage(sender):
+            sender.endpoints.forget()
+            monkeypatch.setattr(sender.commits.store, "look", slow)
+            asking = [asyncio.create_task(sender.endpoints.find("orders")) for _ in range(5)]
+            asking_all = asyncio.create_task(sender.endpoints.list_all())
+            assert await asyncio.to_thread(begun.wait, 60)
+            assert not any(task.done() for task in (*asking, asking_all))
+            may_go.set()  # the loop that says so was not held up
+            found = await asyncio.gather(*asking)
+            assert {one.name for one in (*found, *await asking_all)} == {"orders"}
+            assert len(reads) == 1
+            assert reads[0] is not threading.current_thread()
+
+    play(scenario())
+
+
+def test_a_change_that_is_made_while_endpoints_are_read_is_not_missed(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read before the change does not count as fresh after it."""
+    look = sender.commits.store.look
+
+    def meanwhile() -> Any:
+        sender.endpoints.forget()  # as whoever changes one does when it is done
+        return look()
+
+    async def scenario() -> None:
+        async with stage(sender):
+            sender.endpoints.forget()
+            monkeypatch.setattr(sender.commits.store, "look", meanwhile)
+            await sender.endpoints.list_all()
+            assert sender.endpoints.peek("orders") is None
+            monkeypatch.setattr(sender.commits.store, "look", look)
+            assert (await sender.endpoints.find("orders")).name == "orders"
+            assert sender.endpoints.peek("orders") is not None
+
+    play(scenario())

@@ -75,7 +75,7 @@ async def _deliver(sender: Sender) -> None:
         loop.add_signal_handler(number, stop.set)
     forgetting = Caretakers([lane_duty(sender.commits.store, sender.clock)], clock=sender.clock)
     async with forgetting, DeliveryService(sender):
-        count = len(sender.endpoints.all())
+        count = len(await sender.endpoints.list_all())
         tell(f"delivering to {count} endpoint{'' if count == 1 else 's'} of {sender.commits.store.address}")
         await stop.wait()
         tell("stopping")

@@ -1,11 +1,14 @@
 """The endpoint book: endpoints as the ledger's registry keeps them, remembered for a moment.
 
-Every process that emits or delivers reads it; a change is seen by all within `FRESH_MS`. Adding, changing
-and removing name who and why, and leave a log record that holds no secret.
+Every process that emits or delivers reads it; a change is seen by all within `FRESH_MS`. Threads ask `get`
+and `all`, which may read the ledger; tasks ask `find` and `list_all`, which let a thread read it, so that
+an event loop never waits. Adding, changing and removing name who and why, and leave a log record that holds
+no secret.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -47,6 +50,8 @@ class EndpointBook:
         self.policy = policy
         self._known: dict[str, Endpoint] = {}
         self._read_at_ms: int | None = None
+        self._forgotten = 0
+        self._reading: asyncio.Task[None] | None = None
 
     def get(self, name: str) -> Endpoint:
         """Finds an endpoint; raises UnknownEndpoint naming those there are."""
@@ -54,30 +59,67 @@ class EndpointBook:
         if endpoint is None:  # perhaps it was added a moment ago
             self.forget()
             endpoint = self._fresh().get(name)
+        return endpoint or self._missing(name)
+
+    async def find(self, name: str) -> Endpoint:
+        """Finds an endpoint from a task; as `get`."""
+        endpoint = self.peek(name)
         if endpoint is None:
-            names = ", ".join(sorted(self._known)[:10]) or "none"
-            raise UnknownEndpoint(f"no endpoint is called {name[:60]!r}; there are: {names}")
-        return endpoint
+            endpoint = (await self._freshened()).get(name)
+        if endpoint is None:
+            self.forget()
+            endpoint = (await self._freshened()).get(name)
+        return endpoint or self._missing(name)
+
+    def peek(self, name: str) -> Endpoint | None:
+        """An endpoint that is known well enough not to read anything; None says nothing."""
+        return None if self._is_stale() else self._known.get(name)
+
+    def _missing(self, name: str) -> Endpoint:
+        names = ", ".join(sorted(self._known)[:10]) or "none"
+        raise UnknownEndpoint(f"no endpoint is called {name[:60]!r}; there are: {names}")
 
     def all(self) -> list[Endpoint]:
         """All endpoints, by name."""
         return [endpoint for _, endpoint in sorted(self._fresh().items())]
 
+    async def list_all(self) -> list[Endpoint]:
+        """All endpoints, by name, for a task."""
+        return [endpoint for _, endpoint in sorted((await self._freshened()).items())]
+
     def forget(self) -> None:
         """Reads anew at the next question."""
+        self._forgotten += 1
         self._read_at_ms = None
 
+    def _is_stale(self) -> bool:
+        read_at = self._read_at_ms
+        return read_at is None or not 0 <= self._clock.ticks_ms() - read_at < FRESH_MS
+
     def _fresh(self) -> dict[str, Endpoint]:
-        now = self._clock.ticks_ms()
-        if self._read_at_ms is None or not 0 <= now - self._read_at_ms < FRESH_MS:
-            try:
-                self._known = {one.name: decode_endpoint(one.body) for one in self._documents()}
-            except StoreError:
-                if not self._known:
-                    raise
-                # The store is away: what was known goes on, or every delivery would fail and count.
-            self._read_at_ms = now
+        if self._is_stale():
+            self._read()
         return self._known
+
+    async def _freshened(self) -> dict[str, Endpoint]:
+        """Lets a thread read, once for all tasks that ask meanwhile."""
+        if self._is_stale():
+            loop, reading = asyncio.get_running_loop(), self._reading
+            if reading is None or reading.done() or reading.get_loop() is not loop:
+                reading = self._reading = loop.create_task(asyncio.to_thread(self._read))
+            await asyncio.shield(reading)
+        return self._known
+
+    def _read(self) -> None:
+        now, forgotten = self._clock.ticks_ms(), self._forgotten
+        try:
+            self._known = {one.name: decode_endpoint(one.body) for one in self._documents()}
+        except StoreError:
+            if not self._known:
+                raise
+            # The store is away: what was known goes on, or every delivery would fail and count.
+        if forgotten == self._forgotten:  # else something was changed while we read
+            self._read_at_ms = now
 
     def _documents(self) -> list[Document]:
         store = self._commits.store
@@ -137,5 +179,7 @@ class EndpointBook:
         note = f"endpoint {name} {what}: {change.reason}"
         now_ms = self._clock.wall_ms()
         wanted = DocumentChange(KIND, name, version, body, now_ms, change.actor, note[:300])
-        self.forget()
-        return self._commits.perform(ChangeDocument(wanted))
+        try:
+            return self._commits.perform(ChangeDocument(wanted))
+        finally:
+            self.forget()

@@ -57,7 +57,9 @@ class Courier:
     async def deliver(self, delivery: Delivery) -> Outcome:
         """Makes one attempt."""
         try:
-            endpoint = self._endpoints.get(delivery.destination)
+            endpoint = self._endpoints.peek(delivery.destination)
+            if endpoint is None:
+                endpoint = await self._endpoints.find(delivery.destination)
             judgement = await self._attempt(endpoint, delivery)
         except UnknownEndpoint as missing:
             return Throttle(str(missing), MISTAKE_WAIT_SECONDS)
@@ -138,9 +140,9 @@ class DeliveryService:
         """The circuit of each endpoint, as this process has it."""
         return self.engine.circuits()
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """Takes up endpoints that are new or changed, and lets go of those that were removed."""
-        current = {endpoint.name: endpoint for endpoint in self._sender.endpoints.all()}
+        current = {endpoint.name: endpoint for endpoint in await self._sender.endpoints.list_all()}
         for name in [one for one, known in self._known.items() if current.get(one) != known]:
             self.engine.remove(name)
             del self._known[name]
@@ -161,10 +163,10 @@ class DeliveryService:
 
     async def __aenter__(self) -> Self:
         if not self._runs:
-            self.look()
+            await self.look()
         else:
             with contextlib.suppress(StoreError):  # the store is away: its endpoints are found later
-                self.look()
+                await self.look()
             await self.engine.start()
             self._looking = asyncio.create_task(self._keep_looking())
         return self
@@ -173,7 +175,7 @@ class DeliveryService:
         while True:
             await self._sender.clock.pause_async(LOOK_SECONDS)
             with contextlib.suppress(StoreError):  # the store is away: what is known goes on
-                self.look()
+                await self.look()
 
     async def __aexit__(self, *_: object) -> None:
         if self._looking is not None:

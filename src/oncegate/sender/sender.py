@@ -22,6 +22,7 @@ from oncegate.model.trace import Context
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.book import EndpointBook
 from oncegate.sender.emission import Emission, outgoing_of
+from oncegate.sender.endpoints import Endpoint
 from oncegate.store import Joined, Outgoing, Placed, Placing
 from oncegate.store.lanes import LANE_BACKLOG_MAX
 
@@ -69,7 +70,9 @@ class Sender:
         `event_id` makes it safe to emit again: the same id is one event. `tx` is the caller's own open
         transaction on the ledger's database, or the one of a commit block.
         """
+        known = self.endpoints.peek(endpoint) or await self.endpoints.find(endpoint)
         event = self._event(
+            known,
             Emission(
                 endpoint=endpoint,
                 key=key,
@@ -78,7 +81,7 @@ class Sender:
                 event_id=event_id,
                 tenant=tenant,
                 context=context,
-            )
+            ),
         )
         if tx is None and self._must_count(event):
             self._counted(event, await self.commits.perform_async(CountWaiting(event.destination)))
@@ -105,6 +108,7 @@ class Sender:
     ) -> Emitted:
         """Emits an event from a thread; as `emit`."""
         event = self._event(
+            self.endpoints.get(endpoint),
             Emission(
                 endpoint=endpoint,
                 key=key,
@@ -113,7 +117,7 @@ class Sender:
                 event_id=event_id,
                 tenant=tenant,
                 context=context,
-            )
+            ),
         )
         if tx is None and self._must_count(event):
             self._counted(event, self.commits.perform(CountWaiting(event.destination)))
@@ -126,8 +130,7 @@ class Sender:
             placed = _plain(self._joined(event, tx), event)
         return self._emitted(event, placed, at_once=tx is None)
 
-    def _event(self, emission: Emission) -> Outgoing:
-        endpoint = self.endpoints.get(emission.endpoint)
+    def _event(self, endpoint: Endpoint, emission: Emission) -> Outgoing:
         if endpoint.follows is not None:
             raise BadOutgoing(
                 f"{endpoint.name} gets what is published for {endpoint.follows}, nothing else"

@@ -78,7 +78,7 @@ def _outgoing(endpoint: str, item: Publication, seq: int) -> Outgoing:
 
 async def check_room(sender: Sender, tenant: str) -> None:
     """Refuses a publication while about a million events wait for an endpoint that follows."""
-    for endpoint in sender.endpoints.all():
+    for endpoint in await sender.endpoints.list_all():
         if endpoint.follows == tenant:
             await _check_room(sender, endpoint.name)
 
