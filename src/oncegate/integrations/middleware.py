@@ -12,7 +12,8 @@ from typing import Any, Generic, Self, TypeVar
 
 from oncegate.errors import OncegateError
 from oncegate.gate.admission import Admission
-from oncegate.gate.gate import Duration, Gate
+from oncegate.gate.declaring import Duration
+from oncegate.gate.gate import Gate
 from oncegate.gate.surfaces import Downstream
 from oncegate.integrations.policy import (
     ATTEMPTS_MAX,

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from oncegate.errors import ClaimLost, ConfigError, Failed, NotApplied, OutcomeUnknown, StoreError
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.gate import Duration, Gate
+from oncegate.gate.declaring import Duration
+from oncegate.gate.gate import Gate
 from oncegate.gate.surfaces import Downstream
 from oncegate.integrations.keyheader import BadKeyHeader, read_key_header
 from oncegate.integrations.problems import Problem, ProblemKind

@@ -1,0 +1,199 @@
+"""Surfaces and downstreams as users declare them: every mistake in a declaration is told here, at once.
+
+`Gate` is made of this and of admitting. Nothing here reads an event or reaches a ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from oncegate.errors import ConfigError, UnknownSurface
+from oncegate.gate.accepting import lane_of
+from oncegate.gate.codec import codec_of, declared_codec
+from oncegate.gate.effects import warn_if_keyless
+from oncegate.gate.introspection import is_async
+from oncegate.gate.surfaces import UNDECLARED, Downstream, Surface, takes_once
+from oncegate.model.content import Content, ContentRule
+from oncegate.model.downstream import Capability
+from oncegate.model.durations import parse_duration
+from oncegate.model.paths import parse_path
+from oncegate.model.retention import RETENTION_FLOOR
+from oncegate.model.surface import OnBusy, SurfaceRule, check_name
+from oncegate.model.template import KeyTemplate
+from oncegate.store import Statement
+
+F = TypeVar("F", bound=Callable[..., Any])
+Duration = str | timedelta
+
+
+class Declarations:
+    """What one gate knows of its surfaces and downstreams."""
+
+    def __init__(self) -> None:
+        self._surfaces: dict[str, Surface] = {}
+        self._downstreams: dict[str, Downstream] = {}
+
+    @property
+    def surfaces(self) -> tuple[Surface, ...]:
+        """The registered surfaces."""
+        return tuple(self._surfaces.values())
+
+    def downstream(
+        self,
+        name: str,
+        *,
+        honours_key: Duration | None = None,
+        probe: Callable[[str], Any] | None = None,
+        request_life_max: Duration = "1m",
+    ) -> Downstream:
+        """Declares what a downstream can do about repeats.
+
+        `honours_key` is how long it remembers an idempotency key. `probe(key)` returns what the key owns,
+        or None. With neither, its effects happen at most once and a person decides what a crash left open.
+        """
+        check_name("downstream", name)
+        if name in self._downstreams:
+            raise ConfigError(f"downstream {name!r} is declared twice")
+        capability = Capability(
+            honours_key_for=None if honours_key is None else parse_duration(honours_key),
+            can_be_asked=probe is not None,
+            request_life_max=parse_duration(request_life_max),
+        )
+        self._downstreams[name] = Downstream(name, capability, probe)
+        return self._downstreams[name]
+
+    def handler(
+        self,
+        surface: str,
+        *,
+        key: str,
+        tenant: str | None = None,
+        retention: Duration = "90d",
+        retention_floor: Duration = RETENTION_FLOOR,
+        redelivery_horizon: Duration | None = None,
+        lease: Duration = "20s",
+        time_limit: Duration = "5m",
+        attempts_max: int = 8,
+        on_busy: str = "refuse",
+        busy_wait_max: Duration = "10s",
+        ignore: Collection[str] = (),
+        occurred_at: str | None = None,
+        skew_max: Duration = "5m",
+        late_replay_after: Duration = "1h",
+        same_database: bool = False,
+        downstream: Downstream | None = None,
+        final_errors: tuple[type[BaseException], ...] = (),
+        returns: Any = None,
+        allow_transport: Collection[str] = (),
+        caller_retries: bool = False,
+        approve_first: bool = False,
+        decide_within: Duration | None = None,
+        writes: Callable[[Any], Sequence[Statement]] | None = None,
+        content: Content | None = None,
+        mode: str = "inline",
+        lane: str | None = None,
+        correlation: str | None = None,
+    ) -> Callable[[F], F]:
+        """Registers a function as the handler of a surface and returns it unchanged.
+
+        It takes (event) or (event, once). `key` is a template over the event's fields; `ignore` names
+        fields that may differ between two sendings of the same event. `redelivery_horizon` is how long
+        after its first sending an event may come again, manual replays included: a shorter `retention` is
+        refused. So is one below `retention_floor`; lower that where keys are meant to be kept for less.
+        With `approve_first` nothing runs before a person says so, who has `decide_within` for it.
+        `writes(event)` gives business writes that are committed with every success of the handler.
+        `content` says what an event changes, so that the same change under two keys can be found.
+        With `mode="accept"` an event is stored and answered at once; `AcceptedWork` runs the handler later,
+        one event after the other in each `lane`, which is a template like `key`. `correlation` names
+        the field that has the correlation id, which travels with everything the handler emits.
+        """
+        _check_lists(ignore, final_errors)
+        in_lane = lane_of(mode, lane, key)
+        rule = SurfaceRule(
+            name=surface,
+            key=KeyTemplate.parse(key, allow_transport=allow_transport),
+            tenant_path=None if tenant is None else parse_path(tenant.strip("{}")),
+            retention=parse_duration(retention),
+            retention_floor=parse_duration(retention_floor),
+            redelivery_horizon=None if redelivery_horizon is None else parse_duration(redelivery_horizon),
+            lease=parse_duration(lease),
+            time_limit=parse_duration(time_limit),
+            attempts_max=attempts_max,
+            on_busy=_on_busy(on_busy),
+            busy_wait_max=parse_duration(busy_wait_max),
+            fingerprint_ignore=tuple(ignore),
+            occurred_at_path=None if occurred_at is None else parse_path(occurred_at.strip("{}")),
+            skew_max=parse_duration(skew_max),
+            approve_first=approve_first,
+            decide_within=None if decide_within is None else parse_duration(decide_within),
+            late_replay_after=parse_duration(late_replay_after),
+            content=None if content is None else ContentRule.of(content, surface),
+        )
+
+        def register(function: F) -> F:
+            wants_once = takes_once(function)
+            if downstream is not None and not wants_once:
+                warn_if_keyless(function, downstream)
+            if downstream is not None and wants_once:
+                raise ConfigError("a handler that takes once names its downstreams in once.effect")
+            codec = codec_of(function) if returns is None else declared_codec(returns)
+            self._register(
+                Surface(
+                    rule,
+                    function,
+                    codec,
+                    wants_once,
+                    same_database,
+                    downstream or UNDECLARED,
+                    final_errors,
+                    is_async(function),
+                    caller_retries,
+                    writes,
+                    in_lane,
+                    None if correlation is None else parse_path(correlation.strip("{}")),
+                )
+            )
+            return function
+
+        return register
+
+    def _register(self, surface: Surface) -> None:
+        if surface.name in self._surfaces:
+            raise ConfigError(f"surface {surface.name!r} is registered twice")
+        self._surfaces[surface.name] = surface
+
+    def adopt(self, other: Declarations, change: Callable[[Surface], Surface] | None = None) -> None:
+        """Takes over every surface and downstream that is registered with another gate.
+
+        For tests: the same handlers on another ledger, without registering them again.
+        """
+        for name, surface in other._surfaces.items():
+            self._surfaces[name] = surface if change is None else change(surface)
+        self._downstreams.update(other._downstreams)
+
+    def surface(self, name: str) -> Surface:
+        """Finds a registered surface."""
+        try:
+            return self._surfaces[name]
+        except KeyError:
+            known = ", ".join(sorted(self._surfaces)) or "none"
+            raise UnknownSurface(f"no surface is called {name[:120]!r}; registered: {known}") from None
+
+
+def _check_lists(ignore: object, final_errors: object) -> None:
+    if isinstance(ignore, str) or not isinstance(ignore, Collection):
+        raise ConfigError("ignore= is a list of paths, such as ['sent_at']")
+    if not isinstance(final_errors, tuple) or not all(
+        isinstance(kind, type) and issubclass(kind, BaseException) for kind in final_errors
+    ):
+        raise ConfigError("final_errors= is a tuple of exception classes, such as (ValueError,)")
+
+
+def _on_busy(text: str) -> OnBusy:
+    try:
+        return OnBusy(text)
+    except ValueError:
+        choices = ", ".join(choice.value for choice in OnBusy)
+        raise ConfigError(f"on_busy={text!r} cannot be used; choose one of {choices}") from None
