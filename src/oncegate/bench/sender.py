@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
-from oncegate.bench.rivals import NotInstalled, run_procrastinate
+from oncegate.bench.peers.environments import NotInstalled
+from oncegate.bench.rivals import run_procrastinate
 from oncegate.bench.sending import IN_FLIGHT, POLICY, bare, drain, endpoint_at, fill, keys_of, peer, trickle
 from oncegate.sender.loops import run
 from oncegate.testing.postgres import PostgresServer

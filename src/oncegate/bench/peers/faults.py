@@ -1,0 +1,210 @@
+"""What really happens to one event under three faults, for every subject alike, with real processes.
+
+The downstream counts every call, never refuses one, and can be asked what a key owns. So a peer is as good
+as what it does with that; it is given its best settings. The driver only kills, stops, and delivers again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from oncegate.bench.peers.environments import NotInstalled
+from oncegate.bench.peers.line import NoAnswer, PeerFailed, PeerProcess
+from oncegate.bench.peers.roster import Peer, Variant
+from oncegate.bench.peers.scripts.stand import key_of, make_event
+from oncegate.bench.peers.servers import address_for
+from oncegate.clock import SystemClock
+from oncegate.testing.postgres import PostgresServer
+
+LEASE_S: Final = 2.0
+LAPSE_S: Final = 2 * LEASE_S  # how long a worker is stopped before another one comes
+PATIENCE_S: Final = 30.0  # how long redeliveries go on
+PAUSE_S: Final = 0.5
+AT_ONCE: Final = 4  # subjects at a time: they mostly wait for leases
+EVENT: Final = make_event(1, "fault")
+
+
+class Judgement(Enum):
+    """What a cell is worth."""
+
+    RIGHT = "right"
+    HELD = "held"  # no second effect, but nobody finishes it, though the downstream could have been asked
+    WRONG = "wrong"
+    FAILED = "could not be run"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What happened to one event."""
+
+    judgement: Judgement
+    effects: int = 0
+    rows: int = 0
+    said: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "judgement": self.judgement.value}
+
+
+class Stage:
+    """One ledger, one downstream with its book, one event."""
+
+    def __init__(self, peer: Peer, variant: Variant, address: str, folder: Path) -> None:
+        self._peer, self._variant, self._address, self._folder = peer, variant, address, folder
+        self._clock = SystemClock()
+        self._book = folder / "effects.txt"
+
+    def worker(self, moment: str = "", fault: str = "") -> PeerProcess:
+        """A process that may be struck at a moment."""
+        process = PeerProcess(self._peer)
+        try:
+            process.ask(
+                "open",
+                store=self._variant.store,
+                url=self._address,
+                folder=str(self._folder),
+                lease_s=LEASE_S,
+                effects=str(self._book),
+                moment=moment,
+                fault=fault,
+            )
+        except PeerFailed:
+            process.close()
+            raise
+        return process
+
+    def effects(self) -> int:
+        """How many effects the downstream has seen."""
+        return len(self._book.read_text("utf-8").splitlines()) if self._book.exists() else 0
+
+    def redeliver(self, process: PeerProcess) -> dict[str, Any]:
+        """Delivers the event again and again, as a queue would, until it is settled or patience ends."""
+        ends_at = self._clock.ticks_ms() + int(PATIENCE_S * 1000)
+        while True:
+            found = _deliver(process)
+            if "outcome" in found or self._clock.ticks_ms() >= ends_at:
+                return found
+            self._clock.pause(PAUSE_S)
+
+    def let_lease_lapse(self) -> None:
+        """The fault itself takes this long: a worker sleeps past its lease."""
+        self._clock.pause(LAPSE_S)
+
+
+def _deliver(process: PeerProcess) -> dict[str, Any]:
+    try:
+        return process.ask("deliver", PATIENCE_S, event=EVENT)
+    except NoAnswer as waiting:
+        return {"refused": str(waiting)}
+
+
+def killed(stage: Stage) -> Cell:
+    """kill -9 between effect and record, then redelivery."""
+    with stage.worker("after effect", "kill") as first:
+        first.send({"do": "deliver", "event": EVENT})
+        first.wait_for_end()
+    with stage.worker() as second:
+        said = stage.redeliver(second)
+        rows = second.ask("rows", key=key_of(EVENT))["rows"]
+    return _judged(stage, rows, said)
+
+
+def stalled_before(stage: Stage) -> Cell:
+    """A worker sleeps past its lease before its call; another one takes over; the first one wakes."""
+    return _stalled(stage, "before effect")
+
+
+def stalled_after(stage: Stage) -> Cell:
+    """A worker sleeps past its lease after its call; another one takes over; the first one wakes."""
+    return _stalled(stage, "after effect")
+
+
+def _stalled(stage: Stage, moment: str) -> Cell:
+    with stage.worker(moment, "stall") as first:
+        first.send({"do": "deliver", "event": EVENT})
+        if "stalled" not in first.answer():
+            raise PeerFailed(f"the worker did not come to the moment {moment!r}")
+        first.stop()
+        stage.let_lease_lapse()
+        with stage.worker() as second:
+            said = stage.redeliver(second)
+            first.go_on()
+            first.send({})
+            woken = first.answer()
+            rows = second.ask("rows", key=key_of(EVENT))["rows"]
+    cell = _judged(stage, rows, said)
+    return replace(cell, said=f"{cell.said}; woken worker: {_in_words(woken)}"[:300])
+
+
+def changed(stage: Stage) -> Cell:
+    """Another payload under the key of a settled event."""
+    with stage.worker() as process:
+        first = process.ask("deliver", event=EVENT)
+        if "outcome" not in first:
+            raise PeerFailed(f"the first event was not settled: {_in_words(first)}")
+        second = process.ask("deliver", event={**EVENT, "remarks": "other"})
+        rows = process.ask("rows", key=key_of(EVENT))["rows"]
+    effects = stage.effects()
+    right = effects == 1 and rows == 1 and "refused" in second
+    return Cell(Judgement.RIGHT if right else Judgement.WRONG, effects, rows, _in_words(second))
+
+
+def _judged(stage: Stage, rows: int, said: dict[str, Any]) -> Cell:
+    effects = stage.effects()
+    if effects != 1 or rows > 1:
+        judgement = Judgement.WRONG
+    elif "outcome" in said and rows == 1:
+        judgement = Judgement.RIGHT
+    else:
+        judgement = Judgement.HELD
+    return Cell(judgement, effects, rows, _in_words(said))
+
+
+def _in_words(said: dict[str, Any]) -> str:
+    if "refused" in said:
+        return f"refused: {said['refused']}"
+    return "ran" if said.get("ran") else "gave the recorded outcome"
+
+
+SCENES: Final[dict[str, Callable[[Stage], Cell]]] = {
+    "killed between effect and record": killed,
+    "other payload, same key": changed,
+    "zombie, asleep before its call": stalled_before,
+    "zombie, asleep after its call": stalled_after,
+}
+
+
+def run_scenes(
+    subjects: list[tuple[Peer, Variant]], postgres: PostgresServer | None, talk: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Every scene for every subject, some at a time: nothing is timed here."""
+
+    def run_all(subject: tuple[Peer, Variant]) -> dict[str, Any]:
+        peer, variant = subject
+        cells = {name: _run_scene(scene, peer, variant, postgres) for name, scene in SCENES.items()}
+        talk(
+            f"{peer.name} on {variant.store}: {', '.join(cell.judgement.value for cell in cells.values())}"
+        )
+        named = {"name": peer.name, "version": peer.version, "store": variant.store}
+        return {**named, "cells": {name: cell.as_json() for name, cell in cells.items()}}
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        return list(threads.map(run_all, subjects))
+
+
+def _run_scene(
+    scene: Callable[[Stage], Cell], peer: Peer, variant: Variant, postgres: PostgresServer | None
+) -> Cell:
+    with tempfile.TemporaryDirectory(prefix="oncegate-bench-") as name:
+        try:
+            with address_for(peer, variant, Path(name), postgres) as address:
+                return scene(Stage(peer, variant, address, Path(name)))
+        except (NotInstalled, PeerFailed) as reason:
+            return Cell(Judgement.FAILED, said=str(reason)[:300])
