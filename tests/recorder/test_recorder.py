@@ -138,6 +138,17 @@ def test_a_recording_plays_to_the_same_verdicts(ledger: Ledger, tmp_path: Path) 
     assert (report.keys, report.events, counted.effects) == (4, 4, 2)
 
 
+def test_an_event_that_would_be_read_in_another_way_has_no_payload(ledger: Ledger, tmp_path: Path) -> None:
+    """Given an id that the gate refuses, when its hash would pass, then it is not written as if fine."""
+    gate = make_gate(ledger)
+    Recorder(tmp_path / "r", RULES).attach(gate)
+    assert gate.admit_sync("orders", event(1, id=" padded ")).verdict is Verdict.QUARANTINE
+    gate.close()
+    (one,) = recorded(tmp_path / "r").arrivals
+    assert not one.has_payload
+    assert one.why == "the rules would change how the gate reads it"
+
+
 def test_a_recorder_that_cannot_write_disturbs_nobody(
     ledger: Ledger,
     tmp_path: Path,

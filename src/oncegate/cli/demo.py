@@ -15,12 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from oncegate.chaos.incidents.catalogue import STORM
 from oncegate.chaos.storm.progress import Progress
 from oncegate.chaos.storm.report import StormResult, as_document, format_table
 from oncegate.chaos.storm.run import DEFAULT_SEED, DEFAULT_WORKERS, StormBroken, run_storm
 from oncegate.chaos.storm.story import CONTAINERS, DELIVERIES
 from oncegate.chaos.terminal_client import TerminalNotReady
 from oncegate.cli.exitcodes import DONE, NOT_SO
+from oncegate.cli.incidents import add_incident_options, list_incidents, run_incidents
 from oncegate.cli.output import complain, print_json, tell
 from oncegate.clock import SystemClock
 
@@ -40,7 +42,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "demo",
         help="run the Monday storm without the gate and with it, and compare",
-        description="Plays the Monday storm twice, without the gate and with it, and compares.",
+        description="Plays the Monday storm twice, without the gate and with it, and compares; or another"
+        " incident, from its recording.",
         epilog="Exit code 0 only if the gated run is exactly right and the other one shows the fault.",
     )
     parser.add_argument(
@@ -72,11 +75,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="afterwards, show the gated run's ledger on the operations page until Ctrl-C"
         " (pip install 'oncegate[server]')",
     )  # fmt: skip
+    add_incident_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Plays the demo and returns its exit code."""
+    if arguments.list_incidents:
+        return list_incidents(arguments)
+    if arguments.incident not in (None, STORM):
+        with _orderly_end(), _folder(arguments.keep) as folder:
+            return run_incidents(arguments, folder)
     _tell_lines(INTRODUCTION)
     try:
         result = _play(arguments)

@@ -1,1 +1,8 @@
-"""Recorded incidents: arrivals as they came, played against a gate and against what stood there before."""
+"""Incidents, each a recording with a story: played without a gate, which shows the damage, and with one.
+
+incident    what an incident is, and how it is judged
+stage       virtual time for tasks on a real ledger
+outside     a downstream that leaves its record on disk, whoever is killed
+catalogue   all of them by name
+fixtures/   the recordings (docs/recording.md)
+"""

@@ -1,0 +1,63 @@
+"""The page of the incidents, docs/incidents.md: every story, and what it came to when it was played.
+
+Regenerate with: python -m oncegate.chaos.incidents.guide > docs/incidents.md
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from oncegate.chaos.incidents.catalogue import INCIDENTS
+from oncegate.chaos.incidents.incident import Ending, Incident, Place
+from oncegate.testing.postgres import PostgresServer
+
+_HEAD: Final = """\
+# Incidents
+
+Each of these happened somewhere, more than once. Here each is a small recording (recording.md) that is
+played twice or more often: the way it went wrong, and through the production gate on a real ledger. Every
+side is judged by the same rule, which is part of the incident; `oncegate demo --incident NAME` ends with 0
+only if the gate was right and everything else was not. `oncegate demo --list-incidents` lists them,
+`--incident all` plays them all, and the tests do so on every change.
+
+Time is virtual where a story takes hours or months. Where a process is killed or stopped, it is a real
+process and a real signal; where the network fails, it is a real server behind a proxy. The figures are
+what the tests find.
+
+`monday-storm` is `oncegate demo` itself: 87 deliveries of 39 notifications, with processes and a terminal
+of its own. Its deliveries are a recording too, to be replayed against handlers of your own:
+`oncegate demo --list-incidents --json` tells where the recordings are.
+
+*This page is made from the code by `python -m oncegate.chaos.incidents.guide`.*
+"""
+
+
+def guide(endings: Mapping[str, Ending]) -> str:
+    """The whole page."""
+    return "\n".join([_HEAD, *(_told(one, endings[name]) for name, one in INCIDENTS.items())])
+
+
+def _told(incident: Incident, ending: Ending) -> str:
+    story = textwrap.fill(" ".join(incident.story().split()), 118)
+    command = f"`oncegate demo --incident {incident.name}`"
+    return f"## {incident.title()}\n\n{story}\n\n{command}\n\n```text\n{ending.table()}\n```\n"
+
+
+def main() -> None:
+    """Plays everything and prints the page."""
+    with tempfile.TemporaryDirectory() as folder, PostgresServer(in_memory=True) as server:
+        endings = {
+            name: one.play(Place(Path(folder) / name, lambda: contextlib.nullcontext(server)))
+            for name, one in INCIDENTS.items()
+        }
+    sys.stdout.write(guide(endings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""`oncegate demo --incident`: plays recorded incidents without the gate and with it, and compares.
+
+Talk goes to stderr, tables and documents to stdout. Must never say that an incident passed unless the
+gated side was right by the same rule by which every other side was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from oncegate.cli.exitcodes import DONE, NOT_SO
+from oncegate.cli.output import complain, print_json, tell
+from oncegate.errors import ConfigError, OncegateError
+
+if TYPE_CHECKING:
+    from oncegate.chaos.incidents.incident import Incident
+
+ALL: Final = "all"
+
+
+def add_incident_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that choose an incident."""
+    parser.add_argument(
+        "--incident", metavar="NAME", help="play this one instead of the Monday storm, or all of them"
+    )
+    parser.add_argument("--list-incidents", action="store_true", help="list the incidents and end")
+
+
+def list_incidents(arguments: argparse.Namespace) -> int:
+    """Names and titles, a line each."""
+    from oncegate.chaos.incidents.catalogue import INCIDENTS, STORM, STORM_TITLE
+
+    titles = {STORM: STORM_TITLE} | {name: one.title() for name, one in INCIDENTS.items()}
+    for name, title in titles.items():
+        if arguments.json:
+            print_json({"incident": name, "title": title, "recording": str(_recording(name))})
+        else:
+            print(f"{name:<18}{title}")
+    return DONE
+
+
+def _recording(name: str) -> Path:
+    from oncegate.chaos.incidents import incident
+
+    return Path(incident.__file__).parent / "fixtures" / f"{name}.jsonl"
+
+
+def run_incidents(arguments: argparse.Namespace, folder: Path) -> int:
+    """Plays one incident or all of them; 0 only if every one ended as it must."""
+    chosen = _chosen(arguments.incident)
+    _refuse_other_options(arguments)
+    with _servers(any(one.needs_postgres for one in chosen)) as new_server:
+        passed = [_play(one, folder, new_server, arguments.json) for one in chosen]
+    return DONE if all(passed) else NOT_SO
+
+
+def _chosen(name: str) -> list[Incident]:
+    from oncegate.chaos.incidents.catalogue import INCIDENTS, STORM
+
+    if name == ALL:
+        return list(INCIDENTS.values())
+    if name not in INCIDENTS:
+        known = ", ".join((STORM, *INCIDENTS, ALL))
+        raise ConfigError(f"there is no incident {name[:60]!r}; there are {known}")
+    return [INCIDENTS[name]]
+
+
+def _refuse_other_options(arguments: argparse.Namespace) -> None:
+    given = {"--url": arguments.url is not None, "--serve": arguments.serve,
+             "--store": arguments.store != "sqlite"}  # fmt: skip
+    for option, is_given in given.items():
+        if is_given:
+            raise ConfigError(f"{option} belongs to the Monday storm; an incident brings its own ledger")
+
+
+@contextlib.contextmanager
+def _servers(is_needed: bool) -> Iterator[Callable[[], Any] | None]:
+    """One PostgreSQL server for all that need one, with a database for each."""
+    if not is_needed:
+        yield None
+        return
+    from oncegate.testing.postgres import PostgresServer
+
+    tell("starting a PostgreSQL server …")
+    with PostgresServer(in_memory=True) as server:
+        yield lambda: contextlib.nullcontext(server)
+
+
+def _play(incident: Incident, folder: Path, new_server: Callable[[], Any] | None, as_json: bool) -> bool:
+    from oncegate.chaos.incidents.incident import Place
+
+    tell(f"{incident.name}: {incident.title()}")
+    tell("")
+    for line in incident.story().splitlines():
+        tell(line)
+    tell("")
+    try:
+        ending = incident.play(Place(folder / incident.name, new_server))
+    except (OncegateError, TimeoutError) as error:
+        complain(f"{incident.name} could not be played to its end: {error}")
+        return False
+    if as_json:
+        print_json(ending.document())
+    else:
+        print(f"{ending.table()}\n", flush=True)
+    for problem in ending.problems:
+        complain(f"{incident.name} went wrong: {problem}")
+    return ending.passed
