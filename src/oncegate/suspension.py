@@ -18,6 +18,8 @@ from contextvars import copy_context
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
+from oncegate import listening
+
 try:
     from greenlet import getcurrent, greenlet
 except ImportError:  # threads do it then
@@ -105,6 +107,33 @@ def wait_for(fileno: int, wanted: int, seconds: float) -> int:
             loop.remove_reader(fileno)
             if wanted & WRITABLE:
                 loop.remove_writer(fileno)
+
+
+class Ear:
+    """What a connection keeps to wait for its socket often; whoever closes the socket closes this first."""
+
+    __slots__ = ("_place",)
+
+    def __init__(self) -> None:
+        self._place: listening.Place | None = None
+
+    def wait(self, fileno: int, seconds: float) -> int:
+        """Gives way until the socket is readable; 0 after the time."""
+        if not listening.AVAILABLE:
+            return wait_for(fileno, READABLE, seconds)
+        strand: Any = getcurrent()
+        room = listening.room_of(strand.loop)
+        place = self._place
+        if place is None or place.room is not room or place.fileno != fileno:
+            self.close()
+            place = self._place = room.place(fileno)
+        return room.wait(place, strand, seconds)
+
+    def close(self) -> None:
+        """Nobody waits here any more."""
+        place, self._place = self._place, None
+        if place is not None:
+            place.leave()
 
 
 def pause() -> None:

@@ -84,10 +84,10 @@ class Driver:
                 answer, error = None, raised
 
     async def _call(self, request: Invoke) -> Any:
+        if request.where is _STATEMENT and self._gives_way:  # ours, and never async
+            return await suspension.run(request.function, *request.arguments, **request.keywords)
         if request.where is _HERE or is_async(request.function):
             answer = request.function(*request.arguments, **request.keywords)
-        elif request.where is _STATEMENT and self._gives_way:
-            return await suspension.run(request.function, *request.arguments, **request.keywords)
         else:
             answer = await self._call_in_thread(request)
         if type(answer) is CoroutineType or inspect.isawaitable(answer):

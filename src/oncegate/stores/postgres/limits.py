@@ -13,7 +13,7 @@ from typing import Any, Final
 import psycopg
 
 from oncegate.clock import SystemClock
-from oncegate.suspension import READABLE, WRITABLE, Stranded, is_strand, wait_for
+from oncegate.suspension import READABLE, WRITABLE, Ear, Stranded, is_strand, wait_for
 
 ANSWER_WAIT_MS: Final = 28_000  # above the server's limit for a statement, below what callers wait
 _clock: Final = SystemClock()
@@ -25,6 +25,19 @@ class LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
     """Gives up, and closes itself, when the server has said nothing for too long."""
 
     answer_wait_ms = ANSWER_WAIT_MS
+
+    def __init__(self, pgconn: Any, *arguments: Any, **options: Any) -> None:
+        super().__init__(pgconn, *arguments, **options)
+        self._ear = Ear()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._ear.close()
+        super().close()
+
+    def _abandon(self) -> None:
+        self._ear.close()
+        self.pgconn.finish()
 
     def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
         """Runs one exchange with the server, within the limit."""
@@ -49,24 +62,20 @@ class LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
         except StopIteration as ended:
             return ended.value
         except (OSError, Stranded) as error:
-            self.pgconn.finish()
+            self._abandon()
             raise psycopg.OperationalError(f"the connection was lost: {error}") from error
 
     def _ready(self, fileno: int, wanted: int, seconds: float) -> int:
-        if wanted & WRITABLE:  # it nearly always is, and the loop need not be asked
-            poller = poll()
-            poller.register(fileno, POLLOUT | (POLLIN if wanted & READABLE else 0))
-            found = poller.poll(0)
-            if found:
-                events = found[0][1]
-                return (WRITABLE if events & ~POLLIN else 0) | (READABLE if events & ~POLLOUT else 0)
-        ready = wait_for(fileno, wanted, seconds)
+        if wanted & WRITABLE:
+            ready = _ready_now(fileno, wanted) or wait_for(fileno, wanted, seconds)
+        else:
+            ready = self._ear.wait(fileno, seconds)
         if not ready:
             raise self._given_up()
         return ready
 
     def _given_up(self) -> psycopg.OperationalError:
-        self.pgconn.finish()
+        self._abandon()
         return psycopg.OperationalError(
             f"the server has not answered within {self.answer_wait_ms / 1000:g} s"
         )
@@ -82,3 +91,12 @@ class LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
                 wanted = exchange.send(ready)
         except StopIteration as ended:
             return ended.value
+
+
+def _ready_now(fileno: int, wanted: int) -> int:
+    """What a socket is ready for already; it nearly always is writable, and the loop need not be asked."""
+    poller = poll()
+    poller.register(fileno, POLLOUT | (POLLIN if wanted & READABLE else 0))
+    found = poller.poll(0)
+    events = found[0][1] if found else 0
+    return (WRITABLE if events & ~POLLIN else 0) | (READABLE if events & ~POLLOUT else 0)

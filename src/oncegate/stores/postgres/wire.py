@@ -81,7 +81,7 @@ class Wire:
             pgconn.pipeline_sync()
             results = yield from _flush_and_read(pgconn, asked)
             pgconn.exit_pipeline_mode()
-            if any(result.status not in _WELL for result in results):
+            if fresh and any(result.status not in _WELL for result in results):
                 for key in fresh:
                     self._prepared.pop(key, None)  # whether it was prepared is not known
         return results
@@ -128,33 +128,34 @@ def _flush_and_read(pgconn: PGconn, asked: list[bool]) -> Exchange:
     while pgconn.flush():
         if (yield _READ_WRITE) & _READABLE:
             pgconn.consume_input()
+    is_busy, get_result = pgconn.is_busy, pgconn.get_result
     results: list[PGresult] = []
     for wanted in asked:
-        found = yield from _answer(pgconn)
+        found: PGresult | None = None
+        while True:  # the answer to one statement, and the nothing that follows it
+            while is_busy():
+                yield _READ
+                pgconn.consume_input()
+            more = get_result()
+            if more is None:
+                break
+            found = found or _checked(pgconn, more)
+        if found is None:
+            raise psycopg.OperationalError("the connection ended before the server's answer")
         if wanted or found.status not in _WELL:
             results.append(found)
-    yield from _next(pgconn)  # the pipeline's end
+    while is_busy():  # the pipeline's end
+        yield _READ
+        pgconn.consume_input()
+    get_result()
     return results
 
 
-def _answer(pgconn: PGconn) -> Generator[int, int, PGresult]:
-    """The answer to one statement, and the nothing that follows it."""
-    found = yield from _next(pgconn)
-    if found is None:
-        raise psycopg.OperationalError("the connection ended before the server's answer")
+def _checked(pgconn: PGconn, found: PGresult) -> PGresult:
     if found.status in _COPIES:
         pgconn.finish()
         raise psycopg.NotSupportedError("COPY cannot be sent here")
-    while (yield from _next(pgconn)) is not None:
-        pass
     return found
-
-
-def _next(pgconn: PGconn) -> Generator[int, int, PGresult | None]:
-    while pgconn.is_busy():
-        yield _READ
-        pgconn.consume_input()
-    return pgconn.get_result()
 
 
 def _error_of(result: PGresult) -> psycopg.Error:
