@@ -15,7 +15,7 @@ CONFIG     ?= examples/oncegate.toml
 IN_PARALLEL := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check fmt bench soak spin mutate pictures clean
+.PHONY: help demo run test check fmt bench soak spin mutate matrix pictures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ spin: ## check the models of gate and lanes exhaustively (needs spin and cc)
 
 mutate: $(VENV)/.installed ## take protecting lines out one by one; a test must notice each (MUTATE_ARGS=...)
 	@$(BIN)/python proof/mutate.py $(MUTATE_ARGS)
+
+matrix: $(VENV)/.installed ## play the whole crash matrix and write its table on docs/proof.md (MATRIX_ARGS=--resume)
+	$(BIN)/python -m tests.crash_matrix.run $(MATRIX_ARGS)
 
 pictures: $(VENV)/.installed ## make the pictures of the operations page anew (needs a Chromium)
 	$(BIN)/python -m tests.dashboard.pictures docs/images

@@ -1,209 +1,182 @@
 """Takes protecting lines out of the safety core, one at a time, and runs the tests near by: each must fail.
 
-    python proof/mutate.py                 every mutant of every file of the core
+    python proof/mutate.py                 every mutant that has not been tried since its file last changed
     python proof/mutate.py settling.py     only those of one file
+    python proof/mutate.py --again         once more those that survived, after tests were added
     python proof/mutate.py --list          only says what would be tried
 
-A mutant makes one `if` always or never true, leaves out one call that is made for what it does, or drops
-one condition of a WHERE clause. A mutant that no test notices survives; it is listed, with its line.
-`ALIKE` names those that change nothing anybody could notice, each with the reason.
+Works in a copy of the tree, never in the tree itself. What came of each mutant is kept in
+`proof/mutation.json`, so that a run which is stopped goes on where it was; `docs/proof.md` shows the score.
+A mutant that no test notices survives; it is listed, with its line.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
+import contextlib
+import hashlib
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any
+
+from mutants import CORE, PACKAGE, Mutant, mutants
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = Path("src/oncegate")
-SIMULATOR = "tests/simulation/test_near.py"
-_GATE = "tests/gate/test_"
-CORE = {
-    "model/states.py": ["tests/model/test_states.py", SIMULATOR, "tests/stores/test_conformance_sqlite.py"],
-    "model/downstream.py": ["tests/model/test_downstream.py", SIMULATOR],
-    "gate/effects.py": [
-        SIMULATOR,
-        *(
-            f"{_GATE}{name}.py"
-            for name in ("effects", "steps", "recovery", "fences", "once_functions", "outcomes")
-        ),
-        "tests/upkeep",
-    ],
-    "gate/settling.py": [
-        SIMULATOR,
-        *(
-            f"{_GATE}{name}.py"
-            for name in ("outcomes", "commit", "fences", "recovery", "steps", "join", "effects")
-        ),
-    ],
-    "gate/claim.py": [
-        SIMULATOR,
-        *(f"{_GATE}{name}.py" for name in ("fences", "steps", "effects", "commit", "join", "recovery")),
-    ],
-    "gate/flows.py": [
-        SIMULATOR,
-        *(f"{_GATE}{name}.py" for name in ("arrivals", "busy", "same_database", "cancelling", "commit")),
-    ],
-    "operations.py": [SIMULATOR, "tests/test_doubtful_commits.py"],
-    "stores/sqlite/claims.py": [
-        "tests/stores/test_conformance_sqlite.py",
-        "tests/gate/test_arrivals.py",
-        "tests/test_zombies.py",
-    ],
-}
-SECONDS_MAX = 240
-
-# Mutants that no test could notice, as (file, line's text, change): reason.
-_SAME_UNIT = "the row was read in the same transaction, which began as the only writer"
-ALIKE: dict[tuple[str, str, str], str] = {
-    ("stores/sqlite/claims.py", '" WHERE id = ? AND fence = ?"', "without AND fence = ?"): _SAME_UNIT,
-    (
-        "gate/effects.py",
-        "check_step_name(call.step_name)",
-        "left out",
-    ): "the step's key checks the name again",
-}
+RESULTS = ROOT / "proof" / "mutation.json"
+SECONDS_MAX = 400
+TEST_SECONDS_MAX = 60
+SURVIVED = "survived"
+_LEFT_BEHIND = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", "*.db*")
+# Plugins that take seconds to import and that no test of the core needs.
+_PYTEST = ["-m", "pytest", "-x", "-q", "--tb=line", "-p", "pytest_timeout", "-p", "oncegate.testing.plugin"]
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """One change of one file."""
+class Results:
+    """What came of each mutant, by file: the file's digest, and verdicts by name."""
 
-    file: str
-    line: int
-    text: str
-    change: str
-    source: str
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._files: dict[str, Any] = json.loads(place.read_text("utf-8")) if place.exists() else {}
 
+    def of(self, file: str, digest: str) -> dict[str, str]:
+        """The verdicts about a file as it is now; those about an older text of it are dropped."""
+        if self._files.get(file, {}).get("digest") != digest:
+            self._files[file] = {"digest": digest, "verdicts": {}}
+        verdicts: dict[str, str] = self._files[file]["verdicts"]
+        return verdicts
 
-def mutants(file: str) -> Iterator[Mutant]:
-    """Every mutant of a file."""
-    source = (ROOT / PACKAGE / file).read_text("utf-8")
-    yield from _syntax_mutants(file, source)
-    yield from _clause_mutants(file, source)
-
-
-def _syntax_mutants(file: str, source: str) -> Iterator[Mutant]:
-    lines = source.splitlines()
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and not _is_for_types(node):
-            for value in ("True", "False"):
-                changed = _replaced(source, node.test, value)
-                yield Mutant(file, node.lineno, lines[node.lineno - 1].strip(), f"if {value}", changed)
-        elif _does_something(node, lines):
-            yield Mutant(
-                file,
-                node.lineno,
-                lines[node.lineno - 1].strip(),
-                "left out",
-                _replaced(source, node, "pass"),
-            )
+    def keep(self) -> None:
+        """Writes everything down."""
+        self._place.write_text(json.dumps(self._files, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
-def _does_something(node: ast.AST, lines: list[str]) -> TypeGuard[ast.Expr]:
-    """A call that is made for what it does; a crash point does nothing in production."""
-    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call | ast.YieldFrom):
-        return False
-    return "crashpoints.hit(" not in lines[node.lineno - 1]
-
-
-def _is_for_types(node: ast.If) -> bool:
-    return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-
-
-def _replaced(source: str, node: ast.expr | ast.stmt, text: str) -> str:
-    lines = source.splitlines(keepends=True)
-    assert node.end_lineno is not None
-    first, last = node.lineno - 1, node.end_lineno - 1
-    head = lines[first].encode()[: node.col_offset].decode()
-    tail = lines[last].encode()[node.end_col_offset :].decode()
-    if isinstance(node, ast.Expr) and "yield" in "".join(lines[first : last + 1]):
-        text = "if False: yield"  # a flow stays one
-    return "".join([*lines[:first], head + text + tail, *lines[last + 1 :]])
-
-
-def _clause_mutants(file: str, source: str) -> Iterator[Mutant]:
-    """Drops conditions of WHERE clauses, one at a time."""
-    for found in re.finditer(r" AND \w+ (?:=|<|>|<=) (?:\?|\d)", source):
-        line = source.count("\n", 0, found.start()) + 1
-        # The parameter stays in its place: what is compared is only never unequal.
-        clause = found.group()
-        kept = " AND ? IS NOT NULL" if clause.endswith("?") else ""
-        changed = source[: found.start()] + kept + source[found.end() :]
-        yield Mutant(file, line, source.splitlines()[line - 1].strip(), f"without{clause}", changed)
-
-
-def is_noticed(mutant: Mutant, tests: list[str], work: Path) -> bool:
-    """Whether a test fails with the mutant in place."""
+def verdict(mutant: Mutant, work: Path) -> str:
+    """The test that fails with the mutant in place, or that it survived."""
     place = work / PACKAGE / mutant.file
     before = place.read_text("utf-8")
-    place.write_text(mutant.source, "utf-8")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    _write(place, mutant.source)
     try:
-        ended = subprocess.run(
-            command, cwd=work, env={**os.environ, "PYTHONPATH": str(work / "src")}, timeout=SECONDS_MAX,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
-        return ended.returncode != 0
-    except subprocess.TimeoutExpired:
-        return True
+        return first_failure(CORE[mutant.file], work)
     finally:
-        place.write_text(before, "utf-8")
+        _write(place, before)
+
+
+def _write(place: Path, source: str) -> None:
+    """Writes a module anew; its bytecode goes, as two texts of one size in one second look alike."""
+    place.write_text(source, "utf-8")
+    for compiled in (place.parent / "__pycache__").glob(f"{place.stem}.*.pyc"):
+        compiled.unlink()
+
+
+def first_failure(tests: list[str], work: Path) -> str:
+    """Runs tests in the copy until one fails; its name, or that all passed."""
+    command = [sys.executable, *_PYTEST, f"--timeout={TEST_SECONDS_MAX}", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTHONPATH": str(work / "src"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    with subprocess.Popen(
+        [*command, f"--basetemp={work.parent / 'pytest'}", *tests], cwd=work, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    ) as run:  # fmt: skip
+        try:
+            told, _ = run.communicate(timeout=SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            return "hung"
+        finally:
+            _end_group(run.pid)
+    return _judged(run.returncode, told)
+
+
+def _end_group(leader: int) -> None:
+    """Ends whatever the tests have started and not ended, a server for example."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _judged(code: int, told: str) -> str:
+    if code == 0:
+        return SURVIVED
+    if code not in (1, 2):  # neither failed tests nor a file that could not be imported
+        raise SystemExit(f"pytest ended with {code}:\n{told[-2000:]}")
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", told, re.MULTILINE)
+    if found is None:
+        raise SystemExit(f"pytest failed before any test ended:\n{told[-2000:]}")
+    return found.group(1)
+
+
+def attempts(
+    files: list[str], work: Path, results: Results, *, again: bool
+) -> Iterator[tuple[Mutant, dict[str, str]]]:
+    """The mutants that are to be tried, each with the verdicts of its file."""
+    for file in files:
+        digest = hashlib.sha256((work / PACKAGE / file).read_bytes()).hexdigest()[:16]
+        verdicts = results.of(file, digest)
+        for mutant in mutants(file, work):
+            if mutant.why_alike:
+                verdicts.pop(mutant.name, None)
+            elif mutant.name not in verdicts or (again and verdicts[mutant.name] == SURVIVED):
+                yield mutant, verdicts
+
+
+def score(files: list[str], work: Path, results: Results) -> float:
+    """Prints what survived and how many were noticed; returns the share in percent."""
+    noticed = tried = 0
+    for file in files:
+        verdicts = results.of(file, hashlib.sha256((work / PACKAGE / file).read_bytes()).hexdigest()[:16])
+        lines = {mutant.name: mutant.line for mutant in mutants(file, work)}
+        survivors = [name for name, found in verdicts.items() if found == SURVIVED]
+        for name in survivors:
+            print(f"survived, line {lines.get(name)}: {name}")
+        print(f"{file}: {len(verdicts) - len(survivors)} of {len(verdicts)}")
+        noticed, tried = noticed + len(verdicts) - len(survivors), tried + len(verdicts)
+    share = 100 * noticed / tried if tried else 0.0
+    print(f"{noticed} of {tried} mutants were noticed: {share:.1f} %")
+    return share
 
 
 def main() -> int:
-    """Tries every mutant and tells which survived."""
+    """Tries what has not been tried and tells the score."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", nargs="*", help="only files whose name ends so")
-    parser.add_argument("--change", default="", help="only changes that begin so: if, left, without")
-    parser.add_argument("--list", action="store_true", help="only list the mutants")
+    parser.add_argument("--list", action="store_true", help="only list the mutants that would be tried")
+    parser.add_argument("--again", action="store_true", help="also those that survived the last time")
+    parser.add_argument("--score", action="store_true", help="only tell the score so far")
     parser.add_argument("--least", type=float, default=90.0, help="the score that is wanted (default: 90)")
     arguments = parser.parse_args()
-    chosen = [f for f in CORE if not arguments.files or f.endswith(tuple(arguments.files))]
+    files = [file for file in CORE if not arguments.files or file.endswith(tuple(arguments.files))]
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder) / "tree"
-        shutil.copytree(
-            ROOT, work, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache")
-        )
-        score = _try_all(chosen, work, change=arguments.change, only_list=arguments.list)
-    return 0 if arguments.list or score >= arguments.least else 1
+        shutil.copytree(ROOT, work, ignore=_LEFT_BEHIND)
+        results = Results(RESULTS)
+        if not arguments.score:
+            _try_all(files, work, results, arguments)
+        if arguments.list:
+            return 0
+        return 0 if score(files, work, results) >= arguments.least else 1
 
 
-def _try_all(chosen: list[str], work: Path, *, change: str, only_list: bool) -> float:
-    noticed = tried = 0
-    for file in chosen:
-        for mutant in mutants(file):
-            place = f"{file}:{mutant.line} {mutant.change}: {mutant.text}"
-            is_alike = (file, mutant.text, mutant.change) in ALIKE
-            if is_alike or not mutant.change.startswith(change):
-                continue
-            if only_list:
-                print(place)
-                continue
-            tried += 1
-            if is_noticed(mutant, CORE[file], work):
-                noticed += 1
-            else:
-                print(f"survived  {place}", flush=True)
-        if not only_list:
-            print(f"{file}: {noticed} of {tried} so far", flush=True)
-    score = 100 * noticed / tried if tried else 0.0
-    if not only_list:
-        print(f"{noticed} of {tried} mutants were noticed: {score:.1f} %")
-    return score
+def _try_all(files: list[str], work: Path, results: Results, arguments: argparse.Namespace) -> None:
+    checked: set[str] = set()
+    for mutant, verdicts in attempts(files, work, results, again=arguments.again):
+        if arguments.list:
+            print(f"{mutant.line}: {mutant.name}")
+            continue
+        if mutant.file not in checked:  # tests that fail by themselves would notice everything
+            checked.add(mutant.file)
+            failure = first_failure(CORE[mutant.file], work)
+            if failure != SURVIVED:
+                raise SystemExit(f"{failure} fails without any mutant")
+        verdicts[mutant.name] = verdict(mutant, work)
+        results.keep()
+        print(f"{verdicts[mutant.name]:60} line {mutant.line}: {mutant.name}", flush=True)
 
 
 if __name__ == "__main__":

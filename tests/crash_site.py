@@ -24,7 +24,7 @@ from oncegate.crashpoints import CRASH_POINTS, CrashPoints
 from oncegate.errors import OncegateError
 from oncegate.model.keys import derive_key
 from oncegate.model.states import State
-from oncegate.store import EntryDetail, LogKind, StepState
+from oncegate.store import EntryDetail, LogKind, StepState, Store
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ArmedCrashPoints, Forked, SharedClock
 from oncegate.upkeep.reconciler import Reconciler
@@ -109,6 +109,7 @@ class Site:
     terminals: dict[KeyMode, TerminalProcess]
     clock: SharedClock = field(default_factory=SharedClock)
     sales: dict[KeyMode, Sales] = field(default_factory=dict)
+    wrap: Callable[[Any], Any] = lambda inside: inside  # what workers get instead of a store or a client
     _events: int = 0
 
     def __post_init__(self) -> None:
@@ -123,10 +124,14 @@ class Site:
         return {"id": f"{self.path.stem}-{scenario.name}-{self._events}"}
 
     def client(self, mode: KeyMode) -> TerminalClient:
-        return TerminalClient(self.terminals[mode].url)
+        return self.wrap(TerminalClient(self.terminals[mode].url))  # type: ignore[no-any-return]
+
+    def store(self) -> Store:
+        return SqliteStore(self.path, clock=self.clock)
 
     def gate(self, scenario: Scenario, crashpoints: CrashPoints | None = None) -> Gate:
-        gate = Gate(f"sqlite:///{self.path}", clock=self.clock, crashpoints=crashpoints, replay_cache_max=1)
+        store = self.wrap(self.store())
+        gate = Gate(store=store, clock=self.clock, crashpoints=crashpoints, replay_cache_max=1)
         scenario.register(self, gate)
         return gate
 
@@ -222,7 +227,7 @@ class Site:
 
     def detail(self, event: Event) -> EntryDetail | None:
         key = derive_key("", SURFACE, TEMPLATE, (event["id"],)).digest
-        with SqliteStore(self.path, clock=self.clock).look() as session:
+        with self.store().look() as session:
             (entry,) = session.read([key])
             return None if entry is None else session.detail(entry.entry_id)
 

@@ -6,19 +6,13 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg
 import pytest
 
-from oncegate import Gate
 from oncegate.chaos.terminal_client import KeyMode, TerminalProcess
-from oncegate.crashpoints import CRASH_POINTS, CrashPoints
-from oncegate.model.keys import derive_key
+from oncegate.crashpoints import CRASH_POINTS
 from oncegate.model.states import State
-from oncegate.store import EntryDetail
-from oncegate.stores.postgres import PostgresStore
 from oncegate.testing.postgres import GivenServer, PostgresServer
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.crash_site import (
@@ -28,54 +22,15 @@ from tests.crash_site import (
     JOINED,
     KILLED,
     SAME_DATABASE,
-    SURFACE,
-    TEMPLATE,
     UNREPEATABLE,
-    Event,
-    Sales,
     Scenario,
-    Site,
     armed,
     started_terminals,
 )
+from tests.server_crash_site import ServerSite
 
 # The handlers that differ most in what they leave on a ledger; all the others run on the embedded one.
 HERE = (HONOURED, ASKED, UNREPEATABLE, SAME_DATABASE, JOINED, FROM_A_TASK)
-
-
-@dataclass(slots=True)
-class ServerSite(Site):
-    """The crash site with its ledger and bookings on a server."""
-
-    url: str = ""
-
-    def __post_init__(self) -> None:
-        self.sales = {mode: Sales(terminal.record) for mode, terminal in self.terminals.items()}
-        PostgresStore(self.url, clock=self.clock).connect().close()
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute("CREATE TABLE booking (ref text, slot text)")
-
-    def gate(self, scenario: Scenario, crashpoints: CrashPoints | None = None) -> Gate:
-        gate = Gate(self.url, clock=self.clock, crashpoints=crashpoints, replay_cache_max=1)
-        scenario.register(self, gate)
-        return gate
-
-    @contextlib.contextmanager
-    def own_transaction(self, event: Event, slot: str) -> Iterator[object]:
-        with psycopg.connect(self.url) as own:
-            own.execute("INSERT INTO booking VALUES (%s, %s)", (event["id"], slot))
-            yield own
-
-    def detail(self, event: Event) -> EntryDetail | None:
-        key = derive_key("", SURFACE, TEMPLATE, (event["id"],)).digest
-        with PostgresStore(self.url, clock=self.clock).look() as session:
-            (entry,) = session.read([key])
-            return None if entry is None else session.detail(entry.entry_id)
-
-    def bookings(self, event: Event) -> list[str]:
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            rows = connection.execute("SELECT slot FROM booking WHERE ref = %s", (event["id"],))
-            return [slot for (slot,) in rows]
 
 
 @pytest.fixture(scope="module")
