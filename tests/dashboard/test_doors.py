@@ -276,10 +276,23 @@ def test_a_form_that_is_too_large_is_refused(site):
         "/entries/٣",
         "/entries?before=x",
         "/journal?before=-1",
+        "/journal?before=" + "9" * 40,
+        "/entries?before=" + "9" * 30,
+        "/waiting?after=" + "9" * 30,
+        "/waiting?done=" + "9" * 30,
+        "/lanes?after=" + "9" * 30,
+        "/lane?destination=orders&tenant=acme&key=A-17&from=" + "9" * 30,
     ],
 )
 def test_what_cannot_be_a_number_is_not_there(site, path):
-    assert site.client(Role.VIEWER).get(quote(path, safe="/?=")).status == 404
+    assert site.client(Role.VIEWER).get(quote(path, safe="/?=&")).status == 404
+
+
+def test_a_place_in_the_journal_beyond_its_end_begins_at_its_end(site):
+    client = site.client(Role.VIEWER)
+    far = client.get(f"/journal?before={2**127 - 1}")
+    assert far.status == 200
+    assert far.text.count("<tr") == client.get("/journal").text.count("<tr") > 1
 
 
 def test_an_embedded_page_shows_and_never_acts(scene, stage):

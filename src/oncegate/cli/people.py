@@ -19,14 +19,14 @@ from oncegate.cli.exitcodes import DONE
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import print_json, tell, utc
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
+from oncegate.cli.waiting_filters import add_filters, filter_of, has_filter
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError, RulingRefused
 from oncegate.groupcommit import GroupCommit
-from oncegate.model.durations import parse_duration
 from oncegate.model.rulings import Verb
 from oncegate.model.states import State
 from oncegate.model.visible import visible
-from oncegate.store import Entry, EntryDetail, EntryFilter, Session, Store
+from oncegate.store import Entry, EntryDetail, Session, Store
 from oncegate.upkeep.rulings import Rulings, StepWord, Word
 from oncegate.upkeep.waiting import consequence, parked_by, remarks, waits_for
 
@@ -69,7 +69,7 @@ def add_desk(subparsers: Any, desk: Desk) -> None:
 
 def _add_list(commands: Any, desk: Desk) -> None:
     parser = commands.add_parser("list", help="list what waits, newest first")
-    _add_filters(parser)
+    add_filters(parser)
     parser.add_argument(
         "--limit", type=read_number, default=LIMIT_DEFAULT, metavar="N",
         help=f"at most so many entries, up to {LIMIT_MAX} (default: %(default)s)",
@@ -109,7 +109,7 @@ def _add_verb(commands: Any, desk: Desk, verb: Verb) -> None:
     )  # fmt: skip
     if verb.runs:
         _add_steps(parser)
-    _add_filters(parser)
+    add_filters(parser)
     parser.add_argument("--all", action="store_true", help="all that wait, where no filter is given")
     parser.add_argument("--dry-run", action="store_true", help="show the plan for many; change nothing")
     parser.add_argument("--yes", action="store_true", help="carry out the plan for many without asking")
@@ -129,38 +129,6 @@ def _add_steps(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _add_filters(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--surface", type=read_text, help="entries of this surface")
-    parser.add_argument("--tenant", type=read_text, help="entries of this tenant")
-    parser.add_argument(
-        "--reason-contains", type=read_text, metavar="TEXT", help="entries whose reason contains this text"
-    )
-    parser.add_argument(
-        "--older-than", metavar="AGE", help="entries that wait for longer, such as 4h or 7d"
-    )
-
-
-def has_filter(arguments: argparse.Namespace) -> bool:
-    """Tells whether any filter was given."""
-    names = ("surface", "tenant", "reason_contains", "older_than")
-    return any(getattr(arguments, name) is not None for name in names)
-
-
-def filter_of(desk: Desk, arguments: argparse.Namespace) -> EntryFilter:
-    """The filter that the options name."""
-    before = None
-    if arguments.older_than is not None:
-        age_ms = int(parse_duration(arguments.older_than).total_seconds() * 1000)
-        before = SystemClock().wall_ms() - age_ms
-    return EntryFilter(
-        desk.states,
-        arguments.surface,
-        arguments.tenant,
-        reason_contains=arguments.reason_contains,
-        settled_before_ms=before,
-    )
-
-
 def run_list(desk: Desk, arguments: argparse.Namespace) -> int:
     """Prints one page of what waits."""
     if arguments.limit > LIMIT_MAX:
@@ -168,7 +136,7 @@ def run_list(desk: Desk, arguments: argparse.Namespace) -> int:
             f"--limit {arguments.limit} is more than {LIMIT_MAX}; use --before for the next page"
         )
     with reading(open_ledger(arguments.url), arguments.url) as session:
-        found = session.entries(filter_of(desk, arguments), arguments.before, arguments.limit + 1)
+        found = session.entries(filter_of(desk.states, arguments), arguments.before, arguments.limit + 1)
         if not found and arguments.surface is not None:
             refuse_unknown_surface(session, arguments.surface)
     _print_page(found[: arguments.limit], arguments)
@@ -237,7 +205,7 @@ def run_verb(desk: Desk, verb: Verb, arguments: argparse.Namespace) -> int:
     if is_bulk:
         from oncegate.cli.bulk import run_bulk
 
-        return run_bulk(store, word, filter_of(desk, arguments), arguments)
+        return run_bulk(store, word, filter_of(desk.states, arguments), arguments)
     return _say(store, word, arguments)
 
 

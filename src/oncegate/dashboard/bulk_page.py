@@ -33,16 +33,17 @@ def plan_entries(jobs: Jobs) -> Act:
     def act(tools: Tools, visit: Visit) -> Answer:
         verb = _verb(visit.form.get("verb", ""))
         need(tools, visit, Role.APPROVER, f"{verb.value} many entries")
-        wanted = filter_for(read_filter(visit.form.get("q", ""), tools.clock.wall_ms()), visit)
+        now_ms = tools.clock.wall_ms()
+        wanted = filter_for(read_filter(visit.form.get("q", ""), now_ms), visit)
         try:
             word = Word(verb, visit.visitor.name, visit.form.get("reason", ""))
         except ConfigError as refused:
             return _not_done(str(refused))
-        if wanted is None:
+        if wanted is None or not verb.starts_from.intersection(wanted.states):
             return _not_done("the filter cannot be read, or nothing can fit it")
         with tools.commits.store.look() as session:
             plan = make_plan(session, word, wanted)
-        return _planned(jobs, _entries_sheet(plan, visit, bulk_command(verb, wanted)), plan.entries)
+        return _planned(jobs, _entries_sheet(plan, visit, bulk_command(verb, wanted, now_ms)), plan.entries)
 
     return act
 

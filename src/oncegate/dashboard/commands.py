@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from datetime import timedelta
 
+from oncegate.model.durations import format_duration
 from oncegate.model.rulings import Verb
+from oncegate.model.states import State
 from oncegate.sender.desk import Verb as HeadVerb
 from oncegate.store import Entry, EntryFilter, LaneView, StepRecord
 from oncegate.upkeep.waiting import waits_for
@@ -19,17 +22,32 @@ def ruling_command(verb: Verb, entry: Entry, doubtful: tuple[StepRecord, ...]) -
     return _with_reason([*words, "--fence", str(entry.fence)])
 
 
-def bulk_command(verb: Verb, wanted: EntryFilter) -> str:
-    """Says a word about all that fit a filter."""
+def bulk_command(verb: Verb, wanted: EntryFilter, now_ms: int) -> str:
+    """Says a word about all that fit a filter: every term of it, or the command would mean more."""
     desk = waits_for(next(iter(verb.starts_from)))
-    options = []
+    options = [option for state in _only_state(verb, wanted) for option in ("--state", state.label)]
     for name, value in (
         ("surface", wanted.surface),
         ("tenant", wanted.tenant),
+        ("key", wanted.key_prefix),
+        ("label", wanted.label_contains),
         ("reason-contains", wanted.reason_contains),
+        ("older-than", _age(wanted.settled_before_ms, now_ms)),
+        ("age-over", _age(wanted.received_before_ms, now_ms)),
+        ("age-under", _age(wanted.received_after_ms, now_ms)),
     ):
         options += [] if value is None else [f"--{name}", value]
     return _with_reason(["oncegate", desk, verb.value, *(options or ["--all"])])
+
+
+def _only_state(verb: Verb, wanted: EntryFilter) -> list[State]:
+    """The one state that a filter leaves of those that the verb is for; none where it leaves all."""
+    left = [state for state in wanted.states if state in verb.starts_from]
+    return left if len(left) < len(verb.starts_from) else []
+
+
+def _age(moment_ms: int | None, now_ms: int) -> str | None:
+    return None if moment_ms is None else format_duration(timedelta(milliseconds=now_ms - moment_ms))
 
 
 def dismiss_command(entry_id: int) -> str:

@@ -50,8 +50,10 @@ class Filter(Struct, frozen=True):
 
 def read_filter(text: str, now_ms: int) -> Filter:
     """Reads a filter; one that cannot be read has a `problem` and fits nothing."""
+    if len(text) > TEXT_MAX:
+        return Filter(problem=f"a filter has at most {TEXT_MAX} characters")
     try:
-        return _read(text[:TEXT_MAX], now_ms)
+        return _read(text, now_ms)
     except ConfigError as error:
         return Filter(problem=str(error))
 

@@ -9,12 +9,13 @@ from oncegate.store import LogRecord, Session
 from oncegate.upkeep.telling import happened
 
 PAGE_RECORDS: Final = 100
+POSITION_MAX: Final = 2**127 - 1  # PostgreSQL's positions are a transaction's number and one of its own
 
 
 def journal_page(tools: Tools, session: Session, visit: Visit) -> Answer:
     """One page of records, newest first."""
     everything = visit.query.get("all") == "1"
-    before = visit.cursor("before")
+    before = visit.cursor("before", POSITION_MAX)
     found = session.log_before(before, PAGE_RECORDS + 1, by_people=not everything)
     page = found[:PAGE_RECORDS]
     values = {

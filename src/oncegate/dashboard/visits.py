@@ -45,12 +45,12 @@ class Visit:
         """A row's number from the path; raises NotHere for what cannot be one."""
         return _row_number(self.parts.get(name, ""))
 
-    def cursor(self, name: str) -> int | None:
-        """A position from the query; None where there is none."""
+    def cursor(self, name: str, most: int = ROW_NUMBER_MAX) -> int | None:
+        """A position from the query; None where there is none, NotHere for what no ledger can hold."""
         text = self.query.get(name, "")
         if not text:
             return None
-        if not (text.isascii() and text.isdigit() and len(text) <= 40):
+        if not (text.isascii() and text.isdigit() and len(text) <= 40 and int(text) <= most):
             raise NotHere("there is no such page")
         return int(text)
 

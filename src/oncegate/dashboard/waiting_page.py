@@ -104,6 +104,8 @@ def waiting_page(tools: Tools, session: Session, visit: Visit) -> Answer:
     """All that waits for a person, on one page."""
     text = visit.query.get("q", "")
     asked = read_filter(text, tools.clock.wall_ms())
+    if asked.entry_id is not None:
+        return Answer(go_to=f"/entries/{asked.entry_id}")
     after = visit.cursor("after") or 0
     found = _entries(session, asked, visit, after)
     details = [session.detail(entry.entry_id) for entry in found[:PAGE_ENTRIES]]
@@ -126,7 +128,9 @@ def filter_for(asked: Filter, visit: Visit) -> EntryFilter | None:
     """The filter narrowed to what waits and to whose it may be; None where nothing can fit."""
     wanted = asked.wanted
     states = tuple(state for state in wanted.states or WAITING if state in WAITING)
-    if asked.problem or not states or visit.tenant not in (None, wanted.tenant or visit.tenant):
+    if asked.problem or asked.entry_id is not None or not states:
+        return None
+    if visit.tenant not in (None, wanted.tenant or visit.tenant):
         return None
     return EntryFilter(
         states,
@@ -164,7 +168,7 @@ def _pairs(session: Session, visit: Visit) -> list[PairCard]:
 def _done(session: Session, visit: Visit) -> EntryDetail | None:
     """The entry that was decided a moment ago, as the ledger has it."""
     number = visit.cursor("done")
-    seen = None if number is None or number >= 2**63 else session.detail(number)
+    seen = None if number is None else session.detail(number)
     if seen is None or visit.tenant not in (None, seen.entry.tenant):
         return None
     return seen

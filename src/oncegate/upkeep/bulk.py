@@ -61,8 +61,14 @@ class Progress(Struct, frozen=True):
 def make_plan(
     session: Session, word: Word, wanted: EntryFilter, *, entries_max: int = PLAN_ENTRIES_MAX
 ) -> Plan:
-    """Walks through the whole filter, page by page; changes nothing."""
-    wanted = replace(wanted, states=tuple(sorted(word.verb.starts_from)))
+    """Walks through the whole filter, page by page; changes nothing.
+
+    Of the states that the filter names, those count from which the verb can start.
+    """
+    states = sorted(word.verb.starts_from.intersection(wanted.states or word.verb.starts_from))
+    if not states:  # to the store, no states would be all states
+        return Plan(word, (), (), {}, is_complete=True)
+    wanted = replace(wanted, states=tuple(states))
     entries: list[Seen] = []
     sample: list[Entry] = []
     surfaces: dict[str, int] = {}

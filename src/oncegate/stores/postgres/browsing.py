@@ -53,7 +53,8 @@ class PostgresBrowsing:
         parameters: tuple[Any, ...] = (limit,)
         if before is not None:
             conditions.append("(log.xact, log.position) < (%s::text::xid8, %s)")
-            parameters = (str(before >> _POSITION_BITS), before & (2**_POSITION_BITS - 1), limit)
+            number = min(before & (2**_POSITION_BITS - 1), 2**63 - 1)
+            parameters = (str(before >> _POSITION_BITS), number, limit)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return self._records(self._query(_BEFORE.format(where=where), parameters))
 

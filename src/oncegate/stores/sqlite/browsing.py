@@ -13,6 +13,7 @@ from oncegate.stores.sqlite.claims import _ENTRY_COLUMNS
 _BEFORE: Final = (
     "SELECT position, entry, kind, at, actor, note FROM oncegate_log{where} ORDER BY position DESC LIMIT ?"
 )
+_POSITION_MAX: Final = 2**63 - 1
 _BY_PEOPLE: Final = "kind > 10"  # as the partial index says it
 
 
@@ -46,7 +47,7 @@ class SqliteBrowsing:
         conditions = [_BY_PEOPLE] if by_people else []
         conditions += [] if before is None else ["position < ?"]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        parameters = (limit,) if before is None else (before, limit)
+        parameters = (limit,) if before is None else (min(before, _POSITION_MAX), limit)
         rows = self._connection.execute(_BEFORE.format(where=where), parameters).fetchall()
         return [self._record(row) for row in rows]
 

@@ -101,3 +101,13 @@ class BrowsingConformance(StoreBench):
             with refused(ValueError), session.unit():
                 session.add_notes([self.note(0, kind=kind)])
         assert [(record.entry_id, record.kind) for record in self.log()] == [(0, LogKind.REFUSED)]
+
+    def test_the_log_can_be_read_backwards_from_any_place(self) -> None:
+        """A place beyond all records, however far, is the end of the log."""
+        session = self.open()
+        self.reserve(session, "e", quarantine="skew: x")
+        everything = self.backwards(None, 10, by_people=False)
+        assert everything
+        for far in (2**63 - 1, 2**63, 2**64 + 1, 2**127 - 1):
+            if far > everything[0].position:
+                assert self.backwards(far, 10, by_people=False) == everything
