@@ -14,6 +14,7 @@ from oncegate.dashboard.application import HOT_PAGES
 from oncegate.dashboard.visits import Tools, Visit
 from oncegate.dashboard.waiting_page import badge
 from oncegate.model.states import State
+from oncegate.sender.journey import journey
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.stores.sqlite.session import JoinedSession
 from tests.dashboard.scene import Scene
@@ -56,8 +57,18 @@ def test_a_page_reads_along_indexes_only(scene, reader, path, monkeypatch):
         visit = Visit(path, parts={"entry": str(entry)}, query=asks)
         HOT_PAGES[path](tools, session, visit)
     badge(session, None)
-    connection.set_trace_callback(None)
+    check_plans(connection, asked)
 
+
+@pytest.mark.parametrize("name", ["A-17", "evt-1", "0190a5c2-7b3e-7ccc-8f00-0123456789ab", "0" * 48])
+def test_a_trace_reads_along_indexes_only(reader, name):
+    session, connection, asked = reader
+    journey(session, name)
+    check_plans(connection, asked)
+
+
+def check_plans(connection: sqlite3.Connection, asked: list[str]) -> None:
+    connection.set_trace_callback(None)
     assert asked
     for statement in dict.fromkeys(one for one in asked if one.lstrip().upper().startswith("SELECT")):
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]

@@ -38,7 +38,7 @@ class Tile(Struct, frozen=True):
 
 def now_page(tools: Tools, session: Session, visit: Visit) -> Answer:
     """Everything about this moment."""
-    snapshot = measure(session, tools.clock)
+    snapshot = measure(session, tools.clock, memory=tools.memory)
     points = history(session, snapshot)
     tiles = tiles_of(evaluate(snapshot), points)
     destinations = snapshot.destinations

@@ -9,7 +9,7 @@ from oncegate.gate.surfaces import Surface
 from oncegate.model.durations import format_duration
 from oncegate.model.repeats import RepeatClass
 from oncegate.signals.measures import measure
-from oncegate.signals.snapshot import DAY, Counts, Snapshot
+from oncegate.signals.snapshot import DAY, WEEK, Counts, Snapshot
 from oncegate.store import Session
 
 
@@ -32,7 +32,7 @@ class Sheet(Struct, frozen=True):
 
 def surfaces_page(tools: Tools, session: Session, visit: Visit) -> Answer:
     """All surfaces that are declared or that anything is known of."""
-    snapshot = measure(session, tools.clock)
+    snapshot = measure(session, tools.clock, windows=(DAY, WEEK), memory=tools.memory)
     declared = {surface.name: surface for surface in tools.surfaces()}
     names = sorted({*declared, *snapshot.surfaces})
     sheets = [_sheet(name, declared.get(name), snapshot) for name in names]

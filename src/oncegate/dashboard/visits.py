@@ -16,6 +16,7 @@ from oncegate.errors import OncegateError
 from oncegate.gate.surfaces import Surface
 from oncegate.groupcommit import GroupCommit
 from oncegate.sender.desk import Desk as LaneDesk
+from oncegate.signals.measures import Memory
 from oncegate.store import LogKind, Note, Session
 from oncegate.upkeep.rulings import Rulings
 
@@ -85,6 +86,7 @@ class Tools:
     clock: Clock
     surfaces: Callable[[], Sequence[Surface]]
     url: str | None = None
+    memory: Memory = field(default_factory=Memory)
 
     @property
     def rulings(self) -> Rulings:

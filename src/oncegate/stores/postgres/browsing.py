@@ -42,9 +42,8 @@ class PostgresBrowsing:
     def oldest_entries(self, wanted: EntryFilter, after_id: int, limit: int) -> list[Entry]:
         """Lists entries, oldest first."""
         conditions, parameters = self._conditions(wanted)
-        # By the small table of what is open, which has its own index: the large one is only looked up.
         where = " AND ".join([*conditions, "open.entry > %s"])
-        sql = f"{statements.ENTRY} WHERE {where} ORDER BY open.entry LIMIT %s"
+        sql = f"{statements.OPEN_ENTRY} WHERE {where} ORDER BY open.entry LIMIT %s"
         return self._entries(self._query(sql, (*parameters, after_id, limit)))
 
     def log_before(self, before: int | None, limit: int, *, by_people: bool) -> list[LogRecord]:

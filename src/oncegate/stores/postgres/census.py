@@ -57,10 +57,13 @@ class PostgresCensus:
             conditions.append("entry.id < %s")
             parameters.append(before_id)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        # A key that is as good as known is found by its own index, not by walking through the numbers.
-        number = "entry.id + 0" if len(wanted.key_prefix or "") >= KEY_DIGITS_RARE else "entry.id"
-        sql = f"{statements.ENTRY}{where} ORDER BY {number} DESC LIMIT %s"
-        return self._entries(self._query(sql, (*parameters, limit)))
+        is_rare = len(wanted.key_prefix or "") >= KEY_DIGITS_RARE
+        if not is_rare and wanted.states and not any(state.is_final for state in wanted.states):
+            sql = f"{statements.OPEN_ENTRY}{where.replace('entry.id', 'open.entry')} ORDER BY open.entry"
+        else:
+            # A key that is as good as known is found by its own index, not by walking through the numbers.
+            sql = f"{statements.ENTRY}{where} ORDER BY {'entry.id + 0' if is_rare else 'entry.id'}"
+        return self._entries(self._query(f"{sql} DESC LIMIT %s", (*parameters, limit)))
 
     def _conditions(self, wanted: EntryFilter) -> tuple[list[str], list[Any]]:
         conditions: list[str] = []

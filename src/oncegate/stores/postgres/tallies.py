@@ -42,9 +42,10 @@ WHERE minute >= %s AND minute < %s AND (%s::text IS NULL OR name.text = %s::text
 ORDER BY minute, name.text, what
 """
 _SUMS: Final = """
-SELECT name.text, %s::bigint, what, sum(count)::bigint, sum(total)::bigint
-FROM oncegate_tally JOIN oncegate_name AS name ON id = surface
-WHERE minute >= %s AND minute < %s GROUP BY name.text, what ORDER BY name.text, what
+SELECT name.text, %s::bigint, what, count, total FROM (
+    SELECT surface, what, sum(count)::bigint AS count, sum(total)::bigint AS total FROM oncegate_tally
+    WHERE minute >= %s AND minute < %s GROUP BY surface, what OFFSET 0
+) AS sums JOIN oncegate_name AS name ON id = surface ORDER BY name.text, what
 """
 _KIND, _WITHIN = (
     text.replace("%", "%%").replace("state ", "entry.state ")
@@ -54,13 +55,15 @@ _KIND, _WITHIN = (
     )
 )
 _WAITING: Final = f"""
-SELECT name.text, entry.state, {_KIND} AS kind, {_WITHIN} AS within, count(*),
-       min(CASE entry.state WHEN 1 THEN open.first_reserved ELSE open.lease_until END),
-       min(coalesce(entry.settled_at, entry.received_at)),
-       count(*) FILTER (WHERE entry.state = 1 AND open.lease_until <= %s)
-FROM oncegate_open AS open JOIN oncegate_entry AS entry ON entry.id = open.entry
-JOIN oncegate_name AS name ON name.id = entry.surface
-WHERE entry.state NOT IN (2, 3) GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+SELECT name.text, state, kind, within, count, oldest, oldest_at, lapsed FROM (
+    SELECT entry.surface, entry.state, {_KIND} AS kind, {_WITHIN} AS within, count(*) AS count,
+           min(CASE entry.state WHEN 1 THEN open.first_reserved ELSE open.lease_until END) AS oldest,
+           min(coalesce(entry.settled_at, entry.received_at)) AS oldest_at,
+           count(*) FILTER (WHERE entry.state = 1 AND open.lease_until <= %s) AS lapsed
+    FROM oncegate_open AS open
+    CROSS JOIN LATERAL (SELECT * FROM oncegate_entry AS one WHERE one.id = open.entry OFFSET 0) AS entry
+    WHERE entry.state NOT IN (2, 3) GROUP BY 1, 2, 3, 4 OFFSET 0
+) AS counted JOIN oncegate_name AS name ON name.id = surface ORDER BY 1, 2, 3, 4
 """
 _AHEAD: Final = "SELECT %s::bigint - (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _COLUMNS: Final = "known.entry, known.class, known.first_at, known.last_at, known.times, known.evidence"
