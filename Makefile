@@ -15,7 +15,7 @@ CONFIG     ?= examples/oncegate.toml
 IN_PARALLEL := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check fmt bench soak spin mutate matrix pictures clean
+.PHONY: help demo run test check fmt bench profile soak spin mutate matrix pictures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,8 +40,23 @@ fmt: $(VENV)/.installed ## format the code and apply the safe fixes
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/$(if $(filter postgres,$(STORE)),.installed,.core) ## measure the gate (STORE=sqlite|postgres BENCH_ARGS=...)
+# The one run behind docs/benchmarks.md: QUICK=1 takes three minutes and leaves the page alone, SHORT=1 twenty, else
+# forty. Peers are installed into build/peers, each into an environment of its own (PEERS=0 leaves them out). With
+# STORE only the gate on that store is measured.
+EXTENT = $(if $(QUICK),quick,$(if $(SHORT),short,full))
+PAGE  ?= $(if $(QUICK),build/bench/benchmarks.md,docs/benchmarks.md)
+ifeq ($(origin STORE),file)
+bench: $(VENV)/.installed ## measure everything beside peers and limits (QUICK=1 SHORT=1 PEERS=0 STORE=... BENCH_ARGS=...)
+	@ONCEGATE_BENCH_PEERS=build/peers $(BIN)/oncegate bench all --extent $(EXTENT) --page $(PAGE) \
+	  $(if $(filter 0,$(PEERS)),--no-peers,--install) $(BENCH_ARGS)
+else
+bench: $(VENV)/$(if $(filter postgres,$(STORE)),.installed,.core)
 	@$(BIN)/oncegate bench $(if $(filter postgres,$(STORE)),postgres --plot bench-postgres.svg,gate) $(BENCH_ARGS)
+endif
+
+profile: $(VENV)/.installed ## flame graphs of the hot path on both stores, into build/profile
+	@$(PIP) install -q -c constraints.txt py-spy
+	@$(BIN)/python -m oncegate.bench.profiling build/profile
 
 MINUTES ?= 10
 soak: $(VENV)/.installed ## run the long tests, then MINUTES=10 of seeded faults; adds to docs/proof-tally.json

@@ -44,6 +44,7 @@ class SenderBench:
     rounds: int = 5
     postgres: bool = True
     rivals: bool = True
+    failing: bool = True
     talk: Callable[[str], None] = field(default=lambda line: None)
     _server: PostgresServer | None = None
 
@@ -58,7 +59,7 @@ class SenderBench:
                 for keys in self.keys
                 for store in stores
             ]
-            scenes = [self._scene(store) for store in stores]
+            scenes = [self._scene(store) for store in stores if self.failing]
             turns = [self._turn(number, stores) for number in range(1, self.rounds + 1)]
             rival = self._rival() if self.postgres and self.rivals else None
         document = {"in_flight_max": IN_FLIGHT, "bare": _as_rows(bares), "curve": curve, "failing": scenes}

@@ -21,10 +21,10 @@ def measure_size(folder: Path, keys: int) -> dict[str, Any]:
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        everything = _bytes_used(connection)
+        everything = bytes_used(connection)
         for table in BULKY:
             connection.execute(f"DROP TABLE {table}")
-        kept = _bytes_used(connection)
+        kept = bytes_used(connection)
     finally:
         connection.close()
         for suffix in ("", "-wal", "-shm"):
@@ -50,7 +50,8 @@ async def _fill(path: Path, keys: int) -> None:
         gate.close()
 
 
-def _bytes_used(connection: sqlite3.Connection) -> int:
+def bytes_used(connection: sqlite3.Connection) -> int:
+    """What a SQLite file holds, without its free pages."""
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     (size,) = connection.execute("PRAGMA page_size").fetchone()

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oncegate.cli import bench_all
+
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
@@ -56,6 +58,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     sender.add_argument("--json", action="store_true", help="print one JSON document")
     sender.set_defaults(run=run_sender)
+    bench_all.add_parser(subjects)
 
 
 def run_sender(arguments: argparse.Namespace) -> int:

@@ -24,9 +24,9 @@ from oncegate.testing.postgres import PostgresServer
 
 LEASE_S: Final = 2.0
 LAPSE_S: Final = 2 * LEASE_S  # how long a worker is stopped before another one comes
-PATIENCE_S: Final = 30.0  # how long redeliveries go on
+PATIENCE_S: Final = 20.0  # how long redeliveries go on
 PAUSE_S: Final = 0.5
-AT_ONCE: Final = 4  # subjects at a time: they mostly wait for leases
+AT_ONCE: Final = 6  # subjects at a time: they mostly wait for leases
 EVENT: Final = make_event(1, "fault")
 
 
@@ -107,7 +107,7 @@ def _deliver(process: PeerProcess) -> dict[str, Any]:
 
 def killed(stage: Stage) -> Cell:
     """kill -9 between effect and record, then redelivery."""
-    with stage.worker("after effect", "kill") as first:
+    with stage.worker("after call", "kill") as first:
         first.send({"do": "deliver", "event": EVENT})
         first.wait_for_end()
     with stage.worker() as second:
@@ -118,12 +118,17 @@ def killed(stage: Stage) -> Cell:
 
 def stalled_before(stage: Stage) -> Cell:
     """A worker sleeps past its lease before its call; another one takes over; the first one wakes."""
-    return _stalled(stage, "before effect")
+    return _stalled(stage, "before call")
 
 
 def stalled_after(stage: Stage) -> Cell:
     """A worker sleeps past its lease after its call; another one takes over; the first one wakes."""
-    return _stalled(stage, "after effect")
+    return _stalled(stage, "after call")
+
+
+def stalled_inside(stage: Stage) -> Cell:
+    """The same, with its request on the way out: only a downstream that honours keys can refuse it."""
+    return _stalled(stage, "in call")
 
 
 def _stalled(stage: Stage, moment: str) -> Cell:
@@ -179,6 +184,8 @@ SCENES: Final[dict[str, Callable[[Stage], Cell]]] = {
     "zombie, asleep before its call": stalled_before,
     "zombie, asleep after its call": stalled_after,
 }
+# Shown beside the others and not judged: no gate can call a request back.
+SHOWN: Final[dict[str, Callable[[Stage], Cell]]] = {"zombie, asleep inside its call": stalled_inside}
 
 
 def run_scenes(
@@ -189,11 +196,15 @@ def run_scenes(
     def run_all(subject: tuple[Peer, Variant]) -> dict[str, Any]:
         peer, variant = subject
         cells = {name: _run_scene(scene, peer, variant, postgres) for name, scene in SCENES.items()}
+        shown = {name: _run_scene(scene, peer, variant, postgres) for name, scene in SHOWN.items()}
         talk(
             f"{peer.name} on {variant.store}: {', '.join(cell.judgement.value for cell in cells.values())}"
         )
         named = {"name": peer.name, "version": peer.version, "store": variant.store}
-        return {**named, "cells": {name: cell.as_json() for name, cell in cells.items()}}
+        judged, beside = (
+            {name: cell.as_json() for name, cell in found.items()} for found in (cells, shown)
+        )
+        return {**named, "cells": judged, "shown": beside}
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
         return list(threads.map(run_all, subjects))
@@ -204,7 +215,7 @@ def _run_scene(
 ) -> Cell:
     with tempfile.TemporaryDirectory(prefix="oncegate-bench-") as name:
         try:
-            with address_for(peer, variant, Path(name), postgres) as address:
+            with address_for(peer, variant, Path(name), postgres, hurried=True) as address:
                 return scene(Stage(peer, variant, address, Path(name)))
         except (NotInstalled, PeerFailed) as reason:
             return Cell(Judgement.FAILED, said=str(reason)[:300])

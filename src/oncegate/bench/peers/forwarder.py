@@ -28,8 +28,13 @@ def forwarded(port_file: Path) -> Iterator[int]:
         ready.set()
 
     def run() -> None:
-        loop.create_task(serve())
+        serving = loop.create_task(serve())
         loop.run_forever()
+        left = [serving, *asyncio.all_tasks(loop)]
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.close()
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()

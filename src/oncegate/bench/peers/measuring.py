@@ -105,16 +105,21 @@ class Measuring:
                 process.ask("open", OPEN_SECONDS_MAX, **settings)
                 self._reread(one, process)
 
+    def _ends(self, peer: Peer) -> tuple[int, int]:
+        """The lowest and the highest concurrency of a peer: where all streams are measured."""
+        own = [tasks for tasks in self.concurrencies if tasks <= peer.concurrency_max]
+        return own[0], own[-1]
+
     def _measure_at(self, one: Turns, process: PeerProcess, tasks: int) -> None:
         settled = 0
-        for stream in STREAMS:
+        for stream in STREAMS if tasks in self._ends(one.peer) else STREAMS[:1]:
             prefix = f"mixed-{tasks}" if stream == "mixed" else f"run-{tasks}"
             found = self._run(process, stream, prefix, tasks, settled)
             one.found.setdefault((stream, tasks), []).append(found)
             settled = settled or found["events"]
 
     def _reread(self, one: Turns, process: PeerProcess) -> None:
-        for tasks in self.concurrencies:
+        for tasks in sorted(set(self._ends(one.peer))):
             settled = one.found["fresh", tasks][-1]["events"]
             found = self._run(process, REREAD, f"run-{tasks}", tasks, settled)
             one.found.setdefault((REREAD, tasks), []).append(found)

@@ -20,13 +20,23 @@ from oncegate.testing.postgres import PostgresServer
 
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 10.0
+# How long Restate waits for a silent worker before another one may have the invocation: its lease.
+HURRIED: Final = {
+    "RESTATE_WORKER__INVOKER__INACTIVITY_TIMEOUT": "1s",
+    "RESTATE_WORKER__INVOKER__ABORT_TIMEOUT": "1s",
+    "RESTATE_WORKER__INVOKER__HTTP2_KEEP_ALIVE_INTERVAL": "500ms",
+    "RESTATE_WORKER__INVOKER__HTTP2_KEEP_ALIVE_TIMEOUT": "500ms",
+}
 
 
 @contextmanager
 def address_for(
-    peer: Peer, variant: Variant, folder: Path, postgres: PostgresServer | None
+    peer: Peer, variant: Variant, folder: Path, postgres: PostgresServer | None, *, hurried: bool = False
 ) -> Iterator[str]:
-    """What a variant's subject is opened with: a file, a fresh database, or a server of its own."""
+    """What a variant's subject is opened with: a file, a fresh database, or a server of its own.
+
+    A hurried server notices after seconds that a worker is silent, where it has such a setting.
+    """
     if variant.store == "sqlite":
         yield str(folder / "ledger.db")
     elif variant.store == "postgres":
@@ -37,7 +47,7 @@ def address_for(
         with _valkey(peer, variant, folder) as address:
             yield address
     else:
-        with _restate(peer, folder) as address:
+        with _restate(peer, folder, HURRIED if hurried else {}) as address:
             yield address
 
 
@@ -56,7 +66,7 @@ def _valkey(peer: Peer, variant: Variant, folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _restate(peer: Peer, folder: Path) -> Iterator[str]:
+def _restate(peer: Peer, folder: Path, more: dict[str, str]) -> Iterator[str]:
     ingress, admin, node, own = _free_ports(4)
     settings = {
         "RESTATE_LISTEN_MODE": "tcp",
@@ -64,11 +74,9 @@ def _restate(peer: Peer, folder: Path) -> Iterator[str]:
         "RESTATE_BIND_PORT": str(node),
         "RESTATE_INGRESS__BIND_ADDRESS": f"127.0.0.1:{ingress}",
         "RESTATE_ADMIN__BIND_ADDRESS": f"127.0.0.1:{admin}",
-        # How long it waits for a silent worker before another one may have the invocation: its lease.
-        "RESTATE_WORKER__INVOKER__INACTIVITY_TIMEOUT": "1s",
-        "RESTATE_WORKER__INVOKER__ABORT_TIMEOUT": "1s",
         "RESTATE_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "1",
+        **more,
     }
     words = [str(program_of(peer, "restate-server")), "--no-logo", "--base-dir", str(folder / "restate")]
     ports = folder / "port"

@@ -34,7 +34,7 @@ class Dbos(stand.Subject):
     def _workflow(self):
         @DBOS.step()
         def claim_slot(key):
-            return self.downstream.call(key)
+            return self.downstream.call(key, approached=True)
 
         @self.business.transaction()
         def add_row(row):
@@ -42,6 +42,7 @@ class Dbos(stand.Subject):
 
         @DBOS.workflow()
         def book(event):
+            self.downstream.approach()
             slot = claim_slot(stand.key_of(event))
             add_row({"ref": stand.key_of(event), "equipment": event["equipment_number"], "slot": slot})
             return slot

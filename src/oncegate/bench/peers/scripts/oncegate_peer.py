@@ -34,6 +34,7 @@ class Oncegate(stand.Subject):
         )
         async def book(event, once):
             ref = stand.key_of(event)
+            self.downstream.approach()
             slot = await once.effect(terminal, self.claim_slot, ref)
             once.commit(resource=slot, writes=[(INSERT, (ref, event["equipment_number"], slot))])
             return {"slot": slot}
@@ -42,7 +43,7 @@ class Oncegate(stand.Subject):
 
     async def claim_slot(self, ref, idempotency_key):
         """The effect."""
-        return self.downstream.call(idempotency_key)
+        return self.downstream.call(idempotency_key, approached=True)
 
     async def work(self, event):
         """Admits one event; whatever is not an outcome is a refusal."""

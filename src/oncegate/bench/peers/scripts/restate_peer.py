@@ -49,7 +49,8 @@ class Restate(stand.Subject):
         @service.handler()
         async def book(ctx: restate.Context, event: dict) -> str:
             key = stand.key_of(event)
-            slot = await ctx.run_typed("claim slot", lambda: self.downstream.call(key))
+            self.downstream.approach()
+            slot = await ctx.run_typed("claim slot", lambda: self.downstream.call(key, approached=True))
             await ctx.run_typed("add row", lambda: self.bookings.add(event, slot))
             return slot
 

@@ -57,7 +57,7 @@ class Settings:
     durability: str = "ours"  # "ours": each commit is flushed; "theirs": as the peer comes
     lease_s: float = 20.0
     effects: str = ""  # the downstream's own book, kept where every process sees it
-    moment: str = ""  # "before effect" or "after effect"
+    moment: str = ""  # "before call" in the handler, "in call" on its way out, or "after call"
     fault: str = ""  # "kill" or "stall" at that moment
 
 
@@ -92,17 +92,23 @@ class Downstream:
         self._fault = (settings.moment, settings.fault)
         self._line = line
 
-    def call(self, key: str) -> str:
+    def approach(self) -> None:
+        """The moment in a handler's own code before it makes its call."""
+        self._come_to("before call")
+
+    def call(self, key: str, *, approached: bool = False) -> str:
         """The effect: one more, whatever happened before."""
+        if not approached:
+            self.approach()
         if self._book:
-            self._come_to("before effect")
+            self._come_to("in call")
             with Path(self._book).open("a", encoding="utf-8") as book:
                 book.write(key + "\n")
                 book.flush()
                 os.fsync(book.fileno())
         self.count += 1
         if self._book:
-            self._come_to("after effect")
+            self._come_to("after call")
         return f"slot-{key[:12]}"
 
     def owned_by(self, key: str) -> str | None:

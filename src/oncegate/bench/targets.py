@@ -1,0 +1,160 @@
+"""The aims of the benchmarks, judged on one run's document: met or missed, and by how much.
+
+Pure: a document in, verdicts out. What was not measured is said to be so; it is never taken as met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from oncegate.bench.limits import DRIVER_LOOP, SQLITE_LOOP
+
+PGBENCH_TWO: Final = "pgbench, two transactions"
+OURS: Final = "oncegate"
+Cells = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One aim: `measured` must be at least, or at most, `aim`; None was not measured."""
+
+    what: str
+    aim: float
+    measured: float | None
+    at_least: bool = True
+    unit: str = "x"
+
+    @property
+    def met(self) -> bool | None:
+        """Whether it is met; None if it was not measured."""
+        if self.measured is None:
+            return None
+        return self.measured >= self.aim if self.at_least else self.measured <= self.aim
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "met": self.met}
+
+
+def judge(document: dict[str, Any]) -> list[Target]:
+    """Every aim, in the order of the page."""
+    found = _Found(document)
+    return [
+        *_against_limits(found),
+        *_against_peers(found),
+        *_replays(found),
+        *_cost(document),
+        *_cells(document),
+    ]
+
+
+class _Found:
+    """Looks figures up in a document."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._limits: Cells = document.get("limits", [])
+        self._subjects: Cells = document.get("subjects", [])
+
+    def limit(self, name: str, what: str, best: Any = max) -> float | None:
+        """The best figure of a limit over its concurrencies."""
+        return best((row[what] for row in self._limits if row["name"] == name), default=None)  # type: ignore[no-any-return]
+
+    def ours(self, store: str, stream: str, what: str, best: Any = max) -> tuple[float | None, int]:
+        """A figure of ours at the highest concurrency, or at 1 where the best is the lowest."""
+        cells = [c for s in self._of(OURS, store) for c in s["cells"] if c["stream"] == stream]
+        if not cells:
+            return None, 0
+        cell = best(cells, key=lambda one: one["concurrency"])
+        return cell[what], cell["concurrency"]
+
+    def peer(self, name: str, store: str, durability: str = "ours") -> tuple[float | None, int]:
+        """A peer's fresh events a second at its best concurrency."""
+        rates = [
+            (cell["rate"], cell["concurrency"])
+            for subject in self._of(name, store)
+            if subject["durability"] == durability
+            for cell in subject["cells"]
+            if cell["stream"] == "fresh"
+        ]
+        return max(rates, default=(None, 0))
+
+    def names(self, store: str) -> set[str]:
+        """The peers that were measured on a store."""
+        return {one["name"] for one in self._subjects if one["store"] == store} - {OURS}
+
+    def _of(self, name: str, store: str) -> Cells:
+        return [one for one in self._subjects if (one["name"], one["store"]) == (name, store)]
+
+
+def _over(above: float | None, below: float | None) -> float | None:
+    return round(above / below, 2) if above is not None and below else None
+
+
+def _against_limits(found: _Found) -> Iterator[Target]:
+    rate, tasks = found.ours("postgres", "fresh", "rate")
+    two = found.limit(PGBENCH_TWO, "rate")
+    yield Target(
+        f"PostgreSQL at {tasks}: events/s over pgbench's best, two transactions", 3, _over(rate, two)
+    )
+    for store, loop in (("sqlite", SQLITE_LOOP), ("postgres", DRIVER_LOOP)):
+        own, _ = found.ours(store, "fresh", "p50_ms", min)
+        what = f"{store} at 1: median latency over the bare driver's ({loop})"
+        yield Target(what, 1.4, _over(own, found.limit(loop, "p50_ms")), at_least=False)
+    own, _ = found.ours("postgres", "fresh", "p50_ms", min)
+    bare = found.limit(PGBENCH_TWO, "p50_ms", min)
+    yield Target(
+        "postgres at 1: median latency over one pgbench client's", 1.4, _over(own, bare), at_least=False
+    )
+
+
+def _against_peers(found: _Found) -> Iterator[Target]:
+    rate, tasks = found.ours("postgres", "fresh", "rate")
+    for name, aim in (("exactly-once", 10), ("dbos", 50)):
+        theirs, at = found.peer(name, "postgres")
+        what = f"PostgreSQL at {tasks}: events/s over {name} at its best ({at} at once)"
+        yield Target(what, aim, _over(rate, theirs))
+    rate, tasks = found.ours("sqlite", "fresh", "rate")
+    measured = [(*found.peer(name, "sqlite"), name) for name in sorted(found.names("sqlite"))]
+    best = max((one for one in measured if one[0] is not None), default=(None, 0, "no peer"))
+    what = (
+        f"SQLite at {tasks}, equal durability: events/s over the best peer ({best[2]}, {best[1]} at once)"
+    )
+    yield Target(what, 5, _over(rate, best[0]))
+
+
+def _replays(found: _Found) -> Iterator[Target]:
+    for store in ("sqlite", "postgres"):
+        for stream, words in (("replay", "from memory"), ("reread", "read from the ledger")):
+            rate, tasks = found.ours(store, stream, "rate")
+            fresh, _ = found.ours(store, "fresh", "rate")
+            what = f"{store} at {tasks}: replays {words}, events/s over fresh ones"
+            yield Target(what, 5, _over(rate, fresh))
+
+
+def _cost(document: dict[str, Any]) -> Iterator[Target]:
+    for row in document.get("cost", []):
+        yield Target(
+            f"processor time an event, {row['name']}, no store", 40, row["us"], at_least=False, unit="µs"
+        )
+
+
+def _cells(document: dict[str, Any]) -> Iterator[Target]:
+    rows = document.get("faults", [])
+    right = {(row["name"], row["store"]): _all_right(row) for row in rows}
+    ours = [found for (name, _), found in right.items() if name == OURS]
+    others = [found for (name, _), found in right.items() if name != OURS]
+    share = sum(ours) / len(ours) if ours else None
+    yield Target("faults: our stores with every cell right", 1, share, unit="share")
+    yield Target(
+        "faults: peers with every cell right",
+        0,
+        float(sum(others)) if others else None,
+        at_least=False,
+        unit="peers",
+    )
+
+
+def _all_right(row: dict[str, Any]) -> bool:
+    return all(cell["judgement"] == "right" for cell in row["cells"].values())

@@ -1,0 +1,148 @@
+"""`oncegate bench all`: everything in one run and document: limits, streams, faults, growth, cost, HTTP.
+
+Sections are measured one after the other; within a round, limits and subjects take turns. Nothing here
+prints or judges: `targets` does the one, `page` the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from oncegate.bench.cost import measure_cost
+from oncegate.bench.growth import LANES, SIZES, Growth
+from oncegate.bench.http import HttpBench
+from oncegate.bench.limits import Limits
+from oncegate.bench.machine import describe_machine, load_average
+from oncegate.bench.peers.faults import run_scenes
+from oncegate.bench.peers.measuring import CONCURRENCIES, Measuring
+from oncegate.bench.peers.roster import OURS, PEERS, Peer, Variant
+from oncegate.bench.sender import SenderBench
+from oncegate.bench.targets import judge
+from oncegate.clock import SystemClock
+from oncegate.testing.postgres import PostgresServer
+
+SECTIONS: Final = ("cost", "streams", "faults", "growth", "http", "sender")
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is measured."""
+
+    name: str
+    rounds: int
+    seconds: float  # a run
+    concurrencies: tuple[int, ...] = CONCURRENCIES
+    sizes: tuple[int, ...] = SIZES
+    lanes: tuple[int, ...] = LANES
+    requests: int = 20_000  # over HTTP, a run
+    sender_keys: tuple[int, ...] = (1,)
+    cost_events: int = 20_000
+
+
+EXTENTS: Final = {
+    "quick": Extent("quick", 1, 0.2, (1, 64), (2_000, 20_000), (1, 1_000), 1_500, (), 3_000),
+    "short": Extent("short", 3, 0.5, sizes=SIZES[:3], requests=8_000),
+    "full": Extent("full", 5, 1.0),
+}
+
+
+@dataclass(slots=True)
+class WholeBench:
+    """What to measure."""
+
+    extent: Extent
+    peers: tuple[Peer, ...] = PEERS
+    install: bool = False
+    postgres: bool = True
+    sections: tuple[str, ...] = SECTIONS
+    talk: Callable[[str], None] = field(default=lambda line: None)
+    _server: PostgresServer | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Measures every section that is wanted and returns one document."""
+        clock = SystemClock()
+        begun = clock.ticks_ms()
+        with _server(wanted=self.postgres) as self._server:
+            document: dict[str, Any] = {
+                "machine": describe_machine(self._server),
+                "extent": asdict(self.extent),
+            }
+            for name in (name for name in SECTIONS if name in self.sections):
+                self.talk(f"--- {name}")
+                document |= getattr(self, f"_{name}")()
+        document["load_after"] = load_average()
+        document["minutes"] = round((clock.ticks_ms() - begun) / 60_000, 1)
+        return {**document, "targets": [one.as_json() for one in judge(document)]}
+
+    def _cost(self) -> dict[str, Any]:
+        return {"cost": measure_cost(self.extent.cost_events)}
+
+    def _streams(self) -> dict[str, Any]:
+        measuring = self._measuring()
+        limits = Limits(self._server, self.extent.seconds)
+        for number in range(1, self.extent.rounds + 1):
+            self.talk(f"round {number} of {self.extent.rounds}")
+            limits.take_round()
+            measuring.take_round()
+        return {"limits": limits.as_json(), "subjects": [one.as_json() for one in measuring.turns]}
+
+    def _measuring(self) -> Measuring:
+        extent = self.extent
+        measuring = Measuring(
+            self.peers, self._server, extent.seconds, extent.concurrencies, self.install, self.talk
+        )
+        measuring.prepare()
+        return measuring
+
+    def _faults(self) -> dict[str, Any]:
+        prepared = self._measuring().turns
+        ready = [(one.peer, one.variant) for one in prepared if not one.missing]
+        missing = {one.peer.name: one.missing for one in prepared if one.missing}
+        return {"faults": run_scenes(_one_each(ready), self._server, self.talk), "faults_missing": missing}
+
+    def _growth(self) -> dict[str, Any]:
+        return {"growth": Growth(self.extent.sizes, self.extent.lanes, self._server, self.talk).run()}
+
+    def _http(self) -> dict[str, Any]:
+        bench = HttpBench(
+            requests=self.extent.requests,
+            rounds=min(3, self.extent.rounds),
+            postgres=self.postgres,
+            talk=self.talk,
+        )
+        return {"http": bench.run()}
+
+    def _sender(self) -> dict[str, Any]:
+        bench = SenderBench(
+            keys=self.extent.sender_keys,
+            delays_ms=(0,),
+            seconds=max(0.5, self.extent.seconds),
+            rounds=min(3, self.extent.rounds),
+            postgres=self.postgres,
+            rivals=self.install and bool(self.peers),
+            failing=self.extent.name == "full",
+            talk=self.talk,
+        )
+        return {"sender": bench.run()}
+
+
+def _one_each(subjects: list[tuple[Peer, Variant]]) -> list[tuple[Peer, Variant]]:
+    """Ours on every store; a peer on the store that it offers for several machines, at equal durability."""
+    chosen: dict[tuple[str, str], tuple[Peer, Variant]] = {}
+    for peer, variant in subjects:
+        place = (peer.name, variant.store if peer is OURS else "")
+        if place not in chosen or variant.store == "postgres" or variant.durability == "ours":
+            chosen[place] = (peer, variant)
+    return list(chosen.values())
+
+
+@contextmanager
+def _server(*, wanted: bool) -> Iterator[PostgresServer | None]:
+    if not wanted:
+        yield None
+        return
+    with PostgresServer() as server:
+        yield server

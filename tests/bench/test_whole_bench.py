@@ -1,0 +1,110 @@
+"""Everything in one run: measured for real in the smallest extent, judged, and written as one page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from oncegate.bench.page import BEGIN, END, between_marks, pictures_of, write_page
+from oncegate.bench.peers.environments import FOLDER_SETTING
+from oncegate.bench.peers.roster import PEERS
+from oncegate.bench.targets import Target, judge
+from oncegate.bench.whole import Extent, WholeBench
+from oncegate.cli.main import main
+
+TINY = Extent("tiny", 1, 0.05, (1, 4), (200, 600), (1, 5), cost_events=200)
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One run without peers' environments, without PostgreSQL and without HTTP."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER_SETTING, str(tmp_path_factory.mktemp("none")))
+        sections = ("cost", "streams", "growth")
+        return WholeBench(TINY, peers=PEERS[:1], postgres=False, sections=sections).run()
+
+
+def test_run_measures_us_the_limits_growth_and_cost(document: dict[str, Any]) -> None:
+    ours = document["subjects"][0]
+    assert all(cell["rate"] > 0 for cell in ours["cells"])
+    assert all(row["rate"] > 0 for row in document["limits"])
+    assert [row["keys"] for row in document["growth"]["keys"]] == [200, 600]
+    assert all(row["delivered_per_second"] > 0 for row in document["growth"]["lanes"])
+    assert all(row["us"] > 0 for row in document["cost"])
+
+
+def test_peer_that_is_not_there_has_its_line_on_the_page(document: dict[str, Any], tmp_path: Path) -> None:
+    page = tmp_path / "benchmarks.md"
+
+    write_page(document, page)
+
+    lines = page.read_text("utf-8").splitlines()
+    assert any(line.startswith("| exactly-once 0.2.1") and "not installed" in line for line in lines)
+
+
+def test_page_is_written_again_between_its_marks(document: dict[str, Any], tmp_path: Path) -> None:
+    page = tmp_path / "benchmarks.md"
+    page.write_text(f"# Ours\n\nbefore\n\n{BEGIN}\nold\n{END}\n\nafter\n", "utf-8")
+
+    written = write_page(document, page)
+    once = page.read_text("utf-8")
+    write_page(document, page)
+
+    assert page.read_text("utf-8") == once
+    assert once.startswith("# Ours\n\nbefore\n")
+    assert once.endswith("\nafter\n")
+    assert "old" not in once
+    assert json.loads((tmp_path / "benchmarks.json").read_text("utf-8"))["targets"]
+    assert all(path.exists() for path in written)
+
+
+def test_pictures_are_well_formed_and_know_dark_pages(document: dict[str, Any]) -> None:
+    pictures = pictures_of(document)
+
+    assert {"peers-sqlite", "growth-reserve", "growth-bytes", "growth-lanes"} <= set(pictures)
+    for svg in pictures.values():
+        ElementTree.fromstring(svg)
+        assert "prefers-color-scheme:dark" in svg
+
+
+def test_page_without_marks_gets_them_at_its_end() -> None:
+    assert between_marks("# A page\n", "tables") == f"# A page\n\n{BEGIN}\n\ntables\n{END}\n"
+
+
+def test_what_was_not_measured_is_not_met(document: dict[str, Any]) -> None:
+    judged = {one["what"]: one["met"] for one in document["targets"]}
+
+    assert judged["PostgreSQL at 0: events/s over dbos at its best (0 at once)"] is None
+    assert judged["faults: our stores with every cell right"] is None
+
+
+@pytest.mark.parametrize(
+    ("measured", "at_least", "met"),
+    [(3.0, True, True), (2.9, True, False), (3.1, False, False), (None, True, None)],
+)
+def test_aim_is_met_or_missed(measured: float | None, at_least: bool, met: bool | None) -> None:
+    assert Target("x", 3, measured, at_least=at_least).met is met
+
+
+def test_one_wrong_cell_of_ours_misses_the_aim() -> None:
+    right, wrong = {"judgement": "right"}, {"judgement": "wrong"}
+    rows = [
+        {"name": "oncegate", "store": "sqlite", "cells": {"killed": right}},
+        {"name": "oncegate", "store": "postgres", "cells": {"killed": wrong}},
+        {"name": "a peer", "store": "postgres", "cells": {"killed": right}},
+    ]
+
+    judged = {one.what: one.met for one in judge({"faults": rows})}
+
+    assert judged["faults: our stores with every cell right"] is False
+    assert judged["faults: peers with every cell right"] is False
+
+
+def test_unknown_section_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "all", "--only", "nonsense"]) != 0
+
+    assert "there is no section 'nonsense'" in capsys.readouterr().err
