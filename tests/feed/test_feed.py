@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from oncegate import Conflict, Gate
-from oncegate.errors import CursorExpired, CursorRefused, EventError, StoreUnavailable
+from oncegate.errors import CursorExpired, CursorRefused, EventError, EventNotStorable, StoreUnavailable
 from oncegate.feed import Event, Feed, consume, through_gate
+from oncegate.model.surface import CARRIED_BYTES_MAX
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.support import Ledger
 
@@ -230,3 +231,23 @@ def test_consuming_through_a_gate_runs_each_event_once(ledger: Ledger) -> None:
 
     asyncio.run(scene())
     assert done == ["1", "2"]
+
+
+def test_the_largest_event_that_can_be_published_can_go_through_a_gate(ledger: Ledger) -> None:
+    """With the longest id and key; one byte more is refused when it is published, not when it is read."""
+    gate = ledger.gate()
+    feed, done = Feed(gate), list[int]()
+
+    @gate.handler("tasks", key="{id}")
+    async def task(event: Any) -> None:
+        done.append(len(event["data"]))
+
+    data = "x" * (CARRIED_BYTES_MAX - 2)
+    feed.publish_sync(tenant="acme", event_id="i" * 255, key="k" * 255, data=data)
+    with pytest.raises(EventNotStorable):
+        feed.publish_sync(tenant="acme", event_id="j", key="k", data=data + "x")
+
+    rounds = iter([True, False])
+    source, apply = feed.reader("exec", tenant="acme"), through_gate(gate, "tasks")
+    asyncio.run(consume(source, apply, wait_seconds=0, go_on=lambda: next(rounds)))
+    assert done == [len(data)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oncegate import ConfigError, Failed, NotApplied
+from oncegate import ClaimLost, ConfigError, Failed, NotApplied
 from oncegate.receiver import Receiver
-from oncegate.sender.envelope import BodyFormat, Request
+from oncegate.sender.envelope import PAYLOAD_BYTES_MAX, BodyFormat, Request
 from oncegate.signatures import BearerToken, GithubSignature
 from oncegate.testing import CrashReached
 from oncegate.upkeep.reconciler import Reconciler
@@ -161,7 +161,22 @@ def test_an_event_that_waits_for_a_person_is_not_acknowledged_in_a_lane(ledger: 
     receiver.handler(key="{payload.data.missing}")(lambda event: None)
     request = Inbox(ledger).request(1)
     found = receiver.receive_sync(request.headers, request.body)
-    assert (found.status, document(found)) == (503, {"waits": "quarantine"})
+    assert (found.status, document(found)) == (423, {"waits": "quarantine"})
+    assert dict(found.headers)["retry-after"] == "60"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "status"), [(NotApplied("not now"), 503), (ClaimLost("gone"), 409), (ValueError("x"), 500)]
+)
+def test_trouble_with_one_event_does_not_ask_for_time_for_all(
+    ledger: Ledger, trouble: Exception, status: int
+) -> None:
+    """503 with Retry-After makes senders leave the whole endpoint alone: only the ledger's absence does."""
+    inbox = Inbox(ledger)
+    inbox.trouble = trouble
+    found = inbox.receive(inbox.request(1))
+    asks_for_time = found.status in (429, 503) and "retry-after" in dict(found.headers)
+    assert (found.status, asks_for_time) == (status, False)
 
 
 def changed(request: Request, **changes: str | None) -> Request:
@@ -259,3 +274,15 @@ def test_without_order_no_key_or_seq_is_needed(ledger: Ledger) -> None:
 def test_a_receiver_is_given_secrets_or_a_scheme(ledger: Ledger, options) -> None:
     with pytest.raises(ConfigError, match="either"):
         Receiver(ledger.gate(), "orders", **options)
+
+
+@pytest.mark.parametrize("body_format", list(BodyFormat))
+def test_the_largest_event_that_can_be_emitted_can_be_received(
+    ledger: Ledger, body_format: BodyFormat
+) -> None:
+    """With the longest key and id around it."""
+    inbox, name = Inbox(ledger), "\N{GRINNING FACE}" * 255
+    payload = b'"' + b"x" * (PAYLOAD_BYTES_MAX - 2) + b'"'
+    request = inbox.request(1, name, event_id="i" * 255, payload=payload, body_format=body_format)
+    assert inbox.receive(request).status == 200
+    assert inbox.applied == [(name, 1)]

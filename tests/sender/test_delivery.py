@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from oncegate.errors import StoreUnavailable
+from oncegate.errors import ConfigError, StoreUnavailable
+from oncegate.sender import delivery
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.book import Change
 from oncegate.sender.delivery import DeliveryService
 from oncegate.sender.desk import Desk, ReplayJob, Verb, Word
 from oncegate.sender.endpoints import new_endpoint
+from oncegate.sender.http import HttpClient
 from oncegate.store import DestinationState, HeadAnswer, LaneState, LaneView
 from oncegate.testing import ManualClock
 from oncegate.testing.waiting import DEADLINE_SECONDS
@@ -221,6 +223,29 @@ def test_a_receiver_that_asks_for_time_gets_it_at_no_attempt(sender: Sender, sta
             sender.clock.advance(2)  # type: ignore[attr-defined]
             assert (await service.engine.run_once()).delivered == 2
             assert lane(sender, "A").attempts == 0
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("asked", ["30", "0"])
+def test_an_event_that_a_receiver_has_locked_waits_alone_and_at_no_attempt(
+    sender: Sender, asked: str
+) -> None:
+    """423 with Retry-After is about one event: its key waits, other keys do not (I11)."""
+
+    async def scenario() -> None:
+        async with stage(sender) as (receiver, service):
+            receiver.answer = refusing("423 Locked", f"retry-after: {asked}")
+            await emit(sender, "A", 2)
+            await service.engine.run_once()
+            receiver.answer = refusing("200 OK")
+            await emit(sender, "B")
+            assert (await service.engine.run_once()).delivered == 1
+            assert (receiver.seqs("A"), receiver.seqs("B")) == ([1], [1])
+            assert lane(sender, "A").attempts == 0
+            sender.clock.advance(31)  # type: ignore[attr-defined]
+            assert (await service.engine.run_once()).delivered == 2
+            assert receiver.seqs("A") == [1, 1, 2]
 
     play(scenario())
 
@@ -443,3 +468,64 @@ def test_a_change_that_is_made_while_endpoints_are_read_is_not_missed(
             assert sender.endpoints.peek("orders") is not None
 
     play(scenario())
+
+
+def test_a_name_that_leads_inside_the_network_uses_no_attempt_up(sender: Sender) -> None:
+    """Whoever answers for the name may mend it: the endpoint waits and says why, nothing is given up."""
+    answers = ["10.0.0.1"]
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return answers
+
+    async def scenario() -> None:
+        sender.endpoints.add(new_endpoint("orders", "http://moved.example/", secret=SECRET), BY_ANN)
+        client = HttpClient(sender.endpoints.policy, resolve=resolve, clock=sender.clock)
+        async with DeliveryService(sender, client=client, runs=False) as service:
+            await emit(sender, "A")
+            for _ in range(20):
+                await service.engine.run_once()
+                sender.clock.advance(3600)  # type: ignore[attr-defined]
+            found = lane(sender, "A")
+            assert (found.attempts, found.state) == (0, LaneState.WAITING)
+            assert "10.0.0.1 is not a public address" in (found.error or "")
+
+    play(scenario())
+
+
+def test_an_endpoint_that_cannot_be_read_does_not_end_the_looking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A row of a newer version: what is known goes on, it is said, and the block ends as it should."""
+    monkeypatch.setattr(delivery, "LOOK_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        receiver, looks = Receiver(), list[int]()
+        seen_again, arrived = asyncio.Event(), asyncio.Event()
+        policy = AddressPolicy.of(allow_http=True, allow_loopback=True)
+        with Sender(f"sqlite:///{tmp_path}/l.db", policy=policy) as sender:
+            service = DeliveryService(sender)
+            look = service.look
+
+            async def looking() -> None:
+                looks.append(1)
+                if len(looks) in (2, 3):
+                    raise ConfigError("a stored endpoint cannot be read by this version")
+                await look()
+                if len(looks) > 3:
+                    seen_again.set()
+
+            def note(headers: dict[str, str], body: bytes) -> bytes:
+                arrived.set()
+                return b"HTTP/1.1 204 No Content\r\n\r\n"
+
+            receiver.answer = note
+            monkeypatch.setattr(service, "look", looking)
+            async with serving(receiver.play) as site, service:
+                await seen_again.wait()
+                endpoint = new_endpoint("orders", f"http://127.0.0.1:{site.port}/hook", secret=SECRET)
+                await asyncio.to_thread(sender.endpoints.add, endpoint, BY_ANN)
+                await emit(sender, "A")
+                await arrived.wait()
+
+    play(scenario())
+    assert caplog.text.count("cannot be read by this version") == 1

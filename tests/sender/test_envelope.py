@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncegate.errors import BadHeader, BadOutgoing, Unacceptable
-from oncegate.sender.envelope import BodyFormat, Outgoing, build_request, check_outgoing, escaped, quoted
+from oncegate.sender.envelope import (
+    PAYLOAD_BYTES_MAX,
+    BodyFormat,
+    Outgoing,
+    build_request,
+    check_outgoing,
+    escaped,
+    quoted,
+)
 from oncegate.sender.headers import check_headers
 from oncegate.signatures import Headers, HmacSecret, StandardWebhooks
 
@@ -151,7 +159,7 @@ def test_an_idempotency_key_is_a_structured_field_string() -> None:
         {"type": ""},
         {"type": "a\nb"},
         {"type": "t" * 121},
-        {"payload": b"x" * (1024 * 1024 + 1)},
+        {"payload": b"x" * (PAYLOAD_BYTES_MAX + 1)},
         {"traceparent": "00-abc"},
         {"traceparent": "00-" + "0" * 32 + "-b7ad6b7169203331-01"},
         {"traceparent": TRACE + "\n"},

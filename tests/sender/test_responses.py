@@ -61,6 +61,11 @@ def test_503_with_retry_after_throttles_the_endpoint() -> None:
     assert answer(500, SECOND).result is Result.FAILED
 
 
+def test_423_with_retry_after_is_about_one_event() -> None:
+    assert answer(423, SECOND).result is Result.LOCKED
+    assert answer(423).result is Result.REJECTED
+
+
 @given(st.integers(100, 999), st.none() | st.timedeltas(timedelta(0), DAY))
 def test_only_a_2xx_is_a_delivery_and_only_410_is_the_end(status: int, wait: timedelta | None) -> None:
     found = answer(status, wait).result

@@ -26,7 +26,7 @@ from oncegate.feed.operations import (
 from oncegate.feed.waking import Waking
 from oncegate.gate.gate import Gate
 from oncegate.model.canonical import canonical_json, fingerprint_of
-from oncegate.model.surface import PAYLOAD_BYTES_MAX, check_name
+from oncegate.model.surface import CARRIED_BYTES_MAX, check_name
 from oncegate.operations import Operation
 from oncegate.store import feed as store
 from oncegate.store.feed import Publishing
@@ -141,8 +141,8 @@ class Feed:
         if tenant:
             check_name("tenant", tenant)
         body = canonical_json(data)
-        if len(body) > PAYLOAD_BYTES_MAX:
-            raise EventNotStorable(f"the event is {len(body)} bytes, more than {PAYLOAD_BYTES_MAX}")
+        if len(body) > CARRIED_BYTES_MAX:
+            raise EventNotStorable(f"the event is {len(body)} bytes, more than {CARRIED_BYTES_MAX}")
         _check_text("id", event_id)
         _check_text("key", key)
         content = fingerprint_of(canonical_json([key]) + body)

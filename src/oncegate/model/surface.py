@@ -25,6 +25,8 @@ from oncegate.model.timegate import judge_time
 from oncegate.model.timestamps import parse_timestamp
 
 PAYLOAD_BYTES_MAX: Final = 1024 * 1024  # an event, not a file: larger ones belong beside the ledger
+# What travels inside another event leaves room for the id, key and seq around it, or nobody could take it.
+CARRIED_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - 16 * 1024
 LEASE_MAX: Final = timedelta(hours=1)  # long work is renewed; a crash must not hide for longer
 NAME_LENGTH_MAX: Final = 120
 LABEL_LENGTH_MAX: Final = 120

@@ -54,7 +54,8 @@ def from_admission(admission: Admission, *, ordered: bool) -> Answer:
     if admission.verdict is Verdict.CONFLICT:
         return answer(422, {"error": "the id is known with another content"})
     waits = {"waits": admission.verdict.value}
-    return answer(503, waits, WAIT_SECONDS) if ordered else answer(202, waits)
+    # Not 503: with Retry-After it would be a wish of the whole endpoint, and every key would wait.
+    return answer(423, waits, WAIT_SECONDS) if ordered else answer(202, waits)
 
 
 def from_error(error: Exception) -> Answer:
@@ -65,8 +66,12 @@ def from_error(error: Exception) -> Answer:
         return answer(400, {"error": "the event cannot be recorded"})
     if isinstance(error, Failed):
         return answer(422, {"replay": False, "error": "failed"})
-    if isinstance(error, (Busy, StoreError, ClaimLost, NotApplied)):
+    if isinstance(error, StoreError):
         return answer(503, {"error": "try again"}, RETRY_SECONDS)
+    if isinstance(error, (Busy, ClaimLost)):
+        return answer(409, {"error": "busy"}, RETRY_SECONDS)
+    if isinstance(error, NotApplied):
+        return answer(503, {"error": "try again"})  # one event's trouble, so no time is asked for
     return answer(500, {"error": "the handler failed"})
 
 

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Final, Self
 
 from msgspec import Struct
 
 from oncegate.crashpoints import CrashPoints
-from oncegate.errors import StoreError, Unacceptable, UnknownEndpoint
+from oncegate.errors import BadEndpoint, StoreError, Unacceptable, UnknownEndpoint
 from oncegate.lanes.circuit import CircuitState
 from oncegate.lanes.destinations import Destination
 from oncegate.lanes.engine import Engine
-from oncegate.lanes.outcomes import Delivered, Disable, Outcome, RetryLater, Throttle
+from oncegate.lanes.outcomes import Delivered, Disable, NotYet, Outcome, RetryLater, Throttle
 from oncegate.sender.emission import wire_event
 from oncegate.sender.endpoints import IN_FLIGHT_MAX, Endpoint, OnDeadLetter
 from oncegate.sender.envelope import build_request
+from oncegate.sender.exchange import FailureKind, NoResponse
 from oncegate.sender.http import HttpClient, Limits
 from oncegate.sender.responses import Judgement, Result, judge
 from oncegate.sender.sender import Sender
@@ -32,6 +34,8 @@ from oncegate.store import Delivery, Policy
 LOOK_SECONDS: Final = 2.0  # how soon a new or changed endpoint is noticed
 MISTAKE_WAIT_SECONDS: Final = 30.0  # until an endpoint that cannot be called is looked at again
 THROTTLE_SECONDS: Final = 5.0  # for a receiver that asks for time but not for how much
+log = logging.getLogger("oncegate.sender")
+
 _LIMITS: Final = Limits(in_flight_max=4 * IN_FLIGHT_MAX, per_origin_max=IN_FLIGHT_MAX)
 _POLICIES: Final = {OnDeadLetter.BLOCK: Policy.BLOCK, OnDeadLetter.ADVANCE: Policy.ADVANCE}
 
@@ -78,7 +82,10 @@ class Courier:
             own_headers=endpoint.headers,
             replay_nonce=None if delivery.nonce is None else str(delivery.nonce),
         )
-        return judge(await self._client.post(ready.address, request, deadline=endpoint.timeout))
+        exchange = await self._client.post(ready.address, request, deadline=endpoint.timeout)
+        if isinstance(exchange, NoResponse) and exchange.kind is FailureKind.REFUSED_ADDRESS:
+            raise BadEndpoint(exchange.detail)
+        return judge(exchange)
 
     def _prepared(self, endpoint: Endpoint, now_ms: int) -> _Ready:
         ready = self._ready.get(endpoint.name)
@@ -106,6 +113,8 @@ def _outcome(judgement: Judgement) -> Outcome:
         return Disable(judgement.reason)
     if judgement.result is Result.THROTTLED:
         return Throttle(judgement.reason, wait or THROTTLE_SECONDS)
+    if judgement.result is Result.LOCKED:
+        return NotYet(judgement.reason, wait or THROTTLE_SECONDS)
     return RetryLater(judgement.reason, wait)
 
 
@@ -172,10 +181,19 @@ class DeliveryService:
         return self
 
     async def _keep_looking(self) -> None:
+        trouble = ""
         while True:
             await self._sender.clock.pause_async(LOOK_SECONDS)
-            with contextlib.suppress(StoreError):  # the store is away: what is known goes on
+            try:
                 await self.look()
+            except StoreError:  # the store is away: what is known goes on
+                continue
+            except Exception as error:  # noqa: BLE001  one endpoint's trouble must not hide all to come
+                if trouble != str(error):
+                    log.error("looking for endpoints failed: %s: %s", type(error).__name__, error)
+                trouble = str(error)
+            else:
+                trouble = ""
 
     async def __aexit__(self, *_: object) -> None:
         if self._looking is not None:

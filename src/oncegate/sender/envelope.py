@@ -17,12 +17,13 @@ from msgspec import Raw, Struct
 
 from oncegate.clock import from_wall_ms
 from oncegate.errors import BadOutgoing, MalformedRequest
+from oncegate.model.surface import CARRIED_BYTES_MAX
 from oncegate.model.timestamps import format_timestamp
 from oncegate.signatures.keys import SigningKey
 from oncegate.signatures.signing import sign
 from oncegate.signatures.standard import check_message_id
 
-PAYLOAD_BYTES_MAX: Final = 1024 * 1024  # as for events that come in
+PAYLOAD_BYTES_MAX: Final = CARRIED_BYTES_MAX  # so that a receiver with oncegate's own limit can take it
 KEY_LENGTH_MAX: Final = 255
 TYPE_LENGTH_MAX: Final = 120
 SEQ_MAX: Final = 2**63 - 1

@@ -31,6 +31,7 @@ class Result(Enum):
         "rejected"  # the receiver does not want it as it is: 3xx, other 4xx; tried again all the same
     )
     THROTTLED = "throttled"  # 429, or 503 with Retry-After: the whole endpoint waits
+    LOCKED = "locked"  # 423 with Retry-After: this event waits for something there, and its key with it
     GONE = "gone"  # 410: the endpoint is disabled, its events are kept
 
 
@@ -63,6 +64,8 @@ def _result_of(response: Response) -> Result:
         return Result.GONE
     if status == 429 or (status == 503 and response.retry_after is not None):
         return Result.THROTTLED
+    if status == 423 and response.retry_after is not None:
+        return Result.LOCKED
     if status in (408, 425) or not 300 <= status < 500:
         return Result.FAILED
     return Result.REJECTED

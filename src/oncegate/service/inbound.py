@@ -22,8 +22,6 @@ from oncegate.service.messages import Answer, Incoming, json_answer, problem_ans
 from oncegate.service.strictjson import read_json
 from oncegate.service.surfaces import Entrance
 
-RETRY_SECONDS = 5.0
-
 
 async def receive_webhook(gate: Gate, entrance: Entrance, incoming: Incoming) -> Answer:
     """Serves `POST /in/{surface}`."""
@@ -80,4 +78,5 @@ def _after_failure(error: OncegateError) -> Answer:
     detail = (
         "another worker has it now" if isinstance(error, ClaimLost) else "it is on record; send it again"
     )
-    return problem_answer(Problem(ProblemKind.HANDLER_FAILED, detail, RETRY_SECONDS))
+    # Without Retry-After: with it, senders would leave all events alone, not this one.
+    return problem_answer(Problem(ProblemKind.HANDLER_FAILED, detail))

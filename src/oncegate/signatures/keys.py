@@ -189,7 +189,7 @@ def read_verifying_key(text: str) -> HmacSecret | Ed25519PublicKey:
 
 def _decode(text: str, prefix: str) -> bytes:
     if not text.startswith(prefix):
-        raise BadSecret(f"it does not begin with {prefix}")
+        raise BadSecret(f"the secret does not begin with {prefix}; write {prefix} and base64")
     try:
         return base64.b64decode(text[len(prefix) :], validate=True)
     except ValueError:
