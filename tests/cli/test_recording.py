@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,13 @@ def event(number: int, **more: Any) -> dict[str, Any]:
 
 
 def fill(path: Path, folder: Path | None = None) -> None:
+    fill_at(f"sqlite:///{path}", folder)
+
+
+def fill_at(url: str, folder: Path | None = None) -> None:
     """Three bookings; the first comes three times and once with another content."""
     clock = ManualClock()
-    with Gate(f"sqlite:///{path}", clock=clock) as gate:
+    with Gate(url, clock=clock) as gate:
 
         @gate.handler("bookings", key="{id}", occurred_at="at", lease="10m")
         def book(event: Any, once: Any) -> int:
@@ -83,9 +88,26 @@ def test_what_a_ledger_holds_is_recorded_and_played(call: Call, tmp_path: Path, 
     assert told["repeats"] == {"conflict": 1, "expected_replay": 2}
     assert "Anna" not in text
     assert "b-1" not in text
+    assert stat.S_IMODE((tmp_path / "r.jsonl").stat().st_mode) == 0o600
     assert (played.code, json.loads(played.out)["verdicts"]) == (0, {"replay": 2, "run": 3})
     # And a second time it is refused: a recording is not overwritten
     assert "exists already" in call(*words).complaint
+
+
+def test_a_ledger_on_postgresql_is_recorded_alike(
+    call: Call, tmp_path: Path, app: str, ledger_url: str
+) -> None:
+    """The same arrivals on either store give the same recording, with the same key for hashes."""
+    (tmp_path / "rules.toml").write_text(RULES)
+    made = []
+    for name, url in (("s", f"sqlite:///{tmp_path}/old.db"), ("p", ledger_url)):
+        fill_at(url)
+        words = ("record", "-o", f"{name}.jsonl", "--url", url, "--rules", "rules.toml")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RECORD_KEY", "a key of more than sixteen bytes")
+            assert call(*words, "--key-env", "RECORD_KEY").code == 0
+        made.append((tmp_path / f"{name}.jsonl").read_bytes())
+    assert made[0] == made[1]
 
 
 def test_without_rules_only_who_came_when_is_recorded(call: Call, tmp_path: Path, app: str) -> None:
@@ -174,6 +196,7 @@ def test_speed_waits_in_real_time(
         (("--simulate", "--expect", "efects=3"), "'efects=3' is not NAME=N"),
         (("--simulate", "--expect", "effects=many"), "does not say how many"),
         (("--simulate", "--speed", "0"), "'0' is not a speed"),
+        (("--to", "http://127.0.0.1:9/", "--concurrency", "0"), "'0' is not a number from 1 to 256"),
         (("--simulate", "--speed", "nan"), "'nan' is not a speed"),
         (("--simulate", "--surface", "none"), "no arrival to play"),
         (("--to", "ftp://example.com/"), "ftp"),
@@ -288,8 +311,11 @@ def test_a_signed_replay_over_http_is_one_effect_an_event(
         url = f"http://127.0.0.1:{site.port}/in/{{surface}}"
         words = ("replay", str(live), "--to", url, "--secret-env", "REPLAY_SECRET", "--json")
         first = call(*words, "--expect", "effects=3")
+        at_once = call(*words, "--concurrency", "4")
         unsigned = call("replay", str(live), "--to", url, "--json", "--expect", "effects=3")
     assert (first.code, json.loads(first.out)["verdicts"]) == (0, {"conflict": 1, "replay": 2, "run": 3})
+    # And once more, dated anew: known keys with another content, and no effect
+    assert (at_once.code, json.loads(at_once.out)["verdicts"]) == (0, {"conflict": 6})
     assert unsigned.code == 1
     assert "the target does not say" in unsigned.err
     assert secret not in first.err + first.out

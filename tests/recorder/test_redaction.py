@@ -140,6 +140,17 @@ def test_a_date_in_the_key_must_be_kept_openly() -> None:
     assert kept["day"] == "2026-03-02"
 
 
+def test_numbers_and_uuids_in_a_key_stay_numbers_and_uuids() -> None:
+    """7 and "7" are one key before and after; a UUID may be spelled in either case."""
+    reads, ident = rule("{n:int}:{u:uuid}"), "3f2b8c1e-5d4a-4f6b-9c7d-0a1b2c3d4e5f"
+    events = [{"n": 7, "u": ident}, {"n": "7", "u": ident.upper()}, {"n": 8, "u": ident}]
+    kept = [redacted(Rules(), event, reads) for event in events]
+    read = [read_arrival(reads, event, None, 0) for event in kept]
+    assert [arrival.quarantine for arrival in read] == [None, None, None]
+    assert read[0].key == read[1].key != read[2].key
+    assert ident not in json.dumps(kept)
+
+
 def test_what_stands_in_the_field_for_times_and_is_none_is_hashed() -> None:
     kept = redacted(Rules(), {"id": "1", "at": "Anna Jansen"}, rule(occurred_at_path=("at",)))
     assert kept["at"].startswith("~")

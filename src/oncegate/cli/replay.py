@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from oncegate.recorder.recording import Recording
     from oncegate.recorder.replaying import Report
 
+CONCURRENCY_MAX: Final = 256
 SPEED_MAX: Final = 1_000_000.0
 NUMBERS: Final = ("arrivals", "effects", "events", "keys")
 VERDICTS: Final = ("run", "replay", "busy", "conflict", "quarantine", "hold", "accepted", "failed")
@@ -91,6 +92,10 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
         "--header", action="append", default=[], metavar="'NAME: VALUE'", help="with --to; may be repeated"
     )
     parser.add_argument(
+        "--concurrency", type=_concurrency, default=1, metavar="N",
+        help="with --to: requests under way at once (default: %(default)s, each after the one before)",
+    )  # fmt: skip
+    parser.add_argument(
         "--allow-network", action="append", default=[], metavar="NET", help="a private network to call"
     )
 
@@ -103,6 +108,12 @@ def _speed(text: str) -> float:
     if not 0 < speed <= SPEED_MAX:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a speed above 0 and up to {SPEED_MAX:,.0f}")
     return speed
+
+
+def _concurrency(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= CONCURRENCY_MAX):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from 1 to {CONCURRENCY_MAX}")
+    return int(text)
 
 
 def _expectation(text: str) -> tuple[str, int]:

@@ -86,7 +86,7 @@ def _shuffle_seed(arguments: argparse.Namespace) -> int | None:
 
 
 def replay_to_url(recording: Recording, arguments: argparse.Namespace) -> Report:
-    """Plays as webhooks, one after the other, each event dated as old as it was."""
+    """Plays as webhooks, each event dated as old as it was."""
     now_ms = SystemClock().wall_ms()
     plan = make_plan(
         recording, surfaces=arguments.surface, shuffle_seed=_shuffle_seed(arguments),
@@ -106,7 +106,8 @@ async def _post_all(plan: list[Planned], arguments: argparse.Namespace) -> Repor
     policy = AddressPolicy.of(allow_http=True, allow_loopback=True, allow_networks=arguments.allow_network)
     client = HttpClient(policy)
     try:
-        return await replay(plan, _poster(client, policy, plan, arguments), RealPace(arguments.speed))
+        post = _poster(client, policy, plan, arguments)
+        return await replay(plan, post, RealPace(arguments.speed), arguments.concurrency)
     finally:
         await client.close()
 

@@ -11,11 +11,11 @@ import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 from weakref import WeakSet
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 
 from oncegate.errors import OncegateError
 from oncegate.gate.gate import Gate
@@ -77,8 +77,8 @@ class Recorder:
     def arrived(self, rule: SurfaceRule, arrival: Arrival, at_ms: int) -> int:
         """Writes an arrival down and returns its number."""
         redaction = self._redaction(rule)
-        payload, why = self._payload(redaction, rule, arrival)
-        event = msgspec.json.decode(payload) if isinstance(payload, Raw) else None
+        event, why = self._redacted(redaction, rule, arrival)
+        payload = UNSET if event is None else Raw(canonical_json(event))
         with self._guard:
             file = self._opened(at_ms)
             if rule.name not in file.surfaces:
@@ -116,15 +116,16 @@ class Recorder:
             self._redactions[rule.name] = made
         return self._redactions[rule.name]
 
-    def _payload(
+    def _redacted(
         self, redaction: Redaction | None, rule: SurfaceRule, arrival: Arrival
-    ) -> tuple[Raw | UnsetType, str | None]:
+    ) -> tuple[Any, str | None]:
+        """The event as it may be written, or None and why it may not."""
         if redaction is None:
-            return UNSET, NO_RULES
+            return None, NO_RULES
         kept = redaction.redact(msgspec.json.decode(arrival.body))
         if not _is_read_alike(rule, arrival, kept):
-            return UNSET, NOT_THE_SAME
-        return Raw(canonical_json(kept)), None
+            return None, NOT_THE_SAME
+        return kept, None
 
     def _opened(self, at_ms: int) -> RecordingFile:
         if self._file is None:

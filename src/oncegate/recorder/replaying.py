@@ -6,6 +6,7 @@ recording. What handlers call outside is called for real, so a replay belongs on
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 from collections import Counter
@@ -166,18 +167,34 @@ def check_surfaces(gate: Gate, plan: Sequence[Planned]) -> None:
 
 
 async def replay(
-    plan: Sequence[Planned], deliver: Callable[[Planned], Awaitable[tuple[str, str | None]]], pace: Pace
+    plan: Sequence[Planned],
+    deliver: Callable[[Planned], Awaitable[tuple[str, str | None]]],
+    pace: Pace,
+    concurrency: int = 1,
 ) -> Report:
-    """Plays a plan, one arrival after the other; `deliver` returns what came of one, and its key."""
+    """Plays a plan, at most so many arrivals at once; `deliver` returns what came of one, and its key."""
     report = Report(events=len({one.arrival.event for one in plan}))
     keys: set[str] = set()
-    for one in plan:
-        await pace.until(one.at_ms)
-        verdict, key = await deliver(one)
+    room = asyncio.Semaphore(concurrency)
+
+    async def play(one: Planned) -> None:
+        try:
+            verdict, key = await deliver(one)
+        finally:
+            room.release()
         report.arrivals += 1
         report.verdicts[verdict] += 1
         if key is not None:
             keys.add(key)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for one in plan:
+                await room.acquire()  # before its moment: alone, an arrival waits for the one before it
+                await pace.until(one.at_ms)
+                tasks.create_task(play(one))
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None  # the first is the one to tell; the others were cancelled
     report.keys = len(keys) if keys else None
     return report
 

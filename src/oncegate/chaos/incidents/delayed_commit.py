@@ -12,6 +12,7 @@ from oncegate.chaos.incidents.incident import Incident, Numbers, Place
 from oncegate.chaos.incidents.outside import database
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import UsageError
+from oncegate.gate import sightings
 from oncegate.recorder.planning import Planned, make_plan
 from oncegate.recorder.reading import began_ms
 from oncegate.testing.clock import SharedClock
@@ -134,6 +135,9 @@ def _prepare_ledger(folder: Path) -> None:
 
 
 def _fenced(folder: Path, clock: SharedClock, points: CrashPoints, event: dict[str, Any]) -> str:
+    # The thread that tells the ledger what was seen would keep its only lock if it were stopped while it
+    # writes. That is a matter of chance, and not what this is about.
+    sightings.FLUSH_SECONDS = WORKER_SECONDS
     with Gate(f"sqlite:///{folder}/ledger.db", clock=clock, crashpoints=points) as gate:
 
         @gate.handler(SURFACE, key="{id}", lease="20s")

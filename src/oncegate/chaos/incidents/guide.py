@@ -40,10 +40,11 @@ of its own. Its deliveries are a recording too, to be replayed against handlers 
 
 def guide(endings: Mapping[str, Ending]) -> str:
     """The whole page."""
-    return "\n".join([_HEAD, *(_told(one, endings[name]) for name, one in INCIDENTS.items())])
+    return "\n".join([_HEAD, *(told(one, endings[name]) for name, one in INCIDENTS.items())])
 
 
-def _told(incident: Incident, ending: Ending) -> str:
+def told(incident: Incident, ending: Ending) -> str:
+    """One incident of the page."""
     story = textwrap.fill(" ".join(incident.story().split()), 118)
     command = f"`oncegate demo --incident {incident.name}`"
     return f"## {incident.title()}\n\n{story}\n\n{command}\n\n```text\n{ending.table()}\n```\n"
