@@ -7,6 +7,7 @@ one condition of a WHERE clause. `proof/mutate.py` tries them.
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -69,6 +70,7 @@ class Mutant:
     change: str
     source: str
     nth: int = 1
+    around: str = ""  # a digest of the definition that the line is in
 
     @property
     def name(self) -> str:
@@ -85,13 +87,26 @@ class Mutant:
 def mutants(file: str, tree: Path) -> list[Mutant]:
     """Every mutant of a file of the tree, in the order of its lines."""
     source = (tree / PACKAGE / file).read_text("utf-8")
+    around = _definitions(source)
     seen: Counter[tuple[str, str]] = Counter()
     made = []
     for line, change, changed in sorted((*_syntax_changes(source), *_clause_changes(source))):
         text = source.splitlines()[line - 1].strip()
         seen[text, change] += 1
-        made.append(Mutant(file, line, text, change, changed, seen[text, change]))
+        made.append(Mutant(file, line, text, change, changed, seen[text, change], around[line]))
     return made
+
+
+def _definitions(source: str) -> dict[int, str]:
+    """For each line a digest of the top-level definition around it: a verdict holds as long as that does."""
+    lines = source.splitlines()
+    found: dict[int, str] = {}
+    for node in ast.parse(source).body:
+        assert node.end_lineno is not None
+        text = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        found |= dict.fromkeys(range(node.lineno, node.end_lineno + 1), digest)
+    return found
 
 
 def _syntax_changes(source: str) -> Iterator[tuple[int, str, str]]:

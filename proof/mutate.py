@@ -25,7 +25,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from mutants import CORE, PACKAGE, Mutant, mutants
 
@@ -40,22 +39,23 @@ _PYTEST = ["-m", "pytest", "-x", "-q", "--tb=line", "-p", "pytest_timeout", "-p"
 
 
 class Results:
-    """What came of each mutant, by file: the file's digest, and verdicts by name."""
+    """What came of each mutant, by its name; it holds as long as the definition around the line does."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
-        self._files: dict[str, Any] = json.loads(place.read_text("utf-8")) if place.exists() else {}
+        self._found: dict[str, dict[str, str]] = (
+            json.loads(place.read_text("utf-8")) if place.exists() else {}
+        )
 
-    def of(self, file: str, digest: str) -> dict[str, str]:
-        """The verdicts about a file as it is now; those about an older text of it are dropped."""
-        if self._files.get(file, {}).get("digest") != digest:
-            self._files[file] = {"digest": digest, "verdicts": {}}
-        verdicts: dict[str, str] = self._files[file]["verdicts"]
-        return verdicts
+    def of(self, mutant: Mutant) -> str | None:
+        """The verdict about a mutant, if there is one about the code as it is now."""
+        found = self._found.get(mutant.name)
+        return found["verdict"] if found and found["around"] == mutant.around else None
 
-    def keep(self) -> None:
-        """Writes everything down."""
-        self._place.write_text(json.dumps(self._files, indent=1, sort_keys=True) + "\n", "utf-8")
+    def keep(self, mutant: Mutant, verdict: str) -> None:
+        """Writes a verdict down."""
+        self._found[mutant.name] = {"verdict": verdict, "around": mutant.around}
+        self._place.write_text(json.dumps(self._found, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
 def verdict(mutant: Mutant, work: Path) -> str:
@@ -110,31 +110,26 @@ def _judged(code: int, told: str) -> str:
     return found.group(1)
 
 
-def attempts(
-    files: list[str], work: Path, results: Results, *, again: bool
-) -> Iterator[tuple[Mutant, dict[str, str]]]:
-    """The mutants that are to be tried, each with the verdicts of its file."""
-    for file in files:
-        digest = hashlib.sha256((work / PACKAGE / file).read_bytes()).hexdigest()[:16]
-        verdicts = results.of(file, digest)
-        for mutant in mutants(file, work):
-            if mutant.why_alike:
-                verdicts.pop(mutant.name, None)
-            elif mutant.name not in verdicts or (again and verdicts[mutant.name] == SURVIVED):
-                yield mutant, verdicts
+def attempts(files: list[str], work: Path, results: Results, *, again: bool) -> Iterator[Mutant]:
+    """The mutants that are to be tried, in a mixed order: a run that is stopped has tried a fair sample."""
+    everything = [mutant for file in files for mutant in mutants(file, work) if not mutant.why_alike]
+    for mutant in sorted(everything, key=lambda each: hashlib.sha256(each.name.encode()).digest()):
+        known = results.of(mutant)
+        if known is None or (again and known == SURVIVED):
+            yield mutant
 
 
 def score(files: list[str], work: Path, results: Results) -> float:
     """Prints what survived and how many were noticed; returns the share in percent."""
     noticed = tried = 0
     for file in files:
-        verdicts = results.of(file, hashlib.sha256((work / PACKAGE / file).read_bytes()).hexdigest()[:16])
-        lines = {mutant.name: mutant.line for mutant in mutants(file, work)}
-        survivors = [name for name, found in verdicts.items() if found == SURVIVED]
-        for name in survivors:
-            print(f"survived, line {lines.get(name)}: {name}")
-        print(f"{file}: {len(verdicts) - len(survivors)} of {len(verdicts)}")
-        noticed, tried = noticed + len(verdicts) - len(survivors), tried + len(verdicts)
+        known = [(mutant, results.of(mutant)) for mutant in mutants(file, work) if not mutant.why_alike]
+        survivors = [mutant for mutant, found in known if found == SURVIVED]
+        for mutant in survivors:
+            print(f"survived, line {mutant.line}: {mutant.name}")
+        here = sum(found is not None for _, found in known)
+        print(f"{file}: {here - len(survivors)} of {here}, {len(known) - here} not tried")
+        noticed, tried = noticed + here - len(survivors), tried + here
     share = 100 * noticed / tried if tried else 0.0
     print(f"{noticed} of {tried} mutants were noticed: {share:.1f} %")
     return share
@@ -165,7 +160,7 @@ def main() -> int:
 
 def _try_all(files: list[str], work: Path, results: Results, arguments: argparse.Namespace) -> None:
     checked: set[str] = set()
-    for mutant, verdicts in attempts(files, work, results, again=arguments.again):
+    for mutant in attempts(files, work, results, again=arguments.again):
         if arguments.list:
             print(f"{mutant.line}: {mutant.name}")
             continue
@@ -174,9 +169,9 @@ def _try_all(files: list[str], work: Path, results: Results, arguments: argparse
             failure = first_failure(CORE[mutant.file], work)
             if failure != SURVIVED:
                 raise SystemExit(f"{failure} fails without any mutant")
-        verdicts[mutant.name] = verdict(mutant, work)
-        results.keep()
-        print(f"{verdicts[mutant.name]:60} line {mutant.line}: {mutant.name}", flush=True)
+        found = verdict(mutant, work)
+        results.keep(mutant, found)
+        print(f"{found:60} line {mutant.line}: {mutant.name}", flush=True)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,6 @@ FIRST_CRASHES = ("effect.after", "reserve.after", "reserve.before")
 # Those points to which another way is shorter, or which only some handlers pass.
 SHORTER = {"reserve.after": ("reserve.before",), "start.after": ("reserve.after",)}
 ONLY = {"start.after": (UNREPEATABLE,), "probe.before": (ASKED,), "probe.after": (ASKED,)}
-REPEATED_HANDLERS_MAX = 2
 WAIT_SECONDS = 90.0
 # A worker that has looked at its claim and stands still before its request leaves: at a downstream that can
 # only be asked it must go on within `request_life_max`, 60 s ("the last look" in docs/proof.md).
@@ -81,7 +80,7 @@ class GateCells:
 
     def play(self, cell: Cell, handlers_max: int = len(SCENARIOS)) -> Finding:
         """Plays a cell with handlers that pass its point; raises AssertionError if a promise broke."""
-        most = handlers_max if cell.times is Times.ONCE else min(handlers_max, REPEATED_HANDLERS_MAX)
+        most = handlers_max if cell.times is Times.ONCE else 1
         found = Finding()
         played = 0
         for scenario in _candidates(cell.point):

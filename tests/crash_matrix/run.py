@@ -18,6 +18,7 @@ from oncegate.stores.postgres import store as postgres_store
 from oncegate.testing.postgres import PostgresServer
 from oncegate.testing.spare_ledgers import SpareLedgers
 from tests.crash_matrix.cells import all_cells
+from tests.crash_matrix.gate_cells import SCENARIOS
 from tests.crash_matrix.stage import stage
 from tests.crash_matrix.table import PAGE, RECORD, Record, page_with, rendered
 
@@ -31,9 +32,10 @@ def main() -> int:
     )
     parser.add_argument("--resume", action="store_true", help="only cells that the record has not got")
     parser.add_argument("--page", action="store_true", help="only write the table anew")
+    parser.add_argument("--handlers", type=int, default=len(SCENARIOS), help="at most so many in a cell")
     arguments = parser.parse_args()
     record = _read() if arguments.resume or arguments.page else {}
-    failed = [] if arguments.page else _play(record)
+    failed = [] if arguments.page else _play(record, arguments.handlers)
     if failed:
         sys.stdout.write("\n".join([*failed, ""]))
         return 1
@@ -45,7 +47,7 @@ def _read() -> Record:
     return json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
 
 
-def _play(record: Record) -> list[str]:
+def _play(record: Record, handlers_max: int) -> list[str]:
     postgres_store.STATEMENT_WAIT_MS = STATEMENT_WAIT_MS  # type: ignore[misc]
     failed = []
     gc.freeze()  # what is there already is not copied for each of thousands of processes
@@ -58,7 +60,7 @@ def _play(record: Record) -> list[str]:
             if cell.why_impossible or str(cell) in record:
                 continue
             try:
-                record[str(cell)] = players.play(cell).as_json()
+                record[str(cell)] = players.play(cell, handlers_max).as_json()
             except AssertionError as error:
                 failed.append(f"{cell}: {error}")
             RECORD.write_text(json.dumps(record, indent=1) + "\n", "utf-8")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.output import print_json, tell
-from oncegate.cli.parser import print_help_as_error, read_number
+from oncegate.cli.parser import is_row_number, print_help_as_error, read_number
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
 
@@ -72,6 +72,9 @@ def _add_replay(commands: Any) -> None:
     text = "Play one schedule again, print everything that happened, and make it small if it fails."
     replay = commands.add_parser("replay", help="play one schedule again", description=text)
     replay.add_argument("schedule", metavar="SEED|SCHEDULE", help="a seed, or a schedule as it was printed")
+    replay.add_argument(
+        "--traffic", action="store_true", help="a seed's schedule of lanes, feed and rulings instead"
+    )
     replay.set_defaults(run=run_replay)
 
 
@@ -128,9 +131,14 @@ def _explain(tally: Tally) -> None:
         return
     from oncegate.chaos.simulator.outcome import play
     from oncegate.chaos.simulator.report import failure, smallest
+    from oncegate.chaos.simulator.tally import TRAFFIC
     from oncegate.chaos.simulator.workload import make_schedule
 
-    schedule = make_schedule(next(iter(tally.failures)))
+    seed, texts = next(iter(tally.failures.items()))
+    if texts[0].startswith(TRAFFIC):
+        tell(f"again: oncegate chaos replay --traffic {seed}")
+        return
+    schedule = make_schedule(seed)
     small = smallest(schedule, play(schedule).violations)
     tell("the first of them, made as small as it gets:")
     for line in failure(small, play(small).violations):
@@ -143,6 +151,8 @@ def run_replay(arguments: argparse.Namespace) -> int:
     from oncegate.chaos.simulator.report import failure, smallest
     from oncegate.chaos.simulator.schedule import describe
 
+    if arguments.traffic:
+        return _replay_traffic(arguments.schedule)
     schedule = _read_schedule(arguments.schedule)
     outcome, trace = play_with_trace(schedule)
     print("\n".join(describe(schedule)))
@@ -153,6 +163,27 @@ def run_replay(arguments: argparse.Namespace) -> int:
         return DONE
     small = smallest(schedule, outcome.violations)
     print("\n".join(failure(small, outcome.violations)))
+    return NOT_SO
+
+
+def _replay_traffic(text: str) -> int:
+    """Plays a seed's schedule of lanes, feed and rulings, and makes it small if it fails."""
+    from oncegate.chaos.simulator.traffic.outcome import play_traffic_with_trace
+    from oncegate.chaos.simulator.traffic.plan import describe, make_traffic
+    from oncegate.chaos.simulator.traffic.shrinking import smallest_traffic
+
+    if not is_row_number(text):
+        raise ConfigError(f"{text[:60]!r} is not a seed")
+    schedule = make_traffic(int(text))
+    outcome, trace = play_traffic_with_trace(schedule)
+    print("\n".join(describe(schedule)))
+    for at, *words in trace:
+        print(f"{at:>14.3f} s  {' '.join(str(word) for word in words)}")
+    print(f"trace {outcome.digest}: {_ended(outcome)}")
+    if not outcome.violations:
+        return DONE
+    print("\n".join(f"  {line}" for line in describe(smallest_traffic(schedule, outcome.violations))))
+    print("\n".join(f"  => {violation}" for violation in outcome.violations))
     return NOT_SO
 
 

@@ -10,6 +10,8 @@ from typing import Final
 
 from oncegate.chaos.simulator.outcome import play
 from oncegate.chaos.simulator.tally import Tally
+from oncegate.chaos.simulator.traffic.outcome import play_traffic
+from oncegate.chaos.simulator.traffic.plan import TRAFFIC_EVERY, make_traffic
 from oncegate.chaos.simulator.workload import make_schedule
 
 CHUNK: Final = 200  # schedules that one process plays between two reports, about half a second
@@ -20,6 +22,8 @@ def play_seeds(first: int, count: int) -> Tally:
     tally = Tally()
     for seed in range(first, first + count):
         tally.add(seed, play(make_schedule(seed)))
+        if seed % TRAFFIC_EVERY == 0:
+            tally.add_traffic(seed, play_traffic(make_traffic(seed)))
     return tally
 
 

@@ -15,9 +15,10 @@ from oncegate.chaos.simulator.worker import Blueprint
 
 def summary(tally: Tally, first_seed: int, seconds: float) -> list[str]:
     """The campaign in a few lines."""
-    rate = tally.schedules / seconds if seconds else 0.0
+    rate = (tally.schedules + tally.traffic) / seconds if seconds else 0.0
     lines = [
         f"{tally.schedules:,} schedules from seed {first_seed} in {seconds:.1f} s ({rate:,.0f} a second)",
+        f"and {tally.traffic:,} of lanes, feed and rulings",
         f"{tally.committed:,} events committed, {tally.effects:,} effects at downstreams",
         "",
     ]

@@ -109,7 +109,7 @@ class Schedule(Struct, frozen=True):
 def describe(schedule: Schedule) -> list[str]:
     """The schedule for people, a line each."""
     return [_delivery(schedule, item) for item in schedule.deliveries] + [
-        _fault(f) for f in schedule.faults
+        describe_fault(f) for f in schedule.faults
     ]
 
 
@@ -121,7 +121,8 @@ def _delivery(schedule: Schedule, item: Delivery) -> str:
     return f"at {item.at:g} s worker {item.worker} is given {name}{changed}{fate}"
 
 
-def _fault(fault: Fault) -> str:
+def describe_fault(fault: Fault) -> str:
+    """A fault for people."""
     parts: list[Any] = [fault.kind.value]
     if fault.name:
         parts.append(f"{fault.name}, number {fault.nth}")

@@ -9,10 +9,12 @@ from typing import Any, Final
 
 from oncegate.chaos.simulator.outcome import Outcome
 from oncegate.chaos.simulator.schedule import FaultKind
+from oncegate.chaos.simulator.traffic.outcome import expected_traffic
 from oncegate.crashpoints import CRASH_POINTS
 
 COMMITS_PER_SCHEDULE_MIN: Final = 0.8
 FAILURES_KEPT_MAX: Final = 20
+TRAFFIC: Final = "traffic: "  # how what broke in a run of lanes, feed and rulings is told apart
 ANSWERS: Final = ("run", "replay", "conflict", "hold", "failed")
 
 
@@ -21,6 +23,7 @@ class Tally:
     """Counts over many schedules; failing seeds with what was wrong."""
 
     schedules: int = 0
+    traffic: int = 0
     effects: int = 0
     committed: int = 0
     failures: dict[int, list[str]] = field(default_factory=dict)
@@ -38,9 +41,19 @@ class Tally:
             if len(self.failures) < FAILURES_KEPT_MAX:
                 self.failures[seed] = [str(violation) for violation in outcome.violations]
 
+    def add_traffic(self, seed: int, outcome: Outcome) -> None:
+        """Counts one run of lanes, feed and rulings."""
+        self.traffic += 1
+        self.counts.update(outcome.counts)
+        if outcome.violations:
+            self.failed += 1
+            if len(self.failures) < FAILURES_KEPT_MAX:
+                self.failures[seed] = [f"{TRAFFIC}{violation}" for violation in outcome.violations]
+
     def merge(self, other: Tally) -> None:
         """Adds another tally."""
         self.schedules += other.schedules
+        self.traffic += other.traffic
         self.effects += other.effects
         self.committed += other.committed
         self.failed += other.failed
@@ -61,6 +74,7 @@ class Tally:
         """The tally for programs."""
         return {
             "schedules": self.schedules,
+            "traffic": self.traffic,
             "failed": self.failed,
             "effects": self.effects,
             "committed": self.committed,
@@ -73,4 +87,4 @@ def expected_counts() -> list[str]:
     """Everything that must have happened at least once over a set of runs."""
     faults = [f"fault: {kind.value}" for kind in FaultKind]
     struck = [f"struck at: {name}" for name in CRASH_POINTS]
-    return faults + struck + [f"answer: {answer}" for answer in ANSWERS]
+    return [*faults, *struck, *(f"answer: {answer}" for answer in ANSWERS), *expected_traffic()]

@@ -37,6 +37,7 @@ class TallyFile:
         """Adds a campaign and writes the file anew, whole or not at all."""
         document = self._document
         document["schedules"] += tally.schedules
+        document["traffic"] = document.get("traffic", 0) + tally.traffic
         document["failed"] += tally.failed
         document["next_seed"] = max(self.next_seed, first + tally.schedules)
         for name, count in tally.counts.items():
@@ -47,6 +48,7 @@ class TallyFile:
                 "day": from_wall_ms(wall_ms).date().isoformat(),
                 "first_seed": first,
                 "schedules": tally.schedules,
+                "traffic": tally.traffic,
                 "seconds": round(seconds, 1),
                 "failed": sorted(tally.failures),
             }

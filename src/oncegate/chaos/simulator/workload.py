@@ -75,15 +75,15 @@ def _fault(rng: Random) -> Fault:
     worker, at = _worker(rng), round(0.001 + rng.random() ** 2 * BUSY_SECONDS, 3)
     if kind in (FaultKind.CRASH_AT_POINT, FaultKind.STALL_AT_POINT):
         nth = 1 + int(rng.random() * 3)
-        return Fault(kind, nth=nth, name=_one(rng, POINTS), seconds=_seconds(rng, kind))
+        return Fault(kind, nth=nth, name=_one(rng, POINTS), seconds=seconds_of(rng, kind))
     if kind in (
         FaultKind.CRASH_AT_TIME,
         FaultKind.STALL_AT_TIME,
         FaultKind.STORE_DOWN,
         FaultKind.CLOCK_STEP,
     ):
-        return Fault(kind, at=at, worker=worker, seconds=_seconds(rng, kind))
-    return Fault(kind, nth=1 + int(rng.random() ** 2 * 12), seconds=_seconds(rng, kind))
+        return Fault(kind, at=at, worker=worker, seconds=seconds_of(rng, kind))
+    return Fault(kind, nth=1 + int(rng.random() ** 2 * 12), seconds=seconds_of(rng, kind))
 
 
 _SECONDS: Final[dict[FaultKind, tuple[float, ...]]] = {
@@ -98,6 +98,7 @@ _SECONDS: Final[dict[FaultKind, tuple[float, ...]]] = {
 }
 
 
-def _seconds(rng: Random, kind: FaultKind) -> float:
+def seconds_of(rng: Random, kind: FaultKind) -> float:
+    """How long a fault of a kind lasts, or how far it goes."""
     choices = _SECONDS.get(kind)
     return 0.0 if choices is None else _one(rng, choices)

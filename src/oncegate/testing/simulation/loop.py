@@ -46,9 +46,6 @@ class Turn:
         self.actor: Actor | None = actor_of(context)
         self._cancelled = False
 
-    def __lt__(self, other: Turn) -> bool:
-        return (self.when_at, self.order) < (other.when_at, other.order)
-
     def cancel(self) -> None:
         """Gives the turn up."""
         self._cancelled = True
@@ -65,11 +62,12 @@ class Turn:
 class VirtualLoop(_Loop):  # type: ignore[misc]
     """Runs callbacks in order of their time, then of their making."""
 
-    def __init__(self) -> None:
+    def __init__(self, turns_max: int = TURNS_MAX) -> None:
+        self._turns_max = turns_max
         self._now = 0.0
         self._order = 0
         self._ready: deque[Turn] = deque()
-        self._timers: list[Turn] = []
+        self._timers: list[tuple[float, int, Turn]] = []  # compared without calling any of our own code
         self._nobody = Context()
         self._tasks: list[asyncio.Task[Any]] = []
         self.turns = 0
@@ -103,7 +101,7 @@ class VirtualLoop(_Loop):  # type: ignore[misc]
             args,
             copy_context() if context is None else context,
         )
-        heapq.heappush(self._timers, turn)
+        heapq.heappush(self._timers, (turn.when_at, turn.order, turn))
         return turn
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -157,26 +155,29 @@ class VirtualLoop(_Loop):  # type: ignore[misc]
             asyncio._set_running_loop(before)
 
     def _next(self, until: float) -> Turn | None:
-        if self._ready and (not self._timers or self._timers[0].when_at > self._now):
-            return self._ready.popleft()
-        if self._timers and self._timers[0].when_at <= self._now:
-            return heapq.heappop(self._timers)
-        if not self._timers or self._timers[0].when_at > until:
-            self._now = max(self._now, until)
-            return None
-        self._now = self._timers[0].when_at
-        return heapq.heappop(self._timers)
+        due_at = self._timers[0][0] if self._timers else None
+        if due_at is None or due_at > self._now:
+            if self._ready:
+                return self._ready.popleft()
+            if due_at is None or due_at > until:
+                self._now = max(self._now, until)
+                return None
+            self._now = due_at
+        return heapq.heappop(self._timers)[2]
 
     def _run(self, turn: Turn) -> None:
         actor = turn.actor
-        if turn.cancelled() or (actor is not None and actor.dead):
+        if turn._cancelled:
             return
-        if actor is not None and actor.stalled_until > self._now:
-            actor.put_off.append(turn)
-            return
+        if actor is not None:
+            if actor.dead:
+                return
+            if actor.stalled_until > self._now:
+                actor.put_off.append(turn)
+                return
         self.turns += 1
-        if self.turns > TURNS_MAX:
-            raise WentInCircles(f"the simulation did not end within {TURNS_MAX} turns")
+        if self.turns > self._turns_max:
+            raise WentInCircles(f"the simulation did not end within {self._turns_max} turns")
         turn.context.run(turn.callback, *turn.arguments)
 
     def stall(self, actor: Actor, seconds: float) -> None:
