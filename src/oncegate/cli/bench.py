@@ -48,8 +48,13 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     http.add_argument("--rounds", default=3, type=_positive, help="how often to repeat (default: 3)")
     http.add_argument("--quick", action="store_true", help="fewer requests, for a first impression")
     http.add_argument("--no-postgres", action="store_true", help="leave PostgreSQL out")
+    http.add_argument(
+        "--processes", default=1, type=_positive, metavar="N",
+        help="also so many processes on one PostgreSQL (default: 1, none besides)",
+    )  # fmt: skip
     http.add_argument("--json", action="store_true", help="print one JSON document")
     http.set_defaults(run=run_http)
+    _add_feed(subjects)
     sender = subjects.add_parser("sender", help="ordered deliveries over HTTP, beside the bare client")
     sender.add_argument("--quick", action="store_true", help="fewer points, for a first impression")
     sender.add_argument("--no-postgres", action="store_true", help="leave PostgreSQL out")
@@ -59,6 +64,19 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     sender.add_argument("--json", action="store_true", help="print one JSON document")
     sender.set_defaults(run=run_sender)
     bench_all.add_parser(subjects)
+
+
+def _add_feed(subjects: Any) -> None:
+    feed = subjects.add_parser(
+        "feed", help="days of a real feed in a minute: nothing lost, nothing doubled"
+    )
+    feed.add_argument("--days", default=1.0, type=float, help="days of the feed to play (default: 1)")
+    feed.add_argument("--seconds", default=60.0, type=float, help="in so many seconds (default: 60)")
+    feed.add_argument("--processes", default=1, type=_positive, metavar="N", help="service processes (1)")
+    feed.add_argument("--postgres", action="store_true", help="on a PostgreSQL server, not on SQLite")
+    feed.add_argument("--seed", default=1, type=int, help="which feed; the same seed is the same feed (1)")
+    feed.add_argument("--json", action="store_true", help="print one JSON document")
+    feed.set_defaults(run=run_feed)
 
 
 def run_sender(arguments: argparse.Namespace) -> int:
@@ -88,20 +106,37 @@ def run_http(arguments: argparse.Namespace) -> int:
         rounds=arguments.rounds,
         postgres=not arguments.no_postgres,
         talk=lambda line: print(line, file=sys.stderr),
+        processes=arguments.processes,
     ).run()
     print(json.dumps(document, indent=2) if arguments.json else _http_as_text(document))
     return 0
 
 
+def run_feed(arguments: argparse.Namespace) -> int:
+    """Plays a compressed feed against processes of their own; an event lost or doubled is a failure."""
+    from oncegate.bench.feed import FeedBench, as_text
+
+    report = FeedBench(
+        days=arguments.days,
+        seconds=arguments.seconds,
+        processes=arguments.processes,
+        postgres=arguments.postgres or arguments.processes > 1,
+        seed=arguments.seed,
+        talk=lambda line: print(line, file=sys.stderr),
+    ).run()
+    print(json.dumps(report.facts(), indent=2) if arguments.json else as_text(report))
+    return 0 if report.is_right else 1
+
+
 def _http_as_text(document: dict[str, Any]) -> str:
     lines = [f"{document['connections']} connections, 500-byte POSTs", ""]
     lines.append(
-        f"{'server':<10} {'keys':<8} {'requests/s':>10} {'low - high':>17} {'p50 ms':>8} {'p99 ms':>8}"
+        f"{'server':<12} {'keys':<8} {'requests/s':>10} {'low - high':>17} {'p50 ms':>8} {'p99 ms':>8}"
     )
     for one in document["results"]:
         spread = f"{one['rate_low']:,} - {one['rate_high']:,}"
         lines.append(
-            f"{one['name']:<10} {one['keys']:<8} {one['rate']:>10,} {spread:>17} {one['p50_ms']:>8.2f}"
+            f"{one['name']:<12} {one['keys']:<8} {one['rate']:>10,} {spread:>17} {one['p50_ms']:>8.2f}"
             f" {one['p99_ms']:>8.2f}"
         )
     return "\n".join(
