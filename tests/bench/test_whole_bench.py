@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from oncegate.bench.page import BEGIN, END, between_marks, pictures_of, write_page
+from oncegate.bench.page import BEGIN, END, as_markdown, between_marks, pictures_of, write_page
 from oncegate.bench.peers.environments import FOLDER_SETTING
 from oncegate.bench.peers.roster import PEERS
 from oncegate.bench.targets import Target, judge
@@ -108,3 +108,16 @@ def test_unknown_section_is_refused_in_one_line(capsys: pytest.CaptureFixture[st
     assert main(["bench", "all", "--only", "nonsense"]) != 0
 
     assert "there is no section 'nonsense'" in capsys.readouterr().err
+
+
+def test_section_that_fails_does_not_take_the_others_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr("oncegate.bench.whole.Growth.run", fail)
+
+    document = WholeBench(TINY, peers=(), postgres=False, sections=("cost", "growth")).run()
+
+    assert document["cost"]
+    assert document["failed"] == {"growth": "OSError: no room"}
+    assert "growth could not be measured: OSError: no room" in as_markdown(document, [])

@@ -84,7 +84,8 @@ def _machine(document: Document) -> str:
     load = f"load average {machine['load_before']} before and {document['load_after']} after"
     length = f"{extent['seconds']:g} s a run, {document['minutes']} minutes"
     taken = f"{extent['name']}: {extent['rounds']} rounds, {length}"
-    return f"One run ({taken}). {', '.join(named)}; {load}."
+    failed = [f" **{name} could not be measured: {why}.**" for name, why in document["failed"].items()]
+    return f"One run ({taken}). {', '.join(named)}; {load}.{''.join(failed)}"
 
 
 def _targets(document: Document) -> str:
@@ -178,19 +179,22 @@ def _faults(document: Document) -> str:
         for row in document["faults"]
     ]
     rows += [[name, *[""] * len(scenes[1:]), reason] for name, reason in document["faults_missing"].items()]
-    return f"{_FAULT_WORDS}\n\n{_table(['subject', *scenes[:-1], scenes[-1] + ' (not judged)'], rows)}"
+    head = [
+        f"{scene} (not judged)" if scene in document["faults"][0]["shown"] else scene for scene in scenes
+    ]
+    return f"{_FAULT_WORDS}\n\n{_table(['subject', *head], rows)}"
 
 
 _FAULT_WORDS: Final = """\
 ### What happens to one event
 
 Real processes: `kill -9`, SIGSTOP past the lease of two seconds, redelivery until the event is settled or
-20 s have gone. The downstream counts calls, refuses none, and can be asked what a key owns. A cell gives
-the effects and business rows that one event had. *Right*: one effect, one row, settled without a person;
-another payload is refused. *Held*: one effect at most, but nobody finishes it although the downstream
-could have been asked. *Wrong*: anything else. In the last column the request is already on its way out
-when the worker falls asleep: no gate can call that back, only a downstream that honours the key can refuse
-it, so it is shown and not judged."""
+20 s (8 s in a quick run) have gone. The downstream counts calls, refuses none, and can be asked what a key
+owns. A cell gives the effects and business rows that one event had. *Right*: one effect, one row, settled
+without a person; another payload is refused. *Held*: one effect at most, but nobody finishes it although
+the downstream could have been asked. *Wrong*: anything else. In the column that is not judged the request
+is already on its way out when the worker falls asleep: no gate can call that back, only a downstream that
+honours the key can refuse it."""
 
 
 def _cell(cell: Document) -> str:

@@ -16,7 +16,7 @@ from oncegate.bench.growth import LANES, SIZES, Growth
 from oncegate.bench.http import HttpBench
 from oncegate.bench.limits import Limits
 from oncegate.bench.machine import describe_machine, load_average
-from oncegate.bench.peers.faults import run_scenes
+from oncegate.bench.peers.faults import Scenes
 from oncegate.bench.peers.measuring import CONCURRENCIES, Measuring
 from oncegate.bench.peers.roster import OURS, PEERS, Peer, Variant
 from oncegate.bench.sender import SenderBench
@@ -60,6 +60,7 @@ class WholeBench:
     sections: tuple[str, ...] = SECTIONS
     talk: Callable[[str], None] = field(default=lambda line: None)
     _server: PostgresServer | None = None
+    _failed: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> dict[str, Any]:
         """Measures every section that is wanted and returns one document."""
@@ -72,10 +73,19 @@ class WholeBench:
             }
             for name in (name for name in SECTIONS if name in self.sections):
                 self.talk(f"--- {name}")
-                document |= getattr(self, f"_{name}")()
-        document["load_after"] = load_average()
+                document |= self._measured(name)
+        document |= {"load_after": load_average(), "failed": self._failed}
         document["minutes"] = round((clock.ticks_ms() - begun) / 60_000, 1)
         return {**document, "targets": [one.as_json() for one in judge(document)]}
+
+    def _measured(self, name: str) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = getattr(self, f"_{name}")()
+        except Exception as error:  # noqa: BLE001 - half an hour of other sections is not lost with one
+            self._failed[name] = f"{type(error).__name__}: {error}"[:300]
+            self.talk(f"{name} could not be measured: {self._failed[name]}")
+            return {}
+        return found
 
     def _cost(self) -> dict[str, Any]:
         return {"cost": measure_cost(self.extent.cost_events)}
@@ -101,7 +111,8 @@ class WholeBench:
         prepared = self._measuring().turns
         ready = [(one.peer, one.variant) for one in prepared if not one.missing]
         missing = {one.peer.name: one.missing for one in prepared if one.missing}
-        return {"faults": run_scenes(_one_each(ready), self._server, self.talk), "faults_missing": missing}
+        scenes = Scenes(self._server, self.talk, quick=self.extent.name == "quick")
+        return {"faults": scenes.run(_one_each(ready)), "faults_missing": missing}
 
     def _growth(self) -> dict[str, Any]:
         return {"growth": Growth(self.extent.sizes, self.extent.lanes, self._server, self.talk).run()}

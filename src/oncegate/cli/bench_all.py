@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oncegate.cli.exitcodes import DONE, NOT_SO
+
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
@@ -64,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         for path in write_page(document, arguments.page):
             print(f"wrote {path}", file=sys.stderr)
     print(json.dumps(document, indent=2) if arguments.json else as_markdown(document, []))
-    return 0
+    return NOT_SO if document["failed"] else DONE
 
 
 def _sections(chosen: str | None, known: tuple[str, ...]) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from oncegate.testing.postgres import PostgresServer
 LEASE_S: Final = 2.0
 LAPSE_S: Final = 2 * LEASE_S  # how long a worker is stopped before another one comes
 PATIENCE_S: Final = 20.0  # how long redeliveries go on
+PATIENCE_QUICK_S: Final = 8.0
 PAUSE_S: Final = 0.5
 AT_ONCE: Final = 6  # subjects at a time: they mostly wait for leases
 EVENT: Final = make_event(1, "fault")
@@ -56,7 +57,10 @@ class Cell:
 class Stage:
     """One ledger, one downstream with its book, one event."""
 
-    def __init__(self, peer: Peer, variant: Variant, address: str, folder: Path) -> None:
+    def __init__(
+        self, peer: Peer, variant: Variant, address: str, folder: Path, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._patience_s = patience_s
         self._peer, self._variant, self._address, self._folder = peer, variant, address, folder
         self._clock = SystemClock()
         self._book = folder / "effects.txt"
@@ -86,23 +90,22 @@ class Stage:
 
     def redeliver(self, process: PeerProcess) -> dict[str, Any]:
         """Delivers the event again and again, as a queue would, until it is settled or patience ends."""
-        ends_at = self._clock.ticks_ms() + int(PATIENCE_S * 1000)
+        ends_at = self._clock.ticks_ms() + int(self._patience_s * 1000)
         while True:
-            found = _deliver(process)
+            found = self._deliver(process)
             if "outcome" in found or self._clock.ticks_ms() >= ends_at:
                 return found
             self._clock.pause(PAUSE_S)
 
+    def _deliver(self, process: PeerProcess) -> dict[str, Any]:
+        try:
+            return process.ask("deliver", self._patience_s, event=EVENT)
+        except NoAnswer as waiting:
+            return {"refused": str(waiting)}
+
     def let_lease_lapse(self) -> None:
         """The fault itself takes this long: a worker sleeps past its lease."""
         self._clock.pause(LAPSE_S)
-
-
-def _deliver(process: PeerProcess) -> dict[str, Any]:
-    try:
-        return process.ask("deliver", PATIENCE_S, event=EVENT)
-    except NoAnswer as waiting:
-        return {"refused": str(waiting)}
 
 
 def killed(stage: Stage) -> Cell:
@@ -188,34 +191,33 @@ SCENES: Final[dict[str, Callable[[Stage], Cell]]] = {
 SHOWN: Final[dict[str, Callable[[Stage], Cell]]] = {"zombie, asleep inside its call": stalled_inside}
 
 
-def run_scenes(
-    subjects: list[tuple[Peer, Variant]], postgres: PostgresServer | None, talk: Callable[[str], None]
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Scenes:
     """Every scene for every subject, some at a time: nothing is timed here."""
 
-    def run_all(subject: tuple[Peer, Variant]) -> dict[str, Any]:
-        peer, variant = subject
-        cells = {name: _run_scene(scene, peer, variant, postgres) for name, scene in SCENES.items()}
-        shown = {name: _run_scene(scene, peer, variant, postgres) for name, scene in SHOWN.items()}
-        talk(
-            f"{peer.name} on {variant.store}: {', '.join(cell.judgement.value for cell in cells.values())}"
-        )
+    postgres: PostgresServer | None
+    talk: Callable[[str], None]
+    quick: bool = False  # less patience, and only what is judged
+
+    def run(self, subjects: list[tuple[Peer, Variant]]) -> list[dict[str, Any]]:
+        """One row a subject."""
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            return list(threads.map(lambda subject: self._row(*subject), subjects))
+
+    def _row(self, peer: Peer, variant: Variant) -> dict[str, Any]:
+        cells = {name: self._cell(scene, peer, variant) for name, scene in SCENES.items()}
+        beside = {} if self.quick else SHOWN
+        shown = {name: self._cell(scene, peer, variant).as_json() for name, scene in beside.items()}
+        words = ", ".join(cell.judgement.value for cell in cells.values())
+        self.talk(f"{peer.name} on {variant.store}: {words}")
         named = {"name": peer.name, "version": peer.version, "store": variant.store}
-        judged, beside = (
-            {name: cell.as_json() for name, cell in found.items()} for found in (cells, shown)
-        )
-        return {**named, "cells": judged, "shown": beside}
+        return {**named, "cells": {name: cell.as_json() for name, cell in cells.items()}, "shown": shown}
 
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        return list(threads.map(run_all, subjects))
-
-
-def _run_scene(
-    scene: Callable[[Stage], Cell], peer: Peer, variant: Variant, postgres: PostgresServer | None
-) -> Cell:
-    with tempfile.TemporaryDirectory(prefix="oncegate-bench-") as name:
-        try:
-            with address_for(peer, variant, Path(name), postgres, hurried=True) as address:
-                return scene(Stage(peer, variant, address, Path(name)))
-        except (NotInstalled, PeerFailed) as reason:
-            return Cell(Judgement.FAILED, said=str(reason)[:300])
+    def _cell(self, scene: Callable[[Stage], Cell], peer: Peer, variant: Variant) -> Cell:
+        patience = PATIENCE_QUICK_S if self.quick else PATIENCE_S
+        with tempfile.TemporaryDirectory(prefix="oncegate-bench-") as name:
+            try:
+                with address_for(peer, variant, Path(name), self.postgres, hurried=True) as address:
+                    return scene(Stage(peer, variant, address, Path(name), patience))
+            except (NotInstalled, PeerFailed) as reason:
+                return Cell(Judgement.FAILED, said=str(reason)[:300])

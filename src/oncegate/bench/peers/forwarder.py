@@ -48,7 +48,7 @@ def forwarded(port_file: Path) -> Iterator[int]:
 
 
 async def _pass_on(port_file: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, asyncio.CancelledError):
         port = int(port_file.read_text())  # noqa: ASYNC240 - five bytes, in a loop that does nothing else
         there, back = await asyncio.open_connection("127.0.0.1", port)
         await asyncio.gather(_copy(reader, back), _copy(there, writer))

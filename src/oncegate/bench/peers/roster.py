@@ -65,7 +65,7 @@ PEERS: Final = (
             Variant("postgres"),
         ),
         ("exactly-once==0.2.1", PSYCOPG),
-        note="one connection a process, behind a lock",
+        note="one connection behind a lock; timed without a lease, whose heartbeat is a thread an event",
     ),
     Peer(
         "justonce",

@@ -25,7 +25,7 @@ from typing import IO, Any, Final
 REPEAT_EVERY: Final = 33  # one event in 33 is a repeat: 3 %
 CONNECTIONS: Final = 16  # for business rows, of the 100 that a server allows by default
 WARM_UP: Final = 2  # events for each worker, before anything is timed
-WARM_UP_SECONDS_MAX: Final = 1.0
+WARM_UP_SECONDS_MAX: Final = 0.5
 _FILLER: Final = "x" * 330  # brings an event to about half a kilobyte
 
 Event = dict[str, Any]
@@ -327,7 +327,7 @@ class Server:
         """Measures one stream at one concurrency, after a warm-up with keys of its own."""
         if stream in ("fresh", "mixed"):
             warm_up = islice(stream_of("fresh", f"{prefix}-warm", 0, 1), WARM_UP * concurrency)
-            self._work(Run(warm_up, WARM_UP_SECONDS_MAX), concurrency)
+            self._work(Run(warm_up, min(seconds, WARM_UP_SECONDS_MAX)), concurrency)
         before = self._downstream.count
         run = Run(stream_of(stream, prefix, settled, concurrency), seconds)
         self._work(run, concurrency)
