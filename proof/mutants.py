@@ -98,7 +98,7 @@ def mutants(file: str, tree: Path) -> list[Mutant]:
 
 
 def _definitions(source: str) -> dict[int, str]:
-    """For each line a digest of the top-level definition around it: as long as it holds, so does a verdict."""
+    """For each line a digest of the definition around it: as long as that holds, so does a verdict."""
     lines = source.splitlines()
     found: dict[int, str] = {}
     for node in ast.parse(source).body:
