@@ -165,3 +165,26 @@ def test_callers_never_meet(ledger: Ledger) -> None:
 
     assert [answer.replayed for answer in answers] == [False, False]
     assert len(shop.orders) == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"CONTENT_LENGTH": "10"},
+        {"CONTENT_LENGTH": "ten"},
+        {"CONTENT_LENGTH": "-3"},
+        {"CONTENT_LENGTH": "+3"},
+        {"CONTENT_LENGTH": None, "HTTP_TRANSFER_ENCODING": "chunked"},
+    ],
+)
+def test_a_body_that_is_not_there_as_announced_is_not_run_and_does_not_spend_the_key(
+    ledger: Ledger, changes: dict[str, Any]
+) -> None:
+    """A caller whose connection broke in the middle may send the whole request again."""
+    shop = Shop()
+    app = guard(ledger, shop)
+
+    broken, whole = ask(app, **changes), ask(app)
+
+    assert (broken.status, b"problem:malformed" in broken.body) == (400, True)
+    assert (whole.status, shop.orders) == (201, [b"tea"])

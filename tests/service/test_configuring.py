@@ -49,7 +49,10 @@ def test_every_mistake_of_writing_is_told_at_once(tmp_path: Path) -> None:
         "oncegate.toml:4: hots is not a setting; did you mean host?",
         "oncegate.toml:3: server.port: Expected `int`, got `str`",
         "oncegate.toml:5: surfaces.a.key is missing",
-        "oncegate.toml:6: surfaces.a.signature: Invalid enum value 'nope'",
+        (
+            "oncegate.toml:6: surfaces.a.signature: Invalid enum value 'nope'; "
+            "known: standard-webhooks, github, stripe, bearer"
+        ),
     ]
 
 
@@ -79,6 +82,73 @@ def test_what_is_not_toml_is_told_with_its_line(tmp_path: Path) -> None:
     (found,) = mistakes(tmp_path, "[server]\nport = = 1\n")
 
     assert found.startswith("oncegate.toml:2: ")
+
+
+@pytest.mark.parametrize("text", ["[server]\nport = [", "[server", 'url = """'])
+def test_a_file_that_ends_too_early_is_told_with_its_last_line(tmp_path: Path, text: str) -> None:
+    (found,) = mistakes(tmp_path, text)
+
+    assert found.startswith(f"oncegate.toml:{len(text.splitlines())}: ")
+
+
+def test_values_that_nothing_could_work_with_are_all_told_with_where_they_are_from(tmp_path: Path) -> None:
+    found = mistakes(
+        tmp_path,
+        '[server]\nport = 999999\nbody_bytes_max = -4\nconcurrency_max = 0\ntenant_concurrency_max = 0\n'
+        '[contract]\nprefix = "wes"\n[feed]\nretention = "1s"\n',
+        ONCEGATE_SERVER_BODY_WITHIN="soon",
+    )  # fmt: skip
+
+    assert [line.partition(": ")[0] for line in found] == [
+        "ONCEGATE_SERVER_BODY_WITHIN",
+        *(f"oncegate.toml:{line}" for line in (2, 3, 4, 5, 9, 7)),
+    ]
+
+
+@pytest.mark.parametrize("prefix", ["", "/", "wes", "/wes/", "/ui", "/ui/x", "/a b", "//a", "/a?b"])
+def test_a_prefix_that_no_request_could_have_is_refused(tmp_path: Path, prefix: str) -> None:
+    (found,) = mistakes(tmp_path, "", ONCEGATE_CONTRACT_PREFIX=prefix)
+
+    assert found.startswith("ONCEGATE_CONTRACT_PREFIX: contract.prefix: ")
+
+
+def test_a_variable_that_is_nearly_a_setting_is_told(tmp_path: Path) -> None:
+    made_by_platforms = {"ONCEGATE_SERVERS": "1", "ONCEGATE_SERVER_SERVICE_HOST": "10.0.0.1"}
+    assert mistakes(tmp_path, "", ONCEGATE_SERVER_PROT="1", **made_by_platforms) == [
+        "ONCEGATE_SERVER_PROT: prot is not a setting; did you mean port?"
+    ]
+
+
+def test_a_list_can_be_given_in_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "oncegate.toml"
+    file.write_text("", "utf-8")
+
+    read = read_configuration(file, {"ONCEGATE_NETWORK_ALLOW_NETWORKS": "10.0.0.0/8, 192.168.0.0/16"})
+
+    assert read.settings.network.allow_networks == ("10.0.0.0/8", "192.168.0.0/16")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://app:canary@db/x",
+        "postgresql://app:c@n:canary@db/x",
+        "postgresql://app:/canary/@db/x",
+        "postgresql://:canary@db/x",
+        "postgresql://app@db/x?password=canary&sslmode=require",
+        "postgresql://app@db/x?sslmode=require&SSLPASSWORD=canary",
+        "https://handler.example/slots?api_key=canary",
+    ],
+)
+def test_no_spelling_of_a_password_in_an_address_is_shown(tmp_path: Path, url: str) -> None:
+    file = tmp_path / "oncegate.toml"
+    probe = f"{url.replace('?', '/{key}?')}"
+    file.write_text(f'url = "{url}"\n[downstreams.d]\nurl = "{url}"\nprobe_url = "{probe}"\n', "utf-8")
+
+    origins = read_configuration(file, {}).origins
+
+    assert "canary" not in str(origins)
+    assert "://" in str(origins)
 
 
 def test_the_environment_comes_first_and_origins_are_told(tmp_path: Path) -> None:

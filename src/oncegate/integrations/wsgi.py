@@ -19,7 +19,7 @@ from oncegate.integrations.policy import (
     event_of,
     live_exchange,
 )
-from oncegate.integrations.problems import Problem
+from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.integrations.replies import Gathering, Headers, Reply
 
 Environ: TypeAlias = dict[str, Any]
@@ -59,6 +59,8 @@ class IdempotencyKey(Middleware[Application, Environ]):
         if isinstance(caller, Problem):
             return caller
         body = _read_body(environ, self._policy.body_bytes_max)
+        if body is None:
+            return Problem(ProblemKind.MALFORMED, "the body is not as long as was announced")
         if body.is_too_large:
             return self._policy.too_large()
         return self._admit(caller, _event(key, environ, body.body), environ, body.body)
@@ -121,18 +123,25 @@ def _event(key: str, environ: Environ, body: bytes) -> dict[str, str]:
     return event_of(key, (environ["REQUEST_METHOD"], path, query), kind, body)
 
 
-def _read_body(environ: Environ, bytes_max: int) -> Gathering:
-    """Reads as much as was announced, or to the end where the server says that there is one."""
+def _read_body(environ: Environ, bytes_max: int) -> Gathering | None:
+    """Reads as much as was announced, or to the end where the server says that there is one.
+
+    None if less came, or if it cannot be told how much should: a part of a request must not run.
+    """
     gathering, stream = Gathering(bytes_max), environ["wsgi.input"]
-    announced = environ.get("CONTENT_LENGTH")
-    left = int(announced) if announced else None
-    if left is None and not environ.get("wsgi.input_terminated"):
-        return gathering
+    announced = environ.get("CONTENT_LENGTH") or None
+    if announced is None and not environ.get("wsgi.input_terminated"):
+        return None if environ.get("HTTP_TRANSFER_ENCODING") else gathering
+    if announced is not None and not (announced.isascii() and announced.isdigit()):
+        return None
+    left = None if announced is None else int(announced)
     while left is None or left > 0:
         part = stream.read(READ_BYTES if left is None else min(READ_BYTES, left))
         gathering.add(part)
-        if not part or gathering.is_too_large:
+        if gathering.is_too_large:
             break
+        if not part:
+            return gathering if left is None else None
         left = None if left is None else left - len(part)
     return gathering
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -15,6 +16,7 @@ from oncegate.gate.gate import Gate as PlainGate
 from oncegate.model.durations import parse_duration
 from oncegate.sender.http import HttpClient
 from oncegate.service.configuring import Configuration, Mistake
+from oncegate.service.page import PATH as PAGE_PATH
 from oncegate.service.recording import open_recorder
 from oncegate.service.settings import Settings
 from oncegate.service.surfaces import (
@@ -27,6 +29,13 @@ from oncegate.service.surfaces import (
 )
 from oncegate.wiring import open_store
 
+_RANGES: Final = {
+    "port": (0, 65_535),
+    "body_bytes_max": (1, 1024**3),
+    "concurrency_max": (1, 100_000),
+    "tenant_concurrency_max": (1, 100_000),
+}
+_PREFIX: Final = re.compile(r"(/[A-Za-z0-9._~-]+)+", re.ASCII)
 RETENTION_MIN: Final = timedelta(hours=1)  # less would take from readers what they have just been offered
 
 
@@ -44,7 +53,7 @@ def find_mistakes(configuration: Configuration, environment: Mapping[str, str]) 
 def _attempts(settings: Settings, environment: Mapping[str, str]) -> list[Callable[[], None]]:
     """Each downstream and surface by itself, so that one mistake does not hide the next."""
     good = _usable_downstreams(settings)
-    attempts: list[Callable[[], None]] = [partial(_check_places, settings)]
+    attempts = _places(settings)
     for name, downstream in settings.downstreams.items():
         one = msgspec.structs.replace(settings, downstreams={name: downstream}, surfaces={})
         attempts.append(partial(_try, one, environment, contract=False))
@@ -68,15 +77,44 @@ def _usable_downstreams(settings: Settings) -> dict[str, Any]:
     return good
 
 
-def _check_places(settings: Settings) -> None:
-    with mistakes_at("url"):
-        open_store(settings.url)
-    for name in ("headers_within", "body_within", "drain_within"):
-        with mistakes_at(f"server.{name}"):
-            parse_duration(getattr(settings.server, name))
-    with mistakes_at("feed.retention"):
-        if parse_duration(settings.feed.retention) < RETENTION_MIN:
-            raise ConfigError("events must be kept for at least an hour")
+def _places(settings: Settings) -> list[Callable[[], None]]:
+    """Single values, each by itself."""
+    server = settings.server
+    checks: list[tuple[str, Callable[[], Any]]] = [("url", partial(open_store, settings.url))]
+    checks += [
+        (f"server.{name}", partial(parse_duration, getattr(server, name)))
+        for name in ("headers_within", "body_within", "drain_within")
+    ]
+    checks += [
+        (f"server.{name}", partial(_check_range, getattr(server, name), least, most))
+        for name, (least, most) in _RANGES.items()
+    ]
+    checks.append(("feed.retention", partial(_check_retention, settings.feed.retention)))
+    checks.append(("contract.prefix", partial(_check_prefix, settings.contract.prefix)))
+    return [partial(_check_at, place, check) for place, check in checks]
+
+
+def _check_at(place: str, check: Callable[[], Any]) -> None:
+    with mistakes_at(place):
+        check()
+
+
+def _check_range(value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise ConfigError(f"{value} is not a whole number from {least} to {most}")
+
+
+def _check_retention(text: str) -> None:
+    if parse_duration(text) < RETENTION_MIN:
+        raise ConfigError("events must be kept for at least an hour")
+
+
+def _check_prefix(prefix: str) -> None:
+    """A path that a request can have, and that the operations page does not take first."""
+    if _PREFIX.fullmatch(prefix) is None:
+        raise ConfigError(f"{prefix[:60]!r} is not a path such as /wes/v1, without a slash at its end")
+    if prefix == PAGE_PATH or prefix.startswith(f"{PAGE_PATH}/"):
+        raise ConfigError(f"{PAGE_PATH} is the place of the operations page")
 
 
 def _try(settings: Settings, environment: Mapping[str, str], contract: bool) -> None:

@@ -9,6 +9,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,7 +82,10 @@ class Configuration(msgspec.Struct, frozen=True):
     lines: dict[str, int]
 
     def where(self, place: str) -> str:
-        """File and line of a setting, or of the nearest table around it."""
+        """The variable that a setting came from, else its line, else that of the table around it."""
+        given = {origin.name: origin.source for origin in self.origins}.get(place, "")
+        if given.startswith(PREFIX):
+            return given
         line = self.lines.get(place)
         while line is None and "." in place:
             place = place.rpartition(".")[0]
@@ -107,6 +111,7 @@ class _Reading:
     def read(self) -> Configuration:
         document = self._document()
         values: dict[str, Any] = {}
+        self._check_variables()
         for name in document:
             if name not in (*_TOP, *_SINGLE, *_NAMED):
                 self._wrong(name, _unknown(name, (*_TOP, *_SINGLE, *_NAMED)))
@@ -119,6 +124,21 @@ class _Reading:
         if self._mistakes:
             raise Mistakes(self._mistakes)
         return Configuration(Settings(**values), tuple(self._origins), self._path, self._lines)
+
+    def _check_variables(self) -> None:
+        """Refuses variables that are nearly a setting: a mistyped one would quietly change nothing.
+
+        Others are left alone: platforms make variables of their own from the names of services.
+        """
+        for section, kind in _SINGLE.items():
+            known = {_variable(f"{section}.{name}"): name for name in kind.__struct_fields__}
+            start = _variable(section) + "_"
+            for variable in self._environment:
+                name = variable.removeprefix(start).lower()
+                if not variable.startswith(start) or variable in known:
+                    continue
+                if difflib.get_close_matches(name, known.values(), 1):
+                    self._mistakes.append(Mistake(variable, _unknown(name, known.values())))
 
     def _document(self) -> dict[str, Any]:
         try:
@@ -133,7 +153,7 @@ class _Reading:
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise Mistakes([_toml_mistake(self._path, error)]) from None
+            raise Mistakes([_toml_mistake(self._path, text, error)]) from None
 
     def _tables(self, kind: type[msgspec.Struct], section: str, given: Any) -> dict[str, Any]:
         if not isinstance(given, dict):
@@ -159,17 +179,17 @@ class _Reading:
     def _value(self, kind: type[msgspec.Struct], name: str, place: str, given: Any) -> Any:
         """One setting: from the environment, else from the file, else its default."""
         field = next(one for one in msgspec.structs.fields(kind) if one.name == name)
-        variable = PREFIX + place.upper().replace(".", "_").replace("-", "_")
+        variable = _variable(place)
         source = self._where(place)
         is_strict = True
         if variable in self._environment:
-            given, source, is_strict = self._environment[variable], variable, False
+            given, source, is_strict = _spelled(self._environment[variable], field.type), variable, False
         if given is msgspec.UNSET:
             return self._default(field, place)
         try:
             value = msgspec.convert(given, field.type, strict=is_strict)
         except msgspec.ValidationError as error:
-            self._mistakes.append(Mistake(source, f"{place}: {_plain(error)}"))
+            self._mistakes.append(Mistake(source, f"{place}: {_plain(error, field.type)}"))
             return None
         self._origins.append(Origin(place, _shown(name, value), source))
         return value
@@ -210,15 +230,34 @@ def _unknown(name: str, known: Any) -> str:
     return f"{name} is not a setting{hint}"
 
 
-def _plain(error: msgspec.ValidationError) -> str:
-    return str(error).partition(" - at")[0]
+def _plain(error: msgspec.ValidationError, kind: Any) -> str:
+    text = str(error).partition(" - at")[0]
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return f"{text}; known: {', '.join(str(one.value) for one in kind)}"
+    return text
 
 
-def _toml_mistake(path: Path, error: tomllib.TOMLDecodeError) -> Mistake:
-    text = str(error)
-    found = re.search(r"\(at line (\d+), column \d+\)", text)
-    line = f":{found[1]}" if found else ""
-    return Mistake(f"{path}{line}", re.sub(r" \(at .*\)", "", text))
+def _variable(place: str) -> str:
+    return PREFIX + place.upper().replace(".", "_").replace("-", "_")
+
+
+def _spelled(text: str, kind: Any) -> Any:
+    """A variable's text as its setting takes it: a list is written with commas."""
+    if kind != tuple[str, ...]:
+        return text
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _toml_mistake(path: Path, text: str, error: tomllib.TOMLDecodeError) -> Mistake:
+    said = str(error)
+    found = re.search(r"\(at line (\d+), column \d+\)", said)
+    line = int(found[1]) if found else len(text.splitlines())
+    hint = "" if found else "; the file ends in the middle of it"
+    return Mistake(f"{path}:{max(1, line)}", re.sub(r" \(at .*\)", "", said) + hint)
+
+
+_PASSWORD: Final = re.compile(r"(://[^:/@\s]*:)\S*(?=@)")
+_IN_QUERY: Final = re.compile(r"([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)[^&#]*", re.IGNORECASE)
 
 
 def _shown(name: str, value: Any) -> str:
@@ -226,8 +265,8 @@ def _shown(name: str, value: Any) -> str:
         return "…"
     if name == "secrets":
         return ", ".join(secret if secret.startswith("$") else "…" for secret in value)
-    if name == "url" and isinstance(value, str):
-        return re.sub(r"(://[^:/@\s]+:)[^@\s]+(?=@)", r"\1…", value)
+    if name in ("url", "probe_url") and isinstance(value, str):
+        return _IN_QUERY.sub(r"\1…", _PASSWORD.sub(r"\1…", value))
     return str(msgspec.to_builtins(value))
 
 
