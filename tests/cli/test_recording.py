@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -293,6 +295,14 @@ def test_a_ledger_that_was_used_is_not_replayed_into(
     assert (fresh.code, (tmp_path / "fresh.db").exists()) == (0, True)
 
 
+def test_a_url_that_nobody_answers_is_no_success(call: Call, live: Path) -> None:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+    ended = call("replay", str(live), "--to", f"http://127.0.0.1:{port}/")
+    assert ended.code == 1
+    assert "6 arrivals were not taken: no connection" in ended.err
+
+
 def test_a_signed_replay_over_http_is_one_effect_an_event(
     call: Call, live: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,5 +327,6 @@ def test_a_signed_replay_over_http_is_one_effect_an_event(
     # And once more, dated anew: known keys with another content, and no effect
     assert (at_once.code, json.loads(at_once.out)["verdicts"]) == (0, {"conflict": 6})
     assert unsigned.code == 1
+    assert "6 arrivals were not taken: HTTP 400" in unsigned.err
     assert "the target does not say" in unsigned.err
     assert secret not in first.err + first.out

@@ -183,6 +183,15 @@ def test_an_observer_that_raises_changes_no_answer(
     assert CANARY not in caplog.text
 
 
+def test_the_type_and_a_tenant_are_shown_where_a_rule_says_so(ledger: Ledger, tmp_path: Path) -> None:
+    gate = make_gate(ledger)
+    Recorder(tmp_path / "r", {"orders": Rules(type="status", tenant="keep")}).attach(gate)
+    gate.admit_sync("orders", event(1), tenant="acme")
+    gate.close()
+    (one,) = recorded(tmp_path / "r").arrivals
+    assert (one.tenant, one.type, one.decoded()["status"]) == ("acme", "new", "new")
+
+
 def test_a_full_file_says_how_much_is_missing(ledger: Ledger, tmp_path: Path) -> None:
     gate = make_gate(ledger)
     Recorder(tmp_path / "r", RULES, bytes_max=1500).attach(gate)

@@ -31,8 +31,8 @@ _DESCRIPTION = """\
 Play recorded arrivals again: to the handlers of a module, to a URL, or in the simulator.
 Handlers get an empty ledger of their own and a clock that follows the recording, but what they
 call outside is called for real: name a module with fakes. Without a --speed no time passes
-between arrivals. The exit code is 1 if an expectation was not met, 4 if the file is damaged or
-of another version."""
+between arrivals. The exit code is 1 if an expectation was not met or a URL did not take an
+arrival, 4 if the file is damaged or of another version."""
 
 _EPILOG = """\
 examples:
@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
     _show(report, arguments)
     for line in broken:
         complain(line)
-    return NOT_SO if broken or not _is_as_expected(report, arguments) else DONE
+    return DONE if _is_as_expected(report, arguments) and not broken else NOT_SO
 
 
 def _describe(recording: Recording, arguments: argparse.Namespace) -> int:
@@ -169,7 +169,7 @@ def _play(recording: Recording, arguments: argparse.Namespace) -> tuple[Report, 
     if arguments.app is None:
         from oncegate.cli.replay_targets import replay_to_url
 
-        return replay_to_url(recording, arguments), []
+        return replay_to_url(recording, arguments)
     gate = load_gate(arguments.app)
     with tempfile.TemporaryDirectory(prefix="oncegate-replay-") as folder:
         from oncegate.cli.replay_targets import replay_to_gate

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from oncegate.cli.replay import check_plan
+from oncegate.cli.replay import VERDICTS, check_plan
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
 from oncegate.recorder.planning import Planned, make_plan
@@ -85,7 +85,7 @@ def _shuffle_seed(arguments: argparse.Namespace) -> int | None:
     return arguments.seed if arguments.shuffle else None
 
 
-def replay_to_url(recording: Recording, arguments: argparse.Namespace) -> Report:
+def replay_to_url(recording: Recording, arguments: argparse.Namespace) -> tuple[Report, list[str]]:
     """Plays as webhooks, each event dated as old as it was."""
     now_ms = SystemClock().wall_ms()
     plan = make_plan(
@@ -96,7 +96,16 @@ def replay_to_url(recording: Recording, arguments: argparse.Namespace) -> Report
     report = asyncio.run(_post_all(plan, arguments))
     known = report.verdicts["run"] + report.verdicts["replay"]
     report.effects = report.verdicts["run"] if known else None
-    return report
+    return report, [
+        f"{count} arrivals were not taken: {word}"
+        for word, count in sorted(report.verdicts.items())
+        if not _is_taken(word)
+    ]
+
+
+def _is_taken(word: str) -> bool:
+    """Whether an answer says that the event was received, or in the gate's words why it was not run."""
+    return word in VERDICTS or (word.startswith("HTTP 2") and len(word) == len("HTTP 200"))
 
 
 async def _post_all(plan: list[Planned], arguments: argparse.Namespace) -> Report:
