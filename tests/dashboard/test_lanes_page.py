@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from oncegate.dashboard.operators import Role
-from tests.dashboard.conftest import Site
+from oncegate.sender.desk import Desk, Word
+from tests.dashboard.conftest import Client, Site
 
 
 def test_the_lanes_page_tells_how_a_circuit_stands(site: Site) -> None:
@@ -18,3 +21,53 @@ def test_the_lanes_page_tells_how_a_circuit_stands(site: Site) -> None:
     assert "HTTP 500: &lt;b&gt;boom&lt;/b&gt;" in cells[0]
     assert " · told " in cells[0]
     assert 'class="chip closed"' in cells[1]
+
+
+def test_a_replay_asked_for_twice_by_one_form_is_one_replay(site: Site) -> None:
+    """Also where the first is over already; a form that was loaded anew is another wish (I20)."""
+    client, lane = site.client(Role.OPERATOR), {"destination": "orders", "tenant": "acme", "key": "A-17"}
+    skipped = client.post("/lanes/order/skip", site.form(client, **lane, seq="1", reason="x"))
+    assert skipped.status == 303
+    again = {**lane, "from": "1", "to": "1", "reason": "they lost it"}
+
+    first = _loaded(client)
+    assert client.post("/lanes/replay", site.form(client, **again, nonce=first)).status == 303
+    assert _replaying(site) == 1
+    word = Word("ada", "over")
+    assert Desk(site.gate.commits, site.gate.clock).cancel_replay(int(first), word) == 1
+    twice = client.post("/lanes/replay", site.form(client, **again, nonce=first))
+    assert (twice.status, _replaying(site)) == (303, None)
+
+    second = _loaded(client)
+    assert second != first
+    assert client.post("/lanes/replay", site.form(client, **again, nonce=second)).status == 303
+    assert _replaying(site) == 1
+    refused = client.post("/lanes/replay", site.form(client, **again, nonce=_loaded(client)))
+    assert (refused.status, "another replay" in refused.text) == (409, True)
+
+
+def test_a_replay_of_nothing_says_so(site: Site) -> None:
+    client, lane = site.client(Role.OPERATOR), {"destination": "orders", "tenant": "acme", "key": "A-17"}
+    client.post("/lanes/order/skip", site.form(client, **lane, seq="1", reason="x"))
+    none = {**lane, "from": "900", "to": "901", "reason": "x", "nonce": _loaded(client)}
+    refused = client.post("/lanes/replay", site.form(client, **none))
+    assert (refused.status, "no past event" in refused.text) == (409, True)
+    for nonce in ("", "x", "9" * 40):
+        form = site.form(client, **{**none, "from": "1", "to": "1", "nonce": nonce})
+        assert client.post("/lanes/replay", form).status == 404
+    assert _replaying(site) is None
+
+
+def _loaded(client: Client) -> str:
+    """The nonce of the replay form, as a freshly loaded page has it."""
+    text = client.get("/lane?destination=orders&tenant=acme&key=A-17").text
+    found = re.search(r'name="nonce" value="(\d+)"', text)
+    assert found is not None
+    return found[1]
+
+
+def _replaying(site: Site) -> int | None:
+    with site.gate.store.look() as session:
+        lane = session.find_lane("orders", "acme", "A-17")
+    assert lane is not None
+    return lane.replaying_seq

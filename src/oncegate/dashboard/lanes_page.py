@@ -13,7 +13,7 @@ from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit, need
 from oncegate.dashboard.waiting_page import lane_card
 from oncegate.errors import ConfigError, UsageError
 from oncegate.lanes.circuit_board import read_circuits
-from oncegate.sender.desk import Verb, Word
+from oncegate.sender.desk import Verb, Word, new_nonce
 from oncegate.store import DestinationState, HeadAnswer, LaneFilter, LaneState, LaneView, Session
 
 PAGE_LANES: Final = 50
@@ -70,6 +70,7 @@ def _lane_values(session: Session, lane: LaneView, visit: Visit) -> dict[str, An
         "start": start,
         "shown": EVENTS_SHOWN,
         "replay_command": replay_command(lane),
+        "nonce": new_nonce(),  # of the replay that this page may ask for: once, however often it is sent
     }
 
 
@@ -103,13 +104,25 @@ def replay(tools: Tools, visit: Visit) -> Answer:
     need(tools, visit, Role.OPERATOR, f"replay lane {lane.key}")
     try:
         first, last = (_seq(visit.form.get(name, "")) for name in ("from", "to"))
-        wanted = tools.lanes.replay_wanted(lane.destination, _word(visit))
+        wanted = tools.lanes.replay_wanted(lane.destination, _word(visit), _nonce(visit))
     except (UsageError, ConfigError) as refused:
         return _refused(tools, visit, str(refused))
     narrowed = replace(wanted, lane_id=lane.lane_id, seq_from=first, seq_to=last)
-    if tools.lanes.replay(narrowed).refused:
+    done = tools.lanes.replay_once(narrowed)
+    if done is not None and done.refused:
         return _refused(tools, visit, "the lane is in the middle of another replay; nothing was changed")
+    if done is not None and not done.deliveries:
+        return _refused(
+            tools, visit, f"no past event has a seq from {first} to {last}; nothing was changed"
+        )
     return Answer(go_to=lane_url(lane))
+
+
+def _nonce(visit: Visit) -> int:
+    text = visit.form.get("nonce", "")
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and 0 < int(text) < 2**63):
+        raise NotHere("the form is not complete; load the page again")
+    return int(text)
 
 
 def steer(tools: Tools, visit: Visit) -> Answer:

@@ -27,6 +27,7 @@ from oncegate.store import (
     LaneFilter,
     LaneState,
     LaneView,
+    Posting,
     Replaying,
     ReplayWanted,
     Session,
@@ -37,6 +38,15 @@ PLAN_LANES_MAX: Final = 100_000  # a plan is held in memory
 PAGE_LANES: Final = 500
 SAMPLE_LANES: Final = 5
 REASON_LENGTH_MAX: Final = 300
+
+
+USED_MS: Final = 24 * 3600 * 1000  # longer than a form can be open
+_USED: Final = "replay"
+
+
+def new_nonce() -> int:
+    """A number that tells one replay from all others."""
+    return secrets.randbits(62) + 1
 
 
 class Verb(Enum):
@@ -137,17 +147,37 @@ class Desk:
         with self._commits.transaction() as session:
             return session.replay(wanted)
 
+    def replay_once(self, wanted: ReplayWanted) -> Replaying | None:
+        """As `replay`, for a form that may be sent twice: None if its nonce was used before."""
+        used = Posting(
+            _USED,
+            f"{wanted.nonce:x}",
+            "",
+            secrets.token_bytes(8),
+            wanted.at_ms,
+            USED_MS,
+            must_be_first=True,
+        )
+        with self._commits.transaction() as session:
+            if session.notices(_USED, used.name):
+                return None
+            done = session.replay(wanted)
+            if done.deliveries:
+                session.post(used)
+            return done
+
     def cancel_replay(self, nonce: int, word: Word) -> int:
         """Takes back what is not delivered yet of a replay."""
         word = checked_word(word)
         with self._commits.transaction() as session:
             return session.cancel_replay(nonce, word.actor, word.reason, self._clock.wall_ms())
 
-    def replay_wanted(self, destination: str, word: Word) -> ReplayWanted:
-        """A replay of everything at a destination under a new nonce, to be narrowed by the caller."""
+    def replay_wanted(self, destination: str, word: Word, nonce: int | None = None) -> ReplayWanted:
+        """A replay of everything at a destination, under a new nonce or this, for the caller to narrow."""
         word = checked_word(word)
-        nonce = secrets.randbits(62) + 1
-        return ReplayWanted(destination, nonce, word.actor, word.reason, self._clock.wall_ms())
+        return ReplayWanted(
+            destination, nonce or new_nonce(), word.actor, word.reason, self._clock.wall_ms()
+        )
 
 
 class HeadJob:
