@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from oncegate import Gate, Once
+from oncegate import Content, Gate, Once
 from oncegate.clock import from_wall_ms
 from oncegate.errors import OncegateError
 from oncegate.feed import Feed
@@ -21,6 +21,7 @@ from oncegate.model.timestamps import format_timestamp
 from oncegate.notice_operations import PostNotice
 from oncegate.store import EntryFilter, GivenUp, HeadsWanted, Outgoing, Policy, Posting
 from oncegate.store.feed import FeedAck
+from oncegate.upkeep.content_scan import ContentScan
 
 HOSTILE = "<script>alert(1)</script>\u202eevil\x1b[31m javascript:alert(2)"
 BIG = 2**63 - 1
@@ -61,6 +62,18 @@ class Scene:
         @gate.handler("routes", key="{id}", occurred_at="at")
         def route(event: dict[str, Any], once: Once) -> str:
             return "routed"
+
+        changes = Content(("date", "stops"), "{client}", compensation="cancel route {id}")
+
+        @gate.handler("plans", key="{id}", content=changes)
+        def plan(event: dict[str, Any], once: Once) -> str:
+            return "planned"
+
+    def plan_twice(self) -> None:
+        """One change under two keys, found by the scan."""
+        for number in (1, 2):
+            self.admit("plans", id=f"PLAN-{number}", client="c-7", date="2026-10-25", stops=[1, 2])
+        ContentScan(self.gate.store, self.gate.clock).run_once()
 
     def admit(self, surface: str, **event: Any) -> None:
         """Admits one event, whatever comes of it."""

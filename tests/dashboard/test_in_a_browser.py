@@ -157,6 +157,22 @@ def test_quarantined_entries_are_released_and_discarded(tab: Tab, site: Site) ->
     assert kinds == [LogKind.RELEASED, LogKind.DISCARDED]
 
 
+def test_a_pair_of_content_duplicates_is_dismissed(tab: Tab, site: Site) -> None:
+    """Side by side, with what would undo the second; dismissed once, with a reason, by whoever may (E6)."""
+    site.scene.plan_twice()
+    tab.sign_in(Role.APPROVER)
+    tab.go("/waiting")
+    pair = tab.page.locator("article", has_text="PLAN-1")
+    expect(pair).to_contain_text("PLAN-2")
+    expect(pair).to_contain_text("cancel route PLAN-2")
+    tab.decide("Dismiss", "two visits were wanted", within="article:has-text('PLAN-1')")
+    expect(tab.page.locator("article", has_text="PLAN-1")).to_have_count(0)
+    assert [kind for kind, _ in log_kinds(site, "approver-all")] == [LogKind.DISMISSED]
+    with site.gate.store.look() as session:
+        (found,) = session.duplicates(None, 10, dismissed=True)
+    assert (found.dismissed_by, found.note) == ("approver-all", "two visits were wanted")
+
+
 def test_content_is_hidden_until_it_is_revealed_and_that_is_on_record(tab: Tab, site: Site) -> None:
     tab.sign_in(Role.OPERATOR)
     entry = site.scene.waiting(State.HELD, "payouts")
