@@ -15,7 +15,7 @@ CONFIG     ?= examples/oncegate.toml
 IN_PARALLEL := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check fmt bench profile soak spin mutate matrix pictures clean
+.PHONY: help demo run test check fmt bench profile soak spin mutate fuzz matrix pictures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,12 @@ spin: ## check the models of gate and lanes exhaustively (needs spin and cc)
 
 mutate: $(VENV)/.installed ## take protecting lines out one by one; a test must notice each (MUTATE_ARGS=...)
 	@$(BIN)/python proof/mutate.py $(MUTATE_ARGS)
+
+SECONDS ?= 60
+fuzz: $(VENV)/.installed ## fuzz every parser for SECONDS=60 each (needs atheris; FUZZ_ARGS=canonical for one)
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
+	  { echo "atheris was not found: $(BIN)/pip install -c constraints.txt -e '.[fuzz]'" >&2; exit 1; }
+	@$(BIN)/python proof/fuzz.py --seconds $(SECONDS) $(FUZZ_ARGS)
 
 matrix: $(VENV)/.installed ## play the whole crash matrix and write its table on docs/proof.md (MATRIX_ARGS=--resume)
 	$(BIN)/python -m tests.crash_matrix.run $(MATRIX_ARGS)
