@@ -1,5 +1,8 @@
 """Settings of all tests, and the one PostgreSQL server that most of them share in each test process.
 
+Folders of tests are in memory where there is room: a process that is killed leaves behind what it wrote
+either way, and tests of disks that fail make single calls fail.
+
 Failed assertions of the conformance suite show their values. The thread that tells the ledger what a gate
 has seen sleeps through every test: commits are counted, and made to fail, one by one. Tests of the thread
 itself wake it.
@@ -8,7 +11,9 @@ itself wake it.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +23,10 @@ from oncegate.testing.spare_ledgers import SpareLedgers
 
 pytest.register_assert_rewrite("oncegate.testing.conformance")
 sightings.FLUSH_SECONDS = 3600.0
+
+MEMORY, MEMORY_FREE_MIN = Path("/dev/shm"), 2 * 2**30  # a run needs less than a tenth
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_FREE_MIN:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 # Two even on one core, as tests wait a good part of their time. More than four want more memory than they
 # save time: each has a PostgreSQL server, and one a browser.

@@ -174,8 +174,7 @@ def test_key_that_is_honoured_no_longer_is_not_sent_again(site: Site, wall_step_
     site.clock.advance(31 * 24 * 3600.0)
     site.clock.step_wall(wall_step_days * 24 * 3600.0)
 
-    with site.fork_delivery(HONOURED, event) as worker:
-        assert worker.answer()["told"] == ["OutcomeUnknown"]
+    assert site.deliver(HONOURED, event).told == ["OutcomeUnknown"]
 
     assert site.state(event) is State.UNKNOWN
     assert len(site.sold(HONOURED, event)) == 1

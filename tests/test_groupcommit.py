@@ -292,7 +292,7 @@ def test_several_bad_writes_in_one_batch_do_not_end_the_writer(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refused write beside one that cannot be bound: both are told, and the next batch is served."""
-    monkeypatch.setattr(groupcommit, "ANSWER_WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(groupcommit, "ANSWER_WAIT_SECONDS", DEADLINE_SECONDS / 4)
     monkeypatch.setattr(groupcommit, "WATCH_SECONDS", 0.1)
     make_booking_table(bench)
     commits = bench.commits(inline=False)
@@ -519,12 +519,11 @@ def test_closed_event_loop_does_not_hang_the_writer(bench: Bench) -> None:
     commits, stall = bench.commits(inline=False), Stall(bench.faults)
 
     async def ask_and_leave() -> None:
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(commits.perform_async(reserve("abandoned")), 0.01)
+        asked = asyncio.create_task(commits.perform_async(reserve("abandoned")))
+        await asyncio.to_thread(stall.wait_entered)
+        asked.cancel()
 
-    leaving = bench.threads.submit(asyncio.run, ask_and_leave())
-    stall.wait_entered()
-    leaving.result()
+    bench.threads.submit(asyncio.run, ask_and_leave()).result(DEADLINE_SECONDS)
     stall.release()
 
     assert commits.perform(reserve("next")).decision is Decision.RUN

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from oncegate import Gate
 from oncegate.chaos.terminal_client import KeyMode, TerminalProcess
-from oncegate.crashpoints import CrashPoints
 from oncegate.errors import RulingRefused, StoreUnavailable
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.states import Decision, State
@@ -111,23 +111,30 @@ def site(tmp_path: Path, terminals: dict[KeyMode, TerminalProcess], request: pyt
     return Site(tmp_path / "".join(c if c.isalnum() else "-" for c in request.node.name), terminals)
 
 
-def fork_person(site: Site, scenario: Scenario, event: Event, points: CrashPoints | None = None) -> Forked:
-    """Somebody who looks into the terminal's own record and says what is there."""
+def speak(site: Site, scenario: Scenario, event: Event, gate: Gate) -> str:
+    """Somebody looks into the terminal's own record and says what is there."""
+    found = site.detail(event)
+    assert found is not None
+    sold = site.sold(scenario, event)
+    told = StepWord(happened=True, resource="S-1") if sold else StepWord(happened=False)
+    steps = {step.name: told for step in doubts(found)}
+    try:
+        entry = gate.people.approve(found.entry.entry_id, actor="Ada", reason="looked", steps=steps)
+    except RulingRefused:
+        return "refused"
+    return entry.state.label
 
-    def work() -> str:
-        found = site.detail(event)
-        assert found is not None
-        sold = site.sold(scenario, event)
-        told = StepWord(happened=True, resource="S-1") if sold else StepWord(happened=False)
-        steps = {step.name: told for step in doubts(found)}
-        people = site.gate(scenario, points or CrashPoints()).people
-        try:
-            entry = people.approve(found.entry.entry_id, actor="Ada", reason="looked", steps=steps)
-        except RulingRefused:
-            return "refused"
-        return entry.state.label
 
-    return Forked(work)
+def person_says(site: Site, scenario: Scenario, event: Event) -> str:
+    """What somebody who lives is told."""
+    with site.worker(scenario) as gate:
+        return speak(site, scenario, event, gate)
+
+
+def kill_person(site: Site, scenario: Scenario, event: Event, crash: Crash) -> None:
+    """Somebody whose process dies while it is told."""
+    with Forked(lambda: speak(site, scenario, event, site.gate(scenario, armed(crash)))) as person:
+        assert person.wait() == KILLED
 
 
 def strand(site: Site, scenario: Scenario, point: str) -> Event:
@@ -146,11 +153,9 @@ def see_through(site: Site, scenario: Scenario, event: Event) -> None:
         if site.state(event) is State.COMMITTED:
             break
         if site.state(event) in (State.UNKNOWN, State.HELD):
-            with fork_person(site, scenario, event) as person:
-                assert person.answer() == "retryable"
+            assert person_says(site, scenario, event) == "retryable"
         site.clock.advance(120.0)
-        with site.fork_reconciler(scenario) as worker:
-            assert worker.wait() == 0
+        site.reconcile(scenario)
     assert site.state(event) is State.COMMITTED
     assert len(site.sold(scenario, event)) == 1
     if scenario.books:
@@ -165,12 +170,10 @@ def test_a_person_whose_process_is_killed_was_heard_or_not(
 ) -> None:
     """I6, I16, I20: before the commit nothing is said, after it everything; one record either way."""
     event = strand(site, scenario, first)
-    with fork_person(site, scenario, event, armed((point, 1))) as person:
-        assert person.wait() == KILLED
+    kill_person(site, scenario, event, (point, 1))
     heard = point == "commit.after"
     assert site.state(event) is (State.RETRYABLE if heard else State.UNKNOWN)
-    with fork_person(site, scenario, event) as person:
-        assert person.answer() == ("refused" if heard else "retryable")
+    assert person_says(site, scenario, event) == ("refused" if heard else "retryable")
 
     see_through(site, scenario, event)
 
@@ -195,8 +198,7 @@ def test_a_kill_in_the_run_after_an_approval_doubles_nothing(site: Site, scenari
     for first in ("effect.before", "effect.after"):
         for crash in CRASHES if first == "effect.before" else FINISHING:
             event = strand(site, scenario, first)
-            with fork_person(site, scenario, event) as person:
-                assert person.answer() == "retryable"
+            assert person_says(site, scenario, event) == "retryable"
             site.clock.advance(120.0)
             with site.fork_reconciler(scenario, armed(crash)) as worker:
                 fired += worker.wait() == KILLED

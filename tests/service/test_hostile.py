@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import http.client
 import json
+import select
 import socket
 import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
-from tests.service.site import BEARER, SECRET, Site, TeamHandler, forwarding, read_all, settings
+from tests.service.site import BEARER, SECRET, Answer, Site, TeamHandler, forwarding, read_all, settings
 
+TRIES_MAX = 10
 HEAD = (
     b"POST /in/hooks HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nauthorization: Bearer "
     + SECRET.encode()
@@ -144,10 +149,21 @@ def test_slow_headers_and_bodies_are_cut_off(tmp_path: Path) -> None:
             HEAD + b"\r\ncontent-length: 50\r\n\r\n{",
         ]
         answers = [_drip(site.port, start) for start in starts]
-        assert site.hook({"id": "n-1"}).status == 200
+        assert entries(site) == 0
+        tried(lambda: site.hook({"id": "n-1"}), 200)
         assert entries(site) == 1
 
     assert all(answer.startswith(b"HTTP/1.1 408") for answer in answers), answers
+
+
+def tried(call: Callable[[], Answer], status: int) -> Answer:
+    """Calls until the answer is this one: on a slow machine a caller may itself be cut off now and then."""
+    for _ in range(TRIES_MAX):
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            answer = call()
+            if answer.status == status:
+                return answer
+    raise AssertionError(f"not once in {TRIES_MAX} times {status}")
 
 
 def _drip(port: int, start: bytes) -> bytes:
@@ -175,12 +191,22 @@ def test_a_kept_connection_is_watched_too(tmp_path: Path) -> None:
     slow = {"headers_within": "300ms", "body_within": "300ms"}
     with (
         Site(tmp_path, settings(server=slow)).serving() as site,
-        socket.create_connection(("127.0.0.1", site.port), timeout=DEADLINE_SECONDS) as connection,
+        _answered_once(site.port) as connection,
     ):
-        connection.sendall(HEAD + b'\r\ncontent-length: 11\r\n\r\n{"id": "a"}')
-        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
         connection.sendall(b"POST /in/ho")
         assert b"HTTP/1.1 408" in read_all(connection)
+
+
+@contextlib.contextmanager
+def _answered_once(port: int) -> Iterator[socket.socket]:
+    """A connection whose first request was in time."""
+    for _ in range(TRIES_MAX):
+        with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS) as connection:
+            connection.sendall(HEAD + b'\r\ncontent-length: 11\r\n\r\n{"id": "a"}')
+            if connection.recv(65536).startswith(b"HTTP/1.1 200"):
+                yield connection
+                return
+    raise AssertionError(f"too late {TRIES_MAX} times")
 
 
 def test_a_slow_handler_is_not_cut_off_by_the_senders_times(tmp_path: Path) -> None:
@@ -194,11 +220,14 @@ def test_a_slow_handler_is_not_cut_off_by_the_senders_times(tmp_path: Path) -> N
             surfaces=wanted.surfaces,
             downstreams=wanted.downstreams,
         )
-        with Site(tmp_path, quick).serving() as site:
-            release = threading.Timer(0.5, team.hold.set)
-            release.start()
-            assert site.hook({"id": "n-1"}).status == 200
-            release.join()
+        with Site(tmp_path, quick).serving() as site, ThreadPoolExecutor(1) as threads:
+            asked = threads.submit(tried, lambda: site.hook({"id": "n-1"}), 200)
+            wait_until(lambda: team.got, what="the handler to be called")
+            with pytest.raises(TimeoutError):
+                asked.result(timeout=0.5)
+            team.hold.set()
+            assert asked.result(DEADLINE_SECONDS).document["replay"] is False
+        assert len(team.got) == 1
 
 
 def test_one_tenant_cannot_take_everybodys_room(tmp_path: Path) -> None:
@@ -284,16 +313,19 @@ def test_secrets_and_payloads_are_not_in_logs(site: Site, caplog: pytest.LogCapt
 
 def test_a_body_has_its_own_time(tmp_path: Path) -> None:
     """Longer than that of the headers: a body that takes a while is taken."""
-    times = {"headers_within": "200ms", "body_within": "10s"}
-    with (
-        Site(tmp_path, settings(server=times)).serving() as site,
-        socket.create_connection(("127.0.0.1", site.port), timeout=DEADLINE_SECONDS) as connection,
-    ):
+    times = {"headers_within": "200ms", "body_within": "60s"}
+    with Site(tmp_path, settings(server=times)).serving() as site:
+        assert any(_is_taken_late(site.port) for _ in range(TRIES_MAX))
+
+
+def _is_taken_late(port: int) -> bool:
+    """Whether a body is taken that comes after the time for headers; they themselves may be late here."""
+    with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS) as connection:
         connection.sendall(HEAD + b"\r\nconnection: close\r\ncontent-length: 11\r\n\r\n")
-        rest = threading.Timer(0.5, connection.sendall, (b'{"id": "a"}',))
-        rest.start()
-        assert read_all(connection).startswith(b"HTTP/1.1 200")
-        rest.join()
+        if select.select([connection], [], [], 0.5)[0]:
+            return False
+        connection.sendall(b'{"id": "a"}')
+        return read_all(connection).startswith(b"HTTP/1.1 200")
 
 
 def test_a_body_that_says_it_is_too_large_is_not_waited_for(shared: Site) -> None:

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Final, Self
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from oncegate.clock import SystemClock
-
 SOCKET_NAME: Final = ".s.PGSQL.5432"
 CHUNK_BYTES: Final = 65_536
 BACKLOG: Final = 128
@@ -53,7 +51,7 @@ class Proxy:
     def __init__(self, server_folder: Path) -> None:
         self.happened: Counter[str] = Counter()
         self.delay_seconds = 0.0
-        self._clock = SystemClock()
+        self._closing = threading.Event()
         self._server = str(server_folder / SOCKET_NAME)
         self._folder = Path(tempfile.mkdtemp(prefix="oncegate-proxy-"))
         self._guard = threading.Lock()
@@ -193,7 +191,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := link.server.recv(CHUNK_BYTES):
                 if self.delay_seconds:
-                    self._clock.pause(self.delay_seconds)
+                    self._closing.wait(self.delay_seconds)
                 decide = self._on_reply
                 if link.is_silent or (decide is not None and decide(link, data)):
                     continue
@@ -207,6 +205,7 @@ class Proxy:
 
     def close(self) -> None:
         """Cuts everything and leaves nothing behind."""
+        self._closing.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

@@ -27,6 +27,8 @@ from tests.postgres_site import BOOK, SURFACE, PostgresSite, during, events_of, 
 from tests.support import running
 
 COUNT = 240
+SILENCE_MS = 1_500  # more than a statement takes on a slow machine
+SOON_MS = 25_000  # less than the wait for an answer, which is what must not be waited for
 OTHERS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name = 'oncegate'
@@ -140,9 +142,10 @@ def test_lost_reply_to_the_commit_of_an_outcome_is_read_back(
 ) -> None:
     """The commit happened and nobody said so: the caller is told the truth, and nothing runs again (I5)."""
     # Given a network that loses the reply to the commit, and perhaps says nothing at all any more
-    monkeypatch.setattr(LimitedConnection, "answer_wait_ms", 300)
     gate, (first, event) = behind.gate(), events_of(2)
     gate.admit_sync(SURFACE, first)
+    if silently:
+        monkeypatch.setattr(LimitedConnection, "answer_wait_ms", SILENCE_MS)
     proxy.lose_reply(b"COMMIT\0", silently=silently)
     # When an event is admitted
     told = gate.admit_sync(SURFACE, event)
@@ -158,9 +161,10 @@ def test_lost_reply_to_a_reservation_is_read_back(
     behind: PostgresSite, proxy: Proxy, silently: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The key was reserved and nobody said so: it is found by its token, and run once."""
-    monkeypatch.setattr(LimitedConnection, "answer_wait_ms", 300)
     gate, (first, event) = behind.gate(), events_of(2)
     gate.admit_sync(SURFACE, first)
+    if silently:
+        monkeypatch.setattr(LimitedConnection, "answer_wait_ms", SILENCE_MS)
     proxy.lose_reply(b"SELECT 1\0", silently=silently)  # the tag of the statement that reserves
 
     told = gate.admit_sync(SURFACE, event)
@@ -220,7 +224,7 @@ def test_server_that_is_gone_is_told_at_once_and_nothing_runs(behind: PostgresSi
         with pytest.raises(StoreUnavailable):
             gate.admit_sync(SURFACE, event)
         # Then it is refused soon and nothing was run
-        assert clock.ticks_ms() - started < 5_000
+        assert clock.ticks_ms() - started < SOON_MS
         assert behind.terminal.total == 0
     # And when the server is back the same gate works, also after it went away again
     proxy.allow()
@@ -248,12 +252,12 @@ def test_restart_of_an_idle_server_is_not_noticed(server: PostgresServer, site: 
 def test_server_that_says_nothing_is_given_up(behind: PostgresSite, proxy: Proxy) -> None:
     """A server that accepts connections and answers nothing is an error, not a hang."""
     store = PostgresStore(f"{behind.url}&connect_timeout=2")
-    proxy.delay_seconds = 5.0
+    proxy.delay_seconds = 600.0
     clock = SystemClock()
     started = clock.ticks_ms()
     with pytest.raises(StoreUnavailable):
         store.connect()
-    assert clock.ticks_ms() - started < 4_500
+    assert clock.ticks_ms() - started < SOON_MS
 
 
 def test_statement_that_takes_too_long_is_given_up_by_the_server(site: PostgresSite) -> None:
