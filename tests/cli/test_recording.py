@@ -201,6 +201,11 @@ def test_speed_waits_in_real_time(
         (("--to", "http://127.0.0.1:9/", "--concurrency", "0"), "'0' is not a number from 1 to 256"),
         (("--simulate", "--speed", "nan"), "'nan' is not a speed"),
         (("--simulate", "--surface", "none"), "no arrival to play"),
+        (("--simulate", "--speed", "2"), "--speed belongs to --app and --to"),
+        (("--simulate", "--secret-env", "S"), "--secret-env belongs to --to"),
+        (("--simulate", "--concurrency", "2"), "--concurrency belongs to --to"),
+        (("--dry-run", "--header", "a: b"), "--header belongs to --to"),
+        (("--simulate", "--url", "sqlite:///x.db"), "--url belongs to --app"),
         (("--to", "ftp://example.com/"), "ftp"),
         (("--to", "http://127.0.0.1:9/", "--secret-env", "NOT_SET"), "the environment has no NOT_SET"),
     ],
@@ -296,9 +301,10 @@ def test_a_ledger_that_was_used_is_not_replayed_into(
 
 
 def test_a_url_that_nobody_answers_is_no_success(call: Call, live: Path) -> None:
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        port = taken.getsockname()[1]
-    ended = call("replay", str(live), "--to", f"http://127.0.0.1:{port}/")
+    with contextlib.closing(socket.socket()) as bound:  # and not listening: refused, and nobody else's
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        ended = call("replay", str(live), "--to", f"http://127.0.0.1:{port}/")
     assert ended.code == 1
     assert "6 arrivals were not taken: no connection" in ended.err
 

@@ -14,6 +14,13 @@ from oncegate.errors import BadRecording, ConfigError
 from oncegate.recorder.reading import read_recording, read_recordings
 from oncegate.recorder.recording import LINE_BYTES_MAX
 
+bounded = settings(
+    max_examples=150,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 HEADER = '{"line":"recording","version":1,"began_at":"2026-03-02T06:00:00Z"}\n'
 ARRIVAL = (
     '{"line":"arrival","n":%d,"at_ms":%d,"surface":"s","event":"e%d","content":"c","payload":{"id":1}}\n'
@@ -103,7 +110,7 @@ def test_a_cut_recording_is_taken_up_to_its_last_whole_line_if_asked_for(write: 
     assert all(one.decoded() == {"id": 1} for one in found.arrivals)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@bounded
 @given(st.binary(max_size=300), st.integers(0, len(WHOLE)))
 def test_no_bytes_whatever_raise_anything_else(tmp_path: Path, noise: bytes, at: int) -> None:
     path = tmp_path / "noise"

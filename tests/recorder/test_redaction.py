@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oncegate.errors import ConfigError
@@ -17,6 +17,13 @@ from oncegate.recorder import Rules
 from oncegate.recorder.pseudonyms import Pseudonyms
 from oncegate.recorder.redaction import Redaction
 
+bounded = settings(
+    max_examples=150,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 KEY = b"a key that is used in these tests only"
 EVENT = {
     "id": "N-1",
@@ -185,7 +192,7 @@ FIELD = st.one_of(
 EVENTS = st.fixed_dictionaries({"id": FIELD, "part": FIELD}, optional={"more": FIELD})
 
 
-@settings(deadline=None)
+@bounded
 @given(EVENTS, EVENTS)
 def test_two_events_have_the_same_key_and_content_after_as_before(one: Any, two: Any) -> None:
     """What makes a recording worth playing: repeats stay repeats, conflicts conflicts, the rest apart."""
@@ -200,7 +207,7 @@ def test_two_events_have_the_same_key_and_content_after_as_before(one: Any, two:
         )
 
 
-@settings(deadline=None)
+@bounded
 @given(st.one_of(FIELD, st.text()), st.binary(min_size=16, max_size=20))
 def test_any_value_has_a_pseudonym_that_is_the_same_each_time(value: Any, key: bytes) -> None:
     assert Pseudonyms(key).of(value, "a.b") == Pseudonyms(key).of(value, "a.b")

@@ -12,73 +12,23 @@ import msgspec
 
 from oncegate.cli.replay import VERDICTS, check_plan
 from oncegate.clock import SystemClock
-from oncegate.errors import ConfigError
 from oncegate.recorder.planning import Planned, make_plan
-from oncegate.recorder.reading import began_ms
 from oncegate.recorder.recording import Recording
-from oncegate.recorder.replaying import Counted, Report, check_surfaces, deliver_to, replay
+from oncegate.recorder.replaying import Report, replay
 from oncegate.sender.envelope import Request
 from oncegate.sender.exchange import Exchange, Response
-from oncegate.testing import ManualClock
+from oncegate.testing.replaying import RealPace, play_to_gate
 from oncegate.wiring import Gate
 
 PROBLEMS = {"busy": "busy", "conflict": "conflict", "recorded-failure": "failed"}
 STATES = {"quarantined": "quarantine", "held": "hold", "accepted": "accepted"}
 
 
-class VirtualPace:
-    """Sets a clock to each moment of the recording; with a speed, real time passes as well."""
-
-    def __init__(self, clock: ManualClock, speed: float | None) -> None:
-        self._clock = clock
-        self._begin_ms = clock.wall_ms()
-        self._real = None if speed is None else RealPace(speed)
-
-    async def until(self, at_ms: int) -> None:
-        """Returns when the moment has come."""
-        if self._real is not None:
-            await self._real.until(at_ms)
-        late_ms = self._begin_ms + at_ms - self._clock.wall_ms()
-        if late_ms > 0:
-            self._clock.advance((late_ms + 0.5) / 1000)
-
-
-class RealPace:
-    """Waits between arrivals, as long as they were apart, divided by the speed."""
-
-    def __init__(self, speed: float | None) -> None:
-        self._clock = SystemClock()
-        self._begin_ms = self._clock.ticks_ms()
-        self._speed = speed
-
-    async def until(self, at_ms: int) -> None:
-        """Returns when the moment has come."""
-        if self._speed is not None:
-            left_ms = self._begin_ms + at_ms / self._speed - self._clock.ticks_ms()
-            await self._clock.pause_async(max(0.0, left_ms / 1000))
-
-
 def replay_to_gate(recording: Recording, app: Gate, url: str, arguments: argparse.Namespace) -> Report:
     """Plays to the app's handlers, on a ledger of their own and a clock that follows the recording."""
     plan = make_plan(recording, surfaces=arguments.surface, shuffle_seed=_shuffle_seed(arguments))
     check_plan(recording, plan, arguments)
-    check_surfaces(app, plan)
-    counted, clock = Counted(), ManualClock(wall_ms=began_ms(recording))
-    with Gate(url, clock=clock) as gate:
-        _refuse_used(gate)
-        gate.adopt(app, counted.surface)
-        report = asyncio.run(replay(plan, deliver_to(gate), VirtualPace(clock, arguments.speed)))
-    report.effects, report.calls = counted.effects, counted.calls
-    return report
-
-
-def _refuse_used(gate: Gate) -> None:
-    session = gate.store.connect()
-    try:
-        if any(session.counts().values()):
-            raise ConfigError(f"{gate.store.address} holds entries; a replay needs a fresh ledger")
-    finally:
-        session.close()
+    return play_to_gate(app, recording, plan, url, arguments.speed)
 
 
 def _shuffle_seed(arguments: argparse.Namespace) -> int | None:

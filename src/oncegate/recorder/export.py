@@ -27,6 +27,7 @@ from oncegate.store import Entry, EntryDetail, EntryFilter, Repeat, Session
 
 PAGE: Final = 500
 FORGOTTEN: Final = "the ledger does not have it any more"
+NO_JSON: Final = "what the ledger has of it is no JSON"
 FIRST_ONLY: Final = "the ledger keeps the first content of a key only"
 # Classes of arrivals of a known key. The others are about events of their own, which are listed anyway.
 _VERDICTS: Final = {
@@ -148,7 +149,11 @@ def _payload(
         return UNSET, FIRST_ONLY
     if detail.body is None:
         return UNSET, FORGOTTEN
-    return Raw(canonical_json(redaction.redact(msgspec.json.decode(detail.body)))), None
+    try:
+        event = msgspec.json.decode(detail.body)
+    except msgspec.DecodeError:
+        return UNSET, NO_JSON
+    return Raw(canonical_json(redaction.redact(event))), None
 
 
 def _answer(number: int, entry: Entry, moment: Moment) -> AnswerLine:

@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct, field
@@ -47,6 +47,22 @@ class Report(Struct):
             found: int | None = getattr(self, name)
             return found
         return self.verdicts[name]
+
+    def differences(self, expected: Mapping[str, int]) -> list[str]:
+        """What is not as expected, a sentence each; names are those of `value`."""
+        found = []
+        for name, number in expected.items():
+            value = self.value(name)
+            if value != number:
+                told = "the target does not say" if value is None else value
+                found.append(f"expected {name}={number}, but it is: {told}")
+        return found
+
+    def assert_counts(self, **expected: int) -> None:
+        """Raises AssertionError unless the numbers are these: `assert_counts(effects=39, conflict=0)`."""
+        found = self.differences(expected)
+        if found:
+            raise AssertionError("; ".join(found))
 
     def document(self) -> dict[str, Any]:
         """The report for programs."""

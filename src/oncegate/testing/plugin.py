@@ -1,6 +1,7 @@
 """The pytest plugin: fixtures for testing handlers and whatever else stands on a gate.
 
     oncegate_chaos    your handler under duplicates, near-duplicates, crashes at every step, lost replies
+    oncegate_replay   recorded arrivals played to your handlers
     oncegate_clock    a clock that moves only when told
     oncegate_store    an empty ledger: SQLite, and PostgreSQL where the test asks for it
     oncegate_gate     a gate on that ledger with that clock
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from oncegate.store import Store
     from oncegate.testing.clock import ManualClock
     from oncegate.testing.harness import Chaos
+    from oncegate.testing.replaying import Replay
     from oncegate.wiring import Gate
 
 
@@ -30,6 +32,14 @@ def oncegate_chaos() -> Callable[..., Chaos]:
     from oncegate.testing.harness import Chaos
 
     return Chaos
+
+
+@pytest.fixture
+def oncegate_replay(tmp_path: Path) -> Replay:
+    """`oncegate_replay(gate, "monday.jsonl").assert_counts(effects=39)`: see docs/recording.md."""
+    from oncegate.testing.replaying import Replay
+
+    return Replay(tmp_path)
 
 
 @pytest.fixture

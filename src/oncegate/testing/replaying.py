@@ -1,0 +1,96 @@
+"""Plays a recording to a gate's handlers, on an empty ledger and with a clock that follows the recording.
+
+Used by `oncegate replay --app` and by the fixture `oncegate_replay`. What handlers call outside is called
+for real: give it a gate whose downstreams are fakes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from oncegate.clock import SystemClock
+from oncegate.errors import ConfigError
+from oncegate.gate.gate import Gate as AnyGate
+from oncegate.recorder.planning import Planned, make_plan
+from oncegate.recorder.reading import began_ms, read_recordings
+from oncegate.recorder.recording import Recording
+from oncegate.recorder.replaying import Counted, Report, check_surfaces, deliver_to, replay
+from oncegate.testing.clock import ManualClock
+from oncegate.wiring import Gate
+
+
+class RealPace:
+    """Waits between arrivals, as long as they were apart, divided by the speed; without one not at all."""
+
+    def __init__(self, speed: float | None) -> None:
+        self._clock = SystemClock()
+        self._begin_ms = self._clock.ticks_ms()
+        self._speed = speed
+
+    async def until(self, at_ms: int) -> None:
+        """Returns when the moment has come."""
+        if self._speed is not None:
+            left_ms = self._begin_ms + at_ms / self._speed - self._clock.ticks_ms()
+            await self._clock.pause_async(max(0.0, left_ms / 1000))
+
+
+class VirtualPace:
+    """Sets a clock to each moment of the recording; with a speed, real time passes as well."""
+
+    def __init__(self, clock: ManualClock, speed: float | None = None) -> None:
+        self._clock = clock
+        self._begin_ms = clock.wall_ms()
+        self._real = RealPace(speed)
+
+    async def until(self, at_ms: int) -> None:
+        """Returns when the moment has come."""
+        await self._real.until(at_ms)
+        late_ms = self._begin_ms + at_ms - self._clock.wall_ms()
+        if late_ms > 0:
+            self._clock.advance((late_ms + 0.5) / 1000)
+
+
+def play_to_gate(
+    app: AnyGate, recording: Recording, plan: Sequence[Planned], url: str, speed: float | None = None
+) -> Report:
+    """Plays a plan to the handlers of a gate, on the ledger at `url`, which must be empty."""
+    check_surfaces(app, plan)
+    counted, clock = Counted(), ManualClock(wall_ms=began_ms(recording))
+    with Gate(url, clock=clock) as gate:
+        _refuse_used(gate)
+        gate.adopt(app, counted.surface)
+        report = asyncio.run(replay(plan, deliver_to(gate), VirtualPace(clock, speed)))
+    report.effects, report.calls = counted.effects, counted.calls
+    return report
+
+
+def _refuse_used(gate: Gate) -> None:
+    session = gate.store.connect()
+    try:
+        if any(session.counts().values()):
+            raise ConfigError(f"{gate.store.address} holds entries; a replay needs a fresh ledger")
+    finally:
+        session.close()
+
+
+class Replay:
+    """The fixture: plays recordings to gates, each time on a ledger of its own in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ledgers = 0
+
+    def __call__(
+        self,
+        gate: AnyGate,
+        *recordings: str | Path,
+        shuffle_seed: int | None = None,
+        surfaces: Sequence[str] = (),
+    ) -> Report:
+        """Plays files, or folders of them, as one; see docs/recording.md."""
+        self._ledgers += 1
+        found = read_recordings([Path(one) for one in recordings])
+        plan = make_plan(found, surfaces=surfaces, shuffle_seed=shuffle_seed)
+        return play_to_gate(gate, found, plan, f"sqlite:///{self._folder}/replay-{self._ledgers}.db")
