@@ -16,9 +16,9 @@ RIGHT: Final = 130
 _STYLE: Final = (
     "text{font:12px system-ui,sans-serif;fill:#222}.axis{stroke:#888;stroke-width:1}"
     ".grid{stroke:#ccc;stroke-width:.5}.a{stroke:#1a6fb5;fill:#1a6fb5}.b{stroke:#b5561a;fill:#b5561a}"
-    "polyline{fill:none;stroke-width:2}text.a,text.b{stroke:none}"
+    "polyline{stroke-width:2}text.a,text.b{stroke:none}"
     "@media(prefers-color-scheme:dark){text{fill:#ddd}.grid{stroke:#444}.a{stroke:#5aa9e6;fill:#5aa9e6}"
-    ".b{stroke:#e6a05a;fill:#e6a05a}polyline{fill:none}}"
+    ".b{stroke:#e6a05a;fill:#e6a05a}}"
 )
 
 Points = Sequence[tuple[float, float]]
@@ -77,13 +77,13 @@ class _Plot:
         return [*lines, f'<text x="{right}" y="{floor + 32}" text-anchor="end">{escape(across)}</text>']
 
     def curve(self, name: str, points: Points, kind: str) -> str:
-        """One line with its dots and its name at the end."""
+        """One line with its dots, and its name in its colour."""
         places = [(self.x(size), self.y(value)) for size, value in sorted(points)]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         dots = "".join(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in places)
-        x, y = places[-1]
-        label = f'<text class="{kind}" x="{x + 8:.1f}" y="{y + 4:.1f}">{escape(name)}</text>'
-        return f'<polyline class="{kind}" points="{line}"/>{dots}{label}'
+        row = TOP + 16 * (ord(kind) - ord("a"))
+        label = f'<text class="{kind}" x="{WIDTH - RIGHT + 16}" y="{row}">{escape(name)}</text>'
+        return f'<polyline class="{kind}" style="fill:none" points="{line}"/>{dots}{label}'
 
 
 def _short(size: float) -> str:

@@ -1,6 +1,6 @@
 """How costs grow with what a ledger holds: keys on both stores, and lanes. They must stay all but flat.
 
-Keys are filled in through the store's own reservations and settlements, thousands in one transaction, with
+Keys are filled in through the store's own reservations and settlements, a thousand in one transaction, with
 tiny payloads: the real schema and statements, without the gate around them.
 """
 
@@ -29,7 +29,7 @@ from oncegate.upkeep.pruner import Bounds, forget_older
 from oncegate.wiring import open_store
 
 SURFACE: Final = "growth"
-FILL: Final = 5_000  # keys a transaction
+FILL: Final = 1_000  # keys a transaction
 PROBES: Final = 300  # reservations that are timed at each size
 PRUNED: Final = 2_000  # keys that are forgotten at each size
 OLD: Final = timedelta(days=200)

@@ -57,6 +57,8 @@ def between_marks(text: str, tables: str) -> str:
 def as_markdown(document: Document, pictures: list[str]) -> str:
     """Everything that was measured, as tables."""
     parts = [_machine(document), _targets(document)]
+    if "cost" in document:
+        parts.append(_cost(document))
     if "limits" in document:
         parts += [_limits(document), *_streams(document)]
     if "faults" in document:
@@ -108,6 +110,15 @@ def _verdict(one: Document) -> str:
         return "met"
     share = one["measured"] / one["aim"] if one["aim"] else 0.0
     return f"**missed** ({share:.0%} of it)" if one["aim"] else "**missed**"
+
+
+def _cost(document: Document) -> str:
+    rows = [
+        [row["name"], f"{row['us']:.1f}", f"{row['low']:.1f} - {row['high']:.1f}"]
+        for row in document["cost"]
+    ]
+    head = ["processor time over a store that answers at once", "µs an event", "lowest - highest"]
+    return f"### What the gate itself costs\n\n{_table(head, rows)}"
 
 
 def _limits(document: Document) -> str:
@@ -225,7 +236,7 @@ def _growth(document: Document) -> str:
         "pruning, µs a key",
         "opening, ms",
     ]
-    words = "Filled through the store's own statements, 5,000 keys a transaction, payloads of two bytes."
+    words = "Filled through the store's own statements, 1,000 keys a transaction, payloads of two bytes."
     return f"### Growth\n\n{words}\n\n{_table(head, rows)}"
 
 

@@ -157,11 +157,14 @@ def changed(stage: Stage) -> Cell:
         first = process.ask("deliver", event=EVENT)
         if "outcome" not in first:
             raise PeerFailed(f"the first event was not settled: {_in_words(first)}")
+        again = process.ask("deliver", event=EVENT)
         second = process.ask("deliver", event={**EVENT, "remarks": "other"})
         rows = process.ask("rows", key=key_of(EVENT))["rows"]
     effects = stage.effects()
-    right = effects == 1 and rows == 1 and "refused" in second
-    return Cell(Judgement.RIGHT if right else Judgement.WRONG, effects, rows, _in_words(second))
+    # One that refuses the unchanged event as well has not noticed anything.
+    right = effects == 1 and rows == 1 and "refused" in second and "outcome" in again
+    said = f"unchanged: {_in_words(again)}; changed: {_in_words(second)}"
+    return Cell(Judgement.RIGHT if right else Judgement.WRONG, effects, rows, said[:300])
 
 
 def _judged(stage: Stage, rows: int, said: dict[str, Any]) -> Cell:

@@ -42,7 +42,8 @@ class Turns:
     def as_json(self) -> dict[str, Any]:
         """Medians and spreads, or why there are none."""
         named = {"name": self.peer.name, "version": self.peer.version, "store": self.variant.store}
-        noted = {"durability": self.variant.durability, "note": self.variant.note or self.peer.note}
+        notes = "; ".join(note for note in (self.variant.note, self.peer.note) if note)
+        noted = {"durability": self.variant.durability, "note": notes}
         cells = [_summed(place, reports) for place, reports in self.found.items()]
         return {**named, **noted, "missing": self.missing, "cells": cells}
 

