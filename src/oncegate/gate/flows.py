@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oncegate.errors import ClaimLost, StoreRejected, StoreUnknown
 from oncegate.gate.admission import Admission, Verdict, from_memory, from_reserved
@@ -174,9 +175,8 @@ def same_database_flow(
     yield from begin_flow(transaction)
     claim: Claim | None = None
     try:
-        reserved = yield Invoke(
-            transaction.reserve, (reservation_of(gate, attempt),), where=Where.STATEMENT
-        )
+        reservation = replace(reservation_of(gate, attempt), ends_here=True)
+        reserved = yield Invoke(transaction.reserve, (reservation,), where=Where.STATEMENT)
         if not attempt.by_caretaker:
             gate.sightings.answered(attempt.surface.rule, arrival, reserved)
         if not reserved.decision.claims:

@@ -35,7 +35,9 @@ class StepRecord(Struct, frozen=True, gc=False):
 class Reservation(Struct, frozen=True, gc=False):
     """Asks for a key. `token` is random and names this request for reading back.
 
-    `quarantine` and `hold` are reasons for which a new key is not run but waits for a person.
+    `quarantine` and `hold` are reasons for which a new key is not run but waits for a person. `ends_here`
+    announces that the claim is settled in the transaction that makes it: a store may leave out what only
+    others would need in between.
     """
 
     key: bytes
@@ -52,6 +54,7 @@ class Reservation(Struct, frozen=True, gc=False):
     actor: str = "gate"
     hold: str | None = None
     content: ContentMark | None = None
+    ends_here: bool = False
 
     @property
     def runs(self) -> bool:

@@ -35,6 +35,7 @@ from oncegate.stores.postgres.arrays import (
     text_array,
     text_value,
 )
+from oncegate.stores.postgres.fused import PostgresFusing
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.placeholders import to_numbered
 from oncegate.stores.postgres.scripts import JUDGE_ROUNDS_MAX, judge_known, new_entry, perform
@@ -49,7 +50,7 @@ Held = tuple[int, int]  # an entry and the fence under which it is held
 T = TypeVar("T")
 
 
-class PostgresClaims:
+class PostgresClaims(PostgresFusing):
     """Reserve, renew, progress, settle, attach, read."""
 
     _names: Names
@@ -112,6 +113,8 @@ class PostgresClaims:
         return {item.key: new_entry(item, *rows[0])} if rows else {}
 
     def _insert(self, batch: list[Reservation]) -> dict[bytes, Reserved]:
+        if len(batch) == 1 and self._may_fuse(batch[0]):
+            return self._insert_fused(batch[0])
         if len(batch) == 1 and batch[0].parked[0] is State.IN_FLIGHT and batch[0].content is None:
             return self._insert_one(batch[0])
         names = self._names.learn({batch[0].actor, *(i.surface for i in batch), *(i.tenant for i in batch)})
@@ -247,6 +250,8 @@ class PostgresClaims:
         return [_held(item) in done and first[_held(item)] is item for item in settlements]
 
     def _settle(self, batch: list[Settlement], *, last: bool) -> set[Held]:
+        if not (last and len(batch) == 1 and _ends_for_good(batch[0])):
+            self._unfuse()
         writes = any(item.writes for item in batch)
         if any(item.steps or item.clear_steps for item in batch):
             return self._settle_with_steps(batch)
@@ -260,13 +265,18 @@ class PostgresClaims:
         """Sends claims, writes and COMMIT together; None if a fence was lost, and then all is undone."""
         writes = list(by_position([item.writes for item in batch]))
         if len(batch) == 1 and _ends_for_good(batch[0]):
-            heads = [Command(to_numbered(statements.END_ONE_OR_FAIL), self._values(batch[0]))]
+            heads = [self._end_fused(batch[0]) or self._end_one(batch[0])]
         else:
             values = (*self._arrays(batch), len(batch))
             heads = [_BY_NUMBER, Command(to_numbered(statements.SETTLE_ALL), values)]
         if self._finish([*heads, AS_USUAL] if writes else heads, writes):
             return {_held(item) for item in batch}
         return None
+
+    def _end_one(self, item: Settlement) -> Command:
+        is_first = item.fence == item.entry_id  # of its claims: nothing can have been kept of it
+        sql = statements.END_FIRST_OR_FAIL if is_first else statements.END_ONE_OR_FAIL
+        return Command(to_numbered(sql), self._values(item))
 
     def _settle_one_by_one(self, batch: list[Settlement]) -> set[Held]:
         self._begin()

@@ -204,6 +204,7 @@ class PostgresSession(
     def _commit(self) -> None:
         if not self._in_transaction:
             return
+        self._unfuse()
         self._in_transaction = False
         if self._begin_is_due:  # nothing was sent
             self._begin_is_due = False
@@ -222,6 +223,7 @@ class PostgresSession(
     def _undo(self) -> None:
         self._names.forget()
         self._in_transaction = self._begin_is_due = False
+        self._fused = None
         if self._connection.closed:
             return
         status = self._connection.info.transaction_status
@@ -272,7 +274,9 @@ class PostgresSession(
             raise translate(error, committing=False) from error
         except Exception as error:  # whatever a user's statement or parameter does, it is theirs alone
             raise rejected(error) from error
-        if self._connection.info.transaction_status is not TransactionStatus.INTRANS:
+        if (status := self._connection.info.transaction_status) is not TransactionStatus.INTRANS:
+            if status is TransactionStatus.IDLE:
+                self._unfuse()
             raise UsageError("a statement ended the transaction; leave COMMIT and ROLLBACK to the gate")
         return rows
 
