@@ -25,11 +25,17 @@ def bars_of(document: dict[str, Any]) -> list[Bar]:
     """What is drawn of a document, in its order."""
     found: list[Bar] = [(name, item["rate"], False) for name, item in document["pgbench"].items()]
     found += [
+        (f"asyncpg, {item['name']}, {item['concurrency']} at once", item["rate"], False)
+        for item in document["asyncpg"]
+    ]
+    found += [
         (f"gate, {item['name']}, {item['concurrency']} at once", item["rate"], True)
         for item in document["gate"]
     ]
-    together = document["processes"].items()
-    return found + [(f"gate, {count} processes, 64 at once each", rate, True) for count, rate in together]
+    return found + [
+        (f"gate, {count} processes, 64 at once each", run["rate"], True)
+        for count, run in document["processes"].items()
+    ]
 
 
 def as_svg(title: str, bars: list[Bar]) -> str:

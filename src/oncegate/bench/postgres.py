@@ -6,19 +6,19 @@ Subjects take turns, round after round. The server has default settings, fsync o
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
+from oncegate.bench import handwritten
+from oncegate.bench.joined import joined_modes, open_joined_gate
 from oncegate.bench.pgbench import TABLES, run_pgbench
+from oncegate.bench.processes import Together, as_document, run_together
 from oncegate.bench.samples import Sample, Summary
 from oncegate.bench.workload import event_blocks, open_gate, run_gate
 from oncegate.testing.postgres import PostgresServer
-from oncegate.wiring import open_store
+from oncegate.wiring import Gate, open_store
 
 PGBENCH_CLIENTS: Final = (1, 8, 32)
 CREATE_BOOKING: Final = (
@@ -26,6 +26,7 @@ CREATE_BOOKING: Final = (
 )
 PROCESSES: Final = 4
 EVENTS: Final = {1: 600, 32: 6_000, 256: 12_000}
+JOINED_TASKS: Final = 32
 MODE_CONCURRENCIES: Final = {"data": (1, 32, 256), "block": (32,), "same database": (32,)}
 
 
@@ -39,7 +40,8 @@ class PostgresBench:
     talk: Callable[[str], None] = field(default=lambda line: None)
     _rates: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     _samples: dict[tuple[str, int], list[Sample]] = field(default_factory=dict)
-    _together: dict[int, list[float]] = field(default_factory=dict)
+    _by_hand: dict[tuple[str, int], list[Sample]] = field(default_factory=dict)
+    _together: dict[int, list[Together]] = field(default_factory=dict)
 
     def run(self) -> dict[str, Any]:
         """Measures everything and returns it as plain values."""
@@ -56,48 +58,59 @@ class PostgresBench:
             for clients in PGBENCH_CLIENTS:
                 rate = run_pgbench(server, url, script, clients, self.seconds)
                 self._rates.setdefault(f"pgbench, {script}, {clients} clients", []).append(rate)
+        self._run_by_hand(url)
         for mode, concurrencies in MODE_CONCURRENCIES.items():
             for tasks in concurrencies:
                 sample = asyncio.run(self._gate(url, mode, tasks))
                 self._samples.setdefault((mode, tasks), []).append(sample)
+        for mode in joined_modes():
+            sample = asyncio.run(self._joined(url, mode, JOINED_TASKS))
+            self._samples.setdefault((mode, JOINED_TASKS), []).append(sample)
         for processes in (1, PROCESSES):
-            rate_together = self._run_processes(url, processes)
-            self._together.setdefault(processes, []).append(rate_together)
+            run = run_together(server, url, processes, max(200, int(6_000 * self.scale)))
+            self._together.setdefault(processes, []).append(run)
+
+    def _run_by_hand(self, url: str) -> None:
+        if not handwritten.is_available():
+            self.talk("left out: bare asyncpg is not installed")
+            return
+        for script in handwritten.SCRIPTS:
+            for tasks in (1, 32):
+                events = self._blocks(script, tasks)()
+                sample = asyncio.run(handwritten.run_by_hand(url, script, events, tasks))
+                self._by_hand.setdefault((script, tasks), []).append(sample)
+
+    def _blocks(self, prefix: str, tasks: int) -> Callable[[], list[dict[str, Any]]]:
+        return event_blocks(max(tasks * 2, int(EVENTS[tasks] * self.scale)), prefix=f"{prefix}-{tasks}")
 
     async def _gate(self, url: str, mode: str, tasks: int) -> Sample:
-        blocks = event_blocks(max(tasks * 2, int(EVENTS[tasks] * self.scale)), prefix=f"{mode}-{tasks}")
-        gate = open_gate(url, mode)
-        try:
-            await run_gate(gate, blocks()[: tasks * 2], tasks)
-            return await run_gate(gate, blocks(), tasks)
-        finally:
-            gate.close()
+        with open_gate(url, mode) as gate:
+            return await _warm_and_run(gate, self._blocks(mode, tasks), tasks)
 
-    def _run_processes(self, url: str, count: int) -> float:
-        events = max(200, int(6_000 * self.scale))
-        command = [sys.executable, "-m", "oncegate.bench.worker", url, str(events), "64"]
-        workers = [
-            subprocess.Popen([*command, f"p{count}-{number}"], stdout=subprocess.PIPE)
-            for number in range(count)
-        ]
-        answers = [json.loads(worker.communicate(timeout=300)[0]) for worker in workers]
-        begun = min(answer["begun"] for answer in answers)
-        ended = max(answer["ended"] for answer in answers)
-        return float(sum(answer["events"] for answer in answers) / (ended - begun))
+    async def _joined(self, url: str, mode: str, tasks: int) -> Sample:
+        async with open_joined_gate(url, mode, tasks) as gate:
+            return await _warm_and_run(gate, self._blocks(mode, tasks), tasks)
 
     def _document(self) -> dict[str, Any]:
         pgbench = {name: _spread(rates) for name, rates in self._rates.items()}
         gate = [Summary.of(mode, tasks, found) for (mode, tasks), found in self._samples.items()]
+        by_hand = [Summary.of(script, tasks, found) for (script, tasks), found in self._by_hand.items()]
         return {
             "pgbench": pgbench,
+            "asyncpg": [item.as_json() for item in by_hand],
             "gate": [item.as_json() for item in gate],
-            "processes": {str(count): round(median(found)) for count, found in self._together.items()},
+            "processes": as_document(self._together),
             "ratios": _ratios(pgbench, gate, self._together),
         }
 
 
+async def _warm_and_run(gate: Gate, blocks: Callable[[], list[dict[str, Any]]], tasks: int) -> Sample:
+    await run_gate(gate, blocks()[: tasks * 2], tasks)
+    return await run_gate(gate, blocks(), tasks)
+
+
 def _ratios(
-    pgbench: dict[str, dict[str, float]], gate: list[Summary], together: dict[int, list[float]]
+    pgbench: dict[str, dict[str, float]], gate: list[Summary], together: dict[int, list[Together]]
 ) -> dict[str, float]:
     rates = {(item.name, item.concurrency): item for item in gate}
     two = max(v["rate"] for n, v in pgbench.items() if "two" in n)
@@ -112,8 +125,13 @@ def _ratios(
         "same database at 32, against pgbench's best with one transaction": (
             rates["same database", 32].rate / one
         ),
-        f"{PROCESSES} processes together, against one": median(together[PROCESSES]) / median(together[1]),
+        f"{PROCESSES} processes together, against one": (
+            median(run.rate for run in together[PROCESSES]) / median(run.rate for run in together[1])
+        ),
     }
+    for mode in joined_modes():
+        name = f"{mode} at {JOINED_TASKS}, against pgbench's best with two transactions"
+        ratios[name] = rates[mode, JOINED_TASKS].rate / two
     return {name: round(value, 2) for name, value in ratios.items()}
 
 

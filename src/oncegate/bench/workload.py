@@ -27,7 +27,7 @@ CREATE_BOOKING: Final = (
 )
 
 
-async def _claim_slot(equipment: str, idempotency_key: str) -> str:
+async def claim_slot(equipment: str, idempotency_key: str) -> str:
     """The counted no-op: what is measured is the gate."""
     return idempotency_key[:16]
 
@@ -45,7 +45,7 @@ def _write_as_data(gate: Gate) -> None:
 
     @gate.handler(SURFACE, key=KEY)
     async def book(event: dict[str, Any], once: AsyncOnce) -> dict[str, str]:
-        slot = await once.effect(terminal, _claim_slot, event["equipment_number"])
+        slot = await once.effect(terminal, claim_slot, event["equipment_number"])
         once.commit(resource=slot, writes=[(INSERT_BOOKING, (event["equipment_number"], slot))])
         return {"slot": slot}
 
@@ -56,7 +56,7 @@ def _write_in_block(gate: Gate) -> None:
 
     @gate.handler(SURFACE, key=KEY)
     async def book(event: dict[str, Any], once: AsyncOnce) -> dict[str, str]:
-        slot = await once.effect(terminal, _claim_slot, event["equipment_number"])
+        slot = await once.effect(terminal, claim_slot, event["equipment_number"])
         async with once.commit(resource=slot, outcome={"slot": slot}) as tx:
             await tx.execute(INSERT_BOOKING, (event["equipment_number"], slot))
         return {"slot": slot}

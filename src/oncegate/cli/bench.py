@@ -183,12 +183,16 @@ def _postgres_as_text(document: dict[str, Any]) -> str:
     for name, found in document["pgbench"].items():
         spread = f"{found['rate_low']:,.0f} - {found['rate_high']:,.0f}"
         lines.append(f"{name:<44} {found['rate']:>9,.0f} {spread:>17} {found['latency_ms']:>8.2f}")
-    for item in document["gate"]:
-        name = f"gate, {item['name']}, {item['concurrency']} at once"
-        spread = f"{item['rate_low']:,.0f} - {item['rate_high']:,.0f}"
-        lines.append(f"{name:<44} {item['rate']:>9,.0f} {spread:>17} {item['p50_ms']:>8.2f}")
-    for count, rate in document["processes"].items():
-        lines.append(f"{f'gate, {count} processes, 64 at once each':<44} {rate:>9,.0f}")
+    for who in ("asyncpg", "gate"):
+        for item in document[who]:
+            name = f"{who}, {item['name']}, {item['concurrency']} at once"
+            spread = f"{item['rate_low']:,.0f} - {item['rate_high']:,.0f}"
+            lines.append(f"{name:<44} {item['rate']:>9,.0f} {spread:>17} {item['p50_ms']:>8.2f}")
+    for count, run in document["processes"].items():
+        shares = (
+            f"cores: gate {run['clients']}, server {run['server']}; slowest {run['slowest']} of the mean"
+        )
+        lines.append(f"{f'gate, {count} processes, 64 at once each':<44} {run['rate']:>9,.0f}   {shares}")
     lines += ["", "ratios of medians"]
     return "\n".join(lines + [f"  {value:>7.2f}x  {name}" for name, value in document["ratios"].items()])
 

@@ -65,6 +65,11 @@ class PostgresServer:
         """Where the server keeps its data."""
         return str(self.folder / "data")
 
+    @property
+    def pid(self) -> int | None:
+        """The server's first process, while it runs."""
+        return None if self._process is None else self._process.pid
+
     def start(self) -> None:
         """Starts the server and waits until it answers."""
         settings = {"listen_addresses": "", "unix_socket_directories": str(self.folder), **self._settings}

@@ -38,7 +38,14 @@ from oncegate.stores.postgres.arrays import (
 from oncegate.stores.postgres.fused import PostgresFusing
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.placeholders import to_numbered
-from oncegate.stores.postgres.scripts import JUDGE_ROUNDS_MAX, judge_known, new_entry, perform
+from oncegate.stores.postgres.scripts import (
+    JUDGE_ROUNDS_MAX,
+    ends_for_good,
+    is_first_claim,
+    judge_known,
+    new_entry,
+    perform,
+)
 from oncegate.stores.postgres.wire import Command, Rows
 from oncegate.stores.writes import by_position
 
@@ -250,7 +257,7 @@ class PostgresClaims(PostgresFusing):
         return [_held(item) in done and first[_held(item)] is item for item in settlements]
 
     def _settle(self, batch: list[Settlement], *, last: bool) -> set[Held]:
-        if not (last and len(batch) == 1 and _ends_for_good(batch[0])):
+        if not (last and len(batch) == 1 and ends_for_good(batch[0])):
             self._unfuse()
         writes = any(item.writes for item in batch)
         if any(item.steps or item.clear_steps for item in batch):
@@ -264,7 +271,7 @@ class PostgresClaims(PostgresFusing):
     def _settle_and_commit(self, batch: list[Settlement]) -> set[Held] | None:
         """Sends claims, writes and COMMIT together; None if a fence was lost, and then all is undone."""
         writes = list(by_position([item.writes for item in batch]))
-        if len(batch) == 1 and _ends_for_good(batch[0]):
+        if len(batch) == 1 and ends_for_good(batch[0]):
             heads = [self._end_fused(batch[0]) or self._end_one(batch[0])]
         else:
             values = (*self._arrays(batch), len(batch))
@@ -274,7 +281,7 @@ class PostgresClaims(PostgresFusing):
         return None
 
     def _end_one(self, item: Settlement) -> Command:
-        is_first = item.fence == item.entry_id  # of its claims: nothing can have been kept of it
+        is_first = is_first_claim(item)
         sql = statements.END_FIRST_OR_FAIL if is_first else statements.END_ONE_OR_FAIL
         return Command(to_numbered(sql), self._values(item))
 
@@ -299,7 +306,7 @@ class PostgresClaims(PostgresFusing):
         return done
 
     def _settle_batch(self, batch: list[Settlement]) -> set[Held]:
-        if len(batch) == 1 and _ends_for_good(batch[0]):
+        if len(batch) == 1 and ends_for_good(batch[0]):
             return {_held(batch[0])} if self._query(statements.END_ONE, self._values(batch[0])) else set()
         command = Command(to_numbered(statements.SETTLE), self._arrays(batch))
         _, rows, _ = self._query_all([_BY_NUMBER, command, AS_USUAL])
@@ -373,11 +380,6 @@ def _mark_arrays(marks: Sequence[ContentMark | None]) -> tuple[Packed, Packed, P
 
 def _held(item: Settlement) -> Held:
     return (item.entry_id, item.fence)
-
-
-def _ends_for_good(item: Settlement) -> bool:
-    is_final = item.state in (State.COMMITTED, State.FAILED)
-    return is_final and item.outcome is not None and not item.attempts_given_back
 
 
 def _entry(row: tuple[Any, ...], texts: dict[int, str]) -> Entry:

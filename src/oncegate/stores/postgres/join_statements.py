@@ -31,6 +31,13 @@ def _settle() -> str:
     )
 
 
+def _end(statement: str) -> str:
+    """An end for good: a third of the work of `SETTLE`, which can do every other too."""
+    sql = replaced(statement, "WITH", _HERE)
+    sql = replaced(sql, "state = 1\n", "state = 1 AND (SELECT same FROM here)\n")
+    return replaced(sql, "SELECT 1 FROM ended", "SELECT same, EXISTS (SELECT 1 FROM ended) FROM here")
+
+
 def _reserve(statement: str) -> str:
     sql = replaced(_one(statement), "WITH", _HERE)
     sql = replaced(
@@ -46,6 +53,9 @@ def _reserve(statement: str) -> str:
 
 
 SETTLE: Final = _settle()
+END: Final = _end(statements.END_ONE)
+END_FIRST: Final = _end(statements.END_FIRST)
+END_BARE: Final = _end(statements.END_BARE)
 RESERVE: Final = _reserve(statements.RESERVE)
 RESERVE_MARKED: Final = _reserve(statements.RESERVE_MARKED)
 KNOWN: Final = replaced(statements.KNOWN, "ANY(%s)", "ANY(ARRAY[%s::bytea])")

@@ -84,24 +84,24 @@ class Facts:
         return None if self._ticks is None else self._ticks()
 
 
+def ends_for_good(item: Settlement) -> bool:
+    """Whether a claim ends as nearly all do: in a final state, with its outcome."""
+    return _is_final(item) and item.outcome is not None
+
+
+def is_first_claim(item: Settlement) -> bool:
+    """Whether nobody has claimed the entry before: then nothing can have been kept of it."""
+    return item.fence == item.entry_id
+
+
+def _is_final(item: Settlement) -> bool:
+    return item.state in (State.COMMITTED, State.FAILED) and not item.attempts_given_back
+
+
 def settle(facts: Facts, item: Settlement) -> Script[bool]:
     """Ends a claim and runs its business writes; False if the fence was lost."""
-    ((same, done),) = yield from _on_ledger(
-        join_statements.SETTLE,
-        (
-            facts.ledger_id,
-            facts.now(),
-            item.entry_id,
-            item.fence,
-            item.state.value,
-            item.at_ms,
-            facts.number(item.actor),
-            _text(item.reason),
-            item.outcome,
-            item.last_call_ticks,
-            item.attempts_given_back,
-        ),
-    )
+    end = _end(facts, item) if _is_final(item) else _settlement(facts, item)
+    ((same, done),) = yield from _on_ledger(*end)
     _check_same(same)
     if not done:
         return False
@@ -110,6 +110,39 @@ def settle(facts: Facts, item: Settlement) -> Script[bool]:
     for statement in item.writes:
         yield from _business_write(statement)
     return True
+
+
+def _end(facts: Facts, item: Settlement) -> Statement:
+    if item.outcome is None:
+        sql = join_statements.END_BARE
+    else:
+        sql = join_statements.END_FIRST if is_first_claim(item) else join_statements.END
+    return sql, (
+        facts.ledger_id,
+        item.state.value,
+        item.at_ms,
+        _text(item.reason),
+        item.entry_id,
+        item.fence,
+        *(() if item.outcome is None else (item.outcome,)),
+        facts.number(item.actor),
+    )
+
+
+def _settlement(facts: Facts, item: Settlement) -> Statement:
+    return join_statements.SETTLE, (
+        facts.ledger_id,
+        facts.now(),
+        item.entry_id,
+        item.fence,
+        item.state.value,
+        item.at_ms,
+        facts.number(item.actor),
+        _text(item.reason),
+        item.outcome,
+        item.last_call_ticks,
+        item.attempts_given_back,
+    )
 
 
 def _business_write(statement: Statement) -> Script[None]:

@@ -7,6 +7,7 @@ visible to the *next* statement only; that is why losers are read by a statement
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 _NOW: Final = "clock AS MATERIALIZED (SELECT coalesce(%s::bigint, oncegate_now()) AS now)"
@@ -222,9 +223,12 @@ SELECT 1 FROM ended
 """
 END_ONE_OR_FAIL: Final = replaced(END_ONE, "SELECT 1 FROM ended", "SELECT 1 / count(*) FROM ended")
 # An entry's first claim has no outcome in its way, and a plain insert is quicker.
-END_FIRST_OR_FAIL: Final = replaced(
-    END_ONE_OR_FAIL, "    ON CONFLICT (month, entry) DO UPDATE SET body = excluded.body\n", ""
+END_FIRST: Final = replaced(
+    END_ONE, "    ON CONFLICT (month, entry) DO UPDATE SET body = excluded.body\n", ""
 )
+END_FIRST_OR_FAIL: Final = replaced(END_FIRST, "SELECT 1 FROM ended", "SELECT 1 / count(*) FROM ended")
+# One whose outcome comes later, if at all.
+END_BARE: Final = re.sub(r"kept AS \(.*?\n\),\n", "", END_ONE, count=1, flags=re.DOTALL)
 
 # Fails the whole transaction unless every claim was settled, so that writes may follow unseen.
 SETTLE_ALL: Final = SETTLE.replace(
