@@ -21,6 +21,7 @@ from oncegate.errors import (
     StoreUnavailable,
     StoreUnknown,
 )
+from oncegate.stores.postgres import poolers
 
 _SECRET: Final = re.compile(r"(password=)\S+|(://[^:/@\s]+:)[^@\s]+(@)")
 _RETRY: Final = (postgres.DeadlockDetected, postgres.SerializationFailure, postgres.LockNotAvailable)
@@ -46,6 +47,8 @@ def translate(error: psycopg.Error, *, committing: bool) -> StoreError:
         return StoreUnavailable("the server is read-only (a standby?); point the address at the primary")
     if isinstance(error, _NO_SCHEMA) and "oncegate" in text:
         return SchemaMismatch(f"the schema is missing or incomplete ({text}); see `oncegate doctor`")
+    if poolers.is_shared_server(error):
+        return StoreUnavailable(poolers.TRANSACTION_MODE)
     if isinstance(error, postgres.InvalidSchemaName):
         return StoreUnavailable(f"{text}; create the schema that the search_path names")
     if isinstance(error, postgres.QueryCanceled):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -20,9 +19,16 @@ from oncegate.errors import (
     StoreUnavailable,
 )
 from oncegate.store import Capabilities, Durability, Finding, Joined, Migration
-from oncegate.stores.postgres import schema, statements
+from oncegate.stores.postgres import poolers, schema, statements
 from oncegate.stores.postgres.arrays import register
 from oncegate.stores.postgres.doubts import Doubts
+from oncegate.stores.postgres.examining import (
+    DURABLE,
+    DURABLE_SETTINGS,
+    RESTORE,
+    examine_server,
+    lacking_in,
+)
 from oncegate.stores.postgres.failures import first_line, refuse_durability, translate
 from oncegate.stores.postgres.joins import join
 from oncegate.stores.postgres.limits import LimitedConnection
@@ -42,18 +48,8 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
-_DURABLE: Final = frozenset({"on", "local", "remote_write", "remote_apply"})
-
-# Tables, views and sequences that every ledger has; partitions come and go.
-_MADE: Final = re.compile(
-    r"^CREATE (?:TABLE|VIEW|SEQUENCE) (oncegate_\w+)(?! PARTITION OF)\b", re.MULTILINE
-)
-_RESTORE: Final = "restore the database from a backup: no migration brings lost records back"
-_ABSENT: Final = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL"
-_LOG_AHEAD: Final = """
-SELECT (SELECT xact FROM oncegate_log ORDER BY xact DESC, position DESC LIMIT 1)
-    >= pg_snapshot_xmax(pg_current_snapshot())
-"""
+# Plans are made while tables are small, and kept: they must look rows up all the same.
+_PLANNING: Final = {"statement_timeout": str(STATEMENT_WAIT_MS), "enable_seqscan": "off"}
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -71,6 +67,7 @@ class PostgresStore:
         self._accept_loss = accept_loss
         self._durability = Durability.POWER_LOSS
         self._doubts = Doubts()
+        self._is_pooler_judged = False
         self._given = _taken_apart(url)
         self._facts = Facts(None if clock is None else clock.ticks_ms)
 
@@ -113,6 +110,7 @@ class PostgresStore:
         """A connection to an up-to-date ledger on a server that keeps what it acknowledges."""
         connection = self._open()
         try:
+            self._prepare(connection)
             self._check_durability(connection)
             schema.apply_pending(connection)
             return connection
@@ -130,21 +128,11 @@ class PostgresStore:
     def _ticks(self) -> Callable[[], int] | None:
         return None if self._clock is None else self._clock.ticks_ms
 
-    def _open(self) -> Connection:
-        # Plans are made while tables are small, and kept: they must look rows up all the same.
-        options = f"-c statement_timeout={STATEMENT_WAIT_MS} -c enable_seqscan=off"
-        options = f"{options} {self._given.get('options', '')}"
-        settings = {**_DEFAULTS, **self._given, "options": options.strip()}
-        try:
-            connection = LimitedConnection.connect(autocommit=True, **settings)
-        except psycopg.OperationalError as error:
-            raise _refused(self.address, error) from error
-        except psycopg.Error as error:
-            raise BadUrl(f"{self.address}: {first_line(error)}") from error
+    def _open(self) -> LimitedConnection:
+        connection = self._dial()
         if connection.info.server_version < SERVER_VERSION_MIN:
-            version = connection.info.server_version // 10000
+            version, needed = connection.info.server_version // 10000, SERVER_VERSION_MIN // 10000
             connection.close()
-            needed = SERVER_VERSION_MIN // 10000
             raise StoreUnavailable(
                 f"the server at {self.address} is PostgreSQL {version}; {needed} or newer is needed"
             )
@@ -152,10 +140,37 @@ class PostgresStore:
         connection.prepare_threshold = 1
         return connection
 
+    def _dial(self) -> LimitedConnection:
+        options = " ".join(f"-c {name}={value}" for name, value in _PLANNING.items())
+        given = self._given.get("options", "")
+        settings = {**_DEFAULTS, **self._given, "options": f"{options} {given}".strip()}
+        try:
+            return LimitedConnection.connect(autocommit=True, **settings)
+        except psycopg.OperationalError as error:
+            if not poolers.refuses_options(error) or given:
+                raise _refused(self.address, error) from error
+        except psycopg.Error as error:
+            raise BadUrl(f"{self.address}: {first_line(error)}") from error
+        del settings["options"]
+        try:
+            return LimitedConnection.connect(autocommit=True, **settings)
+        except psycopg.OperationalError as error:
+            raise _refused(self.address, error) from error
+
+    def _prepare(self, connection: LimitedConnection) -> None:
+        """Behind a pooler, which may have left the settings out, they are made here."""
+        if not poolers.is_pooled(connection):
+            return
+        if not self._is_pooler_judged:
+            poolers.refuse_transaction_mode(connection, self._open)
+            self._is_pooler_judged = True
+        for name, value in _PLANNING.items():
+            connection.execute(f"SET {name} = {value}".encode())
+
     def _check_durability(self, connection: Connection) -> None:
-        for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+        for setting in DURABLE_SETTINGS:
             (value,) = connection.execute(f"SHOW {setting}").fetchone() or ("",)
-            if value not in _DURABLE:
+            if value not in DURABLE:
                 if not self._accept_loss:
                     raise refuse_durability(setting, value)
                 self._durability = Durability.PROCESS_CRASH
@@ -218,9 +233,9 @@ class PostgresStore:
         connection = self._open()
         try:
             applied = schema.apply_pending(connection)
-            lacking = _lacking(connection)
+            lacking = lacking_in(connection)
             if lacking:
-                raise SchemaMismatch(f"{self.address} has lost {', '.join(lacking)}; {_RESTORE}")
+                raise SchemaMismatch(f"{self.address} has lost {', '.join(lacking)}; {RESTORE}")
             ensure_partitions(connection, self._wall_ms())
             return applied
         except postgres.InsufficientPrivilege as error:
@@ -250,27 +265,11 @@ class PostgresStore:
         except StoreError as error:
             return [Finding(False, "ledger", self.address, str(error))]
         try:
-            version = connection.info.server_version
-            return [
-                Finding(True, "ledger", self.address),
-                Finding(True, "server", f"PostgreSQL {version // 10000}.{version % 10000}"),
-                *_examine_pooler(connection),
-                *self._examine_settings(connection),
-                _examine_schema(connection),
-                *_examine_log(connection),
-            ]
+            return [Finding(True, "ledger", self.address), *examine_server(connection, self._open)]
         except psycopg.Error as error:
             raise translate(error, committing=False) from error
         finally:
             connection.close()
-
-    def _examine_settings(self, connection: Connection) -> Iterator[Finding]:
-        for setting in ("fsync", "full_page_writes", "synchronous_commit"):
-            (value,) = connection.execute(f"SHOW {setting}").fetchone() or ("",)
-            safe = value in _DURABLE
-            step = "" if safe else f"set {setting}=on: acknowledged commits can be lost"
-            yield Finding(safe, setting, value, step)
-        yield _examine_replication(connection)
 
 
 def _keep_time(connection: Connection) -> None:
@@ -278,60 +277,6 @@ def _keep_time(connection: Connection) -> None:
     (may_write,) = connection.execute(statements.MAY_KEEP_TIME).fetchone() or (False,)
     if may_write:
         connection.execute(statements.KEEP_TIME)
-
-
-def _examine_pooler(connection: Connection) -> Iterator[Finding]:
-    """A pooler tells its clients process numbers of its own."""
-    (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (0,)
-    if pid != connection.info.backend_pid:
-        yield Finding(True, "pooler", "one is in between: it must be in session mode (docs/postgresql.md)")
-
-
-def _examine_replication(connection: Connection) -> Finding:
-    """A standby that is not synchronous may lack the last commits when it is promoted."""
-    (names,) = connection.execute("SHOW synchronous_standby_names").fetchone() or ("",)
-    (standbys,) = connection.execute("SELECT count(*) FROM pg_stat_replication").fetchone() or (0,)
-    if not standbys:
-        return Finding(True, "replication", "no standby is connected")
-    if names:
-        return Finding(True, "replication", f"{standbys} standbys, synchronous: {names}")
-    return Finding(
-        False,
-        "replication",
-        f"{standbys} standbys, none synchronous",
-        "a promoted standby may lack the last commits, and their events would run again: set "
-        "synchronous_standby_names",
-    )
-
-
-def _examine_schema(connection: Connection) -> Finding:
-    """What a migration made and somebody removed."""
-    lacking = _lacking(connection)
-    version = schema.schema_version(connection)
-    if lacking:
-        return Finding(False, "schema", f"{version}, but without {', '.join(lacking)}", _RESTORE)
-    return Finding(True, "schema", f"{version}")
-
-
-def _lacking(connection: Connection) -> list[str]:
-    made = {name for migration in schema.all_migrations() for name in _MADE.findall(migration.sql)}
-    rows = connection.execute(_ABSENT, (sorted(made),)).fetchall()
-    return [str(name) for (name,) in rows]
-
-
-def _examine_log(connection: Connection) -> Iterator[Finding]:
-    """A ledger that was copied to a server with younger transaction numbers: its log would seem empty."""
-    if _lacking(connection):
-        return
-    (ahead,) = connection.execute(_LOG_AHEAD).fetchone() or (False,)
-    if ahead:
-        yield Finding(
-            False,
-            "log",
-            "records are numbered beyond this server's transactions",
-            "the ledger was restored from a dump: readers of the log stop before those records; copy whole "
-            "servers (pg_basebackup, pg_upgrade) instead, which keep the numbers",
-        )
 
 
 def _taken_apart(url: str) -> dict[str, Any]:

@@ -1,0 +1,112 @@
+"""What `oncegate doctor` finds out about a PostgreSQL server and the ledger on it. Reads only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import psycopg
+
+from oncegate.errors import StoreUnavailable
+from oncegate.store import Finding
+from oncegate.stores.postgres import poolers, schema
+from oncegate.stores.postgres.limits import LimitedConnection
+
+DURABLE_SETTINGS: Final = ("fsync", "full_page_writes", "synchronous_commit")
+DURABLE: Final = frozenset({"on", "local", "remote_write", "remote_apply"})
+# Tables, views and sequences that every ledger has; partitions come and go.
+_MADE: Final = re.compile(
+    r"^CREATE (?:TABLE|VIEW|SEQUENCE) (oncegate_\w+)(?! PARTITION OF)\b", re.MULTILINE
+)
+RESTORE: Final = "restore the database from a backup: no migration brings lost records back"
+_ABSENT: Final = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL"
+_LOG_AHEAD: Final = """
+SELECT (SELECT xact FROM oncegate_log ORDER BY xact DESC, position DESC LIMIT 1)
+    >= pg_snapshot_xmax(pg_current_snapshot())
+"""
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+def examine_server(connection: Connection, another: Callable[[], LimitedConnection]) -> list[Finding]:
+    """Looks at the server, its settings and the schema; `another` opens a connection like this one."""
+    version = connection.info.server_version
+    server = Finding(True, "server", f"PostgreSQL {version // 10000}.{version % 10000}")
+    pooler = _examine_pooler(connection, another)
+    if pooler is not None and not pooler.ok:
+        return [server, pooler]
+    return [
+        server,
+        *([] if pooler is None else [pooler]),
+        *_examine_settings(connection),
+        _examine_schema(connection),
+        *_examine_log(connection),
+    ]
+
+
+def _examine_pooler(connection: Connection, another: Callable[[], LimitedConnection]) -> Finding | None:
+    if not poolers.is_pooled(connection):
+        return None
+    try:
+        poolers.refuse_transaction_mode(connection, another)
+    except StoreUnavailable as error:
+        return Finding(False, "pooler", "in transaction mode", str(error))
+    return Finding(True, "pooler", "one is in between, in session mode (docs/postgresql.md)")
+
+
+def _examine_settings(connection: Connection) -> Iterator[Finding]:
+    for setting in DURABLE_SETTINGS:
+        (value,) = connection.execute(f"SHOW {setting}".encode()).fetchone() or ("",)
+        safe = value in DURABLE
+        step = "" if safe else f"set {setting}=on: acknowledged commits can be lost"
+        yield Finding(safe, setting, value, step)
+    yield _examine_replication(connection)
+
+
+def _examine_replication(connection: Connection) -> Finding:
+    """A standby that is not synchronous may lack the last commits when it is promoted."""
+    (names,) = connection.execute("SHOW synchronous_standby_names").fetchone() or ("",)
+    (standbys,) = connection.execute("SELECT count(*) FROM pg_stat_replication").fetchone() or (0,)
+    if not standbys:
+        return Finding(True, "replication", "no standby is connected")
+    if names:
+        return Finding(True, "replication", f"{standbys} standbys, synchronous: {names}")
+    return Finding(
+        False,
+        "replication",
+        f"{standbys} standbys, none synchronous",
+        "a promoted standby may lack the last commits, and their events would run again: set "
+        "synchronous_standby_names",
+    )
+
+
+def _examine_schema(connection: Connection) -> Finding:
+    """What a migration made and somebody removed."""
+    lacking = lacking_in(connection)
+    version = schema.schema_version(connection)
+    if lacking:
+        return Finding(False, "schema", f"{version}, but without {', '.join(lacking)}", RESTORE)
+    return Finding(True, "schema", f"{version}")
+
+
+def lacking_in(connection: Connection) -> list[str]:
+    """What a migration made and somebody removed."""
+    made = {name for migration in schema.all_migrations() for name in _MADE.findall(migration.sql)}
+    rows = connection.execute(_ABSENT, (sorted(made),)).fetchall()
+    return [str(name) for (name,) in rows]
+
+
+def _examine_log(connection: Connection) -> Iterator[Finding]:
+    """A ledger that was copied to a server with younger transaction numbers: its log would seem empty."""
+    if lacking_in(connection):
+        return
+    (ahead,) = connection.execute(_LOG_AHEAD).fetchone() or (False,)
+    if ahead:
+        yield Finding(
+            False,
+            "log",
+            "records are numbered beyond this server's transactions",
+            "the ledger was restored from a dump: readers of the log stop before those records; copy whole "
+            "servers (pg_basebackup, pg_upgrade) instead, which keep the numbers",
+        )
