@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from oncegate.bench.peers.environments import FOLDER_SETTING, NotInstalled, interpreter_of
-from oncegate.bench.peers.faults import Judgement, Stage, changed, killed
+from oncegate.bench.peers.faults import Cell, Judgement, Stage, changed, killed
 from oncegate.bench.peers.line import PeerFailed, PeerProcess
 from oncegate.bench.peers.measuring import Measuring, effects_expected
 from oncegate.bench.peers.roster import OURS, PEERS, Peer, Variant
@@ -45,11 +46,13 @@ def test_other_payload_under_the_same_key_is_refused(tmp_path: Path) -> None:
     assert (cell.judgement, cell.effects) == (Judgement.RIGHT, 1), cell
 
 
-@pytest.mark.parametrize("scene", [killed, changed])
-def test_subject_that_runs_everything_again_is_judged_wrong(tmp_path: Path, scene) -> None:
+@pytest.mark.parametrize(("scene", "deliveries"), [(killed, 2), (changed, 3)])
+def test_subject_that_runs_everything_again_is_judged_wrong(
+    tmp_path: Path, scene: Callable[[Stage], Cell], deliveries: int
+) -> None:
     cell = scene(stage(RUNS_AGAIN, tmp_path))
 
-    assert (cell.judgement, cell.effects) == (Judgement.WRONG, 2), cell
+    assert (cell.judgement, cell.effects) == (Judgement.WRONG, deliveries), cell
 
 
 def test_repeats_that_ran_again_are_counted() -> None:
