@@ -64,3 +64,24 @@ def test_journal_pages_follow_each_other_by_very_large_positions(postgres_site, 
         link = text.partition('<p class="more"><a href="')[2].partition('"')[0]
         path = link.replace("&amp;", "&").removeprefix(client.prefix)
     assert seen == total
+
+
+def test_text_that_the_ledger_cannot_hold_is_not_there(postgres_site):
+    """Not a failure of the ledger: nothing can be called so."""
+    client = postgres_site.client(Role.APPROVER)
+    for path in ("/entries?q=%00", "/waiting?q=reason:%00", "/lanes?key=%00", "/lane?key=%00", "/jobs/%00"):
+        assert client.get(path).status == 404, path
+    form = postgres_site.form(client, destination="a\0", tenant="", key="k", seq="1", reason="x")
+    assert client.post("/lanes/order/retry", form).status == 404
+
+
+def test_a_replay_form_sent_twice_is_one_replay_there_too(postgres_site):
+    client, lane = postgres_site.client(Role.OPERATOR), {"destination": "orders", "tenant": "acme"}
+    skip = postgres_site.form(client, **lane, key="A-17", seq="1", reason="x")
+    assert client.post("/lanes/order/skip", skip).status == 303
+    fields = {**lane, "key": "A-17", "from": "1", "to": "1", "nonce": "77", "reason": "x"}
+    form = postgres_site.form(client, **fields)
+    answers = [client.post("/lanes/replay", form).status for _ in range(2)]
+    with postgres_site.gate.store.look() as session:
+        kinds = [record.kind for record in session.log_before(None, 20, by_people=True)]
+    assert (answers, kinds.count(LogKind.REPLAY_STARTED)) == ([303, 303], 1)

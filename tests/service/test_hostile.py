@@ -258,6 +258,27 @@ def test_one_tenant_cannot_take_everybodys_room(tmp_path: Path) -> None:
     assert other.status == 200
 
 
+def test_readers_that_wait_take_nobodys_room_and_are_let_go_at_the_end(tmp_path: Path) -> None:
+    """Long polls are counted by themselves; when the service ends they get what there is, at once."""
+    narrow = settings(server={"tenant_concurrency_max": 1, "concurrency_max": 1})
+    answers: list[Answer] = []
+    site = Site(tmp_path, narrow)
+
+    def poll() -> None:
+        answers.append(site.partner("GET", "/wes/v1/dispatch/pending?wait=30"))
+
+    threads = [threading.Thread(target=poll) for _ in range(3)]
+    with site.serving():
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: site.service.polls.total == 3, what="three readers to wait")
+        assert site.hook({"id": "n-1"}).status == 200
+    for thread in threads:
+        thread.join(DEADLINE_SECONDS)
+
+    assert [(one.status, one.document["events"]) for one in answers] == [(200, [])] * 3
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [

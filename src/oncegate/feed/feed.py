@@ -179,9 +179,15 @@ class Feed:
         page = await self._drive_async(flow)
         ends_at = self._clock.ticks_ms() + int(min(wait_seconds, WAIT_SECONDS_MAX) * 1000)
         while not page.events and (left_ms := ends_at - self._clock.ticks_ms()) > 0:
+            if self._waking.is_closed:
+                break
             await self._waking.wait(tenant, min(left_ms / 1000, LOOK_EVERY_SECONDS))
             page = await self._drive_async(self._read_flow(reader, tenant, page.next_cursor, limit))
         return page
+
+    def end_waiting(self) -> None:
+        """Lets all who wait for an event have what there is, and nobody wait any more."""
+        self._waking.close()
 
     def read_sync(
         self, reader: str, *, tenant: str = "", since: str | None = None, limit: int = 100

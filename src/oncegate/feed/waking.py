@@ -13,9 +13,12 @@ class Waking:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._waiting: dict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
+        self.is_closed = False
 
     async def wait(self, tenant: str, seconds: float) -> None:
-        """Returns when the tenant is woken, or after so many seconds."""
+        """Returns when the tenant is woken, or after so many seconds; once it is closed, at once."""
+        if self.is_closed:
+            return
         place = (asyncio.get_running_loop(), asyncio.Event())
         with self._guard:
             self._waiting.setdefault(tenant, set()).add(place)
@@ -39,3 +42,11 @@ class Waking:
         for loop, event in waiting:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile, and its waits with it
                 loop.call_soon_threadsafe(event.set)
+
+    def close(self) -> None:
+        """Wakes everybody; from now on nobody waits."""
+        self.is_closed = True
+        with self._guard:
+            tenants = list(self._waiting)
+        for tenant in tenants:
+            self.wake(tenant)

@@ -61,6 +61,9 @@ from oncegate.upkeep.accepted import AcceptedWork
 
 READY_WITHIN_SECONDS: Final = 2.0
 STORE_RETRY_SECONDS: Final = 5.0
+POLLS_FACTOR: Final = (
+    4  # readers mostly wait, which is no work: they have room of their own, and more of it
+)
 
 log: Final = logging.getLogger("oncegate.service")
 
@@ -88,7 +91,9 @@ class Service:
         self.sender = Sender(gate.commits, clock=gate.clock, policy=policy_of(settings.network))
         self.is_draining = False
         self._environment = environment
-        self._throttle = Throttle(settings.server.concurrency_max, settings.server.tenant_concurrency_max)
+        total_max, tenant_max = settings.server.concurrency_max, settings.server.tenant_concurrency_max
+        self._throttle = Throttle(total_max, tenant_max)
+        self.polls = Throttle(total_max * POLLS_FACTOR, tenant_max * POLLS_FACTOR)
         self.access: AccessLog = PlainLog()
         self._counting = Counting()
         self._refusals = Refusals(gate.commits, gate.clock)
@@ -118,7 +123,8 @@ class Service:
     def _open_contract_routes(self, prefix: str) -> None:
         self._route("POST", f"{prefix}/realtime", "realtime", self._by(Role.SEND, self._realtime))
         self._route("POST", f"{prefix}/confirmations", "confirmations", self._by(Role.SEND, self._confirm))
-        self._route("GET", f"{prefix}/dispatch/pending", "pending", self._by(Role.READ, self._pending))
+        pending = self._by(Role.READ, self._pending, self.polls)
+        self._route("GET", f"{prefix}/dispatch/pending", "pending", pending)
         self._route("POST", f"{prefix}/dispatch/ack", "ack", self._by(Role.READ, self._ack))
 
     async def start(self) -> None:
@@ -217,16 +223,22 @@ class Service:
     def _route(self, method: str, path: str, name: str, handle: _Handle) -> None:
         self._routes[method, path] = (name, handle)
 
-    def _by(self, role: Role, serve: Callable[[Partner, Incoming], Awaitable[Answer]]) -> _Handle:
+    def _by(
+        self,
+        role: Role,
+        serve: Callable[[Partner, Incoming], Awaitable[Answer]],
+        room: Throttle | None = None,
+    ) -> _Handle:
         """Lets partners with a role in; the tenant is the token's, whatever the body says."""
+        throttle = room or self._throttle
 
         async def handle(incoming: Incoming) -> Answer:
-            with self._throttle.entered():
+            with throttle.entered():
                 partner = await self.partners.authenticate(incoming.headers)
                 incoming.caller = partner.name
                 if role not in partner.roles:
                     raise Refused(Problem(ProblemKind.FORBIDDEN, f"this needs the role {role.value}"))
-                with self._throttle.tenant(partner.tenant):
+                with throttle.tenant(partner.tenant):
                     return await serve(partner, incoming)
 
         return handle
@@ -269,7 +281,9 @@ class Service:
         return json_answer(200, document(self.settings.contract.prefix))
 
     async def _metrics(self, incoming: Incoming) -> Answer:
-        text = self._counting.text(self._throttle.total, self._throttle.shed)
+        text = self._counting.text(
+            self._throttle.total + self.polls.total, self._throttle.shed + self.polls.shed
+        )
         try:
             seen = await asyncio.to_thread(exposition, self.gate)
         except (ConfigError, StoreError):  # the library is not installed, or the ledger does not answer

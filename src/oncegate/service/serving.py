@@ -36,6 +36,11 @@ class DrainingServer(uvicorn.Server):
         self.force_exit = self.should_exit
         self.should_exit = True
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends waits for events, which have nothing to finish, then lets the rest be finished."""
+        self._service.feed.end_waiting()
+        await super().shutdown(sockets)
+
 
 def make_service(settings: Settings, environment: Mapping[str, str]) -> Service:
     """A service on the ledger that the settings name."""
