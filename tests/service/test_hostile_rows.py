@@ -9,11 +9,11 @@ from __future__ import annotations
 import base64
 import hmac
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import msgspec
@@ -218,3 +218,40 @@ def test_no_token_no_state_change_also_from_a_browser(shared: Site) -> None:
     assert "access-control-allow-origin" not in answer.headers
     assert shared.call("OPTIONS", "/v1/events", headers=browser).status == 405
     assert shared.partner("GET", "/v1/events/c-1").status == 404
+
+
+@contextmanager
+def _dripping() -> Iterator[str]:
+    """A handler whose answer never ends: a byte now and then, until the caller goes away."""
+    over = Event()
+
+    class Handle(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while not over.wait(0.05):
+                    self.wfile.write(b"x")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handle) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join(DEADLINE_SECONDS)
+
+
+def test_an_answer_of_the_handler_that_never_ends_is_given_up(tmp_path: Path) -> None:
+    """Within its time limit, however it drips; what came of it is open, so it is not told as done."""
+    with (
+        _dripping() as url,
+        Site(tmp_path, forwarding(url, honours_key="7d", timeout="1s")).serving() as site,
+    ):
+        assert site.hook({"id": "n-1"}).status == 503

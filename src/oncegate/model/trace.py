@@ -85,11 +85,13 @@ def context_of(find: Callable[[str], str | None]) -> Context | None:
 
     What is malformed is left out: a stranger's tracing must never be why an event is refused.
     """
-    traceparent = find("traceparent")
+    traceparent, correlation = find("traceparent"), find("x-correlation-id")
+    if traceparent is None and correlation is None:
+        return None  # as for most requests
     if traceparent is None or _TRACEPARENT.fullmatch(traceparent) is None:
         traceparent = None
     context = Context(
-        correlation_id=usable(find("x-correlation-id")),
+        correlation_id=usable(correlation),
         traceparent=traceparent,
         tracestate=usable(find("tracestate")) if traceparent is not None else None,
     )

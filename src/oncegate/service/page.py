@@ -12,6 +12,8 @@ _AWAY: Final = [(b"location", f"{PATH}/".encode()), (b"content-length", b"0")]
 
 Message = MutableMapping[str, Any]
 
+_BELOW: Final = f"{PATH}/"
+
 
 class PageMount:
     """Gives requests below its path to the page, where everybody signs in."""
@@ -22,7 +24,7 @@ class PageMount:
 
     def has(self, path: str) -> bool:
         """Whether a path belongs to the page."""
-        return path == PATH or path.startswith(f"{PATH}/")
+        return path.startswith(_BELOW) or path == PATH
 
     async def __call__(
         self,

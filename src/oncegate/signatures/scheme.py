@@ -26,29 +26,37 @@ T = TypeVar("T")
 
 
 class Headers:
-    """A request's headers, read by name whatever their case; the ones asked for must come once."""
+    """A request's headers, read by name whatever their case; the ones asked for must come once.
 
-    __slots__ = ("_values",)
+    Few are ever asked for, so a value becomes text when it is.
+    """
+
+    __slots__ = ("_repeats", "_values")
 
     def __init__(self, given: Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]) -> None:
         pairs = given.items() if isinstance(given, Mapping) else given
-        self._values: dict[str, list[str]] = {}
+        values: dict[str, str | bytes] = {}
+        self._repeats: dict[str, int] = {}
         for name, value in pairs:
-            self._values.setdefault(_text(name).lower(), []).append(_text(value))
+            known = (name if isinstance(name, str) else name.decode("latin-1")).lower()
+            if known in values:
+                self._repeats[known] = self._repeats.get(known, 1) + 1
+            values[known] = value
+        self._values = values
 
     def find(self, name: str) -> str | None:
         """The header's value, None if it is missing or empty; MalformedRequest if it came twice."""
-        values = self._values.get(name)
-        if values is None:
+        value = self._values.get(name)
+        if value is None:
             return None
-        if len(values) > 1:
-            raise MalformedRequest(f"{name} is there {len(values)} times")
-        return values[0].strip(" \t") or None
+        if name in self._repeats:
+            raise MalformedRequest(f"{name} is there {self._repeats[name]} times")
+        return _text(value).strip(" \t") or None
 
     def only(self, name: str) -> str | None:
         """The header's value if it came exactly once; for what may be left out as well."""
-        values = self._values.get(name, [])
-        return values[0].strip(" \t") if len(values) == 1 else None
+        value = self._values.get(name)
+        return None if value is None or name in self._repeats else _text(value).strip(" \t")
 
     def require(self, name: str) -> str:
         """The header's value, or MalformedRequest."""
