@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from oncegate import ConfigError, Gate, Verdict
+from oncegate import ConfigError, Gate, UsageError, Verdict
 from oncegate.model.surface import read_arrival
 from oncegate.recorder import Recorder, Rules
 from oncegate.recorder.planning import make_plan
@@ -190,6 +190,14 @@ def test_the_type_and_a_tenant_are_shown_where_a_rule_says_so(ledger: Ledger, tm
     gate.close()
     (one,) = recorded(tmp_path / "r").arrivals
     assert (one.tenant, one.type, one.decoded()["status"]) == ("acme", "new", "new")
+
+
+def test_one_recorder_at_a_time(ledger: Ledger, tmp_path: Path) -> None:
+    """A second one would take the first one's place without a word."""
+    gate = make_gate(ledger)
+    Recorder(tmp_path / "a", RULES).attach(gate)
+    with pytest.raises(UsageError, match="already"):
+        Recorder(tmp_path / "b", RULES).attach(gate)
 
 
 def test_a_full_file_says_how_much_is_missing(ledger: Ledger, tmp_path: Path) -> None:

@@ -280,6 +280,8 @@ class Gate(Declarations):
 
     def observe(self, observer: ArrivalObserver) -> None:
         """Tells somebody of every arrival from now on, and of its answer; a `Recorder` writes them down."""
+        if self._observer is not None:
+            raise UsageError("somebody is told of this gate's arrivals already; one at a time")
         self._observer = observer
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from oncegate.errors import ConfigError
 from oncegate.gate.admission import Verdict
 from oncegate.model.canonical import canonical_json
 from oncegate.model.repeats import RepeatClass
@@ -20,7 +21,7 @@ from oncegate.model.states import State
 from oncegate.model.surface import SurfaceRule
 from oncegate.recorder.pseudonyms import Pseudonyms
 from oncegate.recorder.recorder import NO_RULES, text_at
-from oncegate.recorder.recording import AnswerLine, ArrivalLine, SurfaceLine
+from oncegate.recorder.recording import ARRIVALS_MAX, AnswerLine, ArrivalLine, SurfaceLine
 from oncegate.recorder.redaction import Redaction, Rules
 from oncegate.recorder.writing import RecordingFile
 from oncegate.store import Entry, EntryDetail, EntryFilter, Repeat, Session
@@ -56,6 +57,8 @@ def moments_of(session: Session, wanted: EntryFilter, limit: int) -> list[Moment
     for entry in _entries(session, wanted, limit):
         found.append(Moment(entry.received_at_ms, entry.entry_id, 0))
         for repeat in session.repeats(entry.entry_id):
+            if repeat.kind in _VERDICTS and len(found) + repeat.times > ARRIVALS_MAX:
+                raise ConfigError(f"more than {ARRIVALS_MAX} arrivals; choose a surface or a shorter span")
             found += _repeated(repeat, len(found))
     return sorted(found)
 
