@@ -57,6 +57,10 @@ _BLOCKED_V6: Final = {
     "fe80::/10": "link-local",
     "fec0::/10": "site-local",
     "ff00::/8": "multicast",
+    # What is outside 2000::/3 is nobody's public address, such as ::ffff:0:a.b.c.d, which translators take.
+    "::/3": "not public",
+    "4000::/2": "not public",
+    "8000::/1": "not public",
 }
 
 

@@ -15,7 +15,8 @@ from oncegate.model.canonical import DEPTH_MAX
 
 DIGITS_MAX: Final = 40  # of a whole number; ids have fewer
 
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# Never fails once begun and never goes back: an unended string must not be looked at again and again.
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 
 
 def read_json(body: bytes) -> Any:
