@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from oncegate.bench.peers.environments import FOLDER_SETTING, NotInstalled, interpreter_of
-from oncegate.bench.peers.faults import Cell, Judgement, Stage, changed, killed
-from oncegate.bench.peers.line import PeerFailed, PeerProcess
+from oncegate.bench.peers.environments import COMPLETE, FOLDER_SETTING, NotInstalled, interpreter_of
+from oncegate.bench.peers.faults import (
+    Cell,
+    Judgement,
+    Stage,
+    changed,
+    killed,
+    stalled_after,
+    stalled_before,
+)
+from oncegate.bench.peers.line import NoAnswer, PeerFailed, PeerProcess
 from oncegate.bench.peers.measuring import Measuring, effects_expected
 from oncegate.bench.peers.roster import OURS, PEERS, Peer, Variant
 from oncegate.bench.peers.scripts.stand import REPEAT_EVERY, key_of, make_event, stream_of
@@ -78,6 +86,39 @@ def test_peer_that_is_not_installed_is_reported(tmp_path: Path, monkeypatch: pyt
     assert all("not installed" in reason for reason in missing.values())
     with pytest.raises(NotInstalled):
         interpreter_of(PEERS[0], install=False)
+
+
+def test_environment_of_other_versions_is_not_taken_for_the_right_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER_SETTING, str(tmp_path))
+    folder = tmp_path / f"{PEERS[0].name}-{PEERS[0].version}"
+    folder.mkdir()
+    (folder / COMPLETE).write_text("\n".join(PEERS[0].installs), "utf-8")
+    assert interpreter_of(PEERS[0], install=False) == folder / "bin" / "python"
+
+    (folder / COMPLETE).write_text("exactly-once==0.2.0", "utf-8")
+
+    with pytest.raises(NotInstalled):
+        interpreter_of(PEERS[0], install=False)
+
+
+def test_answer_that_comes_too_late_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
+    with stage(RUNS_AGAIN, tmp_path).worker() as process:
+        with pytest.raises(NoAnswer):
+            process.ask("run", 0.01, stream="fresh", prefix="x", seconds=0.5, concurrency=1)
+
+        assert process.ask("rows", key="none") == {"rows": 0}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("scene", [stalled_before, stalled_after])
+def test_worker_that_sleeps_past_its_lease_adds_no_effect(
+    tmp_path: Path, scene: Callable[[Stage], Cell]
+) -> None:
+    cell = scene(stage(OURS, tmp_path))
+
+    assert (cell.judgement, cell.effects, cell.rows) == (Judgement.RIGHT, 1, 1), cell
 
 
 def test_script_that_fails_says_why() -> None:
