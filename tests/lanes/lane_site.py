@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
+from oncegate.groupcommit import GroupCommit
 from oncegate.store import Acknowledgement, Delivery, HeadsWanted, Outgoing, Session
+from oncegate.testing.forking import stop_this_process
 
 ENDPOINT = "endpoint"
 LEASE_MS = 20_000
@@ -33,3 +36,15 @@ def finish(session: Session, delivery: Delivery, *, chain: bool = False) -> Deli
         (advanced,) = session.finish([ack])
     assert advanced.done
     return advanced.successor
+
+
+def stop_between_commits(commits: GroupCommit, name: str) -> None:
+    """Stops this process at a crash point, once none of its writers has a transaction open.
+
+    A writer thread may be in the middle of a commit while another thread comes to the point; the stopped
+    process would hold the only lock of an SQLite ledger until it wakes.
+    """
+    with ExitStack() as turns:
+        for _ in range(commits._capabilities.writers_max):
+            turns.enter_context(commits._turns)
+        stop_this_process(name)

@@ -23,8 +23,7 @@ from oncegate.store import Delivery, LaneState, Policy, Store
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ArmedCrashPoints, Forked, SharedClock
-from oncegate.testing.forking import stop_this_process
-from tests.lanes.lane_site import ENDPOINT, outgoing
+from tests.lanes.lane_site import ENDPOINT, outgoing, stop_between_commits
 
 KEYS, EVENTS = ("a", "b", "c"), 4
 KILLED = -9
@@ -93,9 +92,13 @@ class Scene:
         """A process that works until nothing is left."""
         return Forked(lambda: asyncio.run(self._work(points or CrashPoints())))
 
+    def stop_between_commits(self, name: str) -> None:
+        """Stops the engine that comes here, at a moment when it holds no lock of the ledger."""
+        stop_between_commits(self._commits, name)
+
     async def _work(self, points: CrashPoints) -> int:
         store = self.store()
-        commits = GroupCommit(store, clock=self.clock, crashpoints=points, inline=False)
+        self._commits = commits = GroupCommit(store, clock=self.clock, crashpoints=points, inline=False)
         destination = Destination(
             ENDPOINT, self.receiver.deliver, Backoff(attempts_max=20), Policy.ADVANCE, concurrency=2
         )
@@ -159,7 +162,7 @@ def test_engine_killed_at_every_point(scene: Scene, point: str) -> None:
 def test_engine_stopped_past_its_lease_changes_nothing_when_it_wakes(scene: Scene, point: str) -> None:
     """Another one does its work meanwhile; the sleeper sends nothing more when it wakes."""
     with scene.engine(
-        ArmedCrashPoints(point, stop_this_process, occurrence=2 if "lease" not in point else 1)
+        ArmedCrashPoints(point, scene.stop_between_commits, occurrence=2 if "lease" not in point else 1)
     ) as sleeper:
         sleeper.wait_stopped()
         assert sleeper.is_stopped

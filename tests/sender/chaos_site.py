@@ -28,6 +28,7 @@ from oncegate.sender.sender import Sender
 from oncegate.store import LaneState, Store
 from oncegate.testing import Forked, SharedClock, wait_until
 from oncegate.testing.waiting import DEADLINE_SECONDS
+from tests.lanes.lane_site import stop_between_commits
 
 KEYS = ("a", "b", "c", "d")
 ENDPOINT = "orders"
@@ -181,8 +182,13 @@ class HttpScene:
         """A process that delivers until nothing is left."""
         return Forked(lambda: asyncio.run(self._deliver(points or CrashPoints())))
 
+    def stop_between_commits(self, name: str) -> None:
+        """Stops the sender that comes here, at a moment when it holds no lock of the ledger."""
+        stop_between_commits(self._commits, name)
+
     async def _deliver(self, points: CrashPoints) -> int:
         commits = GroupCommit(self.store(), clock=self.clock, crashpoints=points, inline=False)
+        self._commits = commits
         sender = Sender(commits, clock=self.clock, policy=POLICY)
         async with DeliveryService(sender, crashpoints=points, runs=False) as service:
             self._at_work.add("began", str(os.getpid()))

@@ -12,9 +12,10 @@ import pytest
 
 from oncegate import Gate
 from oncegate.crashpoints import LANE_CRASH_POINTS
+from oncegate.errors import StoreBusy
 from oncegate.receiver import Receiver
 from oncegate.stores.postgres import PostgresStore
-from oncegate.stores.sqlite import SqliteStore
+from oncegate.stores.sqlite import SqliteStore, files, session
 from oncegate.testing import ArmedCrashPoints
 from oncegate.testing.forking import stop_this_process
 from oncegate.testing.postgres import PostgresServer
@@ -65,12 +66,10 @@ def test_senders_killed_at_every_point(scene: HttpScene) -> None:
     scene.finish()
 
 
-# On SQLite a sender stopped within a transaction of its own holds the only lock until it wakes.
-@pytest.mark.soak
 @pytest.mark.parametrize("point", ["lane.deliver.before", "lane.deliver.after"])
 def test_sender_stopped_past_its_lease_changes_nothing_when_it_wakes(scene: HttpScene, point: str) -> None:
     """Another one does its work; what the sleeper still sends is a repeat with the same id."""
-    with scene.sender(ArmedCrashPoints(point, stop_this_process, occurrence=2)) as sleeper:
+    with scene.sender(ArmedCrashPoints(point, scene.stop_between_commits, occurrence=2)) as sleeper:
         sleeper.wait_stopped()
         assert sleeper.is_stopped
         scene.clock.advance(61)
@@ -81,6 +80,28 @@ def test_sender_stopped_past_its_lease_changes_nothing_when_it_wakes(scene: Http
         assert sleeper.wait(2 * DEADLINE_SECONDS) == 0
 
     scene.check()
+
+
+def test_sender_stopped_within_a_commit_makes_others_wait_and_doubles_nothing(
+    scene: HttpScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On SQLite it holds the only lock, and whoever writes is told so; once it wakes all is as it was."""
+    with scene.sender(ArmedCrashPoints("commit.before", stop_this_process, occurrence=3)) as sleeper:
+        sleeper.wait_stopped()
+        assert sleeper.is_stopped
+        if scene.store().capabilities.one_writer:
+            with monkeypatch.context() as patience:
+                for module in (files, session):
+                    patience.setattr(module, "BUSY_WAIT_MS", 50)
+                with pytest.raises(StoreBusy):
+                    scene.emit(1)
+        with scene.sender() as other:
+            wait_until(partial(scene.are_at_work, other), what="the other sender at work")
+            sleeper.resume()
+            assert sleeper.wait(2 * DEADLINE_SECONDS) == 0
+            assert other.wait(2 * DEADLINE_SECONDS) == 0
+
+    scene.finish()
 
 
 def test_two_senders_at_once_while_the_wall_clock_steps(scene: HttpScene) -> None:
@@ -163,7 +184,7 @@ def test_soak_everything_at_once(scene: HttpScene, seed: int) -> None:
     for _ in range(12):
         points = [ArmedCrashPoints(choose.choice(POINTS), occurrence=choose.randint(1, 9)) for _ in "12"]
         sleepy = ArmedCrashPoints(
-            choose.choice(POINTS[:3]), stop_this_process, occurrence=choose.randint(1, 5)
+            choose.choice(POINTS[:3]), scene.stop_between_commits, occurrence=choose.randint(1, 5)
         )
         with (
             scene.sender(points[0]) as one,
@@ -173,7 +194,6 @@ def test_soak_everything_at_once(scene: HttpScene, seed: int) -> None:
             scene.clock.step_wall(choose.choice((-7_200, 3_600)))
             third.wait_stopped(120)
             scene.clock.advance(61)
-            # Stopped within a transaction it would hold the embedded ledger's only lock: not for ever.
             with suppress(TimeoutError):
                 one.wait(5)
             if third.is_stopped:

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import signal
+import threading
 import traceback
 import warnings
 from collections.abc import Callable
@@ -95,8 +96,12 @@ def run_forked(work: Callable[[], Any], seconds: float = DEADLINE_SECONDS) -> tu
 
 
 def stop_this_process(name: str) -> None:
-    """Stops the process as SIGSTOP does, at a crash point; it goes on when it is resumed."""
-    os.kill(os.getpid(), signal.SIGSTOP)
+    """Stops the process as SIGSTOP does, at a crash point; it goes on when it is resumed.
+
+    The signal is sent to this very thread: one sent to the process is taken by its main thread, and until
+    that has its turn this one would run on, out of the transaction in which it was to stop.
+    """
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 def _fork() -> int:
