@@ -136,3 +136,21 @@ def test_mixed_stream_repeats_three_per_cent_of_settled_keys() -> None:
 
 def test_event_is_half_a_kilobyte() -> None:
     assert 450 <= len(str(make_event(1))) <= 550
+
+
+def test_subject_that_fails_in_one_round_keeps_what_the_others_saw(monkeypatch: pytest.MonkeyPatch) -> None:
+    measuring = Measuring((RUNS_AGAIN,), None, seconds=0.05, concurrencies=(1,))
+    measuring.prepare()
+    measuring.turns = [turns for turns in measuring.turns if turns.peer is RUNS_AGAIN]
+    measuring.take_round()
+
+    def fail(*_: object, **__: object) -> None:
+        raise PeerFailed("too many clients")
+
+    monkeypatch.setattr(PeerProcess, "ask", fail)
+    measuring.take_round()
+
+    found = measuring.turns[0].as_json()
+    assert not found["missing"]
+    assert found["cells"]
+    assert "in one round: failed: too many clients" in found["note"]

@@ -133,7 +133,7 @@ class WholeBench:
             seconds=max(0.5, self.extent.seconds),
             rounds=min(3, self.extent.rounds),
             postgres=self.postgres,
-            rivals=self.install and bool(self.peers),
+            rivals=self.install and bool(self.peers) and self.extent.name != "quick",
             failing=self.extent.name == "full",
             talk=self.talk,
         )

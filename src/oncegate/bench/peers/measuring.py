@@ -37,15 +37,18 @@ class Turns:
     peer: Peer
     variant: Variant
     found: dict[Place, list[Report]] = field(default_factory=dict)
-    missing: str = ""
+    missing: str = ""  # why it cannot be measured at all
+    trouble: str = ""  # what went wrong in a round; the other rounds count
 
     def as_json(self) -> dict[str, Any]:
         """Medians and spreads, or why there are none."""
         named = {"name": self.peer.name, "version": self.peer.version, "store": self.variant.store}
-        notes = "; ".join(note for note in (self.variant.note, self.peer.note) if note)
+        trouble = f"**in one round: {self.trouble}**" if self.trouble else ""
+        notes = "; ".join(note for note in (self.variant.note, self.peer.note, trouble) if note)
         noted = {"durability": self.variant.durability, "note": notes}
         cells = [_summed(place, reports) for place, reports in self.found.items()]
-        return {**named, **noted, "missing": self.missing, "cells": cells}
+        missing = self.missing or ("" if cells else self.trouble)
+        return {**named, **noted, "missing": missing, "cells": cells}
 
 
 @dataclass(slots=True)
@@ -91,7 +94,7 @@ class Measuring:
                 with address_for(one.peer, one.variant, Path(name), self.postgres) as address:
                     self._measure(one, address, name)
             except (NotInstalled, PeerFailed) as reason:
-                one.missing = f"failed: {reason}"[:300]
+                one.trouble = f"failed: {reason}"[:300]
 
     def _measure(self, one: Turns, address: str, folder: str) -> None:
         settings = {"store": one.variant.store, "url": address, "folder": folder}
