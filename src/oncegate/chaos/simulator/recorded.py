@@ -22,23 +22,15 @@ def schedule_of(
     recording: Recording, seed: int, *, shuffle: bool = False, surfaces: Sequence[str] = ()
 ) -> Schedule:
     """The recording with the faults of a seed; each recorded surface uses the gate in another way."""
-    wanted = [one for one in recording.arrivals if not surfaces or one.surface in surfaces]
-    if not wanted:
-        raise ConfigError("the recording has no arrival to play")
-    if len(wanted) > DELIVERIES_MAX:
-        raise ConfigError(
-            f"{len(wanted)} arrivals are more than the simulator plays at once, {DELIVERIES_MAX}; "
-            "choose a --surface or record a shorter span"
-        )
+    wanted = _wanted(recording, surfaces)
     moments = sorted(one.at_ms for one in wanted)
     rng = Random(seed)
     if shuffle:
         rng.shuffle(wanted)
-    numbers: dict[str, int] = {}
     first: dict[str, ArrivalLine] = {}
     for one in wanted:
-        numbers.setdefault(one.event, len(numbers))
         first.setdefault(one.event, one)
+    numbers = {event: number for number, event in enumerate(first)}
     deliveries = tuple(
         Delivery(
             (moment - moments[0]) / 1000,
@@ -57,3 +49,15 @@ def schedule_of(
 
 def _names(wanted: Sequence[ArrivalLine]) -> list[str]:
     return sorted({one.surface for one in wanted})
+
+
+def _wanted(recording: Recording, surfaces: Sequence[str]) -> list[ArrivalLine]:
+    wanted = [one for one in recording.arrivals if not surfaces or one.surface in surfaces]
+    if not wanted:
+        raise ConfigError("the recording has no arrival to play")
+    if len(wanted) > DELIVERIES_MAX:
+        raise ConfigError(
+            f"{len(wanted)} arrivals are more than the simulator plays at once, {DELIVERIES_MAX}; "
+            "choose a --surface or record a shorter span"
+        )
+    return wanted

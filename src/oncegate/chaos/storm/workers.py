@@ -21,7 +21,7 @@ from typing import IO, Any, Final, Self, cast
 from oncegate.chaos.storm.deadline import Deadline, StormBroken
 from oncegate.chaos.storm.delivery_queue import Delivery, DeliveryQueue
 
-END_WAIT_SECONDS: Final = 5.0  # a worker that was told to end closes its ledger, no more
+END_WAIT_SECONDS: Final = 30.0  # a worker that was told to end closes its ledger, no more
 POLL_MS_MAX: Final = 100  # how stale the progress line may be
 
 
