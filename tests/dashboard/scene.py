@@ -112,10 +112,10 @@ class Scene:
         self.publish()
         self.gate.sightings.flush()
 
-    def open_circuit(self, destination: str) -> None:
+    def open_circuit(self, destination: str, rest_ms: int = 30_000) -> None:
         """A circuit that a sender has opened a moment ago."""
         now_ms = self.gate.clock.wall_ms()
-        word = msgspec.json.encode(CircuitWord(now_ms - 90_000, 7, 3_000_000, 5, ERROR))
+        word = msgspec.json.encode(CircuitWord(now_ms - 90_000, 7, rest_ms, 5, ERROR))
         posting = Posting("circuit", destination, "sender-1, process 7", word, now_ms, 7_200_000)
         self.gate.commits.perform(PostNotice(posting))
 

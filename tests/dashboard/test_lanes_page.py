@@ -12,6 +12,7 @@ from tests.dashboard.conftest import Client, Site
 def test_the_lanes_page_tells_how_a_circuit_stands(site: Site) -> None:
     """Its state, its next try, the error and how fresh that is; text stays text."""
     site.scene.block("other", "C-1", "", events=1)
+    site.scene.open_circuit("orders", rest_ms=3_600_000)
     text = site.client(Role.VIEWER).get("/lanes").text
     cells = [cell.partition("</td>")[0] for cell in text.split('<td data-label="Circuit">')[1:]]
 
