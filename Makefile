@@ -47,7 +47,7 @@ EXTENT = $(if $(QUICK),quick,$(if $(SHORT),short,full))
 PAGE  ?= $(if $(QUICK),build/bench/benchmarks.md,docs/benchmarks.md)
 ifeq ($(origin STORE),file)
 bench: $(VENV)/.installed ## measure everything beside peers and limits (QUICK=1 SHORT=1 PEERS=0 STORE=... BENCH_ARGS=...)
-	@ONCEGATE_BENCH_PEERS=build/peers $(BIN)/oncegate bench all --extent $(EXTENT) --page $(PAGE) \
+	@ONCEGATE_BENCH_PEERS=$${ONCEGATE_BENCH_PEERS:-build/peers} $(BIN)/oncegate bench all --extent $(EXTENT) --page $(PAGE) \
 	  $(if $(filter 0,$(PEERS)),--no-peers,--install) $(BENCH_ARGS)
 else
 bench: $(VENV)/$(if $(filter postgres,$(STORE)),.installed,.core)

@@ -64,7 +64,7 @@ class WholeBench:
 
     def run(self) -> dict[str, Any]:
         """Measures every section that is wanted and returns one document."""
-        clock = SystemClock()
+        clock, took = SystemClock(), dict[str, float]()
         begun = clock.ticks_ms()
         with _server(wanted=self.postgres) as self._server:
             document: dict[str, Any] = {
@@ -73,8 +73,11 @@ class WholeBench:
             }
             for name in (name for name in SECTIONS if name in self.sections):
                 self.talk(f"--- {name}")
+                started = clock.ticks_ms()
                 document |= self._measured(name)
-        document |= {"load_after": load_average(), "failed": self._failed}
+                took[name] = round((clock.ticks_ms() - started) / 1000, 1)
+                self.talk(f"--- {name} took {took[name]:.0f} s")
+        document |= {"load_after": load_average(), "failed": self._failed, "seconds": took}
         document["minutes"] = round((clock.ticks_ms() - begun) / 60_000, 1)
         return {**document, "targets": [one.as_json() for one in judge(document)]}
 

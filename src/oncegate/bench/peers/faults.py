@@ -218,7 +218,7 @@ class Scenes:
 
     def _cell(self, scene: Callable[[Stage], Cell], peer: Peer, variant: Variant) -> Cell:
         patience = PATIENCE_QUICK_S if self.quick else PATIENCE_S
-        with tempfile.TemporaryDirectory(prefix="oncegate-bench-") as name:
+        with tempfile.TemporaryDirectory(prefix="oncegate-bench-", ignore_cleanup_errors=True) as name:
             try:
                 with address_for(peer, variant, Path(name), self.postgres, hurried=True) as address:
                     return scene(Stage(peer, variant, address, Path(name), patience))

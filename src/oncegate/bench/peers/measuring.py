@@ -89,7 +89,7 @@ class Measuring:
                 self._take_turn(one)
 
     def _take_turn(self, one: Turns) -> None:
-        with tempfile.TemporaryDirectory(prefix="oncegate-bench-") as name:
+        with tempfile.TemporaryDirectory(prefix="oncegate-bench-", ignore_cleanup_errors=True) as name:
             try:
                 with address_for(one.peer, one.variant, Path(name), self.postgres) as address:
                     self._measure(one, address, name)
