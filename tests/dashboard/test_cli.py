@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
@@ -75,6 +76,15 @@ def test_a_page_that_nobody_could_sign_in_to_is_not_served(url, capsys):
 def test_a_page_without_signing_in_stays_on_this_machine(url, capsys):
     assert main(["page", "--read-only", "--host", "0.0.0.0", "--url", url]) == 2
     assert "this machine only" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_said_in_one_line(url, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["page", "--read-only", "--port", port, "--url", url]) == 74
+    told = capsys.readouterr().err
+    assert "the page is at" not in told
+    assert told.startswith("oncegate: the system refused: Address already in use")
 
 
 def test_a_page_needs_a_ledger(tmp_path, capsys):

@@ -76,6 +76,19 @@ def test_a_handler_that_honours_the_key_is_called_again_after_a_failure(tmp_path
     assert team.got[0] == team.got[1]
 
 
+@pytest.mark.parametrize("body", [b"[" * 7000 + b"]" * 7000, b"\xff", b'{"a": 1e999}', b"x" * 20_000])
+def test_an_answer_whose_body_cannot_be_kept_is_an_answer_all_the_same(tmp_path: Path, body: bytes) -> None:
+    """The handler said 200: that is on record, and it is not called again."""
+    team = TeamHandler()
+    team.body = body
+    with team.serving() as url, Site(tmp_path, forwarding(url)).serving() as site:
+        answers = [site.hook({"id": "n-1"}) for _ in range(2)]
+
+    outcome = {"status": 200, "body": None}
+    assert [(one.status, one.document["outcome"]) for one in answers] == [(200, outcome)] * 2
+    assert len(team.got) == 1
+
+
 def test_a_handler_that_cannot_take_a_key_is_not_called_again(tmp_path: Path) -> None:
     """It may have acted: the event waits for a person (A4)."""
     team = TeamHandler()

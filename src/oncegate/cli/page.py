@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import socket
 from typing import Any, Final
 
 from oncegate.cli.exitcodes import DONE
@@ -74,11 +75,16 @@ def serve_page(store: Store, host: str, port: int, *, login: bool) -> None:
     application = gate.dashboard(login=login)
     try:
         import uvicorn
+
+        from oncegate.service.protocol import BoundedHttp
     except ModuleNotFoundError as error:
         raise ConfigError("the page needs its server: pip install 'oncegate[server]'") from error
     config = uvicorn.Config(
-        application, host=host, port=port, log_level="warning", access_log=False, server_header=False,
+        application, http=BoundedHttp, log_level="warning", access_log=False, server_header=False,
         timeout_graceful_shutdown=5,
     )  # fmt: skip
-    tell(f"the page is at http://{'[' + host + ']' if ':' in host else host}:{port}/ (Ctrl-C ends it)")
-    uvicorn.Server(config).run()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listener:
+        shown, taken = f"[{host}]" if ":" in host else host, listener.getsockname()[1]
+        tell(f"the page is at http://{shown}:{taken}/ (Ctrl-C ends it)")
+        uvicorn.Server(config).run(sockets=[listener])

@@ -98,6 +98,6 @@ def _value(response: Response) -> Any:
     """JSON as it is; anything else, or too much, is not kept."""
     try:
         value = None if response.is_cut or not response.body else msgspec.json.decode(response.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     return {"status": response.status, "body": value}
