@@ -104,6 +104,14 @@ def test_one_wrong_cell_of_ours_misses_the_aim() -> None:
     assert judged["faults: peers with every cell right"] is False
 
 
+def test_page_that_cannot_be_written_is_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "all", "--page", str(tmp_path)]) != 0
+
+    assert "is a folder; name a file in it" in capsys.readouterr().err
+
+
 def test_unknown_section_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "all", "--only", "nonsense"]) != 0
 

@@ -38,7 +38,11 @@ def write_page(document: Document, page: Path) -> list[Path]:
     pictures = pictures_of(document)
     beside = {page.with_name(f"{page.stem}-{name}.svg"): svg for name, svg in pictures.items()}
     beside[page.with_suffix(".json")] = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-    text = page.read_text("utf-8") if page.exists() else f"# Benchmarks\n\n{BEGIN}\n{END}\n"
+    text = (
+        page.read_text("utf-8")
+        if page.exists() and page.stat().st_size
+        else f"# Benchmarks\n\n{BEGIN}\n{END}\n"
+    )
     tables = as_markdown(document, [path.name for path in beside if path.suffix == ".svg"])
     page.parent.mkdir(parents=True, exist_ok=True)
     for path, content in {**beside, page: between_marks(text, tables)}.items():

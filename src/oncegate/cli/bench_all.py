@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oncegate.cli.exitcodes import DONE, NOT_SO
+from oncegate.errors import ConfigError
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -54,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     from oncegate.bench.peers.roster import PEERS
     from oncegate.bench.whole import EXTENTS, SECTIONS, WholeBench
 
+    _check_page(arguments.page)
     document = WholeBench(
         EXTENTS[arguments.extent],
         peers=() if arguments.no_peers else PEERS,
@@ -69,9 +71,18 @@ def run(arguments: argparse.Namespace) -> int:
     return NOT_SO if document["failed"] else DONE
 
 
-def _sections(chosen: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
-    from oncegate.errors import ConfigError
+def _check_page(page: Path | None) -> None:
+    """A page that cannot be written is refused before half an hour has gone."""
+    if page is None:
+        return
+    if page.is_dir():
+        raise ConfigError(f"--page {page} is a folder; name a file in it, such as {page / 'benchmarks.md'}")
+    page.parent.mkdir(parents=True, exist_ok=True)
+    with page.open("a", encoding="utf-8"):
+        pass
 
+
+def _sections(chosen: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
     if chosen is None:
         return known
     sections: Any = tuple(part.strip() for part in chosen.split(","))
