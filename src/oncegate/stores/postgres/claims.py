@@ -274,8 +274,9 @@ class PostgresClaims(PostgresFusing):
         if len(batch) == 1 and ends_for_good(batch[0]):
             heads = [self._end_fused(batch[0]) or self._end_one(batch[0])]
         else:
-            values = (*self._arrays(batch), len(batch))
-            heads = [_BY_NUMBER, Command(to_numbered(statements.SETTLE_ALL), values)]
+            all_first = all(is_first_claim(item) for item in batch)
+            sql = statements.SETTLE_ALL_FIRST if all_first else statements.SETTLE_ALL
+            heads = [_BY_NUMBER, Command(to_numbered(sql), (*self._arrays(batch), len(batch)))]
         if self._finish([*heads, AS_USUAL] if writes else heads, writes):
             return {_held(item) for item in batch}
         return None

@@ -221,11 +221,10 @@ logged AS (
 )
 SELECT 1 FROM ended
 """
+_OVERWRITES: Final = "    ON CONFLICT (month, entry) DO UPDATE SET body = excluded.body\n"
 END_ONE_OR_FAIL: Final = replaced(END_ONE, "SELECT 1 FROM ended", "SELECT 1 / count(*) FROM ended")
 # An entry's first claim has no outcome in its way, and a plain insert is quicker.
-END_FIRST: Final = replaced(
-    END_ONE, "    ON CONFLICT (month, entry) DO UPDATE SET body = excluded.body\n", ""
-)
+END_FIRST: Final = replaced(END_ONE, _OVERWRITES, "")
 END_FIRST_OR_FAIL: Final = replaced(END_FIRST, "SELECT 1 FROM ended", "SELECT 1 / count(*) FROM ended")
 # One whose outcome comes later, if at all.
 END_BARE: Final = re.sub(r"kept AS \(.*?\n\),\n", "", END_ONE, count=1, flags=re.DOTALL)
@@ -234,6 +233,8 @@ END_BARE: Final = re.sub(r"kept AS \(.*?\n\),\n", "", END_ONE, count=1, flags=re
 SETTLE_ALL: Final = SETTLE.replace(
     "SELECT place::int FROM ended", "SELECT 1 / (count(*) = %s)::int FROM ended"
 )
+
+SETTLE_ALL_FIRST: Final = replaced(SETTLE_ALL, _OVERWRITES, "")
 
 # Until the end of the transaction. The plan of a statement that settles is made while the ledger is small,
 # and kept: it must find entries by their numbers all the same, not by reading the whole table. Users' own
