@@ -111,12 +111,12 @@ def _judged(code: int, told: str) -> str:
 
 
 def attempts(files: list[str], work: Path, results: Results, *, again: bool) -> Iterator[Mutant]:
-    """The mutants that are to be tried, in a mixed order: a run that is stopped has tried a fair sample."""
+    """The mutants to be tried, survivors first, in a mixed order: a stopped run has tried a fair sample."""
     everything = [mutant for file in files for mutant in mutants(file, work) if not mutant.why_alike]
-    for mutant in sorted(everything, key=lambda each: hashlib.sha256(each.name.encode()).digest()):
-        known = results.of(mutant)
-        if known is None or (again and known == SURVIVED):
-            yield mutant
+    everything.sort(key=lambda each: hashlib.sha256(each.name.encode()).digest())
+    if again:
+        yield from [mutant for mutant in everything if results.of(mutant) == SURVIVED]
+    yield from (mutant for mutant in everything if results.of(mutant) is None)
 
 
 def score(files: list[str], work: Path, results: Results) -> float:
