@@ -68,7 +68,7 @@ spin: ## check the models of gate and lanes exhaustively (needs spin and cc)
 	proof/spin/check.sh
 
 mutate: $(VENV)/.installed ## take protecting lines out one by one; a test must notice each (MUTATE_ARGS=...)
-	@$(BIN)/python proof/mutate.py $(MUTATE_ARGS)
+	@$(BIN)/python proof/mutate.py $(MUTATE_ARGS); code=$$?; $(BIN)/python proof/mutation_page.py; exit $$code
 
 SECONDS ?= 60
 fuzz: $(VENV)/.installed ## fuzz every parser for SECONDS=60 each (needs atheris; FUZZ_ARGS=canonical for one)

@@ -63,8 +63,10 @@ def verdict(mutant: Mutant, work: Path) -> str:
     place = work / PACKAGE / mutant.file
     before = place.read_text("utf-8")
     _write(place, mutant.source)
+    nearest, *others = CORE[mutant.file]
     try:
-        return first_failure(CORE[mutant.file], work)
+        found = first_failure([nearest], work)
+        return found if found != SURVIVED else first_failure(others, work)
     finally:
         _write(place, before)
 

@@ -68,14 +68,10 @@ _MARKS = (
 
 
 def _notes() -> str:
-    return "\n".join(
-        (
-            "`6 + 18`: six workers were struck once each, and eighteen where they were struck repeatedly;",
-            "every event came to its one end.",
-            "ᵖ One handler's unrepeatable step was interrupted after its recorded start: its event waits",
-            "for a person, as promised.",
-            "ʷ The stalled worker held a lock of the database: others were refused until it went on.",
-            "¹ Only a recovery comes here.",
-            "",
-        )
+    notes = (
+        "`6 + 18`: six workers were struck once each, and eighteen where they were struck repeatedly",
+        "ᵖ an unrepeatable step was interrupted after its recorded start: its event waits for a person",
+        "ʷ the stalled worker held a lock of the database: others were refused until it went on",
+        "¹ only a recovery comes here",
     )
+    return "\n".join([*(f"- {note}" for note in notes), ""])

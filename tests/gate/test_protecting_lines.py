@@ -16,8 +16,8 @@ from oncegate.model.keys import derive_key
 from oncegate.model.states import Decision, State, conflict_note
 from oncegate.store import Reserved
 from oncegate.stores.sqlite import SqliteStore
-from oncegate.testing import Faults, faulty
-from tests.support import Ledger
+from oncegate.testing import ArmedCrashPoints, CrashReached, Faults, faulty
+from tests.support import LEASE, Ledger
 
 EVENT = {"id": "N-1"}
 
@@ -133,3 +133,23 @@ def test_value_that_found_no_entry_to_belong_to_is_not_remembered(ledger: Ledger
 
     assert gate.admit_sync("bookings", EVENT).verdict is Verdict.RUN
     assert len(runs) == 2
+
+
+def test_resource_of_a_recovered_entry_is_that_of_its_first_step(ledger: Ledger) -> None:
+    """Both steps are on record when the worker dies; what the entry owns is what it got first."""
+
+    def book(event: dict[str, str], once: Once) -> str:
+        once.step("slot", lambda idempotency_key: {"id": "slot 7"})
+        once.step("label", lambda idempotency_key: {"id": "label 9"})
+        return "booked"
+
+    dying = ledger.gate(ArmedCrashPoints.raising("settle.before"))
+    dying.handler("bookings", key="{id}", lease=LEASE)(book)
+    with pytest.raises(CrashReached):
+        dying.admit_sync("bookings", EVENT)
+    ledger.lapse()
+
+    next_one = ledger.gate()
+    next_one.handler("bookings", key="{id}", lease=LEASE)(book)
+
+    assert next_one.admit_sync("bookings", EVENT).resource == "slot 7"
