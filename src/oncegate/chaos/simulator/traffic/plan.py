@@ -27,6 +27,8 @@ _IN_TURN: Final = (
     *((kind, name) for kind in _AT_POINTS for name in POINTS),
 )
 
+_LEADS_TO: Final = {"lane.dead.after": -1, "lane.fail.after": 1}  # refusals that bring a worker there
+
 
 class Emit(Struct, frozen=True, tag=True):
     """An event for a lane; `refusals` is how often its receiver says no, -1 for ever (a dead letter)."""
@@ -94,7 +96,9 @@ def make_traffic(seed: int) -> TrafficSchedule:
         if rng.random() < 0.4:  # a double click
             work.append(replace(work[-1], at=work[-1].at + rng.choice((0.0, 0.01, 5.0))))
     kind, name = _IN_TURN[seed // TRAFFIC_EVERY % len(_IN_TURN)]
-    faults = [_fault(rng, kind, name, rng.randrange(1, 3))]
+    if name in _LEADS_TO:
+        work.append(Emit(_moment(rng), rng.choice(KEYS), _LEADS_TO[name]))
+    faults = [_fault(rng, kind, name, nth=1)]
     faults += [_fault(rng, rng.choice(KINDS), rng.choice(POINTS)) for _ in range(rng.randrange(4))]
     return TrafficSchedule(seed, tuple(sorted(work, key=lambda item: item.at)), tuple(faults))
 
