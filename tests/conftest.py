@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from oncegate.gate import sightings
 from oncegate.testing.postgres import TEST_URL_VARIABLE, GivenServer, PostgresServer
@@ -23,6 +24,12 @@ from oncegate.testing.spare_ledgers import SpareLedgers
 
 pytest.register_assert_rewrite("oncegate.testing.conformance")
 sightings.FLUSH_SECONDS = 3600.0
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile(
+    "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("patient")
 
 MEMORY, MEMORY_FREE_MIN = Path("/dev/shm"), 2 * 2**30  # a run needs less than a tenth
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_FREE_MIN:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from oncegate.errors import ConfigError
 from oncegate.model.states import State
@@ -291,3 +292,12 @@ def test_blocked_keys_are_a_signal_of_their_destination(
     assert (age.value, age.level) == ((hours or 0) * 3600, age_level)
     assert "oncegate lanes blocked --endpoint shop" in count.action
     assert count.detail == ("40 events not delivered" if blocked else "")
+
+
+@pytest.mark.parametrize(("seconds", "level"), [(None, Level.OK), (599, Level.OK), (600, Level.TICKET)])
+def test_events_that_are_not_delivered_for_long_are_a_signal(seconds: int | None, level: Level) -> None:
+    """Whether nobody delivers or nobody takes them."""
+    since = None if seconds is None else snapshot().now_ms - seconds * 1000
+    late = replace(destination(0, None), oldest_created_at_ms=since)
+    found = of(evaluate(snapshot(destinations=(late,))), "delivery_age")
+    assert (found.value, found.level) == (seconds or 0, level)

@@ -132,13 +132,21 @@ def _of_destination(snapshot: Snapshot, one: DestinationView) -> Iterator[tuple[
     behind = f"{one.events} events not delivered" if one.blocked else ""
     yield d.LANES_BLOCKED, (one.blocked, behind)
     yield d.LANE_BLOCKED_AGE, (blocked_seconds(snapshot, one), behind)
+    yield d.DELIVERY_AGE, (undelivered_seconds(snapshot, one), f"{one.events} events wait")
 
 
 def blocked_seconds(snapshot: Snapshot, one: DestinationView) -> float:
     """How long the key that was blocked first has been so; 0 where none is."""
-    if one.oldest_blocked_at_ms is None:
-        return 0.0
-    return max(0, snapshot.now_ms - one.oldest_blocked_at_ms) / 1000
+    return _seconds_since(snapshot, one.oldest_blocked_at_ms)
+
+
+def undelivered_seconds(snapshot: Snapshot, one: DestinationView) -> float:
+    """How old the oldest event is that is not delivered; 0 where there is none."""
+    return _seconds_since(snapshot, one.oldest_created_at_ms)
+
+
+def _seconds_since(snapshot: Snapshot, at_ms: int | None) -> float:
+    return 0.0 if at_ms is None else max(0, snapshot.now_ms - at_ms) / 1000
 
 
 def _repeat_share(windows: Iterable[Counts], thresholds: Thresholds) -> Measured:

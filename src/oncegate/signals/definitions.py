@@ -224,11 +224,22 @@ LANE_BLOCKED_AGE: Final = Definition(
     page=4 * 3600,
     label="destination",
 )
+DELIVERY_AGE: Final = Definition(
+    "delivery_age",
+    "Age of the oldest event that is not delivered",
+    Unit.SECONDS,
+    "nobody delivers to this destination, or what is delivered is not taken",
+    "oncegate endpoints list tells its state and circuit; oncegate lanes list --endpoint DESTINATION the"
+    " errors. Is oncegate deliver, or serve, running?",
+    "max by (destination) (oncegate_lane_oldest_event_age_seconds)",
+    ticket=600,
+    label="destination",
+)
 
 DEFINITIONS: Final = (
     REPEATS_HIGH, REPEATS_ZERO, IN_FLIGHT_AGE, TWO_RESOURCES, LATE_REPLAYS, SENDER_BUGS, RESERVATION_P99,
     RECONCILIATIONS, QUARANTINES, WAITING, OVERDUE, DEADLINE, LAPSED, CLOCK_OFFSET, LOST,
-    LANES_BLOCKED, LANE_BLOCKED_AGE,
+    LANES_BLOCKED, LANE_BLOCKED_AGE, DELIVERY_AGE,
 )  # fmt: skip
 BY_NAME: Final[Mapping[str, Definition]] = {one.name: one for one in DEFINITIONS}
 

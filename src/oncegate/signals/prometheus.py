@@ -14,7 +14,7 @@ from oncegate.errors import ConfigError
 from oncegate.gate.gate import Gate
 from oncegate.model.states import State
 from oncegate.model.surface import Reason
-from oncegate.signals.alerts import age_seconds, blocked_seconds, late_seconds
+from oncegate.signals.alerts import age_seconds, blocked_seconds, late_seconds, undelivered_seconds
 from oncegate.signals.measures import measure
 from oncegate.signals.snapshot import Snapshot
 from oncegate.store import What
@@ -157,6 +157,10 @@ def gauges(snapshot: Snapshot) -> Iterator[Metric]:
     yield _gauge(
         "oncegate_lane_blocked_oldest_age_seconds", "Longest time that a key is blocked", ("destination",),
         {(one.name,): blocked_seconds(snapshot, one) for one in snapshot.destinations},
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_lane_oldest_event_age_seconds", "Age of the oldest event not delivered", ("destination",),
+        {(one.name,): undelivered_seconds(snapshot, one) for one in snapshot.destinations},
     )  # fmt: skip
     yield _gauge(
         "oncegate_lane_events_waiting", "Events that are not delivered yet", ("destination",),
