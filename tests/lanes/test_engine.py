@@ -171,6 +171,24 @@ def test_exception_of_a_destination_is_a_failed_attempt(site: Site) -> None:
     assert [delivery.attempt for delivery in site.arrived] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    "text", ["\udc80 from a file name", "\0", "\ud83d" * 600], ids=["file", "zero", "long"]
+)
+def test_what_an_attempt_came_to_is_recorded_whatever_its_words_are(site: Site, text: str) -> None:
+    """Words that no ledger can hold must not keep it, and others of the same commit, from being told."""
+    site.fill(2)
+    site.fill(1, "other")
+    answers = {1: RetryLater(text), 2: Delivered(text), 3: Dead(text)}
+    tries = iter((1, 2, 3))
+    site.answer = lambda d: RetryLater("500") if d.key == "other" else answers[next(tries)]
+
+    run(play(site, site.engine(backoff=Backoff(attempts_max=2))))
+
+    assert site.seqs() == [1, 1, 2]
+    assert site.lane().state is LaneState.BLOCKED
+    assert len([one for one in site.arrived if one.key == "other"]) == 2
+
+
 def test_replay_has_a_nonce_of_its_own(site: Site) -> None:
     """The same ids go once more, in order, before what is new; only the nonce is new (B6)."""
     site.fill(3)

@@ -11,6 +11,7 @@ import pytest
 
 from oncegate.errors import BadEndpoint, BadOutgoing, BadSecret, Conflict, UnknownEndpoint
 from oncegate.groupcommit import GroupCommit
+from oncegate.model.trace import Context
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.book import Change
 from oncegate.sender.endpoints import Endpoint, new_endpoint
@@ -112,6 +113,18 @@ def test_event_goes_with_the_users_own_transaction(tmp_path: Path, is_committed:
         ({"payload": "x" * (1024 * 1024)}, BadOutgoing),
         ({"event_id": "has.dot"}, BadOutgoing),
         ({"event_id": "é"}, BadOutgoing),
+        ({"event_id": ""}, BadOutgoing),
+        ({"event_id": 17}, BadOutgoing),
+        ({"event_id": "\ud800"}, BadOutgoing),
+        ({"key": 17}, BadOutgoing),
+        ({"key": None}, BadOutgoing),
+        ({"key": "\ud800"}, BadOutgoing),
+        ({"type": 17}, BadOutgoing),
+        ({"type": "\ud800"}, BadOutgoing),
+        ({"tenant": "a\0"}, BadOutgoing),
+        ({"tenant": "\ud800"}, BadOutgoing),
+        ({"tenant": "t" * 500}, BadOutgoing),
+        ({"context": Context(correlation_id="\ud800")}, BadOutgoing),
     ],
 )
 def test_what_cannot_be_sent_is_refused_and_nothing_stored(

@@ -60,5 +60,5 @@ def clamp_ms(seconds: float) -> int:
 
 
 def short(error: str) -> str:
-    """An error as it is kept."""
-    return error[:ERROR_CHARS_MAX]
+    """An error as it is kept: of any length and any characters, or its attempt could not be recorded."""
+    return error[:ERROR_CHARS_MAX].encode("utf-8", "replace").decode()

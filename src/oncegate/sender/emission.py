@@ -12,9 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncegate.clock import Clock
-from oncegate.errors import BadOutgoing, EventNotStorable
+from oncegate.errors import BadOutgoing, ConfigError, EventNotStorable
 from oncegate.gate.tracing import inherited_context
 from oncegate.model.canonical import canonical_json, fingerprint_of
+from oncegate.model.surface import check_name
 from oncegate.model.trace import Context, decode_context, encode_context, named
 from oncegate.sender import envelope
 from oncegate.store import Delivery, Outgoing
@@ -39,13 +40,14 @@ def new_event_id(clock: Clock) -> str:
 
 def outgoing_of(emission: Emission, clock: Clock, backlog_max: int) -> Outgoing:
     """The event as the store keeps it; raises BadOutgoing where it could never be sent."""
+    _check_texts(emission)
     context = named(emission.context or inherited_context() or Context())
     payload = _payload(emission.payload)
     event = Outgoing(
         emission.endpoint,
         emission.tenant,
         emission.key,
-        emission.event_id or new_event_id(clock),
+        new_event_id(clock) if emission.event_id is None else emission.event_id,
         emission.type,
         payload,
         fingerprint_of(b"\0".join((emission.type.encode(), emission.key.encode(), payload))),
@@ -55,6 +57,40 @@ def outgoing_of(emission: Emission, clock: Clock, backlog_max: int) -> Outgoing:
     )
     envelope.check_outgoing(_on_the_wire(event, context, seq=1))
     return event
+
+
+def _check_texts(emission: Emission) -> None:
+    """Whatever a program hands over as a name must be text that can be stored."""
+    context = emission.context or Context()
+    names = ("key", "type", "event_id", "tenant")
+    given = [(name, getattr(emission, name)) for name in names]
+    given += [("correlation_id", context.correlation_id), ("tracestate", context.tracestate)]
+    for name, text in given:
+        if text is None and name not in ("key", "type", "tenant"):
+            continue
+        if not isinstance(text, str):
+            raise BadOutgoing(f"{name}= is of type {type(text).__name__}; give text")
+        if not text and name != "tenant":
+            raise BadOutgoing(f"{name}= is empty")
+        if not _is_unicode(text):
+            raise BadOutgoing(f"{name}= has a lone surrogate, which is not Unicode text")
+    if emission.tenant:
+        _check_tenant(emission.tenant)
+
+
+def _check_tenant(tenant: str) -> None:
+    try:
+        check_name("tenant", tenant)
+    except ConfigError as refused:
+        raise BadOutgoing(str(refused)) from None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _payload(payload: Any) -> bytes:
