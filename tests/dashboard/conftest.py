@@ -27,7 +27,7 @@ from tests.dashboard.serving import (
     staged,
 )
 
-expect.set_options(timeout=30_000)  # a busy machine may take its time to load a page
+expect.set_options(timeout=60_000)  # a busy machine may take its time to load a page
 
 
 @dataclass

@@ -40,6 +40,12 @@ class Tab:
     def go(self, path: str) -> None:
         self.page.goto(f"{self.site.address}{path}")
 
+    def wait_painted(self) -> None:
+        """Waits until the page was shown: a browser may drop keys that come before its first picture."""
+        self.page.evaluate(
+            "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
+
     def sign_in(self, role: Role, tenant: str | None = None) -> None:
         self.go("/login")
         self.page.fill("input[name=token]", self.site.token(role, tenant))
@@ -60,7 +66,7 @@ def tab(request: pytest.FixtureRequest, site: Site, chromium: Browser) -> Iterat
         viewport={"width": request.param, "height": 800},
         color_scheme="light" if request.param == 1280 else "dark",
     )
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(60_000)
     tab = Tab(site, context.new_page())
     yield tab
     context.close()
@@ -310,10 +316,11 @@ def test_live_update_leaves_an_open_action_alone(tab: Tab, site: Site) -> None:
 def test_keys_search_move_open_and_help(tab: Tab, site: Site) -> None:
     tab.sign_in(Role.VIEWER)
     tab.go("/entries")
-    tab.page.keyboard.press("j")
-    tab.page.keyboard.press("j")
-    tab.page.keyboard.press("k")
-    expect(tab.page.locator("tr.here")).to_have_count(1)
+    tab.wait_painted()
+    for key, place in (("j", 0), ("j", 1), ("k", 0)):
+        tab.page.keyboard.press(key)
+        expect(tab.page.locator("tr[data-row]").nth(place)).to_contain_class("here")
+        expect(tab.page.locator("tr.here")).to_have_count(1)
     tab.page.keyboard.press("/")
     expect(tab.page.locator("input[type=search]")).to_be_focused()
     tab.page.keyboard.type("j?")

@@ -116,13 +116,16 @@ def test_who_waits_is_woken_by_the_next_event(ledger: Ledger, monkeypatch: pytes
 def test_a_wait_ends_without_an_event(ledger: Ledger) -> None:
     """With a cursor to go on from."""
 
+    gate = Gate(ledger.url)
+
     async def scene() -> tuple[int, bool]:
-        feed = Feed(Gate(ledger.url))
+        feed = Feed(gate)
         page = await feed.read("exec", tenant="acme", wait_seconds=0.05)
         again = await feed.read("exec", tenant="acme", since=page.next_cursor)
         return len(page.events), page.next_cursor == again.next_cursor
 
-    assert asyncio.run(scene()) == (0, True)
+    with gate:
+        assert asyncio.run(scene()) == (0, True)
 
 
 def test_a_cursor_before_what_was_removed_is_told_so(ledger: Ledger) -> None:

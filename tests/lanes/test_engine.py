@@ -323,32 +323,37 @@ def test_running_engine_delivers_what_is_enqueued(site: Site) -> None:
     assert (site.seqs("here"), site.seqs("there")) == ([1, 2, 3], [1, 2, 3])
 
 
-def test_blocked_keys_cost_the_ready_one_nothing(site: Site) -> None:
+def test_blocked_keys_cost_the_ready_one_nothing(site: Site, twin: Site) -> None:
     """I11: beside ten thousand blocked keys, the ready one is delivered as fast as alone."""
-    engine = site.engine()
-    site.fill(1, "ready")
-    run(engine.run_once())
-
-    number = 1
-
-    def quickest(enough_seconds: float) -> float:
-        """The best of many; the machine may be busy with something else for a while."""
-        nonlocal number
-        times = [1.0]
-        while len(times) <= 20 or (min(times) >= enough_seconds and len(times) <= 400):
-            number += 1
-            site.fill(1, "ready", number)
-            began = perf_counter()
-            run(engine.run_once())
-            times.append(perf_counter() - began)
-        return min(times)
-
-    alone = quickest(1.0)
     block(site, 10_000)
-    beside = quickest(alone * 2 + 0.001)
+    beside, alone = Stopwatch(site), Stopwatch(twin)
+    # Measured by turns, and as often as it takes: the machine may be busy with something else for a while
+    for number in range(400):
+        beside.measure()
+        alone.measure()
+        if number >= 20 and beside.best_s < alone.best_s * 2 + 0.001:
+            break
 
-    assert site.seqs("ready") == list(range(1, number + 1))
-    assert beside < alone * 2 + 0.001, (alone, beside)
+    assert beside.best_s < alone.best_s * 2 + 0.001
+    assert site.seqs("ready") == list(range(1, beside.number + 1))
+
+
+class Stopwatch:
+    """How long a ready key's delivery takes at best."""
+
+    def __init__(self, site: Site) -> None:
+        self._site, self._engine = site, site.engine()
+        self.number, self.best_s = 0, 60.0
+        for _ in range(2):
+            self.measure()
+
+    def measure(self) -> None:
+        """Delivers one event of the ready key."""
+        self.number += 1
+        self._site.fill(1, "ready", self.number)
+        began = perf_counter()
+        run(self._engine.run_once())
+        self.best_s = min(self.best_s, perf_counter() - began)
 
 
 def block(site: Site, count: int) -> None:

@@ -84,7 +84,7 @@ class TerminalProcess:
         *,
         key_mode: KeyMode = KeyMode.HONOUR,
         port: int = 0,
-        deadline_seconds: float = 10.0,
+        deadline_seconds: float = 60.0,
     ) -> None:
         self.record = record
         self._key_mode = key_mode
@@ -200,7 +200,7 @@ class TerminalClient:
     nothing was sent, and `TerminalAnswerLost` when that cannot be known.
     """
 
-    def __init__(self, url: str, timeout_seconds: float = 5.0) -> None:
+    def __init__(self, url: str, timeout_seconds: float = 30.0) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme != "http" or parts.hostname is None or parts.port is None:
             raise ValueError(f"not the address of a terminal: {url}")
