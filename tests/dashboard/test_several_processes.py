@@ -99,6 +99,20 @@ def test_a_plan_of_another_tenant_is_not_there_in_any_process(shared: Site) -> N
         assert stranger.post(f"{job}/start", shared.form(stranger)).status == 404
 
 
+def test_a_plan_is_confirmed_only_by_whoever_may_and_in_their_name(shared: Site) -> None:
+    """An operator sees an approver's plan and may not say yes to it; another approver may."""
+    planner, operator = shared.client(Role.APPROVER), shared.client(Role.OPERATOR)
+    asked = shared.form(planner, q="reason:skew", verb="release", reason="clock repaired")
+    job = planner.post("/plans/entries", asked).headers["location"].removeprefix(planner.prefix)
+
+    refused = [operator.post(f"{job}/{verb}", shared.form(operator)).status for verb in ("start", "cancel")]
+    other = shared.client(Role.APPROVER, "acme")  # who sees another tenant's things only
+
+    assert refused == [403, 403]
+    assert other.post(f"{job}/start", shared.form(other)).status == 404
+    assert released(shared) == 0
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
@@ -167,7 +181,7 @@ class Patient:
         self._stop = Event()
 
     def run(self, on_progress: Callable[[Any], object], /) -> None:
-        while not self._stop.wait(0.001):
+        while not self._stop.wait(0.02):  # so that others find the ledger free
             self.progress.done += 1
             self._clock.advance(0.5)
             on_progress(self.progress)

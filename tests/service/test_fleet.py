@@ -181,7 +181,7 @@ def _killed_at(member: Member, point: str, load: Load) -> Load:
     """Loads a process until a lane's crash point kills it, and the one that comes after it."""
     crashed = member.start(ArmedCrashPoints(point, occurrence=5))
     with load.running():
-        code = crashed.wait()
+        code = crashed.wait(seconds=200)
         member.kill()
         member.start(seconds_later=LATER_SECONDS)
         before = load.answered
