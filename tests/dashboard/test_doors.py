@@ -325,6 +325,7 @@ def test_an_entry_shows_the_journey_it_belongs_to_but_not_another_tenants_part_o
     assert "Journey" in everything
     assert "PAY-2" in everything
     assert "PAY-2" not in part
+    assert "Journey" not in part  # not even that there is more
 
 
 def number_on(scene: Scene, label: str) -> int:

@@ -135,7 +135,10 @@ def test_a_header_that_comes_twice_is_not_guessed(shared: Site) -> None:
     ids=["one large", "one without end", "target", "many"],
 )
 def test_too_many_header_bytes_are_431(shared: Site, head: bytes) -> None:
-    assert shared.raw(head).startswith(b"HTTP/1.1 431")
+    head_of, _, body = shared.raw(head).partition(b"\r\n\r\n")
+    assert head_of.startswith(b"HTTP/1.1 431")
+    assert b"content-type: application/problem+json" in head_of
+    assert json.loads(body)["type"] == "urn:oncegate:problem:headers-too-large"
     assert shared.call("GET", "/livez").status == 200
 
 
@@ -154,6 +157,7 @@ def test_slow_headers_and_bodies_are_cut_off(tmp_path: Path) -> None:
         assert entries(site) == 1
 
     assert all(answer.startswith(b"HTTP/1.1 408") for answer in answers), answers
+    assert all(b"urn:oncegate:problem:timed-out" in answer for answer in answers), answers
 
 
 def tried(call: Callable[[], Answer], status: int) -> Answer:

@@ -36,6 +36,8 @@ class ProblemKind(Enum):
     CURSOR_EXPIRED = ("cursor-expired", 410, "The cursor's place is not there any more")
     ENCODING_UNSUPPORTED = ("encoding-unsupported", 415, "Compressed bodies are not taken")
     MEDIA_TYPE_UNSUPPORTED = ("media-type-unsupported", 415, "Only JSON is taken")
+    TIMED_OUT = ("timed-out", 408, "The request did not arrive in time")
+    HEADERS_TOO_LARGE = ("headers-too-large", 431, "The headers are larger than the limit")
     TOO_MANY = ("too-many", 429, "Too many requests at once from one caller")
     OVERLOADED = ("overloaded", 503, "The service has too much to do")
     INTERNAL = ("internal", 500, "Something went wrong here")

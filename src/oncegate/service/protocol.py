@@ -12,14 +12,27 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from oncegate.integrations.problems import Problem, ProblemKind
+
 HEADERS_WITHIN_SECONDS: Final = 10.0
 BODY_WITHIN_SECONDS: Final = 30.0
 HEADER_BYTES_MAX: Final = 32 * 1024
 HEADERS_MAX: Final = 100
 
-_TIMED_OUT: Final = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-_TOO_LARGE: Final = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+def _last_words(reason: str, problem: Problem) -> bytes:
+    """An answer as it goes over the wire when no application gives one; the connection ends with it."""
+    lines = [f"HTTP/1.1 {problem.status} {reason}", "connection: close"]
+    lines += [f"{name}: {value}" for name, value in problem.headers]
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + problem.body
+
+
+_TIMED_OUT: Final = _last_words(
+    "Request Timeout", Problem(ProblemKind.TIMED_OUT, "send the whole request at once")
+)
+_TOO_LARGE: Final = _last_words(
+    "Request Header Fields Too Large",
+    Problem(ProblemKind.HEADERS_TOO_LARGE, "send fewer or shorter headers"),
 )
 
 
