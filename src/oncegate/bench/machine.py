@@ -44,4 +44,5 @@ def _postgres_version(server: PostgresServer | None) -> str:
     if server is None:
         return "left out"
     words = [str(server.programs / "postgres"), "--version"]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return said.rpartition(")")[2].strip()

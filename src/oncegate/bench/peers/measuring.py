@@ -47,6 +47,7 @@ class Turns:
         notes = "; ".join(note for note in (self.variant.note, self.peer.note, trouble) if note)
         noted = {"durability": self.variant.durability, "note": notes}
         cells = [_summed(place, reports) for place, reports in self.found.items()]
+        noted["installs"] = ", ".join(self.peer.installs)
         missing = self.missing or ("" if cells else self.trouble)
         return {**named, **noted, "missing": missing, "cells": cells}
 

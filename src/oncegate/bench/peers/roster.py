@@ -71,10 +71,9 @@ PEERS: Final = (
         "justonce",
         "0.2.0",
         "justonce_peer.py",
-        (Variant("sqlite"), Variant("postgres")),
+        (Variant("sqlite"), Variant("postgres", note="connects anew for each statement")),
         ("justonce==0.2.0", PSYCOPG),
         concurrency_max=64,
-        note="connects to PostgreSQL anew for each statement",
     ),
     Peer(
         "effect-ledger",

@@ -51,14 +51,15 @@ class PgQueuerSubject(stand.Subject):
             event["equipment_number"],
             slot,
         )
-        done = self.waiting.pop(key, None)
-        if done is not None and not done.done():
-            done.set_result(slot)
+        for done in self.waiting.pop(key, ()):  # every delivery of the key that waits
+            if not done.done():
+                done.set_result(slot)
 
     async def work(self, event):
         """Enqueues the job and waits until it has been run."""
         key = stand.key_of(event)
-        done = self.waiting[key] = asyncio.get_running_loop().create_future()
+        done = asyncio.get_running_loop().create_future()
+        self.waiting.setdefault(key, []).append(done)
         (job,) = await self.queries.enqueue(
             ["book"], [json.dumps(event).encode()], [0], dedupe_key=[key], on_conflict="skip"
         )

@@ -32,9 +32,9 @@ class Procrastinate(stand.Subject):
         async def book(event):
             slot = self.downstream.call(stand.key_of(event))
             await self._add_row(event, slot)
-            done = self.waiting.pop(stand.key_of(event), None)
-            if done is not None and not done.done():
-                done.set_result(slot)
+            for done in self.waiting.pop(stand.key_of(event), ()):  # every delivery of the key that waits
+                if not done.done():
+                    done.set_result(slot)
 
         self.task = book
         await self.app.open_async()
@@ -72,7 +72,8 @@ class Procrastinate(stand.Subject):
         key = stand.key_of(event)
         if self.settings.effects:
             await self._retry_stalled()
-        done = self.waiting[key] = asyncio.get_running_loop().create_future()
+        done = asyncio.get_running_loop().create_future()
+        self.waiting.setdefault(key, []).append(done)
         await self.task.configure(lock=key).defer_async(event=event)
         async with asyncio.timeout(3 * self.settings.lease_s if self.settings.effects else 60):
             return {"slot": await done}
