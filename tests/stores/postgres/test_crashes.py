@@ -95,13 +95,17 @@ def test_killed_workers_among_several_leave_nothing_undone(site: ServerSite, see
         events = [site.new_event(scenario) for _ in range(24)]
         crashes = [(choose.choice(["effect.after", "commit.after", "settle.before"]), choose.randint(2, 9))]
         crashes.append((choose.choice(["reserve.after", "commit.before", "effect.before"]), 3))
-        # Given four workers with overlapping streams in orders of their own, two of which will die
+        # Given four workers with overlapping streams in their own orders, two of which will die; the first
+        # has some events to itself, so that it comes to its crash however late it starts
+        own, shared = events[:9], events[9:]
+        streams = [[*own, *choose.sample(shared, 9)], *(choose.sample(shared, 13) for _ in range(3))]
+        choose.shuffle(streams[0])
         with contextlib.ExitStack() as stack:
             workers = [
                 stack.enter_context(
                     site.fork_delivery(
                         scenario,
-                        *choose.sample(events, 18),
+                        *streams[number],
                         crashpoints=armed(crashes[number]) if number < 2 else None,
                     )
                 )
