@@ -13,7 +13,7 @@ from oncegate.groupcommit import GroupCommit
 from oncegate.lanes.circuit_board import CircuitWord
 from oncegate.notice_operations import PostNotice
 from oncegate.sender.sender import Sender
-from oncegate.store import GivenUp, HeadsWanted, Policy, Posting
+from oncegate.store import GivenUp, HeadsWanted, Outgoing, Policy, Posting
 from oncegate.wiring import open_store
 
 ADD = (
@@ -153,6 +153,31 @@ def test_a_seq_that_is_not_the_head_cannot_be_skipped(call: Any, ledger: Any, se
     )
     assert (ended.code, "not the head" in ended.err) == (2, True)
     assert len(lines(call("lanes", "blocked", "--json").out)) == 1
+
+
+def test_a_head_that_waits_for_its_next_try_can_be_skipped_by_its_seq(
+    call: Any, ledger: Any, sender: Sender
+) -> None:
+    """As on the page; a filter alone means blocked ones."""
+    call(*ADD)
+    emit(sender, "A", "A")
+    by_filter = call("dead-letters", "skip", "--endpoint", "orders", "--reason", "x", "--yes")
+    by_seq = call(
+        "dead-letters", "skip", "--endpoint", "orders", "--key", "A", "--seq", "1", "--reason", "x", "--yes"
+    )
+    assert "nothing to do" in by_filter.err
+    assert by_seq.out == "1 of 1 skipped\n"
+    assert lines(call("lanes", "show", "orders", "A", "--json").out)[0]["head_seq"] == 2
+
+
+def test_what_a_surface_has_accepted_can_be_paused(call: Any, ledger: Any, sender: Sender) -> None:
+    """By the name that the page and `lanes list` show."""
+    at_ms = sender.clock.wall_ms()
+    event = Outgoing("surface:notes", "", "A", "e-1", "notes", b"{}", b"f" * 16, at_ms)
+    with sender.commits.transaction() as session:
+        session.enqueue([event])
+    assert call("endpoints", "pause", "surface:notes", "--reason", "x").code == 0
+    assert call("endpoints", "pause", "surface:nobody", "--reason", "x").code == 2
 
 
 def test_dead_letters_are_replayed_in_order(call: Any, ledger: Any, sender: Sender) -> None:

@@ -228,6 +228,11 @@ def test_a_tenants_operator_acts_in_bulk_on_their_own_only(site):
     assert "Reject <strong>1</strong> entries" in page.text
     stranger = site.client(Role.APPROVER, "acme")
     assert stranger.get(planned.headers["location"].removeprefix(client.prefix)).status == 404
+    lanes = stranger.post(
+        "/plans/lanes", site.form(stranger, destination="orders", verb="skip", reason="x")
+    )
+    text = stranger.get(lanes.headers["location"].removeprefix(client.prefix)).text
+    assert "--endpoint orders --tenant acme" in text  # what is shown must not mean other tenants' lanes
     forged = client.post("/plans/entries", site.form(client, q="tenant:acme", verb="reject", reason="x"))
     assert forged.status == 409
 

@@ -17,7 +17,7 @@ from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_num
 from oncegate.cli.sending import add_word, cells, opened_desk, refuse_unknown_endpoint, word_of
 from oncegate.errors import ConfigError
 from oncegate.sender.desk import Desk, HeadJob, HeadPlan, ReplayJob, Verb, plan_heads
-from oncegate.store import DeadLetter, ReplayWanted, Session
+from oncegate.store import DeadLetter, LaneState, ReplayWanted, Session
 
 LIMIT_DEFAULT: Final = 50
 _HEADERS: Final = ("LANE", "SEQ", "ENDPOINT", "KEY", "EVENT", "TYPE", "GIVEN UP (UTC)", "TRIES", "ERROR")
@@ -156,12 +156,14 @@ _PAST: Final = {Verb.RETRY: "retried", Verb.SKIP: "skipped"}
 def _planned(session: Session, arguments: argparse.Namespace) -> HeadPlan:
     if arguments.seq is not None and arguments.key is None:
         raise ConfigError("--seq needs --key: each key counts for itself")
-    plan = plan_heads(session, arguments.verb, filter_of(arguments))
     if arguments.seq is None:
-        return plan
+        return plan_heads(session, arguments.verb, filter_of(arguments))
+    # Whoever names one head may also mean one that waits for its next try.
+    states = (LaneState.BLOCKED, LaneState.WAITING)
+    plan = plan_heads(session, arguments.verb, filter_of(arguments), states)
     heads = tuple(head for head in plan.heads if head[1] == arguments.seq)
     if not heads:
-        raise ConfigError(f"seq {arguments.seq} is not the head of a blocked lane of this key")
+        raise ConfigError(f"seq {arguments.seq} is not the head of a lane of this key that waits")
     return replace(plan, heads=heads)
 
 

@@ -12,7 +12,15 @@ from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, age, print_fields, print_json, print_table, tell
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
-from oncegate.cli.sending import add_word, cells, change_of, opened_desk, opened_sender, word_of
+from oncegate.cli.sending import (
+    add_word,
+    cells,
+    change_of,
+    opened_desk,
+    opened_sender,
+    refuse_unknown_endpoint,
+    word_of,
+)
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
 from oncegate.lanes.circuit_board import CircuitView, read_circuits
@@ -233,8 +241,8 @@ def _run_show(arguments: argparse.Namespace) -> int:
 
 
 def _run_steer(arguments: argparse.Namespace) -> int:
-    with opened_sender(arguments.url) as sender:
-        sender.endpoints.get(arguments.name)
+    with reading(open_ledger(arguments.url), arguments.url) as session:
+        refuse_unknown_endpoint(session, arguments.name)  # also knows surface:NAME, which accepts events
     with opened_desk(arguments.url) as desk:
         changed = desk.steer(arguments.name, arguments.state, word_of(arguments))
     print(f"endpoint {arguments.name} {'is now' if changed else 'was already'} {arguments.state.label}")

@@ -105,7 +105,7 @@ def _lanes_sheet(plan: HeadPlan, word: HeadWord, visit: Visit, destination: str)
         past="retried" if plan.verb is HeadVerb.RETRY else "skipped",
         reason=word.reason,
         effect=f"{plan.verb.means} ({plan.waiting_behind} wait behind them)",
-        command=heads_command(plan.verb, destination),
+        command=heads_command(plan.verb, destination, visit.tenant),
         count=len(plan.heads),
         surfaces=[(destination, len(plan.heads))],
         is_complete=plan.is_complete,

@@ -73,9 +73,10 @@ def steer_command(verb: str, destination: str) -> str:
     return _with_reason(["oncegate", "endpoints", verb, destination])
 
 
-def heads_command(verb: HeadVerb, destination: str) -> str:
-    """Retries or skips the heads of all blocked lanes of a destination."""
-    return _with_reason(["oncegate", "dead-letters", verb.value, "--endpoint", destination])
+def heads_command(verb: HeadVerb, destination: str, tenant: str | None = None) -> str:
+    """Retries or skips the heads of all blocked lanes of a destination, or of one tenant's there."""
+    whose = [] if tenant is None else ["--tenant", tenant]
+    return _with_reason(["oncegate", "dead-letters", verb.value, "--endpoint", destination, *whose])
 
 
 def _lane_options(lane: LaneView) -> list[str]:

@@ -99,9 +99,11 @@ def checked_word(word: Word) -> Word:
     return Word(word.actor.strip()[:120], reason[:REASON_LENGTH_MAX])
 
 
-def plan_heads(session: Session, verb: Verb, wanted: LaneFilter) -> HeadPlan:
-    """Walks through all lanes of the filter that are blocked; changes nothing."""
-    blocked = replace(wanted, states=(LaneState.BLOCKED,))
+def plan_heads(
+    session: Session, verb: Verb, wanted: LaneFilter, states: tuple[LaneState, ...] = (LaneState.BLOCKED,)
+) -> HeadPlan:
+    """Walks through all lanes of the filter that are blocked, or in these states; changes nothing."""
+    blocked = replace(wanted, states=states)
     heads: list[tuple[int, int]] = []
     sample: list[LaneView] = []
     behind = 0
