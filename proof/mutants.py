@@ -79,6 +79,11 @@ ALIKE: dict[tuple[str, str, str], str] = {
     ): "elsewhere the same is found out with one look more",
     (
         "stores/sqlite/claims.py",
+        'self._connection.execute("RELEASE settle")',
+        "left out",
+    ): "the commit releases every savepoint, and the next one of that name stands above it",
+    (
+        "stores/sqlite/claims.py",
         "if cursor.rowcount == 0:",
         "if False",
     ): "which rows were inserted is looked up then, and there are none",

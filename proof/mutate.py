@@ -15,17 +15,21 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import importlib
 import json
 import os
 import re
+import select
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
+import pytest
 from mutants import CORE, PACKAGE, Mutant, mutants
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,8 +38,13 @@ SECONDS_MAX = 400
 TEST_SECONDS_MAX = 60
 SURVIVED = "survived"
 _LEFT_BEHIND = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", "*.db*")
-# Plugins that take seconds to import and that no test of the core needs.
-_PYTEST = ["-m", "pytest", "-x", "-q", "--tb=line", "-p", "pytest_timeout", "-p", "oncegate.testing.plugin"]
+_PLUGINS = ("pytest_timeout", "oncegate.testing.plugin", "no:cacheprovider")
+_OPTIONS = ("-x", "-q", "--tb=line", *(part for name in _PLUGINS for part in ("-p", name)))
+# Plugins that take seconds to import and that no test of the core needs stay out; what the tests import is
+# imported once, before the first of many forks. Never the package itself: each mutant imports its own.
+os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+for _name in ("hypothesis", "psycopg", "pydantic", "sqlalchemy.ext.asyncio"):
+    importlib.import_module(_name)
 
 
 class Results:
@@ -79,26 +88,54 @@ def _write(place: Path, source: str) -> None:
 
 
 def first_failure(tests: list[str], work: Path) -> str:
-    """Runs tests in the copy until one fails; its name, or that all passed."""
-    command = [sys.executable, *_PYTEST, f"--timeout={TEST_SECONDS_MAX}", "-p", "no:cacheprovider"]
-    environment = {**os.environ, "PYTHONPATH": str(work / "src"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    with subprocess.Popen(
-        [*command, f"--basetemp={work.parent / 'pytest'}", *tests], cwd=work, env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    ) as run:  # fmt: skip
-        try:
-            told, _ = run.communicate(timeout=SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            return "hung"
-        finally:
-            _end_group(run.pid)
-    return _judged(run.returncode, told)
+    """Runs tests in the copy, in a forked process, until one fails; its name, or that all passed."""
+    place = work.parent / "told"
+    child = os.fork()
+    if child == 0:
+        _run_tests(tests, work, place)
+    try:
+        code = _wait(child)
+    finally:
+        _end_group(child)
+    return "hung" if code is None else _judged(code, place.read_text("utf-8", "replace"))
+
+
+def _run_tests(tests: list[str], work: Path, place: Path) -> NoReturn:
+    """In the child: everything but the package itself has been imported already."""
+    os.setsid()
+    out = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.chdir(work)
+    os.environ["PYTHONPATH"] = str(work / "src")
+    sys.path[:0] = [str(work / "src")]
+    options = [*_OPTIONS, f"--timeout={TEST_SECONDS_MAX}", f"--basetemp={work.parent / 'pytest'}"]
+    code = 3
+    try:
+        code = int(pytest.main([*options, *tests]))
+    except BaseException:  # noqa: BLE001  nothing may get past here into the parent's run
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _wait(child: int) -> int | None:
+    """The exit code, or None if there was none in time."""
+    for _ in range(SECONDS_MAX * 20):
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        select.select([], [], [], 0.05)
+    return None
 
 
 def _end_group(leader: int) -> None:
-    """Ends whatever the tests have started and not ended, a server for example."""
-    with contextlib.suppress(ProcessLookupError):
+    """Ends the tests if they hang, and whatever they have started and not ended, a server for example."""
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
         os.killpg(leader, signal.SIGKILL)
+        os.waitpid(leader, 0)
 
 
 def _judged(code: int, told: str) -> str:
@@ -161,19 +198,25 @@ def main() -> int:
 
 
 def _try_all(files: list[str], work: Path, results: Results, arguments: argparse.Namespace) -> None:
-    checked: set[str] = set()
+    trusted: set[str] = set()
     for mutant in attempts(files, work, results, again=arguments.again):
         if arguments.list:
             print(f"{mutant.line}: {mutant.name}")
             continue
-        if mutant.file not in checked:  # tests that fail by themselves would notice everything
-            checked.add(mutant.file)
-            failure = first_failure(CORE[mutant.file], work)
-            if failure != SURVIVED:
-                raise SystemExit(f"{failure} fails without any mutant")
         found = verdict(mutant, work)
+        _check_trusted(found, work, trusted)
         results.keep(mutant, found)
         print(f"{found:60} line {mutant.line}: {mutant.name}", flush=True)
+
+
+def _check_trusted(found: str, work: Path, trusted: set[str]) -> None:
+    """A test that fails by itself would notice everything: whoever notices must pass without a mutant."""
+    test = found.partition("[")[0]
+    if "::" not in test or test in trusted:
+        return
+    if first_failure([test], work) != SURVIVED:
+        raise SystemExit(f"{test} fails without any mutant")
+    trusted.add(test)
 
 
 if __name__ == "__main__":
