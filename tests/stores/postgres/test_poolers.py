@@ -50,11 +50,12 @@ def test_settings_that_a_pooler_left_out_are_made_all_the_same(ledger_url: str) 
             session.close()
 
 
+@pytest.mark.parametrize("mode", ["transaction", "statement"])
 @pytest.mark.parametrize("ignored", ["", "options"])
-def test_a_pooler_in_transaction_mode_is_refused(ledger_url: str, ignored: str) -> None:
+def test_a_pooler_in_another_mode_is_refused(ledger_url: str, ignored: str, mode: str) -> None:
     extra = {"ignore_startup_parameters": ignored} if ignored else {}
     with (
-        pooled(ledger_url, "transaction", **extra) as url,
+        pooled(ledger_url, mode, **extra) as url,
         pytest.raises(StoreUnavailable, match="pool_mode=session"),
     ):
         PostgresStore(url).connect()

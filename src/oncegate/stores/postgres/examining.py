@@ -51,7 +51,7 @@ def _examine_pooler(connection: Connection, another: Callable[[], LimitedConnect
     try:
         poolers.refuse_transaction_mode(connection, another)
     except StoreUnavailable as error:
-        return Finding(False, "pooler", "in transaction mode", str(error))
+        return Finding(False, "pooler", "not in session mode", str(error))
     return Finding(True, "pooler", "one is in between, in session mode (docs/postgresql.md)")
 
 

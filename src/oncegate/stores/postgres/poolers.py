@@ -21,10 +21,11 @@ PROBES_MAX: Final = 3  # other clients' transactions that are opened beside, to 
 PROBE_WAIT_MS: Final = 3_000  # a pool without a free server lets one wait
 _PID: Final = "SELECT pg_backend_pid()"
 _UNSUPPORTED: Final = "unsupported startup parameter"
+_NO_BLOCKS: Final = "statement pooling mode"
 _LOST: Final = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
 TRANSACTION_MODE: Final = (
-    "a pooler in transaction mode is in between: set pool_mode=session for this database, or point the "
-    "address at the server itself (docs/postgresql.md)"
+    "a pooler in transaction or statement mode is in between: set pool_mode=session for this database, or "
+    "point the address at the server itself (docs/postgresql.md)"
 )
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -65,7 +66,9 @@ def _holds_a_server(other: LimitedConnection) -> bool:
     try:
         other.execute("BEGIN", prepare=False)
         other.execute(_PID, prepare=False)
-    except psycopg.OperationalError:
+    except psycopg.OperationalError as error:
+        if _NO_BLOCKS in str(error):
+            raise StoreUnavailable(TRANSACTION_MODE) from error
         return False
     return True
 
