@@ -122,6 +122,20 @@ class SettlementConformance(StoreBench):
         assert answers == [True, True, True]
         assert self.bookings(session) == ["final-0", "final-1", "final-2"]
 
+    def test_every_right_settlement_of_a_batch_is_there(self) -> None:
+        """Several claims that end together: each is told so, and each is found so by another session."""
+        session = self.open()
+        claims = [self.reserve(session, name) for name in ("first", "second", "third")]
+
+        with session.unit():
+            told = session.settle([self.settlement(claim, outcome=b"1") for claim in claims])
+
+        found = [self.detail(claim.entry_id) for claim in claims]
+        assert told == [True, True, True]
+        assert [each.entry.state for each in found] == [State.COMMITTED] * 3
+        assert [each.outcome for each in found] == [b"1"] * 3
+        assert [len(each.records) for each in found] == [1, 1, 1]
+
     def test_right_and_wrong_fences_in_one_batch(self) -> None:
         """Of many settlements exactly those with the right fence happen, and each is told which."""
         session = self.open()
