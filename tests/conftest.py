@@ -47,6 +47,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(max(cores, WORKERS_MIN), WORKERS_MAX)
 
 
+# They fork this process hundreds of times, and what a fork copies grows with every test that has run.
+FORKING = ("test_crash_matrix.py", "test_rulings_under_faults.py", "test_crashes.py", "test_cells.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Runs those first that fork most; the others keep their order."""
+    items.sort(key=lambda item: item.path.name not in FORKING)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer | GivenServer]:
     """One PostgreSQL server a test process. Who crashes it or changes its settings starts another."""
