@@ -390,3 +390,22 @@ def test_a_job_that_was_cancelled_stops_and_a_plan_is_carried_out_once(site):
     wait_until(lambda: "cancelled" in client.get(job).text)
     assert "0 released of 3" in client.get(job).text
     assert [record for record in log_of(site) if record.kind is LogKind.RELEASED] == []
+
+
+def test_the_journal_tells_who_began_and_who_cancelled_a_job_once(site):
+    """Saying it twice is one record; what was planned, by whom and why stands in it (I16, I20)."""
+    client = site.client(Role.APPROVER)
+    planned = client.post(
+        "/plans/entries", site.form(client, q="reason:skew", verb="release", reason="late")
+    )
+    job = planned.headers["location"].removeprefix(client.prefix)
+    for verb in ("cancel", "cancel", "start", "start"):
+        assert client.post(f"{job}/{verb}", site.form(client)).status == 303
+    told = [
+        record for record in log_of(site) if record.kind in (LogKind.JOB_STARTED, LogKind.JOB_CANCELLED)
+    ]
+    assert [record.kind for record in told] == [LogKind.JOB_CANCELLED, LogKind.JOB_STARTED]
+    assert {(record.entry_id, record.note) for record in told} == {
+        (0, f"release 3 entries, planned by {told[0].actor}: late")
+    }
+    assert "a plan for many was carried out" in client.get("/journal").text

@@ -20,7 +20,7 @@ from oncegate.model.rulings import Verb
 from oncegate.sender.desk import HeadJob, HeadPlan, checked_word, plan_heads
 from oncegate.sender.desk import Verb as HeadVerb
 from oncegate.sender.desk import Word as HeadWord
-from oncegate.store import Entry, LaneFilter, LaneView, Session
+from oncegate.store import Entry, LaneFilter, LaneView, LogKind, Session
 from oncegate.upkeep.bulk import Job, Plan, make_plan
 from oncegate.upkeep.rulings import Word
 
@@ -151,9 +151,11 @@ def start_job(jobs: Jobs) -> Act:
         if targets is None:
             raise NotHere(_GONE)
         try:
-            jobs.start(name, sheet.count, _work(tools, sheet, targets, visit.visitor.name))
+            begun = jobs.start(name, sheet.count, _work(tools, sheet, targets, visit.visitor.name))
         except TooManyJobs as refused:
             return _not_done(str(refused))
+        if begun:
+            tools.note(visit, LogKind.JOB_STARTED, _told(sheet))
         return Answer(go_to=f"/jobs/{name}")
 
     return act
@@ -175,10 +177,18 @@ def cancel_job(jobs: Jobs) -> Act:
         with tools.commits.store.look() as session:
             sheet = _find(jobs, session, visit)
         need(tools, visit, _role(sheet), "cancel a job")
-        jobs.plans.cancel(visit.parts["job"], visit.visitor.name)
+        if jobs.plans.cancel(visit.parts["job"], visit.visitor.name):
+            tools.note(visit, LogKind.JOB_CANCELLED, _told(sheet))
         return Answer(go_to=f"/jobs/{visit.parts['job']}")
 
     return act
+
+
+def _told(sheet: Sheet) -> str:
+    """A plan in the words of the journal."""
+    return (
+        f"{sheet.verb} {sheet.count} {sheet.kind.value}, planned by {sheet.owner or 'page'}: {sheet.reason}"
+    )
 
 
 def _role(sheet: Sheet) -> Role:

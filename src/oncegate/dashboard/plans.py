@@ -139,9 +139,10 @@ class Plans:
         """Says how far a job has come."""
         self._commits.perform(PostNotice(self._posting(_JOB, name, msgspec.msgpack.encode(word))))
 
-    def cancel(self, name: str, actor: str) -> None:
-        """Asks whoever runs a job to stop after the part under way."""
-        self._commits.perform(PostNotice(self._posting(_CANCEL, name, actor.encode())))
+    def cancel(self, name: str, actor: str) -> bool:
+        """Asks whoever runs a job to stop after the part under way; False if that was asked before."""
+        posting = self._posting(_CANCEL, name, actor.encode())
+        return self._commits.perform(PostNotice(replace(posting, must_be_first=True)))
 
     def is_cancelled(self, name: str) -> bool:
         """Whether somebody wants a job to stop."""

@@ -17,11 +17,11 @@ from oncegate.store.log import LogKind, LogRecord
 # Kinds above this one tell what persons did and what was given up: the journal that people read. Those
 # up to it are the gate's own, one or more an event.
 PEOPLE_ABOVE: Final = LogKind.FORGOTTEN
-NOTED: Final = frozenset({LogKind.REVEALED, LogKind.REFUSED})
+NOTED: Final = frozenset({LogKind.REVEALED, LogKind.REFUSED, LogKind.JOB_STARTED, LogKind.JOB_CANCELLED})
 
 
 class Note(Struct, frozen=True):
-    """Something that a person did and that changes nothing: looked at content, was refused."""
+    """Something that a person did and that by itself changes nothing: looked, was refused, began a job."""
 
     entry_id: int
     kind: LogKind

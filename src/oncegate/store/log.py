@@ -27,6 +27,8 @@ class LogKind(IntEnum):
     DISCARDED = 14
     REVEALED = 15  # somebody looked at an event's content; for pages that show it
     REFUSED = 16  # somebody asked for what their role does not let them do
+    JOB_STARTED = 17  # somebody said yes to a plan for many; each decision has a record of its own
+    JOB_CANCELLED = 18
     DEAD_LETTERED = 20
     HEAD_RETRIED = 21
     HEAD_SKIPPED = 22

@@ -37,6 +37,8 @@ _HAPPENED: Final = {
     LogKind.DOCUMENT_CHANGED: "settings changed",
     LogKind.REVEALED: "content looked at",
     LogKind.REFUSED: "refused: the role does not allow it",
+    LogKind.JOB_STARTED: "a plan for many was carried out",
+    LogKind.JOB_CANCELLED: "a job was cancelled",
     LogKind.DEAD_LETTERED: "given up after all attempts: a dead letter",
     LogKind.HEAD_RETRIED: "blocked event sent again",
     LogKind.HEAD_SKIPPED: "event left out for good",
