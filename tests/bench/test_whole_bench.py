@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from oncegate.bench.growth import Growth
 from oncegate.bench.page import BEGIN, END, as_markdown, between_marks, pictures_of, write_page
 from oncegate.bench.peers.environments import FOLDER_SETTING
 from oncegate.bench.peers.roster import PEERS
@@ -69,6 +70,14 @@ def test_pictures_are_well_formed_and_know_dark_pages(document: dict[str, Any]) 
     for svg in pictures.values():
         ElementTree.fromstring(svg)
         assert "prefers-color-scheme:dark" in svg
+
+
+def test_size_that_takes_too_long_to_fill_is_left_out_and_said_to_be() -> None:
+    found = Growth(sizes=(100, 200), lanes=(), fill_seconds_max=0.0).run()
+
+    assert [row["keys"] for row in found["keys"]] == [100]
+    assert found["left_out"]
+    assert "200 keys" in found["left_out"][0]
 
 
 def test_page_without_marks_gets_them_at_its_end() -> None:

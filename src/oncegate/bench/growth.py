@@ -1,6 +1,6 @@
 """How costs grow with what a ledger holds: keys on both stores, and lanes. They must stay all but flat.
 
-Keys are filled in through the store's own reservations and settlements, a thousand in one transaction, with
+Keys are filled in through the store's own reservations and settlements, 250 in one transaction, with
 tiny payloads: the real schema and statements, without the gate around them.
 """
 
@@ -29,7 +29,7 @@ from oncegate.upkeep.pruner import Bounds, forget_older
 from oncegate.wiring import open_store
 
 SURFACE: Final = "growth"
-FILL: Final = 1_000  # keys a transaction
+FILL: Final = 250  # keys a transaction
 PROBES: Final = 300  # reservations that are timed at each size
 PRUNED: Final = 2_000  # keys that are forgotten at each size
 OLD: Final = timedelta(days=200)
@@ -46,22 +46,31 @@ class Growth:
     lanes: tuple[int, ...] = LANES
     postgres: PostgresServer | None = None
     talk: Callable[[str], None] = field(default=lambda line: None)
+    fill_seconds_max: float = 420.0  # a size that would take longer to fill is left out, and said to be
+    _left_out: list[str] = field(default_factory=list)
 
     def run(self) -> dict[str, Any]:
         """Measures keys and lanes on every store there is."""
         stores = ["sqlite"] + (["postgres"] if self.postgres is not None else [])
         keys = [point for store in stores for point in self._keys(store)]
-        return {"keys": keys, "lanes": [point for store in stores for point in self._lanes(store)]}
+        lanes = [point for store in stores for point in self._lanes(store)]
+        return {"keys": keys, "lanes": lanes, "left_out": self._left_out}
 
     def _keys(self, name: str) -> Iterator[dict[str, Any]]:
         with self._address(name) as url:
-            held = 0
+            held, a_key = 0, 0.0
             for size in self.sizes:
+                if (size - held) * a_key > self.fill_seconds_max:
+                    minutes = (size - held) * a_key / 60
+                    self._left_out.append(
+                        f"{name}: filling up to {size:,} keys takes about {minutes:.0f} minutes"
+                    )
+                    break
                 self.talk(f"{name}: filling up to {size:,} keys")
                 began = perf_counter()
                 _fill(url, held, size)
-                held = size
                 filled = perf_counter() - began
+                held, a_key = size, filled / (size - held)
                 yield {"store": name, "keys": size, "fill_seconds": round(filled, 1), **_point(url, size)}
 
     def _lanes(self, name: str) -> Iterator[dict[str, Any]]:

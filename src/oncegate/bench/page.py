@@ -240,8 +240,9 @@ def _growth(document: Document) -> str:
         "pruning, µs a key",
         "opening, ms",
     ]
-    words = "Filled through the store's own statements, 1,000 keys a transaction, payloads of two bytes."
-    return f"### Growth\n\n{words}\n\n{_table(head, rows)}"
+    words = "Filled through the store's own statements, 250 keys a transaction, payloads of two bytes."
+    left_out = "".join(f" Left out: {reason}." for reason in document["growth"]["left_out"])
+    return f"### Growth\n\n{words}{left_out}\n\n{_table(head, rows)}"
 
 
 def _lanes(document: Document) -> str:

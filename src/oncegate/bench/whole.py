@@ -40,11 +40,12 @@ class Extent:
     requests: int = 20_000  # over HTTP, a run
     sender_keys: tuple[int, ...] = (1,)
     cost_events: int = 20_000
+    fill_seconds_max: float = 420.0  # for one size of one store
 
 
 EXTENTS: Final = {
     "quick": Extent("quick", 1, 0.2, (1, 64), (2_000, 20_000), (1, 1_000), 1_500, (), 3_000),
-    "short": Extent("short", 3, 0.5, sizes=SIZES[:3], requests=8_000),
+    "short": Extent("short", 3, 0.5, sizes=SIZES[:3], requests=8_000, fill_seconds_max=90.0),
     "full": Extent("full", 5, 1.0),
 }
 
@@ -118,7 +119,12 @@ class WholeBench:
         return {"faults": scenes.run(_one_each(ready)), "faults_missing": missing}
 
     def _growth(self) -> dict[str, Any]:
-        return {"growth": Growth(self.extent.sizes, self.extent.lanes, self._server, self.talk).run()}
+        extent = self.extent
+        return {
+            "growth": Growth(
+                extent.sizes, extent.lanes, self._server, self.talk, extent.fill_seconds_max
+            ).run()
+        }
 
     def _http(self) -> dict[str, Any]:
         bench = HttpBench(
