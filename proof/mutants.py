@@ -84,6 +84,11 @@ ALIKE: dict[tuple[str, str, str], str] = {
     ): "the commit releases every savepoint, and the next one of that name stands above it",
     (
         "stores/sqlite/claims.py",
+        "if cursor.rowcount == len(rows):",
+        "if False",
+    ): "which rows were inserted is looked up then, and all were",
+    (
+        "stores/sqlite/claims.py",
         "if cursor.rowcount == 0:",
         "if False",
     ): "which rows were inserted is looked up then, and there are none",
