@@ -43,5 +43,5 @@ def test_what_waits_is_found_without_reading_every_entry(session: Any) -> None:
 def test_a_journey_is_found_without_reading_every_event(session: Any, sql: str) -> None:
     """By its trace or by an event's id, among however many events were emitted."""
     found = plan(session, sql, ("x", 1))
-    assert "SCAN past" not in found
+    assert "SCAN sent" not in found
     assert "SCAN oncegate_trace" not in found

@@ -19,8 +19,8 @@ _DELIVERY: Final = (
     "SELECT past.lane, past.seq, destination.text, tenant.text, lane.key, past.event, kind.text,"
     " past.created_at, past.context, {head}.seq, ack.at, coalesce(ack.attempts, dead.attempts, 0),"
     " coalesce(dead.error, ack.note), dead.seq IS NOT NULL"
-    " FROM (SELECT * FROM oncegate_delivery AS past WHERE {{which}}"
-    " ORDER BY past.created_at, past.lane, past.seq LIMIT ?) AS past {lanes}"
+    " FROM (SELECT * FROM oncegate_delivery AS sent WHERE {{which}}"
+    " ORDER BY sent.created_at, sent.lane, sent.seq LIMIT ?) AS past {lanes}"
     " JOIN oncegate_name AS destination ON destination.id = past.destination"
     " JOIN oncegate_name AS tenant ON tenant.id = lane.tenant"
     " JOIN oncegate_name AS kind ON kind.id = past.type"
@@ -40,17 +40,17 @@ _POSTGRES: Final = _DELIVERY.format(
 )
 # As the index has it: a context that begins with {"trace_id":"
 SQLITE_TRACED: Final = _SQLITE.format(
-    which="substr(past.context, 14, 32) = ? AND substr(past.context, 1, 13) = x'7b2274726163655f6964223a22'"
+    which="substr(sent.context, 14, 32) = ? AND substr(sent.context, 1, 13) = x'7b2274726163655f6964223a22'"
 )
 POSTGRES_TRACED: Final = _POSTGRES.format(
-    which="substring(past.context FROM 14 FOR 32) = ?"
-    " AND substring(past.context FROM 1 FOR 13) = '\\x7b2274726163655f6964223a22'::bytea"
+    which="substring(sent.context FROM 14 FOR 32) = ?"
+    " AND substring(sent.context FROM 1 FOR 13) = '\\x7b2274726163655f6964223a22'::bytea"
 ).replace("?", "%s")
 # By way of the destinations, because that is what the index of event ids begins with; from one to the next.
 _NAMED: Final = (
-    "past.destination IN (WITH RECURSIVE named (number) AS (SELECT min(destination) FROM oncegate_lane"
+    "sent.destination IN (WITH RECURSIVE named (number) AS (SELECT min(destination) FROM oncegate_lane"
     " UNION ALL SELECT (SELECT min(destination) FROM oncegate_lane WHERE destination > number) FROM named"
-    " WHERE number IS NOT NULL) SELECT number FROM named WHERE number IS NOT NULL) AND past.event = ?"
+    " WHERE number IS NOT NULL) SELECT number FROM named WHERE number IS NOT NULL) AND sent.event = ?"
 )
 SQLITE_NAMED: Final = _SQLITE.format(which=_NAMED)
 POSTGRES_NAMED: Final = _POSTGRES.format(which=_NAMED).replace("?", "%s")
