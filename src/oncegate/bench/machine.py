@@ -14,12 +14,11 @@ from oncegate.testing.postgres import PostgresServer
 
 
 def describe_machine(postgres: PostgresServer | None) -> dict[str, Any]:
-    """Processor, memory, kernel, versions, and how busy the machine was when the run began."""
+    """Processor, memory, versions, and how busy the machine was when the run began."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count() or 0,
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "kernel": platform.release(),
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
         "postgresql": _postgres_version(postgres),
