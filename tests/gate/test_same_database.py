@@ -115,7 +115,7 @@ def test_a_failure_undoes_the_write_and_is_recorded(booked_ledger: Ledger, style
     # And the next attempt counts on
     assert style.admit(gate, "bookings", EVENT).value == {"attempt": 2}
     assert booked_ledger.bookings() == BOOKED
-    assert booked_ledger.log_kinds() == [LogKind.RETRYABLE, LogKind.COMMITTED]
+    assert booked_ledger.log_kinds() == [LogKind.RETRYABLE, LogKind.TAKEN_UP, LogKind.COMMITTED]
 
 
 def test_attempts_are_counted_up_to_the_limit(booked_ledger: Ledger, style: Style) -> None:

@@ -224,7 +224,7 @@ def run_show(arguments: argparse.Namespace) -> int:
         is_stranded = timeline.is_stranded(detail.entry, session)
         repeats = session.repeats(detail.entry.entry_id)
     if arguments.json:
-        shown = timeline.all_facts(detail, with_payload=arguments.payload)
+        shown = timeline.all_facts(detail, is_stranded=is_stranded, with_payload=arguments.payload)
         print_json({**shown, "repeats": [repeat_facts(repeat) for repeat in repeats]})
     else:
         timeline.print_detail(detail, is_stranded=is_stranded, with_payload=arguments.payload)

@@ -160,7 +160,7 @@ def run_show(desk: Desk, arguments: argparse.Namespace) -> int:
     with reading(open_ledger(arguments.url), arguments.url) as session:
         seen = _find_waiting(session, desk, arguments.entry)
     if arguments.json:
-        facts = timeline.all_facts(seen, with_payload=arguments.payload)
+        facts = timeline.all_facts(seen, is_stranded=False, with_payload=arguments.payload)
         choices = {verb.value: consequence(verb, seen) for verb in desk.verbs}
         print_json({**facts, "remarks": remarks(seen), "choices": choices})
         return DONE

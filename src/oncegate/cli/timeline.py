@@ -24,6 +24,7 @@ from oncegate.gate.outcome import Outcome, decode_outcome
 from oncegate.model.states import State
 from oncegate.store import Entry, EntryDetail, Session, StepState
 from oncegate.upkeep.telling import LAPSED, MEANINGS, happened
+from oncegate.upkeep.tenures import Tenure, tenures
 
 COLOURS: Final = {
     State.IN_FLIGHT: Colour.NONE,
@@ -54,7 +55,7 @@ def facts(entry: Entry) -> dict[str, Any]:
     }
 
 
-def all_facts(detail: EntryDetail, *, with_payload: bool) -> dict[str, Any]:
+def all_facts(detail: EntryDetail, *, is_stranded: bool, with_payload: bool) -> dict[str, Any]:
     """An entry with all that belongs to it, as JSON."""
     return {
         **facts(detail.entry),
@@ -67,6 +68,17 @@ def all_facts(detail: EntryDetail, *, with_payload: bool) -> dict[str, Any]:
                 "position": record.position,
             }
             for record in detail.records
+        ],
+        "fences": [
+            {
+                "attempt": held.attempt,
+                "fence": held.fence,
+                "since": utc(held.since_ms) or None,
+                "until": utc(held.until_ms) or None,
+                "actor": held.by or None,
+                "ended": held.ended,
+            }
+            for held in tenures(detail.entry, detail.records, is_lapsed=is_stranded)
         ],
         "steps": [_shown_step(step, with_payload) for step in _steps(detail)],
         "outcome": stored_json(detail.outcome),
@@ -123,6 +135,7 @@ def print_detail(detail: EntryDetail, *, is_stranded: bool, with_payload: bool) 
     print_fields(list(_fields(detail, meaning)))
     print("\nhistory (UTC)")
     print_table(("AT", "WHAT", "BY", "NOTE"), list(_history(detail)))
+    _print_fences(tenures(detail.entry, detail.records, is_lapsed=is_stranded))
     _print_steps(detail, with_payload)
     _print_body("outcome", bytes(_outcome(detail).value) or None)
     if with_payload:
@@ -155,6 +168,25 @@ def _history(detail: EntryDetail) -> Iterator[list[Cell]]:
     for record in detail.records:
         what = happened(record.kind)
         yield [Cell.of(utc(record.at_ms)), Cell(what), Cell.of(record.actor), Cell.of(record.note or "")]
+
+
+def _print_fences(found: list[Tenure]) -> None:
+    if not found:
+        return
+    print("\nfences (UTC)")
+    rows = [
+        (
+            held.attempt or "?",
+            held.fence or "?",
+            utc(held.since_ms) or "?",
+            utc(held.until_ms),
+            held.by,
+            held.ended,
+        )
+        for held in found
+    ]
+    headers = ("ATTEMPT", "FENCE", "FROM", "UNTIL", "BY", "ENDED")
+    print_table(headers, [[Cell.of(value) for value in row] for row in rows])
 
 
 def _print_steps(detail: EntryDetail, with_payload: bool) -> None:

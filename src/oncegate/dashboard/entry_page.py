@@ -14,8 +14,9 @@ from oncegate.dashboard.waiting_page import card_of
 from oncegate.gate.outcome import Outcome, decode_outcome
 from oncegate.model.states import State
 from oncegate.sender.journey import journey_of
-from oncegate.store import EntryDetail, LogKind, LogRecord, Repeat, Session, StepRecord
+from oncegate.store import Entry, EntryDetail, LogKind, LogRecord, Repeat, Session, StepRecord
 from oncegate.upkeep.telling import LAPSED, MEANINGS, happened
+from oncegate.upkeep.tenures import tenures
 
 
 class Moment(Struct, frozen=True):
@@ -55,13 +56,14 @@ def find_entry(session: Session, visit: Visit) -> EntryDetail:
 
 def entry_values(tools: Tools, session: Session, seen: EntryDetail) -> dict[str, Any]:
     """What the template needs; `content` is there only after a reveal."""
-    outcome = outcome_of(seen)
+    outcome, is_lapsed = outcome_of(seen), _is_lapsed(seen.entry, session)
     hops = journey_of(session, seen.entry).hops
     return {
         "title": f"Entry {seen.entry.entry_id}",
         "seen": seen,
         "entry": seen.entry,
-        "meaning": _meaning(seen, session),
+        "meaning": LAPSED if is_lapsed else MEANINGS[seen.entry.state],
+        "tenures": tenures(seen.entry, seen.records, is_lapsed=is_lapsed),
         "moments": history(seen, session.repeats(seen.entry.entry_id)),
         "steps": _steps(seen, outcome),
         "resource": outcome.resource,
@@ -74,11 +76,8 @@ def entry_values(tools: Tools, session: Session, seen: EntryDetail) -> dict[str,
     }
 
 
-def _meaning(seen: EntryDetail, session: Session) -> str:
-    entry = seen.entry
-    if entry.state is State.IN_FLIGHT and (entry.lease_until_ticks or 0) <= session.now_ticks():
-        return LAPSED
-    return MEANINGS[entry.state]
+def _is_lapsed(entry: Entry, session: Session) -> bool:
+    return entry.state is State.IN_FLIGHT and (entry.lease_until_ticks or 0) <= session.now_ticks()
 
 
 def history(seen: EntryDetail, repeats: list[Repeat]) -> list[Moment]:

@@ -93,7 +93,7 @@ from oncegate.store.lanes import (
     Throttling,
 )
 from oncegate.store.ledger import Capabilities, Durability, Finding, Joined, Migration, Session, Store
-from oncegate.store.log import Log, LogKind, LogRecord
+from oncegate.store.log import CLAIM_KINDS, ClaimNote, Log, LogKind, LogRecord, read_claim_note
 from oncegate.store.notices import Notice, Notices, Posting
 from oncegate.store.people import People, Ruling, RulingAnswer
 from oncegate.store.positions import Positions, move_of
@@ -103,6 +103,7 @@ from oncegate.store.tallies import Observations, Repeat, Tallies, Tally, Waiting
 from oncegate.store.traces import TracedDelivery, TraceLink, Traces
 
 __all__ = [
+    "CLAIM_KINDS",
     "MAYBE_MORE_MS",
     "Acknowledgement",
     "Advanced",
@@ -110,6 +111,7 @@ __all__ = [
     "Browsing",
     "Capabilities",
     "Census",
+    "ClaimNote",
     "Claims",
     "ContentPage",
     "Contents",
@@ -189,4 +191,5 @@ __all__ = [
     "Waiting",
     "What",
     "move_of",
+    "read_claim_note",
 ]

@@ -171,7 +171,7 @@ class Claims(Protocol):
         A key that is not known is inserted in flight (or quarantined or held, if the reservation says so,
         with one log record), its mark of content is kept, and the answer is RUN (or QUARANTINE or HOLD). A
         known key is judged by `model.states.judge`; when that claims, attempt and fence grow, the lease
-        starts anew and, for RECOVER, one log record is written. A conflict writes one log record. The
+        starts anew and one log record tells both (`log.ClaimNote`). A conflict writes one log record. The
         same key twice in `wanted` is decided as two arrivals. Inserting is one conditional statement: no
         reading first.
         """

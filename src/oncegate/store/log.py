@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
+
+from oncegate.model.states import Decision
 
 
 class LogKind(IntEnum):
     """What a log record tells. The numbers are stored; never renumber."""
 
+    TAKEN_UP = 1  # tried again after an attempt that failed, under a new fence
     COMMITTED = 2
     FAILED = 3
     RETRYABLE = 4
@@ -53,6 +57,31 @@ class LogRecord(Struct, frozen=True):
     at_ms: int
     actor: str
     note: str | None
+
+
+# What tells of a claim on a known key.
+CLAIM_KINDS: Final = {Decision.RETRY: LogKind.TAKEN_UP, Decision.RECOVER: LogKind.RECOVERED}
+_CLAIM_NOTE: Final = re.compile(r"(first )?attempt (\d{1,19}) under fence (\d{1,19})")
+
+
+class ClaimNote(NamedTuple):
+    """What the log says of a claim on a known key, so that it can be told who held which fence.
+
+    Attempts are counted anew after a person's word; `is_first` says that nobody ever held the key before.
+    """
+
+    attempt: int
+    fence: int
+    is_first: bool
+
+    def __str__(self) -> str:
+        return f"{'first ' if self.is_first else ''}attempt {self.attempt} under fence {self.fence}"
+
+
+def read_claim_note(note: str | None) -> ClaimNote | None:
+    """A claim's note as it was written; None for records of ledgers before there were any."""
+    found = _CLAIM_NOTE.fullmatch(note or "")
+    return None if found is None else ClaimNote(int(found[2]), int(found[3]), found[1] is not None)
 
 
 class Log(Protocol):

@@ -19,6 +19,7 @@ MEANINGS: Final = {
 LAPSED: Final = "its worker's lease lapsed; the next arrival or a reconciler finds out what happened"
 
 _HAPPENED: Final = {
+    LogKind.TAKEN_UP: "taken up again",
     LogKind.COMMITTED: "committed",
     LogKind.FAILED: "failed for good",
     LogKind.RETRYABLE: "attempt failed, may be tried again",

@@ -11,7 +11,16 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from oncegate.errors import StoreBusy, UsageError
 from oncegate.model.states import Decision, Known, State, conflict_note, judge
-from oncegate.store import LogKind, Reservation, Reserved, Settlement, Statement, StepRecord, StepState
+from oncegate.store import (
+    CLAIM_KINDS,
+    LogKind,
+    Reservation,
+    Reserved,
+    Settlement,
+    Statement,
+    StepRecord,
+    StepState,
+)
 from oncegate.stores.postgres import join_statements, statements
 from oncegate.stores.postgres.failures import rejected
 from oncegate.stores.postgres.names import NAMES_CACHED_MAX
@@ -217,10 +226,10 @@ def judge_known(
         yield statements.LOG, (entry, LogKind.CONFLICT.value, at_ms, actor, note)
         return Reserved(decision, entry, now_ticks=now)
     if decision.claims:
-        recovers = decision is Decision.RECOVER
+        kind, first = CLAIM_KINDS[decision].value, "first " if first_reserved < 0 else ""
         taken = yield (
             statements.TAKE_OVER,
-            (ticks(), entry, fence, state, item.lease_ms, item.token, at_ms, actor, recovers),
+            (ticks(), entry, fence, state, item.lease_ms, item.token, kind, at_ms, actor, first),
         )
         if not taken:
             return None

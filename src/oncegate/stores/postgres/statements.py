@@ -148,8 +148,8 @@ opened AS (
                               ELSE oncegate_open.first_reserved END
 ),
 logged AS (
-    INSERT INTO oncegate_log (entry, kind, at, actor)
-    SELECT id, 9, %s, %s FROM taken WHERE %s
+    INSERT INTO oncegate_log (entry, kind, at, actor, note)
+    SELECT id, %s, %s, %s, %s || 'attempt ' || attempt || ' under fence ' || fence FROM taken
 )
 SELECT attempt, fence, now FROM taken, clock
 """

@@ -14,7 +14,9 @@ from typing import Any, Final
 from oncegate.errors import StoreRejected
 from oncegate.model.states import Decision, Known, State, conflict_note, judge
 from oncegate.store import (
+    CLAIM_KINDS,
     Attachment,
+    ClaimNote,
     Entry,
     LogKind,
     Progress,
@@ -155,8 +157,8 @@ class SqliteClaims:
             return Reserved(decision, entry, now_ticks=now)
         if decision.claims:
             self._connection.execute(_TAKE_OVER, (now + item.lease_ms, now, item.token, entry, fence))
-            if decision is Decision.RECOVER:
-                self._log(entry, LogKind.RECOVERED, item.received_at_ms, item.actor, None)
+            kind, claim = CLAIM_KINDS[decision], ClaimNote(attempt + 1, fence + 1, first_reserved is None)
+            self._log(entry, kind, item.received_at_ms, item.actor, str(claim))
             return Reserved(
                 decision, entry, fence + 1, attempt + 1, known.state, self._steps(entry),
                 first_reserved_ticks=first_reserved or 0, received_at_ms=received,

@@ -30,6 +30,7 @@ from oncegate.testing.conformance.registries import RegistryConformance
 from oncegate.testing.conformance.settlements import SettlementConformance
 from oncegate.testing.conformance.steps import StepConformance
 from oncegate.testing.conformance.tallies import TallyConformance
+from oncegate.testing.conformance.tenures import TenureConformance
 from oncegate.testing.conformance.ticks import TickConformance
 from oncegate.testing.conformance.traces import TraceConformance
 from oncegate.testing.conformance.units import UnitConformance
@@ -51,6 +52,7 @@ class StoreConformance(
     RegistryConformance,
     PositionConformance,
     PeopleConformance,
+    TenureConformance,
     FeedConformance,
     TallyConformance,
     ContentConformance,

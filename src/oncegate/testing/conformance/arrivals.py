@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncegate.model.states import Decision, State
-from oncegate.store import LogKind, Reserved, Session, StepRecord, StepState
+from oncegate.store import LogKind, Reserved, Session, StepRecord, StepState, read_claim_note
 from oncegate.testing.conformance.bench import LEASE_MS, StoreBench, key_of, unchanged
 
 OUTCOME = b'{"value":"stored outcome"}'
@@ -169,7 +169,8 @@ class ArrivalConformance(StoreBench):
         entry = self.detail(first.entry_id).entry
         assert (entry.state, entry.token, entry.reason) == (State.IN_FLIGHT, 77, None)
         assert entry.lease_until_ticks == self.now() + LEASE_MS
-        assert [record.kind for record in self.log()] == [LogKind.RETRYABLE]
+        assert [record.kind for record in self.log()] == [LogKind.RETRYABLE, LogKind.TAKEN_UP]
+        assert read_claim_note(self.log()[-1].note) == (2, again.fence, False)
 
     def test_lapsed_key_is_recovered(self) -> None:
         """A stranded key is taken over and logged; the answer tells when it was first tried and lapsed."""
@@ -187,6 +188,7 @@ class ArrivalConformance(StoreBench):
         assert again.now_ticks == self.now()
         (record,) = self.log()
         assert (record.kind, record.entry_id) == (LogKind.RECOVERED, first.entry_id)
+        assert read_claim_note(record.note) == (2, again.fence, False)
 
     def test_lease_holds_to_its_last_millisecond(self) -> None:
         """Just before its end a claim still stands; at its end it may be taken over."""
@@ -281,6 +283,13 @@ class ArrivalConformance(StoreBench):
             State.HELD: Decision.HOLD,
             State.QUARANTINED: Decision.QUARANTINE,
         }
+
+    def test_first_fence_is_the_entrys_number(self) -> None:
+        """The first claim leaves no record of its own: what it held can be told all the same."""
+        claim = self.reserve(self.open())
+
+        assert claim.fence == claim.entry_id
+        assert self.log() == []
 
     def test_new_key_can_be_quarantined(self) -> None:
         """An event that cannot be taken waits in quarantine, with its body, its reason and one record."""

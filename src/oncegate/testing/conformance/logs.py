@@ -79,7 +79,8 @@ class LogConformance(StoreBench):
 
         kinds = [record.kind for record in self.log()]
 
-        assert kinds == [LogKind.CONFLICT, LogKind.RETRYABLE, LogKind.RECOVERED, LogKind.COMMITTED]
+        tries = [LogKind.RETRYABLE, LogKind.TAKEN_UP, LogKind.RECOVERED]
+        assert kinds == [LogKind.CONFLICT, *tries, LogKind.COMMITTED]
         assert list(self.detail(claim.entry_id).records) == self.log()
 
     def test_limit_and_position_are_obeyed(self) -> None:

@@ -13,7 +13,9 @@ from msgspec.structs import replace
 from oncegate.errors import StoreRejected
 from oncegate.model.states import Decision, Known, State, judge
 from oncegate.store import (
+    CLAIM_KINDS,
     Attachment,
+    ClaimNote,
     Entry,
     LogKind,
     Progress,
@@ -99,8 +101,8 @@ class SimulatedClaims:
             lease_until_ticks=now + item.lease_ms, token=item.token, settled_at_ms=None, reason=None,
         )  # fmt: skip
         self._put(taken)
-        if decision is Decision.RECOVER:
-            self.log(row.entry_id, LogKind.RECOVERED, item.received_at_ms, item.actor, None)
+        note = str(ClaimNote(taken.attempt, taken.fence, row.first_reserved is None))
+        self.log(row.entry_id, CLAIM_KINDS[decision], item.received_at_ms, item.actor, note)
         return Reserved(
             decision, row.entry_id, taken.fence, taken.attempt, row.state,
             self._tables.steps.get(row.entry_id, ()),
