@@ -32,7 +32,8 @@ def tried(site) -> int:
         site.scene.admit("tries", id=1)
         site.scene.gate = kept
         gate.close()
-    return site.scene.waiting(State.COMMITTED, "tries")
+    number: int = site.scene.waiting(State.COMMITTED, "tries")
+    return number
 
 
 def _rows(text: str) -> list[list[str]]:

@@ -47,7 +47,8 @@ def test_every_page_and_kind_of_action_works_there_too(postgres_site):
     with site.gate.store.look() as session:
         kinds = [record.kind for record in session.log_before(None, 20, by_people=True)]
     told = [LogKind.APPROVED, LogKind.REVEALED, LogKind.HEAD_RETRIED, LogKind.JOB_STARTED]
-    assert sorted(kinds[:7]) == sorted([*told, *[LogKind.DISCARDED] * 3])
+    told += [LogKind.SIGNED_IN, LogKind.PLAN_MADE]
+    assert sorted(kinds[:9]) == sorted([*told, *[LogKind.DISCARDED] * 3])
     assert "approver-all" in client.get("/journal").text
 
 

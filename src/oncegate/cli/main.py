@@ -65,6 +65,7 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("quarantine", "list, show, release or discard what was not run as it stands"),
         Command("page", "serve the operations page: see and decide in a browser"),
         Command("operators", "say who may use the operations page"),
+        Command("journal", "show who did what, when and why"),
     ),
     "Send events in order": (
         Command("deliver", "send what was emitted, until stopped"),

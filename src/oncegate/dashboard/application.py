@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
-from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -42,14 +42,15 @@ from oncegate.dashboard.journal_page import journal_page
 from oncegate.dashboard.now_page import now_page
 from oncegate.dashboard.operators import Role, find_by_token
 from oncegate.dashboard.plans import Plans
+from oncegate.dashboard.reading import path_of, place_of, read_form
 from oncegate.dashboard.rendering import FOLDER, make_environment
+from oncegate.dashboard.sign_ins import SignIns
 from oncegate.dashboard.surfaces_page import surfaces_page
 from oncegate.dashboard.visits import Act, Answer, NotAllowed, NotHere, Tools, View, Visit
 from oncegate.dashboard.waiting_page import badge, waiting_page
 from oncegate.errors import OncegateError, StoreError
 from oncegate.gate.gate import Gate
 
-BODY_BYTES_MAX: Final = 64 * 1024
 LOG: Final = logging.getLogger("oncegate.page")
 HEADERS: Final = {
     "content-security-policy": (
@@ -99,6 +100,7 @@ class Page:
         self.tools = tools
         self.access = access
         self.jobs = Jobs(Plans(tools.commits, tools.clock), tools.clock)
+        self.sign_ins = SignIns(tools)
         self.templates = make_environment(tools.clock)
 
     def application(self) -> Starlette:
@@ -163,7 +165,7 @@ class Page:
 
     async def act(self, act: Act, request: Request) -> Response:
         """Answers a POST: from our own page, by somebody signed in, with their form's token."""
-        form = await _read_form(request)
+        form = await read_form(request)
         if form is None:
             return self._render(request, _message("Too large", "the form is too large", 413), ANYBODY)
         if not is_own_page(request.headers, request.url.scheme):
@@ -193,7 +195,7 @@ class Page:
 
     def _visit(self, request: Request, visitor: Visitor, form: Mapping[str, str] | None = None) -> Visit:
         return Visit(
-            path=_path(request),
+            path=path_of(request),
             root=request.scope.get("root_path", ""),
             parts={name: str(value) for name, value in request.path_params.items()},
             query=dict(request.query_params),
@@ -207,7 +209,7 @@ class Page:
             return self._go(request, "/")
         if request.method != "POST":
             return self._render(request, Answer("login.html", {"title": "Sign in"}), ANYBODY)
-        form = await _read_form(request)
+        form = await read_form(request)
         if form is None or not is_own_page(request.headers, request.url.scheme):
             return self._render(request, _message("Refused", _FOREIGN, 403), ANYBODY)
         return await run_in_threadpool(self._sign_in, request, form.get("token", "").strip())
@@ -220,9 +222,10 @@ class Page:
         except StoreError as error:
             return self._render(request, _apology(error), ANYBODY)
         if known is None:
-            LOG.warning("a token that nobody has was refused on the page")
+            self.sign_ins.refused(place_of(request))
             values = {"title": "Sign in", "refusal": "nobody has this token; it may have been removed"}
             return self._render(request, Answer("login.html", values, 403), ANYBODY)
+        self.sign_ins.admitted(known.operator, place_of(request))
         response = self._go(request, "/waiting" if known.operator.tenant is not None else "/")
         value = issue(key, known, self.tools.clock.wall_ms())
         self._set_cookie(request, response, value, SESSION_MS // 1000)
@@ -232,9 +235,18 @@ class Page:
         """Ends the session in this browser."""
         if not is_own_page(request.headers, request.url.scheme):
             return self._render(request, _message("Refused", _FOREIGN, 403), ANYBODY)
+        await run_in_threadpool(self._sign_out, request)
         response = self._go(request, "/login")
         self._set_cookie(request, response, "", 0)
         return response
+
+    def _sign_out(self, request: Request) -> None:
+        """Keeps on record who leaves; the cookie goes whether or not the ledger can be asked."""
+        visitor = None
+        with suppress(StoreError), self.tools.commits.store.look() as session:
+            visitor = self._visitor(session, request)
+        if visitor is not None and visitor.name:
+            self.sign_ins.left(visitor.name, place_of(request))
 
     def _set_cookie(self, request: Request, response: Response, value: str, age: int) -> None:
         response.set_cookie(
@@ -264,7 +276,7 @@ class Page:
 
     def fault(self, request: Request, error: Exception) -> Response:
         """A fault of ours: on a page, with the same headers, and without what it was about."""
-        LOG.error("the page failed at %s", _path(request), exc_info=error)
+        LOG.error("the page failed at %s", path_of(request), exc_info=error)
         words = "the page failed here; what happened is in its log. Nothing else is affected"
         return self._render(request, _message("A fault", words, 500), ANYBODY)
 
@@ -281,7 +293,7 @@ class Page:
             return PlainTextResponse(answer.text, headers=HEADERS)
         values = {
             "root": request.scope.get("root_path", ""),
-            "here": _path(request),
+            "here": path_of(request),
             "visitor": visitor,
             "is_read_only": self.access is Access.READ_ONLY,
             "is_fragment": request.headers.get("x-oncegate-fragment") == "1",
@@ -308,11 +320,6 @@ _STALE: Final = (
 )
 
 
-def _path(request: Request) -> str:
-    path = str(request.scope["path"]).removeprefix(request.scope.get("root_path", ""))
-    return path or "/"
-
-
 def _message(title: str, message: str, status: int) -> Answer:
     return Answer("message.html", {"title": title, "message": message}, status)
 
@@ -330,16 +337,3 @@ def _apology(error: OncegateError) -> Answer:
 
 
 _STATUSES: Final[dict[type[OncegateError], int]] = {NotHere: 404, NotAllowed: 403}
-
-
-async def _read_form(request: Request) -> dict[str, str] | None:
-    """Reads a plain form; None if it is larger than any form of ours."""
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > BODY_BYTES_MAX:
-            return None
-    try:
-        return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=200))
-    except ValueError:  # more fields than any form of ours
-        return None

@@ -15,11 +15,13 @@ from oncegate.signals.alerts import Signal, evaluate, worst
 from oncegate.signals.definitions import Definition, Level, Unit
 from oncegate.signals.measures import MINUTE_MS, measure
 from oncegate.signals.snapshot import HOUR, Counts, Snapshot, by_surface
-from oncegate.store import Entry, EntryFilter, LogRecord, Session, Tally, Waiting, What
+from oncegate.store import Entry, EntryFilter, LogKind, LogRecord, Session, Tally, Waiting, What
 from oncegate.upkeep.telling import happened
 
 POINT_MINUTES: Final = 2  # a sparkline of an hour has thirty points
 RECENT_MAX: Final = 8
+RECENT_READ_MAX: Final = 100
+_NO_CHANGE: Final = frozenset({LogKind.SIGNED_IN, LogKind.SIGNED_OUT, LogKind.PLAN_MADE})
 HOUR_MS: Final = 3_600_000
 
 
@@ -173,5 +175,7 @@ def _oldest_in_flight(session: Session) -> Entry | None:
 
 def _recent(session: Session, snapshot: Snapshot) -> list[tuple[LogRecord, str]]:
     """What people did, and what was given up, in the last hour."""
-    found = session.log_before(None, RECENT_MAX, by_people=True)
-    return [(record, happened(record.kind)) for record in found if record.at_ms > snapshot.now_ms - HOUR_MS]
+    found = session.log_before(None, RECENT_READ_MAX, by_people=True)
+    since_ms = snapshot.now_ms - HOUR_MS
+    told = [one for one in found if one.at_ms > since_ms and one.kind not in _NO_CHANGE]
+    return [(record, happened(record.kind)) for record in told[:RECENT_MAX]]

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from oncegate.clock import Clock
 from oncegate.groupcommit import GroupCommit
 from oncegate.notice_operations import PostNotice
-from oncegate.store import Posting, Session
+from oncegate.store import LogKind, Note, Posting, Session
 
 CONFIRM_WITHIN_MS: Final = 3_600_000
 SHOWN_MS: Final = 24 * 3_600_000
@@ -63,6 +63,10 @@ class Sheet(Struct, frozen=True):
     is_complete: bool
     sample: list[Line]
 
+    def __str__(self) -> str:
+        """What the journal says of it."""
+        return f"{self.verb} {self.count} {self.kind.value}: {self.reason}"
+
 
 class JobState(Enum):
     """What became of a plan after the yes; the values are words for people."""
@@ -100,13 +104,17 @@ class Plans:
         self._clock = clock
 
     def keep(self, sheet: Sheet, targets: tuple[Target, ...]) -> str:
-        """Keeps a plan and returns its name, which nobody can guess."""
+        """Keeps a plan, with a record in the journal, and returns its name, which nobody can guess."""
         name = secrets.token_urlsafe(12)
         packed = zlib.compress(msgspec.msgpack.encode(targets), level=1)
         with self._commits.transaction() as session:
             session.post(self._posting(_SHEET, name, msgspec.msgpack.encode(sheet)))
             posting = self._posting(_TARGETS, name, packed)
             session.post(replace(posting, keep_ms=CONFIRM_WITHIN_MS, kept_max=CONFIRMABLE_MAX))
+            made = Note(
+                0, LogKind.PLAN_MADE, self._clock.wall_ms(), sheet.owner or "page", str(sheet)[:300]
+            )
+            session.add_notes([made])
         return name
 
     def sheet(self, session: Session, name: str) -> Sheet | None:

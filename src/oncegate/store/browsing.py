@@ -17,11 +17,22 @@ from oncegate.store.log import LogKind, LogRecord
 # Kinds above this one tell what persons did and what was given up: the journal that people read. Those
 # up to it are the gate's own, one or more an event.
 PEOPLE_ABOVE: Final = LogKind.FORGOTTEN
-NOTED: Final = frozenset({LogKind.REVEALED, LogKind.REFUSED, LogKind.JOB_STARTED, LogKind.JOB_CANCELLED})
+NOTED: Final = frozenset(
+    {
+        LogKind.REVEALED,
+        LogKind.REFUSED,
+        LogKind.PLAN_MADE,
+        LogKind.JOB_STARTED,
+        LogKind.JOB_CANCELLED,
+        LogKind.SIGNED_IN,
+        LogKind.SIGN_IN_REFUSED,
+        LogKind.SIGNED_OUT,
+    }
+)
 
 
 class Note(Struct, frozen=True):
-    """Something that a person did and that by itself changes nothing: looked, was refused, began a job."""
+    """What a person did that by itself changes nothing: looked, was refused, signed in, made a plan."""
 
     entry_id: int
     kind: LogKind

@@ -33,6 +33,7 @@ class LogKind(IntEnum):
     REFUSED = 16  # somebody asked for what their role does not let them do
     JOB_STARTED = 17  # somebody said yes to a plan for many; each decision has a record of its own
     JOB_CANCELLED = 18
+    PLAN_MADE = 19  # somebody asked what a word for many would do; nothing is changed before the yes
     DEAD_LETTERED = 20
     HEAD_RETRIED = 21
     HEAD_SKIPPED = 22
@@ -43,6 +44,9 @@ class LogKind(IntEnum):
     DESTINATION_RESUMED = 27
     DUPLICATE = 40
     DISMISSED = 41
+    SIGNED_IN = 50
+    SIGN_IN_REFUSED = 51
+    SIGNED_OUT = 52
 
 
 class LogRecord(Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oncegate.model.states import State
 from oncegate.store import EntryFilter, LogKind, LogRecord, Note
-from oncegate.store.browsing import PEOPLE_ABOVE
+from oncegate.store.browsing import NOTED, PEOPLE_ABOVE
 from oncegate.testing.conformance.bench import ALL, StoreBench, refused
 
 
@@ -96,11 +96,15 @@ class BrowsingConformance(StoreBench):
         """Refusals are noted; nobody can write a settlement or a ruling this way."""
         session = self.open()
         with session.unit():
-            assert session.add_notes([self.note(0, kind=LogKind.REFUSED, note="needs approver")]) == [True]
-        for kind in (LogKind.COMMITTED, LogKind.APPROVED, LogKind.DOCUMENT_CHANGED):
+            assert all(session.add_notes([self.note(0, kind=kind) for kind in sorted(NOTED)]))
+        for kind in set(LogKind) - NOTED:
             with refused(ValueError), session.unit():
                 session.add_notes([self.note(0, kind=kind)])
-        assert [(record.entry_id, record.kind) for record in self.log()] == [(0, LogKind.REFUSED)]
+        assert [(record.entry_id, record.kind) for record in self.log()] == [
+            (0, one) for one in sorted(NOTED)
+        ]
+        by_people = session.log_before(None, len(LogKind), by_people=True)
+        assert {record.kind for record in by_people} == NOTED
 
     def test_the_log_can_be_read_backwards_from_any_place(self) -> None:
         """A place beyond all records, however far, is the end of the log."""

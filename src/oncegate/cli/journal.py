@@ -1,0 +1,112 @@
+"""`oncegate journal`: who did what, when and why; with the gate's own records if asked for. Only reads."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from typing import Any, Final
+
+from oncegate.cli.exitcodes import DONE
+from oncegate.cli.ledger import open_ledger, reading
+from oncegate.cli.output import Cell, print_json, print_table, tell, utc
+from oncegate.cli.parser import add_json, add_url, read_number
+from oncegate.store import LogRecord
+from oncegate.upkeep.telling import happened
+
+LIMIT_DEFAULT: Final = 50
+LIMIT_MAX: Final = 10_000  # one page is held in memory
+POSITION_DIGITS_MAX: Final = 38  # PostgreSQL's positions are a transaction's number and one of its own
+
+_EPILOG = """\
+examples:
+  oncegate journal
+  oncegate journal --all --limit 200
+  oncegate journal --json | jq -r 'select(.what == "sign_in_refused") | .note'"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command to the command line."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "journal",
+        help="show who did what, when and why",
+        description=(
+            "Show what people did and what was given up, newest first: decisions, looks at content, plans,"
+            " sign-ins and those that were refused. Nothing is changed."
+        ),
+        epilog=_EPILOG,
+    )
+    add_url(parser)
+    add_json(parser)
+    parser.add_argument("--all", action="store_true", help="the gate's own records as well")
+    parser.add_argument(
+        "--limit", type=_read_limit, default=LIMIT_DEFAULT, metavar="N",
+        help=f"at most so many records, up to {LIMIT_MAX} (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--before", type=_read_position, metavar="POSITION", help="only records before this one"
+    )
+    parser.set_defaults(run=run)
+
+
+def _read_limit(text: str) -> int:
+    number = read_number(text)
+    if number > LIMIT_MAX:
+        raise argparse.ArgumentTypeError(
+            f"{number} is more than {LIMIT_MAX}; use --before for the next page"
+        )
+    return number
+
+
+def _read_position(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= POSITION_DIGITS_MAX):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a position; --json shows them")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints one page of records and how to get the next."""
+    with reading(open_ledger(arguments.url), arguments.url) as session:
+        found = session.log_before(arguments.before, arguments.limit + 1, by_people=not arguments.all)
+    page = found[: arguments.limit]
+    if arguments.json:
+        for record in page:
+            print_json(_facts(record))
+    elif page:
+        print_table(("AT (UTC)", "BY", "WHAT", "ABOUT", "NOTE"), [_row(record) for record in page])
+    else:
+        tell(
+            "nothing is on record"
+            if arguments.all
+            else "nobody has done anything yet; --all shows the rest"
+        )
+    if len(found) > len(page):
+        tell(f"there are more; the next page: {_next_page(arguments, page[-1].position)}")
+    return DONE
+
+
+def _facts(record: LogRecord) -> dict[str, Any]:
+    return {
+        "at": utc(record.at_ms),
+        "actor": record.actor,
+        "what": record.kind.name.lower(),
+        "entry": record.entry_id if record.entry_id > 0 else None,
+        "lane": -record.entry_id if record.entry_id < 0 else None,
+        "note": record.note,
+        "position": record.position,
+    }
+
+
+def _row(record: LogRecord) -> list[Cell]:
+    number = record.entry_id
+    about = "" if number == 0 else f"entry {number}" if number > 0 else f"lane {-number}"
+    values = (utc(record.at_ms)[:19], record.actor, happened(record.kind), about, record.note or "")
+    return [Cell.of(value) for value in values]
+
+
+def _next_page(arguments: argparse.Namespace, last: int) -> str:
+    words = ["oncegate", "journal"]
+    words += [] if arguments.url is None else ["--url", arguments.url]
+    words += ["--all"] if arguments.all else []
+    words += [] if arguments.limit == LIMIT_DEFAULT else ["--limit", str(arguments.limit)]
+    words += ["--json"] if arguments.json else []
+    return shlex.join([*words, "--before", str(last)])

@@ -1,0 +1,36 @@
+"""What the page reads of a request: its path below the mount, where it comes from, a form within bounds."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+BODY_BYTES_MAX: Final = 64 * 1024
+FIELDS_MAX: Final = 200
+
+
+def path_of(request: Request) -> str:
+    """The path below wherever the page is mounted."""
+    path = str(request.scope["path"]).removeprefix(request.scope.get("root_path", ""))
+    return path or "/"
+
+
+def place_of(request: Request) -> str:
+    """Where a request comes from, as far as the server knows: behind a proxy that may be the proxy."""
+    return "an unknown place" if request.client is None else request.client.host
+
+
+async def read_form(request: Request) -> dict[str, str] | None:
+    """Reads a plain form; None if it is larger than any form of ours."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_BYTES_MAX:
+            return None
+    text = body.decode("utf-8", "replace")
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX))
+    except ValueError:  # more fields than any form of ours
+        return None
