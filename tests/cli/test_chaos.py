@@ -12,6 +12,7 @@ def test_short_run_that_missed_faults_does_not_count(call):
 
     assert ended.code == 1
     assert "5 schedules from seed 1" in ended.out
+    assert "ms of processor time each" in ended.out
     assert "this run does not count" in ended.out
 
 

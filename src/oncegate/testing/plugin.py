@@ -57,7 +57,7 @@ def oncegate_store(
     """An empty ledger of the test's own.
 
     SQLite unless the fixture is parametrized indirectly with "postgres"; that one needs oncegate[test],
-    or a server of your own in ONCEGATE_TEST_POSTGRES.
+    or a server of your own in ONCEGATE_TEST_URL.
     """
     kind = getattr(request, "param", "sqlite")
     if kind == "postgres":

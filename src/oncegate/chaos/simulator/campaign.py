@@ -6,6 +6,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from time import process_time
 from typing import Final
 
 from oncegate.chaos.simulator.outcome import play
@@ -19,11 +20,12 @@ CHUNK: Final = 200  # schedules that one process plays between two reports, abou
 
 def play_seeds(first: int, count: int) -> Tally:
     """Plays a row of seeds in this process."""
-    tally = Tally()
+    tally, begun = Tally(), process_time()
     for seed in range(first, first + count):
         tally.add(seed, play(make_schedule(seed)))
         if seed % TRAFFIC_EVERY == 0:
             tally.add_traffic(seed, play_traffic(make_traffic(seed)))
+    tally.processor_seconds = process_time() - begun
     return tally
 
 

@@ -29,6 +29,7 @@ class Tally:
     failures: dict[int, list[str]] = field(default_factory=dict)
     failed: int = 0
     counts: Counter[str] = field(default_factory=Counter)
+    processor_seconds: float = field(default=0.0, compare=False)  # of all processes, without waiting
 
     def add(self, seed: int, outcome: Outcome) -> None:
         """Counts one run."""
@@ -57,6 +58,7 @@ class Tally:
         self.effects += other.effects
         self.committed += other.committed
         self.failed += other.failed
+        self.processor_seconds += other.processor_seconds
         self.counts.update(other.counts)
         for seed, texts in other.failures.items():
             if len(self.failures) < FAILURES_KEPT_MAX:
@@ -78,6 +80,7 @@ class Tally:
             "failed": self.failed,
             "effects": self.effects,
             "committed": self.committed,
+            "processor_seconds": round(self.processor_seconds, 3),
             "failures": {str(seed): texts for seed, texts in self.failures.items()},
             "counts": dict(sorted(self.counts.items())),
         }

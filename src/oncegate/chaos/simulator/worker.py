@@ -5,25 +5,23 @@ Everything in its memory is lost with a crash; the ledger, the downstreams and m
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from oncegate.chaos.simulator.evidence import Intent, Start, began_at
+from oncegate.chaos.simulator.mortal import Mortal, StrikingPoints
 from oncegate.chaos.simulator.observing import ObservedStore
-from oncegate.chaos.simulator.schedule import Fault, FaultKind
 from oncegate.chaos.simulator.services import Network
 from oncegate.chaos.simulator.surfaces import Handlers
-from oncegate.crashpoints import CrashPoints
 from oncegate.errors import StoreError
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.gate import Gate
 from oncegate.model.surface import read_arrival
 from oncegate.store import Store
 from oncegate.testing.simulation import (
-    Actor,
     ActorCrashed,
     Ledger,
     SilentSightings,
@@ -33,8 +31,7 @@ from oncegate.testing.simulation import (
     VirtualClock,
     VirtualLoop,
 )
-from oncegate.testing.simulation.commits import Journey, crash
-from oncegate.testing.simulation.store import CommitFault, SimulatedSession
+from oncegate.testing.simulation.store import SimulatedSession
 from oncegate.upkeep.reconciler import Reconciler
 
 if TYPE_CHECKING:
@@ -157,113 +154,59 @@ class PastTheGate:
         return
 
 
-class WorkerPoints(CrashPoints):
-    """Crash points at which the schedule's faults strike."""
+class Worker(Mortal):
+    """A worker with a gate and its caretakers."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-
-    def hit(self, name: str) -> None:
-        """Crashes or stalls, if the schedule says so here."""
-        worker = self._worker
-        if worker.actor.dead:
-            return
-        worker.world.reached[name] += 1
-        fault = worker.world.faults.at_point(name)
-        if fault is None:
-            return
-        if fault.kind is FaultKind.STALL_AT_POINT:
-            worker.stall(fault.seconds)
-            return
-        worker.crash(fault.seconds)
-        raise ActorCrashed(name)
-
-
-class Worker:
-    """One worker over all its lives."""
+    store: ObservedStore
+    travel_seconds_max = 0.01
 
     def __init__(self, world: World, number: int, blueprint: Blueprint) -> None:
         self.world = world
-        self.number = number
         self.rng: Random = world.rng
         self.network: Network = world.network
         self.seats, self.labels, self.mails = world.services
-        self.clock = VirtualClock(world.loop)
-        self.lives = 0
         self._blueprint = blueprint
-        self.start()
+        super().__init__(world, number)
 
-    def start(self) -> None:
-        """Begins a new life: nothing is remembered."""
-        self.lives += 1
-        self.actor = Actor(f"worker {self.number}.{self.lives}", self)
+    def _wake_up(self) -> None:
         self.store = ObservedStore(
             self.world.ledger, self.clock, self._commit_fault, self._blueprint.session_type
         )
         self.store.is_down = self.world.store_is_down
         self.store.note = self.world.note_write
-        self.crashpoints = WorkerPoints(self)
+        self.crashpoints = StrikingPoints(self, self.world)
         self.face = self._blueprint.build(self)
-        self.spawn(self._care())
+        self._turn = self.number
+        self._home = self.actor.context()
+        self._rest()
 
-    def _commit_fault(self) -> CommitFault:
-        return CommitFault.DOWN if self.world.store_is_down else self.world.faults.unit()
+    # The caretakers run at moments, not in a task that sleeps: most of the moments of a run are theirs.
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Starts a task of this worker's present life."""
-        self.world.loop.create_task(work, context=self.actor.context())
+    def _rest(self) -> None:
+        """Waits for the next moment; if there is nothing to look after, first for something to come in."""
+        if self.world.is_quiet():
+            self.world.activity().add_done_callback(self._doze, context=self._home)
+        else:
+            self._doze()
 
-    async def _care(self) -> None:
-        """Renews leases and reconciles, as long as there is anything to look after."""
-        turn = self.number
-        while True:
-            if self.world.is_quiet():
-                await self.world.activity()
-            await asyncio.sleep(CARE_EVERY_SECONDS)
+    def _doze(self, _: object = None) -> None:
+        self.world.loop.call_later(CARE_EVERY_SECONDS, self._care, context=self._home)
+
+    def _care(self) -> None:
+        """Renews leases, and reconciles now and then."""
+        self._turn += 1
+        with suppress(ActorCrashed):
             self.face.renew()
-            turn += 1
-            if turn % RECONCILE_EVERY_TURNS == 0:
-                await self._reconcile()
+            if self._turn % RECONCILE_EVERY_TURNS:
+                self._rest()
+            else:
+                self.spawn(self._reconcile())
 
     async def _reconcile(self) -> None:
         began_at.set(self.world.loop.time())
-        try:
+        with suppress(StoreError):  # the next turn tries again
             await self.face.reconcile()
-        except StoreError:
-            return  # the next turn tries again
-
-    @property
-    def is_up(self) -> bool:
-        """Whether it can be given anything."""
-        return not self.actor.dead
-
-    def crash(self, restart_seconds: float) -> None:
-        """Ends this life; the next one begins after a while."""
-        self.world.note("crash", self.actor.name)
-        crash(self.actor, self.store)
-        self.world.later(restart_seconds, self.restart)
-
-    def restart(self) -> None:
-        """Begins the next life, if this one has ended."""
-        if self.actor.dead:
-            self.start()
-
-    def stall(self, seconds: float) -> None:
-        """Stops doing anything for a while, without knowing."""
-        self.world.note("stall", self.actor.name, seconds)
-        self.world.loop.stall(self.actor, seconds)
-
-    def next_journey(self) -> Journey:
-        """What the network does to the next batch for the store."""
-        fault: Fault | None = self.world.faults.batch()
-        there, back = 0.001 + self.rng.random() * 0.01, 0.001 + self.rng.random() * 0.01
-        if fault is None:
-            return Journey(there, back)
-        if fault.kind is FaultKind.STORE_REQUEST_LOST:
-            return Journey(None, None)
-        if fault.kind is FaultKind.STORE_REPLY_LOST:
-            return Journey(there, None)
-        return Journey(there + fault.seconds, back)
+        self._rest()
 
     def think_seconds(self) -> float:
         """How long a handler takes before its effect."""

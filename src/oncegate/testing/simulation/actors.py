@@ -8,9 +8,9 @@ that are already under way belong to nobody and arrive all the same.
 from __future__ import annotations
 
 from contextvars import Context, ContextVar, copy_context
-from typing import Any
+from typing import Any, Final
 
-_current: ContextVar[Actor | None] = ContextVar("oncegate_actor", default=None)
+ACTOR: Final[ContextVar[Actor | None]] = ContextVar("oncegate_actor", default=None)
 
 
 class ActorCrashed(BaseException):
@@ -32,13 +32,13 @@ class Actor:
     def context(self) -> Context:
         """A context for one task of this actor."""
         made = copy_context()
-        made.run(_current.set, self)
+        made.run(ACTOR.set, self)
         return made
 
 
 def current_actor() -> Actor:
     """The actor whose code is running."""
-    actor = _current.get()
+    actor = ACTOR.get()
     if actor is None:
         raise LookupError("no actor is running")
     return actor
@@ -47,10 +47,5 @@ def current_actor() -> Actor:
 def context_of_nobody() -> Context:
     """The present context without its actor: for what goes on elsewhere, whatever becomes of the actor."""
     made = copy_context()
-    made.run(_current.set, None)
+    made.run(ACTOR.set, None)
     return made
-
-
-def actor_of(context: Context | None) -> Actor | None:
-    """The actor that a callback belongs to."""
-    return _current.get() if context is None else context.get(_current)

@@ -94,6 +94,9 @@ class EmbeddedStore(SqliteStore):
         """Always."""
         return True
 
+    def disconnect(self) -> None:
+        """Nothing to undo when a worker dies: see above."""
+
     def connect(self) -> Any:
         """Opens a session."""
         return EmbeddedSession(self._connection, self._clock, self._fault)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any, Final, TypeVar
 
-from oncegate.testing.simulation.actors import Actor, actor_of
+from oncegate.testing.simulation.actors import ACTOR, Actor
 
 T = TypeVar("T")
 START_WALL_MS: Final = 1_780_000_000_000
@@ -33,17 +33,14 @@ class WentInCircles(Exception):
 class Turn:
     """A callback that waits for its turn; cancelled like asyncio's own handles."""
 
-    __slots__ = ("_cancelled", "actor", "arguments", "callback", "context", "order", "when_at")
+    __slots__ = ("_cancelled", "actor", "arguments", "callback", "context", "when_at")
 
-    def __init__(
-        self, when_at: float, order: int, callback: Any, arguments: tuple[Any, ...], context: Context
-    ) -> None:
+    def __init__(self, when_at: float, callback: Any, arguments: tuple[Any, ...], context: Context) -> None:
         self.when_at = when_at
-        self.order = order
         self.callback = callback
         self.arguments = arguments
         self.context = context
-        self.actor: Actor | None = actor_of(context)
+        self.actor: Actor | None = context.get(ACTOR)
         self._cancelled = False
 
     def cancel(self) -> None:
@@ -78,8 +75,7 @@ class VirtualLoop(_Loop):  # type: ignore[misc]
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
         """Runs a callback at the present moment, after those that are due already."""
-        self._order += 1
-        turn = Turn(self._now, self._order, callback, args, copy_context() if context is None else context)
+        turn = Turn(self._now, callback, args, copy_context() if context is None else context)
         self._ready.append(turn)
         return turn
 
@@ -89,19 +85,19 @@ class VirtualLoop(_Loop):  # type: ignore[misc]
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
         """Runs a callback after some seconds of virtual time."""
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        return self._add_timer(self._now + delay, callback, args, context)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
         """Runs a callback at a moment."""
-        self._order += 1
-        turn = Turn(
-            max(when, self._now),
-            self._order,
-            callback,
-            args,
-            copy_context() if context is None else context,
-        )
-        heapq.heappush(self._timers, (turn.when_at, turn.order, turn))
+        return self._add_timer(when, callback, args, context)
+
+    def _add_timer(
+        self, when: float, callback: Any, args: tuple[Any, ...], context: Context | None
+    ) -> Turn:
+        self._order = order = self._order + 1
+        at = max(when, self._now)
+        turn = Turn(at, callback, args, copy_context() if context is None else context)
+        heapq.heappush(self._timers, (at, order, turn))
         return turn
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -149,7 +145,8 @@ class VirtualLoop(_Loop):  # type: ignore[misc]
                 turn = self._next(until)
                 if turn is None:
                     return is_over()
-                self._run(turn)
+                if not turn._cancelled:
+                    self._run(turn)
             return True
         finally:
             asyncio._set_running_loop(before)
@@ -167,8 +164,6 @@ class VirtualLoop(_Loop):  # type: ignore[misc]
 
     def _run(self, turn: Turn) -> None:
         actor = turn.actor
-        if turn._cancelled:
-            return
         if actor is not None:
             if actor.dead:
                 return

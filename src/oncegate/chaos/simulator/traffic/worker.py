@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from oncegate.chaos.simulator.schedule import Fault, FaultKind
+from oncegate.chaos.simulator.mortal import Mortal, StrikingPoints
 from oncegate.chaos.simulator.traffic.evidence import Reading
 from oncegate.chaos.simulator.traffic.plan import Click, Emit, Publish
-from oncegate.crashpoints import CrashPoints
 from oncegate.errors import RulingRefused, StoreError
 from oncegate.feed import Feed
 from oncegate.gate.gate import Gate
@@ -18,16 +16,11 @@ from oncegate.model.backoff import Backoff
 from oncegate.model.rulings import Verb
 from oncegate.store import Outgoing, Policy
 from oncegate.testing.simulation import (
-    Actor,
-    ActorCrashed,
     SilentSightings,
     SimulatedCommits,
     SimulatedLeases,
-    VirtualClock,
 )
-from oncegate.testing.simulation.commits import Journey
 from oncegate.testing.simulation.embedded import EmbeddedStore
-from oncegate.testing.simulation.store import CommitFault
 from oncegate.upkeep.rulings import Rulings, Word
 
 if TYPE_CHECKING:
@@ -35,46 +28,24 @@ if TYPE_CHECKING:
 
 DESTINATION: Final = "receiver"
 LEASE_MS: Final = 20_000
+TRAVEL_SECONDS_MAX: Final = 0.02  # of a message, wherever to
 LOOK_SECONDS: Final = 5.0  # between two looks at lanes that another worker may have left
 READ_SECONDS: Final = 7.0
 PAGE: Final = 2
 
 
-class TrafficPoints(CrashPoints):
-    """Crash points at which the schedule's faults strike."""
+class TrafficWorker(Mortal):
+    """A worker with an engine, a feed and rulings."""
 
-    def __init__(self, worker: TrafficWorker) -> None:
-        self._worker = worker
-
-    def hit(self, name: str) -> None:
-        """Crashes or stalls, if the schedule says so here."""
-        worker = self._worker
-        fault = None if worker.actor.dead else worker.world.faults.at_point(name)
-        if fault is None:
-            return
-        if fault.kind is FaultKind.STALL_AT_POINT:
-            worker.stall(fault.seconds)
-            return
-        worker.crash(fault.seconds)
-        raise ActorCrashed(name)
-
-
-class TrafficWorker:
-    """One worker over all its lives."""
+    travel_seconds_max = TRAVEL_SECONDS_MAX
 
     def __init__(self, world: TrafficWorld, number: int) -> None:
         self.world = world
-        self.number = number
-        self.clock = VirtualClock(world.loop)
-        self.lives = 0
-        self.start()
+        super().__init__(world, number)
 
-    def start(self) -> None:
-        """Begins a new life: nothing is remembered."""
-        self.lives += 1
-        self.actor = Actor(f"worker {self.number}.{self.lives}", self)
-        world, points = self.world, TrafficPoints(self)
-        store = EmbeddedStore(world.database, self.clock, self._commit_fault)
+    def _wake_up(self) -> None:
+        world, points = self.world, StrikingPoints(self, self.world)
+        self.store = store = EmbeddedStore(world.database, self.clock, self._commit_fault)
         commits = SimulatedCommits(store, clock=self.clock, crashpoints=points, loop=world.loop, wire=self)
         self.commits = commits
         self.rulings = Rulings(commits, self.clock)
@@ -97,13 +68,6 @@ class TrafficWorker:
         )
         for work in (self._deliver(), self._read_by_cursor(), self._read_by_ack()):
             self.spawn(work)
-
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Starts a task of this worker's present life."""
-        self.world.loop.create_task(work, context=self.actor.context())
-
-    def _commit_fault(self) -> CommitFault:
-        return CommitFault.DOWN if self.world.store_is_down else self.world.faults.unit()
 
     # --- what it does all the time ---
 
@@ -176,38 +140,3 @@ class TrafficWorker:
         except RulingRefused:
             return "refused"
         return "done"
-
-    # --- faults ---
-
-    @property
-    def is_up(self) -> bool:
-        """Whether it can be given anything."""
-        return not self.actor.dead
-
-    def crash(self, restart_seconds: float) -> None:
-        """Ends this life; the next one begins after a while."""
-        self.world.note("crash", self.actor.name)
-        self.actor.dead = True
-        self.world.later(restart_seconds, self.restart)
-
-    def restart(self) -> None:
-        """Begins the next life, if this one has ended."""
-        if self.actor.dead:
-            self.start()
-
-    def stall(self, seconds: float) -> None:
-        """Stops doing anything for a while, without knowing."""
-        self.world.note("stall", self.actor.name, seconds)
-        self.world.loop.stall(self.actor, seconds)
-
-    def next_journey(self) -> Journey:
-        """What the network does to the next batch for the store."""
-        fault: Fault | None = self.world.faults.batch()
-        there, back = self.world.travel(), self.world.travel()
-        if fault is None:
-            return Journey(there, back)
-        if fault.kind is FaultKind.STORE_REQUEST_LOST:
-            return Journey(None, None)
-        if fault.kind is FaultKind.STORE_REPLY_LOST:
-            return Journey(there, None)
-        return Journey(there + fault.seconds, back)
