@@ -303,7 +303,10 @@ def test_other_places_and_methods(shared: Site, method: str, path: str, status: 
 
 def test_not_http_at_all(shared: Site) -> None:
     for data in (b"\x16\x03\x01\x02\x00", b"nonsense\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
-        assert shared.raw(data).startswith(b"HTTP/1.1 4")
+        head, _, body = shared.raw(data).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400")
+        assert b"content-type: application/problem+json" in head
+        assert json.loads(body)["type"] == "urn:oncegate:problem:malformed"
     assert shared.call("GET", "/livez").status == 200
 
 

@@ -66,6 +66,13 @@ class Admission(Struct, frozen=True):
         return Held(f"{self.key} waits for a person: {self.reason}")
 
 
+class Familiar(Struct, frozen=True, gc=False):
+    """The key and content of an event that was admitted: what its bytes stand for, whoever sends them."""
+
+    key: Key
+    fingerprint: bytes
+
+
 def replayed(key: Key, outcome: Outcome, state: State, reason: str | None, codec: Codec) -> Admission:
     """A replay: the recorded value, or the recorded failure."""
     if state is State.FAILED:

@@ -9,10 +9,10 @@ import asyncio
 import contextvars
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from types import CoroutineType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from oncegate import suspension
 from oncegate.clock import Clock
@@ -25,6 +25,15 @@ T = TypeVar("T")
 _HERE: Final = Where.HERE
 _STATEMENT: Final = Where.STATEMENT
 THREADS_MAX: Final = 64  # plain functions called from tasks; more wait their turn
+
+
+class Begun(Generic[T]):
+    """A flow that has to wait for something: `rest` is to be awaited, or closed."""
+
+    __slots__ = ("rest",)
+
+    def __init__(self, rest: Coroutine[Any, Any, T]) -> None:
+        self.rest = rest
 
 
 class Driver:
@@ -61,27 +70,43 @@ class Driver:
 
     async def run_async(self, flow: Flow[T]) -> T:
         """Drives a flow to its end in the calling task."""
-        answer: Any = None
-        error: BaseException | None = None
+        try:
+            request = flow.send(None)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        return await self._go_on(flow, request)
+
+    def begin_async(self, flow: Flow[T]) -> T | Begun[T]:
+        """Drives a flow to the first thing that it has to wait for; its end, if there is none.
+
+        Must be called in the event loop that awaits the rest.
+        """
+        try:
+            request = flow.send(None)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        return Begun(self._go_on(flow, request))
+
+    async def _go_on(self, flow: Flow[T], request: Any) -> T:
         while True:
-            try:
-                request = flow.send(answer) if error is None else flow.throw(error)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
+            answer: Any = None
+            error: BaseException | None = None
             try:
                 if type(request) is Invoke:
                     answer = await self._call(request)
                 elif type(request) is Pause:
                     await self._clock.pause_async(request.seconds)
-                    answer = None
                 else:
                     answer = await self._commits.perform_async(request)
-                error = None
             except GeneratorExit:
                 flow.close()  # the task is being destroyed: nothing more can be awaited
                 raise
             except BaseException as raised:  # noqa: BLE001  the flow decides what every error means
-                answer, error = None, raised
+                error = raised
+            try:
+                request = flow.send(answer) if error is None else flow.throw(error)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
 
     async def _call(self, request: Invoke) -> Any:
         if request.where is _STATEMENT and self._gives_way:  # ours, and never async
@@ -131,6 +156,10 @@ class WrappingDriver(Driver):
         """Drives a wrapped flow in the calling task."""
         wrapped: Flow[T] = self._wrap(flow)
         return await super().run_async(wrapped)
+
+    def begin_async(self, flow: Flow[T]) -> T | Begun[T]:
+        """Begins nothing yet: what a span sets for its task must be set in that task."""
+        return Begun(self.run_async(flow))
 
 
 def _call_plain(request: Invoke) -> Any:

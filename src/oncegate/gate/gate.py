@@ -12,12 +12,12 @@ from oncegate.clock import Clock, SystemClock
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import UsageError
 from oncegate.gate.accepting import accept_flow
-from oncegate.gate.admission import Admission
+from oncegate.gate.admission import Admission, Familiar, Verdict, from_memory
 from oncegate.gate.cache import OutcomeCache
 from oncegate.gate.claim import Claim
 from oncegate.gate.context import GateContext
 from oncegate.gate.declaring import Declarations
-from oncegate.gate.drive import Driver, WrappingDriver
+from oncegate.gate.drive import Begun, Driver, WrappingDriver
 from oncegate.gate.effects import opaque_flow
 from oncegate.gate.flows import Attempt, admit_flow, counted_recovery, same_database_flow
 from oncegate.gate.functions import OnceFunction
@@ -114,6 +114,37 @@ class Gate(Declarations):
         """
         joined = None if tx is None else self._join(surface, tx)
         return await self._driver.run_async(self._admit_flow(surface, event, tenant, joined, context))
+
+    def begin(
+        self, surface: str, event: Any, *, tenant: str | None = None, context: Context | None = None
+    ) -> Admission | Begun[Admission]:
+        """Admits an event as `admit` does, as far as that needs no waiting; for servers' inmost loops.
+
+        What memory can answer is answered at once. Otherwise the rest is to be awaited, in a task of the
+        loop that this is called in, or closed; nothing has been asked of the ledger by then.
+        """
+        return self._driver.begin_async(self._admit_flow(surface, event, tenant, None, context))
+
+    def recall(self, surface: str, known: Familiar) -> Admission | None:
+        """The replay of an arrival that is the same to the byte as an earlier one, if memory has it."""
+        if self._observer is not None or type(self._driver) is not Driver:
+            return None  # somebody wants to see the event itself
+        registered = self.surface(surface)
+        if registered.same_database:
+            return None  # the ledger is asked every time
+        found = self._context.cache.get(known.key.digest)
+        if found is None or found.fingerprint != known.fingerprint:
+            return None
+        self._context.sightings.remembered(registered.rule, found)
+        return from_memory(known.key, known.fingerprint, found, registered.codec)
+
+    def familiar(self, admission: Admission) -> Familiar | None:
+        """What to show `recall` when the bytes of this replay come again; None if it is not in memory."""
+        if admission.verdict is not Verdict.REPLAY:
+            return None
+        key = Key.from_text(admission.key)
+        found = self._context.cache.get(key.digest)
+        return None if found is None else Familiar(key, found.fingerprint)
 
     def admit_sync(
         self,

@@ -10,9 +10,8 @@ import asyncio
 import contextlib
 import logging
 import sys
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
-from msgspec import Struct
 from msgspec.json import Encoder
 
 from oncegate.clock import Clock, from_wall_ms
@@ -22,6 +21,7 @@ LINES_MAX: Final = 1_000
 
 log: Final = logging.getLogger("oncegate.service")
 _encode: Final = Encoder().encode
+_Answered: TypeAlias = tuple[int, str, int, str | None]  # when, at which route, how, and which key
 
 
 class AccessLog(Protocol):
@@ -46,36 +46,34 @@ class PlainLog:
         """Nothing is gathered."""
 
 
-class _Line(Struct, frozen=True, gc=False):
-    at: str
-    level: str
-    logger: str
-    message: str
-    route: str
-    status: int
-    key: str | None
-
-
 class GatheredLog:
     """Writes JSON lines to standard error, as `logs.py` formats them, several at once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lines: list[bytes] = []
+        self._lines: list[_Answered] = []
         self._flushing: asyncio.TimerHandle | None = None
         self._second, self._shown = -1, ""
 
     def answered(self, route: str, status: int, key: str | None) -> None:
         """Keeps a line, to be written in a moment; from the serving loop only."""
-        line = _Line(self._time(), "info", "oncegate.service", "answered", route, status, key)
-        self._lines.append(_encode(line))
+        self._lines.append((self._clock.wall_ms(), route, status, key))
         if len(self._lines) >= LINES_MAX:
             self.flush()
         elif self._flushing is None:
             self._flushing = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
 
-    def _time(self) -> str:
-        second, ms = divmod(self._clock.wall_ms(), 1000)
+    def _line(self, answered: _Answered) -> str:
+        at_ms, route, status, key = answered
+        # Keys are hex digits; whatever else might stand there is written as JSON writes it.
+        shown = f'"{key}"' if key is not None and key.isascii() and key.isalnum() else _encoded(key)
+        return (
+            f'{{"at":"{self._time(at_ms)}","level":"info","logger":"oncegate.service",'
+            f'"message":"answered","route":"{route}","status":{status},"key":{shown}}}\n'
+        )
+
+    def _time(self, at_ms: int) -> str:
+        second, ms = divmod(at_ms, 1000)
         if second != self._second:
             self._second = second
             self._shown = from_wall_ms(second * 1000).isoformat(timespec="seconds")[:19]
@@ -89,5 +87,9 @@ class GatheredLog:
         lines, self._lines = self._lines, []
         if lines:
             with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write(b"\n".join(lines).decode() + "\n")
+                sys.stderr.write("".join(map(self._line, lines)))
                 sys.stderr.flush()
+
+
+def _encoded(key: str | None) -> str:
+    return _encode(key).decode()

@@ -12,18 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Final
 
-from oncegate.errors import (
-    BadOutgoing,
-    ConfigError,
-    Conflict,
-    CursorExpired,
-    CursorRefused,
-    EventError,
-    MalformedRequest,
-    NotAuthentic,
-    OncegateError,
-    StoreError,
-)
+from oncegate.errors import ConfigError, OncegateError, StoreError
 from oncegate.feed import Feed
 from oncegate.feed.operations import ReadSecret
 from oncegate.gate.gate import Gate
@@ -33,9 +22,11 @@ from oncegate.sender.http import HttpClient
 from oncegate.sender.sender import Sender
 from oncegate.service import contract
 from oncegate.service.accesslog import AccessLog, PlainLog
+from oncegate.service.arriving import ArrivingBodies
 from oncegate.service.counting import Counting
 from oncegate.service.dispatch import Dispatch, check_room
-from oncegate.service.inbound import receive_webhook
+from oncegate.service.failures import answer_to_error, leaves_the_body
+from oncegate.service.inbound import admit_webhook, check_webhook
 from oncegate.service.messages import (
     Answer,
     Gone,
@@ -45,7 +36,6 @@ from oncegate.service.messages import (
     Scope,
     Send,
     json_answer,
-    problem_answer,
     send_answer,
 )
 from oncegate.service.openapi import document
@@ -56,28 +46,22 @@ from oncegate.service.refusals import NOTED, Refusals
 from oncegate.service.settings import Settings
 from oncegate.service.surfaces import Entrance, Handlers, open_contract, open_entrances, policy_of
 from oncegate.service.throttle import Throttle
+from oncegate.service.webhooks import Webhooks
 from oncegate.signals.prometheus import exposition
 from oncegate.upkeep.accepted import AcceptedWork
 
 READY_WITHIN_SECONDS: Final = 2.0
-STORE_RETRY_SECONDS: Final = 5.0
 POLLS_FACTOR: Final = (
     4  # readers mostly wait, which is no work: they have room of their own, and more of it
 )
+
+PEERS_SHARE: Final = 4  # one peer has at most so small a part of the bodies that are arriving
+BODIES_FACTOR: Final = 4  # bodies that still arrive are no work either; slow ones are cut off elsewhere
 
 log: Final = logging.getLogger("oncegate.service")
 
 _QUIET: Final = frozenset({"livez", "readyz", "metrics"})
 _Handle = Callable[[Incoming], Awaitable[Answer]]
-_KINDS: Final[tuple[tuple[type[Exception], ProblemKind], ...]] = (
-    (MalformedRequest, ProblemKind.MALFORMED),
-    (NotAuthentic, ProblemKind.NOT_AUTHENTIC),
-    (CursorExpired, ProblemKind.CURSOR_EXPIRED),
-    (CursorRefused, ProblemKind.CURSOR_REFUSED),
-    (Conflict, ProblemKind.CONFLICT),
-    (EventError, ProblemKind.MALFORMED),
-    (BadOutgoing, ProblemKind.MALFORMED),
-)
 
 
 class Service:
@@ -95,7 +79,10 @@ class Service:
         self._throttle = Throttle(total_max, tenant_max)
         self.polls = Throttle(total_max * POLLS_FACTOR, tenant_max * POLLS_FACTOR)
         self.access: AccessLog = PlainLog()
+        self._bodies = Throttle(total_max * BODIES_FACTOR, 0)
         self._counting = Counting()
+        self.arriving = ArrivingBodies(total_max, max(1, total_max // PEERS_SHARE))
+        self.webhooks = Webhooks(gate, self._throttle, self._tell)
         self._refusals = Refusals(gate.commits, gate.clock)
         self._work = AsyncExitStack()
         self._client: HttpClient | None = None
@@ -109,6 +96,7 @@ class Service:
         self._client = HttpClient(policy_of(self.settings.network), clock=self.gate.clock)
         handlers = Handlers(self.gate, self.settings, self._client)
         self._entrances = open_entrances(self.gate, self.settings, handlers, self._environment)
+        self.webhooks.open(self._entrances)
         self._route("GET", "/livez", "livez", self._livez)
         self._route("GET", "/readyz", "readyz", self._readyz)
         self._route("GET", "/metrics", "metrics", self._metrics)
@@ -174,12 +162,16 @@ class Service:
             answer, is_read = await self._answer(handle, incoming)
         except Gone:
             return
+        self._tell(route, answer, incoming.caller)
+        await send_answer(send, answer, close=not is_read)
+
+    def _tell(self, route: str, answer: Answer, caller: str | None) -> None:
+        """Counts an answer and writes it down, wherever it is sent from."""
         self._counting.answered(route, answer.status)
         if answer.status in NOTED:
-            self._refusals.note(incoming.caller, route, answer.status)
+            self._refusals.note(caller, route, answer.status)
         if route not in _QUIET:
             self.access.answered(route, answer.status, answer.key)
-        await send_answer(send, answer, close=not is_read)
 
     async def _answer(self, handle: _Handle, incoming: Incoming) -> tuple[Answer, bool]:
         """The answer, and whether the connection can go on: not after a body that was not read."""
@@ -187,14 +179,8 @@ class Service:
             return await handle(incoming), True
         except Gone:
             raise
-        except Refused as refused:
-            return problem_answer(refused.problem), refused.problem.status not in (413, 415)
-        except StoreError as error:
-            log.warning("the store failed: %s", error)
-            detail = "nothing is certain but what is on record; send the same request again later"
-            return problem_answer(Problem(ProblemKind.STORE_UNAVAILABLE, detail, STORE_RETRY_SECONDS)), True
         except Exception as error:  # noqa: BLE001  whatever it is, the caller gets a document
-            return problem_answer(_problem(error)), True
+            return answer_to_error(error), not leaves_the_body(error)
 
     def _find(self, incoming: Incoming) -> tuple[str, _Handle]:
         found = self._routes.get((incoming.method, incoming.path))
@@ -212,8 +198,11 @@ class Service:
             raise Refused(Problem(ProblemKind.NOT_FOUND, "no surface has this name"))
         if incoming.method != "POST":
             raise Refused(Problem(ProblemKind.METHOD_NOT_ALLOWED, "send a POST"))
+        with self._bodies.entered():  # not a tenant's room: nothing shows yet that it is the tenant's
+            body = await incoming.body()
+        check_webhook(self.gate, entrance, incoming.headers, body)
         with self._throttle.entered(), self._throttle.tenant(entrance.tenant):
-            return await receive_webhook(self.gate, entrance, incoming)
+            return await admit_webhook(self.gate, entrance, incoming.headers, body)
 
     async def _nothing(self, incoming: Incoming) -> Answer:
         if any(path == incoming.path for _, path in self._routes):
@@ -289,12 +278,3 @@ class Service:
         except (ConfigError, StoreError):  # the library is not installed, or the ledger does not answer
             seen = b""
         return Answer(200, text.encode() + seen, (("content-type", "text/plain; version=0.0.4"),))
-
-
-def _problem(error: Exception) -> Problem:
-    """An error as a document; one that is not ours is logged and not quoted."""
-    for kind, problem in _KINDS:
-        if isinstance(error, kind):
-            return Problem(problem, str(error))
-    log.error("a request failed", exc_info=error)
-    return Problem(ProblemKind.INTERNAL, "it was logged; whether it took effect is on record")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from oncegate.errors import (
     ClaimLost,
@@ -18,18 +18,24 @@ from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.gate import Gate
 from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.model.trace import Context, context_of
-from oncegate.service.messages import Answer, Incoming, json_answer, problem_answer
+from oncegate.service.messages import Answer, check_media_type, json_answer, problem_answer
 from oncegate.service.strictjson import read_json
 from oncegate.service.surfaces import Entrance
+from oncegate.signatures import Headers
+
+# Errors that say nothing about the event's handler: they mean the same wherever they come from.
+PLAIN: Final = (StoreError, EventError, Conflict, Quarantined)
 
 
-async def receive_webhook(gate: Gate, entrance: Entrance, incoming: Incoming) -> Answer:
-    """Serves `POST /in/{surface}`."""
-    body = await incoming.body()
-    entrance.scheme.verify(incoming.headers, body, gate.clock.wall_ms() // 1000)
-    incoming.check_media_type()
-    context = context_of(incoming.headers.only)
-    return await admit(gate, entrance.surface, read_json(body), entrance.tenant, context)
+def check_webhook(gate: Gate, entrance: Entrance, headers: Headers, body: bytes) -> None:
+    """Makes sure that a webhook is its sender's, by its raw bytes, and says that it is JSON."""
+    entrance.scheme.verify(headers, body, gate.clock.wall_ms() // 1000)
+    check_media_type(headers)
+
+
+async def admit_webhook(gate: Gate, entrance: Entrance, headers: Headers, body: bytes) -> Answer:
+    """Admits what `check_webhook` let pass."""
+    return await admit(gate, entrance.surface, read_json(body), entrance.tenant, context_of(headers.only))
 
 
 async def admit(
@@ -38,10 +44,10 @@ async def admit(
     """Admits an event and says what came of it."""
     try:
         return answer_to(await gate.admit(surface, event, tenant=tenant, context=context))
-    except (StoreError, EventError, Conflict, Quarantined):
+    except PLAIN:
         raise
     except OncegateError as error:
-        return _after_failure(error)
+        return after_failure(error)
 
 
 def answer_to(admission: Admission) -> Answer:
@@ -67,7 +73,7 @@ def answer_to(admission: Admission) -> Answer:
     return json_answer(202, document, key=admission.key)
 
 
-def _after_failure(error: OncegateError) -> Answer:
+def after_failure(error: OncegateError) -> Answer:
     """The handler was asked and failed: the gate has recorded what that means."""
     if isinstance(error, Failed):
         return problem_answer(Problem(ProblemKind.RECORDED_FAILURE, "it will not be tried again"))

@@ -16,8 +16,8 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-_JSON: Final = (("content-type", "application/json"), ("cache-control", "no-store"))
-_JSON_BYTES: Final = tuple((name.encode(), value.encode()) for name, value in _JSON)
+JSON_HEADERS: Final = (("content-type", "application/json"), ("cache-control", "no-store"))
+_JSON_BYTES: Final = tuple((name.encode(), value.encode()) for name, value in JSON_HEADERS)
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -26,7 +26,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     status: int
     body: bytes
-    headers: tuple[tuple[str, str], ...] = _JSON
+    headers: tuple[tuple[str, str], ...] = JSON_HEADERS
     key: str | None = None  # for the log
 
 
@@ -87,9 +87,7 @@ class Incoming:
 
     def check_media_type(self) -> None:
         """JSON by any of its names; 415 for anything else."""
-        kind = (self.headers.find("content-type") or "").partition(";")[0].strip().lower()
-        if kind != "application/json" and not kind.endswith("+json"):
-            raise Refused(Problem(ProblemKind.MEDIA_TYPE_UNSUPPORTED, "send application/json"))
+        check_media_type(self.headers)
 
     def _check_announced(self) -> None:
         """Refuses at once what says itself that it is too large."""
@@ -101,6 +99,16 @@ class Incoming:
         return Refused(
             Problem(ProblemKind.BODY_TOO_LARGE, f"at most {self._body_bytes_max} bytes are taken")
         )
+
+
+def check_media_type(headers: Headers) -> None:
+    """JSON by any of its names; 415 for anything else."""
+    given = headers.find("content-type") or ""
+    if given == "application/json":
+        return
+    kind = given.partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise Refused(Problem(ProblemKind.MEDIA_TYPE_UNSUPPORTED, "send application/json"))
 
 
 def json_answer(status: int, document: Any, *, key: str | None = None) -> Answer:
@@ -115,7 +123,7 @@ def problem_answer(problem: Problem) -> Answer:
 
 async def send_answer(send: Send, answer: Answer, *, close: bool = False) -> None:
     """Sends an answer; `close` ends the connection, as after a body that was not read to its end."""
-    if answer.headers is _JSON:
+    if answer.headers is JSON_HEADERS:
         headers = [*_JSON_BYTES, (b"content-length", b"%d" % len(answer.body))]
     else:
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]

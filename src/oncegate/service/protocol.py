@@ -1,8 +1,10 @@
-"""uvicorn's HTTP protocol with absolute deadlines and a limit on headers, which it does not have itself.
+"""uvicorn's HTTP protocol with absolute deadlines and limits, which it does not have itself.
 
 A request's headers must be complete within one time, counted from its first byte or, for the first request,
-from the connection; its body within another. A slow sender is told 408 where it can still be told, and cut
-off. Pipelined requests and idle connections keep uvicorn's own rules.
+from the connection; its body within another, and it must not come by drops. A slow sender is told 408 where
+it can still be told, and cut off. Pipelined requests and idle connections keep uvicorn's own rules. What is
+refused here is told as a problem document. Must never answer in the place of a request that is being
+carried out: its own answer is the last one then.
 """
 
 from __future__ import annotations
@@ -10,14 +12,19 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from oncegate.integrations.problems import Problem, ProblemKind
+from oncegate.service.arriving import ArrivingBodies
 
 HEADERS_WITHIN_SECONDS: Final = 10.0
 BODY_WITHIN_SECONDS: Final = 30.0
 HEADER_BYTES_MAX: Final = 32 * 1024
 HEADERS_MAX: Final = 100
+WIRE_BYTES_MAX: Final = 16 * 1024 * 1024  # of a body with its chunks' heads and whatever follows it
+LOOK_SECONDS: Final = 5.0  # how often a body that is arriving is looked at
+BODY_BYTES_PER_LOOK_MIN: Final = 500  # a sender that is only slow sends more
 
 
 def _last_words(reason: str, problem: Problem) -> bytes:
@@ -34,6 +41,16 @@ _TOO_LARGE: Final = _last_words(
     "Request Header Fields Too Large",
     Problem(ProblemKind.HEADERS_TOO_LARGE, "send fewer or shorter headers"),
 )
+_MALFORMED: Final = _last_words("Bad Request", Problem(ProblemKind.MALFORMED, "this is not HTTP"))
+_BODY_TOO_LARGE: Final = _last_words(
+    "Content Too Large", Problem(ProblemKind.BODY_TOO_LARGE, "there is more around the body than in it")
+)
+_CROWDED: Final = _last_words(
+    "Service Unavailable",
+    Problem(
+        ProblemKind.OVERLOADED, "too many bodies arrive too slowly; send the whole request at once", 1.0
+    ),
+)
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -42,24 +59,32 @@ class BoundedHttp(HttpToolsProtocol):
     headers_within_seconds = HEADERS_WITHIN_SECONDS
     body_within_seconds = BODY_WITHIN_SECONDS
     header_bytes_max = HEADER_BYTES_MAX
+    look_seconds = LOOK_SECONDS
+    wire_bytes_max = WIRE_BYTES_MAX
+    arriving = ArrivingBodies()
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.access_log = False  # its lines would hold targets as they came, cursors included
         self._deadline: asyncio.TimerHandle | None = None
         self._bytes_before_body = 0  # received before the headers were complete
-        self._header_bytes = 0
-        self._is_reading = False
+        self._has_begun = False  # a request, whose headers are not complete
+        self._is_reading = False  # a body
+        self._is_arriving = False  # a body that did not come at once
+        self._body_bytes = 0  # received since the body was looked at last
+        self._wire_bytes = 0  # received since the headers were complete
+        self._body_ends_at = 0.0
         self._is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Starts the clock for the first request."""
         super().connection_made(transport)
-        self._within(self.headers_within_seconds)
+        self._within(self.headers_within_seconds, self._too_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the clock."""
         self._in_time()
+        self._arrived()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -68,35 +93,72 @@ class BoundedHttp(HttpToolsProtocol):
             return
         if not self._is_reading:
             self._bytes_before_body += len(data)
-            if self._deadline is None:
-                self._within(self.headers_within_seconds)
-        super().data_received(data)
-        if not self._is_reading and self._bytes_before_body > self.header_bytes_max:
+        elif not self._takes_more(len(data)):
+            return
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._upgrade()
+        except httptools.HttpParserError:
+            self._refuse(_MALFORMED)
+            return
+        if self._is_reading:
+            if not self._is_arriving:
+                self._begin_arriving()
+        elif self._bytes_before_body or self._has_begun:
+            self._go_on_with_headers()
+
+    def _upgrade(self) -> None:
+        if self._should_upgrade():
+            self.handle_websocket_upgrade()
+        else:
+            self._unsupported_upgrade_warning()
+
+    def _takes_more(self, count: int) -> bool:
+        """Counts bytes of a body with what is around it: chunks' heads and what follows the last."""
+        self._body_bytes += count
+        self._wire_bytes += count
+        if self._wire_bytes > self.wire_bytes_max:
+            self._refuse(_BODY_TOO_LARGE)
+        return not self._is_refused
+
+    def _go_on_with_headers(self) -> None:
+        if self._bytes_before_body > self.header_bytes_max:
             self._refuse(_TOO_LARGE)
+        elif self._deadline is None:
+            self._within(self.headers_within_seconds, self._too_late)
 
     def on_message_begin(self) -> None:
         """A request has begun."""
-        self._header_bytes = 0
+        self._has_begun = True
         super().on_message_begin()
 
-    def on_url(self, url: bytes) -> None:
-        """Counts the target with the headers."""
-        self._header_bytes += len(url)
-        super().on_url(url)
-
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Counts headers, and takes no more than so many."""
-        self._header_bytes += len(name) + len(value)
-        if len(self.headers) <= HEADERS_MAX:
-            super().on_header(name, value)
+        """Takes a header, and no more than so many; what comes behind a body is no header."""
+        if self._is_reading or len(self.headers) > HEADERS_MAX:
+            return
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """From here on the body's time counts."""
-        if len(self.headers) > HEADERS_MAX or self._header_bytes > self.header_bytes_max:
+        if len(self.headers) > HEADERS_MAX or (
+            self._bytes_before_body > self.header_bytes_max and self._header_bytes() > self.header_bytes_max
+        ):
             self._refuse(_TOO_LARGE)
             return
-        self._is_reading, self._bytes_before_body = True, 0
-        self._within(self.body_within_seconds)
+        self._is_reading, self._has_begun, self._bytes_before_body = True, False, 0
+        self._in_time()
+        self._begin_request()
+
+    def _header_bytes(self) -> int:
+        """The bytes of target and headers; counted only where more came at once than they may have."""
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+
+    def _begin_request(self) -> None:
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -106,14 +168,18 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is here."""
-        self._is_reading, self._bytes_before_body = False, 0
+        self._is_reading, self._has_begun, self._bytes_before_body = False, False, 0
         self._in_time()
+        self._arrived()
         if not self._is_refused:
-            super().on_message_complete()
+            self._end_request()
 
-    def _within(self, seconds: float) -> None:
+    def _end_request(self) -> None:
+        super().on_message_complete()
+
+    def _within(self, seconds: float, late: Any) -> None:
         self._in_time()
-        self._deadline = self.loop.call_later(seconds, self._too_late)
+        self._deadline = self.loop.call_later(seconds, late)
 
     def _in_time(self) -> None:
         if self._deadline is not None:
@@ -124,24 +190,69 @@ class BoundedHttp(HttpToolsProtocol):
         self._deadline = None
         self._refuse(_TIMED_OUT)
 
+    def _begin_arriving(self) -> None:
+        """The body did not come with its headers: it has a time, a least speed, and room with others."""
+        self._is_arriving, self._body_bytes, self._wire_bytes = True, 0, 0
+        self._body_ends_at = self.loop.time() + self.body_within_seconds
+        self.arriving.enter(self._peer, self)
+        if not self._is_refused:
+            self._within(min(self.look_seconds, self.body_within_seconds), self._look)
+
+    def _look(self) -> None:
+        """Goes on waiting for a body, unless its time is up or too little has come since the last look."""
+        self._deadline = None
+        if self.flow.read_paused:  # it is we who do not read: an earlier request is being carried out
+            self._body_ends_at += self.look_seconds
+            self._within(self.look_seconds, self._look)
+            return
+        left = self._body_ends_at - self.loop.time()
+        if left <= 0 or self._body_bytes < BODY_BYTES_PER_LOOK_MIN:
+            self._refuse(_TIMED_OUT)
+            return
+        self._body_bytes = 0
+        self._within(min(self.look_seconds, left), self._look)
+
+    def _arrived(self) -> None:
+        if self._is_arriving:
+            self._is_arriving = False
+            self.arriving.leave(self._peer, self)
+
+    @property
+    def _peer(self) -> str:
+        return self.client[0] if self.client else ""
+
+    def cut_off(self) -> None:
+        """Makes room for a body that may come quicker."""
+        self._is_arriving = False
+        self._refuse(_CROWDED)
+
     def _refuse(self, answer: bytes) -> None:
         """Ends the connection, with an answer unless another one is under way."""
         self._in_time()
+        self._arrived()
         self._is_refused = True
-        if self.transport is None or self.transport.is_closing():
+        if self.transport.is_closing():
             return
-        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+        if self._is_carried_out():
+            self.cycle.keep_alive = False  # its answer is the last one
+            return
+        if self._may_answer():
             self.transport.write(answer)
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.close()
 
+    def _is_carried_out(self) -> bool:
+        """Whether a request before the refused one has come whole and waits for its answer."""
+        cycle = self.cycle
+        return cycle is not None and not cycle.response_complete and not cycle.more_body
 
-def bounded(headers_within_seconds: float, body_within_seconds: float) -> type[BoundedHttp]:
-    """The protocol with other times."""
-    return type(
-        "BoundedHttp",
-        (BoundedHttp,),
-        {"headers_within_seconds": headers_within_seconds, "body_within_seconds": body_within_seconds},
-    )
+    def _may_answer(self) -> bool:
+        """Whether nobody has answered what is refused, and nothing before it waits for an answer."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None:
+            return True
+        if cycle.response_complete:
+            return not self._is_reading
+        return not cycle.response_started and not self.pipeline

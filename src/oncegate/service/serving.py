@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,12 +15,16 @@ from oncegate.errors import StoreUnavailable
 from oncegate.model.durations import parse_duration
 from oncegate.service.accesslog import GatheredLog
 from oncegate.service.application import Service
+from oncegate.service.direct import DirectHttp, Heads
 from oncegate.service.partners import PartnerBook
-from oncegate.service.protocol import bounded
+from oncegate.service.protocol import HEADER_BYTES_MAX
 from oncegate.service.settings import Settings
 from oncegate.wiring import Gate
 
 BACKLOG = 2048
+KEEP_ALIVE_SECONDS = 5  # how long a connection may have nothing to say
+GARBAGE_THRESHOLD = 20_000  # new objects before a look for cycles, which requests do not leave behind
+WIRE_FACTOR = 8  # a byte in a chunk of its own takes six
 
 
 class DrainingServer(uvicorn.Server):
@@ -55,19 +60,32 @@ def make_server(service: Service) -> DrainingServer:
         service,
         host=server.host,
         port=server.port,
-        http=bounded(
-            parse_duration(server.headers_within).total_seconds(),
-            parse_duration(server.body_within).total_seconds(),
-        ),
+        http=_protocol(service),
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
         ws="none",
         backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(parse_duration(server.drain_within).total_seconds()),
     )
     return DrainingServer(config, service)
+
+
+def _protocol(service: Service) -> type[DirectHttp]:
+    """The protocol of this service's connections, with its limits."""
+    server = service.settings.server
+    limits = {
+        "headers_within_seconds": parse_duration(server.headers_within).total_seconds(),
+        "body_within_seconds": parse_duration(server.body_within).total_seconds(),
+        "wire_bytes_max": server.body_bytes_max * WIRE_FACTOR + HEADER_BYTES_MAX,
+        "body_bytes_max": server.body_bytes_max,
+        "arriving": service.arriving,
+        "webhooks": service.webhooks,
+        "heads": Heads(),
+    }
+    return type("ServiceHttp", (DirectHttp,), limits)
 
 
 def serve(
@@ -81,12 +99,20 @@ def serve(
     server = make_server(service)
     with suppress(StoreUnavailable):  # it may come later; until then nobody is told that we are ready
         service.gate.store.connect().close()
+    _settle_memory()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_run(service, server, started))
     finally:
         service.gate.close()
     return server.started
+
+
+def _settle_memory() -> None:
+    """Tells the collector that what is here now stays: it need not be looked through with every request."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

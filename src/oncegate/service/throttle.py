@@ -25,6 +25,20 @@ class Throttle:
         """Counts a tenant's request; 429 at its limit, so that one cannot take the others' room."""
         return _OfTenant(self, tenant)
 
+    def take(self, tenant: str) -> None:
+        """Counts a request whose tenant is known, or refuses it; whoever took gives back."""
+        self.enter()
+        try:
+            self.enter_tenant(tenant)
+        except Refused:
+            self.total -= 1
+            raise
+
+    def give_back(self, tenant: str) -> None:
+        """Counts one less, altogether and of its tenant."""
+        self.total -= 1
+        self.leave_tenant(tenant)
+
     def enter(self) -> None:
         """Counts one more."""
         if self.total >= self._total_max:

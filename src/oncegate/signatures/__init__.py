@@ -14,7 +14,7 @@ from oncegate.signatures.keys import (
     read_signing_key,
     read_verifying_key,
 )
-from oncegate.signatures.scheme import Authentic, Headers, Scheme
+from oncegate.signatures.scheme import Authentic, Headers, LoweredHeaders, Scheme
 from oncegate.signatures.signing import sign
 from oncegate.signatures.standard import StandardWebhooks
 from oncegate.signatures.stripe import StripeSignature
@@ -27,6 +27,7 @@ __all__ = [
     "GithubSignature",
     "Headers",
     "HmacSecret",
+    "LoweredHeaders",
     "Scheme",
     "StandardWebhooks",
     "StripeSignature",

@@ -66,6 +66,47 @@ class Headers:
         return value
 
 
+class LoweredHeaders(Headers):
+    """The same from a server that has lowered the names already: none is looked at but those asked for."""
+
+    __slots__ = ("_pairs", "_raw")
+
+    def __init__(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        self._raw, self._pairs = dict(pairs), pairs
+
+    def find(self, name: str) -> str | None:
+        """The header's value, None if it is missing or empty; MalformedRequest if it came twice."""
+        wanted = name.encode("latin-1")
+        value = self._raw.get(wanted)
+        if value is None:
+            return None
+        if (times := self._times(wanted)) > 1:
+            raise MalformedRequest(f"{name} is there {times} times")
+        return value.decode("latin-1").strip(" \t") or None
+
+    def only(self, name: str) -> str | None:
+        """The header's value if it came exactly once; for what may be left out as well."""
+        wanted = name.encode("latin-1")
+        value = self._raw.get(wanted)
+        if value is None or self._times(wanted) > 1:
+            return None
+        return value.decode("latin-1").strip(" \t")
+
+    def has_none(self, names: frozenset[bytes]) -> bool:
+        """Whether none of these headers is there."""
+        return names.isdisjoint(self._raw)
+
+    def sole(self, name: bytes) -> bytes | None:
+        """The header's value as it came, if it came exactly once."""
+        value = self._raw.get(name)
+        return None if value is None or self._times(name) > 1 else value
+
+    def _times(self, wanted: bytes) -> int:
+        if len(self._raw) == len(self._pairs):
+            return 1
+        return sum(name == wanted for name, _ in self._pairs)
+
+
 class Authentic(Struct, frozen=True):
     """A request that its sender really sent.
 

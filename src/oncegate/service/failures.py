@@ -1,0 +1,54 @@
+"""Every error of a request as an answer: a problem document that quotes nothing of what was sent."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from oncegate.errors import (
+    BadOutgoing,
+    Conflict,
+    CursorExpired,
+    CursorRefused,
+    EventError,
+    MalformedRequest,
+    NotAuthentic,
+    StoreError,
+)
+from oncegate.integrations.problems import Problem, ProblemKind
+from oncegate.service.messages import Answer, Refused, problem_answer
+
+STORE_RETRY_SECONDS: Final = 5.0
+
+log: Final = logging.getLogger("oncegate.service")
+
+_KINDS: Final[tuple[tuple[type[Exception], ProblemKind], ...]] = (
+    (MalformedRequest, ProblemKind.MALFORMED),
+    (NotAuthentic, ProblemKind.NOT_AUTHENTIC),
+    (CursorExpired, ProblemKind.CURSOR_EXPIRED),
+    (CursorRefused, ProblemKind.CURSOR_REFUSED),
+    (Conflict, ProblemKind.CONFLICT),
+    (EventError, ProblemKind.MALFORMED),
+    (BadOutgoing, ProblemKind.MALFORMED),
+)
+
+
+def answer_to_error(error: Exception) -> Answer:
+    """What the caller is told; an error that is not ours is logged and not quoted."""
+    if isinstance(error, Refused):
+        return problem_answer(error.problem)
+    if isinstance(error, StoreError):
+        log.warning("the store failed: %s", error)
+        detail = "nothing is certain but what is on record; send the same request again later"
+        return problem_answer(Problem(ProblemKind.STORE_UNAVAILABLE, detail, STORE_RETRY_SECONDS))
+    for kind, problem in _KINDS:
+        if isinstance(error, kind):
+            return problem_answer(Problem(problem, str(error)))
+    log.error("a request failed", exc_info=error)
+    detail = "it was logged; whether it took effect is on record"
+    return problem_answer(Problem(ProblemKind.INTERNAL, detail))
+
+
+def leaves_the_body(error: Exception) -> bool:
+    """Whether the body was not read to its end, so that the connection cannot go on."""
+    return isinstance(error, Refused) and error.problem.status in (413, 415)

@@ -1,0 +1,104 @@
+"""The short way of a webhook: from its bytes to its answer, without a task where memory can answer.
+
+The server's own protocol calls this for requests that came whole and plain; the application calls it for
+the others. Must never do less than the long way: signature on the raw bytes, strict JSON, room, the gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from oncegate.errors import OncegateError
+from oncegate.gate.admission import Admission
+from oncegate.gate.drive import Begun
+from oncegate.gate.gate import Gate
+from oncegate.model.trace import Context, context_of
+from oncegate.service.failures import answer_to_error
+from oncegate.service.familiar import FamiliarBodies
+from oncegate.service.inbound import PLAIN, after_failure, answer_to, check_webhook
+from oncegate.service.messages import Answer
+from oncegate.service.strictjson import read_json
+from oncegate.service.surfaces import Entrance
+from oncegate.service.throttle import Throttle
+from oncegate.signatures import Headers
+
+ROUTE = "in"
+Tell = Callable[[str, Answer, str | None], None]
+
+
+class Webhooks:
+    """What comes in at `/in/…` of one service."""
+
+    def __init__(self, gate: Gate, room: Throttle, tell: Tell) -> None:
+        self._gate, self._room, self._tell = gate, room, tell
+        self._familiar = FamiliarBodies()
+        self.entrances: dict[bytes, Entrance] = {}  # by target, as it stands in a request
+
+    def open(self, entrances: dict[str, Entrance]) -> None:
+        """Takes the surfaces whose targets need no decoding; others go the long way."""
+        self.entrances = {
+            f"/in/{name}".encode(): entrance for name, entrance in entrances.items() if _is_plain(name)
+        }
+
+    def take(self, entrance: Entrance, headers: Headers, body: bytes) -> Answer | Begun[Answer]:
+        """The answer, if memory has it or the request is refused; else what is to be awaited for it."""
+        try:
+            check_webhook(self._gate, entrance, headers, body)
+            begun = self._recall(entrance, headers, body)
+            if type(begun) is Begun:
+                return Begun(self._finish(begun, entrance.tenant))
+            assert type(begun) is Admission
+            answer = answer_to(begun)
+        except Exception as error:  # noqa: BLE001  whatever it is, the caller gets a document
+            answer = _failed(error)
+        self._tell(ROUTE, answer, None)
+        return answer
+
+    def _recall(self, entrance: Entrance, headers: Headers, body: bytes) -> Admission | Begun[Admission]:
+        """Replays bytes that were replayed before; whatever else there is, is read."""
+        mark = self._familiar.mark(entrance.surface, body)
+        known = self._familiar.find(mark)
+        if known is not None:
+            replayed = self._gate.recall(entrance.surface, known)
+            if replayed is not None:
+                return replayed
+        begun = self._begin(entrance, read_json(body), context_of(headers.only))
+        if type(begun) is Admission:
+            known = self._gate.familiar(begun)
+            if known is not None:
+                self._familiar.learn(mark, known)
+        return begun
+
+    def _begin(
+        self, entrance: Entrance, event: Any, context: Context | None
+    ) -> Admission | Begun[Admission]:
+        """Whoever gets something that is begun has taken room for it."""
+        self._room.take(entrance.tenant)
+        begun: Any = None
+        try:
+            begun = self._gate.begin(entrance.surface, event, tenant=entrance.tenant, context=context)
+            return begun  # type: ignore[no-any-return]
+        finally:
+            if type(begun) is not Begun:
+                self._room.give_back(entrance.tenant)
+
+    async def _finish(self, begun: Begun[Admission], tenant: str) -> Answer:
+        try:
+            answer = answer_to(await begun.rest)
+        except Exception as error:  # noqa: BLE001  whatever it is, the caller gets a document
+            answer = _failed(error)
+        finally:
+            self._room.give_back(tenant)
+        self._tell(ROUTE, answer, None)
+        return answer
+
+
+def _failed(error: Exception) -> Answer:
+    if isinstance(error, OncegateError) and not isinstance(error, PLAIN):
+        return after_failure(error)
+    return answer_to_error(error)
+
+
+def _is_plain(name: str) -> bool:
+    return name.isascii() and all(character.isalnum() or character in "-._~" for character in name)
