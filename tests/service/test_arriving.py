@@ -48,6 +48,16 @@ def test_slow_bodies_without_a_signature_do_not_shut_a_tenant_out(tmp_path: Path
         assert site.partner("POST", "/v1/events", {"id": "e-1", "key": "k", "data": 1}).status == 200
 
 
+def test_slow_bodies_of_one_partner_take_nobodys_room(tmp_path: Path) -> None:
+    """Not even its tenant's: what is still arriving is no work yet."""
+    small = {"tenant_concurrency_max": 2, "concurrency_max": 4}
+    with Site(tmp_path, settings(server=small)).serving() as site:
+        own = f"authorization: Bearer {site.token}\r\ncontent-type: application/json\r\n".encode()
+        start = b"POST /v1/events HTTP/1.1\r\nhost: x\r\n" + own + b"content-length: 5000\r\n\r\n{"
+        with slow(site, 6, start):
+            assert site.partner("POST", "/v1/events", {"id": "e-1", "key": "k", "data": 1}).status == 200
+
+
 def test_a_body_in_two_parts_is_taken_while_others_hold_their_room(tmp_path: Path) -> None:
     """The newest comes in; what makes room for it is the oldest of whoever has most."""
     body = b'{"id": "two parts"}'

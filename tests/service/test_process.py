@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
 import signal
 import subprocess
@@ -11,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from oncegate.clock import SystemClock
+from oncegate.service.stopping import NOT_FINISHED, RESERVE_SECONDS_MAX, StopTimes, end_within
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from tests.service.site import SECRET, Answer, Site, TeamHandler
 
@@ -65,6 +69,62 @@ def test_a_signal_finishes_what_is_under_way(tmp_path: Path, signal_number: sign
     assert [answer.status for answer in answers] == [200]
     assert process.returncode == 0, told
     assert SECRET not in "".join(told)
+
+
+@pytest.mark.parametrize("mode", ["inline", "accept"])
+def test_ending_takes_no_longer_than_it_may(tmp_path: Path, mode: str) -> None:
+    """A handler that does not answer for ten minutes holds nobody up, whoever called it."""
+    team = TeamHandler()
+    team.hold.clear()
+    with team.serving() as url:
+        config = CONFIG.format(url=url).replace("port = 0", 'port = 0\ndrain_within = "2s"')
+        config = config.replace(f'url = "{url}"', f'url = "{url}"\ntimeout = "10m"')
+        (tmp_path / "oncegate.toml").write_text(f'{config}mode = "{mode}"\n', "utf-8")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "oncegate", "serve"],
+            cwd=tmp_path,
+            env={**os.environ, "HOOKS": SECRET},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        try:
+            port = int(process.stderr.readline().rsplit(":", 1)[1])
+            threading.Thread(target=lambda: _ignored(port), daemon=True).start()
+            wait_until(lambda: team.got, what="the handler to be called")
+            clock = SystemClock()
+            asked_at = clock.ticks_ms()
+            process.send_signal(signal.SIGTERM)
+            told = process.communicate(timeout=DEADLINE_SECONDS)[1]
+            took_ms = clock.ticks_ms() - asked_at
+        finally:
+            team.hold.set()
+            process.kill()
+            process.wait()
+
+    assert took_ms < 25_000, told  # and not the thirty seconds of a delivery, on whatever machine
+    assert process.returncode in (0, NOT_FINISHED), told
+
+
+def _ignored(port: int) -> None:
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        _hook(port)
+
+
+def test_what_hangs_is_ended_all_the_same() -> None:
+    left: list[int] = []
+    end_within(0.01, left.append)
+    wait_until(lambda: left, what="the end")
+
+    assert left == [NOT_FINISHED]
+
+
+def test_the_times_of_ending_are_parts_of_the_whole() -> None:
+    for whole in (0.1, 2.0, 20.0, 300.0):
+        times = StopTimes(whole)
+        assert times.work + times.reserve == pytest.approx(whole)
+        assert 0 < times.reserve < times.work
+        assert times.reserve <= RESERVE_SECONDS_MAX
 
 
 def _hook(port: int) -> Answer:

@@ -18,7 +18,7 @@ from oncegate.crashpoints import CrashPoints
 from oncegate.errors import BadEndpoint, StoreError, Unacceptable, UnknownEndpoint
 from oncegate.lanes.circuit import CircuitState
 from oncegate.lanes.destinations import Destination
-from oncegate.lanes.engine import Engine
+from oncegate.lanes.engine import STOP_SECONDS, Engine
 from oncegate.lanes.outcomes import Delivered, Disable, NotYet, Outcome, RetryLater, Throttle
 from oncegate.sender.emission import wire_event
 from oncegate.sender.endpoints import IN_FLIGHT_MAX, Endpoint, OnDeadLetter
@@ -133,8 +133,9 @@ class DeliveryService:
         jitter: Callable[[], float] | None = None,
         actor: str = "sender",
         runs: bool = True,
+        stop_seconds: float = STOP_SECONDS,
     ) -> None:
-        self._sender = sender
+        self._sender, self._stop_seconds = sender, stop_seconds
         self._runs = runs
         self._client = client or HttpClient(sender.endpoints.policy, limits=_LIMITS, clock=sender.clock)
         self._courier = Courier(sender, self._client)
@@ -200,5 +201,5 @@ class DeliveryService:
             self._looking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._looking
-        await self.engine.stop()
+        await self.engine.stop(self._stop_seconds)
         await self._client.close()

@@ -17,6 +17,7 @@ from oncegate.feed import Feed
 from oncegate.feed.operations import ReadSecret
 from oncegate.gate.gate import Gate
 from oncegate.integrations.problems import Problem, ProblemKind
+from oncegate.model.durations import parse_duration
 from oncegate.sender.delivery import DeliveryService
 from oncegate.sender.http import HttpClient
 from oncegate.sender.sender import Sender
@@ -44,6 +45,7 @@ from oncegate.service.partners import Partner, PartnerBook, Role
 from oncegate.service.recording import open_recorder
 from oncegate.service.refusals import NOTED, Refusals
 from oncegate.service.settings import Settings
+from oncegate.service.stopping import StopTimes
 from oncegate.service.surfaces import Entrance, Handlers, open_contract, open_entrances, policy_of
 from oncegate.service.throttle import Throttle
 from oncegate.service.webhooks import Webhooks
@@ -84,7 +86,7 @@ class Service:
         self.arriving = ArrivingBodies(total_max, max(1, total_max // PEERS_SHARE))
         self.webhooks = Webhooks(gate, self._throttle, self._tell)
         self._refusals = Refusals(gate.commits, gate.clock)
-        self._work = AsyncExitStack()
+        self._work, self._ending = AsyncExitStack(), asyncio.Lock()
         self._client: HttpClient | None = None
         self._page = PageMount(gate)
         self._entrances: dict[str, Entrance] = {}
@@ -117,15 +119,23 @@ class Service:
 
     async def start(self) -> None:
         """Begins the work beside requests: what was accepted is run, what was published is sent."""
+        times = StopTimes(parse_duration(self.settings.server.drain_within).total_seconds())
         if any(surface.lane is not None for surface in self.gate.surfaces):
-            await self._work.enter_async_context(AcceptedWork(self.gate))
+            await self._work.enter_async_context(AcceptedWork(self.gate, stop_seconds=times.work))
         if self.settings.delivery.enabled:
-            sending = DeliveryService(self.sender, crashpoints=self.gate.crashpoints)
+            sending = DeliveryService(
+                self.sender, crashpoints=self.gate.crashpoints, stop_seconds=times.work
+            )
             await self._work.enter_async_context(sending)
+
+    async def end_work(self) -> None:
+        """Lets the work beside requests end; what takes too long is given back."""
+        async with self._ending:
+            await self._work.aclose()
 
     async def close(self) -> None:
         """Writes down what is left to be written, and ends connections to handlers."""
-        await self._work.aclose()
+        await self.end_work()
         await self._refusals.close()
         self.access.flush()
         if self._client is not None:
@@ -224,11 +234,14 @@ class Service:
         async def handle(incoming: Incoming) -> Answer:
             with throttle.entered():
                 partner = await self.partners.authenticate(incoming.headers)
-                incoming.caller = partner.name
-                if role not in partner.roles:
-                    raise Refused(Problem(ProblemKind.FORBIDDEN, f"this needs the role {role.value}"))
-                with throttle.tenant(partner.tenant):
-                    return await serve(partner, incoming)
+            incoming.caller = partner.name
+            if role not in partner.roles:
+                raise Refused(Problem(ProblemKind.FORBIDDEN, f"this needs the role {role.value}"))
+            if incoming.method == "POST":
+                with self._bodies.entered():  # what is still arriving is no work yet
+                    await incoming.body()
+            with throttle.entered(), throttle.tenant(partner.tenant):
+                return await serve(partner, incoming)
 
         return handle
 

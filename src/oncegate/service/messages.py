@@ -52,6 +52,7 @@ class Incoming:
         self._query = bytes(scope.get("query_string") or b"")
         self._receive = receive
         self._body_bytes_max = body_bytes_max
+        self._body: bytes | None = None
         self.caller: str | None = None  # the partner's name, once it is known
 
     def query(self, *known: str) -> dict[str, str]:
@@ -67,7 +68,12 @@ class Incoming:
         return values
 
     async def body(self) -> bytes:
-        """Reads the whole body; 413 beyond the limit, 415 if it is compressed."""
+        """The whole body, read when it is first asked for; 413 beyond the limit, 415 where compressed."""
+        if self._body is None:
+            self._body = await self._read_body()
+        return self._body
+
+    async def _read_body(self) -> bytes:
         encoding = self.headers.find("content-encoding")
         if encoding is not None and encoding.lower() != "identity":
             raise Refused(Problem(ProblemKind.ENCODING_UNSUPPORTED, "send the body as it is"))

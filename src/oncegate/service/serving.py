@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from types import FrameType
 
 import uvicorn
@@ -19,6 +21,7 @@ from oncegate.service.direct import DirectHttp, Heads
 from oncegate.service.partners import PartnerBook
 from oncegate.service.protocol import HEADER_BYTES_MAX
 from oncegate.service.settings import Settings
+from oncegate.service.stopping import StopTimes, end_within
 from oncegate.wiring import Gate
 
 BACKLOG = 2048
@@ -33,6 +36,8 @@ class DrainingServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+        self._times = stop_times(service)
+        self._last_moment: threading.Timer | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """SIGTERM or an interrupt: not ready any more, then requests under way are finished."""
@@ -40,11 +45,25 @@ class DrainingServer(uvicorn.Server):
         # Not the inherited way, which ends by raising the signal again: a finished drain is a success.
         self.force_exit = self.should_exit
         self.should_exit = True
+        if self._last_moment is None:
+            self._last_moment = end_within(self._times.whole)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends waits for events, which have nothing to finish, then lets the rest be finished."""
         self._service.feed.end_waiting()
+        ending = asyncio.create_task(self._service.end_work())
         await super().shutdown(sockets)
+        await ending
+
+    def is_over(self) -> None:
+        """Everything is closed: nobody needs to be hurried any more."""
+        if self._last_moment is not None:
+            self._last_moment.cancel()
+
+
+def stop_times(service: Service) -> StopTimes:
+    """How long the parts of ending may take."""
+    return StopTimes(parse_duration(service.settings.server.drain_within).total_seconds())
 
 
 def make_service(settings: Settings, environment: Mapping[str, str]) -> Service:
@@ -68,7 +87,7 @@ def make_server(service: Service) -> DrainingServer:
         ws="none",
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=int(parse_duration(server.drain_within).total_seconds()),
+        timeout_graceful_shutdown=stop_times(service).work,  # type: ignore[arg-type]  # any number will do
     )
     return DrainingServer(config, service)
 
@@ -105,6 +124,7 @@ def serve(
             runner.run(_run(service, server, started))
     finally:
         service.gate.close()
+        server.is_over()
     return server.started
 
 
@@ -132,5 +152,9 @@ async def _run(service: Service, server: DrainingServer, started: Callable[[str]
         host, port = listener.getsockname()[:2]
         started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         assert isinstance(service.gate, Gate)
-        async with service.gate.caretakers(feed_retention=service.settings.feed.retention):
+        care = service.gate.caretakers(
+            feed_retention=service.settings.feed.retention,
+            grace=timedelta(seconds=stop_times(service).reserve / 2),
+        )
+        async with care:
             await server.serve(sockets=[listener])

@@ -21,6 +21,7 @@ from oncegate.gate.accepting import accepted_arrival, destination_of
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.gate import Gate
 from oncegate.lanes import Delivered, Destination, Engine, NotYet, Pass, RetryLater
+from oncegate.lanes.engine import STOP_SECONDS
 from oncegate.lanes.outcomes import Outcome
 from oncegate.model.backoff import Backoff
 from oncegate.store import Delivery
@@ -33,8 +34,10 @@ _PATIENCE: Final = Backoff(cap=timedelta(minutes=1), attempts_max=1_000_000)
 class AcceptedWork:
     """The engine behind a gate's accepting surfaces."""
 
-    def __init__(self, gate: Gate, *, concurrency: int = 64, **options: Any) -> None:
-        self._gate = gate
+    def __init__(
+        self, gate: Gate, *, concurrency: int = 64, stop_seconds: float = STOP_SECONDS, **options: Any
+    ) -> None:
+        self._gate, self._stop_seconds = gate, stop_seconds
         surfaces = [surface.name for surface in gate.surfaces if surface.lane is not None]
         if not surfaces:
             raise ConfigError("no surface accepts events; register one with mode='accept'")
@@ -67,7 +70,7 @@ class AcceptedWork:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._engine.stop()
+        await self._engine.stop(self._stop_seconds)
 
     def __enter__(self) -> Self:
         foreign = [s.name for s in self._gate.surfaces if s.lane is not None and s.is_async]
