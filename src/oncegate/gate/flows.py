@@ -59,11 +59,8 @@ class Attempt(Struct, frozen=True):
 def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
     """Reserves, runs, settles; or says why not."""
     arrival, surface = attempt.arrival, attempt.surface
-    known = gate.cache.get(arrival.key.digest)
-    if known is not None and known.fingerprint == arrival.fingerprint:
-        if not attempt.by_caretaker:
-            gate.sightings.remembered(surface.rule, known)
-        return from_memory(arrival.key, arrival.fingerprint, known, surface.codec)
+    if (known := replay_from_memory(gate, attempt)) is not None:
+        return known
     gate.crashpoints.hit("reserve.before")
     # A lease counts from before the question, not after.
     asked_at_ms, began_us = gate.clock.ticks_ms(), gate.clock.elapsed_us()
@@ -76,6 +73,17 @@ def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
         return (yield from _run(gate, attempt, reserved, asked_at_ms))
     _remember_final(gate, arrival, reserved)
     return from_reserved(arrival.key, reserved, surface.codec)
+
+
+def replay_from_memory(gate: GateContext, attempt: Attempt) -> Admission | None:
+    """The answer to an arrival whose outcome this process has seen: final is final, no store is needed."""
+    arrival, surface = attempt.arrival, attempt.surface
+    known = gate.cache.get(arrival.key.digest)
+    if known is None or known.fingerprint != arrival.fingerprint:
+        return None
+    if not attempt.by_caretaker:
+        gate.sightings.remembered(surface.rule, known)
+    return from_memory(arrival.key, arrival.fingerprint, known, surface.codec)
 
 
 def counted_recovery(gate: GateContext, surface: Surface, flow: Flow[Admission]) -> Flow[Admission]:
@@ -169,6 +177,8 @@ def same_database_flow(
     gate: GateContext, attempt: Attempt, start: Callable[[Claim, OpenTransaction], Flow[Any]]
 ) -> Flow[Admission]:
     """Reserves, runs and settles in one transaction of the ledger's database."""
+    if (known := replay_from_memory(gate, attempt)) is not None:
+        return known
     arrival, codec = attempt.arrival, attempt.surface.codec
     transaction = OpenTransaction(gate)
     gate.crashpoints.hit("reserve.before")
@@ -181,6 +191,7 @@ def same_database_flow(
             gate.sightings.answered(attempt.surface.rule, arrival, reserved)
         if not reserved.decision.claims:
             yield Invoke(transaction.commit, where=Where.STATEMENT)
+            _remember_final(gate, arrival, reserved)
             return from_reserved(arrival.key, reserved, codec)
         claim = claim_of(attempt.surface, arrival.key, reserved, arrival.fingerprint)
         gate.crashpoints.hit("reserve.after")

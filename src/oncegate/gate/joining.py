@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from oncegate.errors import ClaimLost
-from oncegate.gate.admission import Admission, Verdict, from_memory, from_reserved
+from oncegate.gate.admission import Admission, Verdict, from_reserved
 from oncegate.gate.claim import Claim, claim_of
 from oncegate.gate.context import GateContext
-from oncegate.gate.flows import Attempt, reservation_of
+from oncegate.gate.flows import Attempt, replay_from_memory, reservation_of
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.settling import describe, outcome_of, settlement_of
 from oncegate.gate.transactions import learn_flow, settle_joined_flow
@@ -26,10 +26,8 @@ def joined_admit_flow(
 ) -> Flow[Admission]:
     """Reserves, runs and settles in the caller's transaction; a key that is settled already is replayed."""
     arrival, surface = attempt.arrival, attempt.surface
-    known = gate.cache.get(arrival.key.digest)
-    if known is not None and known.fingerprint == arrival.fingerprint:
-        gate.sightings.remembered(surface.rule, known)
-        return from_memory(arrival.key, arrival.fingerprint, known, surface.codec)
+    if (known := replay_from_memory(gate, attempt)) is not None:
+        return known
     yield from learn_flow(gate, (surface.name, arrival.tenant, gate.actor))
     reservation = reservation_of(gate, attempt)
     reserved = yield Invoke(joined.reserve_one, (reservation,), where=Where.HERE)
