@@ -12,6 +12,7 @@ under pytest, which it does not import. Business writes use a table of one colum
 `make_business_table`; override it and the `*_sql` statements where the store speaks another dialect.
 """
 
+from oncegate.testing.conformance.apart import ApartConformance
 from oncegate.testing.conformance.arrivals import ArrivalConformance
 from oncegate.testing.conformance.browsing import BrowsingConformance
 from oncegate.testing.conformance.censuses import CensusConformance
@@ -61,5 +62,6 @@ class StoreConformance(
     LaneDeskConformance,
     TraceConformance,
     NoticeConformance,
+    ApartConformance,
 ):
     """Everything a store must do. Subclass it and override `make_store`."""
