@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from oncegate.errors import ConfigError
 from oncegate.gate.effects import KeyNotPassedWarning
 from oncegate.testing import ManualClock
 from oncegate.testing.harness import Chaos
+from oncegate.testing.harness.plans import Arrival, Mishap, Trouble
 
 EVENT = {"order": "A-1", "amount": 5, "note": "first"}
 
@@ -78,6 +80,46 @@ def test_handler_with_a_probe_and_a_fake_of_its_own_passes(gate: Gate, oncegate_
     chaos.assert_effects(charges=1)
 
 
+def test_worker_that_stands_still_before_a_call_is_no_fault_of_the_handler(gate: Gate, oncegate_chaos: Any):
+    """At a downstream that can only be asked, nobody could help if the request left minutes later."""
+    fake = Bank()
+    bank = gate.downstream("bank", probe=fake.find)
+
+    @gate.handler("orders", key="{order}")
+    async def pay(event: Any, once: Any) -> Any:
+        return await once.effect(bank, fake.charge, event["order"])
+
+    chaos = oncegate_chaos(
+        pay, EVENT, counts={"charges": lambda: len(fake.charges)}, before_each=fake.reset
+    )
+    for point in ("reserve.after", "effect.before"):
+        plan = (Arrival(1.0, 0), Arrival(40.0, 1), Arrival(400.0, 0), Mishap(Trouble.STALL, point=point))
+        assert chaos._problem(plan, 1, {"charges": 1}) is None
+
+
+def test_what_is_told_plays_it_again(gate: Gate, oncegate_chaos: Any):
+    """A handler that tries again by itself where no answer came: only a lost reply shows that."""
+    bank = gate.downstream("bank", honours_key="7d")
+
+    @gate.handler("orders", key="{order}")
+    async def pay(event: Any, once: Any) -> Any:
+        try:
+            return await once.effect(bank, take_money, event["order"])
+        except TimeoutError:
+            return await take_money(event["order"])
+
+    def told(**options: int) -> str:
+        with pytest.raises(AssertionError) as caught:
+            oncegate_chaos(pay, EVENT, **options).assert_effects(take_money=1)
+        return str(caught.value)
+
+    first = told()
+    found = re.search(r"again: oncegate_chaos\(…, seed=(\d+), plans=1\)$", first)
+
+    assert found is not None, first
+    assert told(seed=int(found[1]), plans=1) == first
+
+
 def test_plain_handler_passes(gate: Gate, oncegate_chaos: Any):
     bank = gate.downstream("bank", honours_key="7d")
 
@@ -119,7 +161,7 @@ def test_handler_that_calls_past_the_gate_is_caught(gate: Gate, oncegate_chaos: 
     told = str(caught.value)
     assert "seed" in told
     assert "the worker crashes" in told
-    assert len(told.splitlines()) <= 4, "the plan is small"
+    assert len(told.splitlines()) <= 5, "the plan is small"
 
 
 def test_plain_handler_that_calls_past_the_gate_is_caught(gate: Gate, oncegate_chaos: Any):

@@ -14,7 +14,8 @@ EXAMPLES = re.findall(r"```python\n(.+?)```", GUIDE, re.DOTALL)
 AS_TOLD = re.compile(
     r"pay_card happened 2 times, not 1 \(seed \d+\), when\n"
     r"  - at [\d.]+ s the event arrives at worker \d, as it is\n"
-    r"  - the worker crashes, the (first|second) time that .+ \([a-z]+\.[a-z]+\)"
+    r"  - the worker crashes, the (first|second) time that .+ \([a-z]+\.[a-z]+\)\n"
+    r"again: oncegate_chaos\(…, plans=0\)"
 )
 
 

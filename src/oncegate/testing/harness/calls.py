@@ -19,7 +19,7 @@ from oncegate.gate.introspection import is_async, name_of
 from oncegate.gate.surfaces import Downstream, Surface
 from oncegate.testing.harness.mishaps import Mishaps
 from oncegate.testing.harness.plans import Trouble
-from oncegate.testing.simulation.actors import context_of_nobody
+from oncegate.testing.simulation.actors import context_of_nobody, current_actor
 
 TIMEOUT_SECONDS: Final = 10.0
 _COUNTED: Final = "_oncegate_counted"
@@ -57,7 +57,10 @@ class Calls:
         @functools.wraps(function)
         async def call(*arguments: Any, **keywords: Any) -> Any:
             trouble = self._mishaps.call()
-            await asyncio.sleep(self._travel())
+            # A worker that stands still has looked at its claim in this very moment. If its request left
+            # only when it goes on, no client could help (docs/proof.md, the last look): it leaves now.
+            if memory is not None or not _stands_still():
+                await asyncio.sleep(self._travel())
             if trouble is Trouble.CALL_REQUEST_LOST:
                 await asyncio.sleep(TIMEOUT_SECONDS)
                 raise TimeoutError(f"{name}: no answer")
@@ -98,6 +101,10 @@ class Calls:
             return self._answers[place]
 
         return call
+
+
+def _stands_still() -> bool:
+    return current_actor().stalled_until > asyncio.get_running_loop().time()
 
 
 def _key_in(keywords: dict[str, Any]) -> str:

@@ -53,16 +53,18 @@ class Chaos:
         __tracebackhide__ = True
         problem = self._problem(_QUIET, self._seed, expected, is_quiet=True)
         assert problem is None, f"without any trouble: {problem}"
-        for seed, plan in self._all_plans():
+        for seed, plan, again in self._all_plans():
             problem = self._problem(plan, seed, expected)
             if problem is not None:
-                raise AssertionError(self._told(plan, seed, expected))
+                raise AssertionError(f"{self._told(plan, seed, expected)}\n{again}")
 
-    def _all_plans(self) -> Iterator[tuple[int, Plan]]:
-        for number, plan in enumerate(crash_plans()):
-            yield self._seed + number, plan
-        for number in range(self._plans):
-            yield self._seed + number, random_plan(self._seed + number, len(self._events) - 1)
+    def _all_plans(self) -> Iterator[tuple[int, Plan, str]]:
+        """Each with its seed and what plays it again; the systematic ones are the same in every run."""
+        for number, plan in enumerate(crash_plans(), 1):
+            yield number, plan, "again: oncegate_chaos(…, plans=0)"
+        for seed in range(self._seed, self._seed + self._plans):
+            plan = random_plan(seed, len(self._events) - 1)
+            yield seed, plan, f"again: oncegate_chaos(…, seed={seed}, plans=1)"
 
     def _told(self, plan: Plan, seed: int, expected: dict[str, int]) -> str:
         """The failing plan without anything that it does not need to fail."""
