@@ -44,6 +44,7 @@ CORE: dict[str, list[str]] = {
     ],
     "operations.py": ["tests/test_doubtful_commits.py", SIMULATOR, *_gate("sightings")],
     "stores/sqlite/claims.py": [SQLITE_SUITE, *_gate("arrivals", "recovery"), "tests/test_zombies.py"],
+    "stores/sqlite/sweeps.py": [SQLITE_SUITE],
     "gate/effects.py": [
         *_gate("steps", "effects", "protecting_lines", "recovery", "fences", "once_functions", "outcomes"),
         SIMULATOR,

@@ -511,7 +511,7 @@ def test_task_that_asked_just_before_the_close_is_answered(bench: Bench) -> None
     answers = asyncio.run(close_between())
 
     assert all(isinstance(answer, (Reserved, StoreUnavailable)) for answer in answers)
-    assert not commits._idle, "a session was opened after the close"
+    assert not commits._units._idle, "a session was opened after the close"
 
 
 def test_closed_event_loop_does_not_hang_the_writer(bench: Bench) -> None:

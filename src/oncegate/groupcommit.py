@@ -2,7 +2,8 @@
 
 Between the gate and a store. Threads call `perform`, tasks await `perform_async`; both meet in the same
 batches. A lone operation is committed by its own caller, without a hand-over to another thread, as long as
-commits are quick; under load the writer threads commit whatever has gathered. There is no linger timer.
+commits are quick; what many tasks ask for, their loop writes down and another thread commits; what many
+threads ask for, the writer threads take as it has gathered. There is no linger timer.
 
 What it must never do: answer an operation before its commit, run anything on an outcome it does not know
 (after StoreUnknown each operation is read back by its own token), or wait without a limit.
@@ -17,22 +18,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from oncegate.clock import Clock, SystemClock
 from oncegate.crashpoints import CrashPoints
-from oncegate.errors import (
-    OncegateError,
-    StoreBusy,
-    StoreRejected,
-    StoreUnavailable,
-    StoreUnknown,
-)
+from oncegate.errors import OncegateError, StoreBusy, StoreUnavailable
+from oncegate.forks import here, holders
+from oncegate.loopbatches import Committer, LoopBatches
 from oncegate.loopwriters import LoopWriters
 from oncegate.operations import Operation
 from oncegate.store import Session, Store
-from oncegate.suspension import aside
 from oncegate.tickets import Gathering, ThreadTicket, Ticket, Watch, by_kind, deliver, fail
+from oncegate.units import Finish, Units
 
 BATCH_MAX: Final = 512  # keeps one commit in the tens of milliseconds
 WAITING_MAX: Final = 20_000  # beyond this callers are refused instead of queued without end
@@ -65,11 +62,11 @@ class GroupCommit:
         self._capabilities = store.capabilities
         self._closed = False
         self._reset()
-        _live.add(self)
+        holders.add(self)
 
     def _reset(self) -> None:
         capabilities = self._capabilities
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._guard = threading.Lock()
         self._queue: queue.SimpleQueue[list[Ticket] | None] = queue.SimpleQueue()
         self._waiting = 0
@@ -77,7 +74,9 @@ class GroupCommit:
         self._gathered_last = 0
         self._watches: WeakKeyDictionary[asyncio.AbstractEventLoop, Watch] = WeakKeyDictionary()
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWriters] = WeakKeyDictionary()
-        self._idle: list[Session] = []
+        self._batches: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBatches] = WeakKeyDictionary()
+        self._committer = Committer()
+        self._units = Units(self.store, self._crashpoints)
         self._spare: list[Session] = []
         # Held by whoever writes: a batch, and where there is one writer only, a handler's transaction.
         self._turns: threading.Lock | threading.Semaphore = (
@@ -142,6 +141,8 @@ class GroupCommit:
         try:
             if self._capabilities.gives_way:
                 self._begin_in_loop(loop, tickets)
+            elif self._inline and self._capabilities.is_local and self._capabilities.one_writer:
+                self._batches_of(loop).add(tickets)
             else:
                 self._enqueue(tickets)
         except OncegateError as error:
@@ -156,6 +157,50 @@ class GroupCommit:
         if writers.waiting + len(tickets) > WAITING_MAX:
             raise StoreUnavailable(f"{writers.waiting} operations wait already; try again later")
         writers.add(tickets)
+
+    def _batches_of(self, loop: asyncio.AbstractEventLoop) -> LoopBatches:
+        self._check_open()
+        batches = self._batches.get(loop)
+        if batches is None:
+            batches = self._batches[loop] = LoopBatches(loop, self, self._committer, self._clock)
+        if batches.waiting > WAITING_MAX:
+            raise StoreUnavailable(f"{batches.waiting} operations wait already; try again later")
+        return batches
+
+    def begin_batch(self, tickets: list[Ticket]) -> Finish | None:
+        """Writes a batch down in the caller's thread, if nobody else writes or waits.
+
+        What is returned commits it, in any thread, and leaves an answer or an error on each ticket.
+        """
+        if self._closed or self._waiting or not self._turns.acquire(blocking=False):
+            return None
+        begun = False
+        try:
+            finish = self._units.begin(tickets)
+            begun = finish is not None
+        finally:
+            if not begun:
+                self._turns.release()
+        return None if finish is None else lambda: self._finish(finish)
+
+    def _finish(self, finish: Finish) -> None:
+        started = self._clock.ticks_ms()
+        try:
+            finish()
+        finally:
+            self._turns.release()
+        self._note_commit(started)
+
+    def _note_commit(self, started_ms: int) -> None:
+        self._commit_ms += (self._clock.ticks_ms() - started_ms - self._commit_ms) / 8
+
+    def hand_over(self, tickets: list[Ticket]) -> None:
+        """Leaves tickets to the writer thread."""
+        try:
+            self._enqueue(tickets)
+        except OncegateError as error:
+            fail(tickets, error)
+            deliver(tickets)
 
     def _may_block_loop(self) -> bool:
         return self._capabilities.is_local and self._commit_ms <= INLINE_COMMIT_MS_MAX
@@ -234,101 +279,11 @@ class GroupCommit:
         """
         started = self._clock.ticks_ms()
         if self._capabilities.one_writer or len(tickets) == 1:
-            self._run_unit(tickets, wait=wait)
+            self._units.run(tickets, wait=wait)
         else:
             for group in by_kind(tickets):
-                self._run_unit(group, wait=wait)
-        self._commit_ms += (self._clock.ticks_ms() - started - self._commit_ms) / 8
-
-    def _run_unit(self, tickets: list[Ticket], *, wait: bool) -> None:
-        try:
-            self._commit(tickets, wait=wait)
-        except StoreBusy as error:
-            if not wait:
-                raise
-            fail(tickets, error)
-        except StoreRejected as error:
-            self._run_apart(tickets, error)
-        except StoreUnknown as error:
-            self._read_back(tickets, error)
-        except BaseException as error:  # noqa: BLE001  whatever it is, those who wait must be told
-            self._run_after_fault(tickets, error)
-
-    def _run_after_fault(self, tickets: list[Ticket], error: BaseException) -> None:
-        """Something that is no error of the store's: one operation must not spoil its neighbours."""
-        if len(tickets) == 1 or isinstance(error, OncegateError) or not isinstance(error, Exception):
-            fail(tickets, error)
-            return
-        for ticket in tickets:
-            self._run_unit([ticket], wait=True)
-
-    def _commit(self, tickets: list[Ticket], *, wait: bool) -> None:
-        """Runs tickets in one unit, on an idle session; one that failed is not used again."""
-        session = self._take_session(self._idle)
-        keep = False
-        try:
-            single = not self._capabilities.one_writer
-            with session.unit(wait=wait, single=single):
-                _run_on(session, tickets)
-                self._crashpoints.hit("commit.before")
-            keep = True
-        except (StoreBusy, StoreRejected):
-            keep = True
-            raise
-        finally:
-            if keep and not self._closed:
-                self._idle.append(session)
-            else:
-                session.close()
-        self._crashpoints.hit("commit.after")
-
-    def _take_session(self, sessions: list[Session]) -> Session:
-        try:
-            return sessions.pop()
-        except IndexError:
-            return aside(self.store.connect)
-
-    def _run_apart(self, tickets: list[Ticket], error: StoreRejected) -> None:
-        """One ticket's own statement was refused: those that carry statements are run one by one."""
-        if len(tickets) == 1:
-            tickets[0].error = error
-            return
-        plain = [ticket for ticket in tickets if not ticket.operation.carries_statements]
-        if len(plain) == len(tickets):
-            for ticket in tickets:
-                self._run_unit([ticket], wait=True)
-            return
-        if plain:
-            self._run_unit(plain, wait=True)
-        for ticket in tickets:
-            if ticket.operation.carries_statements:
-                self._run_unit([ticket], wait=True)
-
-    def _read_back(self, tickets: list[Ticket], error: StoreUnknown) -> None:
-        """Finds out which operations of a doubtful commit took effect.
-
-        A commit of our own comes first: it overwrites what the doubtful one may have left half visible,
-        so that "not there" stays true.
-        """
-        try:
-            self._recall(tickets)
-        except Exception:  # noqa: BLE001  whatever keeps us from reading, the outcome stays unknown
-            fail(tickets, error)
-            return
-        for ticket in tickets:
-            if ticket.answer is None:
-                ticket.error = StoreUnavailable("the commit failed and was undone; nothing was changed")
-
-    def _recall(self, tickets: list[Ticket]) -> None:
-        session = aside(self.store.connect)
-        try:
-            with session.unit():
-                session.settle_doubt()
-            with session.unit():
-                for ticket in tickets:
-                    ticket.answer, ticket.error = ticket.operation.recall(session), None
-        finally:
-            session.close()
+                self._units.run(group, wait=wait)
+        self._note_commit(started)
 
     @contextmanager
     def transaction(self, *, wait: bool = True) -> Iterator[Session]:
@@ -342,7 +297,7 @@ class GroupCommit:
         if not self._transactions.acquire(timeout=TURN_WAIT_SECONDS if wait else 0):
             raise StoreBusy("other handlers' transactions have been open too long; try again later")
         try:
-            session = self._take_session(self._spare)
+            session = self._units.take(self._spare)
             try:
                 with session.unit():
                     yield session
@@ -356,14 +311,14 @@ class GroupCommit:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreUnavailable("the gate is closed")
-        if self._pid != here.pid:
+        if self.pid != here.pid:
             raise StoreUnavailable(
                 "this process was forked while a transaction was open; start it anew instead"
             )
 
     def close(self) -> None:
         """Lets what waits finish, then closes the sessions."""
-        if self._closed or self._pid != os.getpid():
+        if self._closed or self.pid != os.getpid():
             return
         with self._guard:
             self._closed = True
@@ -371,12 +326,14 @@ class GroupCommit:
                 self._queue.put(None)
         for writer in self._writers:
             writer.join(ANSWER_WAIT_SECONDS)
-        self._close_sessions()
+        self._committer.close()
+        self._units.close()
+        self._drop_sessions()
 
-    def _close_sessions(self) -> None:
-        for sessions in (self._idle, self._spare):
-            while sessions:
-                sessions.pop().close()
+    def _drop_sessions(self) -> None:
+        self._units.drop_sessions()
+        while self._spare:
+            self._spare.pop().close()
 
     def before_fork(self) -> bool:
         """Waits for commits under way and closes every session: neither process may inherit one."""
@@ -387,7 +344,7 @@ class GroupCommit:
         while held < writers and self._turns.acquire(timeout=FORK_WAIT_SECONDS):
             held += 1
         if held == writers:
-            self._close_sessions()
+            self._drop_sessions()
             return True
         for _ in range(held):
             self._turns.release()
@@ -401,47 +358,3 @@ class GroupCommit:
     def after_fork_in_child(self) -> None:
         """Begins anew, with threads and sessions of its own."""
         self._reset()
-
-
-def _run_on(session: Session, tickets: list[Ticket]) -> None:
-    groups = [tickets] if len(tickets) == 1 else by_kind(tickets)
-    for members in groups:
-        operations = [member.operation for member in members]
-        answers = operations[0].run(session, operations)
-        for member, answer in zip(members, answers, strict=True):
-            member.answer = answer
-
-
-class Process:
-    """The process this is, known without asking the system each time."""
-
-    pid = os.getpid()
-
-
-here: Final = Process()
-_live: WeakSet[GroupCommit] = WeakSet()
-_paused: list[GroupCommit] = []
-
-
-def _before_fork() -> None:
-    mine = [commits for commits in _live if commits._pid == os.getpid()]
-    _paused.extend(commits for commits in mine if commits.before_fork())
-
-
-def _after_fork_in_parent() -> None:
-    while _paused:
-        _paused.pop().after_fork_in_parent()
-
-
-def _after_fork_in_child() -> None:
-    here.pid = os.getpid()
-    while _paused:
-        _paused.pop().after_fork_in_child()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=_after_fork_in_parent,
-        after_in_child=_after_fork_in_child,
-    )

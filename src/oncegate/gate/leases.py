@@ -11,8 +11,9 @@ from typing import Final
 
 from oncegate.clock import Clock
 from oncegate.errors import StoreError
+from oncegate.forks import here
 from oncegate.gate.claim import Claim
-from oncegate.groupcommit import GroupCommit, here
+from oncegate.groupcommit import GroupCommit
 from oncegate.operations import Renew
 from oncegate.store import Renewal
 

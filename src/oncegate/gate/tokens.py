@@ -9,7 +9,7 @@ import os
 from array import array
 from typing import Final
 
-from oncegate.groupcommit import here
+from oncegate.forks import here
 
 DRAWN_AT_ONCE: Final = 256
 _LARGEST: Final = 2**63 - 1  # what every store keeps as an integer

@@ -30,6 +30,7 @@ from oncegate.store import (
 )
 from oncegate.stores.sqlite.files import is_the_stores
 from oncegate.stores.sqlite.names import Names
+from oncegate.stores.sqlite.sweeps import Sweep, sweep_of
 from oncegate.stores.writes import by_position
 
 _RUN: Final = Decision.RUN
@@ -199,24 +200,31 @@ class SqliteClaims:
     def settle(self, settlements: Sequence[Settlement], *, last: bool = False) -> list[bool]:
         """Ends claims; all at once where every fence is right, else one by one."""
         (newest,) = self._connection.execute(_LAST_POSITION).fetchone()
-        now = self.now_ticks()
-        answers = self._settle_all(settlements, newest + 1, now) if len(settlements) > 1 else None
-        if answers is None:
-            answers = self._settle_each(settlements, newest + 1, now)
+        first, now = newest + 1, self.now_ticks()
+        sweep = sweep_of(settlements)
+        if len(settlements) > 1 and self._settle_all(sweep, settlements, first, now):
+            self._complete(settlements, sweep, first)
+            return [True] * len(settlements)
+        answers = self._settle_each(settlements, first, now)
         settled = [item for item, done in zip(settlements, answers, strict=True) if done]
         if settled:
-            self._complete(settled, newest + 1)
+            self._complete(settled, None, first)
         return answers
 
-    def _settle_all(self, settlements: Sequence[Settlement], first: int, now: int) -> list[bool] | None:
-        rows = [_settle_row(item, position, now) for position, item in enumerate(settlements, first)]
+    def _settle_all(
+        self, sweep: Sweep | None, settlements: Sequence[Settlement], first: int, now: int
+    ) -> bool:
         self._connection.execute("SAVEPOINT settle")
-        changed = self._connection.executemany(_SETTLE, rows).rowcount
-        complete = changed == len(rows)
+        if sweep is not None:
+            changed = sweep.settle(self._connection, first)
+        else:
+            rows = [_settle_row(item, position, now) for position, item in enumerate(settlements, first)]
+            changed = self._connection.executemany(_SETTLE, rows).rowcount
+        complete = changed == len(settlements)
         if not complete:
             self._connection.execute("ROLLBACK TO settle")
         self._connection.execute("RELEASE settle")
-        return [True] * len(rows) if complete else None
+        return complete
 
     def _settle_each(self, settlements: Sequence[Settlement], position: int, now: int) -> list[bool]:
         answers: list[bool] = []
@@ -226,7 +234,20 @@ class SqliteClaims:
             answers.append(done)
         return answers
 
-    def _complete(self, settled: list[Settlement], first: int) -> None:
+    def _complete(self, settled: Sequence[Settlement], sweep: Sweep | None, first: int) -> None:
+        if sweep is not None:
+            sweep.log(self._connection, first, self._names.number(settled[0].actor))
+            sweep.keep_outcomes(self._connection, first)
+        else:
+            self._log_settled(settled, first)
+        for item in settled:
+            if item.steps:
+                self._write_steps(item.entry_id, item.steps)
+            if item.clear_steps:
+                self._connection.execute("DELETE FROM oncegate_step WHERE entry = ?", (item.entry_id,))
+        self._run_writes([item.writes for item in settled if item.writes])
+
+    def _log_settled(self, settled: Sequence[Settlement], first: int) -> None:
         number = self._names.number
         records = [
             (position, i.entry_id, i.state.value, i.at_ms, number(i.actor), i.reason)
@@ -236,12 +257,6 @@ class SqliteClaims:
         outcomes = [(i.entry_id, i.outcome) for i in settled if i.outcome is not None]
         if outcomes:
             self._connection.executemany(_OUTCOME, outcomes)
-        for item in settled:
-            if item.steps:
-                self._write_steps(item.entry_id, item.steps)
-            if item.clear_steps:
-                self._connection.execute("DELETE FROM oncegate_step WHERE entry = ?", (item.entry_id,))
-        self._run_writes([item.writes for item in settled if item.writes])
 
     def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
         """Adds outcomes that came after their commit."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from msgspec.structs import replace
+
 from oncegate.errors import StoreRejected
 from oncegate.model.states import Decision, State
-from oncegate.store import Attachment, LogKind, StepRecord, StepState
+from oncegate.store import Attachment, LogKind, Settlement, StepRecord, StepState
 from oncegate.testing.conformance.bench import StoreBench, refused, unchanged
 
 KINDS = {
@@ -14,6 +18,20 @@ KINDS = {
     State.UNKNOWN: LogKind.UNKNOWN,
     State.HELD: LogKind.HELD,
     State.QUARANTINED: LogKind.QUARANTINED,
+}
+
+
+# What one settlement of a batch may have that its neighbours have not.
+ODD_ONES: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "another state": {"state": State.FAILED},
+    "a reason": {"reason": "looked at twice"},
+    "another actor": {"actor": "Ada Müller"},
+    "a later time": {"at_ms": 86_400_000},
+    "an earlier time": {"at_ms": -86_400_000},
+    "an attempt given back": {"attempts_given_back": 1},
+    "no outcome": {"outcome": None},
+    "a long outcome": {"outcome": b"1" * 70_000},
 }
 
 
@@ -135,6 +153,87 @@ class SettlementConformance(StoreBench):
         assert [each.entry.state for each in found] == [State.COMMITTED] * 3
         assert [each.outcome for each in found] == [b"1"] * 3
         assert [len(each.records) for each in found] == [1, 1, 1]
+
+    def test_each_of_a_batch_is_settled_as_it_would_be_alone(self) -> None:
+        """Whatever one has that its neighbours have not, it is kept, and theirs stays theirs."""
+        session = self.open()
+        for name, odd in ODD_ONES.items():
+            claims = [self.reserve(session, f"{name}-{number}") for number in range(6)]
+            plain = {"state": State.COMMITTED, "outcome": b'{"slot": 7}', "at_ms": 0}
+            wanted = [{**plain, **(odd if number == 2 else {})} for number in range(6)]
+            for each in wanted:
+                each["at_ms"] += self.clock.wall_ms()
+            settlements = [self.settlement(c, **w) for c, w in zip(claims, wanted, strict=True)]
+
+            with session.unit():
+                assert session.settle(settlements) == [True] * 6
+
+            for ended in settlements:
+                self._check_settled(ended)
+
+    def _check_settled(self, ended: Settlement) -> None:
+        found = self.detail(ended.entry_id)
+        entry, (record,) = found.entry, found.records
+        assert (entry.state, entry.reason, entry.token) == (ended.state, ended.reason, None)
+        assert (entry.attempt, entry.fence) == (1 - ended.attempts_given_back, ended.fence)
+        assert (record.kind, record.actor, record.note) == (KINDS[ended.state], ended.actor, ended.reason)
+        assert record.at_ms == entry.settled_at_ms == ended.at_ms
+        assert found.outcome == ended.outcome
+
+    def test_claim_that_has_ended_is_not_settled_with_others(self) -> None:
+        """In a batch too, an ended claim changes nothing: not its state, not its outcome, not the log."""
+        session = self.open()
+        claims = [self.reserve(session, f"e{number}") for number in range(6)]
+        assert self.settle(session, claims[2], State.FAILED, reason="refused")
+
+        with session.unit():
+            answers = session.settle([self.settlement(claim, outcome=b"1") for claim in claims])
+
+        assert answers == [True, True, False, True, True, True]
+        found = self.detail(claims[2].entry_id)
+        assert (found.entry.state, found.outcome, len(found.records)) == (State.FAILED, None, 1)
+
+    def test_batch_ends_no_claim_that_is_not_in_it(self) -> None:
+        """Whatever the times and fences of a batch are, its neighbours go on."""
+        session = self.open()
+        for late_ms in (1 << 20, 1 << 21, 1 << 22, 1 << 32, 1 << 40):
+            claims = [self.reserve(session, f"{late_ms}-{number}") for number in range(16)]
+            wanted = [self.settlement(claim, outcome=b"1") for claim in claims[::2]]
+            wanted[3] = replace(wanted[3], at_ms=wanted[3].at_ms + late_ms)
+
+            with session.unit():
+                assert session.settle(wanted) == [True] * 8
+
+            for ended in wanted:
+                self._check_settled(ended)
+            found = [self.detail(claim.entry_id).entry.state for claim in claims]
+            assert found == [State.COMMITTED, State.IN_FLIGHT] * 8
+
+    def test_wrong_number_for_a_fence_ends_nothing_in_a_batch(self) -> None:
+        """A number that is no claim's fence is refused, also where the entry is at its first attempt."""
+        session = self.open()
+        claims = [self.reserve(session, f"e{number}") for number in range(6)]
+        wanted = [self.settlement(claim, outcome=b"1") for claim in claims]
+        wanted[4] = replace(wanted[4], fence=claims[4].fence + 1_000)
+
+        with session.unit():
+            assert session.settle(wanted) == [True, True, True, True, False, True]
+
+        assert self.detail(claims[4].entry_id).entry.state is State.IN_FLIGHT
+
+    def test_later_attempts_are_settled_in_a_batch(self) -> None:
+        """Claims that took over from others end together under their own fences."""
+        session = self.open()
+        names = [f"e{number}" for number in range(6)]
+        for name in names:
+            self.reserve(session, name)
+        self.let_lapse()
+        claims = [self.reserve(session, name) for name in names]
+
+        with session.unit():
+            assert session.settle([self.settlement(claim, outcome=b"1") for claim in claims]) == [True] * 6
+
+        assert self.counts() == {State.COMMITTED: 6}
 
     def test_right_and_wrong_fences_in_one_batch(self) -> None:
         """Of many settlements exactly those with the right fence happen, and each is told which."""

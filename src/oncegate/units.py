@@ -1,0 +1,196 @@
+"""Units of work on a store: tickets run in one transaction, each left with an answer or an error.
+
+The group commit decides what is run together and when; here is what comes of it. Must never leave an
+answer on a ticket whose commit is not certain: after StoreUnknown each operation is read back by its own
+token. One operation's own failure must never become its neighbours'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from oncegate.crashpoints import CrashPoints
+from oncegate.errors import (
+    OncegateError,
+    StoreBusy,
+    StoreRejected,
+    StoreUnavailable,
+    StoreUnknown,
+)
+from oncegate.store import Session, Store
+from oncegate.suspension import aside
+from oncegate.tickets import Ticket, by_kind, fail
+
+Finish = Callable[[], None]
+_Unit = AbstractContextManager[None]
+
+
+class Units:
+    """Runs tickets on idle sessions; a session that failed is not used again."""
+
+    def __init__(self, store: Store, crashpoints: CrashPoints) -> None:
+        self._store = store
+        self._one_writer = store.capabilities.one_writer
+        self._crashpoints = crashpoints
+        self._idle: list[Session] = []
+        self._closed = False
+
+    def run(self, tickets: list[Ticket], *, wait: bool) -> None:
+        """Runs tickets in one unit. Raises StoreBusy only without `wait`, and nothing was done then."""
+        self._answer(tickets, lambda: self._commit(tickets, wait=wait), wait=wait)
+
+    def begin(self, tickets: list[Ticket]) -> Finish | None:
+        """Runs the tickets' statements if that is possible without waiting; what is returned commits them.
+
+        It may be called in any thread, once. Without it nothing was done: whatever was in the way is met
+        again, and told, by whoever runs the tickets in another way.
+        """
+        if not self._idle:
+            return None
+        session = self._idle.pop()
+        keep = False
+        try:
+            unit = self._begun(session, tickets)
+        except StoreBusy:
+            keep = True
+        except Exception:  # noqa: BLE001  met again
+            keep = False
+        except BaseException:
+            session.close()
+            raise
+        else:
+            return lambda: self._answer(tickets, lambda: self._end(session, unit), wait=True)
+        self._put_back(session, keep)
+        return None
+
+    def _begun(self, session: Session, tickets: list[Ticket]) -> _Unit:
+        unit = session.unit(wait=False)
+        unit.__enter__()
+        try:
+            _run_on(session, tickets)
+            self._crashpoints.hit("commit.before")
+        except BaseException as error:
+            unit.__exit__(type(error), error, error.__traceback__)
+            raise
+        return unit
+
+    def _end(self, session: Session, unit: _Unit) -> None:
+        keep = False
+        try:
+            unit.__exit__(None, None, None)
+            keep = True
+        finally:
+            self._put_back(session, keep)
+        self._crashpoints.hit("commit.after")
+
+    def _answer(self, tickets: list[Ticket], work: Finish, *, wait: bool) -> None:
+        try:
+            work()
+        except StoreBusy as error:
+            if not wait:
+                raise
+            fail(tickets, error)
+        except StoreRejected as error:
+            self._run_apart(tickets, error)
+        except StoreUnknown as error:
+            self._read_back(tickets, error)
+        except BaseException as error:  # noqa: BLE001  whatever it is, those who wait must be told
+            self._run_after_fault(tickets, error)
+
+    def _run_after_fault(self, tickets: list[Ticket], error: BaseException) -> None:
+        """Something that is no error of the store's: one operation must not spoil its neighbours."""
+        if len(tickets) == 1 or isinstance(error, OncegateError) or not isinstance(error, Exception):
+            fail(tickets, error)
+            return
+        for ticket in tickets:
+            self.run([ticket], wait=True)
+
+    def _commit(self, tickets: list[Ticket], *, wait: bool) -> None:
+        session = self.take(self._idle)
+        keep = False
+        try:
+            with session.unit(wait=wait, single=not self._one_writer):
+                _run_on(session, tickets)
+                self._crashpoints.hit("commit.before")
+            keep = True
+        except (StoreBusy, StoreRejected):
+            keep = True
+            raise
+        finally:
+            self._put_back(session, keep)
+        self._crashpoints.hit("commit.after")
+
+    def take(self, sessions: list[Session]) -> Session:
+        """One of these sessions, or a new one."""
+        try:
+            return sessions.pop()
+        except IndexError:
+            return aside(self._store.connect)
+
+    def _put_back(self, session: Session, keep: bool) -> None:
+        if keep and not self._closed:
+            self._idle.append(session)
+        else:
+            session.close()
+
+    def _run_apart(self, tickets: list[Ticket], error: StoreRejected) -> None:
+        """One ticket's own statement was refused: those that carry statements are run one by one."""
+        if len(tickets) == 1:
+            tickets[0].error = error
+            return
+        plain = [ticket for ticket in tickets if not ticket.operation.carries_statements]
+        if len(plain) == len(tickets):
+            for ticket in tickets:
+                self.run([ticket], wait=True)
+            return
+        if plain:
+            self.run(plain, wait=True)
+        for ticket in tickets:
+            if ticket.operation.carries_statements:
+                self.run([ticket], wait=True)
+
+    def _read_back(self, tickets: list[Ticket], error: StoreUnknown) -> None:
+        """Finds out which operations of a doubtful commit took effect.
+
+        A commit of our own comes first: it overwrites what the doubtful one may have left half visible,
+        so that "not there" stays true.
+        """
+        try:
+            self._recall(tickets)
+        except Exception:  # noqa: BLE001  whatever keeps us from reading, the outcome stays unknown
+            fail(tickets, error)
+            return
+        for ticket in tickets:
+            if ticket.answer is None:
+                ticket.error = StoreUnavailable("the commit failed and was undone; nothing was changed")
+
+    def _recall(self, tickets: list[Ticket]) -> None:
+        session = aside(self._store.connect)
+        try:
+            with session.unit():
+                session.settle_doubt()
+            with session.unit():
+                for ticket in tickets:
+                    ticket.answer, ticket.error = ticket.operation.recall(session), None
+        finally:
+            session.close()
+
+    def drop_sessions(self) -> None:
+        """Closes the idle sessions; others are opened when they are needed."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def close(self) -> None:
+        """Closes the sessions, those at work as soon as they are done."""
+        self._closed = True
+        self.drop_sessions()
+
+
+def _run_on(session: Session, tickets: list[Ticket]) -> None:
+    groups = [tickets] if len(tickets) == 1 else by_kind(tickets)
+    for members in groups:
+        operations = [member.operation for member in members]
+        answers = operations[0].run(session, operations)
+        for member, answer in zip(members, answers, strict=True):
+            member.answer = answer
