@@ -331,6 +331,7 @@ class GroupCommit:
         self._drop_sessions()
 
     def _drop_sessions(self) -> None:
+        self.store.close()
         self._units.drop_sessions()
         while self._spare:
             self._spare.pop().close()

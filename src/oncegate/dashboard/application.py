@@ -143,7 +143,7 @@ class Page:
 
     def _show(self, view: View, request: Request) -> Response:
         try:
-            with self.tools.commits.store.look() as session:
+            with self.tools.look() as session:
                 visitor = self._visitor(session, request)
                 if visitor is None:
                     return self._go(request, "/login")
@@ -175,7 +175,7 @@ class Page:
     def _act(self, act: Act, request: Request, form: Mapping[str, str]) -> Response:
         visitor = ANYBODY
         try:
-            with self.tools.commits.store.look() as session:
+            with self.tools.look() as session:
                 found = self._visitor(session, request)
             if found is None:
                 return self._go(request, "/login")
@@ -216,7 +216,7 @@ class Page:
 
     def _sign_in(self, request: Request, token: str) -> Response:
         try:
-            with self.tools.commits.store.look() as session:
+            with self.tools.look() as session:
                 known = find_by_token(session, token)
                 key = session_key(session)
         except StoreError as error:
@@ -243,7 +243,7 @@ class Page:
     def _sign_out(self, request: Request) -> None:
         """Keeps on record who leaves; the cookie goes whether or not the ledger can be asked."""
         visitor = None
-        with suppress(StoreError), self.tools.commits.store.look() as session:
+        with suppress(StoreError), self.tools.look() as session:
             visitor = self._visitor(session, request)
         if visitor is not None and visitor.name:
             self.sign_ins.left(visitor.name, place_of(request))

@@ -41,7 +41,7 @@ def plan_entries(jobs: Jobs) -> Act:
             return _not_done(str(refused))
         if wanted is None or not verb.starts_from.intersection(wanted.states):
             return _not_done("the filter cannot be read, or nothing can fit it")
-        with tools.commits.store.look() as session:
+        with tools.look() as session:
             plan = make_plan(session, word, wanted)
         return _planned(jobs, _entries_sheet(plan, visit, bulk_command(verb, wanted, now_ms)), plan.entries)
 
@@ -89,7 +89,7 @@ def plan_lanes(jobs: Jobs) -> Act:
             word = checked_word(HeadWord(visit.visitor.name, visit.form.get("reason", "")))
         except UsageError as refused:
             return _not_done(str(refused))
-        with tools.commits.store.look() as session:
+        with tools.look() as session:
             plan = plan_heads(session, verb, LaneFilter(destination, visit.tenant))
         return _planned(jobs, _lanes_sheet(plan, word, visit, destination), plan.heads)
 
@@ -144,7 +144,7 @@ def start_job(jobs: Jobs) -> Act:
 
     def act(tools: Tools, visit: Visit) -> Answer:
         name = visit.parts.get("job", "")
-        with tools.commits.store.look() as session:
+        with tools.look() as session:
             sheet = _find(jobs, session, visit)
             targets = jobs.plans.targets(session, name)
         need(tools, visit, _role(sheet), "carry out a plan")
@@ -174,7 +174,7 @@ def cancel_job(jobs: Jobs) -> Act:
     """Makes the action that stops a job after the batch under way, whichever process runs it."""
 
     def act(tools: Tools, visit: Visit) -> Answer:
-        with tools.commits.store.look() as session:
+        with tools.look() as session:
             sheet = _find(jobs, session, visit)
         need(tools, visit, _role(sheet), "cancel a job")
         if jobs.plans.cancel(visit.parts["job"], visit.visitor.name):

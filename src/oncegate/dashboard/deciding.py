@@ -14,7 +14,7 @@ from oncegate.upkeep.rulings import StepWord, Word, sayable
 def decide(tools: Tools, visit: Visit) -> Answer:
     """Says a word about one entry, as the person saw it."""
     verb = _verb(visit.parts.get("verb", ""))
-    with tools.commits.store.look() as session:
+    with tools.look() as session:
         seen = find_entry(session, visit)
     need(tools, visit, Role.APPROVER, f"{verb.value} entry {seen.entry.entry_id}")
     fence = _fence(visit.form.get("fence", ""))
@@ -57,19 +57,19 @@ def _steps(verb: Verb, seen: EntryDetail, visit: Visit) -> dict[str, StepWord]:
 
 def refused_entry(tools: Tools, visit: Visit, message: str) -> Answer:
     """The entry as it stands now, with why nothing was changed."""
-    with tools.commits.store.look() as session:
+    with tools.look() as session:
         values = entry_values(tools, session, find_entry(session, visit))
     return Answer("entry.html", {**values, "refusal": message}, status=409)
 
 
 def reveal(tools: Tools, visit: Visit) -> Answer:
     """Shows an entry's content, after that was put on record; without the record nothing is shown."""
-    with tools.commits.store.look() as session:
+    with tools.look() as session:
         number = find_entry(session, visit).entry.entry_id
     need(tools, visit, Role.OPERATOR, f"reveal the content of entry {number}")
     if not tools.note(visit, LogKind.REVEALED, "shown on the page", number):
         raise NotHere(f"there is no entry {number}")
-    with tools.commits.store.look() as session:
+    with tools.look() as session:
         seen = find_entry(session, visit)
         if visit.form.get("as") == "raw":
             return Answer(text=(seen.body or b"").decode("utf-8", "replace"))

@@ -82,7 +82,7 @@ def lane_url(lane: LaneView) -> str:
 def order(tools: Tools, visit: Visit) -> Answer:
     """Retries or skips a lane's head, which must be the seq that the person saw."""
     verb = _verb(visit.parts.get("verb", ""))
-    with tools.commits.store.look() as session:
+    with tools.look() as session:
         lane = _find(session, visit.form, visit)
     need(tools, visit, Role.OPERATOR, f"{verb.value} lane {lane.key}")
     seq = visit.form.get("seq", "")
@@ -99,7 +99,7 @@ def order(tools: Tools, visit: Visit) -> Answer:
 
 def replay(tools: Tools, visit: Visit) -> Answer:
     """Sends past events of one lane once more, in order."""
-    with tools.commits.store.look() as session:
+    with tools.look() as session:
         lane = _find(session, visit.form, visit)
     need(tools, visit, Role.OPERATOR, f"replay lane {lane.key}")
     try:
@@ -131,7 +131,7 @@ def steer(tools: Tools, visit: Visit) -> Answer:
     if verb not in STEERING or visit.tenant is not None:
         raise NotHere("there is no such action")
     need(tools, visit, Role.OPERATOR, f"{verb} {name}")
-    with tools.commits.store.look() as session:
+    with tools.look() as session:
         if name not in {one.name for one in session.destinations()}:
             raise NotHere("there is no such destination")
     try:
@@ -159,7 +159,7 @@ def _seq(text: str) -> int:
 
 
 def _refused(tools: Tools, visit: Visit, message: str) -> Answer:
-    with tools.commits.store.look() as session:
+    with tools.look() as session:
         lane = _find(session, visit.form, visit)
         values = _lane_values(session, lane, replace_query(visit))
     return Answer("lane.html", {**values, "refusal": message}, status=409)

@@ -154,7 +154,7 @@ class Plans:
 
     def is_cancelled(self, name: str) -> bool:
         """Whether somebody wants a job to stop."""
-        with self._commits.store.look() as session:
+        with self._commits.store.look(again=True) as session:
             return bool(session.notices(_CANCEL, name))
 
     def _posting(self, kind: str, name: str, body: bytes) -> Posting:

@@ -6,6 +6,7 @@ Pages are functions of (Desk, Visit) that return an Answer: they know neither th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -87,6 +88,10 @@ class Tools:
     surfaces: Callable[[], Sequence[Surface]]
     url: str | None = None
     memory: Memory = field(default_factory=Memory)
+
+    def look(self) -> AbstractContextManager[Session]:
+        """One moment of the ledger; others follow with every visit."""
+        return self.commits.store.look(again=True)
 
     @property
     def rulings(self) -> Rulings:

@@ -175,11 +175,15 @@ class Store(Protocol):
     def exists(self) -> bool:
         """Tells whether there is anything at the address; raises StoreUnavailable where nothing can be."""
 
-    def look(self) -> AbstractContextManager[Session]:
+    def look(self, *, again: bool = False) -> AbstractContextManager[Session]:
         """Opens one consistent moment for reading; creates and changes nothing.
 
-        Raises StoreUnavailable where there is no ledger, SchemaMismatch where it is not up to date.
+        `again` says that other looks will follow: the store may keep what it opened for them. Raises
+        StoreUnavailable where there is no ledger, SchemaMismatch where it is not up to date.
         """
+
+    def close(self) -> None:
+        """Gives back what is kept for further looks; the store can be used again."""
 
     def pending_migrations(self) -> list[Migration]:
         """Tells which migrations the ledger still needs, without changing anything."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 import psycopg
@@ -23,6 +24,12 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 def all_migrations() -> list[Migration]:
     """Reads the shipped migrations in order."""
     return read_migrations("oncegate.stores.postgres", _RECORD)
+
+
+@cache
+def newest() -> int:
+    """The number of the last migration that this version knows."""
+    return all_migrations()[-1].number
 
 
 def pending(connection: Connection) -> list[Migration]:

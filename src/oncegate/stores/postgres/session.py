@@ -49,6 +49,9 @@ KEPT_EVERY_MS: Final = 1_000
 _CLOCK: Final = SystemClock()  # only to count seconds between two writes of a connection
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 _KEEP_TIME = Command(statements.KEEP_TIME)
+_MAY_KEEP_TIME = Command(statements.MAY_KEEP_TIME)
+_BEGIN_LOOK = Command("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+_SCHEMA = Command("SELECT value::int FROM oncegate_meta WHERE name = 'schema'")
 _SAVEPOINT, _RELEASE = Command("SAVEPOINT race"), Command("RELEASE SAVEPOINT race")
 Ticks = Callable[[], int]
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -177,10 +180,7 @@ class PostgresSession(
         """Replaces a connection that the server has closed meanwhile; nothing was sent on it yet."""
         if self._reopen is None:
             return
-        try:
-            self._connection.pgconn.consume_input()  # what the server said on parting, if anything
-            self._connection.pgconn.consume_input()  # the end of the connection behind it
-        except psycopg.OperationalError:
+        if not self.is_connected():
             self._connection.close()
             self._names.forget()
             self._use(aside(self._reopen))
@@ -300,6 +300,32 @@ class PostgresSession(
         """Ends the server's processes whose commits are in doubt: what they have not done never comes."""
         if self._doubts is not None:
             self._doubts.settle(self._query)
+
+    def is_connected(self) -> bool:
+        """Tells whether the server has said nothing of an end, without asking it."""
+        try:
+            self._connection.pgconn.consume_input()  # what the server said on parting, if anything
+            self._connection.pgconn.consume_input()  # the end of the connection behind it
+        except psycopg.OperationalError:
+            return False
+        return not self._connection.closed
+
+    def keep_time_apart(self) -> None:
+        """Lets whoever only looks keep the ledger's time going too, where they may write at all."""
+        (((may_write,),),) = self._wire.send([_MAY_KEEP_TIME])
+        if may_write:
+            self._wire.send([_KEEP_TIME])
+
+    def begin_look(self) -> int:
+        """Begins one consistent moment for reading; tells the number of the ledger's schema."""
+        _, rows = self._wire.send([_BEGIN_LOOK, _SCHEMA])
+        return int(rows[0][0]) if rows else 0
+
+    def end_look(self) -> bool:
+        """Ends a moment for reading; tells whether the connection can serve another."""
+        self._undo()
+        closed = self._connection.closed
+        return not closed and self._connection.info.transaction_status is TransactionStatus.IDLE
 
     def close(self) -> None:
         """Closes the connection."""

@@ -19,7 +19,7 @@ from oncegate.errors import (
     StoreUnavailable,
 )
 from oncegate.store import Capabilities, Durability, Finding, Joined, Migration
-from oncegate.stores.postgres import poolers, schema, statements
+from oncegate.stores.postgres import poolers, schema
 from oncegate.stores.postgres.arrays import register
 from oncegate.stores.postgres.doubts import Doubts
 from oncegate.stores.postgres.examining import (
@@ -32,6 +32,7 @@ from oncegate.stores.postgres.examining import (
 from oncegate.stores.postgres.failures import first_line, refuse_durability, translate
 from oncegate.stores.postgres.joins import join
 from oncegate.stores.postgres.limits import LimitedConnection
+from oncegate.stores.postgres.looks import Looks
 from oncegate.stores.postgres.partitions import drop_empty_months, ensure_partitions
 from oncegate.stores.postgres.scripts import Facts
 from oncegate.stores.postgres.session import PostgresSession
@@ -70,6 +71,7 @@ class PostgresStore:
         self._is_pooler_judged = False
         self._given = _taken_apart(url)
         self._facts = Facts(None if clock is None else clock.ticks_ms)
+        self._looks = Looks(self._open_look, self._begin_look)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -202,21 +204,55 @@ class PostgresStore:
             connection.close()
 
     @contextmanager
-    def look(self) -> Iterator[PostgresSession]:
+    def look(self, *, again: bool = False) -> Iterator[PostgresSession]:
         """Reads one moment of an existing ledger; creates and changes nothing but the time it keeps."""
-        connection = self._open()
         try:
-            if schema.schema_version(connection) == 0:
-                raise StoreUnavailable(f"there is no ledger at {self.address}; run `oncegate migrate`")
-            if schema.pending(connection):
-                raise SchemaMismatch(f"{self.address} is not up to date; run `oncegate migrate`")
-            _keep_time(connection)
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            yield PostgresSession(connection, self._ticks)
+            if not again:
+                yield from self._look_once()
+                return
+            kept = self._looks.take()
+            try:
+                yield kept.session
+            finally:
+                self._looks.give(kept)
         except psycopg.Error as error:
             raise translate(error, committing=False) from error
+
+    def _look_once(self) -> Iterator[PostgresSession]:
+        session = self._open_look()
+        try:
+            yield session
         finally:
+            session.close()
+
+    def _open_look(self) -> PostgresSession:
+        """A session at the beginning of a look, on a ledger that is as it should be."""
+        connection = self._open()
+        try:
+            self._check_schema(connection)
+            # A kept one has its statements prepared; they are planned for what they are asked all the same.
+            connection.execute("SET plan_cache_mode = force_custom_plan")
+            session = PostgresSession(connection, self._ticks)
+            self._begin_look(session)
+            return session
+        except BaseException:
             connection.close()
+            raise
+
+    def _check_schema(self, connection: Connection) -> None:
+        if schema.schema_version(connection) == 0:
+            raise StoreUnavailable(f"there is no ledger at {self.address}; run `oncegate migrate`")
+        if schema.pending(connection):
+            raise SchemaMismatch(f"{self.address} is not up to date; run `oncegate migrate`")
+
+    def _begin_look(self, session: PostgresSession) -> bool:
+        """Keeps the time and begins a moment for reading; False if this is not our ledger (any more)."""
+        session.keep_time_apart()
+        return session.begin_look() == schema.newest()
+
+    def close(self) -> None:
+        """Closes the sessions that are kept for further looks."""
+        self._looks.close()
 
     def pending_migrations(self) -> list[Migration]:
         """Tells which migrations the database still needs."""
@@ -270,13 +306,6 @@ class PostgresStore:
             raise translate(error, committing=False) from error
         finally:
             connection.close()
-
-
-def _keep_time(connection: Connection) -> None:
-    """Caretakers that only look keep the time going too, where they may write at all."""
-    (may_write,) = connection.execute(statements.MAY_KEEP_TIME).fetchone() or (False,)
-    if may_write:
-        connection.execute(statements.KEEP_TIME)
 
 
 def _taken_apart(url: str) -> dict[str, Any]:

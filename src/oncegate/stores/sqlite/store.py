@@ -91,7 +91,7 @@ class SqliteStore:
         return file_exists(self.path)
 
     @contextmanager
-    def look(self) -> Iterator[JoinedSession]:
+    def look(self, *, again: bool = False) -> Iterator[JoinedSession]:
         """Reads one moment of an existing ledger; creates and changes nothing."""
         if not self.exists():
             raise StoreUnavailable(f"there is no ledger at {self.address}; run `oncegate migrate`")
@@ -99,6 +99,9 @@ class SqliteStore:
             if schema.pending(connection):
                 raise SchemaMismatch(f"{self.path} is not up to date; run `oncegate migrate`")
             yield JoinedSession(connection, self.path, self._clock)
+
+    def close(self) -> None:
+        """Nothing is kept: opening a file takes no time."""
 
     def pending_migrations(self) -> list[Migration]:
         """Tells which migrations the file still needs; all of them if it does not exist."""

@@ -86,6 +86,19 @@ class LedgerConformance(StoreBench):
 
         assert self.counts() == {State.COMMITTED: 2}
 
+    def test_looks_that_follow_each_other_each_show_their_own_moment(self) -> None:
+        """Whatever is kept open in between: what was committed before a look is in it."""
+        store = self.make_store(self.clock)
+        session = self.open(store)
+        for number in range(4):
+            self.settle(session, self.reserve(session, f"event {number}"))
+            with store.look(again=True) as reader:
+                assert reader.counts() == {State.COMMITTED: number + 1}
+        store.close()
+        with store.look(again=True) as reader:
+            assert reader.counts() == {State.COMMITTED: 4}
+        store.close()
+
     def test_store_says_what_it_promises(self) -> None:
         """Name, durability and limits are told, and the address shows no secret."""
         store = self.make_store(self.clock)

@@ -102,7 +102,7 @@ class EmbeddedStore(SqliteStore):
         return EmbeddedSession(self._connection, self._clock, self._fault)
 
     @contextmanager
-    def look(self) -> Iterator[JoinedSession]:
+    def look(self, *, again: bool = False) -> Iterator[JoinedSession]:
         """Reads what is there."""
         if self._fault is not no_fault and self._fault() is CommitFault.DOWN:
             raise StoreUnavailable("the store is down")

@@ -153,12 +153,15 @@ class SimulatedStore:
         return self._ledger.exists
 
     @contextmanager
-    def look(self) -> Iterator[Reader]:
+    def look(self, *, again: bool = False) -> Iterator[Reader]:
         """One moment, read."""
         self._check_up()
         if not self._ledger.exists:
             raise StoreUnavailable("there is no ledger yet")
         yield Reader(self._ledger, self._clock)
+
+    def close(self) -> None:
+        """Nothing is kept."""
 
     def pending_migrations(self) -> list[Migration]:
         """One, until somebody has connected."""
