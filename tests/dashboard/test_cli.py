@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
@@ -13,6 +19,7 @@ from oncegate.dashboard.operators import find_by_token, operators
 from oncegate.service.application import Service
 from oncegate.service.settings import Settings
 from oncegate.store import LogKind
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.wiring import Gate, open_store
 
 
@@ -120,3 +127,42 @@ def ask(application: Any, path: str) -> tuple[int, bytes]:
     asyncio.run(application(scope, receive, send))
     location = dict(sent[0]["headers"]).get(b"location", b"")
     return sent[0]["status"], location
+
+
+@contextmanager
+def paging(*words: str) -> Iterator[str]:
+    """A page in a process of its own; its address."""
+    start = f"import sys; from oncegate.cli.main import main; sys.exit(main({['page', *words]!r}))"
+    process = subprocess.Popen([sys.executable, "-c", start], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        line = process.stderr.readline()
+        found = re.search(r"http://([^/ ]+)/", line)
+        assert found is not None, line
+        yield found[1]
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_SECONDS)
+        process.stderr.close()
+
+
+def status_for(address: str, host: str) -> tuple[int, str | None]:
+    """What a GET of the first page gets that is addressed to a host, and of which type it is."""
+    with closing(HTTPConnection(address, timeout=DEADLINE_SECONDS)) as connection:
+        connection.request("GET", "/", headers={"host": host})
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status, answer.getheader("content-type")
+
+
+def test_a_page_on_this_machine_answers_to_its_own_names_and_those_it_was_given(url):
+    """Without signing in it would be open to every site that its user visits (DNS rebinding)."""
+    with paging("--read-only", "--port", "0", "--url", url, "--allow-host", "desk.example") as address:
+        assert status_for(address, address)[0] == 200
+        assert status_for(address, "desk.example")[0] == 200
+        assert status_for(address, "evil.example") == (421, "application/problem+json")
+
+
+def test_a_name_that_is_none_is_refused_before_anything_is_served(url, capsys):
+    assert main(["page", "--read-only", "--url", url, "--allow-host", "https://desk.example"]) == 2
+    assert "not a host's name" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from oncegate.service.protocol import BoundedHttp
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from tests.service.site import SECRET, Site, read_all, settings
 
-HEAD = b"POST /in/hooks HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+HEAD = b"POST /in/hooks HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 FORGED = HEAD + b"authorization: Bearer nobodys-and-long-enough\r\ncontent-length: 5000\r\n\r\n{"
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"
 
@@ -53,7 +53,7 @@ def test_slow_bodies_of_one_partner_take_nobodys_room(tmp_path: Path) -> None:
     small = {"tenant_concurrency_max": 2, "concurrency_max": 4}
     with Site(tmp_path, settings(server=small)).serving() as site:
         own = f"authorization: Bearer {site.token}\r\ncontent-type: application/json\r\n".encode()
-        start = b"POST /v1/events HTTP/1.1\r\nhost: x\r\n" + own + b"content-length: 5000\r\n\r\n{"
+        start = b"POST /v1/events HTTP/1.1\r\nhost: localhost\r\n" + own + b"content-length: 5000\r\n\r\n{"
         with slow(site, 6, start):
             assert site.partner("POST", "/v1/events", {"id": "e-1", "key": "k", "data": 1}).status == 200
 

@@ -21,8 +21,8 @@ from tests.service.site import BEARER, SECRET, Answer, Site, TeamHandler, forwar
 
 TRIES_MAX = 10
 HEAD = (
-    b"POST /in/hooks HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nauthorization: Bearer "
-    + SECRET.encode()
+    b"POST /in/hooks HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    b"authorization: Bearer " + SECRET.encode()
 )
 
 
@@ -127,10 +127,10 @@ def test_a_header_that_comes_twice_is_not_guessed(shared: Site) -> None:
 @pytest.mark.parametrize(
     "head",
     [
-        b"POST /in/hooks HTTP/1.1\r\nhost: x\r\nx: " + b"a" * 40_000 + b"\r\n\r\n",
-        b"POST /in/hooks HTTP/1.1\r\nhost: x\r\nx: " + b"a" * 40_000,
-        b"POST /" + b"a" * 40_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"POST / HTTP/1.1\r\nhost: x\r\n" + b"x: 1\r\n" * 200 + b"\r\n",
+        b"POST /in/hooks HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 40_000 + b"\r\n\r\n",
+        b"POST /in/hooks HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 40_000,
+        b"POST /" + b"a" * 40_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: localhost\r\n" + b"x: 1\r\n" * 200 + b"\r\n",
     ],
     ids=["one large", "one without end", "target", "many"],
 )
@@ -148,7 +148,7 @@ def test_slow_headers_and_bodies_are_cut_off(tmp_path: Path) -> None:
     with Site(tmp_path, settings(server=slow)).serving() as site:
         starts = [
             b"",
-            b"POST /in/hooks HTTP/1.1\r\nhost: x\r\n",
+            b"POST /in/hooks HTTP/1.1\r\nhost: localhost\r\n",
             HEAD + b"\r\ncontent-length: 50\r\n\r\n{",
         ]
         answers = [_drip(site.port, start) for start in starts]

@@ -24,7 +24,7 @@ SIGNED = f"authorization: Bearer {SECRET}\r\ncontent-type: application/json\r\n"
 def request(body: bytes, head: str = SIGNED, target: str = "/in/hooks", version: str = "1.1") -> bytes:
     """A request that takes the short way, unless `head` says something unusual."""
     length = f"content-length: {len(body)}\r\n"
-    return f"POST {target} HTTP/{version}\r\nhost: x\r\n{head}{length}\r\n".encode() + body
+    return f"POST {target} HTTP/{version}\r\nhost: localhost\r\n{head}{length}\r\n".encode() + body
 
 
 def chunked(site: Site, body: bytes, headers: dict[str, str]) -> Answer:
@@ -32,7 +32,7 @@ def chunked(site: Site, body: bytes, headers: dict[str, str]) -> Answer:
     with socket.create_connection(("127.0.0.1", site.port), timeout=DEADLINE_SECONDS) as connection:
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         connection.sendall(
-            f"POST /in/hooks HTTP/1.1\r\nhost: x\r\n{head}transfer-encoding: chunked\r\n\r\n".encode()
+            f"POST /in/hooks HTTP/1.1\r\nhost: [::1]\r\n{head}transfer-encoding: chunked\r\n\r\n".encode()
             + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
         )
         return next(answers(connection))
@@ -157,7 +157,7 @@ def test_requests_sent_at_once_are_answered_in_order(shared: Site) -> None:
     """Plain ones, unusual ones and other places, in one write and byte by byte."""
     several = [
         request(b'{"id": "p-1"}'),
-        b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n",
         request(b'{"id": "p-1"}'),
         request(b'{"id": "p-1"}', SIGNED + "expect: nothing\r\n"),
         request(b'{"id": "p-1"}', "content-type: application/json\r\n"),
@@ -218,7 +218,7 @@ def test_fields_behind_a_body_are_not_headers(shared: Site) -> None:
     """A signature that comes after what it signs was not there when it was asked for."""
     body = b'{"id": "t-1"}'
     data = (
-        b"POST /in/hooks HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        b"POST /in/hooks HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n%x\r\n%b\r\n0\r\n" % (len(body), body)
     )
     answer = shared.raw(data + f"authorization: Bearer {SECRET}\r\n\r\n".encode())
@@ -228,7 +228,7 @@ def test_fields_behind_a_body_are_not_headers(shared: Site) -> None:
 
 def test_there_cannot_be_much_more_around_a_body_than_in_it(tmp_path: Path) -> None:
     """Chunks have heads that may say anything, and fields may follow; they are bounded like the body."""
-    head = b"POST /in/hooks HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    head = b"POST /in/hooks HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
     with Site(tmp_path, settings(server={"body_bytes_max": 1000})).serving() as site:
         for data in (b"1;" + b"x" * 200_000, b"1\r\na\r\n0\r\nx: " + b"x" * 200_000):
             with connected(site) as line:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import socket
+from collections.abc import Sequence
 from typing import Any, Final
 
 from oncegate.cli.exitcodes import DONE
@@ -37,6 +38,10 @@ def add_parser(subparsers: Any) -> None:
         "--port", type=_read_port, default=PORT_DEFAULT, help="the port, 0 for any (default: %(default)s)"
     )
     parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME",
+        help="a name that the page may be called by, beside this machine's own; may be given several times",
+    )  # fmt: skip
+    parser.add_argument(
         "--read-only",
         action="store_true",
         help="whoever reaches it may look, nobody may act; no signing in",
@@ -63,16 +68,18 @@ def run(arguments: argparse.Namespace) -> int:
     if not known and not arguments.read_only:
         add = command_for("oncegate operators add NAME --role approver", arguments.url)
         raise ConfigError(f"nobody could sign in: there are no operators. Add one with: {add}")
-    serve_page(store, arguments.host, arguments.port, login=not arguments.read_only)
+    login = not arguments.read_only
+    serve_page(store, arguments.host, arguments.port, login=login, names=arguments.allow_host)
     return DONE
 
 
-def serve_page(store: Store, host: str, port: int, *, login: bool) -> None:
+def serve_page(store: Store, host: str, port: int, *, login: bool, names: Sequence[str] = ()) -> None:
     """Serves a ledger's page until Ctrl-C or SIGTERM."""
+    from oncegate.service.hosts import HostGuard, Hosts
     from oncegate.wiring import Gate
 
-    gate = Gate(store=store)
-    application = gate.dashboard(login=login)
+    hosts, gate = Hosts(host, names), Gate(store=store)
+    application = HostGuard(gate.dashboard(login=login), hosts, "--allow-host")
     try:
         import uvicorn
 

@@ -38,6 +38,7 @@ class ProblemKind(Enum):
     MEDIA_TYPE_UNSUPPORTED = ("media-type-unsupported", 415, "Only JSON is taken")
     TIMED_OUT = ("timed-out", 408, "The request did not arrive in time")
     HEADERS_TOO_LARGE = ("headers-too-large", 431, "The headers are larger than the limit")
+    MISDIRECTED = ("misdirected", 421, "The request is addressed to somebody else")
     TOO_MANY = ("too-many", 429, "Too many requests at once from one caller")
     OVERLOADED = ("overloaded", 503, "The service has too much to do")
     INTERNAL = ("internal", 500, "Something went wrong here")

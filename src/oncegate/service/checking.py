@@ -16,6 +16,7 @@ from oncegate.gate.gate import Gate as PlainGate
 from oncegate.model.durations import parse_duration
 from oncegate.sender.http import HttpClient
 from oncegate.service.configuring import Configuration, Mistake
+from oncegate.service.hosts import Hosts
 from oncegate.service.page import PATH as PAGE_PATH
 from oncegate.service.recording import open_recorder
 from oncegate.service.settings import Settings
@@ -81,6 +82,7 @@ def _places(settings: Settings) -> list[Callable[[], None]]:
     """Single values, each by itself."""
     server = settings.server
     checks: list[tuple[str, Callable[[], Any]]] = [("url", partial(open_store, settings.url))]
+    checks.append(("server.hosts", partial(Hosts, server.host, server.hosts)))
     checks += [
         (f"server.{name}", partial(parse_duration, getattr(server, name)))
         for name in ("headers_within", "body_within", "drain_within")

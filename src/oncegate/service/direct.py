@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from oncegate.gate.drive import Begun
+from oncegate.service.hosts import Hosts
 from oncegate.service.messages import JSON_HEADERS, Answer
 from oncegate.service.protocol import BoundedHttp
 from oncegate.service.surfaces import Entrance
@@ -83,6 +84,7 @@ class DirectHttp(BoundedHttp):
     webhooks: Webhooks
     body_bytes_max: int
     heads: Heads
+    hosts: Hosts
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -130,6 +132,7 @@ class DirectHttp(BoundedHttp):
             and parser.get_http_version() == "1.1"
             and not parser.should_upgrade()
             and headers.has_none(_UNUSUAL)
+            and self.hosts.are_named(headers.sole(b"host"))
             and (cycle is None or cycle.response_complete)
             and not self.flow.write_paused
         )

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -18,6 +19,7 @@ from oncegate.model.durations import parse_duration
 from oncegate.service.accesslog import GatheredLog
 from oncegate.service.application import Service
 from oncegate.service.direct import DirectHttp, Heads
+from oncegate.service.hosts import HostGuard, Hosts
 from oncegate.service.partners import PartnerBook
 from oncegate.service.protocol import HEADER_BYTES_MAX
 from oncegate.service.settings import Settings
@@ -75,11 +77,12 @@ def make_service(settings: Settings, environment: Mapping[str, str]) -> Service:
 def make_server(service: Service) -> DrainingServer:
     """The server of a service, with deadlines for slow senders."""
     server = service.settings.server
+    hosts, refused = Hosts(server.host, server.hosts), partial(service.access.answered, "host", 421, None)
     config = uvicorn.Config(
-        service,
+        HostGuard(service, hosts, "[server] hosts", refused),
         host=server.host,
         port=server.port,
-        http=_protocol(service),
+        http=_protocol(service, hosts),
         lifespan="on",
         log_config=None,
         access_log=False,
@@ -92,7 +95,7 @@ def make_server(service: Service) -> DrainingServer:
     return DrainingServer(config, service)
 
 
-def _protocol(service: Service) -> type[DirectHttp]:
+def _protocol(service: Service, hosts: Hosts) -> type[DirectHttp]:
     """The protocol of this service's connections, with its limits."""
     server = service.settings.server
     limits = {
@@ -103,6 +106,7 @@ def _protocol(service: Service) -> type[DirectHttp]:
         "arriving": service.arriving,
         "webhooks": service.webhooks,
         "heads": Heads(),
+        "hosts": hosts,
     }
     return type("ServiceHttp", (DirectHttp,), limits)
 

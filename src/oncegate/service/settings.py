@@ -28,6 +28,7 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     host: str = "127.0.0.1"  # this machine only, until somebody decides otherwise
     port: int = 8700
+    hosts: tuple[str, ...] = ()  # names it is called by, beside this machine's own; "*" for any
     body_bytes_max: int = 1024 * 1024  # an event, not a file
     concurrency_max: int = 512  # requests under way in one process; beyond that 503
     tenant_concurrency_max: int = 64  # of one tenant; beyond that 429
