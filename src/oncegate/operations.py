@@ -13,6 +13,7 @@ from oncegate.model.states import Decision, State
 from oncegate.store import (
     Attachment,
     Entry,
+    EntryFilter,
     Observations,
     Progress,
     Renewal,
@@ -190,6 +191,23 @@ class ReadEntry(Operation["Entry | None"]):
     def recall(self, session: Session) -> Entry | None:
         """Reads again."""
         return session.read([self.request])[0]
+
+
+class ReadNamesakes(Operation[list[Entry]]):
+    """Reads entries by how their keys begin, in turn with the writes; the newest first."""
+
+    __slots__ = ()
+    request: tuple[str, int]  # hex digits, and how many entries at most
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[ReadNamesakes]) -> Sequence[list[Entry]]:
+        """Reads many."""
+        return [operation.recall(session) for operation in operations]
+
+    def recall(self, session: Session) -> list[Entry]:
+        """Reads again."""
+        prefix, limit = self.request
+        return session.entries(EntryFilter(key_prefix=prefix), None, limit)
 
 
 class Rule(Operation[list[RulingAnswer]]):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from oncegate import Gate
+from oncegate import Gate, Verdict
+from oncegate.clock import from_wall_ms
 from oncegate.upkeep import bulk
 
 WHY = ("--reason", "looked into it")
@@ -230,3 +231,22 @@ def test_ctrl_c_stops_between_batches_and_tells_what_was_done(call, waiting, mon
     assert ended.out == "4 rejected, 3 not looked at (cancelled)\n"
     assert list(states(waiting).values()).count("failed") == 4
     assert list(states(waiting).values()).count("held") == 3
+
+
+def test_both_contents_of_one_key_are_shown_with_what_a_release_would_do(call, waiting):
+    """The one that waits and the corrected one name each other; a release of both would run both."""
+    with Gate(f"sqlite:///{waiting}") as gate:
+        gate.handler("mails", key="{id}", occurred_at="at")(lambda event, once: None)
+        now = from_wall_ms(gate.clock.wall_ms()).isoformat()
+        assert gate.admit_sync("mails", {"id": 1, "at": now}).verdict is Verdict.CONFLICT
+    listed = call("quarantine", "list", "--reason-contains", "conflict: ", "--json")
+    (kept,) = map(json.loads, listed.out.splitlines())
+    shown = call("quarantine", "show", str(kept["id"]))
+    first = re.search(
+        r"under a key that entry (\d+) has with other content, which is quarantined", shown.out
+    )
+    assert first is not None
+    assert f"Entry {first[1]} waits too: discard it, or both run" in shown.out
+    told = json.loads(call("quarantine", "show", first[1], "--json").out)
+    assert [entry["id"] for entry in told["same_key"]] == [kept["id"]]
+    assert f"kept as entry {kept['id']} (quarantined)" in " ".join(told["remarks"])

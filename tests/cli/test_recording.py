@@ -86,12 +86,12 @@ def test_what_a_ledger_holds_is_recorded_and_played(call: Call, tmp_path: Path, 
 
     assert made.code == 0
     told = json.loads(made.out)
-    assert (told["arrivals"], told["events"], told["without_payload"]) == (6, 3, 1)
+    assert (told["arrivals"], told["events"], told["without_payload"]) == (6, 3, 0)
     assert told["repeats"] == {"conflict": 1, "expected_replay": 2}
     assert "Anna" not in text
     assert "b-1" not in text
     assert stat.S_IMODE((tmp_path / "r.jsonl").stat().st_mode) == 0o600
-    assert (played.code, json.loads(played.out)["verdicts"]) == (0, {"replay": 2, "run": 3})
+    assert (played.code, json.loads(played.out)["verdicts"]) == (0, {"conflict": 1, "replay": 2, "run": 3})
     # And a second time it is refused: a recording is not overwritten
     assert "exists already" in call(*words).complaint
 

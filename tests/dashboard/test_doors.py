@@ -333,6 +333,23 @@ def test_an_entry_shows_the_journey_it_belongs_to_but_not_another_tenants_part_o
     assert "Journey" not in part  # not even that there is more
 
 
+def test_two_contents_of_one_key_are_shown_linked_with_what_a_release_would_do(scene, stage):
+    """Needs you: the one that waits names the one that has the key, and the other way round."""
+    with scene.gate.store.look() as session:
+        kept, first = session.entries(EntryFilter(label_contains="MSKU0002"), None, 2)
+    with stage.showing(scene.gate.dashboard(login=True)) as address:
+        client = Site(scene, address).client(Role.VIEWER)
+        card = client.get("/waiting?q=reason:conflict").text
+        page, other = (
+            client.get(f"/entries/{kept.entry_id}").text,
+            client.get(f"/entries/{first.entry_id}").text,
+        )
+    for shown in (card, page):
+        assert f'/entries/{first.entry_id}">entry {first.entry_id}</a>' in shown
+        assert f"Entry {first.entry_id} has run, so both will have" in shown
+    assert f'/entries/{kept.entry_id}">entry {kept.entry_id}</a>' in other
+
+
 def number_on(scene: Scene, label: str) -> int:
     with scene.gate.store.look() as session:
         return session.entries(EntryFilter(label_contains=label), None, 1)[0].entry_id

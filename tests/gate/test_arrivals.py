@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from oncegate import Admission, Conflict, EventError, Gate, Verdict
+from oncegate.gate.conflicts import WAITS
 from oncegate.store import LogKind
 from tests.support import Ledger, Style, Terminal
 
@@ -111,7 +112,7 @@ def test_the_key_does_not_depend_on_the_order_of_fields(ledger: Ledger, style: S
 def test_other_content_under_a_known_key_conflicts_and_learns_nothing(
     ledger: Ledger, style: Style, from_memory: bool
 ) -> None:
-    """I7: same key, other fingerprint: no effect, one log record, the outcome is not revealed."""
+    """I7: same key, other fingerprint: no effect, on record, kept, the outcome is not revealed."""
     # Given a settled event whose outcome is confidential
     runs: list[Any] = []
     gate = ledger.gate()
@@ -122,16 +123,16 @@ def test_other_content_under_a_known_key_conflicts_and_learns_nothing(
         counting(style, gate, runs)
     # When the same key arrives with another content
     conflict = style.admit(gate, "bookings", {**EVENT, "equipment": "CANARY"})
-    # Then it is told that it conflicts, and nothing else
+    # Then it is told that it conflicts, and what became of it; of the first one nothing
     assert conflict.verdict is Verdict.CONFLICT
-    assert (conflict.value, conflict.resource, conflict.reason, conflict.error) == (None, None, None, None)
+    assert (conflict.value, conflict.resource, conflict.reason, conflict.error) == (None, None, WAITS, None)
     assert conflict.retry_after_seconds == 0
     with pytest.raises(Conflict) as raised:
         conflict.result()
     assert "MSKU1234565" not in str(raised.value)
     assert len(runs) == 1
     # And it stands in the log
-    assert ledger.log_kinds() == [LogKind.COMMITTED, LogKind.CONFLICT]
+    assert ledger.log_kinds() == [LogKind.COMMITTED, LogKind.CONFLICT, LogKind.QUARANTINED]
 
 
 def test_a_conflict_looks_the_same_whatever_state_the_key_is_in(ledger: Ledger, style: Style) -> None:
@@ -162,7 +163,7 @@ def test_a_conflict_looks_the_same_whatever_state_the_key_is_in(ledger: Ledger, 
     # Then the three answers differ in nothing but the key
     assert len(answers) == 3
     for answer in answers:
-        assert answer == Admission(Verdict.CONFLICT, answer.key)
+        assert answer == Admission(Verdict.CONFLICT, answer.key, reason=WAITS)
 
 
 def test_ignored_fields_may_differ_between_two_sendings(ledger: Ledger, style: Style) -> None:

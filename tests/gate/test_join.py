@@ -64,6 +64,25 @@ def test_the_users_commit_commits_the_outcome(booked_ledger: Ledger, style: Styl
     assert (replay.verdict, replay.value, replay.resource) == (Verdict.REPLAY, "booked", "s-1")
 
 
+@pytest.mark.parametrize("commits", [True, False], ids=["commits", "rolls back"])
+def test_another_content_is_kept_in_the_callers_transaction(
+    booked_ledger: Ledger, style: Style, connect: Open, commits: bool
+) -> None:
+    """Kept if they commit, and once; rolled back nothing is, and a repeat brings it again."""
+    gate, caller = booked_ledger.gate(), connect()
+    style.register(gate, "bookings", lambda event, once: "booked", same_database=True)
+
+    def admit(event: dict[str, Any]) -> Verdict:
+        caller.execute("BEGIN IMMEDIATE")
+        verdict = style.admit(gate, "bookings", event, tx=caller).verdict
+        caller.execute("COMMIT" if commits or event is EVENT else "ROLLBACK")
+        return verdict
+
+    admit(EVENT)
+    assert [admit({**EVENT, "x": 1}) for _ in range(2)] == [Verdict.CONFLICT] * 2
+    assert booked_ledger.states() == ["committed", "quarantined"][: 1 + commits]
+
+
 def test_an_outcome_and_writes_given_to_the_join_are_in_the_users_transaction(
     booked_ledger: Ledger, style: Style, connect: Open
 ) -> None:

@@ -417,7 +417,7 @@ def test_a_stranded_key_is_recovered_in_the_callers_transaction(ledger: Postgres
     assert kind.run(admit({**EVENT, "equipment": "other"})) is Verdict.CONFLICT
     ledger.lapse()
     assert kind.run(admit(EVENT)) is Verdict.RUN
-    assert (ledger.bookings(), ledger.states(), runs) == (BOOKED, ["committed"], [2])
+    assert (ledger.bookings(), ledger.states(), runs) == (BOOKED, ["committed", "quarantined"], [2])
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commits", "rolls back"])

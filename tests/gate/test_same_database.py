@@ -13,6 +13,7 @@ from oncegate.crashpoints import CrashPoints
 from oncegate.errors import StoreRejected
 from oncegate.store import LogKind
 from oncegate.testing import CrashReached
+from oncegate.upkeep.reconciler import Reconciler
 from tests.support import BOOK, DeadAfter, Ledger, Style, Terminal, running
 
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
@@ -179,6 +180,16 @@ def test_other_content_conflicts_and_malformed_input_is_quarantined(
     assert style.admit(gate, "bookings", {**EVENT, "x": 1}).verdict is Verdict.CONFLICT
     assert style.admit(gate, "bookings", {"equipment": "Y"}).verdict is Verdict.QUARANTINE
     assert booked_ledger.bookings() == BOOKED
+    assert booked_ledger.states() == ["committed", "quarantined", "quarantined"]
+    # And what was kept runs once when a person lets it, under a key of its own
+    other = {"id": "N-1", "equipment": "OTHER"}
+    assert [style.admit(gate, "bookings", other).verdict for _ in range(2)] == [Verdict.CONFLICT] * 2
+    gate.people.release(4, actor="Ada", reason="both are meant")
+    booked_ledger.clock.advance(60)
+    for _ in range(2):
+        reconciler = Reconciler(gate)
+        asyncio.run(reconciler.run_once_async()) if style.is_async else reconciler.run_once()
+    assert booked_ledger.bookings() == [*BOOKED, ("OTHER", "s-1")]
 
 
 def test_concurrent_arrivals_of_one_key_run_once(booked_ledger: Ledger, style: Style) -> None:

@@ -14,13 +14,19 @@ from oncegate import ConfigError, Gate, UsageError, Verdict
 from oncegate.errors import Failed, NotApplied
 from oncegate.gate import accepting
 from oncegate.gate.accepting import accepted_arrival, destination_of
+from oncegate.lanes import Delivered
+from oncegate.lanes.outcomes import Dead
 from oncegate.model.backlog import Backlog
-from oncegate.store import HeadsWanted, LaneState, LaneView, LogKind, Outgoing, Store
+from oncegate.model.conflicts import KEPT_MAX
+from oncegate.model.states import State
+from oncegate.model.surface import read_arrival
+from oncegate.store import EntryFilter, HeadsWanted, LaneState, LaneView, LogKind, Outgoing, Store
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from oncegate.upkeep.accepted import AcceptedWork
+from oncegate.upkeep.accepted import _outcome as work_outcome
 from tests.support import until
 
 SURFACE = "orders"
@@ -99,16 +105,38 @@ def test_repeats_are_accepted_once_and_replayed_afterwards(shop: Shop) -> None:
 
 
 def test_another_content_under_the_same_key_is_a_conflict(shop: Shop) -> None:
-    """Before and after it ran, each in the log; nothing of it is stored or run (I7)."""
+    """Before and after it ran, each in the log; it is kept once for a person, and not run (I7)."""
     shop.admit("e")
     assert shop.admit("e", amount=2).verdict is Verdict.CONFLICT
     with shop.gate.store.look() as reader:
-        (record,) = reader.read_log(0, 100)
-    assert (record.kind, record.entry_id) == (LogKind.CONFLICT, -shop.lane().lane_id)
+        conflict, kept = reader.read_log(0, 100)
+        (waiting,) = reader.entries(EntryFilter((State.QUARANTINED,)), None, 10)
+    assert (conflict.kind, conflict.entry_id) == (LogKind.CONFLICT, -shop.lane().lane_id)
+    assert (kept.kind, kept.entry_id) == (LogKind.QUARANTINED, waiting.entry_id)
+    assert "of an event in its lane" in (waiting.reason or "")
     shop.run()
     assert shop.admit("e", amount=2).verdict is Verdict.CONFLICT
     shop.run()
     assert shop.ran == ["e"]
+    with shop.gate.store.look() as reader:
+        assert reader.counts() == {State.COMMITTED: 1, State.QUARANTINED: 1}
+
+
+def test_an_accepted_event_that_conflicts_only_when_it_runs_is_not_lost(shop: Shop) -> None:
+    """It was acknowledged: what is not kept as a conflict stays in its lane as a dead letter (I2)."""
+
+    def accepts(amount: int) -> Any:
+        event = {"id": "e", "order": "o", "amount": amount}
+        return read_arrival(shop.gate.surface(SURFACE).rule, event, None, shop.clock.wall_ms())
+
+    def run(amount: int) -> Any:
+        return asyncio.run(shop.gate.run_accepted(SURFACE, accepts(amount)))
+
+    run(0)
+    kept = [work_outcome(run(amount)) for amount in range(1, KEPT_MAX + 1)]
+    beyond = work_outcome(run(KEPT_MAX + 1))
+    assert kept == [Delivered("conflict")] * KEPT_MAX
+    assert isinstance(beyond, Dead)
 
 
 def test_another_content_while_an_event_is_tried_again_is_in_the_log(shop: Shop) -> None:

@@ -168,3 +168,15 @@ def test_the_environment_comes_first_and_origins_are_told(tmp_path: Path) -> Non
 def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="there is no file"):
         read_configuration(tmp_path / "none.toml", {})
+
+
+def test_what_becomes_of_conflicts_is_set_and_shown(tmp_path: Path) -> None:
+    surface = '[surfaces.a]\nkey = "{{id}}"\nsignature = "bearer"\nsecrets = ["$S"]\ntenant = "t"\n{0}\n'
+    assert mistakes(tmp_path, surface.format('on_conflict = "keep"'), S="x" * 30) == [
+        "oncegate.toml:6: surfaces.a.on_conflict: Invalid enum value 'keep'; known: quarantine, refuse"
+    ]
+    for text, value, source in (("", "quarantine", "default"), ('on_conflict = "refuse"', "refuse", ":6")):
+        assert mistakes(tmp_path, surface.format(text), S="x" * 30) == []
+        read = read_configuration(tmp_path / "oncegate.toml", {"S": "x" * 30})
+        (shown,) = [one for one in read.origins if one.name == "surfaces.a.on_conflict"]
+        assert (shown.value, shown.source.endswith(source)) == (value, True)

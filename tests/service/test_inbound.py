@@ -14,6 +14,7 @@ import pytest
 
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import StoreUnavailable
+from oncegate.model.surface import OnConflict
 from oncegate.service.settings import SignatureScheme
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from oncegate.wiring import Gate
@@ -42,7 +43,20 @@ def test_another_content_under_a_known_key_is_422_and_reveals_nothing(tmp_path: 
 
     assert (answer.status, answer.problem) == (422, "conflict")
     assert b"slot" not in answer.body
+    assert b"kept and waits for a person" in answer.body
     assert len(team.got) == 1
+
+
+def test_a_surface_may_be_told_to_keep_no_conflicts(tmp_path: Path) -> None:
+    team = TeamHandler()
+    with team.serving() as url:
+        given = forwarding(url, surface={"on_conflict": OnConflict.REFUSE})
+        with Site(tmp_path, given).serving() as site:
+            site.hook({"id": "n-1", "box": "MSKU1"})
+            answer = site.hook({"id": "n-1", "box": "OTHER"})
+
+    assert (answer.status, answer.problem) == (422, "conflict")
+    assert b"kept" not in answer.body
 
 
 def test_while_it_runs_a_repeat_is_409(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from oncegate.model.rulings import Verb
 from oncegate.model.states import State
 from oncegate.model.visible import visible
 from oncegate.store import Entry, EntryDetail, Session, Store
+from oncegate.upkeep.conflicts import Contest, contest_of
 from oncegate.upkeep.rulings import Rulings, StepWord, Word
 from oncegate.upkeep.waiting import consequence, parked_by, remarks, waits_for
 
@@ -159,27 +160,29 @@ def run_show(desk: Desk, arguments: argparse.Namespace) -> int:
     """Prints one entry, why it waits, and what each word would do."""
     with reading(open_ledger(arguments.url), arguments.url) as session:
         seen = _find_waiting(session, desk, arguments.entry)
+        contest = contest_of(session, seen)
     if arguments.json:
         facts = timeline.all_facts(seen, is_stranded=False, with_payload=arguments.payload)
-        choices = {verb.value: consequence(verb, seen) for verb in desk.verbs}
-        print_json({**facts, "remarks": remarks(seen), "choices": choices})
+        choices = {verb.value: consequence(verb, seen, contest) for verb in desk.verbs}
+        said = {"remarks": remarks(seen, contest), "choices": choices}
+        print_json({**facts, **said, "same_key": [timeline.facts(one) for one in contest.entries]})
         return DONE
     timeline.print_detail(seen, is_stranded=False, with_payload=arguments.payload)
     print()
-    for line in _explanation(desk, seen):
+    for line in _explanation(desk, seen, contest):
         print(visible(line))
     return DONE
 
 
-def _explanation(desk: Desk, seen: EntryDetail) -> Iterator[str]:
+def _explanation(desk: Desk, seen: EntryDetail, contest: Contest) -> Iterator[str]:
     parked = parked_by(seen)
     if parked is not None:
         why = parked.note or "no reason given"
         yield f"waits since {utc(parked.at_ms)}, put here by {parked.actor}: {why}"
-    for remark in remarks(seen):
+    for remark in remarks(seen, contest):
         yield f"note: {remark}"
     for verb in desk.verbs:
-        yield f"{verb.value}: {consequence(verb, seen)}"
+        yield f"{verb.value}: {consequence(verb, seen, contest)}"
 
 
 def _find_waiting(session: Session, desk: Desk, text: str) -> EntryDetail:

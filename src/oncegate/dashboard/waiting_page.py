@@ -24,6 +24,7 @@ from oncegate.store import (
     Session,
     StepRecord,
 )
+from oncegate.upkeep.conflicts import Contest, contest_of
 from oncegate.upkeep.duplicates import compensation_of
 from oncegate.upkeep.rulings import doubts, sayable
 from oncegate.upkeep.waiting import consequence, parked_by, remarks
@@ -53,22 +54,25 @@ class Card(Struct, frozen=True):
     parked: LogRecord | None
     remarks: list[str]
     buttons: list[Button]
+    same_key: tuple[Entry, ...] = ()
 
 
-def card_of(seen: EntryDetail) -> Card:
-    """An entry with why it is here and what can be done."""
-    return Card(seen.entry, parked_by(seen), remarks(seen), [_button(v, seen) for v in _verbs(seen)])
+def card_of(session: Session, seen: EntryDetail) -> Card:
+    """An entry with why it is here, what can be done, and which other contents came under its key."""
+    contest = contest_of(session, seen)
+    buttons = [_button(verb, seen, contest) for verb in _verbs(seen)]
+    return Card(seen.entry, parked_by(seen), remarks(seen, contest), buttons, contest.entries)
 
 
 def _verbs(seen: EntryDetail) -> tuple[Verb, ...]:
     return verbs_for(seen.entry.state)
 
 
-def _button(verb: Verb, seen: EntryDetail) -> Button:
+def _button(verb: Verb, seen: EntryDetail, contest: Contest) -> Button:
     command = ruling_command(verb, seen.entry, doubts(seen))
     steps = sayable(seen) if verb.runs else ()
     is_possible = not verb.runs or (seen.body is not None and has_owner(seen.entry.reason))
-    what = consequence(verb, seen)
+    what = consequence(verb, seen, contest)
     if verb is Verb.APPROVE and steps:
         what = (
             "find out at the downstream what happened and say so below: what happened is skipped and the"
@@ -113,7 +117,7 @@ def waiting_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "title": "Needs you",
         "q": text,
         "problem": asked.problem,
-        "cards": [card_of(seen) for seen in details if seen is not None],
+        "cards": [card_of(session, seen) for seen in details if seen is not None],
         "next_after": found[PAGE_ENTRIES - 1].entry_id if len(found) > PAGE_ENTRIES else None,
         "lanes": _blocked(session, visit) if not text and not after else [],
         "pairs": _pairs(session, visit) if not text and not after else [],

@@ -16,8 +16,9 @@ from msgspec import Struct
 
 from oncegate.errors import BadOutgoing, ConfigError, InputRefused
 from oncegate.gate.admission import Admission, Verdict
+from oncegate.gate.conflicts import conflict_flow
 from oncegate.gate.context import GateContext
-from oncegate.gate.flows import Attempt, admit_flow
+from oncegate.gate.flows import Attempt, admit_flow, reservation_of
 from oncegate.gate.requests import Flow
 from oncegate.lane_operations import CountWaiting, Enqueue
 from oncegate.model.content import ContentMark
@@ -80,7 +81,7 @@ def accept_flow(gate: GateContext, attempt: Attempt, lane: KeyTemplate) -> Flow[
         return _backlogged(arrival, f"{outgoing.backlog_max} events wait in its lane")
     if placed.placing is Placing.CONFLICT:
         gate.sightings.count(attempt.surface.rule, What.CONFLICT)
-        return Admission(Verdict.CONFLICT, arrival.key.text)
+        return (yield from conflict_flow(gate, attempt.surface, reservation_of(gate, attempt), None))
     for bell in gate.bells:
         bell()
     return Admission(Verdict.ACCEPTED, arrival.key.text)

@@ -32,7 +32,8 @@ class Admission(Struct, frozen=True):
     """A verdict with what belongs to it.
 
     `value` is what the handler returned, now or when the key was first run; None for an accepted event,
-    which runs later. `error` is the recorded final failure of a replayed key.
+    which runs later. `error` is the recorded final failure of a replayed key. `reason` of a conflict says
+    what became of the content that came; of the other one it tells nothing.
     """
 
     verdict: Verdict
@@ -60,7 +61,8 @@ class Admission(Struct, frozen=True):
         if self.verdict is Verdict.BUSY:
             return Busy(f"{self.key} is in flight elsewhere", self.retry_after_seconds)
         if self.verdict is Verdict.CONFLICT:
-            return Conflict(f"{self.key} is known with another content; nothing was run")
+            kept = "" if self.reason is None else f"; {self.reason}"
+            return Conflict(f"{self.key} is known with another content; nothing was run{kept}")
         if self.verdict is Verdict.QUARANTINE:
             return Quarantined(f"{self.key} is in quarantine: {self.reason}")
         return Held(f"{self.key} waits for a person: {self.reason}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
+from enum import Enum
 from typing import Any, TypeVar
 
 from oncegate.errors import ConfigError, UnknownSurface
@@ -20,11 +21,12 @@ from oncegate.model.downstream import Capability
 from oncegate.model.durations import parse_duration
 from oncegate.model.paths import parse_path
 from oncegate.model.retention import RETENTION_FLOOR
-from oncegate.model.surface import OnBusy, SurfaceRule, check_name
+from oncegate.model.surface import OnBusy, OnConflict, SurfaceRule, check_name
 from oncegate.model.template import KeyTemplate
 from oncegate.store import Statement
 
 F = TypeVar("F", bound=Callable[..., Any])
+E = TypeVar("E", bound=Enum)
 Duration = str | timedelta
 
 
@@ -77,6 +79,7 @@ class Declarations:
         time_limit: Duration = "5m",
         attempts_max: int = 8,
         on_busy: str = "refuse",
+        on_conflict: str | None = None,
         busy_wait_max: Duration = "10s",
         ignore: Collection[str] = (),
         occurred_at: str | None = None,
@@ -108,6 +111,9 @@ class Declarations:
         With `mode="accept"` an event is stored and answered at once; `AcceptedWork` runs the handler later,
         one event after the other in each `lane`, which is a template like `key`. `correlation` names
         the field that has the correlation id, which travels with everything the handler emits.
+        Another content under a known key is a conflict for whoever sent it; `on_conflict="quarantine"`
+        keeps it for a person besides, `"refuse"` does not. The first is what is done, except where
+        `caller_retries`: there nobody but the caller could run it.
         """
         _check_lists(ignore, final_errors)
         in_lane = lane_of(mode, lane, key)
@@ -121,7 +127,8 @@ class Declarations:
             lease=parse_duration(lease),
             time_limit=parse_duration(time_limit),
             attempts_max=attempts_max,
-            on_busy=_on_busy(on_busy),
+            on_busy=_choice(OnBusy, "on_busy", on_busy),
+            on_conflict=_on_conflict(on_conflict, caller_retries=caller_retries),
             busy_wait_max=parse_duration(busy_wait_max),
             fingerprint_ignore=tuple(ignore),
             occurred_at_path=None if occurred_at is None else parse_path(occurred_at.strip("{}")),
@@ -191,9 +198,21 @@ def _check_lists(ignore: object, final_errors: object) -> None:
         raise ConfigError("final_errors= is a tuple of exception classes, such as (ValueError,)")
 
 
-def _on_busy(text: str) -> OnBusy:
+def _on_conflict(text: str | None, *, caller_retries: bool) -> OnConflict:
+    if text is None:
+        return OnConflict.REFUSE if caller_retries else OnConflict.QUARANTINE
+    chosen = _choice(OnConflict, "on_conflict", text)
+    if caller_retries and chosen is OnConflict.QUARANTINE:
+        raise ConfigError(
+            "on_conflict='quarantine' cannot be used where only the caller sends again: nobody could run"
+            " what is released"
+        )
+    return chosen
+
+
+def _choice(kind: type[E], setting: str, text: str) -> E:
     try:
-        return OnBusy(text)
+        return kind(text)
     except ValueError:
-        choices = ", ".join(choice.value for choice in OnBusy)
-        raise ConfigError(f"on_busy={text!r} cannot be used; choose one of {choices}") from None
+        choices = ", ".join(choice.value for choice in kind)
+        raise ConfigError(f"{setting}={text!r} cannot be used; choose one of {choices}") from None

@@ -19,6 +19,7 @@ from oncegate.errors import ClaimLost, StoreRejected, StoreUnknown
 from oncegate.gate.admission import Admission, Verdict, from_memory, from_reserved
 from oncegate.gate.cache import Remembered
 from oncegate.gate.claim import Claim, claim_of
+from oncegate.gate.conflicts import conflict_flow
 from oncegate.gate.context import GateContext
 from oncegate.gate.effects import NotYet
 from oncegate.gate.requests import Flow, Invoke, Pause, Where
@@ -43,6 +44,7 @@ LONGEST_WAIT_SECONDS: Final = 0.1
 # Reading a member from its class takes longer than the comparisons that every event passes.
 _BUSY: Final = Decision.BUSY
 _RECOVER: Final = Decision.RECOVER
+_CONFLICT: Final = Decision.CONFLICT
 
 Start = Callable[[Claim], Flow[Any]]
 
@@ -72,7 +74,7 @@ def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
     if reserved.decision.claims:
         return (yield from _run(gate, attempt, reserved, asked_at_ms))
     _remember_final(gate, arrival, reserved)
-    return from_reserved(arrival.key, reserved, surface.codec)
+    return (yield from _not_claimed(gate, attempt, reserved))
 
 
 def replay_from_memory(gate: GateContext, attempt: Attempt) -> Admission | None:
@@ -179,7 +181,7 @@ def same_database_flow(
     """Reserves, runs and settles in one transaction of the ledger's database."""
     if (known := replay_from_memory(gate, attempt)) is not None:
         return known
-    arrival, codec = attempt.arrival, attempt.surface.codec
+    arrival = attempt.arrival
     transaction = OpenTransaction(gate)
     gate.crashpoints.hit("reserve.before")
     yield from begin_flow(transaction)
@@ -192,7 +194,7 @@ def same_database_flow(
         if not reserved.decision.claims:
             yield Invoke(transaction.commit, where=Where.STATEMENT)
             _remember_final(gate, arrival, reserved)
-            return from_reserved(arrival.key, reserved, codec)
+            return (yield from _not_claimed(gate, attempt, reserved))
         claim = claim_of(attempt.surface, arrival.key, reserved, arrival.fingerprint)
         gate.crashpoints.hit("reserve.after")
         value = yield from start(claim, transaction)
@@ -208,6 +210,13 @@ def same_database_flow(
         if claim is not None and not isinstance(error, (ClaimLost, StoreUnknown)):
             yield from _record_undone(gate, attempt, error)
         raise
+
+
+def _not_claimed(gate: GateContext, attempt: Attempt, reserved: Reserved) -> Flow[Admission]:
+    if reserved.decision is not _CONFLICT:
+        return from_reserved(attempt.arrival.key, reserved, attempt.surface.codec)
+    wanted = reservation_of(gate, attempt)
+    return (yield from conflict_flow(gate, attempt.surface, wanted, reserved.entry_id))
 
 
 def _settle_together(

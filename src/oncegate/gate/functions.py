@@ -45,6 +45,8 @@ class OnceFunction:
         surface = name or f"{function.__module__}.{function.__qualname__}"
         self._surface = surface
         options.setdefault("returns", declared_return(function))
+        # Whoever calls is told at once and can call again; a release would return to nobody.
+        options.setdefault("on_conflict", "refuse")
         self._takes_key = "idempotency_key" in self._signature.parameters
         gate.handler(surface, **options)(self._as_handler())
         self.wrapper = self._make_wrapper()

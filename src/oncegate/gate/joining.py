@@ -12,12 +12,13 @@ from typing import Any
 from oncegate.errors import ClaimLost
 from oncegate.gate.admission import Admission, Verdict, from_reserved
 from oncegate.gate.claim import Claim, claim_of
+from oncegate.gate.conflicts import joined_conflict_flow
 from oncegate.gate.context import GateContext
 from oncegate.gate.flows import Attempt, replay_from_memory, reservation_of
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.settling import describe, outcome_of, settlement_of
 from oncegate.gate.transactions import learn_flow, settle_joined_flow
-from oncegate.model.states import State
+from oncegate.model.states import Decision, State
 from oncegate.store import Joined
 
 
@@ -32,6 +33,8 @@ def joined_admit_flow(
     reservation = reservation_of(gate, attempt)
     reserved = yield Invoke(joined.reserve_one, (reservation,), where=Where.HERE)
     gate.sightings.answered(surface.rule, arrival, reserved)
+    if reserved.decision is Decision.CONFLICT:
+        return (yield from joined_conflict_flow(gate, surface, reservation, reserved.entry_id, joined))
     if not reserved.decision.claims:
         return from_reserved(arrival.key, reserved, surface.codec)
     claim = claim_of(surface, arrival.key, reserved, arrival.fingerprint)

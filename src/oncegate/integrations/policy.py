@@ -134,7 +134,10 @@ def register(
     attempts_max: int,
     options: dict[str, Any],
 ) -> None:
-    """Makes the middleware a surface of the gate; nobody but the caller sends its requests again."""
+    """Makes the middleware a surface of the gate; nobody but the caller sends its requests again.
+
+    So another request under a known key is the caller's alone to mend: it is not kept.
+    """
     gate.handler(
         surface,
         key="{key}",

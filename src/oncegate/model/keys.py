@@ -24,6 +24,8 @@ KEY_BYTES: Final = 24
 _ECHO_LENGTH_MAX: Final = 60
 _KEY_TAG: Final = b"oncegate-key-1"
 _QUARANTINE_TAG: Final = b"oncegate-quarantine-key-1"
+_CONFLICT_TAG: Final = b"oncegate-conflict-key-1"
+_CONFLICT_HEAD_BYTES: Final = 12  # what keys of other contents under one key begin with
 _KEY_TEXT: Final = re.compile(r"[0-9a-f]{48}")
 _STEP_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -82,6 +84,24 @@ def derive_quarantine_key(tenant: str, surface: str, payload_fingerprint: bytes)
     """Return the key under which an event without a usable key of its own waits in quarantine."""
     components = (_encoded(tenant), _encoded(surface), payload_fingerprint)
     return Key(sha256(_QUARANTINE_TAG + _with_lengths(components)).digest()[:KEY_BYTES])
+
+
+def derive_conflict_key(known: Key, other_fingerprint: bytes) -> Key:
+    """Return the key under which another content waits that came under a known key.
+
+    All those of one key begin alike, so that they can be found and counted by that.
+    """
+    tail = sha256(_CONFLICT_TAG + _with_lengths((known.digest, other_fingerprint))).digest()
+    return Key((_conflict_head(known) + tail)[:KEY_BYTES])
+
+
+def conflict_prefix(known: Key) -> str:
+    """Return how the keys of other contents under this one begin, in hex digits."""
+    return _conflict_head(known).hex()
+
+
+def _conflict_head(known: Key) -> bytes:
+    return sha256(_CONFLICT_TAG + _with_lengths((known.digest,))).digest()[:_CONFLICT_HEAD_BYTES]
 
 
 @lru_cache(maxsize=1024)

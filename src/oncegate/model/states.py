@@ -107,9 +107,9 @@ _SETTLED_DECISIONS: Final = {
 def conflict_note(state: State) -> str | None:
     """What the log says of other content under a key that waits for a person; the sender learns nothing.
 
-    A sender that corrects an event sends other content under the same key. It is not kept: whoever decides
-    about the one that waits must know that there was another.
+    A sender that corrects an event sends other content under the same key: whoever decides about the one
+    that waits must know that there was another.
     """
     if state not in (State.UNKNOWN, State.HELD, State.QUARANTINED):
         return None
-    return "came while the first waits for a person; it was refused and not kept"
+    return "came while the first waits for a person"

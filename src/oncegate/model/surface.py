@@ -42,6 +42,13 @@ class OnBusy(Enum):
     RETRY_LATER = "retry_later"
 
 
+class OnConflict(Enum):
+    """What becomes of another content under a known key; its sender is told that it conflicts anyway."""
+
+    QUARANTINE = "quarantine"  # kept for a person, who may release it
+    REFUSE = "refuse"  # not kept: whoever sent it decides what to do
+
+
 class Reason(Enum):
     """Why an event stands in quarantine."""
 
@@ -51,6 +58,7 @@ class Reason(Enum):
     SKEW = "skew"
     CONTENT_INPUT = "content_input"
     BEYOND_RETENTION = "beyond_retention"
+    CONFLICT = "conflict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,7 @@ class SurfaceRule:
     decide_within: timedelta | None = None
     late_replay_after: timedelta = timedelta(hours=1)
     content: ContentRule | None = None
+    on_conflict: OnConflict = OnConflict.QUARANTINE
     lease_ms: int = field(init=False)
     hold: str | None = field(init=False)
 

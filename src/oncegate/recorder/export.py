@@ -2,7 +2,8 @@
 
 A ledger keeps the first content of a key, and of its repeats how many there were, of which class, and when
 the first and the last came. So the moments between are spread evenly and marked `about`, and the other
-content of a conflict is not there. A live recorder has all of it; this is for what nobody recorded.
+content of a conflict is there only where it was kept for a person. A live recorder has all of it; this is
+for what nobody recorded.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from oncegate.errors import ConfigError
 from oncegate.gate.admission import Verdict
 from oncegate.model.canonical import canonical_json
+from oncegate.model.keys import Key
 from oncegate.model.repeats import RepeatClass
 from oncegate.model.states import State
 from oncegate.model.surface import SurfaceRule
@@ -25,6 +27,7 @@ from oncegate.recorder.recording import ARRIVALS_MAX, AnswerLine, ArrivalLine, S
 from oncegate.recorder.redaction import Redaction, Rules
 from oncegate.recorder.writing import RecordingFile
 from oncegate.store import Entry, EntryDetail, EntryFilter, Repeat, Session
+from oncegate.store.conflicts import kept_beside, wanted_key
 
 PAGE: Final = 500
 FORGOTTEN: Final = "the ledger does not have it any more"
@@ -56,11 +59,18 @@ def moments_of(session: Session, wanted: EntryFilter, limit: int) -> list[Moment
     found: list[Moment] = []
     for entry in _entries(session, wanted, limit):
         found.append(Moment(entry.received_at_ms, entry.entry_id, 0))
-        for repeat in session.repeats(entry.entry_id):
+        for repeat in _untold(session, entry):
             if repeat.kind in _VERDICTS and len(found) + repeat.times > ARRIVALS_MAX:
                 raise ConfigError(f"more than {ARRIVALS_MAX} arrivals; choose a surface or a shorter span")
             found += _repeated(repeat, len(found))
     return sorted(found)
+
+
+def _untold(session: Session, entry: Entry) -> Iterator[Repeat]:
+    """An entry's repeats, without the conflicts whose content is kept: those are listed by themselves."""
+    for repeat in session.repeats(entry.entry_id):
+        kept = kept_beside(session, Key(entry.key)) if repeat.kind is RepeatClass.CONFLICT else ()
+        yield msgspec.structs.replace(repeat, times=max(0, repeat.times - len(kept)))
 
 
 def _entries(session: Session, wanted: EntryFilter, limit: int) -> Iterator[Entry]:
@@ -113,7 +123,7 @@ class Exporter:
                 file.begin_surface(SurfaceLine(surface, redaction is not None, time))
             number = file.add(self._line(detail, moment, redaction, file))
             if number:
-                file.write(_answer(number, detail.entry, moment))
+                file.write(_answer(number, detail, moment))
 
     def _line(
         self, detail: EntryDetail, moment: Moment, redaction: Redaction | None, file: RecordingFile
@@ -125,7 +135,7 @@ class Exporter:
             file.next_number,
             moment.at_ms - file.began_ms,
             entry.surface,
-            event=self._names.of_bytes("key", entry.key),
+            event=self._names.of_bytes("key", _key_of(detail)),
             content=self._content(entry, moment),
             tenant=self._names.of_text(entry.tenant)
             if redaction is None
@@ -159,7 +169,15 @@ def _payload(
     return Raw(canonical_json(redaction.redact(event))), None
 
 
-def _answer(number: int, entry: Entry, moment: Moment) -> AnswerLine:
+def _key_of(detail: EntryDetail) -> bytes:
+    """The key that the event came under; one that is kept beside it has a key of its own."""
+    wanted = wanted_key(detail)
+    return detail.entry.key if wanted is None else wanted.digest
+
+
+def _answer(number: int, detail: EntryDetail, moment: Moment) -> AnswerLine:
+    if wanted_key(detail) is not None:
+        return AnswerLine(number, Verdict.CONFLICT.value, repeat=RepeatClass.CONFLICT.label)
     if moment.kind is None:
-        return AnswerLine(number, _PARKED.get(entry.state, Verdict.RUN).value)
+        return AnswerLine(number, _PARKED.get(detail.entry.state, Verdict.RUN).value)
     return AnswerLine(number, _VERDICTS[moment.kind].value, repeat=moment.kind.label)

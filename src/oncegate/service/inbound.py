@@ -62,7 +62,8 @@ def answer_to(admission: Admission) -> Answer:
             Problem(ProblemKind.BUSY, "send it again later", min(admission.retry_after_seconds, 60.0))
         )
     if admission.verdict is Verdict.CONFLICT:
-        detail = "the key is known with another content; nothing was run"
+        kept = "" if admission.reason is None else f"; {admission.reason}"
+        detail = f"the key is known with another content; nothing was run{kept}"
         return problem_answer(Problem(ProblemKind.CONFLICT, detail))
     if admission.verdict is Verdict.ACCEPTED:
         return json_answer(

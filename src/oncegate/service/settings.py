@@ -6,6 +6,8 @@ from enum import Enum
 
 from msgspec import Struct, field
 
+from oncegate.model.surface import OnConflict
+
 
 class SignatureScheme(Enum):
     """How a surface's senders show that a request is theirs."""
@@ -97,8 +99,9 @@ class DownstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where webhooks come in. `secrets` are given as "$NAME", the name of an environment variable.
 
-    With `mode = "accept"`, events of one `lane` are run one after the other; without a lane each key is
-    one.
+    Another content under a known key is answered 422, and kept for a person unless `on_conflict` is
+    "refuse". With `mode = "accept"`, events of one `lane` are run one after the other; without a lane each
+    key is one.
     """
 
     key: str
@@ -114,6 +117,7 @@ class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     occurred_at: str | None = None
     skew_max: str = "5m"
     attempts_max: int = 8
+    on_conflict: OnConflict = OnConflict.QUARANTINE
     allow_transport: tuple[str, ...] = ()
 
 

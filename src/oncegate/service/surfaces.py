@@ -14,6 +14,7 @@ from oncegate.gate.gate import Gate
 from oncegate.gate.once import AsyncOnce
 from oncegate.gate.surfaces import Downstream
 from oncegate.model.durations import parse_duration
+from oncegate.model.surface import OnConflict
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.http import HttpClient
 from oncegate.sender.urls import parse_endpoint_url
@@ -141,6 +142,7 @@ def _register(gate: Gate, name: str, one: SurfaceSettings, handler: Any) -> None
         occurred_at=one.occurred_at,
         skew_max=one.skew_max,
         attempts_max=one.attempts_max,
+        on_conflict=one.on_conflict.value,
         allow_transport=one.allow_transport,
         mode=one.mode.value,
         lane=one.lane,
@@ -148,15 +150,20 @@ def _register(gate: Gate, name: str, one: SurfaceSettings, handler: Any) -> None
 
 
 def open_contract(gate: Gate, settings: ContractSettings, handlers: Handlers) -> None:
-    """Registers the contract's surfaces; keys are (partner, correlation id), and the window once more."""
+    """Registers the contract's surfaces; keys are (partner, correlation id), and the window once more.
+
+    A partner that is told of a conflict mends its call and makes it under a new id: what was refused is not
+    kept, because a release would do the same work a second time.
+    """
     realtime = handlers.handler("contract.realtime_forward", settings.realtime_forward)
     confirmed = handlers.handler("contract.confirmations_forward", settings.confirmations_forward)
     key = "{partner_id}:{correlation_id}"
-    gate.handler(REALTIME, key=key, retention=settings.retention)(realtime)
+    options: dict[str, Any] = {"retention": settings.retention, "on_conflict": OnConflict.REFUSE.value}
+    gate.handler(REALTIME, key=key, **options)(realtime)
     windows = gate.handler(
         WINDOWS,
         key="{partner_id}:{window}",
-        retention=settings.retention,
+        **options,
         ignore=("correlation_id", "payload.correlation_id"),
     )
     windows(confirmed)
@@ -172,4 +179,4 @@ def open_contract(gate: Gate, settings: ContractSettings, handlers: Handlers) ->
             raise OutcomeUnknown("the window's confirmation waits for a person")
         return {"window_seen": admission.replay, "outcome": admission.result()}
 
-    gate.handler(CONFIRMATIONS, key=key, retention=settings.retention)(confirm)
+    gate.handler(CONFIRMATIONS, key=key, **options)(confirm)

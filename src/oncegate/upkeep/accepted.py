@@ -19,10 +19,11 @@ from typing import Any, Final, Self
 from oncegate.errors import ConfigError, UsageError
 from oncegate.gate.accepting import accepted_arrival, destination_of
 from oncegate.gate.admission import Admission, Verdict
+from oncegate.gate.conflicts import DECIDED, WAITS
 from oncegate.gate.gate import Gate
 from oncegate.lanes import Delivered, Destination, Engine, NotYet, Pass, RetryLater
 from oncegate.lanes.engine import STOP_SECONDS
-from oncegate.lanes.outcomes import Outcome
+from oncegate.lanes.outcomes import Dead, Outcome
 from oncegate.model.backoff import Backoff
 from oncegate.store import Delivery
 
@@ -98,4 +99,6 @@ def _outcome(admission: Admission) -> Outcome:
     if admission.verdict in (Verdict.BUSY, Verdict.HOLD, Verdict.QUARANTINE):
         wait = admission.retry_after_seconds if admission.verdict is Verdict.BUSY else HELD_SECONDS
         return NotYet(admission.reason or admission.verdict.value, max(wait, 0.1))
+    if admission.verdict is Verdict.CONFLICT and admission.reason not in (WAITS, DECIDED):
+        return Dead("its key was run with another content meanwhile, and this one is not kept elsewhere")
     return Delivered(admission.verdict.value if admission.error is None else f"failed: {admission.error}")

@@ -11,6 +11,7 @@ from typing import Final
 from oncegate.model.rulings import Verb, has_own_key, has_owner
 from oncegate.model.states import State
 from oncegate.store import EntryDetail, LogKind, LogRecord, StepRecord, StepState
+from oncegate.upkeep.conflicts import NONE, Contest, contest_remarks, releasing_another
 from oncegate.upkeep.rulings import doubts
 
 _PARKING: Final = frozenset({LogKind.HELD, LogKind.UNKNOWN, LogKind.QUARANTINED})
@@ -39,7 +40,7 @@ def in_doubt(step: StepRecord) -> str:
     )
 
 
-def remarks(seen: EntryDetail) -> list[str]:
+def remarks(seen: EntryDetail, contest: Contest = NONE) -> list[str]:
     """What whoever decides should know."""
     said = [in_doubt(step) for step in doubts(seen)]
     if not has_own_key(seen.entry.reason):
@@ -47,21 +48,15 @@ def remarks(seen: EntryDetail) -> list[str]:
             "no key could be read from the event: it is known by its content alone. Sent again corrected,"
             " it is another event and runs as well"
         )
-    times = corrections(seen)
-    if times:
-        said.append(
-            f"other content came under this key {'once' if times == 1 else f'{times} times'} since; it was"
-            " refused and not kept, and stays refused whatever you decide"
-        )
-    return said
+    return said + contest_remarks(contest, corrections(seen))
 
 
-def consequence(verb: Verb, seen: EntryDetail) -> str:
+def consequence(verb: Verb, seen: EntryDetail, contest: Contest = NONE) -> str:
     """What will happen if a person says this."""
     if verb is Verb.APPROVE:
         return _approving(seen)
     if verb is Verb.RELEASE:
-        return _releasing(seen)
+        return _releasing(seen, contest)
     kept = "what was done stays done" if seen.steps else "nothing runs"
     return f"{kept}; the key stays known, and every later arrival is told who {verb.past} it and why"
 
@@ -77,9 +72,13 @@ def _approving(seen: EntryDetail) -> str:
     )
 
 
-def _releasing(seen: EntryDetail) -> str:
+def _releasing(seen: EntryDetail, contest: Contest) -> str:
     if not has_owner(seen.entry.reason):
         return "cannot be released: nobody can say whose event it is"
+    if contest.is_later:
+        return (
+            f"{releasing_another(contest)}. A reconciler's next round runs it; its time is not judged again"
+        )
     return f"it runs once, under the key it has, {_RUNS}; its time is not judged again"
 
 

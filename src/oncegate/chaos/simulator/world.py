@@ -14,6 +14,7 @@ from oncegate.chaos.simulator.services import Kind, Network, Service
 from oncegate.chaos.simulator.stage import Stage
 from oncegate.chaos.simulator.surfaces import intent_of
 from oncegate.chaos.simulator.worker import Blueprint, Worker
+from oncegate.model.conflicts import known_key
 from oncegate.model.states import State
 from oncegate.testing.simulation import Ledger
 from oncegate.testing.simulation.ledger import Row
@@ -108,8 +109,8 @@ class World(Stage):
         intent = self._intents.get(row.entry_id)
         if intent is None:
             payload = self.ledger.tables.payloads.get(row.entry_id)
-            if payload is None:
-                return
+            if payload is None or known_key(row.reason) is not None:
+                return  # kept for a person, without an effect of its own: see `one_content_for_a_key`
             intent = self._intents[row.entry_id] = intent_of(msgspec.json.decode(payload))
         if after is None:
             self.network.reserved.discard(intent)

@@ -19,7 +19,7 @@ from oncegate.gate.introspection import is_async, name_of
 from oncegate.gate.surfaces import Downstream, Surface
 from oncegate.testing.harness.mishaps import Mishaps
 from oncegate.testing.harness.plans import Trouble
-from oncegate.testing.simulation.actors import context_of_nobody, current_actor
+from oncegate.testing.simulation.actors import context_of_nobody
 
 TIMEOUT_SECONDS: Final = 10.0
 _COUNTED: Final = "_oncegate_counted"
@@ -57,9 +57,7 @@ class Calls:
         @functools.wraps(function)
         async def call(*arguments: Any, **keywords: Any) -> Any:
             trouble = self._mishaps.call()
-            # A worker that stands still has looked at its claim in this very moment. If its request left
-            # only when it goes on, no client could help (docs/proof.md, the last look): it leaves now.
-            if memory is not None or not _stands_still():
+            if memory is not None:
                 await asyncio.sleep(self._travel())
             if trouble is Trouble.CALL_REQUEST_LOST:
                 await asyncio.sleep(TIMEOUT_SECONDS)
@@ -75,13 +73,23 @@ class Calls:
     def _act(
         self, function: Callable[..., Any], name: str, memory: str | None, arguments: Any, keywords: Any
     ) -> asyncio.Task[Any]:
-        """What the downstream does, on its own: it goes on when the caller crashes."""
+        """What the downstream does, on its own: it goes on when the caller crashes.
+
+        Where the key is not honoured, what was sent is under way on its own, too: if a worker that has
+        looked at its claim stood still before its request left, no client could help (docs/proof.md, the
+        last look).
+        """
         place = (memory, _key_in(keywords))
         if memory is not None and place[1] and place in self._answers:
             return self._answers[place]  # type: ignore[no-any-return]
         self.counts[name] += 1
-        loop = asyncio.get_running_loop()
-        acting = loop.create_task(function(*arguments, **keywords), context=context_of_nobody())
+        loop, travel = asyncio.get_running_loop(), self._travel() if memory is None else 0.0
+
+        async def arrive() -> Any:
+            await asyncio.sleep(travel)
+            return await function(*arguments, **keywords)
+
+        acting = loop.create_task(arrive(), context=context_of_nobody())
         self._answers[place] = acting
         return acting
 
@@ -101,10 +109,6 @@ class Calls:
             return self._answers[place]
 
         return call
-
-
-def _stands_still() -> bool:
-    return current_actor().stalled_until > asyncio.get_running_loop().time()
 
 
 def _key_in(keywords: dict[str, Any]) -> str:
