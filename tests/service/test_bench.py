@@ -24,7 +24,10 @@ def test_the_measurement_runs(tmp_path: Path) -> None:
 
     document = json.loads(done.stdout)
     assert {(one["name"], one["keys"]) for one in document["results"]} == {
-        ("bare", "fresh"), ("sqlite", "fresh"), ("sqlite", "replay"),
+        ("bare", "fresh"), ("sqlite", "fresh"), ("sqlite", "replay"), ("forward", "fresh"),
         ("postgres", "fresh"), ("postgres", "replay"),
     }  # fmt: skip
-    assert all(one["rate"] > 0 for one in document["results"])
+    assert all(one["rate"] > 0 and one["service_us"] > 0 for one in document["results"])
+    assert all(one["database_us"] > 0 for one in document["results"] if one["name"] == "postgres")
+    assert len(document["bounds"]) == len(document["results"])
+    assert set(document["ratios"]) == set(document["processor_ratios"])

@@ -231,7 +231,8 @@ class FeedBench:
             more = _FORWARD.format(url=stack.enter_context(team.serving()))
             url = stack.enter_context(postgres_url()) if self._postgres else f"sqlite:///{folder}/l.db"
             names = [f"service-{number}" for number in range(self._processes)]
-            upstream = Upstream([stack.enter_context(service(folder, name, url, more)) for name in names])
+            servers = [stack.enter_context(service(folder, name, url, more)) for name in names]
+            upstream = Upstream([server.port for server in servers])
             stack.callback(upstream.close)
             self._talk(f"{len(self._feed)} deliveries to {self._processes} process(es)")
             seconds = self._play(upstream)

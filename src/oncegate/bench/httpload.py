@@ -9,7 +9,7 @@ import asyncio
 import json
 import sys
 import uuid
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Final
 
 BODY_BYTES: Final = 500
@@ -98,7 +98,7 @@ class Load:
 async def run(host: str, port: int, connections: int, load: Load) -> dict[str, float]:
     """Puts the load on and returns what it measured."""
     loop = asyncio.get_running_loop()
-    started = perf_counter()
+    started, used = perf_counter(), process_time()
     for _ in range(connections):
         await loop.create_connection(lambda: Connection(load), host, port)
     await asyncio.wait_for(load.done.wait(), SECONDS_MAX)
@@ -112,6 +112,7 @@ async def run(host: str, port: int, connections: int, load: Load) -> dict[str, f
         "p50_ms": ordered[len(ordered) // 2] * 1000,
         "p99_ms": ordered[int(len(ordered) * 0.99)] * 1000,
         "refused": load.refused,
+        "processor_seconds": process_time() - used,
     }
 
 

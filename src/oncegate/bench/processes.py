@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from oncegate.bench.processor import ticks
 from oncegate.testing.postgres import PostgresServer
 
 TASKS = 64
@@ -67,13 +68,5 @@ def server_seconds(server: PostgresServer) -> float:
         return 0.0
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     # Its own, those of processes that have ended, and those of processes that run.
-    ticks = sum(_ticks(pid, 4)) + sum(sum(_ticks(int(child), 2)) for child in children)
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _ticks(pid: int, count: int) -> list[int]:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return []
-    return [int(part) for part in text.rpartition(")")[2].split()[11 : 11 + count]]
+    used = sum(ticks(pid, 4)) + sum(sum(ticks(int(child), 2)) for child in children)
+    return used / os.sysconf("SC_CLK_TCK")

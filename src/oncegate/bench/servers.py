@@ -12,10 +12,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
+from oncegate.bench.processor import processor_seconds
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
+
+if TYPE_CHECKING:
+    from oncegate.testing.postgres import PostgresServer
 
 SECRET: Final = "a-secret-for-the-measurement"
 START_SECONDS: Final = 60.0  # a busy machine takes long to import everything
@@ -48,34 +54,52 @@ _BARE: Final = (
 )
 
 
-@contextmanager
-def bare(folder: Path) -> Iterator[int]:
-    """The plain server without a gate; its port."""
-    with _process(folder / "bare.log", list(_BARE), r"running on http://[^:]+:(\d+)") as port:
-        yield port
+class Served(Struct, frozen=True):
+    """A server process that listens."""
+
+    port: int
+    pid: int
+
+    def processor_seconds(self) -> float:
+        """The processor time that it has used; 0 where the system does not tell."""
+        return processor_seconds(self.pid)
 
 
 @contextmanager
-def service(folder: Path, name: str, url: str, more: str = "") -> Iterator[int]:
-    """A process of the service on a ledger, with a surface `bench`; its port. `more` are more settings."""
+def bare(folder: Path) -> Iterator[Served]:
+    """The plain server without a gate."""
+    with _process(folder / "bare.log", list(_BARE), r"running on http://[^:]+:(\d+)") as served:
+        yield served
+
+
+@contextmanager
+def service(folder: Path, name: str, url: str, more: str = "") -> Iterator[Served]:
+    """A process of the service on a ledger, with a surface `bench`. `more` are more settings."""
     config = folder / f"{name}.toml"
     config.write_text(_CONFIG.format(url=url, more=more), "utf-8")
     command = ["-m", "oncegate", "serve", "--config", str(config)]
-    with _process(folder / f"{name}.log", command, r"listening on http://[^:]+:(\d+)") as port:
-        yield port
+    with _process(folder / f"{name}.log", command, r"listening on http://[^:]+:(\d+)") as served:
+        yield served
 
 
 @contextmanager
 def postgres_url() -> Iterator[str]:
     """A PostgreSQL server of its own, with an empty database."""
-    from oncegate.testing.postgres import PostgresServer
-
-    with PostgresServer() as server:
+    with postgres_server() as server:
         yield server.new_database()
 
 
 @contextmanager
-def _process(log: Path, command: list[str], says: str) -> Iterator[int]:
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of its own."""
+    from oncegate.testing.postgres import PostgresServer
+
+    with PostgresServer() as server:
+        yield server
+
+
+@contextmanager
+def _process(log: Path, command: list[str], says: str) -> Iterator[Served]:
     """A server of our own; its port is in the line that it begins with."""
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -85,7 +109,7 @@ def _process(log: Path, command: list[str], says: str) -> Iterator[int]:
             cwd=log.parent,
         )
     try:
-        yield _port(process, log, says)
+        yield Served(_port(process, log, says), process.pid)
     finally:
         process.terminate()
         try:

@@ -129,18 +129,28 @@ def run_feed(arguments: argparse.Namespace) -> int:
 
 
 def _http_as_text(document: dict[str, Any]) -> str:
-    lines = [f"{document['connections']} connections, 500-byte POSTs", ""]
+    lines = [
+        f"{document['connections']} connections, 500-byte POSTs, {document['processors']} processors",
+        "",
+    ]
     lines.append(
         f"{'server':<12} {'keys':<8} {'requests/s':>10} {'low - high':>17} {'p50 ms':>8} {'p99 ms':>8}"
+        f" {'µs of processor: service':>25} {'database':>9} {'load':>6}"
     )
     for one in document["results"]:
         spread = f"{one['rate_low']:,} - {one['rate_high']:,}"
         lines.append(
             f"{one['name']:<12} {one['keys']:<8} {one['rate']:>10,} {spread:>17} {one['p50_ms']:>8.2f}"
-            f" {one['p99_ms']:>8.2f}"
+            f" {one['p99_ms']:>8.2f} {one['service_us']:>25.0f} {one['database_us']:>9.0f}"
+            f" {one['load_us']:>6.0f}"
         )
+    lines += ["", *(f"  {value:>5.2f}x  {name}" for name, value in document["ratios"].items())]
+    lines += ["", "processor time of the service for one request, against the bare server's:"]
+    lines += [f"  {value:>5.2f}x  {name}" for name, value in document["processor_ratios"].items()]
+    lines += ["", "requests/s at most, by processor time: one process, all processors with any number:"]
+    bounds = document["bounds"].items()
     return "\n".join(
-        [*lines, "", *(f"  {value:>5.2f}x  {name}" for name, value in document["ratios"].items())]
+        [*lines, *(f"  {one['one_process']:>7,} {one['machine']:>7,}  {name}" for name, one in bounds)]
     )
 
 
