@@ -39,10 +39,12 @@ _LAST_NUMBER: Final = (
     " (SELECT value FROM oncegate_meta WHERE name = 'floor'))"
 )
 _INSERT: Final = (
-    "INSERT INTO oncegate_entry (id, key, surface, tenant, state, attempt, fence, fingerprint, label,"
-    " received_at, settled_at, lease_until, first_reserved, token, reason)"
-    " VALUES (?, ?, ?, ?, ?, ?5 = 1, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
+    "INSERT INTO oncegate_entry (key, surface, tenant, state, attempt, fingerprint, label, received_at,"
+    " settled_at, lease_until, first_reserved, token, reason, id, fence)"
+    " VALUES (?1, ?2, ?3, ?4, ?4 = 1, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)"
+    " ON CONFLICT (key) DO NOTHING"
 )
+_INSERT_NEXT: Final = _INSERT.replace("?13", f"({_LAST_NUMBER}) + 1")
 _INSERTED: Final = "SELECT id FROM oncegate_entry WHERE id BETWEEN ? AND ?"
 _INSERT_PAYLOAD: Final = "INSERT INTO oncegate_payload (entry, body) VALUES (?, ?)"
 _INSERT_CONTENT: Final = (
@@ -63,11 +65,13 @@ _GIVE_UP: Final = (
     " WHERE id = ? AND fence = ?"
 )
 _SETTLE: Final = (
-    "UPDATE oncegate_entry SET record = ?, state = ?, settled_at = ?, reason = ?, token = NULL,"
-    " attempt = attempt - ?,"
-    " lease_until = ?, first_reserved = CASE WHEN ? THEN NULL ELSE first_reserved END"
-    " WHERE id = ? AND fence = ? AND state = 1"
+    "UPDATE oncegate_entry SET state = ?1, settled_at = ?2, reason = ?3, token = NULL,"
+    " attempt = attempt - ?4, lease_until = ?5,"
+    " first_reserved = CASE WHEN ?6 THEN NULL ELSE first_reserved END, record = ?9"
+    " WHERE id = ?7 AND fence = ?8 AND state = 1"
 )
+# Its record is written next; SQLite numbers that after the newest there is.
+_SETTLE_NEXT: Final = _SETTLE.replace("?9", "(SELECT coalesce(max(position), 0) + 1 FROM oncegate_log)")
 _OUTCOME: Final = "INSERT OR REPLACE INTO oncegate_outcome (entry, body) VALUES (?, ?)"
 _LAST_POSITION: Final = "SELECT coalesce(max(position), 0) FROM oncegate_log"
 _LOG: Final = "INSERT INTO oncegate_log (position, entry, kind, at, actor, note) VALUES (?, ?, ?, ?, ?, ?)"
@@ -100,9 +104,11 @@ class SqliteClaims:
 
     def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
         """Inserts all that are new in one sweep, then judges the rest one by one."""
+        if len(wanted) == 1:
+            return [self._reserve_one(wanted[0])]
         (last,) = self._connection.execute(_LAST_NUMBER).fetchone()
         first, now = last + 1, self.now_ticks()
-        rows = [self._row(number, item, now) for number, item in enumerate(wanted, first)]
+        rows = [(*self._row(item, now), number) for number, item in enumerate(wanted, first)]
         inserted = self._insert(rows, first)
         bodies = [(number, item.body) for number, item in enumerate(wanted, first) if number in inserted]
         self._connection.executemany(_INSERT_PAYLOAD, bodies)
@@ -118,10 +124,23 @@ class SqliteClaims:
             for number, item in enumerate(wanted, first)
         ]
 
-    def _row(self, number: int, item: Reservation, now: int) -> tuple[Any, ...]:
+    def _reserve_one(self, item: Reservation) -> Reserved:
+        now = self.now_ticks()
+        cursor = self._connection.execute(_INSERT_NEXT, self._row(item, now))
+        if cursor.rowcount == 0:
+            return self._judge(item, now)
+        number = cursor.lastrowid or 0
+        self._connection.execute(_INSERT_PAYLOAD, (number, item.body))
+        mark = item.content
+        if mark is not None:
+            marked = (number, mark.hash, mark.target, mark.compensation)
+            self._connection.execute(_INSERT_CONTENT, marked)
+        return self._new(number, item, now)
+
+    def _row(self, item: Reservation, now: int) -> tuple[Any, ...]:
         surface, tenant = self._names.number(item.surface), self._names.number(item.tenant)
-        head = (number, item.key, surface, tenant)
-        tail = (number, item.fingerprint, item.label, item.received_at_ms)
+        head = (item.key, surface, tenant)
+        tail = (item.fingerprint, item.label, item.received_at_ms)
         if item.runs:
             return (*head, 1, *tail, None, now + item.lease_ms, now, item.token, None)
         state, reason = item.parked
@@ -199,40 +218,41 @@ class SqliteClaims:
 
     def settle(self, settlements: Sequence[Settlement], *, last: bool = False) -> list[bool]:
         """Ends claims; all at once where every fence is right, else one by one."""
-        (newest,) = self._connection.execute(_LAST_POSITION).fetchone()
-        first, now = newest + 1, self.now_ticks()
-        sweep = sweep_of(settlements)
-        if len(settlements) > 1 and self._settle_all(sweep, settlements, first, now):
-            self._complete(settlements, sweep, first)
+        if len(settlements) > 1 and self._settle_all(settlements):
             return [True] * len(settlements)
-        answers = self._settle_each(settlements, first, now)
-        settled = [item for item, done in zip(settlements, answers, strict=True) if done]
-        if settled:
-            self._complete(settled, None, first)
-        return answers
+        return [self._settle_one(item) for item in settlements]
 
-    def _settle_all(
-        self, sweep: Sweep | None, settlements: Sequence[Settlement], first: int, now: int
-    ) -> bool:
+    def _settle_one(self, item: Settlement) -> bool:
+        if not self._changed(_SETTLE_NEXT, _settle_row(item, self.now_ticks())):
+            return False
+        self._log(item.entry_id, LogKind(item.state.value), item.at_ms, item.actor, item.reason)
+        if item.outcome is not None:
+            self._connection.execute(_OUTCOME, (item.entry_id, item.outcome))
+        self._settle_steps(item)
+        self._run_writes([item.writes])
+        return True
+
+    def _settle_all(self, settlements: Sequence[Settlement]) -> bool:
+        """Tells whether every claim has been ended; nothing was changed otherwise."""
+        (newest,) = self._connection.execute(_LAST_POSITION).fetchone()
+        sweep = sweep_of(settlements)
         self._connection.execute("SAVEPOINT settle")
         if sweep is not None:
-            changed = sweep.settle(self._connection, first)
+            changed = sweep.settle(self._connection, newest + 1)
         else:
-            rows = [_settle_row(item, position, now) for position, item in enumerate(settlements, first)]
-            changed = self._connection.executemany(_SETTLE, rows).rowcount
+            changed = self._settle_rows(settlements, newest + 1)
         complete = changed == len(settlements)
         if not complete:
             self._connection.execute("ROLLBACK TO settle")
         self._connection.execute("RELEASE settle")
+        if complete:
+            self._complete(settlements, sweep, newest + 1)
         return complete
 
-    def _settle_each(self, settlements: Sequence[Settlement], position: int, now: int) -> list[bool]:
-        answers: list[bool] = []
-        for item in settlements:
-            done = self._changed(_SETTLE, _settle_row(item, position, now))
-            position += done
-            answers.append(done)
-        return answers
+    def _settle_rows(self, settlements: Sequence[Settlement], first: int) -> int:
+        now = self.now_ticks()
+        rows = [(*_settle_row(item, now), position) for position, item in enumerate(settlements, first)]
+        return self._connection.executemany(_SETTLE, rows).rowcount
 
     def _complete(self, settled: Sequence[Settlement], sweep: Sweep | None, first: int) -> None:
         if sweep is not None:
@@ -241,11 +261,14 @@ class SqliteClaims:
         else:
             self._log_settled(settled, first)
         for item in settled:
-            if item.steps:
-                self._write_steps(item.entry_id, item.steps)
-            if item.clear_steps:
-                self._connection.execute("DELETE FROM oncegate_step WHERE entry = ?", (item.entry_id,))
+            self._settle_steps(item)
         self._run_writes([item.writes for item in settled if item.writes])
+
+    def _settle_steps(self, item: Settlement) -> None:
+        if item.steps:
+            self._write_steps(item.entry_id, item.steps)
+        if item.clear_steps:
+            self._connection.execute("DELETE FROM oncegate_step WHERE entry = ?", (item.entry_id,))
 
     def _log_settled(self, settled: Sequence[Settlement], first: int) -> None:
         number = self._names.number
@@ -268,9 +291,13 @@ class SqliteClaims:
         rows = [self._connection.execute(sql, (key,)).fetchone() for key in keys]
         return [None if row is None else self._entry(row) for row in rows]
 
-    def _run_writes(self, batches: list[tuple[Statement, ...]]) -> None:
+    def _run_writes(self, batches: Sequence[tuple[Statement, ...]]) -> None:
         """Runs users' statements; neighbours with the same text go to SQLite in one sweep."""
         try:
+            if len(batches) == 1:
+                for sql, parameters in batches[0]:
+                    self._connection.executemany(sql, (parameters,))
+                return
             for sql, group in groupby(by_position(batches), key=lambda statement: statement[0]):
                 self._connection.executemany(sql, [parameters for _, parameters in group])
         except Exception as error:
@@ -311,9 +338,9 @@ class SqliteClaims:
         return Entry(number, key, text(tenant), text(surface), label, State(state), *rest)
 
 
-def _settle_row(item: Settlement, position: int, now: int) -> tuple[Any, ...]:
+def _settle_row(item: Settlement, now: int) -> tuple[Any, ...]:
     final = item.state.is_final
     called = now if item.last_call_ticks is None else item.last_call_ticks
     state, lease = item.state.value, None if final else called
-    head = (position, state, item.at_ms, item.reason, item.attempts_given_back)
+    head = (state, item.at_ms, item.reason, item.attempts_given_back)
     return (*head, lease, final, item.entry_id, item.fence)
