@@ -1,4 +1,4 @@
-"""The mutants of the safety core: what is mutated, how, which tests are near by, and which change nothing.
+"""The mutants of the safety core: what is mutated, how.
 
 A mutant makes one `if` always or never true, leaves out one call that is made for what it does, or drops
 one condition of a WHERE clause. `proof/mutate.py` tries them.
@@ -15,85 +15,59 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
+from alike import ALIKE
+
 PACKAGE = Path("src/oncegate")
-_NEAR = "tests/simulation/test_near.py::test_two_hundred_schedules_keep_every_promise"
-SIMULATOR = f"{_NEAR}[1]"
-SQLITE_SUITE = "tests/stores/test_conformance_sqlite.py"
+# The safety core: what decides, claims, calls, settles, orders and numbers.
+CORE: tuple[str, ...] = (
+    "model/states.py",
+    "model/downstream.py",
+    "gate/claim.py",
+    "gate/settling.py",
+    "gate/flows.py",
+    "operations.py",
+    "stores/sqlite/claims.py",
+    "stores/sqlite/sweeps.py",
+    "gate/effects.py",
+    "stores/postgres/claims.py",
+    "stores/sqlite/lanes.py",
+    "stores/sqlite/feed.py",
+    "stores/postgres/feed.py",
+)
 
-
-def _gate(*names: str) -> list[str]:
-    return [f"tests/gate/test_{name}.py" for name in names]
-
-
-# The safety core, each file with the tests that know most about it; the first is tried alone.
-CORE: dict[str, list[str]] = {
-    "model/states.py": ["tests/model/test_states.py", *_gate("protecting_lines"), SIMULATOR, SQLITE_SUITE],
-    "model/downstream.py": ["tests/model/test_downstream.py", SIMULATOR],
-    "gate/claim.py": [
-        *_gate("fences", "protecting_lines", "steps", "effects", "commit", "join", "recovery"),
-        SIMULATOR,
-    ],
-    "gate/settling.py": [
-        *_gate("protecting_lines", "outcomes", "commit", "fences", "recovery", "steps", "join", "effects"),
-        SIMULATOR,
-        *_gate("join_sqlalchemy_sqlite", "join_postgres"),
-    ],
-    "gate/flows.py": [
-        *_gate("arrivals", "busy", "same_database", "cancelling", "commit", "quarantine", "sightings"),
-        SIMULATOR,
-    ],
-    "operations.py": ["tests/test_doubtful_commits.py", SIMULATOR, *_gate("sightings")],
-    "stores/sqlite/claims.py": [SQLITE_SUITE, *_gate("arrivals", "recovery"), "tests/test_zombies.py"],
-    "stores/sqlite/sweeps.py": [SQLITE_SUITE],
-    "gate/effects.py": [
-        *_gate("steps", "effects", "protecting_lines", "recovery", "fences", "once_functions", "outcomes"),
-        SIMULATOR,
-        "tests/upkeep/test_reconciler.py",
-        "tests/upkeep/test_rulings.py",
-    ],
-}
-
-# Mutants that no test could notice, as (file, line's text, change): reason. (2) is the second equal line.
-_SAME_UNIT = "the row was read in the same transaction, which began as the only writer"
-ALIKE: dict[tuple[str, str, str], str] = {
-    ("stores/sqlite/claims.py", '" WHERE id = ? AND fence = ?"', "without AND fence = ?"): _SAME_UNIT,
-    ("stores/sqlite/claims.py", '" WHERE id = ? AND fence = ?"', "without AND fence = ? (2)"): _SAME_UNIT,
-    (
-        "gate/effects.py",
-        "check_step_name(call.step_name)",
-        "left out",
-    ): "the step's key checks the name again",
-    (
-        "gate/claim.py",
-        "if reserved.steps:",
-        "if True",
-    ): "no steps are then no steps, and are removed once more at the end",
-    (
-        "gate/flows.py",
-        "if not reserved.decision.claims:",
-        "if False (2)",
-    ): "a reservation that claims nothing has fence 0, and settling under it changes nothing",
-    (
-        "gate/settling.py",
-        "if gate.commits.store.capabilities.one_writer:",
-        "if True",
-    ): "elsewhere the same is found out with one look more",
-    (
-        "stores/sqlite/claims.py",
-        'self._connection.execute("RELEASE settle")',
-        "left out",
-    ): "the commit releases every savepoint, and the next one of that name stands above it",
-    (
-        "stores/sqlite/claims.py",
-        "if cursor.rowcount == len(rows):",
-        "if False",
-    ): "which rows were inserted is looked up then, and all were",
-    (
-        "stores/sqlite/claims.py",
-        "if cursor.rowcount == 0:",
-        "if False",
-    ): "which rows were inserted is looked up then, and there are none",
-}
+# Tests that run the core in their own process and do not take long; which of them run which line is found
+# out (see covering.py).
+TESTS: tuple[str, ...] = (
+    "tests/model/test_states.py",
+    "tests/model/test_downstream.py",
+    "tests/gate",
+    "tests/upkeep",
+    "tests/lanes",
+    "tests/feed",
+    "tests/stores/test_conformance_sqlite.py",
+    "tests/stores/test_conformance_postgres.py",
+    "tests/stores/postgres/test_feed_order.py",
+    "tests/stores/postgres/test_fused.py",
+    "tests/stores/postgres/test_log_order.py",
+    "tests/stores/postgres/test_protecting_lines.py",
+    "tests/stores/postgres/test_read_committed.py",
+    "tests/simulation/test_near.py",
+    "tests/test_doubtful_commits.py",
+    "tests/test_groupcommit.py",
+    "tests/test_nested_events.py",
+    "tests/test_replay_memory.py",
+    "tests/test_zombies.py",
+)
+LONG: tuple[str, ...] = (
+    "tests/gate/test_first_program.py",
+    "tests/gate/test_transactions_guide.py",
+    "tests/gate/test_wall_clock.py",
+    "tests/lanes/test_crashes.py",
+    "tests/lanes/test_engine_stalls.py",
+    "tests/lanes/test_restart.py",
+    "tests/upkeep/test_bulk.py",
+    "tests/upkeep/test_within_90_seconds.py",
+)
 
 
 @dataclass(frozen=True)
@@ -137,15 +111,24 @@ def mutants(file: str, tree: Path) -> list[Mutant]:
 
 
 def _definitions(source: str) -> dict[int, str]:
-    """For each line a digest of the definition around it: as long as that holds, so does a verdict."""
+    """For each line a digest of the function or statement around it: a verdict holds as long as that."""
     lines = source.splitlines()
     found: dict[int, str] = {}
-    for node in ast.parse(source).body:
+    for node in _outermost(ast.parse(source).body):
         assert node.end_lineno is not None
         text = "\n".join(lines[node.lineno - 1 : node.end_lineno])
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         found |= dict.fromkeys(range(node.lineno, node.end_lineno + 1), digest)
     return found
+
+
+def _outermost(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Functions, methods and statements outside them; of a class, what is in it."""
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield from _outermost(node.body)
+        else:
+            yield node
 
 
 def _syntax_changes(source: str) -> Iterator[tuple[int, str, str]]:
@@ -182,9 +165,9 @@ def _replaced(source: str, node: ast.expr | ast.stmt, text: str) -> str:
 
 def _clause_changes(source: str) -> Iterator[tuple[int, str, str]]:
     """Drops conditions of WHERE clauses, one at a time."""
-    for found in re.finditer(r" AND \w+ (?:=|<|>|<=) (?:\?|\d)", source):
+    for found in re.finditer(r" AND [\w.]+ (?:=|<|>|<=) (\?\d*|%s|\d+)", source):
         # The parameter stays in its place: what is compared is only never unequal.
-        clause = found.group()
-        kept = " AND ? IS NOT NULL" if clause.endswith("?") else ""
+        clause, value = found.group(), found.group(1)
+        kept = "" if value.isdigit() else f" AND {value}{'::text' if value == '%s' else ''} IS NOT NULL"
         changed = source[: found.start()] + kept + source[found.end() :]
         yield source.count("\n", 0, found.start()) + 1, f"without{clause}", changed

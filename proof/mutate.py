@@ -1,11 +1,11 @@
-"""Takes protecting lines out of the safety core, one at a time, and runs the tests near by: each must fail.
+"""Takes protecting lines out of the safety core, one at a time: of the tests that run it, one must fail.
 
-    python proof/mutate.py                 every mutant that has not been tried since its file last changed
+    python proof/mutate.py                 every mutant that was not tried since its function changed
     python proof/mutate.py settling.py     only those of one file
     python proof/mutate.py --again         once more those that survived, after tests were added
     python proof/mutate.py --list          only says what would be tried
 
-Works in a copy of the tree, never in the tree itself. What came of each mutant is kept in
+Works in copies of the tree, never in the tree itself. What came of each mutant is kept in
 `proof/mutation.json`, so that a run which is stopped goes on where it was; `docs/proof.md` shows the score.
 A mutant that no test notices survives; it is listed, with its line.
 """
@@ -13,38 +13,30 @@ A mutant that no test notices survives; it is listed, with its line.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
-import importlib
 import json
+import multiprocessing
 import os
-import re
-import select
 import shutil
-import signal
 import sys
 import tempfile
-import traceback
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import NoReturn
 
-import pytest
+from covering import Covering, collect
 from mutants import CORE, PACKAGE, Mutant, mutants
+from server import remove_left_databases, shared_server
+from trying import SURVIVED, first_failure
 
 ROOT = Path(__file__).resolve().parents[1]
+KEPT = ROOT / "build" / "mutation"
 RESULTS = ROOT / "proof" / "mutation.json"
 SECONDS_MAX = 400
-TEST_SECONDS_MAX = 60
-SURVIVED = "survived"
+FIRST_TESTS = 40  # tried by themselves: importing the files of all the others takes longer than they do
+OTHERS_SECONDS_MAX = 60.0  # of the others, by how long they took under the tracer
 _LEFT_BEHIND = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", "*.db*")
-_PLUGINS = ("pytest_timeout", "oncegate.testing.plugin", "no:cacheprovider")
-_OPTIONS = ("-x", "-q", "--tb=line", *(part for name in _PLUGINS for part in ("-p", name)))
-# Plugins that take seconds to import and that no test of the core needs stay out; what the tests import is
-# imported once, before the first of many forks. Never the package itself: each mutant imports its own.
-os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-for _name in ("hypothesis", "psycopg", "pydantic", "sqlalchemy.ext.asyncio"):
-    importlib.import_module(_name)
 
 
 class Results:
@@ -61,23 +53,60 @@ class Results:
         found = self._found.get(mutant.name)
         return found["verdict"] if found and found["around"] == mutant.around else None
 
+    def keen(self) -> defaultdict[str, Counter[str]]:
+        """How many mutants each test has noticed, by file and by definition: it may notice the next too."""
+        found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for name, result in self._found.items():
+            for place in (name.partition(":")[0], result["around"]):
+                found[place][result["verdict"]] += 1
+        return found
+
+    def drop_stale(self) -> None:
+        """Forgets verdicts about lines that are gone, and about functions that have changed."""
+        there = {mutant.name for file in CORE for mutant in mutants(file, ROOT) if self.of(mutant)}
+        self._found = {name: found for name, found in self._found.items() if name in there}
+
     def keep(self, mutant: Mutant, verdict: str) -> None:
         """Writes a verdict down."""
         self._found[mutant.name] = {"verdict": verdict, "around": mutant.around}
         self._place.write_text(json.dumps(self._found, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
-def verdict(mutant: Mutant, work: Path) -> str:
-    """The test that fails with the mutant in place, or that it survived."""
-    place = work / PACKAGE / mutant.file
-    before = place.read_text("utf-8")
-    _write(place, mutant.source)
-    nearest, *others = CORE[mutant.file]
-    try:
-        found = first_failure([nearest], work)
-        return found if found != SURVIVED else first_failure(others, work)
-    finally:
-        _write(place, before)
+class Desk:
+    """Where one worker tries mutants: a copy of the tree of its own."""
+
+    def __init__(self, folder: Path, covering: Covering, results: Results, others: float) -> None:
+        self._others = others
+        self._folder = folder
+        self._work = folder / "tree"
+        self._covering = covering
+        self._keen = results.keen()
+        shutil.copytree(ROOT, self._work, ignore=_LEFT_BEHIND)
+
+    def verdict(self, mutant: Mutant) -> str:
+        """The test that fails with the mutant in place, or that it survived."""
+        tests = self._covering.of(mutant, ROOT)
+        keen, around = self._keen[mutant.file], self._keen[mutant.around]
+        tests.sort(key=lambda test: -keen[test] - 10 * around[test])
+        place = self._work / PACKAGE / mutant.file
+        before = place.read_text("utf-8")
+        _write(place, mutant.source)
+        try:
+            found = self._first_failure(tests)
+        finally:
+            _write(place, before)
+            remove_left_databases()
+        keen[found] += 1
+        around[found] += 1
+        return found
+
+    def _first_failure(self, tests: list[str]) -> str:
+        others = self._covering.within(tests[FIRST_TESTS:], self._others)
+        for some in (tests[:FIRST_TESTS], others):
+            found = first_failure(some, self._work, self._folder, SECONDS_MAX) if some else SURVIVED
+            if found != SURVIVED:
+                return found
+        return SURVIVED
 
 
 def _write(place: Path, source: str) -> None:
@@ -87,82 +116,32 @@ def _write(place: Path, source: str) -> None:
         compiled.unlink()
 
 
-def first_failure(tests: list[str], work: Path) -> str:
-    """Runs tests in the copy, in a forked process, until one fails; its name, or that all passed."""
-    place = work.parent / "told"
-    child = os.fork()
-    if child == 0:
-        _run_tests(tests, work, place)
-    try:
-        code = _wait(child)
-    finally:
-        _end_group(child)
-    return "hung" if code is None else _judged(code, place.read_text("utf-8", "replace"))
+_desks: list[Desk] = []  # of this process: a worker has one
 
 
-def _run_tests(tests: list[str], work: Path, place: Path) -> NoReturn:
-    """In the child: everything but the package itself has been imported already."""
-    os.setsid()
-    out = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(out, 1)
-    os.dup2(out, 2)
-    os.chdir(work)
-    os.environ["PYTHONPATH"] = str(work / "src")
-    sys.path[:0] = [str(work / "src")]
-    options = [*_OPTIONS, f"--timeout={TEST_SECONDS_MAX}", f"--basetemp={work.parent / 'pytest'}"]
-    code = 3
-    try:
-        code = int(pytest.main([*options, *tests]))
-    except BaseException:  # noqa: BLE001  nothing may get past here into the parent's run
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+def _sit_down(folder: Path, covering: Covering, results: Results, others: float) -> None:
+    place = Path(tempfile.mkdtemp(dir=folder))
+    _desks.append(Desk(place, covering, results, others))
 
 
-def _wait(child: int) -> int | None:
-    """The exit code, or None if there was none in time."""
-    for _ in range(SECONDS_MAX * 20):
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            return os.waitstatus_to_exitcode(status)
-        select.select([], [], [], 0.05)
-    return None
+def _verdict(mutant: Mutant) -> str:
+    return _desks[0].verdict(mutant)
 
 
-def _end_group(leader: int) -> None:
-    """Ends the tests if they hang, and whatever they have started and not ended, a server for example."""
-    with contextlib.suppress(ProcessLookupError, ChildProcessError):
-        os.killpg(leader, signal.SIGKILL)
-        os.waitpid(leader, 0)
-
-
-def _judged(code: int, told: str) -> str:
-    if code == 0:
-        return SURVIVED
-    if code not in (1, 2):  # neither failed tests nor a file that could not be imported
-        raise SystemExit(f"pytest ended with {code}:\n{told[-2000:]}")
-    found = re.search(r"^(?:FAILED|ERROR) (\S+)", told, re.MULTILINE)
-    if found is None:
-        raise SystemExit(f"pytest failed before any test ended:\n{told[-2000:]}")
-    return found.group(1)
-
-
-def attempts(files: list[str], work: Path, results: Results, *, again: bool) -> Iterator[Mutant]:
+def attempts(files: tuple[str, ...], results: Results, *, again: bool) -> Iterator[Mutant]:
     """The mutants to be tried, survivors first, in a mixed order: a stopped run has tried a fair sample."""
-    everything = [mutant for file in files for mutant in mutants(file, work) if not mutant.why_alike]
+    everything = [mutant for file in files for mutant in mutants(file, ROOT) if not mutant.why_alike]
     everything.sort(key=lambda each: hashlib.sha256(each.name.encode()).digest())
     if again:
         yield from [mutant for mutant in everything if results.of(mutant) == SURVIVED]
     yield from (mutant for mutant in everything if results.of(mutant) is None)
 
 
-def score(files: list[str], work: Path, results: Results) -> float:
+def score(files: tuple[str, ...], results: Results) -> float:
     """Prints what survived and how many were noticed; returns the share in percent."""
     noticed = tried = 0
     for file in files:
-        known = [(mutant, results.of(mutant)) for mutant in mutants(file, work) if not mutant.why_alike]
+        known = [(mutant, results.of(mutant)) for mutant in mutants(file, ROOT) if not mutant.why_alike]
         survivors = [mutant for mutant, found in known if found == SURVIVED]
         for mutant in survivors:
             print(f"survived, line {mutant.line}: {mutant.name}")
@@ -183,40 +162,46 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="only list the mutants that would be tried")
     parser.add_argument("--again", action="store_true", help="also those that survived the last time")
     parser.add_argument("--score", action="store_true", help="only tell the score so far")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at a time")
+    parser.add_argument(
+        "--others", type=float, default=OTHERS_SECONDS_MAX, help="seconds of tests after the likeliest (60)"
+    )
     parser.add_argument("--least", type=float, default=90.0, help="the score that is wanted (default: 90)")
     arguments = parser.parse_args()
-    files = [file for file in CORE if not arguments.files or file.endswith(tuple(arguments.files))]
-    with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder) / "tree"
-        shutil.copytree(ROOT, work, ignore=_LEFT_BEHIND)
-        results = Results(RESULTS)
-        if not arguments.score:
-            _try_all(files, work, results, arguments)
-        if arguments.list:
-            return 0
-        return 0 if score(files, work, results) >= arguments.least else 1
+    files = tuple(file for file in CORE if not arguments.files or file.endswith(tuple(arguments.files)))
+    results = Results(RESULTS)
+    results.drop_stale()
+    wanted = list(attempts(files, results, again=arguments.again))
+    if arguments.list:
+        print("\n".join(f"{mutant.line}: {mutant.name}" for mutant in wanted))
+        return 0
+    if wanted and not arguments.score:
+        _try_all(wanted, results, arguments.jobs, arguments.others)
+    return 0 if score(files, results) >= arguments.least else 1
 
 
-def _try_all(files: list[str], work: Path, results: Results, arguments: argparse.Namespace) -> None:
-    trusted: set[str] = set()
-    for mutant in attempts(files, work, results, again=arguments.again):
-        if arguments.list:
-            print(f"{mutant.line}: {mutant.name}")
-            continue
-        found = verdict(mutant, work)
-        _check_trusted(found, work, trusted)
-        results.keep(mutant, found)
-        print(f"{found:60} line {mutant.line}: {mutant.name}", flush=True)
+def _try_all(wanted: list[Mutant], results: Results, jobs: int, others: float) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # the database server of the tests runs as another user
+        first = Path(tempfile.mkdtemp(dir=folder))
+        shutil.copytree(ROOT, first / "tree", ignore=_LEFT_BEHIND)
+        with shared_server(ROOT / "src"):
+            covering = collect(first / "tree", first, KEPT)
+            print(f"{len(covering.lines)} tests run the core", flush=True)
+            for mutant, found in _verdicts(wanted, jobs, (folder, covering, results, others)):
+                results.keep(mutant, found)
+                print(f"{found:60} line {mutant.line}: {mutant.name}", flush=True)
 
 
-def _check_trusted(found: str, work: Path, trusted: set[str]) -> None:
-    """A test that fails by itself would notice everything: whoever notices must pass without a mutant."""
-    test = found.partition("[")[0]
-    if "::" not in test or test in trusted:
-        return
-    if first_failure([test], work) != SURVIVED:
-        raise SystemExit(f"{test} fails without any mutant")
-    trusted.add(test)
+def _verdicts(
+    wanted: list[Mutant], jobs: int, desk: tuple[Path, Covering, Results, float]
+) -> Iterator[tuple[Mutant, str]]:
+    fork = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(jobs, fork, _sit_down, desk) as workers:
+        tried = {workers.submit(_verdict, mutant): mutant for mutant in wanted}
+        for done in as_completed(tried):
+            yield tried[done], done.result()
 
 
 if __name__ == "__main__":

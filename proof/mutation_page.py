@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from mutants import CORE, mutants
-from mutate import RESULTS, ROOT, SURVIVED, Results
+from mutate import RESULTS, ROOT, Results
+from trying import SURVIVED
 
 PAGE = ROOT / "docs" / "proof.md"
 BEGIN, END = "<!-- mutation -->", "<!-- /mutation -->"

@@ -8,6 +8,12 @@ import pytest
 
 from oncegate import Gate, Once, Verdict
 from oncegate.errors import NotApplied, OutcomeUnknown
+from oncegate.gate.claim import claim_of
+from oncegate.gate.effects import NotYet
+from oncegate.model.keys import derive_key
+from oncegate.model.states import Decision
+from oncegate.store import Reserved
+from oncegate.store.tallies import What
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import Faults, faulty
 from tests.support import Ledger
@@ -102,3 +108,39 @@ def test_key_that_was_read_for_one_call_says_nothing_of_the_next(ledger: Ledger)
         gate.admit_sync("bookings", {"id": str(number)})
 
     assert gate._context.keys_read == set()
+
+
+def test_caretakers_look_at_a_same_database_entry_is_no_arrival(ledger: Ledger) -> None:
+    """A7: the share of repeats is one of arrivals, and nobody has sent this one again."""
+    # Given an event whose transaction was undone, with its failure on record
+    gate, failures = ledger.gate(replay_cache_max=0), [ValueError("not now")]
+
+    @gate.handler("local", key="{id}", same_database=True)
+    def local(event: dict[str, str], once: Once) -> str:
+        if failures:
+            raise failures.pop()
+        return "done"
+
+    with pytest.raises(ValueError, match="not now"):
+        gate.admit_sync("local", EVENT)
+    # When a caretaker finishes it
+    with gate.store.look() as session:
+        detail = session.detail(1)
+    assert detail is not None
+    gate.recover_sync(detail)
+    gate.sightings.flush()
+    # Then one arrival was seen
+    with gate.store.look() as session:
+        counts = {tally.what: tally.count for tally in session.tallies(0, 2**40)}
+    assert counts.get(What.FRESH) == 1
+    assert What.REPLAY not in counts
+    assert What.RETRY not in counts
+
+
+def test_wait_for_an_earlier_request_says_what_is_waited_for(ledger: Ledger) -> None:
+    gate = ledger.gate()
+    gate.handler("waiting", key="{id}")(lambda event, once: None)
+    key = derive_key("", "waiting", "{id}", ("N-1",))
+    claim = claim_of(gate.surface("waiting"), key, Reserved(Decision.RECOVER, 1, 1), b"f" * 16)
+
+    assert str(NotYet("claim at ect: an earlier request", claim)) == "claim at ect: an earlier request"

@@ -5,7 +5,8 @@ Each test is here because a clause of a statement could be left out and no other
 
 from __future__ import annotations
 
-from oncegate.store import DestinationState, HeadHeld, Steering, Throttling
+from oncegate.model.states import Decision
+from oncegate.store import DestinationState, HeadHeld, Policy, ReplayWanted, Session, Steering, Throttling
 from oncegate.store.feed import FeedAck, FeedWanted, Publication
 from oncegate.testing.conformance.bench import LEASE_MS
 from oncegate.testing.conformance.lane_bench import ENDPOINT, LaneBench
@@ -57,6 +58,23 @@ class ApartConformance(LaneBench):
         assert not self.finish(session, held).done
         assert self.lane_picture() == before
 
+    def test_an_end_under_another_fence_is_not_taken_for_ones_own(self) -> None:
+        """Whoever does not know whether its own end was committed asks for its own (I5)."""
+        session = self.open()
+        self.fill(session, 1, "acknowledged")
+        self.fill(session, 1, "dead")
+        old = self.lease(session)
+        self.let_lapse()
+        new = self.lease(session)
+        for delivery in new:
+            end = self.give_up if delivery.key == "dead" else self.finish
+            end(session, delivery)
+
+        with session.unit():
+            ended = [session.lease_ended(one.lane_id, one.seq, one.fence) for one in (*old, *new)]
+
+        assert ended == [False, False, True, True]
+
     def test_paused_destination_has_no_time_at_which_it_opens(self) -> None:
         """Also if it is throttled: whoever waits for it waits for an operator."""
         session = self.open()
@@ -66,6 +84,50 @@ class ApartConformance(LaneBench):
             session.steer(Steering(ENDPOINT, DestinationState.PAUSED, "olga", "maintenance", 1))
 
         assert self.heads(session).next_due_ticks is None
+
+    def test_many_arrivals_of_a_known_key_in_one_batch_are_all_answered(self) -> None:
+        """However many: a provider that re-fires does it in bursts."""
+        session = self.open()
+        claim = self.reserve(session)
+        self.settle(session, claim, outcome=b"{}")
+
+        with session.unit():
+            answers = session.reserve([self.reservation(token=number) for number in range(40)])
+
+        assert {(answer.decision, answer.outcome) for answer in answers} == {(Decision.REPLAY, b"{}")}
+
+    def test_next_due_is_told_also_where_more_is_due_than_was_asked_for(self) -> None:
+        """What is due already is not what is due next."""
+        session = self.open()
+        self.fill(session, 1, "later")
+        self.fail(session, self.lease_one(session), 60_000)
+        self.fill(session, 1, "now")
+        self.fill(session, 1, "now too")
+
+        heads = self.heads(session, 1)
+
+        assert len(heads.deliveries) == 1
+        assert heads.next_due_ticks is not None
+        assert heads.now_ticks < heads.next_due_ticks <= heads.now_ticks + 60_000
+
+    def test_replayed_event_that_is_given_up_is_out_of_its_replay(self) -> None:
+        """The replay goes on with the next one, comes to its end, and another may follow (B6)."""
+        session = self.open()
+        lane = self.fill(session, 2)[0].lane_id
+        self.deliver_all(session)
+        self._replay(session, lane, 1)
+
+        self.give_up(session, self.lease_one(session), Policy.ADVANCE)
+
+        assert [(one.seq, one.nonce) for one in self.deliver_all(session)] == [(2, 1)]
+        assert self._replay(session, lane, 2) == (2, 0)
+        assert [(one.seq, one.nonce) for one in self.deliver_all(session)] == [(1, 2), (2, 2)]
+
+    def _replay(self, session: Session, lane_id: int, nonce: int) -> tuple[int, int]:
+        wanted = ReplayWanted(ENDPOINT, nonce=nonce, actor="olga", reason="lost", at_ms=1, lane_id=lane_id)
+        with session.unit():
+            answer = session.replay(wanted)
+        return answer.deliveries, answer.refused
 
 
 _READERS = ("ahead", "behind", "new")

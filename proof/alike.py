@@ -1,0 +1,105 @@
+"""Mutants that no test could notice, each with the reason: counted apart, neither noticed nor survived.
+
+By (file, line's text, change); `(2)` is the second equal line of a file. Must never hold a mutant that only
+lacks a test.
+"""
+
+from __future__ import annotations
+
+_SAME_UNIT = "the row was read in the same transaction, which began as the only writer"
+_NO_ROWS = "without rows the statement does nothing"
+_IN_ORDER = "what is replayed is taken from the list when it ends, so nothing at or before it is left there"
+
+_SQLITE_CLAIMS: dict[tuple[str, str], str] = {
+    ('" WHERE id = ? AND fence = ?"', "without AND fence = ?"): _SAME_UNIT,
+    ('" WHERE id = ? AND fence = ?"', "without AND fence = ? (2)"): _SAME_UNIT,
+    (
+        'self._connection.execute("RELEASE settle")',
+        "left out",
+    ): "the commit releases every savepoint, and the next one of that name stands above it",
+    (
+        "if cursor.rowcount == len(rows):",
+        "if False",
+    ): "which rows were inserted is looked up then, and all were",
+    (
+        "if cursor.rowcount == 0:",
+        "if False",
+    ): "which rows were inserted is looked up then, and there are none",
+    ("if marks:", "if True"): _NO_ROWS,
+    ("if item.steps:", "if True"): _NO_ROWS,
+}
+_SQLITE_LANES: dict[tuple[str, str], str] = {
+    ("if replay is not None:", "if True"): "no seq equals NULL, so nothing is deleted",
+    (
+        "if held[4] is not None:",
+        "if True",
+    ): "only what comes before the head is ever replayed, not the head",
+    ("if ended:", "if True"): "a waiting lane with a replay before it has begun that already",
+    ("if destination is None:", "if False"): "nothing has a destination that is NULL",
+    (
+        '_NEXT_REPLAY: Final = "SELECT min(seq) FROM oncegate_replay WHERE lane = ? AND seq > ?"',
+        "without AND seq > ?",
+    ): _IN_ORDER,
+    (
+        '_NONCE: Final = "SELECT nonce FROM oncegate_replay WHERE lane = ? AND seq = ?"',
+        "without AND seq = ?",
+    ): "a lane is in one replay at a time, and that has one nonce",
+}
+_POSTGRES_CLAIMS: dict[tuple[str, str], str] = {
+    (
+        "if not (last and len(batch) == 1 and ends_for_good(batch[0])):",
+        "if True",
+    ): "the lease is written and taken away again in one transaction, which is slower and nothing else",
+    (
+        "if answer is None or answer.decision.claims:",
+        "if False",
+    ): "the second arrival of a key loses on its fence then, and is judged anew in the next round",
+}
+_POSTGRES_FEED: dict[tuple[str, str], str] = {
+    (
+        (
+            "SELECT position, at FROM oncegate_feed"
+            " WHERE tenant = %s AND position > %s ORDER BY position LIMIT %s"
+        ),
+        "without AND position > %s",
+    ): "what is at or below the floor was removed in the transaction that raised it",
+    (
+        '"SELECT DISTINCT tenant FROM oncegate_feed WHERE position IS NULL AND at < %s ORDER BY tenant"',
+        "without AND at < %s",
+    ): "more events get their position, as from the next reader, and none of them is removed",
+}
+_EFFECTS: dict[tuple[str, str], str] = {
+    ("check_step_name(call.step_name)", "left out"): "the step's key checks the name again",
+    (
+        "if downstream.probe is None:",
+        "if False",
+    ): "a downstream is only asked if it was declared with a probe; the line is for the type checker",
+}
+_CLAIM: dict[tuple[str, str], str] = {
+    ("if reserved.steps:", "if True"): "no steps are then no steps, and are removed once more at the end",
+}
+_FLOWS: dict[tuple[str, str], str] = {
+    (
+        "if not reserved.decision.claims:",
+        "if False (2)",
+    ): "a reservation that claims nothing has fence 0, and settling under it changes nothing",
+}
+_SETTLING: dict[tuple[str, str], str] = {
+    (
+        "if gate.commits.store.capabilities.one_writer:",
+        "if True",
+    ): "elsewhere the same is found out with one look more",
+}
+_BY_FILE = {
+    "gate/claim.py": _CLAIM,
+    "gate/effects.py": _EFFECTS,
+    "gate/flows.py": _FLOWS,
+    "gate/settling.py": _SETTLING,
+    "stores/postgres/claims.py": _POSTGRES_CLAIMS,
+    "stores/postgres/feed.py": _POSTGRES_FEED,
+    "stores/sqlite/claims.py": _SQLITE_CLAIMS,
+    "stores/sqlite/lanes.py": _SQLITE_LANES,
+}
+ALIKE: dict[tuple[str, str, str], str] = {
+    (file, *place): reason for file, places in _BY_FILE.items() for place, reason in places.items()
+}
