@@ -57,6 +57,7 @@ class Committer:
     def _work(self) -> None:
         while (work := self._queue.get()) is not None:
             work()
+            del work  # or a thread that waits keeps a whole ledger
 
     def close(self) -> None:
         """Ends after the commit under way."""

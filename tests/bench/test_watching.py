@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from pathlib import Path
 
-from oncegate.bench.watching import WatchingBench
+from oncegate.bench.watching import WatchingBench, interval_of_median
 
 
 def test_one_gate_is_watched_and_the_other_is_not(tmp_path: Path) -> None:
@@ -17,6 +17,15 @@ def test_one_gate_is_watched_and_the_other_is_not(tmp_path: Path) -> None:
     assert found["with_us"] > 0 < found["without_us"]
     assert _tallied(tmp_path / "watched.db") > 0
     assert _tallied(tmp_path / "blind.db") == 0
+
+
+def test_interval_holds_the_median_and_narrows_with_more_pairs() -> None:
+    """A hundred pairs say more than nine."""
+    few = interval_of_median([float(n) for n in range(9)])
+    many = interval_of_median([n / 100 * 9 for n in range(100)])
+
+    assert few == (1.0, 7.0)
+    assert few[0] < many[0] < 4.5 < many[1] < few[1]
 
 
 def _tallied(path: Path) -> int:

@@ -231,7 +231,8 @@ def _as_text(document: dict[str, Any]) -> str:
 def _watching_as_text(found: dict[str, Any]) -> str:
     return (
         f"signals and caretakers: {found['overhead']:+.1%} processor time"
-        f" ({found['overhead_low']:+.1%} to {found['overhead_high']:+.1%}, {found['pairs']} pairs):"
+        f" (median of {found['pairs']} pairs; with 95 % certainty between {found['overhead_low']:+.1%}"
+        f" and {found['overhead_high']:+.1%}):"
         f" {found['with_us']} µs an event with them, {found['without_us']} µs without"
     )
 
