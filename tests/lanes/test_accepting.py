@@ -208,7 +208,7 @@ def test_engine_that_died_after_the_handler_does_not_run_it_again(shop: Shop) ->
     with session.unit():
         heads = session.lease_heads(HeadsWanted(((destination_of(SURFACE), 9),), 60_000, 1))
     session.close()
-    asyncio.run(shop.gate.run_accepted(SURFACE, accepted_arrival(heads.deliveries[0])))
+    asyncio.run(shop.gate.run_accepted(SURFACE, *accepted_arrival(heads.deliveries[0])))
 
     shop.run(61)
 

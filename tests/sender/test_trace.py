@@ -13,6 +13,7 @@ import pytest
 from oncegate import Gate, Once
 from oncegate.cli.main import main
 from oncegate.errors import BadOutgoing
+from oncegate.model.states import State
 from oncegate.model.trace import Context
 from oncegate.receiver import Receiver
 from oncegate.sender.addresses import AddressPolicy
@@ -20,7 +21,10 @@ from oncegate.sender.book import Change
 from oncegate.sender.delivery import DeliveryService
 from oncegate.sender.endpoints import new_endpoint
 from oncegate.sender.journey import Hop, HopKind, journey
+from oncegate.store import EntryFilter
 from oncegate.testing.waiting import DEADLINE_SECONDS
+from oncegate.upkeep.accepted import AcceptedWork
+from oncegate.upkeep.reconciler import Reconciler
 from oncegate.wiring import Sender, open_store
 from tests.sender.scripted import Peer, serving
 
@@ -128,6 +132,49 @@ def test_failed_attempt_that_is_taken_up_again_keeps_its_context(ledger: Ledger)
     ledger.gate.admit_sync("bookings", EVENT)
 
     assert ledger.places("c-9") == BOTH
+
+
+@pytest.mark.parametrize("by", ["header", "field"])
+def test_accepted_event_keeps_its_context_in_its_lane(ledger: Ledger, by: str) -> None:
+    """It is found while it waits; what its handler emits later belongs to the same journey."""
+    correlation = {"correlation": "{trip}"} if by == "field" else {}
+    emitting(ledger, mode="accept", **correlation)
+    given = None if by == "field" else Context(correlation_id="trip 7", traceparent=PARENT)
+    ledger.gate.admit_sync("bookings", EVENT, context=given)
+    assert ledger.places("trip 7") == [(HopKind.ACCEPTED, "bookings")]
+
+    asyncio.run(AcceptedWork(ledger.gate).run_once())
+
+    assert sorted(ledger.places("trip 7"), key=str) == sorted(
+        [(HopKind.ACCEPTED, "bookings"), *BOTH], key=str
+    )
+    (emitted,) = [hop for hop in ledger.hops("trip 7") if hop.kind is EMITTED]
+    assert (emitted.correlation_id, emitted.key) == ("trip 7", "o-1")
+
+
+@pytest.mark.parametrize("how", ["held", "quarantined", "conflict"])
+def test_event_that_waits_for_a_person_keeps_its_context(ledger: Ledger, how: str) -> None:
+    """It is found while it waits, and once it was let through, with what its handler emits."""
+    options: dict[str, dict[str, Any]] = {
+        "held": {"approve_first": True},
+        "quarantined": {"occurred_at": "at"},
+        "conflict": {},
+    }
+    emitting(ledger, **options[how])
+    if how == "conflict":
+        ledger.gate.admit_sync("bookings", {**EVENT, "order": "o-0"})
+    event = {**EVENT, "at": "2001-01-01T00:00:00Z"} if how == "quarantined" else EVENT
+    ledger.gate.admit_sync("bookings", event, context=Context(correlation_id="trip 7"))
+    assert ledger.places("trip 7") == [(ARRIVED, "bookings")]
+
+    with ledger.gate.store.look() as session:
+        waiting = (State.HELD, State.QUARANTINED)
+        (entry,) = session.entries(EntryFilter(waiting), None, 5)
+    say = ledger.gate.people.approve if how == "held" else ledger.gate.people.release
+    say(entry.entry_id, actor="Ada", reason="genuine")
+    Reconciler(ledger.gate, jitter=lambda: 0.0).run_once()
+
+    assert ledger.places("trip 7") == BOTH
 
 
 def test_outside_a_handler_nothing_is_inherited(ledger: Ledger) -> None:

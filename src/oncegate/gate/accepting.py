@@ -26,6 +26,7 @@ from oncegate.model.keys import Key
 from oncegate.model.states import State
 from oncegate.model.surface import Arrival
 from oncegate.model.template import KeyTemplate
+from oncegate.model.trace import Context, named
 from oncegate.operations import ReadEntry
 from oncegate.store import Delivery, Entry, Outgoing, Placed, Placing, What
 
@@ -34,13 +35,18 @@ SURFACE_LANES: Final = "surface:"  # how the names of accepting surfaces' destin
 _UNDER_WAY: Final = frozenset({State.IN_FLIGHT, State.RETRYABLE})
 
 
-class _Note(Struct, frozen=True):
-    """What an arrival has beside its body, kept with the delivery."""
+class _Note(Struct, frozen=True, omit_defaults=True):
+    """What an arrival has beside its body, kept with the delivery.
 
-    digest: bytes
-    label: str
-    fingerprint: bytes
+    `trace_id` stands first where there is one, because the ledgers' index of journeys reads it from there.
+    """
+
+    trace_id: str | None = None
+    digest: bytes = b""
+    label: str = ""
+    fingerprint: bytes = b""
     content: ContentMark | None = None
+    context: Context | None = None
 
 
 def lane_of(mode: str, lane: str | None, key: str) -> KeyTemplate | None:
@@ -81,7 +87,8 @@ def accept_flow(gate: GateContext, attempt: Attempt, lane: KeyTemplate) -> Flow[
         return _backlogged(arrival, f"{outgoing.backlog_max} events wait in its lane")
     if placed.placing is Placing.CONFLICT:
         gate.sightings.count(attempt.surface.rule, What.CONFLICT)
-        return (yield from conflict_flow(gate, attempt.surface, reservation_of(gate, attempt), None))
+        wanted = reservation_of(gate, attempt)
+        return (yield from conflict_flow(gate, attempt.surface, wanted, None, attempt.context))
     for bell in gate.bells:
         bell()
     return Admission(Verdict.ACCEPTED, arrival.key.text)
@@ -113,15 +120,23 @@ def _lane_key(lane: KeyTemplate, arrival: Arrival) -> str:
 
 def _outgoing(gate: GateContext, attempt: Attempt, place: str) -> Outgoing:
     arrival, name = attempt.arrival, attempt.surface.name
-    note = _Note(arrival.key.digest, arrival.label, arrival.fingerprint, arrival.content)
+    context = None if attempt.context is None else named(attempt.context)
+    note = _Note(
+        None if context is None else context.trace_id,
+        arrival.key.digest, arrival.label, arrival.fingerprint, arrival.content, context,
+    )  # fmt: skip
     return Outgoing(
         destination_of(name), arrival.tenant, place, arrival.key.text, name, arrival.body,
         arrival.fingerprint, gate.clock.wall_ms(), msgspec.json.encode(note),
     )  # fmt: skip
 
 
-def accepted_arrival(delivery: Delivery) -> Arrival:
-    """The arrival that was accepted, under the key it had then; its time was judged then, too."""
+def accepted_arrival(delivery: Delivery) -> tuple[Arrival, Context | None]:
+    """The arrival that was accepted, under the key it had then, and the context that it came with.
+
+    Its time was judged then, too.
+    """
     note = msgspec.json.decode(delivery.context, type=_Note)
     key, body = Key(note.digest), delivery.payload
-    return Arrival(key, delivery.tenant, note.label, note.fingerprint, body, None, note.content)
+    arrival = Arrival(key, delivery.tenant, note.label, note.fingerprint, body, None, note.content)
+    return arrival, note.context

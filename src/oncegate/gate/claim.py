@@ -52,6 +52,11 @@ class Claim(Struct, eq=False):
     context: Context | None = None
 
     @property
+    def is_new(self) -> bool:
+        """Whether its event has come for the first time, and brought its context itself."""
+        return self.reserved.decision is _RUN
+
+    @property
     def is_first_attempt(self) -> bool:
         """Whether no earlier attempt can have done anything."""
         return self.reserved.decision is _RUN or self.reserved.never_run

@@ -17,10 +17,12 @@ from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.context import GateContext
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.surfaces import Surface
+from oncegate.gate.tracing import link_parked_flow
 from oncegate.model.conflicts import KEPT_MAX, reason_of
 from oncegate.model.keys import Key, conflict_prefix, derive_conflict_key
 from oncegate.model.states import State
 from oncegate.model.surface import OnConflict
+from oncegate.model.trace import Context
 from oncegate.operations import ReadNamesakes, Reserve, Settle
 from oncegate.store import Entry, Joined, Reservation, Reserved, Settlement
 
@@ -30,7 +32,11 @@ FULL: Final = f"{KEPT_MAX} other contents are kept under this key already; this 
 
 
 def conflict_flow(
-    gate: GateContext, surface: Surface, wanted: Reservation, entry_id: int | None
+    gate: GateContext,
+    surface: Surface,
+    wanted: Reservation,
+    entry_id: int | None,
+    context: Context | None = None,
 ) -> Flow[Admission]:
     """Answers a conflict with `entry_id`, or with an event in its lane where there is no entry yet."""
     key = Key(wanted.key)
@@ -41,6 +47,8 @@ def conflict_flow(
     if answer is None:
         reserved: Reserved = yield Reserve(_kept_as(wanted, entry_id))
         yield from _give_back(gate, reserved)
+        if context is not None:
+            yield from link_parked_flow(gate, reserved.entry_id, context)
         answer = WAITS
     return Admission(Verdict.CONFLICT, key.text, reason=answer)
 

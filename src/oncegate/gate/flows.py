@@ -32,9 +32,11 @@ from oncegate.gate.settling import (
     settlement_of,
 )
 from oncegate.gate.surfaces import Surface
+from oncegate.gate.tracing import link_parked_flow
 from oncegate.gate.transactions import OpenTransaction, begin_flow
 from oncegate.model.states import Decision, State
 from oncegate.model.surface import Arrival, OnBusy
+from oncegate.model.trace import Context
 from oncegate.operations import Reserve
 from oncegate.store import Reservation, Reserved, What
 
@@ -45,6 +47,7 @@ LONGEST_WAIT_SECONDS: Final = 0.1
 _BUSY: Final = Decision.BUSY
 _RECOVER: Final = Decision.RECOVER
 _CONFLICT: Final = Decision.CONFLICT
+_PARKED: Final = frozenset({Decision.QUARANTINE, Decision.HOLD})
 
 Start = Callable[[Claim], Flow[Any]]
 
@@ -56,6 +59,7 @@ class Attempt(Struct, frozen=True):
     arrival: Arrival
     start: Start
     by_caretaker: bool = False
+    context: Context | None = None
 
 
 def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
@@ -213,10 +217,12 @@ def same_database_flow(
 
 
 def _not_claimed(gate: GateContext, attempt: Attempt, reserved: Reserved) -> Flow[Admission]:
+    if attempt.context is not None and reserved.decision in _PARKED and not reserved.received_at_ms:
+        yield from link_parked_flow(gate, reserved.entry_id, attempt.context)
     if reserved.decision is not _CONFLICT:
         return from_reserved(attempt.arrival.key, reserved, attempt.surface.codec)
-    wanted = reservation_of(gate, attempt)
-    return (yield from conflict_flow(gate, attempt.surface, wanted, reserved.entry_id))
+    wanted, entry_id = reservation_of(gate, attempt), reserved.entry_id
+    return (yield from conflict_flow(gate, attempt.surface, wanted, entry_id, attempt.context))
 
 
 def _settle_together(

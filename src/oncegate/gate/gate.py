@@ -110,7 +110,7 @@ class Gate(Declarations):
 
         With `tx`, a same-database handler is reserved, run and settled in that open transaction; the caller
         commits it, or rolls it back if this raises. `context` is the journey that the event belongs to, as
-        it came with it (`oncegate trace`); an accepting surface reads it from the event instead.
+        it came with it (`oncegate trace`).
         """
         joined = None if tx is None else self._join(surface, tx)
         return await self._driver.run_async(self._admit_flow(surface, event, tenant, joined, context))
@@ -182,7 +182,11 @@ class Gate(Declarations):
         surface, now_ms = self.surface(name), self._context.clock.wall_ms()
         arrival = read_arrival(surface.rule, event, tenant, now_ms)
         if surface.lane is not None:
-            attempt = Attempt(surface, arrival, lambda claim: self._start(claim, event, None))
+            if surface.correlation is not None:
+                context = correlated(surface.correlation, event, context)
+            attempt = Attempt(
+                surface, arrival, lambda claim: self._start(claim, event, None, context), False, context
+            )
             flow = accept_flow(self._context, attempt, surface.lane)
         else:
             flow = self._attempt_flow(surface, arrival, event, joined, context=context)
@@ -200,7 +204,7 @@ class Gate(Declarations):
         context: Context | None = None,
     ) -> Flow[Admission]:
         attempt = Attempt(
-            surface, arrival, lambda claim: self._start(claim, event, None, context), by_caretaker
+            surface, arrival, lambda claim: self._start(claim, event, None, context), by_caretaker, context
         )
         if joined is not None:
             return joined_admit_flow(
@@ -222,7 +226,7 @@ class Gate(Declarations):
         """Calls the handler; what it emits meanwhile belongs to this claim's journey."""
         if claim.surface.correlation is not None:
             context = correlated(claim.surface.correlation, event, context)
-        if (context is not None or not claim.is_first_attempt) and self.store.capabilities.traces:
+        if (context is not None or not claim.is_new) and self.store.capabilities.traces:
             claim.context = context
             yield from link_flow(claim, in_transaction=transaction is not None)
         outer = current_claim.get()
@@ -254,10 +258,13 @@ class Gate(Declarations):
         """Puts a question to the ledger from a thread."""
         return self._context.commits.perform(operation)
 
-    async def run_accepted(self, surface: str, arrival: Arrival) -> Admission:
+    async def run_accepted(
+        self, surface: str, arrival: Arrival, context: Context | None = None
+    ) -> Admission:
         """Runs an accepted event whose turn it is; only the engine that keeps the order may call this."""
         event = msgspec.json.decode(arrival.body)
-        return await self._driver.run_async(self._attempt_flow(self.surface(surface), arrival, event))
+        flow = self._attempt_flow(self.surface(surface), arrival, event, context=context)
+        return await self._driver.run_async(flow)
 
     def on_accepted(self, bell: Callable[[], None]) -> None:
         """Calls `bell` whenever an event was accepted here, from whatever thread."""

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from oncegate.gate.claim import Claim
+from oncegate.gate.context import GateContext
 from oncegate.gate.requests import Flow
 from oncegate.model.paths import MISSING, lookup
 from oncegate.model.trace import Context, decode_context, encode_context, inherited, named, usable
@@ -37,13 +38,20 @@ def correlated(path: tuple[str, ...], event: Any, context: Context | None) -> Co
     return Context(None, correlation_id, given.traceparent, given.tracestate, given.source)
 
 
+def link_parked_flow(gate: GateContext, entry_id: int, context: Context) -> Flow[None]:
+    """Records the journey of an entry that waits for a person: what it leads to comes much later."""
+    context = named(context)
+    if context.trace_id is not None and gate.commits.store.capabilities.traces:
+        yield Link(TraceLink(entry_id, context.trace_id, encode_context(context)))
+
+
 def link_flow(claim: Claim, *, in_transaction: bool) -> Flow[None]:
     """Records the entry's place in its journey, or finds it for an attempt that came without.
 
     Inside a transaction it is written with the outcome.
     """
     if claim.context is None:
-        if not claim.is_first_attempt and not in_transaction:
+        if not claim.is_new and not in_transaction:
             found: TraceLink | None = yield FindLink(claim.entry_id)
             claim.context = None if found is None else decode_context(found.context)
         return

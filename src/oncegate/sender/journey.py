@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from oncegate.gate.accepting import SURFACE_LANES
 from oncegate.model.trace import Context, decode_context, named, trace_named, trace_of_key
 from oncegate.store import Entry, EntryFilter, LaneFilter, Session, TracedDelivery
 
@@ -26,10 +27,11 @@ class HopKind(Enum):
 
     ARRIVED = "arrived"
     EMITTED = "emitted"
+    ACCEPTED = "accepted"
 
 
 class Hop(Struct, frozen=True):
-    """One station: an event that came in at a surface, or one that was emitted to an endpoint."""
+    """One station: an event that came in at a surface, was accepted to run there later, or was emitted."""
 
     kind: HopKind
     at_ms: int
@@ -59,7 +61,9 @@ def journey(session: Session, text: str) -> Journey:
     traces |= dict.fromkeys(_names_of(text))
     for hop in [*starts, *(hop for one in list(traces)[:TRACES_MAX] for hop in _on(session, one))]:
         hops.setdefault((hop.kind, hop.place, hop.id, hop.seq), hop)
-    found = sorted(hops.values(), key=lambda hop: (hop.at_ms, hop.kind is HopKind.EMITTED, hop.seq or 0))
+    found = sorted(
+        hops.values(), key=lambda hop: (hop.at_ms, hop.kind is not HopKind.ARRIVED, hop.seq or 0)
+    )
     return Journey(tuple(found[:HOPS_MAX]), len(found) > HOPS_MAX or len(traces) > TRACES_MAX)
 
 
@@ -69,7 +73,9 @@ def journey_of(session: Session, entry: Entry) -> Journey:
     hops = {
         (hop.kind, hop.place, hop.id, hop.seq): hop for hop in [here, *_on(session, here.trace_id or "")]
     }
-    found = sorted(hops.values(), key=lambda hop: (hop.at_ms, hop.kind is HopKind.EMITTED, hop.seq or 0))
+    found = sorted(
+        hops.values(), key=lambda hop: (hop.at_ms, hop.kind is not HopKind.ARRIVED, hop.seq or 0)
+    )
     return Journey(tuple(found[:HOPS_MAX]), len(found) > HOPS_MAX)
 
 
@@ -120,8 +126,12 @@ def _arrival(session: Session, entry: Entry) -> Hop:
 
 def _emission(event: TracedDelivery) -> Hop:
     context = decode_context(event.context) if event.context.startswith(b'{"') else Context()
+    if event.destination.startswith(SURFACE_LANES):
+        kind, place = HopKind.ACCEPTED, event.destination.removeprefix(SURFACE_LANES)
+    else:
+        kind, place = HopKind.EMITTED, event.destination
     return Hop(
-        HopKind.EMITTED, event.created_at_ms, event.destination, event.tenant, event.key, event.seq,
+        kind, event.created_at_ms, place, event.tenant, event.key, event.seq,
         event.event_id, _fate(event), context.trace_id, context.correlation_id, context.cause,
     )  # fmt: skip
 

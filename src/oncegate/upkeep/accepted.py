@@ -56,7 +56,7 @@ class AcceptedWork:
     def _runs(self, surface: str) -> Callable[[Delivery], Awaitable[Outcome]]:
         async def run(delivery: Delivery) -> Outcome:
             try:
-                return _outcome(await self._gate.run_accepted(surface, accepted_arrival(delivery)))
+                return _outcome(await self._gate.run_accepted(surface, *accepted_arrival(delivery)))
             except Exception as error:  # noqa: BLE001  the gate has recorded it: the next try learns the end
                 return RetryLater(f"{type(error).__name__}: {error}")
 
