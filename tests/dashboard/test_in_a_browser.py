@@ -108,7 +108,7 @@ def test_now_says_at_once_that_something_waits(tab: Tab) -> None:
     expect(tab.page.locator(".state")).to_contain_text("Keys that are blocked by a dead letter: 2 (orders)")
     expect(
         tab.page.locator(".tile.ticket", has_text="wait for a person").locator(".value")
-    ).to_contain_text("9")
+    ).to_contain_text("10")
     tab.page.click("text=Decide what waits for you")
     expect(tab.page.locator("h1")).to_have_text("Needs you")
 

@@ -18,7 +18,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from oncegate.errors import ConfigError, EventNotStorable
-from oncegate.model.canonical import DEPTH_MAX, canonical_json, fingerprint, fingerprint_of
+from oncegate.model.canonical import canonical_json, fingerprint, fingerprint_of
+from oncegate.model.limits import DEPTH_MAX
 
 bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
 

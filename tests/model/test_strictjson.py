@@ -28,13 +28,13 @@ def nested(depth: int, mark: str = "[]") -> bytes:
         b"1e999",
         b'{"a":1,"a":2}',
         b'[{"b":{"a":1,"a":1}}]',
-        b"12345678901234567890",
-        b"-12345678901234567890",
+        b"9" * 41,
+        b"-" + b"9" * 41,
         b"9" * 5000,
         b'"\xff"',
         b"\xef\xbb\xbf{}",
         b'"a\nb"',
-        nested(66),
+        nested(65),
         nested(100_000),
         b'{"a":' * 70 + b"1" + b"}" * 70,
     ],
@@ -46,7 +46,7 @@ def test_a_body_that_could_be_read_in_two_ways_is_refused(body: bytes) -> None:
 
 def test_a_body_at_the_limits_is_read() -> None:
     parse_strictly(nested(64))
-    assert parse_strictly(b"9223372036854775807") == 2**63 - 1
+    assert parse_strictly(b"-" + b"9" * 40) == 1 - 10**40
     assert parse_strictly(b'{"a":{"a":1}}') == {"a": {"a": 1}}
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from oncegate import ClaimLost, ConfigError, Failed, NotApplied
+from oncegate.errors import BadOutgoing, EventNotStorable
+from oncegate.feed import Feed
+from oncegate.model.limits import CARRIED_DEPTH_MAX, DIGITS_MAX
 from oncegate.receiver import Receiver
+from oncegate.sender.emission import Emission, outgoing_of
 from oncegate.sender.envelope import PAYLOAD_BYTES_MAX, BodyFormat, Request
 from oncegate.signatures import BearerToken, GithubSignature
 from oncegate.testing import CrashReached
@@ -286,3 +292,43 @@ def test_the_largest_event_that_can_be_emitted_can_be_received(
     request = inbox.request(1, name, event_id="i" * 255, payload=payload, body_format=body_format)
     assert inbox.receive(request).status == 200
     assert inbox.applied == [(name, 1)]
+
+
+def deep(levels: int) -> Any:
+    """A list in a list, so many of them."""
+    found: Any = []
+    for _ in range(levels - 1):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize("body_format", list(BodyFormat))
+def test_the_deepest_event_and_the_largest_integer_that_can_be_emitted_can_be_received(
+    ledger: Ledger, body_format: BodyFormat
+) -> None:
+    """One limit for those who send and those who receive; every digit arrives."""
+    inbox, clock = Inbox(ledger), ledger.clock
+    for seq, payload in enumerate((deep(CARRIED_DEPTH_MAX), [-(10**DIGITS_MAX) + 1, 2**64]), 1):
+        given = Emission(endpoint="e", key="k", type="t", payload=payload, event_id=f"n-{seq}")
+        body = outgoing_of(given, clock, 10).payload
+        answer = inbox.receive(inbox.request(seq, "k", payload=body, body_format=body_format))
+        assert answer.status == 200, answer.body
+    with ledger.gate().store.look() as session:
+        stored = session.detail(2)
+    assert stored is not None
+    assert b"[-%s,18446744073709551616]" % (b"9" * DIGITS_MAX) in (stored.body or b"")
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"), [(deep(CARRIED_DEPTH_MAX + 1), "nested"), ({"n": 10**DIGITS_MAX}, "digits")]
+)
+def test_what_no_receiver_would_take_is_not_emitted_or_published(
+    ledger: Ledger, payload: Any, why: str
+) -> None:
+    with pytest.raises(BadOutgoing, match=why):
+        outgoing_of(Emission(endpoint="e", key="k", type="t", payload=payload), ledger.clock, 10)
+    with pytest.raises(EventNotStorable, match=why):
+        Feed(ledger.gate()).publish_sync(event_id="e", key="k", data=payload)
+    # Digits in a text are no number, and brackets in one no depth
+    text = {"n": "9" * 99 + "[" * 99}
+    assert outgoing_of(Emission(endpoint="e", key="k", type="t", payload=text), ledger.clock, 10).payload

@@ -26,6 +26,7 @@ from oncegate.feed.operations import (
 from oncegate.feed.waking import Waking
 from oncegate.gate.gate import Gate
 from oncegate.model.canonical import canonical_json, fingerprint_of
+from oncegate.model.limits import cannot_be_carried
 from oncegate.model.surface import CARRIED_BYTES_MAX, check_name
 from oncegate.operations import Operation
 from oncegate.store import feed as store
@@ -143,6 +144,8 @@ class Feed:
         body = canonical_json(data)
         if len(body) > CARRIED_BYTES_MAX:
             raise EventNotStorable(f"the event is {len(body)} bytes, more than {CARRIED_BYTES_MAX}")
+        if (why := cannot_be_carried(body)) is not None:
+            raise EventNotStorable(f"the event {why}")
         _check_text("id", event_id)
         _check_text("key", key)
         content = fingerprint_of(canonical_json([key]) + body)

@@ -26,9 +26,9 @@ from msgspec import Raw
 from msgspec.json import Encoder
 
 from oncegate.errors import ConfigError, EventNotStorable
+from oncegate.model.limits import DEPTH_MAX
 from oncegate.model.paths import parse_path
 
-DEPTH_MAX: Final = 64
 FINGERPRINT_BYTES: Final = 16
 
 _COMPONENTS_SHOWN_MAX: Final = 8

@@ -9,38 +9,19 @@ import json
 from typing import Any, Final, NoReturn
 
 from oncegate.errors import MalformedRequest
-
-DEPTH_MAX: Final = 64
-INTEGER_DIGITS_MAX: Final = 19  # what 64 bits hold; larger numbers come as text
+from oncegate.model.limits import DEPTH_MAX, DIGITS_MAX, is_nested_beyond
 
 
 def parse_strictly(body: bytes) -> Any:
     """The document, or MalformedRequest: bad UTF-8, NaN, repeated names, huge integers, depth over 64."""
+    if is_nested_beyond(body, DEPTH_MAX):
+        raise MalformedRequest(f"the body is nested more than {DEPTH_MAX} deep")
     try:
-        document = _DECODER.decode(body.decode("utf-8"))
+        return _DECODER.decode(body.decode("utf-8"))
     except UnicodeDecodeError:
         raise MalformedRequest("the body is not UTF-8") from None
-    except RecursionError:
-        raise MalformedRequest(f"the body is nested more than {DEPTH_MAX} deep") from None
     except ValueError as error:
         raise MalformedRequest(f"the body is not JSON: {str(error)[:100]}") from None
-    _check_depth(document)
-    return document
-
-
-def _check_depth(document: Any) -> None:
-    level = [document]
-    for _ in range(DEPTH_MAX + 1):
-        level = [child for value in level for child in _children(value)]
-        if not level:
-            return
-    raise MalformedRequest(f"the body is nested more than {DEPTH_MAX} deep")
-
-
-def _children(value: Any) -> Any:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -51,8 +32,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(text: str) -> int:
-    if len(text.lstrip("-")) > INTEGER_DIGITS_MAX:
-        raise MalformedRequest(f"the body has an integer of more than {INTEGER_DIGITS_MAX} digits")
+    if len(text.lstrip("-")) > DIGITS_MAX:
+        raise MalformedRequest(f"the body has an integer of more than {DIGITS_MAX} digits")
     return int(text)
 
 

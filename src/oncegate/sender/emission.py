@@ -15,6 +15,7 @@ from oncegate.clock import Clock
 from oncegate.errors import BadOutgoing, ConfigError, EventNotStorable
 from oncegate.gate.tracing import inherited_context
 from oncegate.model.canonical import canonical_json, fingerprint_of
+from oncegate.model.limits import cannot_be_carried
 from oncegate.model.surface import check_name
 from oncegate.model.trace import Context, decode_context, encode_context, named
 from oncegate.sender import envelope
@@ -95,9 +96,12 @@ def _is_unicode(text: str) -> bool:
 
 def _payload(payload: Any) -> bytes:
     try:
-        return canonical_json(payload)
+        body = canonical_json(payload)
     except EventNotStorable as refused:
         raise BadOutgoing(f"the payload cannot be sent: {refused}") from None
+    if (why := cannot_be_carried(body)) is not None:
+        raise BadOutgoing(f"the payload cannot be sent: it {why}")
+    return body
 
 
 def wire_event(delivery: Delivery) -> envelope.Outgoing:

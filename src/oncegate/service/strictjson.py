@@ -7,16 +7,10 @@ duplicate name or a number that loses digits would give one event two meanings.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, Final, NoReturn
 
 from oncegate.errors import MalformedRequest
-from oncegate.model.canonical import DEPTH_MAX
-
-DIGITS_MAX: Final = 40  # of a whole number; ids have fewer
-
-# Never fails once begun and never goes back: an unended string must not be looked at again and again.
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+from oncegate.model.limits import DEPTH_MAX, DIGITS_MAX, is_nested_beyond
 
 
 def read_json(body: bytes) -> Any:
@@ -27,27 +21,14 @@ def read_json(body: bytes) -> Any:
         raise MalformedRequest("the body is not UTF-8") from None
     if text.startswith("\ufeff"):
         raise MalformedRequest("the body begins with a byte order mark")
-    _check_depth(body)
+    if is_nested_beyond(body, DEPTH_MAX):
+        raise MalformedRequest(f"the body is nested more than {DEPTH_MAX} deep")
     try:
         return _DECODER.decode(text)
     except MalformedRequest:
         raise
     except (ValueError, RecursionError):
         raise MalformedRequest("the body is not JSON") from None
-
-
-def _check_depth(body: bytes) -> None:
-    """Counts brackets outside strings; few enough need no counting."""
-    if body.count(b"[") + body.count(b"{") <= DEPTH_MAX:
-        return
-    depth = 0
-    for byte in _STRING.sub(b"", body):
-        if byte in b"[{":
-            depth += 1
-            if depth > DEPTH_MAX:
-                raise MalformedRequest(f"the body is nested more than {DEPTH_MAX} deep")
-        elif byte in b"]}":
-            depth -= 1
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -62,7 +43,7 @@ def _constant(name: str) -> NoReturn:
 
 
 def _integer(text: str) -> int:
-    if len(text) > DIGITS_MAX:
+    if len(text.lstrip("-")) > DIGITS_MAX:
         raise MalformedRequest(f"a number has more than {DIGITS_MAX} digits")
     return int(text)
 
