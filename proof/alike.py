@@ -8,6 +8,7 @@ from __future__ import annotations
 
 _SAME_UNIT = "the row was read in the same transaction, which began as the only writer"
 _NO_ROWS = "without rows the statement does nothing"
+_BELOW_FLOOR = "what is at or below the floor was removed in the transaction that raised it"
 _IN_ORDER = "what is replayed is taken from the list when it ends, so nothing at or before it is left there"
 
 _SQLITE_CLAIMS: dict[tuple[str, str], str] = {
@@ -35,6 +36,14 @@ _SQLITE_LANES: dict[tuple[str, str], str] = {
         "if True",
     ): "only what comes before the head is ever replayed, not the head",
     ("if ended:", "if True"): "a waiting lane with a replay before it has begun that already",
+    (
+        '" attempt = 0, due_at = ?2 WHERE id = ?1 AND state = 2 AND replay IS NULL"',
+        "without AND state = 2",
+    ): "the attempt has just ended, so the lane waits",
+    (
+        '" UNION ALL SELECT 1 FROM oncegate_dead_letter WHERE lane = ?1 AND seq = ?2 AND fence = ?3"',
+        "without AND seq = ?2",
+    ): "a fence of a lane is given out once, for one event",
     ("if destination is None:", "if False"): "nothing has a destination that is NULL",
     (
         '_NEXT_REPLAY: Final = "SELECT min(seq) FROM oncegate_replay WHERE lane = ? AND seq > ?"',
@@ -62,11 +71,20 @@ _POSTGRES_FEED: dict[tuple[str, str], str] = {
             " WHERE tenant = %s AND position > %s ORDER BY position LIMIT %s"
         ),
         "without AND position > %s",
-    ): "what is at or below the floor was removed in the transaction that raised it",
+    ): _BELOW_FLOOR,
     (
         '"SELECT DISTINCT tenant FROM oncegate_feed WHERE position IS NULL AND at < %s ORDER BY tenant"',
         "without AND at < %s",
     ): "more events get their position, as from the next reader, and none of them is removed",
+}
+_SQLITE_FEED: dict[tuple[str, str], str] = {
+    (
+        (
+            '"SELECT position, at FROM oncegate_feed'
+            ' WHERE tenant = ? AND position > ? ORDER BY position LIMIT ?"'
+        ),
+        "without AND position > ?",
+    ): _BELOW_FLOOR,
 }
 _EFFECTS: dict[tuple[str, str], str] = {
     ("check_step_name(call.step_name)", "left out"): "the step's key checks the name again",
@@ -98,6 +116,7 @@ _BY_FILE = {
     "stores/postgres/claims.py": _POSTGRES_CLAIMS,
     "stores/postgres/feed.py": _POSTGRES_FEED,
     "stores/sqlite/claims.py": _SQLITE_CLAIMS,
+    "stores/sqlite/feed.py": _SQLITE_FEED,
     "stores/sqlite/lanes.py": _SQLITE_LANES,
 }
 ALIKE: dict[tuple[str, str, str], str] = {

@@ -7,16 +7,19 @@ from typing import Any
 import pytest
 
 from oncegate import Gate, Once, Verdict
-from oncegate.errors import NotApplied, OutcomeUnknown
+from oncegate.errors import ClaimLost, NotApplied, OutcomeUnknown, StoreUnknown, UsageError
 from oncegate.gate.claim import claim_of
-from oncegate.gate.effects import NotYet
+from oncegate.gate.effects import NotNow, NotYet
+from oncegate.gate.traffic import current_traffic
 from oncegate.model.keys import derive_key
 from oncegate.model.states import Decision
-from oncegate.store import Reserved
+from oncegate.operations import RecordProgress
+from oncegate.store import Progress, Reserved, StepRecord, StepState
 from oncegate.store.tallies import What
 from oncegate.stores.sqlite import SqliteStore
-from oncegate.testing import Faults, faulty
-from tests.support import Ledger
+from oncegate.testing import ArmedCrashPoints, CrashReached, Fault, Faults, faulty
+from tests.postgres_site import reservation
+from tests.support import LEASE, Ledger
 
 EVENT = {"id": "N-1"}
 
@@ -144,3 +147,137 @@ def test_wait_for_an_earlier_request_says_what_is_waited_for(ledger: Ledger) -> 
     claim = claim_of(gate.surface("waiting"), key, Reserved(Decision.RECOVER, 1, 1), b"f" * 16)
 
     assert str(NotYet("claim at ect: an earlier request", claim)) == "claim at ect: an earlier request"
+
+
+def test_claim_that_is_lost_while_its_downstream_is_asked_calls_nothing(ledger: Ledger) -> None:
+    """I4: whoever has the key now may have called already."""
+    # Given a worker that died while it called
+    calls: list[str] = []
+    held: list[Any] = []
+
+    def claim(idempotency_key: str) -> dict[str, str]:
+        calls.append(idempotency_key)
+        return {"id": "S-1"}
+
+    def find(key: str) -> None:
+        held[-1]._claim.lost = True  # as the keeper of leases notices, in a thread of its own
+
+    def registered(gate: Gate) -> Gate:
+        ect = gate.downstream("ect", probe=find)
+
+        @gate.handler("bookings", key="{id}", lease=LEASE)
+        def book(event: dict[str, str], once: Once) -> str:
+            held.append(once)
+            once.effect(ect, claim, name="claim")
+            return "booked"
+
+        return gate
+
+    with pytest.raises(CrashReached):
+        registered(ledger.gate(ArmedCrashPoints.raising("effect.before"))).admit_sync("bookings", EVENT)
+    ledger.clock.advance(24 * 3600)  # past the lease, and past the life of any request
+    # When the next one asks, is told nothing, and loses its claim meanwhile
+    with pytest.raises(ClaimLost):
+        registered(ledger.gate()).admit_sync("bookings", EVENT)
+    # Then it does not call
+    assert calls == []
+
+
+def test_commit_in_doubt_of_one_transaction_is_not_recorded_as_a_failure(ledger: Ledger) -> None:
+    """I5: nothing is known, so nothing is said; the event comes again."""
+    gate, faults = _on_a_store_that_can_fail(ledger)
+    gate.handler("bookings", key="{id}", same_database=True)(lambda event, once: "slot 7")
+    gate.admit_sync("bookings", {"id": "another, so that names are known"})
+
+    faults.plan.append(Fault.UNDONE)
+    with pytest.raises(StoreUnknown):
+        gate.admit_sync("bookings", EVENT)
+
+    assert ledger.states() == ["committed"]
+    gate.close()
+
+
+def test_process_that_is_ending_records_nothing_of_its_transaction(ledger: Ledger) -> None:
+    """Undone is undone: the event is as new as before."""
+    gate = ledger.gate()
+
+    @gate.handler("bookings", key="{id}", same_database=True)
+    def book(event: dict[str, str], once: Once) -> str:
+        raise SystemExit("told to end")
+
+    with pytest.raises(SystemExit):
+        gate.admit_sync("bookings", EVENT)
+
+    assert ledger.states() == []
+
+
+def test_steps_recorded_under_a_later_fence_are_not_taken_for_ones_own(ledger: Ledger) -> None:
+    """I5: who does not know whether its record was committed reads back its own, or knows nothing."""
+    step = StepRecord("claim", StepState.STARTED, "ect")
+    session = ledger.gate().store.connect()
+    recalled = []
+    with session.unit():
+        (first,) = session.reserve([reservation(1)])
+    ledger.lapse()
+    with session.unit():
+        (second,) = session.reserve([reservation(1)])
+        session.progress([Progress(second.entry_id, second.fence, (step,), 1)])
+        for claim in (first, second):
+            progress = RecordProgress(Progress(claim.entry_id, claim.fence, (step,), 1))
+            recalled.append(progress.recall(session))
+    session.close()
+
+    assert recalled == [None, True]
+
+
+def test_writes_that_are_a_step_need_a_name_that_can_be_one(ledger: Ledger) -> None:
+    gate = ledger.gate()
+
+    @gate.handler("bookings", key="{id}")
+    def book(event: dict[str, str], once: Once) -> None:
+        once.write("no step's name", [])
+
+    with pytest.raises(UsageError, match="cannot name a step"):
+        gate.admit_sync("bookings", EVENT)
+
+
+def test_lease_of_a_claim_that_has_ended_is_not_kept_up(ledger: Ledger) -> None:
+    gate = ledger.gate()
+    gate.handler("bookings", key="{id}")(lambda event, once: once.step("say", lambda: "done"))
+    gate.admit_sync("bookings", EVENT)
+
+    assert gate._context.leases._claims == {}
+
+
+class _NoTurns:
+    """A caretaker's traffic that has had enough for now."""
+
+    def take(self, surface: str, downstream: str) -> str:
+        return f"{downstream} has had its share"
+
+
+def test_recovery_of_an_opaque_function_waits_for_its_turn_at_the_downstream(ledger: Ledger) -> None:
+    """One process must not bury a downstream under second calls after an outage."""
+    calls: list[str] = []
+
+    def registered(gate: Gate) -> Gate:
+        ect = gate.downstream("ect", honours_key="7d")
+
+        @gate.handler("bookings", key="{id}", downstream=ect, lease=LEASE)
+        def book(event: dict[str, str], idempotency_key: str = "") -> str:
+            calls.append(idempotency_key)
+            return "booked"
+
+        return gate
+
+    with pytest.raises(CrashReached):
+        registered(ledger.gate(ArmedCrashPoints.raising("effect.before"))).admit_sync("bookings", EVENT)
+    ledger.lapse()
+    token = current_traffic.set(_NoTurns())  # type: ignore[arg-type]
+    try:
+        with pytest.raises(NotNow, match="has had its share"):
+            registered(ledger.gate()).admit_sync("bookings", EVENT)
+    finally:
+        current_traffic.reset(token)
+
+    assert calls == []

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
 
 from oncegate.errors import StoreBusy
-from oncegate.store.feed import FeedWanted, Publication
-from oncegate.stores.postgres import PostgresStore
+from oncegate.model.states import Decision
+from oncegate.store.feed import FeedAck, FeedWanted, Publication
+from oncegate.stores.postgres import PostgresStore, statements
+from oncegate.stores.postgres.claims import CONTENDED_TRIES_MAX
 from oncegate.stores.postgres.session import PostgresSession
+from tests.postgres_site import finish, reservation
 
 _TENANT_IS_FREE = "SELECT tenant FROM oncegate_feed_tenant FOR UPDATE NOWAIT"
 _TURN_IS_FREE = "SELECT pg_try_advisory_xact_lock(x'6F6E636567617465'::bigint)"
@@ -66,6 +70,16 @@ def test_whoever_forgets_events_holds_the_feeds_until_that_is_committed(
     assert not feed_is_held(ledger_url)
 
 
+def test_acknowledgement_in_a_unit_that_is_undone_is_undone(session: PostgresSession) -> None:
+    """Or a reader would be past what it has not done."""
+    with contextlib.suppress(ZeroDivisionError), session.unit(single=True):
+        session.ack_feed([FeedAck("acme", "reader", 1, 1)])
+        raise ZeroDivisionError
+
+    with session.unit():
+        assert session.read_feed(FeedWanted("acme", "reader", None, 10)).after == 0
+
+
 def test_whoever_tries_again_after_a_deadlock_is_alone_in_doing_so(
     session: PostgresSession, ledger_url: str
 ) -> None:
@@ -76,12 +90,33 @@ def test_whoever_tries_again_after_a_deadlock_is_alone_in_doing_so(
         taken.append(turn_is_taken(ledger_url))
         if len(taken) > 1:  # the first is no transaction yet
             session._query("INSERT INTO oncegate_meta (name, value) VALUES ('work', 'done')", ())
-        if len(taken) < 3:
+        if len(taken) < CONTENDED_TRIES_MAX:
             raise StoreBusy("deadlock")
         return "done"
 
     with session.unit(single=True):
         assert session._contended(1, work) == "done"
 
-    assert taken == [False, True, True]
+    assert taken == [False, *[True] * (CONTENDED_TRIES_MAX - 1)]
     assert not turn_is_taken(ledger_url)
+
+
+def test_key_that_was_removed_between_losing_to_it_and_reading_it_is_new(
+    session: PostgresSession, ledger_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A caretaker forgets an old key while a late repeat of it arrives: it is judged as new, at once."""
+    with session.unit():
+        finish(session, 1)
+    ask = session._query
+
+    def forgotten_first(sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        if sql == statements.KNOWN:
+            with psycopg.connect(ledger_url) as other:
+                other.execute("DELETE FROM oncegate_entry")
+        return ask(sql, parameters)
+
+    monkeypatch.setattr(session, "_query", forgotten_first)
+    with session.unit(single=True):
+        (answer,) = session.reserve([reservation(1)])
+
+    assert answer.decision is Decision.RUN

@@ -96,6 +96,22 @@ class ApartConformance(LaneBench):
 
         assert {(answer.decision, answer.outcome) for answer in answers} == {(Decision.REPLAY, b"{}")}
 
+    def test_event_after_dead_letters_is_told_the_last_seq_before_them(self) -> None:
+        """So that a receiver which refuses gaps can tell this one from a lost event (B7)."""
+        session = self.open()
+        self.fill(session, 5)
+        first = self.lease_one(session)
+        told = [first.previous_seq]
+        self.finish(session, first)
+        for _ in range(2):
+            self.give_up(session, self.lease_one(session), Policy.ADVANCE)
+        fourth = self.lease_one(session)
+        told.append(fourth.previous_seq)
+        self.finish(session, fourth)
+        told.append(self.lease_one(session).previous_seq)
+
+        assert told == [None, 1, None]
+
     def test_next_due_is_told_also_where_more_is_due_than_was_asked_for(self) -> None:
         """What is due already is not what is due next."""
         session = self.open()
