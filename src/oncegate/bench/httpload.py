@@ -67,7 +67,7 @@ class Load:
         self._fresh = fresh
         self._run = uuid.uuid4().hex if fresh else "again"
         self._head = (
-            f"POST /in/bench HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {secret}\r\n"
+            f"POST /in/bench HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {secret}\r\n"
             f"content-type: application/json\r\ncontent-length: {BODY_BYTES}\r\n\r\n"
         ).encode()
         self.done = asyncio.Event()
