@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote
 
 import pytest
@@ -427,3 +428,17 @@ def test_the_journal_tells_who_began_and_who_cancelled_a_job_once(site):
         (0, f"release 3 entries, planned by {told[0].actor}: late")
     }
     assert "a plan for many was carried out" in client.get("/journal").text
+
+
+def test_surfaces_tell_what_has_just_arrived(site):
+    """The first look must not keep later ones from seeing what came since."""
+    client = site.client(Role.VIEWER)
+
+    def arrivals() -> int:
+        text = client.get("/surfaces").text.partition("portbase.cis</a>")[2]
+        return int(re.search(r"(\d+) arrivals", text)[1])  # type: ignore[index]
+
+    before = arrivals()
+    site.scene.admit("portbase.cis", id="MSKU9999", terminal="Delta")
+    site.gate.sightings.flush()
+    assert arrivals() == before + 1

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from statistics import median
 from typing import Any, Final
 
 import pytest
 
-from oncegate.clock import SystemClock
 from oncegate.dashboard.application import HOT_PAGES
 from oncegate.dashboard.visits import Tools, Visit
 from oncegate.dashboard.waiting_page import badge
@@ -27,8 +25,6 @@ BIG: Final = frozenset(
     for name in ("entry", "log", "payload", "outcome", "delivery", "ack", "lane", "head", "feed",
                  "feed_key", "repeat", "content", "trace", "tally")
 )  # fmt: skip
-ENTRIES: Final = 1_000_000
-PAGE_MS_MAX: Final = 150
 LANE: Final = {"destination": "orders", "tenant": "acme", "key": "A-17"}
 
 
@@ -119,36 +115,3 @@ def explained(session: PostgresSession, command: Command) -> dict[str, Any]:
     (((document,),),) = session._exchange([asked])
     found: dict[str, Any] = document[0]["Plan"]
     return found
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1_200)
-def test_pages_are_fast_on_a_million_entries() -> None:
-    """Half of all visits take less than 150 ms in the page and the server together; on a quiet machine."""
-    slow, told = {}, []
-    with PostgresServer({"shared_buffers": "512MB", "max_wal_size": "4GB"}, in_memory=True) as server:
-        url = server.new_database()
-        scene = Scene(url)
-        scene.quiet()
-        scene.incident()
-        fill(url, ENTRIES)
-        tools = Tools(scene.gate.commits, scene.gate.clock, lambda: ())
-        entry = scene.waiting(State.HELD, "payouts")
-        for path in HOT_PAGES:
-            times = [visit_ms(tools, path, entry) for _ in range(9)]
-            told.append(f"{path}: {median(times):.0f} ms, at best {min(times):.0f}")
-            if median(times) > PAGE_MS_MAX:
-                slow[path] = times
-        scene.gate.close()
-    assert not slow, "; ".join(told)
-
-
-def visit_ms(tools: Tools, path: str, entry: int) -> float:
-    """One visit as the page makes it, with what its process remembers; the milliseconds it took."""
-    clock = SystemClock()
-    began = clock.elapsed_us()
-    with tools.commits.store.look() as session:
-        asks = LANE if path == "/lane" else {}
-        HOT_PAGES[path](tools, session, Visit(path, parts={"entry": str(entry)}, query=asks))
-        badge(session, None)
-    return (clock.elapsed_us() - began) / 1_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import reduce
 from typing import Any, Final
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from oncegate.signals import definitions as d
 from oncegate.signals.alerts import Signal, evaluate, worst
 from oncegate.signals.definitions import Definition, Level, Unit
 from oncegate.signals.measures import MINUTE_MS, measure
-from oncegate.signals.snapshot import HOUR, Counts, Snapshot, by_surface
+from oncegate.signals.snapshot import HOUR, NOTHING, Counts, Snapshot, by_surface
 from oncegate.store import Entry, EntryFilter, LogKind, LogRecord, Session, Tally, Waiting, What
 from oncegate.upkeep.telling import happened
 
@@ -137,12 +138,7 @@ def history(session: Session, snapshot: Snapshot) -> list[Counts]:
 
 
 def _together(tallies: list[Tally]) -> Counts:
-    sums: dict[int, tuple[int, int]] = {}
-    for counts in by_surface(tallies).values():
-        for what, (count, total) in counts.sums.items():
-            before = sums.get(what, (0, 0))
-            sums[what] = (before[0] + count, before[1] + total)
-    return Counts(sums)
+    return reduce(Counts.plus, by_surface(tallies).values(), NOTHING)
 
 
 def _hour(snapshot: Snapshot) -> list[tuple[str, int, str]]:

@@ -10,32 +10,35 @@ from collections.abc import Sequence
 from typing import Final
 
 from oncegate.clock import Clock
-from oncegate.signals.snapshot import HOUR, WINDOWS, Counts, Snapshot, by_surface
+from oncegate.signals.snapshot import HOUR, WINDOWS, Counts, Snapshot, added, by_surface
 from oncegate.store import Session
 
 MINUTE_MS: Final = 60_000
-LATE_PART: Final = 144  # a remembered window may end so small a part of its length too early,
+LATE_PART: Final = 144  # a remembered window may begin so small a part of its length too early,
 LATE_MINUTES_MAX: Final = 10
+SETTLED_MINUTES: Final = 5  # after which processes have written down what they counted in a minute
 
 
 class Memory:
-    """Sums of long windows that were read before. Several threads may use it."""
+    """Sums of long windows that were read before. Several threads may use it.
+
+    What is remembered ends some minutes ago, when counting was over; what came since is read each time, so
+    that nothing is shown as missing that has just arrived.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, dict[str, Counts]]] = {}
 
     def sums(self, session: Session, length: int, end: int) -> dict[str, Counts]:
-        """What was counted in a window that ends before a minute, or did a little earlier."""
+        """What was counted in a window that ends before a minute; it may begin a little too early."""
         if length <= HOUR:
-            return _sums(session, length, end)
+            return by_surface(session.tally_sums(end - length, end))
+        settled = end - SETTLED_MINUTES
         known = self._known.get(length)
-        if known is None or not 0 <= end - known[0] < min(length // LATE_PART, LATE_MINUTES_MAX):
-            known = self._known[length] = (end, _sums(session, length, end))
-        return known[1]
-
-
-def _sums(session: Session, length: int, end: int) -> dict[str, Counts]:
-    return by_surface(session.tally_sums(end - length, end))
+        if known is None or not 0 <= settled - known[0] < min(length // LATE_PART, LATE_MINUTES_MAX):
+            past = by_surface(session.tally_sums(end - length, settled))
+            known = self._known[length] = (settled, past)
+        return added(known[1], by_surface(session.tally_sums(known[0], end)))
 
 
 def measure(

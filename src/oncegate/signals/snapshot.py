@@ -30,6 +30,14 @@ class Counts(Struct, frozen=True):
         """How often something was counted."""
         return self.sums.get(what, (0, 0))[0]
 
+    def plus(self, other: Counts) -> Counts:
+        """The sum of both."""
+        sums = dict(self.sums)
+        for what, (count, total) in other.sums.items():
+            before = sums.get(what, (0, 0))
+            sums[what] = (before[0] + count, before[1] + total)
+        return Counts(sums)
+
     @property
     def arrivals(self) -> int:
         """Everything that arrived."""
@@ -82,6 +90,11 @@ class Snapshot(Struct, frozen=True):
         """Every surface that anything is known of."""
         named = {surface for counts in self.windows.values() for surface in counts}
         return sorted(named | {item.surface for item in self.waiting})
+
+
+def added(one: dict[str, Counts], other: dict[str, Counts]) -> dict[str, Counts]:
+    """Adds up what was counted in two windows."""
+    return {name: one.get(name, NOTHING).plus(other.get(name, NOTHING)) for name in {**one, **other}}
 
 
 def by_surface(tallies: Iterable[Tally]) -> dict[str, Counts]:
