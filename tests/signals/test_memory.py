@@ -8,7 +8,7 @@ import pytest
 
 from oncegate.signals.measures import Memory
 from oncegate.signals.snapshot import DAY, WEEK
-from oncegate.store import Observations, Store, Tally, What
+from oncegate.store import Observations, Reservation, Store, Tally, What
 from oncegate.testing import ManualClock
 from oncegate.wiring import open_store
 
@@ -74,3 +74,41 @@ def test_a_window_is_not_read_anew_with_every_look(store, clock, monkeypatch):
         for _ in range(3):
             memory.sums(session, WEEK, now + 1)
     assert asked == [WEEK - 5, 5, 5, 5]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def either(request: pytest.FixtureRequest, store: Store, clock: ManualClock) -> Store:
+    if request.param == "sqlite":
+        return store
+    return open_store(request.getfixturevalue("ledger_url"), clock=clock)
+
+
+def park(store: Store, number: int) -> None:
+    session = store.connect()
+    wanted = Reservation(
+        bytes([number]) * 24,
+        "",
+        "orders",
+        f"o-{number}",
+        b"f" * 16,
+        b"{}",
+        1_000,
+        1_000,
+        8,
+        number,
+        "skew: 2h",
+    )
+    with session.unit():
+        session.reserve([wanted])
+    session.close()
+
+
+def test_what_begins_to_wait_is_counted_at_the_next_look(either):
+    """Given a page that remembers; what is as before is not counted again, what has changed is."""
+    memory = Memory()
+    for number in range(1, 4):
+        park(either, number)
+        for _ in range(2):
+            with either.look() as session:
+                (found,) = memory.waiting(session)
+            assert (found.count, found.reason) == (number, "skew")

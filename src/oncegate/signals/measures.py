@@ -11,7 +11,7 @@ from typing import Final
 
 from oncegate.clock import Clock
 from oncegate.signals.snapshot import HOUR, WINDOWS, Counts, Snapshot, added, by_surface
-from oncegate.store import Session
+from oncegate.store import Session, Waiting
 
 MINUTE_MS: Final = 60_000
 LATE_PART: Final = 144  # a remembered window may begin so small a part of its length too early,
@@ -20,7 +20,7 @@ SETTLED_MINUTES: Final = 5  # after which processes have written down what they 
 
 
 class Memory:
-    """Sums of long windows that were read before. Several threads may use it.
+    """Sums of long windows, and what waits, as they were read before. Several threads may use it.
 
     What is remembered ends some minutes ago, when counting was over; what came since is read each time, so
     that nothing is shown as missing that has just arrived.
@@ -28,6 +28,17 @@ class Memory:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, dict[str, Counts]]] = {}
+        self._parked: tuple[bytes, list[Waiting]] | None = None
+
+    def waiting(self, session: Session) -> list[Waiting]:
+        """What is open: those in flight counted anew, the others only if any of them has changed."""
+        mark = session.waiting_mark()
+        if mark is None:
+            return session.waiting()
+        known = self._parked
+        if known is None or known[0] != mark:
+            known = self._parked = (mark, session.waiting(in_flight=False))
+        return [*session.waiting(in_flight=True), *known[1]]
 
     def sums(self, session: Session, length: int, end: int) -> dict[str, Counts]:
         """What was counted in a window that ends before a minute; it may begin a little too early."""
@@ -58,7 +69,7 @@ def measure(
         now_ms,
         session.now_ticks(),
         {length: memory.sums(session, length, end) for length in windows},
-        tuple(session.waiting()),
+        tuple(memory.waiting(session)),
         session.clock_ahead_ms(wall_ms),
         tuple(session.destinations()),
     )

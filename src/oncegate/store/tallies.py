@@ -143,8 +143,17 @@ class Tallies(Protocol):
     def tally_sums(self, from_minute: int, to_minute: int) -> list[Tally]:
         """Returns the sums of those minutes, by surface and kind, each under the first minute asked for."""
 
-    def waiting(self) -> list[Waiting]:
-        """Counts entries that are not final; the work grows with those, never with the settled ones."""
+    def waiting(self, in_flight: bool | None = None) -> list[Waiting]:
+        """Counts entries that are not final: all, only those in flight, or only the others.
+
+        The work grows with those, never with the settled ones.
+        """
+
+    def waiting_mark(self) -> bytes | None:
+        """Tells for little what differs whenever `waiting(False)` may say something else than before.
+
+        None where that takes no less than asking.
+        """
 
     def clock_ahead_ms(self, wall_ms: int) -> int | None:
         """Tells how far a wall time is ahead of the ledger's own; None where it has no clock of its own."""

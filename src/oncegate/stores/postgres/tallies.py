@@ -62,8 +62,14 @@ SELECT name.text, state, kind, within, count, oldest, oldest_at, lapsed FROM (
            count(*) FILTER (WHERE entry.state = 1 AND open.lease_until <= %s) AS lapsed
     FROM oncegate_open AS open
     CROSS JOIN LATERAL (SELECT * FROM oncegate_entry AS one WHERE one.id = open.entry OFFSET 0) AS entry
-    WHERE entry.state NOT IN (2, 3) GROUP BY 1, 2, 3, 4 OFFSET 0
+    WHERE entry.state NOT IN (2, 3) AND (%s::boolean IS NULL OR (open.state = 1) = %s::boolean)
+    GROUP BY 1, 2, 3, 4 OFFSET 0
 ) AS counted JOIN oncegate_name AS name ON name.id = surface ORDER BY 1, 2, 3, 4
+"""
+# Whatever changes an entry that waits writes its row here anew, and so gives it another transaction.
+_MARK: Final = """
+SELECT count(*), bit_xor(hash_record_extended(ROW(entry, state, lease_until, xmin), 0))
+FROM oncegate_open WHERE state <> 1
 """
 _AHEAD: Final = "SELECT %s::bigint - (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _COLUMNS: Final = "known.entry, known.class, known.first_at, known.last_at, known.times, known.evidence"
@@ -154,9 +160,14 @@ class PostgresTallies:
         """Adds up counters of some minutes."""
         return [Tally(*row) for row in self._query(_SUMS, (from_minute, from_minute, to_minute))]
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self, in_flight: bool | None = None) -> list[Waiting]:
         """Counts what is open."""
-        return [waiting_of(row) for row in self._query(_WAITING, (self.now_ticks(),))]
+        return [waiting_of(row) for row in self._query(_WAITING, (self.now_ticks(), in_flight, in_flight))]
+
+    def waiting_mark(self) -> bytes | None:
+        """Reads the small table alone, which has a row for each that waits."""
+        ((count, mark),) = self._query(_MARK, ())
+        return f"{count}:{mark}".encode()
 
     def clock_ahead_ms(self, wall_ms: int) -> int | None:
         """Compares a wall time with the server's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 from oncegate.model.repeats import RepeatClass
@@ -182,6 +183,54 @@ class TallyConformance(StoreBench):
         with self.looking() as reader:
             found = sorted(item.decide_within_ms or 0 for item in reader.waiting())
         assert found == [0, 0, 900_000, 14_400_000]
+
+    def test_what_waits_can_be_counted_without_what_is_in_flight(self) -> None:
+        """Both parts together are the whole."""
+        session = self.open()
+        self.reserve(session, "runs")
+        self.reserve(session, "odd", quarantine="skew: 2h")
+        self.settle(session, self.reserve(session, "held"), State.HELD, reason="who knows")
+        self.settle(session, self.reserve(session, "done"))
+        with self.looking() as reader:
+            parts = [reader.waiting(in_flight=True), reader.waiting(in_flight=False)]
+            whole = reader.waiting()
+        assert [[item.state for item in part] for part in parts] == [
+            [State.IN_FLIGHT],
+            [State.HELD, State.QUARANTINED],
+        ]
+        assert sorted(parts[0] + parts[1], key=repr) == sorted(whole, key=repr)
+
+    def test_mark_of_what_waits_changes_with_it_and_not_with_what_runs(self) -> None:
+        """Parked, given up, taken up again, held again at once: each is seen."""
+        session = self.open()
+        if session.waiting_mark() is None:
+            raise unittest.SkipTest("this store tells no mark")
+        marks = [session.waiting_mark()]
+        claim = self.reserve(session, "held")
+        self.settle(session, self.reserve(session, "done"))
+        assert session.waiting_mark() == marks[0], "what runs and ends well is not part of it"
+        for state in (State.RETRYABLE, State.HELD):
+            self.settle(session, claim, state, reason="who knows", last_call_ticks=5)
+            marks.append(session.waiting_mark())
+            if state is State.RETRYABLE:
+                claim = self.reserve(session, "held")
+                marks.append(session.waiting_mark())
+        self.reserve(session, "odd", quarantine="skew: 2h")
+        marks.append(session.waiting_mark())
+        assert marks[2] == marks[0]
+        assert len(set(marks)) == len(marks) - 1
+
+    def test_mark_of_what_waits_tells_two_equal_looking_waits_apart(self) -> None:
+        """Let go, taken up and left as before, with the same times: the reason may be another."""
+        session = self.open()
+        if session.waiting_mark() is None:
+            raise unittest.SkipTest("this store tells no mark")
+        marks = []
+        for reason in ("timeout", "closed"):
+            claim = self.reserve(session, "again")
+            self.settle(session, claim, State.RETRYABLE, reason=reason, last_call_ticks=5)
+            marks.append(session.waiting_mark())
+        assert marks[0] != marks[1]
 
     def test_waiting_counts_what_is_open_by_surface_state_and_reason(self) -> None:
         """Final entries do not count; what is oldest is told in the ledger's own time."""
