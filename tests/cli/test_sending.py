@@ -12,7 +12,10 @@ from msgspec.json import encode as json_of
 from oncegate.groupcommit import GroupCommit
 from oncegate.lanes.circuit_board import CircuitWord
 from oncegate.notice_operations import PostNotice
+from oncegate.sender.addresses import AddressPolicy
+from oncegate.sender.endpoints import new_endpoint
 from oncegate.sender.sender import Sender
+from oncegate.sender.urls import parse_endpoint_url
 from oncegate.store import GivenUp, HeadsWanted, Outgoing, Policy, Posting
 from oncegate.wiring import open_store
 
@@ -66,6 +69,25 @@ def test_an_added_endpoint_is_listed_and_its_secret_shown_once(call: Any, ledger
     assert secret.startswith("whsec_")
     assert lines(listed.out)[0]["name"] == "orders"
     assert secret not in listed.out + shown.out + added.err
+
+
+def test_what_may_be_a_secret_in_an_address_is_shown_only_when_asked_for(call: Any, ledger: Any) -> None:
+    """A canary in the path and the query of an endpoint: in no list, sheet, record or repr."""
+    canary = "Zk3hXw9QpL2mN8vB"
+    address = f"https://shop.example/hooks/{canary}?token={canary}"
+    added = call("endpoints", "add", "orders", address, "--reason", "new", "--as", "Ada")
+    told = [call("endpoints", what, *more) for what, *more in _LOOKS]
+    for ended in (added, *told):
+        assert ended.code == 0, ended.err
+        assert canary not in ended.out + ended.err
+    assert "https://shop.example/hooks/…?token=…" in told[0].out
+    for what, *more in _LOOKS:
+        assert address in call("endpoints", what, *more, "--full-url").out
+    url = parse_endpoint_url(address, AddressPolicy.of())
+    assert canary not in f"{url!r} {new_endpoint('orders', address)!r}"
+
+
+_LOOKS = (("list",), ("list", "--json"), ("show", "orders"), ("show", "orders", "--json"))
 
 
 @pytest.mark.parametrize(

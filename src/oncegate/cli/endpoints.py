@@ -155,6 +155,7 @@ def _add_list(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "list", help="list endpoints with what waits for them", description="List endpoints."
     )
+    _add_full_url(parser)
     add_url(parser)
     add_json(parser)
     parser.set_defaults(run=_run_list)
@@ -170,12 +171,16 @@ def _run_list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         for endpoint in endpoints:
             circuit = circuit_facts(circuits.get(endpoint.name))
-            print_json({**endpoint.shown(), **_lag(lag.get(endpoint.name), now_ms), "circuit": circuit})
+            shown = endpoint.shown(full_url=arguments.full_url)
+            print_json({**shown, **_lag(lag.get(endpoint.name), now_ms), "circuit": circuit})
         return DONE
     if not endpoints:
         tell("no endpoints yet; add one with: oncegate endpoints add NAME URL --reason …")
         return DONE
-    rows = [_row(one, _lag(lag.get(one.name), now_ms), circuits.get(one.name)) for one in endpoints]
+    rows = [
+        _row(one, one.shown(full_url=arguments.full_url)["url"], _lag(lag.get(one.name), now_ms), circuits)
+        for one in endpoints
+    ]
     print_table(_HEADERS, rows)
     return DONE
 
@@ -195,11 +200,13 @@ def _lag(view: DestinationView | None, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _row(endpoint: Endpoint, lag: dict[str, Any], circuit: CircuitView | None) -> tuple[Cell, ...]:
+def _row(
+    endpoint: Endpoint, url: str, lag: dict[str, Any], circuits: dict[str, CircuitView]
+) -> tuple[Cell, ...]:
     oldest = "" if lag["oldest_ms"] is None else age(lag["oldest_ms"])
     state = "throttled" if lag.get("throttled_for_ms") and lag["state"] == "active" else lag["state"]
     counts = (lag["events"], lag["blocked"], lag["dead_letters"])
-    stands = (endpoint.name, state, circuit_words(circuit), endpoint.url)
+    stands = (endpoint.name, state, circuit_words(circuits.get(endpoint.name)), url)
     return cells(*stands, *counts, oldest, endpoint.on_dead_letter.value)
 
 
@@ -208,15 +215,23 @@ def _add_show(commands: Any) -> None:
         "show", help="show one endpoint's settings", description="Show an endpoint, without its secrets."
     )
     parser.add_argument("name", type=read_text, help="the endpoint")
+    _add_full_url(parser)
     add_url(parser)
     add_json(parser)
     parser.set_defaults(run=_run_show)
 
 
+def _add_full_url(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--full-url", action="store_true",
+        help="show addresses as they are; otherwise what may be a secret in them is hidden",
+    )  # fmt: skip
+
+
 def _run_show(arguments: argparse.Namespace) -> int:
     with opened_sender(arguments.url) as sender:
         endpoint = sender.endpoints.get(arguments.name)
-    shown = endpoint.shown()
+    shown = endpoint.shown(full_url=arguments.full_url)
     with reading(open_ledger(arguments.url), arguments.url) as session:
         circuit = read_circuits(session).get(endpoint.name)
     if arguments.json:
@@ -225,7 +240,7 @@ def _run_show(arguments: argparse.Namespace) -> int:
     rate = endpoint.rate_per_second
     fields = {
         "name": endpoint.name,
-        "url": endpoint.url,
+        "url": shown["url"],
         "follows": endpoint.follows or "nobody; programs emit to it",
         "format": endpoint.body_format.value,
         "on dead letter": endpoint.on_dead_letter.value,

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from oncegate.errors import BadEndpoint, BadSecret, ConfigError
 from oncegate.model.backoff import Backoff
+from oncegate.model.masking import masked_url
 from oncegate.model.surface import check_name
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.envelope import BodyFormat
@@ -104,9 +105,15 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         ]
         return replace(self, secrets=(Secret(text), *kept[: SECRETS_MAX - 1]))
 
-    def shown(self) -> dict[str, Any]:
-        """What may be seen of it: no secret, no header's value."""
+    @property
+    def shown_url(self) -> str:
+        """Where it sends to, without what may be a secret in it."""
+        return masked_url(self.url)
+
+    def shown(self, *, full_url: bool = False) -> dict[str, Any]:
+        """What may be seen of it: no secret, no header's value, nor what in its URL may be a secret."""
         document: dict[str, Any] = msgspec.to_builtins(self)
+        document["url"] = self.url if full_url else self.shown_url
         document["secrets"] = [
             {"kind": _kind_of(one.text), "until_ms": one.until_ms} for one in self.secrets
         ]

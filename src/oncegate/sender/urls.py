@@ -12,6 +12,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final
 
 from oncegate.errors import BadEndpoint
+from oncegate.model.masking import masked_url
 from oncegate.sender.addresses import Address, AddressPolicy, unmapped
 
 URL_LENGTH_MAX: Final = 2048
@@ -34,7 +35,7 @@ _NUMERIC: Final = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 _DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class EndpointUrl:
     """Where to send: `address` is set if the URL names an address and not a name."""
 
@@ -57,6 +58,9 @@ class EndpointUrl:
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.host_header}{self.target}"
+
+    def __repr__(self) -> str:
+        return f"EndpointUrl({masked_url(str(self))})"
 
 
 def parse_endpoint_url(text: str, policy: AddressPolicy) -> EndpointUrl:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from oncegate.errors import ConfigError
+from oncegate.model.masking import masked_url
 from oncegate.service.settings import (
     ContractSettings,
     DeliverySettings,
@@ -265,6 +266,8 @@ def _shown(name: str, value: Any) -> str:
         return "…"
     if name == "secrets":
         return ", ".join(secret if secret.startswith("$") else "…" for secret in value)
+    if name in ("url", "probe_url") and isinstance(value, str) and value.startswith(("https:", "http:")):
+        return masked_url(value)
     if name in ("url", "probe_url") and isinstance(value, str):
         return _IN_QUERY.sub(r"\1…", _PASSWORD.sub(r"\1…", value))
     return str(msgspec.to_builtins(value))
