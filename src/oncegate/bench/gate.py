@@ -7,6 +7,7 @@ the ratio. Called by the command line; writes nothing but its own temporary ledg
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import platform
 import sqlite3
 import tempfile
@@ -24,6 +25,7 @@ from oncegate.bench.workload import (
     open_gate,
     prepare_business_table,
     run_gate,
+    run_gate_in_thread,
 )
 
 EVENTS_PER_ROUND: Final = {1: 1_000, 32: 6_000}
@@ -71,6 +73,34 @@ class GateBench:
             for name, sample in (await self._gate(path, tasks)).items():
                 samples.setdefault((name, tasks), []).append(sample)
             _remove(path)
+        path = place / f"thread-{number}.db"
+        samples.setdefault(("fresh, a thread", 1), []).append(_with_files(path, self._thread))
+        if importlib.util.find_spec("uvloop"):  # part of the `server` extra
+            await self._other_loop(place / f"uvloop-{number}.db", samples)
+
+    async def _other_loop(self, path: Path, samples: dict[tuple[str, int], list[Sample]]) -> None:
+        """The largest crowd once more, on a loop that is not asyncio's own."""
+        import uvloop
+
+        tasks = max(self.concurrencies)
+
+        def measure() -> Sample:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return runner.run(self._gate(path, tasks))["fresh"]
+
+        sample = await asyncio.to_thread(measure)
+        samples.setdefault(("fresh, uvloop", tasks), []).append(sample)
+        _remove(path)
+
+    def _thread(self, path: Path) -> Sample:
+        blocks = event_blocks(max(100, int(EVENTS_PER_ROUND[1] * self.scale)))
+        gate = open_gate(f"sqlite:///{path}", "thread")
+        try:
+            prepare_business_table(gate)
+            run_gate_in_thread(gate, blocks()[:100])
+            return run_gate_in_thread(gate, blocks())
+        finally:
+            gate.close()
 
     def _baseline(self, path: Path) -> Sample:
         baseline = PlainBaseline(path)
@@ -122,9 +152,11 @@ def _document(summaries: list[Summary], size: dict[str, Any] | None) -> dict[str
     baseline = next(item for item in summaries if item.name == "baseline")
     fresh = {item.concurrency: item for item in summaries if item.name == "fresh"}
     ratios: dict[str, float] = {}
-    for tasks, item in fresh.items():
-        ratios[f"fresh at {tasks}: events/s against the baseline"] = item.rate / baseline.rate
-        ratios[f"fresh at {tasks}: median latency against the baseline"] = item.p50_ms / baseline.p50_ms
+    for item in summaries:
+        if item.name.startswith("fresh"):
+            what = f"{item.name} at {item.concurrency}"
+            ratios[f"{what}: events/s against the baseline"] = item.rate / baseline.rate
+            ratios[f"{what}: median latency against the baseline"] = item.p50_ms / baseline.p50_ms
     for item in summaries:
         if item.name.startswith("replay"):
             against = fresh[item.concurrency].rate

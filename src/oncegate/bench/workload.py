@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from oncegate.bench.peers.scripts.stand import make_event
 from oncegate.bench.samples import Sample
-from oncegate.gate.once import AsyncOnce
+from oncegate.gate.once import AsyncOnce, Once
 from oncegate.wiring import Gate
 
 SURFACE: Final = "bench"
@@ -50,6 +50,20 @@ def _write_as_data(gate: Gate) -> None:
         return {"slot": slot}
 
 
+def _write_from_a_thread(gate: Gate) -> None:
+    """The same from plain functions, for a caller that is a thread."""
+    terminal = gate.downstream("terminal", honours_key="7d")
+
+    def claim_slot(equipment: str, idempotency_key: str) -> str:
+        return idempotency_key[:16]
+
+    @gate.handler(SURFACE, key=KEY)
+    def book(event: dict[str, Any], once: Once) -> dict[str, str]:
+        slot = once.effect(terminal, claim_slot, event["equipment_number"])
+        once.commit(resource=slot, writes=[(INSERT_BOOKING, (event["equipment_number"], slot))])
+        return {"slot": slot}
+
+
 def _write_in_block(gate: Gate) -> None:
     """The handler has a transaction of its own for the business row."""
     terminal = gate.downstream("terminal", honours_key="7d")
@@ -73,6 +87,7 @@ def _write_in_same_database(gate: Gate) -> None:
 
 MODES: Final = {
     "data": _write_as_data,
+    "thread": _write_from_a_thread,
     "block": _write_in_block,
     "same database": _write_in_same_database,
 }
@@ -95,6 +110,17 @@ async def run_gate(gate: Gate, events: list[dict[str, Any]], concurrency: int) -
         await gate.admit(SURFACE, event)
 
     return await _run_tasks(admit, events, concurrency)
+
+
+def run_gate_in_thread(gate: Gate, events: list[dict[str, Any]]) -> Sample:
+    """Admits events one after the other from the calling thread."""
+    latencies: list[float] = []
+    begun = perf_counter()
+    for event in events:
+        started = perf_counter()
+        gate.admit_sync(SURFACE, event)
+        latencies.append((perf_counter() - started) * 1000)
+    return Sample(len(events), perf_counter() - begun, tuple(latencies))
 
 
 async def _run_tasks(
