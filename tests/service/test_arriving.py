@@ -69,6 +69,7 @@ def test_a_body_in_two_parts_is_taken_while_others_hold_their_room(tmp_path: Pat
             line.sendall(body[5:])
             assert read_all(line).startswith(b"HTTP/1.1 200")
         told = [read_all(line) for line in lines[:3]]
+        assert b"\noncegate_http_bodies_cut_total 3\n" in site.call("GET", "/metrics").body
         assert site.service.arriving.total == 1
 
     assert all(one.startswith(b"HTTP/1.1 503") and b"retry-after: 1" in one for one in told), told

@@ -231,14 +231,20 @@ def test_there_cannot_be_much_more_around_a_body_than_in_it(tmp_path: Path) -> N
     head = b"POST /in/hooks HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
     with Site(tmp_path, settings(server={"body_bytes_max": 1000})).serving() as site:
         for data in (b"1;" + b"x" * 200_000, b"1\r\na\r\n0\r\nx: " + b"x" * 200_000):
-            with connected(site) as line:
-                line.sendall(head)
-                with contextlib.suppress(OSError):
-                    for _ in range(100):
-                        line.sendall(data)
-                with contextlib.suppress(ConnectionError):
-                    assert line.recv(65536).startswith(b"HTTP/1.1 4")
+            assert _is_cut_off(site, head, data)
         assert site.hook({"id": "n-1"}).status == 200
+
+
+def _is_cut_off(site: Site, head: bytes, data: bytes) -> bool:
+    """Whether the other side has had enough long before all of it, which no buffer in between can hold."""
+    with connected(site) as line:
+        line.sendall(head)
+        try:
+            for _ in range(200):
+                line.sendall(data)
+        except OSError:
+            return True
+        return False
 
 
 def test_a_connection_that_has_nothing_to_say_is_ended(

@@ -284,7 +284,10 @@ class Service:
 
     async def _metrics(self, incoming: Incoming) -> Answer:
         text = self._counting.text(
-            self._throttle.total + self.polls.total, self._throttle.shed + self.polls.shed
+            self._throttle.total + self.polls.total,
+            self._throttle.shed + self.polls.shed,
+            self.arriving.total,
+            self.arriving.cut,
         )
         try:
             seen = await asyncio.to_thread(exposition, self.gate)

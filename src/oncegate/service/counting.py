@@ -15,7 +15,7 @@ class Counting:
         """Counts an answer."""
         self._answers[route, status] += 1
 
-    def text(self, in_flight: int, shed: int) -> str:
+    def text(self, in_flight: int, shed: int, arriving: int = 0, cut: int = 0) -> str:
         """The counts in the Prometheus text format."""
         lines = ["# TYPE oncegate_http_requests_total counter"]
         for (route, status), count in sorted(self._answers.items()):
@@ -25,5 +25,9 @@ class Counting:
             f"oncegate_http_requests_in_flight {in_flight}",
             "# TYPE oncegate_http_requests_shed_total counter",
             f"oncegate_http_requests_shed_total {shed}",
+            "# TYPE oncegate_http_bodies_arriving gauge",
+            f"oncegate_http_bodies_arriving {arriving}",
+            "# TYPE oncegate_http_bodies_cut_total counter",
+            f"oncegate_http_bodies_cut_total {cut}",
         ]
         return "\n".join(lines) + "\n"

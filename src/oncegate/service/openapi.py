@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import Any, Final
 
 from oncegate.feed.feed import PAGE_MAX
@@ -16,6 +17,7 @@ from oncegate.service.contract import WAIT_SECONDS_MAX
 _TEXT: Final = {"type": "string"}
 _ID: Final = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"}
 _NEW_ID: Final = {**_ID, "pattern": "^[ -\\-/-~]+$"}  # an id is signed, and a full stop would end it
+_ANYWHERE: Final = (408, 421, 431)  # what the server itself may answer, wherever a request goes
 _REF: Final = "#/components/schemas/"
 
 
@@ -92,14 +94,20 @@ def _find_event() -> dict[str, Any]:
 
 
 def _plain(summary: str, statuses: tuple[int, ...]) -> dict[str, Any]:
-    return {"summary": summary, "responses": {str(status): {"description": summary} for status in statuses}}
+    told = {str(status): {"description": summary} for status in statuses}
+    return {"summary": summary, "responses": {**told, **_problems(_ANYWHERE)}}
 
 
 def _responses(gives: str, statuses: tuple[int, ...], *, waits: bool = False) -> dict[str, Any]:
     found: dict[str, Any] = {"200": _answer("done", "application/json", gives)}
     if waits:
         found["202"] = _answer("kept, and runs later or waits for a person", "application/json", "Waiting")
-    for status in sorted(statuses):
+    return {**found, **_problems(sorted((*statuses, *_ANYWHERE)))}
+
+
+def _problems(statuses: Iterable[int]) -> dict[str, Any]:
+    found = {}
+    for status in statuses:
         names = ", ".join(kind.slug for kind in ProblemKind if kind.status == status)
         found[str(status)] = _answer(names, MEDIA_TYPE, "Problem")
     return found
