@@ -7,6 +7,7 @@ lacks a test.
 from __future__ import annotations
 
 _SAME_UNIT = "the row was read in the same transaction, which began as the only writer"
+_ROW_BY_ROW = "the batch is taken row by row, which is slower and nothing else"
 _NO_ROWS = "without rows the statement does nothing"
 _BELOW_FLOOR = "what is at or below the floor was removed in the transaction that raised it"
 _IN_ORDER = "what is replayed is taken from the list when it ends, so nothing at or before it is left there"
@@ -24,10 +25,25 @@ _SQLITE_CLAIMS: dict[tuple[str, str], str] = {
     ): "which rows were inserted is looked up then, and all were",
     (
         "if cursor.rowcount == 0:",
-        "if False",
+        "if False (2)",
     ): "which rows were inserted is looked up then, and there are none",
     ("if marks:", "if True"): _NO_ROWS,
+    ("if len(settlements) > 1 and self._settle_all(settlements):", "if False"): _ROW_BY_ROW,
+    ("if sweep is not None:", "if False"): _ROW_BY_ROW,
+    ("if sweep is not None:", "if False (2)"): _ROW_BY_ROW,
     ("if item.steps:", "if True"): _NO_ROWS,
+    ("if outcomes:", "if True"): _NO_ROWS,
+    (
+        "if len(wanted) == 1:",
+        "if False",
+    ): "one alone is then a batch of one, which is slower and nothing else",
+}
+_SQLITE_SWEEPS: dict[tuple[str, str], str] = {
+    (
+        "if not IS_POSSIBLE or len(settlements) < SWEPT_MIN:",
+        "if False",
+    ): "two or three are swept too, which is no quicker and nothing else",
+    ("if not IS_POSSIBLE or len(settlements) < SWEPT_MIN:", "if True"): _ROW_BY_ROW,
 }
 _SQLITE_LANES: dict[tuple[str, str], str] = {
     ("if replay is not None:", "if True"): "no seq equals NULL, so nothing is deleted",
@@ -44,6 +60,10 @@ _SQLITE_LANES: dict[tuple[str, str], str] = {
         '" UNION ALL SELECT 1 FROM oncegate_dead_letter WHERE lane = ?1 AND seq = ?2 AND fence = ?3"',
         "without AND seq = ?2",
     ): "a fence of a lane is given out once, for one event",
+    (
+        '"SELECT max(seq) FROM oncegate_dead_letter AS dead WHERE lane = ?1 AND seq < ?2 AND NOT EXISTS"',
+        "without AND seq < ?2",
+    ): "a dead letter lies before the head, or is the head of a lane that is blocked and not leased",
     ("if destination is None:", "if False"): "nothing has a destination that is NULL",
     (
         '_NEXT_REPLAY: Final = "SELECT min(seq) FROM oncegate_replay WHERE lane = ? AND seq > ?"',
@@ -118,6 +138,7 @@ _BY_FILE = {
     "stores/sqlite/claims.py": _SQLITE_CLAIMS,
     "stores/sqlite/feed.py": _SQLITE_FEED,
     "stores/sqlite/lanes.py": _SQLITE_LANES,
+    "stores/sqlite/sweeps.py": _SQLITE_SWEEPS,
 }
 ALIKE: dict[tuple[str, str, str], str] = {
     (file, *place): reason for file, places in _BY_FILE.items() for place, reason in places.items()

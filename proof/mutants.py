@@ -44,6 +44,7 @@ TESTS: tuple[str, ...] = (
     "tests/upkeep",
     "tests/lanes",
     "tests/feed",
+    "tests/sender/test_trace.py",
     "tests/stores/test_conformance_sqlite.py",
     "tests/stores/test_conformance_postgres.py",
     "tests/stores/postgres/test_feed_order.py",

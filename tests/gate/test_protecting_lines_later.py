@@ -12,12 +12,14 @@ from oncegate.gate.claim import claim_of
 from oncegate.gate.effects import NotNow, NotYet
 from oncegate.gate.traffic import current_traffic
 from oncegate.model.keys import derive_key
+from oncegate.model.rulings import Verb
 from oncegate.model.states import Decision
 from oncegate.operations import RecordProgress
 from oncegate.store import Progress, Reserved, StepRecord, StepState
 from oncegate.store.tallies import What
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ArmedCrashPoints, CrashReached, Fault, Faults, faulty
+from oncegate.upkeep.rulings import Rulings, Word
 from tests.postgres_site import reservation
 from tests.support import LEASE, Ledger
 
@@ -281,3 +283,23 @@ def test_recovery_of_an_opaque_function_waits_for_its_turn_at_the_downstream(led
         current_traffic.reset(token)
 
     assert calls == []
+
+
+def test_decision_whose_reply_is_lost_is_found_by_its_record(ledger: Ledger) -> None:
+    """I5, I20: the operator is told that it counts, and not to try again."""
+    # Given an entry that waits for a person
+    gate, faults = _on_a_store_that_can_fail(ledger)
+
+    @gate.handler("bookings", key="{id}", attempts_max=1)
+    def book(event: dict[str, str], once: Once) -> str:
+        raise ValueError("not now")
+
+    with pytest.raises(ValueError, match="not now"):
+        gate.admit_sync("bookings", EVENT)
+    assert ledger.state() == "held"
+    # When the reply to the commit of a decision is lost
+    faults.plan.append(Fault.LOST_REPLY)
+    entry = Rulings(gate._context.commits, ledger.clock).say(1, Word(Verb.REJECT, "olga", "no such slot"))
+    # Then it is known to have been carried out
+    assert entry.state.label == ledger.state() == "failed"
+    gate.close()

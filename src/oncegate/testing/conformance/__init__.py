@@ -14,6 +14,7 @@ under pytest, which it does not import. Business writes use a table of one colum
 
 from oncegate.testing.conformance.apart import ApartConformance
 from oncegate.testing.conformance.arrivals import ArrivalConformance
+from oncegate.testing.conformance.batches import BatchConformance
 from oncegate.testing.conformance.browsing import BrowsingConformance
 from oncegate.testing.conformance.censuses import CensusConformance
 from oncegate.testing.conformance.contents import ContentConformance
@@ -63,5 +64,6 @@ class StoreConformance(
     TraceConformance,
     NoticeConformance,
     ApartConformance,
+    BatchConformance,
 ):
     """Everything a store must do. Subclass it and override `make_store`."""
