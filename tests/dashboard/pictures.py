@@ -50,7 +50,7 @@ def main(folder: Path) -> None:
                         page.screenshot(path=folder / f"action-{state}-{width}.png")
                         page.goto(f"{address}/entries?q=state:unknown")
                         page.click("a[data-open] >> nth=0")
-                        page.screenshot(path=folder / f"entry-{state}-{width}.png")
+                        page.screenshot(path=folder / f"entry-{state}-{width}.png", full_page=True)
                     context.close()
 
 

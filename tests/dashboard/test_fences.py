@@ -69,3 +69,22 @@ def test_the_terminal_tells_the_same(site, scene, tried, capsys):
 def test_what_nobody_has_held_yet_has_no_fences_to_show(site):
     parked = site.scene.waiting(State.QUARANTINED, "routes")
     assert "<h2>Fences" not in site.client(Role.VIEWER).get(f"/entries/{parked}").text
+
+
+def test_a_step_tells_what_holds_at_its_downstream_where_the_page_knows(site):
+    doubtful = site.scene.waiting(State.UNKNOWN, "gate.in")
+    text = site.client(Role.VIEWER).get(f"/entries/{doubtful}").text
+    assert "at most once: what a crash leaves open is decided by a person" in text
+    done = site.scene.waiting(State.COMMITTED, "portbase.cis")
+    told = site.client(Role.VIEWER).get(f"/entries/{done}").text
+    assert "exactly-once effect: the downstream recognises our key" in told
+
+
+def test_a_page_without_handlers_leaves_out_what_it_cannot_know(site, stage):
+    doubtful = site.scene.waiting(State.UNKNOWN, "gate.in")
+    alone = Gate(store=site.gate.store)
+    with stage.showing(alone.dashboard()):
+        text = site.client().get(f"/entries/{doubtful}").text
+    alone.close()
+    assert "<h2>Steps</h2>" in text
+    assert "What holds there" not in text

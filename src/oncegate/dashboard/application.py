@@ -310,7 +310,8 @@ class Page:
 
 def page_of(gate: Gate, access: Access) -> Starlette:
     """The page of a gate's ledger."""
-    return Page(Tools(gate.commits, gate.clock, lambda: gate.surfaces), access).application()
+    tools = Tools(gate.commits, gate.clock, lambda: gate.surfaces, downstreams=lambda: gate.downstreams)
+    return Page(tools, access).application()
 
 
 _FOREIGN: Final = "the request does not come from this page; nothing was changed"

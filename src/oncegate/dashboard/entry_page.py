@@ -65,7 +65,7 @@ def entry_values(tools: Tools, session: Session, seen: EntryDetail) -> dict[str,
         "meaning": LAPSED if is_lapsed else MEANINGS[seen.entry.state],
         "tenures": tenures(seen.entry, seen.records, is_lapsed=is_lapsed),
         "moments": history(seen, session.repeats(seen.entry.entry_id)),
-        "steps": _steps(seen, outcome),
+        "steps": _steps(tools, seen, outcome),
         "resource": outcome.resource,
         "error": outcome.error,
         "promise": _promise(tools, seen),
@@ -108,14 +108,29 @@ def outcome_of(seen: EntryDetail) -> Outcome:
         return Outcome()
 
 
-def _steps(seen: EntryDetail, outcome: Outcome) -> list[tuple[str, str, str, str]]:
-    """Steps as (name, state, downstream, resource): those on record, else those the outcome carries."""
-    recorded = [_step(step) for step in seen.steps]
-    return recorded or [(step.name, "done", step.downstream, step.resource or "") for step in outcome.steps]
+class Step(Struct, frozen=True):
+    """One step as people see it; `promise` is what holds at its downstream, where the page knows."""
+
+    name: str
+    state: str
+    downstream: str
+    resource: str
+    promise: str
 
 
-def _step(step: StepRecord) -> tuple[str, str, str, str]:
-    return step.name, step.state.name.lower().replace("_", " "), step.downstream, step.resource or ""
+def _steps(tools: Tools, seen: EntryDetail, outcome: Outcome) -> list[Step]:
+    """Those on record, else those the outcome carries."""
+    promises = {one.name: one.promise.value for one in tools.downstreams()}
+    found = [(step.name, _state_of(step), step.downstream, step.resource) for step in seen.steps]
+    found = found or [(step.name, "done", step.downstream, step.resource) for step in outcome.steps]
+    return [
+        Step(name, state, downstream, resource or "", promises.get(downstream, ""))
+        for name, state, downstream, resource in found
+    ]
+
+
+def _state_of(step: StepRecord) -> str:
+    return step.state.name.lower().replace("_", " ")
 
 
 def _promise(tools: Tools, seen: EntryDetail) -> str:

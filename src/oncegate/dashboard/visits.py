@@ -14,7 +14,7 @@ from oncegate.clock import Clock
 from oncegate.dashboard.doors import ANYBODY, Visitor
 from oncegate.dashboard.operators import Role
 from oncegate.errors import OncegateError
-from oncegate.gate.surfaces import Surface
+from oncegate.gate.surfaces import Downstream, Surface
 from oncegate.groupcommit import GroupCommit
 from oncegate.sender.desk import Desk as LaneDesk
 from oncegate.signals.measures import Memory
@@ -81,13 +81,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The ledger and the use cases behind the page. `surfaces` are those of the gate, if it is known."""
+    """The ledger and the use cases behind the page; `surfaces` and `downstreams` of the gate, if known."""
 
     commits: GroupCommit
     clock: Clock
     surfaces: Callable[[], Sequence[Surface]]
     url: str | None = None
     memory: Memory = field(default_factory=Memory)
+    downstreams: Callable[[], Sequence[Downstream]] = tuple
 
     def look(self) -> AbstractContextManager[Session]:
         """One moment of the ledger; others follow with every visit."""

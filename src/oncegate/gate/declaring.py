@@ -42,6 +42,11 @@ class Declarations:
         """The registered surfaces."""
         return tuple(self._surfaces.values())
 
+    @property
+    def downstreams(self) -> tuple[Downstream, ...]:
+        """The declared downstreams."""
+        return tuple(self._downstreams.values())
+
     def downstream(
         self,
         name: str,
