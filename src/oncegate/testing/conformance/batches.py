@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from oncegate.store import StepRecord, StepState
 from oncegate.testing.conformance.bench import StoreBench
 
@@ -30,7 +32,7 @@ class BatchConformance(StoreBench):
             claims = session.reserve([self.reservation(name) for name in _NAMES])
         for claim in claims[1:]:
             self.progress(session, claim, _DONE)
-        changes = [{"steps": (_DONE,)}, {"clear_steps": True}, {}, {}, {}]
+        changes: list[dict[str, Any]] = [{"steps": (_DONE,)}, {"clear_steps": True}, {}, {}, {}]
 
         with session.unit():
             ends = [self.settlement(claim, **change) for claim, change in zip(claims, changes, strict=True)]
