@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from oncegate import Gate, Once
 from oncegate.cli.main import main
 from oncegate.errors import BadOutgoing
+from oncegate.feed import Feed, through_gate
+from oncegate.feed.values import Page
 from oncegate.model.states import State
 from oncegate.model.trace import Context
 from oncegate.receiver import Receiver
@@ -21,6 +24,7 @@ from oncegate.sender.book import Change
 from oncegate.sender.delivery import DeliveryService
 from oncegate.sender.endpoints import new_endpoint
 from oncegate.sender.journey import Hop, HopKind, journey
+from oncegate.service.dispatch import Dispatch
 from oncegate.store import EntryFilter
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.upkeep.accepted import AcceptedWork
@@ -150,6 +154,59 @@ def test_accepted_event_keeps_its_context_in_its_lane(ledger: Ledger, by: str) -
     )
     (emitted,) = [hop for hop in ledger.hops("trip 7") if hop.kind is EMITTED]
     assert (emitted.correlation_id, emitted.key) == ("trip 7", "o-1")
+
+
+def test_what_a_handler_publishes_belongs_to_its_journey_and_its_readers_go_on_with_it(
+    ledger: Ledger,
+) -> None:
+    """From the feed to an endpoint that follows, and through the gate of whoever polls."""
+    feed = Feed(ledger.gate, operation=Dispatch)
+    follower = new_endpoint("follower", "http://127.0.0.1:9/hook", secret=SECRET, follows="acme")
+    ledger.sender.endpoints.add(follower, Change("ann", "test"))
+
+    @ledger.gate.handler("bookings", key="{id}")
+    def book(event: dict[str, Any]) -> None:
+        feed.publish_sync(tenant="acme", event_id="p-1", key=event["order"], data={})
+
+    @ledger.gate.handler("next", key="{id}")
+    async def take(event: dict[str, Any]) -> None: ...
+
+    ledger.gate.admit_sync("bookings", EVENT, context=Context(correlation_id="trip 7", traceparent=PARENT))
+
+    async def read() -> None:
+        reader = feed.reader("executor", tenant="acme")
+        page = await reader.read(None, 10, 0.0)
+        assert [(e.correlation_id, e.traceparent) for e in page.events] == [("trip 7", PARENT)]
+        assert msgspec.json.decode(msgspec.json.encode(page), type=Page) == page
+        await through_gate(ledger.gate, "next")(page.events[0])
+
+    asyncio.run(read())
+    for text in ("trip 7", "p-1"):
+        assert sorted(ledger.places(text), key=str) == sorted(
+            [
+                (ARRIVED, "bookings"),
+                (HopKind.PUBLISHED, "feed"),
+                (EMITTED, "follower"),
+                (ARRIVED, "next"),
+            ],
+            key=str,
+        )
+
+
+def test_an_event_that_was_published_without_a_context_has_none(ledger: Ledger) -> None:
+    feed = Feed(ledger.gate)
+    feed.publish_sync(event_id="p-1", key="k", data={})
+    page = feed.read_sync("executor", limit=1)
+    assert set(msgspec.to_builtins(page.events[0])) == {
+        "id",
+        "key",
+        "seq",
+        "published_at",
+        "data",
+        "cursor",
+    }
+    assert page.events[0].context is None
+    assert ledger.places("p-1") == [(HopKind.PUBLISHED, "feed")]
 
 
 @pytest.mark.parametrize("how", ["held", "quarantined", "conflict"])

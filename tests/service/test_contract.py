@@ -159,6 +159,20 @@ def test_another_tenants_cursor_is_refused_like_a_forged_one(site: Site) -> None
     assert all(one == names[0] for one in names)
 
 
+def test_the_context_of_a_publishing_request_is_in_the_feed(site: Site) -> None:
+    """D9: its correlation id and traceparent go on to whoever polls; without them there is nothing."""
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    for name, given in (("1", {"x-correlation-id": "trip 7", "traceparent": parent}), ("2", {})):
+        body = {"id": name, "key": "wh-7", "data": 1}
+        headers = {**given, "authorization": f"Bearer {site.token}", "content-type": "application/json"}
+        assert site.call("POST", "/v1/events", body, headers).status == 200
+
+    first, second = site.partner("GET", "/wes/v1/dispatch/pending").document["events"]
+
+    assert (first["correlation_id"], first["traceparent"]) == ("trip 7", parent)
+    assert not {"correlation_id", "traceparent", "tracestate"} & set(second)
+
+
 def test_publishing_again_is_a_replay_and_other_content_a_conflict(site: Site) -> None:
     body = {"id": "1", "key": "wh-7", "data": {"a": 1}}
     answers = [

@@ -249,7 +249,7 @@ def test_a_reader_sees_every_committed_event_once_and_in_order(ledger_url: str) 
                     connection.execute("SELECT 1")  # the transaction is open
                     # In one order, so that no two emitters wait for each other's keys.
                     for part, key in enumerate(sorted(choose.choices("1234", k=choose.randint(1, 3)))):
-                        place = {"event_id": f"{event_id}-{part}", "key": key}
+                        place: dict[str, Any] = {"event_id": f"{event_id}-{part}", "key": key}
                         feed.publish_sync(tenant="acme", data=turn, tx=connection, **place)
                     end = choose.random()
                     if end < 0.6:

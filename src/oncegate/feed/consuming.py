@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from oncegate.errors import Busy
-from oncegate.feed.feed import Ack, Event, Page
+from oncegate.feed.values import Ack, Event, Page
 from oncegate.gate.admission import Verdict
 from oncegate.gate.gate import Gate
 
@@ -79,7 +79,7 @@ def through_gate(gate: Gate, surface: str, *, tenant: str | None = None) -> Appl
 
     async def apply(event: Event) -> None:
         body = {"id": event.id, "key": event.key, "seq": event.seq, "data": event.data}
-        admission = await gate.admit(surface, body, tenant=tenant)
+        admission = await gate.admit(surface, body, tenant=tenant, context=event.context)
         if admission.verdict is Verdict.BUSY:
             raise Busy(f"event {event.id} is in flight elsewhere", admission.retry_after_seconds)
 

@@ -23,11 +23,14 @@ from oncegate.feed.operations import (
     ReadPositions,
     ReadSecret,
 )
+from oncegate.feed.values import Ack, Event, Page, Publication, Reader
 from oncegate.feed.waking import Waking
 from oncegate.gate.gate import Gate
+from oncegate.gate.tracing import inherited_context
 from oncegate.model.canonical import canonical_json, fingerprint_of
 from oncegate.model.limits import cannot_be_carried
 from oncegate.model.surface import CARRIED_BYTES_MAX, check_name
+from oncegate.model.trace import Context, decode_context, encode_context, named
 from oncegate.operations import Operation
 from oncegate.store import feed as store
 from oncegate.store.feed import Publishing
@@ -41,51 +44,6 @@ WAIT_SECONDS_MAX: Final = 60.0
 OLDEST: Final = "oldest"
 _BEYOND: Final = "the cursor is beyond the end of this feed; was the ledger restored?"
 _FROM_START: Final[dict[str | None, int | None]] = {None: None, OLDEST: 0}
-
-
-class Publication(msgspec.Struct, frozen=True):
-    """What became of an event: its seq, and whether it had been published before."""
-
-    event_id: str
-    key: str
-    seq: int
-    replay: bool
-
-
-class Event(msgspec.Struct, frozen=True):
-    """An event as readers get it; `cursor` acknowledges it and everything before it."""
-
-    id: str
-    key: str
-    seq: int
-    published_at: str
-    data: Any
-    cursor: str
-
-
-class Page(msgspec.Struct, frozen=True):
-    """Events in order. `next_cursor` is where to go on from, also if there are none now."""
-
-    events: tuple[Event, ...]
-    next_cursor: str
-    has_more: bool
-
-
-class Ack(msgspec.Struct, frozen=True):
-    """Where a reader stands now; `replay` says that it stood there, or further, before."""
-
-    cursor: str
-    replay: bool
-
-
-class Reader(msgspec.Struct, frozen=True):
-    """How far a reader is, and how far behind."""
-
-    name: str
-    cursor: str
-    acked_at: str
-    behind: int
-    oldest_at: str | None
 
 
 class Feed:
@@ -102,13 +60,21 @@ class Feed:
         self._cursors: Cursors | None = None
 
     async def publish(
-        self, *, tenant: str = "", event_id: str, key: str, data: Any, tx: object = None
+        self,
+        *,
+        tenant: str = "",
+        event_id: str,
+        key: str,
+        data: Any,
+        tx: object = None,
+        context: Context | None = None,
     ) -> Publication:
         """Publishes an event once; the same id with another content raises Conflict.
 
-        With `tx`, the event becomes visible when that open transaction of yours commits.
+        With `tx`, the event becomes visible when that open transaction of yours commits. `context` is the
+        journey that it belongs to; in a handler it is that of the event which the handler runs for.
         """
-        item = self._item(tenant, event_id, key, data)
+        item = self._item(tenant, event_id, key, data, context)
         if tx is None:
             published = await self._commits.perform_async(self._operation(item))
         else:
@@ -116,10 +82,17 @@ class Feed:
         return self._told(item, published)
 
     def publish_sync(
-        self, *, tenant: str = "", event_id: str, key: str, data: Any, tx: object = None
+        self,
+        *,
+        tenant: str = "",
+        event_id: str,
+        key: str,
+        data: Any,
+        tx: object = None,
+        context: Context | None = None,
     ) -> Publication:
         """Publishes an event once, from a thread; as `publish`."""
-        item = self._item(tenant, event_id, key, data)
+        item = self._item(tenant, event_id, key, data, context)
         published = self._commits.perform(self._operation(item)) if tx is None else self._join(tx, item)
         return self._told(item, published)
 
@@ -138,7 +111,9 @@ class Feed:
         published = self._store.join(tx).publish_one(item)
         return published if isinstance(published, store.Published) else await published
 
-    def _item(self, tenant: str, event_id: str, key: str, data: Any) -> store.Publication:
+    def _item(
+        self, tenant: str, event_id: str, key: str, data: Any, context: Context | None = None
+    ) -> store.Publication:
         if tenant:
             check_name("tenant", tenant)
         body = canonical_json(data)
@@ -149,7 +124,9 @@ class Feed:
         _check_text("id", event_id)
         _check_text("key", key)
         content = fingerprint_of(canonical_json([key]) + body)
-        return store.Publication(tenant, event_id, key, body, content, self._clock.wall_ms())
+        context = context or inherited_context()
+        kept = b"" if context is None else encode_context(named(context))
+        return store.Publication(tenant, event_id, key, body, content, self._clock.wall_ms(), kept)
 
     def _told(self, item: store.Publication, published: store.Published) -> Publication:
         if published.publishing is Publishing.CONFLICT:
@@ -312,7 +289,10 @@ def _check_place(page: store.FeedPage) -> None:
 
 def _shown(event: store.FeedEvent, cursor: str) -> Event:
     data = msgspec.json.decode(event.body)
-    return Event(event.event_id, event.key, event.seq, _time(event.at_ms), data, cursor)
+    context = decode_context(event.context) if event.context else Context()
+    travels = (context.correlation_id, context.traceparent, context.tracestate)
+    given = (msgspec.UNSET if text is None else text for text in travels)
+    return Event(event.event_id, event.key, event.seq, _time(event.at_ms), data, cursor, *given)
 
 
 def _time(wall_ms: int) -> str:

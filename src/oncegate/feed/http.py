@@ -18,7 +18,7 @@ import msgspec
 
 from oncegate.clock import Clock, SystemClock
 from oncegate.errors import ConfigError, CursorExpired, CursorRefused, NotAuthentic, StoreUnavailable
-from oncegate.feed.feed import Ack, Page
+from oncegate.feed.values import Ack, Page
 from oncegate.model.durations import parse_duration
 
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024

@@ -13,13 +13,14 @@ from msgspec import Struct
 
 from oncegate.gate.accepting import SURFACE_LANES
 from oncegate.model.trace import Context, decode_context, named, trace_named, trace_of_key
-from oncegate.store import Entry, EntryFilter, LaneFilter, Session, TracedDelivery
+from oncegate.store import Entry, EntryFilter, LaneFilter, Session, TracedDelivery, TracedPublication
 
 TRACES_MAX: Final = 20  # a key may have been part of very many journeys
 HOPS_MAX: Final = 500
 LANES_MAX: Final = 10
 EVENTS_OF_A_KEY_MAX: Final = 20  # the latest ones
 _KEY_HEX: Final = 48
+FEED: Final = "feed"
 
 
 class HopKind(Enum):
@@ -28,10 +29,11 @@ class HopKind(Enum):
     ARRIVED = "arrived"
     EMITTED = "emitted"
     ACCEPTED = "accepted"
+    PUBLISHED = "published"
 
 
 class Hop(Struct, frozen=True):
-    """One station: an event that came in at a surface, was accepted to run there later, or was emitted."""
+    """One station: an event that came in at a surface, was accepted to run later, emitted or published."""
 
     kind: HopKind
     at_ms: int
@@ -90,8 +92,9 @@ def _on(session: Session, trace_id: str) -> list[Hop]:
         detail.entry for one in session.linked(trace_id, HOPS_MAX) if (detail := session.detail(one))
     ]
     entries += session.entries(EntryFilter(key_prefix=trace_id), None, 2)  # where the journey began
-    emitted = session.traced(trace_id, HOPS_MAX)
-    return [_arrival(session, entry) for entry in entries] + [_emission(one) for one in emitted]
+    hops = [_arrival(session, entry) for entry in entries]
+    hops += [_emission(one) for one in session.traced(trace_id, HOPS_MAX)]
+    return hops + [_publication(one) for one in session.published_on(trace_id, HOPS_MAX)]
 
 
 def _entries_named(session: Session, text: str) -> list[Hop]:
@@ -102,9 +105,10 @@ def _entries_named(session: Session, text: str) -> list[Hop]:
 
 def _events_named(session: Session, text: str) -> list[Hop]:
     """Emitted events by their id, else the latest of a key."""
-    by_id = session.emitted_as(text, HOPS_MAX)
+    by_id = [_emission(one) for one in session.emitted_as(text, HOPS_MAX)]
+    by_id += [_publication(one) for one in session.published_as(text, HOPS_MAX)]
     if by_id:
-        return [_emission(one) for one in by_id]
+        return by_id
     hops: list[Hop] = []
     for lane in session.lanes(LaneFilter(key=text), 0, LANES_MAX):
         first = max(1, lane.last_seq - EVENTS_OF_A_KEY_MAX + 1)
@@ -133,6 +137,14 @@ def _emission(event: TracedDelivery) -> Hop:
     return Hop(
         kind, event.created_at_ms, place, event.tenant, event.key, event.seq,
         event.event_id, _fate(event), context.trace_id, context.correlation_id, context.cause,
+    )  # fmt: skip
+
+
+def _publication(event: TracedPublication) -> Hop:
+    context = decode_context(event.context) if event.context else Context()
+    return Hop(
+        HopKind.PUBLISHED, event.at_ms, FEED, event.tenant, event.key, event.seq, event.event_id,
+        "in the feed", context.trace_id, context.correlation_id, context.cause,
     )  # fmt: skip
 
 

@@ -100,7 +100,11 @@ async def publish(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
         raise MalformedRequest('the body must be {"id": "…", "key": "…", "data": …}')
     check_can_be_sent(body["id"], body["key"])
     done = await feed.publish(
-        tenant=partner.tenant, event_id=body["id"], key=body["key"], data=body["data"]
+        tenant=partner.tenant,
+        event_id=body["id"],
+        key=body["key"],
+        data=body["data"],
+        context=context_of(incoming.headers.only),
     )
     told = {"id": done.event_id, "key": done.key, "seq": done.seq, "replay": done.replay}
     return json_answer(200, told)  # not in the log: an id is whatever the publisher chose

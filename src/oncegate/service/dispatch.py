@@ -13,11 +13,12 @@ from functools import lru_cache
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from oncegate.feed.operations import Publish
 from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.lane_operations import CountWaiting
-from oncegate.model.trace import Context
+from oncegate.model.trace import Context, decode_context
 from oncegate.sender import book, envelope
 from oncegate.sender.endpoints import decode_endpoint
 from oncegate.sender.sender import Sender
@@ -72,8 +73,13 @@ def _followed(body: bytes) -> str | None:
 def _outgoing(endpoint: str, item: Publication, seq: int) -> Outgoing:
     return Outgoing(
         endpoint, item.tenant, item.key, item.event_id, EVENT_TYPE, item.body, item.fingerprint,
-        item.at_ms, _encode(Context(seq=seq)), NO_BACKLOG_MAX,
+        item.at_ms, _context(item, seq), NO_BACKLOG_MAX,
     )  # fmt: skip
+
+
+def _context(item: Publication, seq: int) -> bytes:
+    """What the event was published with, and the feed's seq."""
+    return _encode(replace(decode_context(item.context), seq=seq) if item.context else Context(seq=seq))
 
 
 async def check_room(sender: Sender, tenant: str) -> None:

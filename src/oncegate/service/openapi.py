@@ -141,7 +141,8 @@ def _schemas() -> dict[str, Any]:
         "Found": _object({"id": _ID, "seq": whole}),
         "FeedEvent": _object(
             {"id": _ID, "key": _ID, "seq": whole, "published_at": {"type": "string", "format": "date-time"},
-             "data": {}, "cursor": _TEXT}
+             "data": {}, "cursor": _TEXT},
+            {"correlation_id": _TEXT, "traceparent": _TEXT, "tracestate": _TEXT},
         ),
         "Page": _object(
             {"events": {"type": "array", "items": {"$ref": _REF + "FeedEvent"}}, "next_cursor": _TEXT,

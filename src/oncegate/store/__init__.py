@@ -100,7 +100,7 @@ from oncegate.store.positions import Positions, move_of
 from oncegate.store.pruning import Due, Forgetting, Pruning
 from oncegate.store.registry import Document, DocumentChange, Registry
 from oncegate.store.tallies import Observations, Repeat, Tallies, Tally, Waiting, What
-from oncegate.store.traces import TracedDelivery, TraceLink, Traces
+from oncegate.store.traces import TracedDelivery, TracedPublication, TraceLink, Traces
 
 __all__ = [
     "CLAIM_KINDS",
@@ -187,6 +187,7 @@ __all__ = [
     "Throttling",
     "TraceLink",
     "TracedDelivery",
+    "TracedPublication",
     "Traces",
     "Waiting",
     "What",

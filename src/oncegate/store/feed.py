@@ -15,7 +15,10 @@ from msgspec import Struct
 
 
 class Publication(Struct, frozen=True, gc=False):
-    """An event to be published. `event_id` is unique in its tenant's feed; `key` is what `seq` counts."""
+    """An event to be published. `event_id` is unique in its tenant's feed; `key` is what `seq` counts.
+
+    `context` is the journey that it belongs to, as it is kept beside an emitted event; it is no content.
+    """
 
     tenant: str
     event_id: str
@@ -23,6 +26,7 @@ class Publication(Struct, frozen=True, gc=False):
     body: bytes
     fingerprint: bytes
     at_ms: int
+    context: bytes = b""
 
 
 class Publishing(Enum):
@@ -49,6 +53,7 @@ class FeedEvent(Struct, frozen=True, gc=False):
     seq: int
     body: bytes
     at_ms: int
+    context: bytes = b""
 
 
 class FeedWanted(Struct, frozen=True, gc=False):

@@ -39,6 +39,17 @@ class TracedDelivery(Struct, frozen=True):
     is_dead: bool
 
 
+class TracedPublication(Struct, frozen=True):
+    """An event that was published to its tenant's feed."""
+
+    tenant: str
+    key: str
+    seq: int
+    event_id: str
+    at_ms: int
+    context: bytes
+
+
 class Traces(Protocol):
     """Links between what happened."""
 
@@ -56,3 +67,9 @@ class Traces(Protocol):
 
     def emitted_as(self, event_id: str, limit: int) -> list[TracedDelivery]:
         """Emitted events of this id, at whatever destination."""
+
+    def published_on(self, trace_id: str, limit: int) -> list[TracedPublication]:
+        """Published events of a trace, in order of their making."""
+
+    def published_as(self, event_id: str, limit: int) -> list[TracedPublication]:
+        """Published events of this id, in whichever tenant's feed."""

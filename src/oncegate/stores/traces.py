@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from oncegate.store import TracedDelivery
+from oncegate.store import TracedDelivery, TracedPublication
 
 LINK: Final = "INSERT INTO oncegate_trace (entry, trace, context) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 LINK_OF: Final = "SELECT entry, trace, context FROM oncegate_trace WHERE entry = ?"
@@ -54,6 +54,37 @@ _NAMED: Final = (
 )
 SQLITE_NAMED: Final = _SQLITE.format(which=_NAMED)
 POSTGRES_NAMED: Final = _POSTGRES.format(which=_NAMED).replace("?", "%s")
+
+
+_PUBLISHED: Final = (
+    "SELECT tenant.text, past.key, past.seq, past.event_id, past.at, past.context"
+    " FROM (SELECT * FROM oncegate_feed AS sent WHERE {which}"
+    " ORDER BY sent.at, sent.tenant, sent.seq LIMIT ?) AS past"
+    " JOIN oncegate_name AS tenant ON tenant.id = past.tenant"
+    " ORDER BY past.at, past.tenant, past.seq"
+)
+_SQLITE_TRACE: Final = (
+    "substr(sent.context, 14, 32) = ? AND substr(sent.context, 1, 13) = x'7b2274726163655f6964223a22'"
+)
+_POSTGRES_TRACE: Final = (
+    "substring(sent.context FROM 14 FOR 32) = ?"
+    " AND substring(sent.context FROM 1 FOR 13) = '\\x7b2274726163655f6964223a22'::bytea"
+)
+# By way of the tenants, because that is what the index of published ids begins with; from one to the next.
+_BY_TENANT: Final = (
+    "sent.tenant IN (WITH RECURSIVE named (number) AS (SELECT min(tenant) FROM oncegate_feed_key"
+    " UNION ALL SELECT (SELECT min(tenant) FROM oncegate_feed_key WHERE tenant > number) FROM named"
+    " WHERE number IS NOT NULL) SELECT number FROM named WHERE number IS NOT NULL) AND sent.event_id = ?"
+)
+SQLITE_PUBLISHED: Final = _PUBLISHED.format(which=_SQLITE_TRACE)
+POSTGRES_PUBLISHED: Final = _PUBLISHED.format(which=_POSTGRES_TRACE).replace("?", "%s")
+PUBLISHED_AS: Final = _PUBLISHED.format(which=_BY_TENANT)
+
+
+def published_of(row: tuple[Any, ...]) -> TracedPublication:
+    """A row as a value."""
+    tenant, key, seq, event_id, at_ms, context = row
+    return TracedPublication(tenant, key, seq, event_id, at_ms, bytes(context or b""))
 
 
 def traced_of(row: tuple[Any, ...]) -> TracedDelivery:

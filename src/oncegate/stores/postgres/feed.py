@@ -48,11 +48,11 @@ UPDATE oncegate_feed_tenant SET last = last + (SELECT count(*) FROM fresh) WHERE
 _ENDS: Final = "SELECT floor, last FROM oncegate_feed_tenant WHERE tenant = %s"
 _STANDS: Final = "SELECT position FROM oncegate_feed_reader WHERE tenant = %s AND reader = %s"
 _AFTER: Final = """
-SELECT position, event_id, key, seq, body, at FROM oncegate_feed
+SELECT position, event_id, key, seq, body, at, context FROM oncegate_feed
 WHERE tenant = %s AND position > %s ORDER BY position LIMIT %s
 """
 _EVENT: Final = """
-SELECT coalesce(position, 0), event_id, key, seq, body, at FROM oncegate_feed
+SELECT coalesce(position, 0), event_id, key, seq, body, at, context FROM oncegate_feed
 WHERE tenant = %s AND event_id = %s
 """
 _UNREAD: Final = (
@@ -180,5 +180,5 @@ class PostgresFeed:
 
 
 def _event(row: tuple[Any, ...]) -> FeedEvent:
-    position, event_id, key, seq, body, at_ms = row
-    return FeedEvent(position, event_id, key, seq, bytes(body), at_ms)
+    position, event_id, key, seq, body, at_ms, context = row
+    return FeedEvent(position, event_id, key, seq, bytes(body), at_ms, bytes(context or b""))

@@ -22,8 +22,8 @@ ON CONFLICT (tenant, key) DO UPDATE SET seq = known.seq RETURNING seq
 """
 _ADD: Final = """
 WITH added AS (
-    INSERT INTO oncegate_feed (seq, at, tenant, event_id, key, fingerprint, body)
-    VALUES (%s, %s, %s, %s, %s, %s, %s)
+    INSERT INTO oncegate_feed (seq, at, tenant, event_id, key, fingerprint, body, context)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, nullif(%s, ''::bytea))
     ON CONFLICT (tenant, event_id) DO NOTHING
     RETURNING tenant, key, seq
 )
@@ -41,10 +41,8 @@ def publish(tenant: int, item: Publication) -> Script[Published]:
         if known:
             return judged(item, bytes(known[0][0]), known[0][1])
         ((seq,),) = yield _LOCK, (tenant, item.key)
-        added = yield (
-            _ADD,
-            (seq + 1, item.at_ms, tenant, item.event_id, item.key, item.fingerprint, item.body),
-        )
+        where = (seq + 1, item.at_ms, tenant, item.event_id, item.key)
+        added = yield _ADD, (*where, item.fingerprint, item.body, item.context)
         if added:
             return Published(Publishing.NEW, seq + 1)
     raise StoreBusy("the same event is being published elsewhere; try again")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from oncegate.store import TracedDelivery, TraceLink
+from oncegate.store import TracedDelivery, TracedPublication, TraceLink
 from oncegate.stores import traces
 
 _LINK: Final = """
@@ -14,6 +14,7 @@ SELECT * FROM unnest(%s::bigint[], %s::text[], %s::bytea[]) ON CONFLICT DO NOTHI
 """
 _LINK_OF: Final = traces.LINK_OF.replace("?", "%s")
 _LINKED: Final = traces.LINKED.replace("?", "%s")
+_PUBLISHED_AS: Final = traces.PUBLISHED_AS.replace("?", "%s")
 
 
 class PostgresTraces:
@@ -45,3 +46,12 @@ class PostgresTraces:
     def emitted_as(self, event_id: str, limit: int) -> list[TracedDelivery]:
         """Emitted events of this id."""
         return [traces.traced_of(row) for row in self._query(traces.POSTGRES_NAMED, (event_id, limit))]
+
+    def published_on(self, trace_id: str, limit: int) -> list[TracedPublication]:
+        """Published events of a trace."""
+        rows = self._query(traces.POSTGRES_PUBLISHED, (trace_id.encode(), limit))
+        return [traces.published_of(row) for row in rows]
+
+    def published_as(self, event_id: str, limit: int) -> list[TracedPublication]:
+        """Published events of this id."""
+        return [traces.published_of(row) for row in self._query(_PUBLISHED_AS, (event_id, limit))]

@@ -27,20 +27,21 @@ _TENANT: Final = (
 )
 _FIND: Final = "SELECT fingerprint, seq FROM oncegate_feed WHERE tenant = ? AND event_id = ?"
 _EVENT: Final = (
-    "SELECT position, event_id, key, seq, body, at FROM oncegate_feed WHERE tenant = ? AND event_id = ?"
+    "SELECT position, event_id, key, seq, body, at, coalesce(context, x'') FROM oncegate_feed"
+    " WHERE tenant = ? AND event_id = ?"
 )
 _SEQ: Final = (
     "INSERT INTO oncegate_feed_key (tenant, key, seq) VALUES (?, ?, 1)"
     " ON CONFLICT (tenant, key) DO UPDATE SET seq = seq + 1 RETURNING seq"
 )
 _ADD: Final = (
-    "INSERT INTO oncegate_feed (tenant, position, seq, at, event_id, key, fingerprint, body)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO oncegate_feed (tenant, position, seq, at, event_id, key, fingerprint, body, context)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _ENDS: Final = "SELECT floor, last FROM oncegate_feed_tenant WHERE tenant = ?"
 _STANDS: Final = "SELECT position FROM oncegate_feed_reader WHERE tenant = ? AND reader = ?"
 _AFTER: Final = (
-    "SELECT position, event_id, key, seq, body, at FROM oncegate_feed"
+    "SELECT position, event_id, key, seq, body, at, coalesce(context, x'') FROM oncegate_feed"
     " WHERE tenant = ? AND position > ? ORDER BY position LIMIT ?"
 )
 _ACK: Final = (
@@ -78,8 +79,8 @@ class SqliteFeed:
         if known is not None:
             return judged(item, bytes(known[0]), known[1])
         ((seq,),) = run(_SEQ, (tenant, item.key)).fetchall()
-        row = (tenant, last + 1, seq, item.at_ms, item.event_id, item.key, item.fingerprint, item.body)
-        run(_ADD, row)
+        where = (tenant, last + 1, seq, item.at_ms, item.event_id, item.key)
+        run(_ADD, (*where, item.fingerprint, item.body, item.context or None))
         run("UPDATE oncegate_feed_tenant SET last = ? WHERE tenant = ?", (last + 1, tenant))
         return Published(Publishing.NEW, seq)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from oncegate.store import TracedDelivery, TraceLink
+from oncegate.store import TracedDelivery, TracedPublication, TraceLink
 from oncegate.stores import traces
 
 
@@ -37,3 +37,13 @@ class SqliteTraces:
         """Emitted events of this id."""
         rows = self._connection.execute(traces.SQLITE_NAMED, (event_id, limit)).fetchall()
         return [traces.traced_of(row) for row in rows]
+
+    def published_on(self, trace_id: str, limit: int) -> list[TracedPublication]:
+        """Published events of a trace."""
+        rows = self._connection.execute(traces.SQLITE_PUBLISHED, (trace_id.encode(), limit)).fetchall()
+        return [traces.published_of(row) for row in rows]
+
+    def published_as(self, event_id: str, limit: int) -> list[TracedPublication]:
+        """Published events of this id."""
+        rows = self._connection.execute(traces.PUBLISHED_AS, (event_id, limit)).fetchall()
+        return [traces.published_of(row) for row in rows]

@@ -150,14 +150,17 @@ class FeedConformance(StoreBench):
     def test_an_event_comes_back_as_it_was_published(self) -> None:
         """Also to a session that was opened later."""
         first = self.open()
-        wanted = Publication("acme", "id-1", "key-1", b'{"a":"\xc3\xa4"}', b"print", 1_700_000_000_123)
+        wanted = Publication(
+            "acme", "id-1", "key-1", b'{"a":"\xc3\xa4"}', b"print", 1_700_000_000_123, b'{"seq":1}'
+        )
         with first.unit():
             first.publish([wanted])
         first.close()
 
         (event,) = self.feed(self.open()).events
 
-        assert event == FeedEvent(1, "id-1", "key-1", 1, b'{"a":"\xc3\xa4"}', 1_700_000_000_123)
+        body = b'{"a":"\xc3\xa4"}'
+        assert event == FeedEvent(1, "id-1", "key-1", 1, body, 1_700_000_000_123, b'{"seq":1}')
 
     def test_acknowledging_only_moves_forward(self) -> None:
         """The same or an older position changes nothing, and the reader goes on from the furthest."""

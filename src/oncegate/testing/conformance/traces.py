@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oncegate.store import Forgetting, Outgoing, Session, TraceLink
+from oncegate.store.feed import Publication
 from oncegate.testing.conformance.bench import StoreBench
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -82,3 +83,26 @@ class TraceConformance(StoreBench):
         assert {(one.head_seq, one.acknowledged_at_ms, one.attempts, one.is_dead) for one in found} == {
             (1, None, 0, False)
         }
+
+    def test_published_events_are_found_by_their_trace_and_by_their_id(self) -> None:
+        """In whichever tenant's feed; one without a context belongs to no journey."""
+        session = self.open()
+        ours, other = (FIRST_LETTERS + one.encode() + b'"}' for one in (TRACE, OTHER_TRACE))
+        given = (("a", "p-1", ours), ("b", "p-1", ours), ("a", "p-2", other), ("a", "p-3", b""))
+        with session.unit():
+            for tenant, event_id, context in given:
+                wanted = Publication(
+                    tenant, event_id, "k", b"{}", event_id.encode(), self.clock.wall_ms(), context
+                )
+                session.publish([wanted])
+        with session.unit():
+            found = session.published_on(TRACE, 10)
+            assert [(one.tenant, one.event_id, one.key, one.seq) for one in found] == [
+                ("a", "p-1", "k", 1),
+                ("b", "p-1", "k", 1),
+            ]
+            assert (found[0].context, found[0].at_ms) == (ours, self.clock.wall_ms())
+            assert len(session.published_on(TRACE, 1)) == 1
+            assert [one.tenant for one in session.published_as("p-1", 10)] == ["a", "b"]
+            assert [one.context for one in session.published_as("p-3", 10)] == [b""]
+            assert session.published_as("p-9", 10) == []
