@@ -66,6 +66,17 @@ def test_refusals_are_on_record_and_tell_no_token(place):
     assert "SECRET" not in place.client(Role.VIEWER).get("/journal?all=1").text
 
 
+def test_who_signs_in_finds_all_refusals_in_the_journal(place):
+    stranger = place.client()
+    for _ in range(7):
+        stranger.sign_in("ogp_nobody")
+    for _ in range(2):
+        place.client(Role.VIEWER)
+    notes = [note for _, _, note in _told(place, LogKind.SIGN_IN_REFUSED)]
+    assert len(notes) == 4
+    assert notes[-1] == "a token that nobody has, 7 times in an hour"
+
+
 def test_a_plan_is_on_record_with_who_and_why(place):
     client = place.client(Role.APPROVER)
     form = place.form(client, q="reason:skew", verb="discard", reason="a rehearsal")

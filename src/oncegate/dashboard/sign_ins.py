@@ -41,6 +41,14 @@ class Refusals:
             self._told = self._count
             return f"{before}{self._words()}"
 
+    def rest(self) -> str | None:
+        """What the journal should say of those that are counted and not told yet; None if there are none."""
+        with self._lock:
+            if self._count == self._told:
+                return None
+            self._told = self._count
+            return self._words()
+
     def _turn(self, now_ms: int) -> str:
         """Begins a new hour where the last is over, or a clock went back; tells what of it was not told."""
         if 0 <= now_ms - self._began_ms < WINDOW_MS:
@@ -61,7 +69,10 @@ class SignIns:
         self._refusals = Refusals()
 
     def admitted(self, operator: Operator, place: str) -> None:
-        """Somebody has signed in."""
+        """Somebody has signed in; whoever looks at the journal now sees how many were refused before."""
+        words = self._refusals.rest()
+        if words is not None:
+            self._note(LogKind.SIGN_IN_REFUSED, PAGE, words)
         self._note(LogKind.SIGNED_IN, operator.name, f"as {operator.role}, from {place}")
 
     def left(self, name: str, place: str) -> None:
