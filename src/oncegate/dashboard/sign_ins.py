@@ -42,7 +42,7 @@ class Refusals:
             return f"{before}{self._words()}"
 
     def rest(self) -> str | None:
-        """What the journal should say of those that are counted and not told yet; None if there are none."""
+        """What the journal should say of those that are counted and not told yet; None if nothing."""
         with self._lock:
             if self._count == self._told:
                 return None
