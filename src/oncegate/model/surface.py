@@ -202,4 +202,10 @@ def _judge_time(rule: SurfaceRule, path: tuple[str, ...], payload: object, now: 
     skew = judge_time(occurred_at, now, rule.skew_max)
     if skew is None:
         return None
-    return f"{Reason.SKEW.value}: {format_duration(skew.distance)} in the {skew.direction.value}"
+    return f"{Reason.SKEW.value}: {_about(skew.distance)} in the {skew.direction.value}"
+
+
+def _about(distance: timedelta) -> str:
+    """A distance as a person reads it: nobody needs the milliseconds of two hours."""
+    is_long = distance >= timedelta(minutes=1)
+    return format_duration(timedelta(seconds=round(distance.total_seconds())) if is_long else distance)
