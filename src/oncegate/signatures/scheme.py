@@ -69,10 +69,11 @@ class Headers:
 class LoweredHeaders(Headers):
     """The same from a server that has lowered the names already: none is looked at but those asked for."""
 
-    __slots__ = ("_pairs", "_raw")
+    __slots__ = ("_has_repeats", "_pairs", "_raw")
 
     def __init__(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
         self._raw, self._pairs = dict(pairs), pairs
+        self._has_repeats = len(self._raw) != len(pairs)
 
     def find(self, name: str) -> str | None:
         """The header's value, None if it is missing or empty; MalformedRequest if it came twice."""
@@ -80,7 +81,7 @@ class LoweredHeaders(Headers):
         value = self._raw.get(wanted)
         if value is None:
             return None
-        if (times := self._times(wanted)) > 1:
+        if self._has_repeats and (times := self._times(wanted)) > 1:
             raise MalformedRequest(f"{name} is there {times} times")
         return value.decode("latin-1").strip(" \t") or None
 
@@ -88,7 +89,7 @@ class LoweredHeaders(Headers):
         """The header's value if it came exactly once; for what may be left out as well."""
         wanted = name.encode("latin-1")
         value = self._raw.get(wanted)
-        if value is None or self._times(wanted) > 1:
+        if value is None or (self._has_repeats and self._times(wanted) > 1):
             return None
         return value.decode("latin-1").strip(" \t")
 
@@ -99,11 +100,9 @@ class LoweredHeaders(Headers):
     def sole(self, name: bytes) -> bytes | None:
         """The header's value as it came, if it came exactly once."""
         value = self._raw.get(name)
-        return None if value is None or self._times(name) > 1 else value
+        return None if self._has_repeats and self._times(name) > 1 else value
 
     def _times(self, wanted: bytes) -> int:
-        if len(self._raw) == len(self._pairs):
-            return 1
         return sum(name == wanted for name, _ in self._pairs)
 
 
