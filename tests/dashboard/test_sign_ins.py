@@ -152,6 +152,21 @@ def test_the_terminal_shows_the_same_journal(site, scene, capsys):
     assert "quarantined" in capsys.readouterr().out
 
 
+def test_the_journal_names_lanes_as_people_do(site, scene, capsys):
+    """Not by a number that nobody has seen."""
+    text = site.client(Role.VIEWER).get("/journal").text
+    path = (
+        text.partition(">A-17 to orders</a>")[0]
+        .rpartition('href="')[2]
+        .removesuffix('"')
+        .replace("&amp;", "&")
+    )
+    client = site.client(Role.VIEWER)
+    assert client.get(path.removeprefix(client.prefix)).status == 200
+    assert main(["journal", "--url", f"sqlite:///{scene.gate.store.path}"]) == 0
+    assert "A-17 to orders" in capsys.readouterr().out
+
+
 def test_a_new_hour_tells_what_the_last_one_kept_to_itself():
     refusals, start = Refusals(), 1_000_000_000_000
     told = [refusals.add(start + number) for number in range(7)]

@@ -10,7 +10,7 @@ from oncegate.cli.exitcodes import DONE
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, read_number
-from oncegate.store import LogRecord
+from oncegate.store import LaneName, LogRecord
 from oncegate.upkeep.telling import happened
 
 LIMIT_DEFAULT: Final = 50
@@ -67,12 +67,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints one page of records and how to get the next."""
     with reading(open_ledger(arguments.url), arguments.url) as session:
         found = session.log_before(arguments.before, arguments.limit + 1, by_people=not arguments.all)
-    page = found[: arguments.limit]
+        page = found[: arguments.limit]
+        lanes = session.lane_names([-record.entry_id for record in page if record.entry_id < 0])
     if arguments.json:
         for record in page:
-            print_json(_facts(record))
+            print_json(_facts(record, lanes.get(-record.entry_id)))
     elif page:
-        print_table(("AT (UTC)", "BY", "WHAT", "ABOUT", "NOTE"), [_row(record) for record in page])
+        print_table(
+            ("AT (UTC)", "BY", "WHAT", "ABOUT", "NOTE"),
+            [_row(record, lanes.get(-record.entry_id)) for record in page],
+        )
     else:
         tell(
             "nothing is on record"
@@ -84,21 +88,21 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _facts(record: LogRecord) -> dict[str, Any]:
+def _facts(record: LogRecord, lane: LaneName | None) -> dict[str, Any]:
     return {
         "at": utc(record.at_ms),
         "actor": record.actor,
         "what": record.kind.name.lower(),
         "entry": record.entry_id if record.entry_id > 0 else None,
-        "lane": -record.entry_id if record.entry_id < 0 else None,
+        "lane": None if lane is None else lane._asdict(),
         "note": record.note,
         "position": record.position,
     }
 
 
-def _row(record: LogRecord) -> list[Cell]:
-    number = record.entry_id
-    about = "" if number == 0 else f"entry {number}" if number > 0 else f"lane {-number}"
+def _row(record: LogRecord, lane: LaneName | None) -> list[Cell]:
+    about = f"entry {record.entry_id}" if record.entry_id > 0 else ""
+    about = about if lane is None else f"{lane.key} to {lane.destination}"
     values = (utc(record.at_ms)[:19], record.actor, happened(record.kind), about, record.note or "")
     return [Cell.of(value) for value in values]
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlencode
+
+from msgspec import Struct
 
 from oncegate.dashboard.visits import Answer, Tools, Visit
-from oncegate.store import LogRecord, Session
+from oncegate.store import LaneName, LogRecord, Session
 from oncegate.upkeep.telling import happened
 
 PAGE_RECORDS: Final = 100
@@ -18,17 +22,28 @@ def journal_page(tools: Tools, session: Session, visit: Visit) -> Answer:
     before = visit.cursor("before", POSITION_MAX)
     found = session.log_before(before, PAGE_RECORDS + 1, by_people=not everything)
     page = found[:PAGE_RECORDS]
+    lanes = session.lane_names([-record.entry_id for record in page if record.entry_id < 0])
     values = {
         "title": "Journal",
-        "rows": [(record, happened(record.kind), about(record)) for record in page],
+        "rows": [(record, happened(record.kind), about(record, lanes)) for record in page],
         "everything": everything,
         "next_before": page[-1].position if len(found) > PAGE_RECORDS else None,
     }
     return Answer("journal.html", values)
 
 
-def about(record: LogRecord) -> str:
-    """What a record is about, for people."""
+class About(Struct, frozen=True):
+    """What a record is about, for people, and where that is shown."""
+
+    text: str = ""
+    path: str = ""
+
+
+def about(record: LogRecord, lanes: Mapping[int, LaneName]) -> About:
+    """An entry, a lane by its names, or nothing."""
     if record.entry_id > 0:
-        return f"entry {record.entry_id}"
-    return f"lane {-record.entry_id}" if record.entry_id < 0 else ""
+        return About(f"entry {record.entry_id}", f"/entries/{record.entry_id}")
+    lane = lanes.get(-record.entry_id)
+    if lane is None:
+        return About(f"lane {-record.entry_id}" if record.entry_id else "")
+    return About(f"{lane.key} to {lane.destination}", f"/lane?{urlencode(lane._asdict())}")

@@ -6,8 +6,9 @@ negative number of its lane. Asked for twice, it happens once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -78,6 +79,14 @@ class Replaying(Struct, frozen=True):
     last_lane: int
     is_end: bool
     is_cut: bool = False
+
+
+class LaneName(NamedTuple):
+    """What a lane is called, which stays."""
+
+    destination: str
+    tenant: str
+    key: str
 
 
 class LaneView(Struct, frozen=True):
@@ -209,6 +218,9 @@ class LaneDesk(Protocol):
 
     def find_lane(self, destination: str, tenant: str, key: str) -> LaneView | None:
         """Reads one lane by its key."""
+
+    def lane_names(self, lane_ids: Sequence[int]) -> dict[int, LaneName]:
+        """Tells what lanes are called; leaves out numbers that no lane has."""
 
     def lanes(self, wanted: LaneFilter, after_lane: int, limit: int) -> list[LaneView]:
         """Lists lanes in order of their numbers. Without a key, only those that are not idle."""

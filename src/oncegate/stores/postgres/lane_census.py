@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from oncegate.store import (
@@ -10,6 +11,7 @@ from oncegate.store import (
     DestinationState,
     DestinationView,
     LaneFilter,
+    LaneName,
     LanePruned,
     LanePruning,
     LaneState,
@@ -29,6 +31,7 @@ _OF_OPEN: Final = (
     "CROSS JOIN LATERAL (SELECT * FROM oncegate_lane AS one WHERE one.id = head.lane OFFSET 0) AS lane",
 )
 _OPEN_LANE: Final = _LANE.replace(*_OF_OPEN)
+_NAMES: Final = "SELECT id, destination, tenant, key FROM oncegate_lane WHERE id = ANY(%s::bigint[])"
 _DELIVERIES: Final = """
 SELECT past.lane, past.seq, past.event, past.type, past.created_at, ack.at,
        coalesce(ack.attempts, dead.attempts, 0), coalesce(dead.error, ack.note), dead.seq IS NOT NULL
@@ -108,6 +111,12 @@ class PostgresLaneCensus:
         """Reads one lane."""
         found = self.lanes(LaneFilter(destination, tenant, key), 0, 1)
         return found[0] if found else None
+
+    def lane_names(self, lane_ids: Sequence[int]) -> dict[int, LaneName]:
+        """Reads lanes' names."""
+        rows = self._query(_NAMES, (list(lane_ids),)) if lane_ids else []
+        texts = self._names.texts({number for row in rows for number in row[1:3]})
+        return {lane: LaneName(texts[place], texts[tenant], key) for lane, place, tenant, key in rows}
 
     def lanes(self, wanted: LaneFilter, after_lane: int, limit: int) -> list[LaneView]:
         """Lists lanes."""

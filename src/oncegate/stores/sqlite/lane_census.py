@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any, Final
 
 from oncegate.store import (
@@ -11,6 +12,7 @@ from oncegate.store import (
     DestinationState,
     DestinationView,
     LaneFilter,
+    LaneName,
     LanePruned,
     LanePruning,
     LaneState,
@@ -24,6 +26,7 @@ _LANE: Final = (
     " LEFT JOIN oncegate_delivery AS head ON head.lane = lane.id AND head.seq = lane.seq"
 )
 _OPEN: Final = " INDEXED BY oncegate_lane_open"
+_NAME: Final = "SELECT id, destination, tenant, key FROM oncegate_lane WHERE id = ?"
 _DELIVERIES: Final = (
     "SELECT past.lane, past.seq, past.event, past.type, past.created_at, ack.at,"
     " coalesce(ack.attempts, dead.attempts, 0), coalesce(dead.error, ack.note), dead.seq IS NOT NULL"
@@ -91,6 +94,12 @@ class SqliteLaneCensus:
         """Reads one lane."""
         found = self.lanes(LaneFilter(destination, tenant, key), 0, 1)
         return found[0] if found else None
+
+    def lane_names(self, lane_ids: Sequence[int]) -> dict[int, LaneName]:
+        """Reads lanes' names."""
+        found = [self._connection.execute(_NAME, (number,)).fetchone() for number in set(lane_ids)]
+        text = self._names.text
+        return {row[0]: LaneName(text(row[1]), text(row[2]), row[3]) for row in found if row is not None}
 
     def lanes(self, wanted: LaneFilter, after_lane: int, limit: int) -> list[LaneView]:
         """Lists lanes."""

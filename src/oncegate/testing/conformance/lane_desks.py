@@ -64,6 +64,20 @@ class LaneDeskConformance(LaneBench):
         with self.looking() as reader:
             assert reader.dead_letters(LaneFilter(), (0, 0), ALL) == []
 
+    def test_lanes_are_known_by_name_whatever_their_state(self) -> None:
+        """For records, which name a lane by its number: blocked or idle, but not one that never was."""
+        session = self.open()
+        blocked = self.blocked(session)
+        idle = self.fill(session, 1, "other")[0].lane_id
+        self.deliver_all(session)
+
+        with self.looking() as reader:
+            found = reader.lane_names([blocked, idle, blocked, idle + 1_000])
+            assert reader.lane_names([]) == {}
+
+        assert {number: name.key for number, name in found.items()} == {blocked: "k", idle: "other"}
+        assert {name.destination for name in found.values()} == {ENDPOINT}
+
     def test_retrying_cuts_a_wait_short(self) -> None:
         """A head that waits for its next try is due now."""
         session = self.open()
