@@ -34,11 +34,16 @@ _SQLITE_CLAIMS: dict[tuple[str, str], str] = {
     ("if item.steps:", "if True"): _NO_ROWS,
     ("if outcomes:", "if True"): _NO_ROWS,
     (
+        "if len(batches) == 1:",
+        "if False",
+    ): "the writes of one go the way of those of many, in the same order",
+    (
         "if len(wanted) == 1:",
         "if False",
     ): "one alone is then a batch of one, which is slower and nothing else",
 }
 _SQLITE_SWEEPS: dict[tuple[str, str], str] = {
+    ("if bodies:", "if True"): _NO_ROWS,
     (
         "if not IS_POSSIBLE or len(settlements) < SWEPT_MIN:",
         "if False",
@@ -64,6 +69,13 @@ _SQLITE_LANES: dict[tuple[str, str], str] = {
         '"SELECT max(seq) FROM oncegate_dead_letter AS dead WHERE lane = ?1 AND seq < ?2 AND NOT EXISTS"',
         "without AND seq < ?2",
     ): "a dead letter lies before the head, or is the head of a lane that is blocked and not leased",
+    (
+        (
+            '" FROM oncegate_lane INDEXED BY oncegate_lane_open'
+            ' WHERE state <> 1 AND state = 3 AND holder = ?"'
+        ),
+        "without AND state = 3",
+    ): "a lane that is not leased has no holder",
     ("if destination is None:", "if False"): "nothing has a destination that is NULL",
     (
         '_NEXT_REPLAY: Final = "SELECT min(seq) FROM oncegate_replay WHERE lane = ? AND seq > ?"',

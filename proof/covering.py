@@ -35,10 +35,14 @@ class Covering:
     lines: dict[str, dict[str, frozenset[int]]]
 
     def of(self, mutant: Mutant, tree: Path) -> list[str]:
-        """The tests that run the mutant's line, quickest first."""
-        wanted = _lines_of(mutant, tree)
-        found = [test for test, files in self.lines.items() if files.get(mutant.file, frozenset()) & wanted]
-        return sorted(found, key=lambda test: self.seconds[test])
+        """The tests that run its line and may go another way with it, likeliest and quickest first."""
+        wanted, branch = _lines_of(mutant, tree), _branch_of(mutant, tree)
+        ran = {test: files.get(mutant.file, frozenset()) for test, files in self.lines.items()}
+        found = [test for test, lines in ran.items() if lines & wanted]
+        if mutant.change == "if False":  # only who went in can be kept out
+            return sorted((test for test in found if branch in ran[test]), key=self.seconds.__getitem__)
+        # Who never went in by itself surely goes another way if the condition is always true.
+        return sorted(found, key=lambda test: (branch in ran[test], self.seconds[test]))
 
     def within(self, tests: list[str], seconds: float) -> list[str]:
         """As many of the tests as took no longer than that together."""
@@ -54,6 +58,14 @@ def _lines_of(mutant: Mutant, tree: Path) -> set[int]:
         if isinstance(target, ast.Name) and node.lineno <= mutant.line <= (node.end_lineno or 0):
             return _uses(parsed, target.id, set())
     return {mutant.line}
+
+
+def _branch_of(mutant: Mutant, tree: Path) -> int | None:
+    """The first line below an `if`, where the mutant is about one."""
+    for node in ast.walk(ast.parse((tree / PACKAGE / mutant.file).read_text("utf-8"))):
+        if isinstance(node, ast.If) and node.lineno == mutant.line:
+            return node.body[0].lineno
+    return None
 
 
 def _uses(parsed: ast.Module, name: str, seen: set[str]) -> set[int]:

@@ -34,6 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "build" / "mutation"
 RESULTS = ROOT / "proof" / "mutation.json"
 SECONDS_MAX = 400
+KEEN_TESTS = 12  # that noticed most in the same file or function: they come first
 FIRST_TESTS = 40  # tried by themselves: importing the files of all the others takes longer than they do
 OTHERS_SECONDS_MAX = 60.0  # of the others, by how long they took under the tracer
 _LEFT_BEHIND = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", "*.db*")
@@ -87,7 +88,8 @@ class Desk:
         """The test that fails with the mutant in place, or that it survived."""
         tests = self._covering.of(mutant, ROOT)
         keen, around = self._keen[mutant.file], self._keen[mutant.around]
-        tests.sort(key=lambda test: -keen[test] - 10 * around[test])
+        keenest = sorted(tests, key=lambda test: -keen[test] - 10 * around[test])[:KEEN_TESTS]
+        tests = list(dict.fromkeys([*keenest, *tests]))
         place = self._work / PACKAGE / mutant.file
         before = place.read_text("utf-8")
         _write(place, mutant.source)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 import pytest
 
 from oncegate import Gate, Once, Verdict
 from oncegate.errors import ClaimLost, NotApplied, OutcomeUnknown, StoreUnknown, UsageError
 from oncegate.gate.claim import claim_of
 from oncegate.gate.effects import NotNow, NotYet
-from oncegate.gate.traffic import current_traffic
+from oncegate.gate.settling import NotCommitted
+from oncegate.gate.traffic import Traffic, current_traffic
 from oncegate.model.keys import derive_key
 from oncegate.model.rulings import Verb
-from oncegate.model.states import Decision
+from oncegate.model.states import Decision, State
 from oncegate.operations import RecordProgress
 from oncegate.store import Progress, Reserved, StepRecord, StepState
 from oncegate.store.tallies import What
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ArmedCrashPoints, CrashReached, Fault, Faults, faulty
-from oncegate.upkeep.rulings import Rulings, Word
+from oncegate.upkeep.rulings import Rulings, Word, sayable
 from tests.postgres_site import reservation
 from tests.support import LEASE, Ledger
 
@@ -303,3 +305,76 @@ def test_decision_whose_reply_is_lost_is_found_by_its_record(ledger: Ledger) -> 
     # Then it is known to have been carried out
     assert entry.state.label == ledger.state() == "failed"
     gate.close()
+
+
+def test_joined_transaction_that_is_undone_is_told_also_where_the_outcome_was_given(
+    ledger_url: str,
+) -> None:
+    """I3: there is nothing to attach then, so the entry itself is looked at."""
+    with Gate(ledger_url) as gate:
+
+        @gate.handler("bookings", key="{id}")
+        def book(event: dict[str, str], once: Once) -> str:
+            with psycopg.connect(ledger_url) as connection, connection.transaction(force_rollback=True):
+                once.commit(tx=connection, outcome={"slot": 7})
+            return "ignored"
+
+        with pytest.raises(NotCommitted):
+            gate.admit_sync("bookings", EVENT)
+        with gate.store.look() as session:
+            detail = session.detail(1)
+
+    assert detail is None or detail.entry.state is not State.COMMITTED
+
+
+def test_downstream_that_answers_a_recovery_has_no_failures_in_a_row_any_more(ledger: Ledger) -> None:
+    """Only in a row do they make caretakers leave it alone."""
+    traffic = Traffic(ledger.clock.ticks_ms, lambda: 0.0)
+
+    def registered(gate: Gate) -> Gate:
+        ect = gate.downstream("ect", honours_key="7d")
+
+        @gate.handler("bookings", key="{id}", lease=LEASE)
+        def book(event: dict[str, str], once: Once) -> str:
+            return str(once.effect(ect, lambda idempotency_key: "S-1", name="claim"))
+
+        return gate
+
+    with pytest.raises(CrashReached):
+        registered(ledger.gate(ArmedCrashPoints.raising("effect.after"))).admit_sync("bookings", EVENT)
+    ledger.lapse()
+    for _ in range(2):
+        traffic.went_wrong("ect")
+    token = current_traffic.set(traffic)
+    try:
+        registered(ledger.gate()).admit_sync("bookings", EVENT)
+    finally:
+        current_traffic.reset(token)
+    traffic.went_wrong("ect")
+
+    assert traffic.refusal("bookings", ["ect"]) is None
+
+
+def test_step_whose_probe_was_unclear_is_one_that_a_person_may_speak_about(ledger: Ledger) -> None:
+    """I20: the entry names what is in doubt."""
+
+    def registered(gate: Gate) -> Gate:
+        ect = gate.downstream("ect", probe=lambda key: "")
+
+        @gate.handler("bookings", key="{id}", lease=LEASE)
+        def book(event: dict[str, str], once: Once) -> str:
+            return str(once.effect(ect, lambda idempotency_key: "S-1", name="claim"))
+
+        return gate
+
+    with pytest.raises(CrashReached):
+        registered(ledger.gate(ArmedCrashPoints.raising("effect.after"))).admit_sync("bookings", EVENT)
+    ledger.lapse()
+    gate = registered(ledger.gate())
+    with pytest.raises(OutcomeUnknown, match="neither what the key owns"):
+        gate.admit_sync("bookings", EVENT)
+
+    with gate.store.look() as session:
+        detail = session.detail(1)
+    assert detail is not None
+    assert [step.name for step in sayable(detail)] == ["claim"]
