@@ -119,6 +119,15 @@ def test_trace_context_goes_to_downstreams_and_to_what_is_emitted(ledger: Ledger
     assert ledger.places(PARENT) == ledger.places("0af7651916cd43dd8448eb211c80319c") == BOTH
 
 
+def test_context_that_is_no_header_does_not_become_one(ledger: Ledger) -> None:
+    """A correlation id with a line break names the journey and stays out of requests."""
+    seen: list[dict[str, str]] = []
+    ledger.gate.handler("bookings", key="{id}")(lambda event, once: seen.append(once.headers))
+    for number, text in enumerate(("trip 7", "a\r\nx-evil: 1", "")):
+        ledger.gate.admit_sync("bookings", {"id": number}, context=Context(correlation_id=text))
+    assert [one.get("X-Correlation-Id") for one in seen] == ["trip 7", None, None]
+
+
 def test_failed_attempt_that_is_taken_up_again_keeps_its_context(ledger: Ledger) -> None:
     """The second attempt comes without: a caretaker has only the event."""
     tries = []

@@ -134,6 +134,7 @@ class TeamHandler:
     def __init__(self) -> None:
         self.got: list[tuple[str, bytes]] = []
         self.asked: list[str] = []
+        self.headers: list[dict[str, str]] = []  # of every call
         self.owned: dict[str, bytes] = {}  # what a key owns, for probes
         self.status, self.body = 200, b'{"slot": 7}'
         self.hold = threading.Event()
@@ -148,6 +149,7 @@ class TeamHandler:
         class Handle(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
+                team.headers.append({name.lower(): text for name, text in self.headers.items()})
                 team.got.append((self.headers["idempotency-key"], body))
                 team.hold.wait(DEADLINE_SECONDS)
                 if not team.status:

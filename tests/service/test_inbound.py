@@ -59,6 +59,19 @@ def test_a_surface_may_be_told_to_keep_no_conflicts(tmp_path: Path) -> None:
     assert b"kept" not in answer.body
 
 
+def test_the_context_of_a_webhook_goes_on_to_the_handler(tmp_path: Path) -> None:
+    """D9: what the request carried, the handler's request carries; one without has nothing of it."""
+    team, parent = TeamHandler(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    given = {"x-correlation-id": "trip 7", "traceparent": parent, "tracestate": "a=1"}
+    with team.serving() as url, Site(tmp_path, forwarding(url)).serving() as site:
+        site.hook({"id": "n-1"}, **given)
+        site.hook({"id": "n-2"})
+
+    first, second = team.headers
+    assert {name: first.get(name) for name in given} == given
+    assert not set(given) & set(second)
+
+
 def test_while_it_runs_a_repeat_is_409(tmp_path: Path) -> None:
     team = TeamHandler()
     with team.serving() as url, Site(tmp_path, forwarding(url)).serving() as site:

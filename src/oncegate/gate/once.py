@@ -32,6 +32,7 @@ from oncegate.gate.transactions import (
     join_flow,
     open_join,
 )
+from oncegate.model.trace import headers_of
 from oncegate.store import Joined, Outgoing, Placed, Statement
 
 R = TypeVar("R")
@@ -64,10 +65,7 @@ class _Face:
     def headers(self) -> dict[str, str]:
         """The key as the header that downstreams know, and the trace context if the event had one."""
         context = self._claim.context
-        if context is None or context.traceparent is None:
-            return {KEY_HEADER: self.key}
-        state = {} if context.tracestate is None else {"tracestate": context.tracestate}
-        return {KEY_HEADER: self.key, "traceparent": context.traceparent, **state}
+        return {KEY_HEADER: self.key, **({} if context is None else headers_of(context))}
 
     @property
     def attempt(self) -> int:

@@ -98,6 +98,16 @@ def context_of(find: Callable[[str], str | None]) -> Context | None:
     return None if context == Context() else context
 
 
+def headers_of(context: Context) -> dict[str, str]:
+    """The context as headers of a request to the next hop; what cannot be one is left out."""
+    found = {
+        "X-Correlation-Id": context.correlation_id,
+        "traceparent": context.traceparent,
+        "tracestate": None if context.traceparent is None else context.tracestate,
+    }
+    return {name: text for name, text in found.items() if text is not None and usable(text) is not None}
+
+
 def usable(value: Any) -> str | None:
     """A correlation id as it can travel in a header; None for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):

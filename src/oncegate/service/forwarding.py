@@ -5,6 +5,7 @@ Must never send by itself twice: whether a call may be repeated is the gate's to
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final, Protocol
 from urllib.parse import quote
@@ -31,7 +32,7 @@ class ForwardFailed(OncegateError):
 class Forwarder(Protocol):
     """Something that brings an event to a handler."""
 
-    async def forward(self, event: Any, key: str) -> Any:
+    async def forward(self, event: Any, key: str, more: Mapping[str, str]) -> Any:
         """Returns the handler's answer, or raises what the gate understands."""
 
 
@@ -41,10 +42,10 @@ class HttpForwarder:
     def __init__(self, client: HttpClient, url: EndpointUrl, timeout: timedelta) -> None:
         self._client, self._url, self._timeout = client, url, timeout
 
-    async def forward(self, event: Any, key: str) -> Any:
-        """Sends the event as JSON."""
+    async def forward(self, event: Any, key: str, more: Mapping[str, str]) -> Any:
+        """Sends the event as JSON; `more` are the headers of its journey."""
         headers = (("content-type", "application/json"), ("idempotency-key", quoted(key)))
-        request = Request(headers, canonical_json(event))
+        request = Request((*headers, *more.items()), canonical_json(event))
         return judged(await self._client.post(self._url, request, deadline=self._timeout))
 
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from oncegate.errors import ConfigError, Failed, NotApplied, OncegateError, OutcomeUnknown
 from oncegate.gate.admission import Verdict
+from oncegate.gate.effects import KEY_HEADER
 from oncegate.gate.gate import Gate
 from oncegate.gate.once import AsyncOnce
 from oncegate.gate.surfaces import Downstream
@@ -80,8 +81,10 @@ class Handlers:
         downstream, forwarder = self._known[name]
 
         async def bring(event: Any, once: AsyncOnce) -> Any:
+            journey = {name: text for name, text in once.headers.items() if name != KEY_HEADER}
+
             async def forward(idempotency_key: str) -> Any:
-                return await forwarder.forward(event, idempotency_key)
+                return await forwarder.forward(event, idempotency_key, journey)
 
             return await once.effect(downstream, forward, name="forward")
 
