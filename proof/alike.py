@@ -10,6 +10,7 @@ _SAME_UNIT = "the row was read in the same transaction, which began as the only 
 _ROW_BY_ROW = "the batch is taken row by row, which is slower and nothing else"
 _NO_ROWS = "without rows the statement does nothing"
 _BELOW_FLOOR = "what is at or below the floor was removed in the transaction that raised it"
+_ONE_FENCE = "a fence of a lane is given out once, for one event"
 _IN_ORDER = "what is replayed is taken from the list when it ends, so nothing at or before it is left there"
 
 _SQLITE_CLAIMS: dict[tuple[str, str], str] = {
@@ -61,10 +62,11 @@ _SQLITE_LANES: dict[tuple[str, str], str] = {
         '" attempt = 0, due_at = ?2 WHERE id = ?1 AND state = 2 AND replay IS NULL"',
         "without AND state = 2",
     ): "the attempt has just ended, so the lane waits",
+    ('" WHERE lane = ?1 AND seq = ?2 AND fence = ?3"', "without AND seq = ?2"): _ONE_FENCE,
     (
         '" UNION ALL SELECT 1 FROM oncegate_dead_letter WHERE lane = ?1 AND seq = ?2 AND fence = ?3"',
         "without AND seq = ?2",
-    ): "a fence of a lane is given out once, for one event",
+    ): _ONE_FENCE,
     (
         '"SELECT max(seq) FROM oncegate_dead_letter AS dead WHERE lane = ?1 AND seq < ?2 AND NOT EXISTS"',
         "without AND seq < ?2",

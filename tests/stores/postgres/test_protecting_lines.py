@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from oncegate.errors import StoreBusy
+from oncegate.errors import StoreBusy, StoreRejected
 from oncegate.model.states import Decision
 from oncegate.store.feed import FeedAck, FeedWanted, Publication
 from oncegate.stores.postgres import PostgresStore, statements
@@ -122,3 +122,22 @@ def test_key_that_was_removed_between_losing_to_it_and_reading_it_is_new(
         (answer,) = session.reserve([reservation(1)])
 
     assert answer.decision is Decision.RUN
+
+
+def test_publication_in_a_unit_that_is_undone_is_undone(session: PostgresSession) -> None:
+    with contextlib.suppress(ZeroDivisionError), session.unit(single=True):
+        session.publish([Publication("acme", "e-3", "k", b"{}", b"print", 1)])
+        raise ZeroDivisionError
+
+    with session.unit():
+        assert session.find_published("acme", "e-3") is None
+
+
+def test_batch_whose_writes_are_in_the_way_is_run_apart(session: PostgresSession) -> None:
+    """Each event by itself, so that one pair of rows does not hold up all the others."""
+
+    def work() -> None:
+        raise StoreBusy("deadlock")
+
+    with pytest.raises(StoreRejected, match="got into each other's way"), session.unit(single=True):
+        session._contended(2, work)
