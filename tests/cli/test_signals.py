@@ -100,7 +100,7 @@ def test_an_entry_shows_its_repeats(call, picks):
     shown = call("entries", "show", "1").out
     assert "repeats (UTC)" in shown
     assert "another content under the same key" in shown
-    found = json.loads(call("entries", "show", "2", "--json").out)
+    found = json.loads(call("entries", "show", "3", "--json").out)
     assert [repeat["class"] for repeat in found["repeats"]] == ["new_id_per_retry"]
 
 
