@@ -36,9 +36,10 @@ def test_list_shows_a_table_newest_first(script, ledger, tmp_path):
 def test_quarantined_events_are_visible_with_their_reason(script, ledger):
     """The filter that operators use most shows why each event was not run."""
     ended = script("entries", "list", "--state", "quarantined")
-    (row,) = ended.out.splitlines()[1:]
-    assert "orders" in row
-    assert "key_input: missing" in row
+    order, booking = ended.out.splitlines()[1:]
+    assert "orders" in order
+    assert "key_input: missing" in order
+    assert "conflict: other content under the key" in booking
 
 
 def test_hostile_text_never_reaches_the_terminal(call, ledger):
