@@ -41,7 +41,7 @@ def test_doctor_counts_and_warns_about_what_waits(call, ledger, tmp_path):
     ended = call("doctor")
     assert ended.code == 0
     assert "1 in_flight" not in ended.out
-    assert "2 in_flight, 4 committed, 1 failed, 1 retryable, 1 unknown, 1 quarantined" in ended.out
+    assert "2 in_flight, 4 committed, 1 failed, 1 retryable, 1 unknown, 2 quarantined" in ended.out
     assert "1 in flight with a lapsed lease, 1 to be tried again" in ended.out
     assert "see: oncegate entries list --state unknown --state quarantined" in ended.out
     assert ended.err == "0 failed, 2 to look at\n"

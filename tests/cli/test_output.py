@@ -159,6 +159,6 @@ def _read_all(descriptor: int) -> str:
 
 def test_output_without_unicode_shows_escapes_instead_of_failing(ledger, script):
     """An old terminal gets escapes, not an error."""
-    ended = script("entries", "show", "7", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    ended = script("entries", "show", "8", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert ended.code == 0
     assert "\\u3053" in ended.out
