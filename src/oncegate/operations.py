@@ -14,6 +14,8 @@ from oncegate.store import (
     Attachment,
     Entry,
     EntryFilter,
+    LogKind,
+    LogRecord,
     Observations,
     Progress,
     Renewal,
@@ -115,12 +117,19 @@ class RecordProgress(Operation[bool]):
         return session.progress([operation.request for operation in operations])
 
     def recall(self, session: Session) -> bool | None:
-        """Compares the recorded steps with ours."""
+        """Compares the recorded steps with ours, and looks for our record of a downstream's answer."""
         detail = session.detail(self.request.entry_id)
         if detail is None or detail.entry.fence != self.request.fence:
             return None
+        if self.request.probed is not None and not _is_told(detail.records, self.request):
+            return None
         recorded = {(step.name, step.state) for step in detail.steps}
         return True if all((s.name, s.state) in recorded for s in self.request.steps) else None
+
+
+def _is_told(records: Sequence[LogRecord], wanted: Progress) -> bool:
+    ours = (LogKind.PROBED, wanted.at_ms, wanted.actor, wanted.probed)
+    return any((r.kind, r.at_ms, r.actor, r.note) == ours for r in records)
 
 
 class Settle(Operation[bool]):

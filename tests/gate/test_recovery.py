@@ -329,6 +329,52 @@ def test_a_probe_that_fails_is_asked_again(ledger: Ledger, style: Style) -> None
     assert (answer.value, len(terminal.keys)) == ("MSKU1234565-1", 1)
 
 
+def probes_of(ledger: Ledger) -> list[str]:
+    """What the history says of questions to a downstream."""
+    rows = ledger.rows("SELECT note FROM oncegate_log WHERE kind = 0 ORDER BY position")
+    return [str(note) for (note,) in rows]
+
+
+def test_what_a_probe_found_stands_in_the_history(askable: Scene) -> None:
+    """E5: reserved, crashed, asked, settled: the answer can be read later."""
+    askable.crash("effect.after")
+    askable.ledger.lapse()
+    askable.arrive()
+    kinds = [LogKind.RECOVERED, LogKind.PROBED, LogKind.COMMITTED]
+    assert askable.ledger.log_kinds() == kinds
+    assert probes_of(askable.ledger) == ["asked ect about claim: holds MSKU1234565-1"]
+
+
+def test_what_a_probe_did_not_find_stands_in_the_history(askable: Scene) -> None:
+    """E5: first with the reason why nothing was called yet, then before the call."""
+    askable.crash("effect.before")
+    askable.ledger.lapse()
+    with pytest.raises(NotApplied, match="asked, nothing found"):
+        askable.arrive()
+    assert askable.ledger.log_kinds() == [LogKind.RECOVERED, LogKind.RETRYABLE]
+    askable.ledger.clock.advance(60)
+    askable.arrive()
+    assert probes_of(askable.ledger) == ["asked ect about claim: nothing found; it is called now"]
+
+
+def test_a_probe_without_an_answer_stands_in_the_history(ledger: Ledger, style: Style) -> None:
+    """E5: a failed attempt shows that it failed while asking, and nothing was called."""
+    failures = [ConnectionError("down\nfor good\0")]
+
+    def find(key):
+        raise failures.pop()
+
+    scene = Scene(
+        ledger, style, Terminal(), lambda gate: gate.downstream("ect", probe=style.function(find))
+    )
+    scene.crash("effect.after")
+    ledger.lapse()
+    with pytest.raises(ConnectionError):
+        scene.arrive()
+    assert ledger.log_kinds() == [LogKind.RECOVERED, LogKind.PROBED, LogKind.RETRYABLE]
+    assert probes_of(ledger) == ["asked ect about claim: no answer, ConnectionError: down for good"]
+
+
 @pytest.mark.parametrize("answer", [None, [], ()], ids=str)
 def test_a_probe_may_say_nothing_in_several_ways(ledger: Ledger, style: Style, answer: Any) -> None:
     """None and an empty list both mean that the key owns nothing."""

@@ -23,8 +23,8 @@ from oncegate.clock import SystemClock
 from oncegate.gate.outcome import Outcome, decode_outcome
 from oncegate.model.states import State
 from oncegate.store import Entry, EntryDetail, Session, StepState
-from oncegate.upkeep.telling import LAPSED, MEANINGS, happened
-from oncegate.upkeep.tenures import Tenure, tenures
+from oncegate.upkeep.telling import LAPSED, MEANINGS, happened, told
+from oncegate.upkeep.tenures import Tenure, reserved, tenures
 
 COLOURS: Final = {
     State.IN_FLIGHT: Colour.NONE,
@@ -164,10 +164,14 @@ def _fields(detail: EntryDetail, meaning: str) -> Iterator[tuple[str, Cell]]:
 
 
 def _history(detail: EntryDetail) -> Iterator[list[Cell]]:
-    yield [Cell.of(utc(detail.entry.received_at_ms)), Cell("first received"), Cell(""), Cell("")]
+    received = Cell.of(utc(detail.entry.received_at_ms))
+    yield [received, Cell("first received"), Cell(""), Cell("")]
+    claim = reserved(detail.entry, detail.records)
+    if claim:
+        yield [received, Cell("reserved"), Cell(""), Cell(claim)]
     for record in detail.records:
         what = happened(record.kind)
-        yield [Cell.of(utc(record.at_ms)), Cell(what), Cell.of(record.actor), Cell.of(record.note or "")]
+        yield [Cell.of(utc(record.at_ms)), Cell(what), Cell.of(record.actor), Cell.of(told(record))]
 
 
 def _print_fences(found: list[Tenure]) -> None:

@@ -15,8 +15,8 @@ from oncegate.gate.outcome import Outcome, decode_outcome
 from oncegate.model.states import State
 from oncegate.sender.journey import journey_of
 from oncegate.store import Entry, EntryDetail, LogKind, LogRecord, Repeat, Session, StepRecord
-from oncegate.upkeep.telling import LAPSED, MEANINGS, happened
-from oncegate.upkeep.tenures import tenures
+from oncegate.upkeep.telling import LAPSED, MEANINGS, happened, told
+from oncegate.upkeep.tenures import reserved, tenures
 
 
 class Moment(Struct, frozen=True):
@@ -81,8 +81,11 @@ def _is_lapsed(entry: Entry, session: Session) -> bool:
 
 
 def history(seen: EntryDetail, repeats: list[Repeat]) -> list[Moment]:
-    """First arrival, repeats with their class, and every record, in order of time."""
+    """First arrival, first claim, repeats with their class, and every record, in order of time."""
     moments = [Moment(seen.entry.received_at_ms, "first received")]
+    claim = reserved(seen.entry, seen.records)
+    if claim:
+        moments.append(Moment(seen.entry.received_at_ms, "reserved", note=claim))
     moments += [_repeated(repeat) for repeat in repeats]
     moments += [_recorded(record) for record in seen.records]
     return sorted(moments, key=lambda moment: moment.at_ms)
@@ -97,7 +100,7 @@ def _repeated(repeat: Repeat) -> Moment:
 
 def _recorded(record: LogRecord) -> Moment:
     tone = "person" if record.kind > LogKind.FORGOTTEN else _TONES.get(record.kind, "plain")
-    return Moment(record.at_ms, happened(record.kind), record.actor, record.note or "", tone)
+    return Moment(record.at_ms, happened(record.kind), record.actor, told(record), tone)
 
 
 def outcome_of(seen: EntryDetail) -> Outcome:

@@ -24,6 +24,7 @@ from oncegate.gate.claim import Claim
 from oncegate.gate.codec import attested, codec_of
 from oncegate.gate.context import GateContext
 from oncegate.gate.introspection import key_parameters, name_of
+from oncegate.gate.probed import NOTHING_FOUND, holds, no_answer, record_answer
 from oncegate.gate.requests import Flow, Invoke, NotCalled
 from oncegate.gate.surfaces import Downstream
 from oncegate.gate.traffic import current_traffic
@@ -169,11 +170,20 @@ def _look_before_call(call: EffectCall, recorded: StepRecord | None) -> Flow[Any
         found = _as_declared(call, found)
         _refuse_second_resource(call, recorded, found)
         _note_done(call, found)
+        yield from _tell(call, holds(resource_of(found)))
         call.gate.crashpoints.hit("step.after")
         return found
     if plan_after_not_found(capability, doubt) is SecondCall.WAIT:
-        raise NotYet(f"{where}: an earlier request may still be under way", call.claim)
+        raise NotYet(
+            f"{where}: asked, nothing found, but an earlier request may still be under way", call.claim
+        )
+    yield from _tell(call, NOTHING_FOUND)
     return _NOTHING
+
+
+def _tell(call: EffectCall, answer: str) -> Flow[None]:
+    """Puts on record what the downstream said; it changes nothing but the history that people read."""
+    yield from record_answer(call.gate, call.claim, (call.downstream.name, call.step_name), answer)
 
 
 def _wait_for_turn(call: EffectCall) -> None:
@@ -206,7 +216,13 @@ def _ask(call: EffectCall) -> Flow[Any]:
     if downstream.probe is None:
         raise UsageError(f"downstream {downstream.name} has no probe")
     call.gate.crashpoints.hit("probe.before")
-    answer = yield from _invoke(call, Invoke(downstream.probe, (call.claim.key.step(call.step_name),)))
+    probe = Invoke(downstream.probe, (call.claim.key.step(call.step_name),))
+    try:
+        answer = yield from _invoke(call, probe)
+    except Exception as error:
+        if not isinstance(error, NotCalled):
+            yield from _tell(call, no_answer(error))
+        raise
     call.gate.crashpoints.hit("probe.after")
     if isinstance(answer, (list, tuple)):
         if len(answer) > 1:

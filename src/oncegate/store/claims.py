@@ -104,13 +104,18 @@ class Renewal(Struct, frozen=True, gc=False):
 
 
 class Progress(Struct, frozen=True, gc=False):
-    """Records steps of a claim that goes on, with the business writes that belong to them."""
+    """Records steps of a claim that goes on, with the business writes that belong to them.
+
+    `probed` is what a downstream answered when it was asked about the key: one log record, for people.
+    """
 
     entry_id: int
     fence: int
     steps: tuple[StepRecord, ...]
     at_ms: int
     writes: tuple[Statement, ...] = ()
+    probed: str | None = None
+    actor: str = "gate"
 
 
 class Settlement(Struct, frozen=True, gc=False):
@@ -180,7 +185,10 @@ class Claims(Protocol):
         """Extends each lease whose fence is still right and tells which were."""
 
     def progress(self, wanted: Sequence[Progress]) -> list[bool]:
-        """Records steps and runs the writes, only where the fence is still right and in flight."""
+        """Records steps and runs the writes, only where the fence is still right and in flight.
+
+        Writes a log record only for an answer of a downstream (`Progress.probed`).
+        """
 
     def settle(self, settlements: Sequence[Settlement], *, last: bool = False) -> list[bool]:
         """Ends each claim whose fence is still right and in flight; False changes nothing at all.

@@ -14,6 +14,7 @@ from oncegate.model.states import Decision
 class LogKind(IntEnum):
     """What a log record tells. The numbers are stored; never renumber."""
 
+    PROBED = 0  # a downstream was asked what the key owns; the note says what it answered
     TAKEN_UP = 1  # tried again after an attempt that failed, under a new fence
     COMMITTED = 2
     FAILED = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from oncegate.model.states import State
-from oncegate.store import LogKind
+from oncegate.store import LogKind, LogRecord
 
 MEANINGS: Final = {
     State.IN_FLIGHT: "a worker holds the key",
@@ -19,6 +19,7 @@ MEANINGS: Final = {
 LAPSED: Final = "its worker's lease lapsed; the next arrival or a reconciler finds out what happened"
 
 _HAPPENED: Final = {
+    LogKind.PROBED: "downstream asked",
     LogKind.TAKEN_UP: "taken up again",
     LogKind.COMMITTED: "committed",
     LogKind.FAILED: "failed for good",
@@ -53,6 +54,16 @@ _HAPPENED: Final = {
     LogKind.DESTINATION_DISABLED: "destination disabled",
     LogKind.DESTINATION_RESUMED: "destination resumed",
 }
+
+
+CRASHED: Final = "the attempt before had crashed or stalled; its effect may have started"
+
+
+def told(record: LogRecord) -> str:
+    """What a log record says beside what happened: its note, and for a take-over why there was one."""
+    if record.kind is not LogKind.RECOVERED:
+        return record.note or ""
+    return "; ".join(part for part in (record.note, CRASHED) if part)
 
 
 def happened(kind: LogKind) -> str:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncegate.model.states import State
-from oncegate.store import CLAIM_KINDS, Entry, LogKind, LogRecord, read_claim_note
+from oncegate.store import CLAIM_KINDS, ClaimNote, Entry, LogKind, LogRecord, read_claim_note
 from oncegate.store.people import RULING_KINDS
 from oncegate.upkeep.telling import happened
 
@@ -43,6 +43,11 @@ def tenures(entry: Entry, records: Sequence[LogRecord], *, is_lapsed: bool) -> l
     if found and not found[-1].ended and entry.state is State.IN_FLIGHT:
         found[-1] = replace(found[-1], ended=OVERDUE if is_lapsed else HOLDS)
     return found
+
+
+def reserved(entry: Entry, records: Sequence[LogRecord]) -> str:
+    """Under which fence a key was reserved on arrival, which has no record; empty where it was parked."""
+    return "" if _was_parked(entry, records) else str(ClaimNote(1, entry.entry_id, is_first=False))
 
 
 def _told(entry: Entry, records: Sequence[LogRecord]) -> Iterator[Tenure]:

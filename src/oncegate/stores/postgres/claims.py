@@ -17,6 +17,7 @@ from oncegate.model.states import State
 from oncegate.store import (
     Attachment,
     Entry,
+    LogKind,
     Progress,
     Renewal,
     Reservation,
@@ -244,8 +245,15 @@ class PostgresClaims(PostgresFusing):
         if not self._query(statements.HOLDS, (item.entry_id, item.fence)):
             return False
         self._write_steps(item.entry_id, item.steps)
+        if item.probed is not None:
+            self._note_probe(item, item.probed)
         self._run_writes(item.writes)
         return True
+
+    def _note_probe(self, item: Progress, answer: str) -> None:
+        actor = self._names.learn({item.actor})[item.actor]
+        record = (item.entry_id, LogKind.PROBED.value, item.at_ms, actor, text_value(answer))
+        self._query(statements.LOG, record)
 
     def settle(self, settlements: Sequence[Settlement], *, last: bool = False) -> list[bool]:
         """Ends claims: one statement; with business writes or as the last call, COMMIT goes with it."""

@@ -213,6 +213,8 @@ class SqliteClaims:
         if holds is None:
             return False
         self._write_steps(item.entry_id, item.steps)
+        if item.probed is not None:
+            self._log(item.entry_id, LogKind.PROBED, item.at_ms, item.actor, item.probed)
         self._run_writes([item.writes])
         return True
 

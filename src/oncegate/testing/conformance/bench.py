@@ -121,9 +121,11 @@ class StoreBench:
         claim: Reserved,
         *steps: StepRecord,
         writes: tuple[Statement, ...] = (),
+        probed: str | None = None,
     ) -> bool:
         """Records steps, in a unit of its own."""
-        wanted = Progress(claim.entry_id, claim.fence, steps, self.clock.wall_ms(), writes)
+        at_ms = self.clock.wall_ms()
+        wanted = Progress(claim.entry_id, claim.fence, steps, at_ms, writes, probed, "suite")
         with session.unit():
             return session.progress([wanted])[0]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from oncegate.errors import StoreRejected
 from oncegate.model.states import State
-from oncegate.store import StepRecord, StepState
+from oncegate.store import LogKind, StepRecord, StepState
+from oncegate.store.browsing import PEOPLE_ABOVE
 from oncegate.testing.conformance.bench import StoreBench, refused, unchanged
 
 STARTED = StepRecord("claim", StepState.STARTED, "terminal")
@@ -48,6 +49,37 @@ class StepConformance(StoreBench):
 
         assert self.detail(claim.entry_id).entry == before
         assert self.log() == []
+
+    def test_a_downstreams_answer_is_one_record_and_changes_nothing_else(self) -> None:
+        """E5: what a downstream said when it was asked stands in the log; it is nothing people did."""
+        session = self.open()
+        claim = self.reserve(session)
+        before = self.detail(claim.entry_id).entry
+        self.clock.advance(2)
+
+        assert self.progress(session, claim, probed="asked terminal about claim: holds S-1")
+
+        assert self.detail(claim.entry_id).entry == before
+        (record,) = self.detail(claim.entry_id).records
+        told = (record.kind, record.actor, record.note, record.at_ms)
+        note = "asked terminal about claim: holds S-1"
+        assert told == (LogKind.PROBED, "suite", note, self.clock.wall_ms())
+        assert self.log() == [record]
+        assert record.kind <= PEOPLE_ABOVE
+
+    def test_an_answer_under_an_old_fence_is_not_recorded(self) -> None:
+        """I4: also a record for people is refused to a worker that was taken over, or has ended."""
+        session = self.open()
+        first = self.reserve(session)
+        self.let_lapse()
+        second = self.reserve(session)
+
+        with unchanged(self, session):
+            assert not self.progress(session, first, probed="asked terminal about claim: nothing")
+
+        self.settle(session, second)
+        with unchanged(self, session):
+            assert not self.progress(session, second, probed="asked terminal about claim: nothing")
 
     def test_writes_of_a_step_are_one_transaction_with_its_record(self) -> None:
         """The business write and the record of its step are both there, or neither."""

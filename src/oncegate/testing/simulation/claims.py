@@ -143,6 +143,8 @@ class SimulatedClaims:
         if self.holder(item.entry_id, item.fence) is None:
             return False
         self.write_steps(item.entry_id, item.steps)
+        if item.probed is not None:
+            self.log(item.entry_id, LogKind.PROBED, item.at_ms, item.actor, item.probed)
         self._run_writes([item.writes])
         return True
 
