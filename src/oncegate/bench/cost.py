@@ -63,6 +63,9 @@ class NoStore:
         """A session that is none."""
         return NoSession()
 
+    def close(self) -> None:
+        """Has nothing to close."""
+
 
 class AnsweredAtOnce(GroupCommit):
     """Operations without batches: what is left is the gate alone."""
