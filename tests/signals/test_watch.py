@@ -142,7 +142,7 @@ def test_old_counters_are_folded_and_the_oldest_forgotten(store: Store, clock: M
     observe(store, clock, *((ago, What.FRESH, 1) for ago in (0, fold + 61, fold + 62, forget + 120)))
     report = watching(store, clock).run_once()
     with store.look() as session:
-        left = session.tallies(0, 2**40)
+        left = session.tallies(0, 2**40, "orders")
     assert report.trimmed >= 3
     assert sum(tally.count for tally in left) == 3
     assert all(tally.minute % 60 == 0 for tally in left[:-1])

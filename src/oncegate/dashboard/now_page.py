@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any, Final
 
@@ -14,9 +14,11 @@ from oncegate.model.states import State
 from oncegate.signals import definitions as d
 from oncegate.signals.alerts import Signal, evaluate, worst
 from oncegate.signals.definitions import Definition, Level, Unit
+from oncegate.signals.gauges import NUMBERS, curve
 from oncegate.signals.measures import MINUTE_MS, measure
 from oncegate.signals.snapshot import HOUR, NOTHING, Counts, Snapshot, by_surface
 from oncegate.store import Entry, EntryFilter, LogKind, LogRecord, Session, Tally, Waiting, What
+from oncegate.store.tallies import is_gauge
 from oncegate.upkeep.telling import happened
 
 POINT_MINUTES: Final = 2  # a sparkline of an hour has thirty points
@@ -26,8 +28,22 @@ _NO_CHANGE: Final = frozenset({LogKind.SIGNED_IN, LogKind.SIGNED_OUT, LogKind.PL
 HOUR_MS: Final = 3_600_000
 
 
+class Hour(Struct, frozen=True):
+    """The last hour, a point every two minutes: what was counted, and what gauges showed."""
+
+    points: list[Counts]
+    readings: list[list[Tally]]
+
+    def curve(self, definition: Definition) -> Sequence[float | None]:
+        """A signal's own course; empty for a gauge that nobody has looked at."""
+        draw = _CURVES.get(definition.name)
+        if draw is None:
+            return curve(definition.name, self.readings)
+        return [draw(counts) for counts in self.points]
+
+
 class Tile(Struct, frozen=True):
-    """One signal as a person sees it: the worst of all surfaces."""
+    """One signal as a person sees it: the worst of all surfaces. `mark` is a limit that can be drawn."""
 
     definition: Definition
     level: Level
@@ -35,21 +51,22 @@ class Tile(Struct, frozen=True):
     limit: str
     where: str
     detail: str
-    points: list[float]
+    points: Sequence[float | None]
+    mark: float | None
     action: str
 
 
 def now_page(tools: Tools, session: Session, visit: Visit) -> Answer:
     """Everything about this moment."""
     snapshot = measure(session, tools.clock, memory=tools.memory)
-    points = history(session, snapshot)
-    tiles = tiles_of(evaluate(snapshot), points)
+    hour = history(session, snapshot)
+    tiles = tiles_of(evaluate(snapshot), hour)
     destinations = snapshot.destinations
     values: dict[str, Any] = {
         "title": "Now",
         "tiles": tiles,
         "hour": _hour(snapshot),
-        "arrivals": [float(counts.arrivals) for counts in points],
+        "arrivals": [float(counts.arrivals) for counts in hour.points],
         "waiting": _open(snapshot),
         "oldest": _oldest_in_flight(session),
         "blocked": [one for one in destinations if one.blocked],
@@ -70,21 +87,20 @@ def _verdict(tiles: list[Tile], snapshot: Snapshot) -> dict[str, Any]:
     return {"level": level, "causes": causes, "blocked_keys": blocked}
 
 
-def tiles_of(signals: Iterable[Signal], points: list[Counts]) -> list[Tile]:
+def tiles_of(signals: Iterable[Signal], hour: Hour) -> list[Tile]:
     """One tile for each signal, with the surface where it is worst; the worst first, then in list order."""
     by_name: dict[str, list[Signal]] = {}
     for signal in signals:
         by_name.setdefault(signal.definition.name, []).append(signal)
     order = [one.name for one in d.DEFINITIONS if one.name in by_name]
-    tiles = [_tile(by_name[name], points) for name in order]
+    tiles = [_tile(by_name[name], hour) for name in order]
     return sorted(tiles, key=lambda tile: -tile.level)
 
 
-def _tile(signals: list[Signal], points: list[Counts]) -> Tile:
+def _tile(signals: list[Signal], hour: Hour) -> Tile:
     top = max(signals, key=lambda signal: (signal.level, signal.value))
     alike = [one for one in signals if one.level is worst(signals)]
     definition = top.definition
-    draw = _CURVES.get(definition.name)
     value = sum(one.value for one in alike) if definition.unit is Unit.COUNT else top.value
     is_alarm = top.level is not Level.OK
     return Tile(
@@ -94,7 +110,8 @@ def _tile(signals: list[Signal], points: list[Counts]) -> Tile:
         "" if top.limit is None else shown(top.limit, definition.unit),
         ", ".join(one.surface for one in alike if one.surface) if is_alarm else "",
         ", ".join(dict.fromkeys(one.detail for one in alike if one.detail)) if is_alarm else "",
-        [] if draw is None else [draw(counts) for counts in points],
+        hour.curve(definition),
+        top.limit if definition.name in NUMBERS else None,
         top.action if top.surface else definition.action.replace("SURFACE", "…"),
     )
 
@@ -122,19 +139,21 @@ _CURVES: Final[dict[str, Callable[[Counts], float]]] = {
     d.SENDER_BUGS.name: lambda counts: float(
         sum(count for kind, count in counts.classes().items() if kind.is_sender_bug)
     ),
+    d.LOST.name: lambda counts: float(counts.of(What.LOST)),
     d.LATE_REPLAYS.name: lambda counts: float(
         sum(count for kind, count in counts.classes().items() if kind.label == "late_replay")
     ),
 }
 
 
-def history(session: Session, snapshot: Snapshot) -> list[Counts]:
-    """What was counted in the last hour, all surfaces together, a point every two minutes."""
+def history(session: Session, snapshot: Snapshot) -> Hour:
+    """What was counted and read off in the last hour."""
     end = snapshot.now_ms // MINUTE_MS + 1
     points: list[list[Tally]] = [[] for _ in range(HOUR // POINT_MINUTES)]
     for tally in session.tallies(end - HOUR, end):
         points[(tally.minute - end + HOUR) // POINT_MINUTES].append(tally)
-    return [_together(point) for point in points]
+    readings = [[tally for tally in point if is_gauge(tally.what)] for point in points]
+    return Hour([_together(point) for point in points], readings)
 
 
 def _together(tallies: list[Tally]) -> Counts:

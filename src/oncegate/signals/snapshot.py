@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from oncegate.model.repeats import RepeatClass
 from oncegate.store import DestinationView, Tally, Waiting
-from oncegate.store.tallies import ARRIVALS, REPEATS, class_of, latency_bound_us
+from oncegate.store.tallies import ARRIVALS, REPEATS, class_of, is_gauge, latency_bound_us
 
 TEN_MINUTES: Final = 10
 TWENTY_MINUTES: Final = 20
@@ -98,9 +98,11 @@ def added(one: dict[str, Counts], other: dict[str, Counts]) -> dict[str, Counts]
 
 
 def by_surface(tallies: Iterable[Tally]) -> dict[str, Counts]:
-    """Sorts sums by surface; several of one kind are added up."""
+    """Sorts sums by surface; several of one kind are added up, and readings of gauges left out."""
     found: dict[str, dict[int, tuple[int, int]]] = {}
     for tally in tallies:
+        if is_gauge(tally.what):
+            continue
         sums = found.setdefault(tally.surface, {})
         count, total = sums.get(tally.what, (0, 0))
         sums[tally.what] = (count + tally.count, total + tally.total)

@@ -1,8 +1,8 @@
 """The watch: a caretaker that measures, evaluates, tells whom it concerns, and keeps the counters few.
 
-Each turn is one look at the ledger and a short write. Any number may run; each has its own alarms, so run
-it in one place where a notice must come once. Must never believe a wall clock that has just leapt ahead:
-the ledger notes what time it was, as for pruning.
+Each turn is one look at the ledger and short writes: the time, and what gauges show, for their history. Any
+number may run; each has its own alarms, so run it in one place where a notice must come once. Must never
+believe a wall clock that has just leapt ahead: the ledger notes what time it was, as for pruning.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from typing import Final
 from msgspec import Struct
 
 from oncegate.clock import Clock
+from oncegate.errors import StoreError
 from oncegate.signals.alarms import Alarms, Notice, advance
 from oncegate.signals.alerts import Signal, evaluate
 from oncegate.signals.definitions import Thresholds
+from oncegate.signals.gauges import reading
 from oncegate.signals.measures import MINUTE_MS, measure
 from oncegate.signals.notifiers import LogNotifier, Notifier
-from oncegate.store import Session, Store
+from oncegate.store import Observations, Session, Store
 
 WATCH_EVERY: Final = timedelta(minutes=1)
 TRIM_EVERY_MS: Final = 3600 * 1000
@@ -71,10 +73,11 @@ class Watch:
                 seen = session.sight(self._clock.wall_ms())
             with session.unit():
                 snapshot = measure(session, self._clock, seen.wall_ms)
+            signals = evaluate(snapshot, self._thresholds)
+            _keep(session, reading(signals, seen.wall_ms // MINUTE_MS))
             trimmed = self._trim(session, seen.wall_ms // MINUTE_MS, stopping)
         finally:
             session.close()
-        signals = evaluate(snapshot, self._thresholds)
         self._alarms, notices = advance(self._alarms, signals, self._clock.ticks_ms())
         for notifier, untold in zip(self._notifiers, self._untold, strict=True):
             untold.extend(notices)
@@ -97,6 +100,15 @@ class Watch:
             if not step or stopping():
                 break
         return removed
+
+
+def _keep(session: Session, found: Observations) -> None:
+    """Adds to the gauges' history; a gap in it is better than an alarm that nobody hears of."""
+    try:
+        with session.unit():
+            session.observe([found])
+    except StoreError as error:
+        log.warning("the readings of this minute could not be kept: %s", error)
 
 
 def _tell(notifier: Notifier, untold: deque[Notice]) -> None:

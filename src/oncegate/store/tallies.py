@@ -19,13 +19,15 @@ LATENCY_BUCKETS: Final = 18  # 0.25 ms, 0.5 ms, 1 ms … 16 s and more
 LATENCY_FIRST_US: Final = 250
 _LATENCY: Final = 100
 _CLASS: Final = 50
+_GAUGE: Final = 200
 
 
 class What(IntEnum):
     """What is counted. The numbers are stored; never renumber.
 
     From 51 on: repeats by class (`of_class`). From 100 on: reservations by how long they took
-    (`of_latency`), with their microseconds as the total.
+    (`of_latency`), with their microseconds as the total. From 200 on: gauges as a watch read them off
+    (`of_gauge`), with their values as the total; these are of no surface.
     """
 
     FRESH = 1
@@ -65,6 +67,16 @@ def of_class(kind: RepeatClass) -> int:
 def of_latency(microseconds: int) -> int:
     """The number under which a reservation is counted that took so long."""
     return _LATENCY + min(LATENCY_BUCKETS - 1, (microseconds // LATENCY_FIRST_US).bit_length())
+
+
+def of_gauge(number: int) -> int:
+    """The number under which the readings of a gauge are kept."""
+    return _GAUGE + number
+
+
+def is_gauge(what: int) -> bool:
+    """Whether a number stands for readings of a gauge, which are nothing that happened at a surface."""
+    return what >= _GAUGE
 
 
 def class_of(what: int) -> RepeatClass | None:

@@ -1,0 +1,80 @@
+"""Now: every signal has its curve, gauges too where a caretaker watches (E5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oncegate import Gate
+from oncegate.dashboard.sparklines import sparkline
+from oncegate.signals.watch import Watch
+from oncegate.store import Reservation
+from oncegate.testing import ManualClock
+from tests.dashboard.conftest import Client
+from tests.dashboard.serving import Stage
+
+NO_HISTORY = "No history: no caretaker has watched"
+LAPSED = "Claims whose lease is over and that nobody has taken up"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def gate(tmp_path: Path, clock: ManualClock) -> Iterator[Gate]:
+    """A gate whose only event was left in flight."""
+    made = Gate(f"sqlite:///{tmp_path / 'ledger.db'}", clock=clock)
+    session = made.store.connect()
+    with session.unit():
+        session.reserve(
+            [Reservation(b"k" * 24, "", "orders", "one", b"f" * 16, b"{}", clock.wall_ms(), 1000, 8, 1)]
+        )
+    session.close()
+    yield made
+    made.close()
+
+
+def tiles(stage: Stage, gate: Gate) -> dict[str, str]:
+    """The signals of the page, by title."""
+    with stage.showing(gate.dashboard()) as address:
+        text = Client(address).get("/").text
+    found = re.findall(r'<article class="tile.*?</article>', text, re.DOTALL)
+    return {re.findall(r"<h3>(.*?)</h3>", tile)[0]: tile for tile in found}
+
+
+def test_a_gauge_has_a_curve_once_a_caretaker_has_watched(stage, gate, clock):
+    watch = Watch(gate.store, clock, notifiers=())
+    for _ in range(5):
+        clock.advance(60)
+        watch.run_once()
+    shown = tiles(stage, gate)
+    assert len(shown) > 10
+    assert [title for title, tile in shown.items() if 'class="spark"' not in tile] == []
+    assert not any(NO_HISTORY in tile for tile in shown.values())
+    ages = re.findall(r'<polyline points="(.*?)"', shown["Age of the oldest entry in flight"])[0].split()
+    heights = [float(point.partition(",")[2]) for point in ages]
+    assert len(heights) in (2, 3)  # five minutes, two to a point
+    assert heights == sorted(heights, reverse=True)  # older and older: higher and higher
+    assert heights[0] > heights[-1]
+
+
+def test_without_a_caretaker_a_gauge_says_that_it_has_no_history(stage, gate, clock):
+    clock.advance(60)
+    shown = tiles(stage, gate)
+    assert NO_HISTORY in shown[LAPSED]
+    assert 'class="spark"' not in shown[LAPSED]
+    counted = shown["Events put in quarantine within ten minutes"]
+    assert 'class="spark"' in counted
+    assert NO_HISTORY not in counted
+
+
+def test_a_curve_leaves_out_what_is_not_known():
+    drawn = sparkline([None, 1.0, None, 2.0, None], "x")
+    assert re.findall(r'<polyline points="(.*?)"', drawn) == ["40.0,16.0 120.0,2.0"]
+    assert re.findall(r'<polygon points="(.*?)"', drawn) == ["40.0,32 40.0,16.0 120.0,2.0 120.0,32"]
+    assert len(re.findall(r'<polyline points="(.*?)"', sparkline([None, 3.0], "x"))[0].split()) == 2
