@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from oncegate.gate import sightings as module
 from oncegate.model.repeats import RepeatClass
 from oncegate.model.surface import SurfaceRule
 from oncegate.model.template import KeyTemplate
+from oncegate.signals.snapshot import NOTHING, Counts, by_surface
 from oncegate.store import Repeat, What
 from oncegate.store.tallies import ARRIVALS, REPEATS, class_of, latency_bound_us
 from oncegate.testing import ManualClock
@@ -32,11 +34,11 @@ def orders(gate: Gate, style: Style | None = None, **options: Any) -> None:
 
 
 def counted(ledger: Ledger) -> dict[What, int]:
-    """What the ledger has been told, latencies and classes left out."""
+    """What the ledger has been told, latencies, classes and reasons left out."""
     with open_store(ledger.url, clock=ledger.clock).look() as session:
         found: dict[What, int] = {}
         for tally in session.tallies(0, 2**40):
-            if tally.what < 50:
+            if tally.what < 20:
                 found[What(tally.what)] = found.get(What(tally.what), 0) + tally.count
         return found
 
@@ -47,6 +49,11 @@ def classes(ledger: Ledger) -> dict[RepeatClass, int]:
         return {
             kind: sum(n for other, n in found if other is kind) for kind, _ in found if kind is not None
         }
+
+
+def reasons(ledger: Ledger) -> dict[str, int]:
+    with open_store(ledger.url, clock=ledger.clock).look() as session:
+        return reduce(Counts.plus, by_surface(session.tallies(0, 2**40)).values(), NOTHING).reasons()
 
 
 def repeats_of(ledger: Ledger, entry_id: int) -> list[Repeat]:
@@ -72,6 +79,8 @@ def test_arrivals_are_counted_by_what_they_got(ledger: Ledger, style: Style) -> 
         What.QUARANTINED_AGAIN: 1,
     }
     assert classes(ledger) == {RepeatClass.EXPECTED_REPLAY: 3, RepeatClass.CONFLICT: 1}
+    # And what was put in quarantine has its reason, once
+    assert reasons(ledger) == {"key_input": 1}
 
 
 def test_replays_from_memory_and_from_the_ledger_count_alike(ledger: Ledger) -> None:

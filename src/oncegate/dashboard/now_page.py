@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from oncegate.dashboard.drops import drops_of
 from oncegate.dashboard.visits import Answer, Tools, Visit
 from oncegate.dashboard.waiting_page import WAITING
 from oncegate.model.states import State
@@ -66,6 +67,7 @@ def now_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "title": "Now",
         "tiles": tiles,
         "hour": _hour(snapshot),
+        "drops": drops_of(snapshot),
         "arrivals": [float(counts.arrivals) for counts in hour.points],
         "waiting": _open(snapshot),
         "oldest": _oldest_in_flight(session),

@@ -23,7 +23,7 @@ from oncegate.model.states import Decision
 from oncegate.model.surface import Arrival, SurfaceRule
 from oncegate.operations import Observe
 from oncegate.store import Observations, Repeat, Reserved, Tally, What
-from oncegate.store.tallies import of_class, of_latency
+from oncegate.store.tallies import of_class, of_latency, of_reason
 
 FLUSH_SECONDS = 1.0
 CLASSIFIED_MAX: Final = 1_000  # repeats of a surface between two flushes; more are only counted
@@ -101,6 +101,8 @@ class Sightings:
         seen = self._surfaces.get(rule.name) or self._watch(rule)
         if reserved.decision is not _RUN:
             self._repeated(seen, reserved.decision, reserved.entry_id, reserved.received_at_ms)
+            if reserved.decision is Decision.QUARANTINE and not reserved.received_at_ms:
+                self.count(rule, of_reason(arrival.quarantine))
             return
         if len(seen.fresh) >= WAITING_MAX:
             seen.lost += 1
@@ -130,11 +132,11 @@ class Sightings:
         else:
             seen.lost += 1
 
-    def count(self, rule: SurfaceRule, what: What) -> None:
+    def count(self, rule: SurfaceRule, what: int) -> None:
         """Notes something that is no arrival."""
         seen = self._surfaces.get(rule.name) or self._watch(rule)
         if len(seen.others) < WAITING_MAX:
-            seen.others.append(what.value)
+            seen.others.append(int(what))
 
     def _watch(self, rule: SurfaceRule) -> SurfaceSightings:
         with self._starting:

@@ -62,6 +62,11 @@ class RepeatClass(IntEnum):
         return self in _SENDER_BUGS
 
     @property
+    def is_of_known_key(self) -> bool:
+        """Whether its key was known; else another key's content came again."""
+        return self in _OF_KNOWN_KEYS
+
+    @property
     def advice(self) -> str:
         """What to do about it."""
         return _ADVICE[self]
@@ -83,6 +88,15 @@ _SENDER_BUGS: Final = frozenset(
         RepeatClass.NEW_ID_PER_RETRY,
         RepeatClass.STALE_OFFSET,
         RepeatClass.SPLIT_ACTION,
+    }
+)
+_OF_KNOWN_KEYS: Final = frozenset(
+    {
+        RepeatClass.EXPECTED_REPLAY,
+        RepeatClass.LATE_REPLAY,
+        RepeatClass.RACE,
+        RepeatClass.CONFLICT,
+        RepeatClass.STALE_OFFSET,
     }
 )
 _ADVICE: Final = {

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from oncegate.model.repeats import RepeatClass
 from oncegate.store import DestinationView, Tally, Waiting
-from oncegate.store.tallies import ARRIVALS, REPEATS, class_of, is_gauge, latency_bound_us
+from oncegate.store.tallies import ARRIVALS, REPEATS, class_of, is_gauge, latency_bound_us, reason_of
 
 TEN_MINUTES: Final = 10
 TWENTY_MINUTES: Final = 20
@@ -52,6 +52,11 @@ class Counts(Struct, frozen=True):
         """Repeats by class."""
         found = {class_of(what): count for what, (count, _) in self.sums.items()}
         return {kind: count for kind, count in found.items() if kind is not None}
+
+    def reasons(self) -> dict[str, int]:
+        """New events in quarantine by reason."""
+        found = {reason_of(what): count for what, (count, _) in self.sums.items()}
+        return {reason: count for reason, count in found.items() if reason is not None}
 
     def latency_seconds(self, share: float) -> float | None:
         """Within which time so large a share of reservations was answered; an upper bound."""

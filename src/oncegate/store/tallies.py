@@ -19,15 +19,29 @@ LATENCY_BUCKETS: Final = 18  # 0.25 ms, 0.5 ms, 1 ms … 16 s and more
 LATENCY_FIRST_US: Final = 250
 _LATENCY: Final = 100
 _CLASS: Final = 50
+_REASON: Final = 20
+# First words of reasons for quarantine. Their places are stored: only append, up to thirty.
+_REASONS: Final = (
+    "other",
+    "key_input",
+    "tenant_input",
+    "bad_time",
+    "skew",
+    "content_input",
+    "beyond_retention",
+    "conflict",
+    "lane_input",
+)
 _GAUGE: Final = 200
 
 
 class What(IntEnum):
     """What is counted. The numbers are stored; never renumber.
 
-    From 51 on: repeats by class (`of_class`). From 100 on: reservations by how long they took
-    (`of_latency`), with their microseconds as the total. From 200 on: gauges as a watch read them off
-    (`of_gauge`), with their values as the total; these are of no surface.
+    From 20 on: new events in quarantine by reason (`of_reason`). From 51 on: repeats by class
+    (`of_class`). From 100 on: reservations by how long they took (`of_latency`), with their microseconds
+    as the total. From 200 on: gauges as a watch read them off (`of_gauge`), with their values as the
+    total; these are of no surface.
     """
 
     FRESH = 1
@@ -57,6 +71,18 @@ REPEATS: Final = frozenset(
     }
 )
 ARRIVALS: Final = REPEATS | {What.FRESH, What.QUARANTINED, What.HELD}
+
+
+def of_reason(reason: str | None) -> int:
+    """The number under which a new event is counted that is in quarantine for this reason."""
+    word = (reason or "").partition(":")[0]
+    return _REASON + (_REASONS.index(word) if word in _REASONS else 0)
+
+
+def reason_of(what: int) -> str | None:
+    """The reason that a number stands for, if it stands for one."""
+    place = what - _REASON
+    return _REASONS[place] if 0 <= place < len(_REASONS) else None
 
 
 def of_class(kind: RepeatClass) -> int:
