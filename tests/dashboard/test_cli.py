@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
+from oncegate.cli import page
 from oncegate.cli.main import main
 from oncegate.dashboard.operators import find_by_token, operators
+from oncegate.errors import ConfigError, NotApplied
 from oncegate.service.application import Service
 from oncegate.service.settings import Settings
-from oncegate.store import LogKind
+from oncegate.store import LogKind, Progress, Reservation, StepRecord, StepState
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.wiring import Gate, open_store
 
@@ -166,3 +168,88 @@ def test_a_page_on_this_machine_answers_to_its_own_names_and_those_it_was_given(
 def test_a_name_that_is_none_is_refused_before_anything_is_served(url, capsys):
     assert main(["page", "--read-only", "--url", url, "--allow-host", "https://desk.example"]) == 2
     assert "not a host's name" in capsys.readouterr().err
+
+
+SETTINGS = """
+url = "{url}"
+
+[downstreams.terminal]
+url = "https://slots.example.com/claim"
+honours_key = "7d"
+
+[surfaces.bookings]
+key = "{{booking_id}}:{{state}}"
+signature = "github"
+secrets = ["$NOT_SET_ON_THIS_MACHINE"]
+tenant = "acme"
+forward = "terminal"
+"""
+
+
+def get(address: str, path: str) -> str:
+    """A page's text."""
+    with closing(HTTPConnection(address, timeout=DEADLINE_SECONDS)) as connection:
+        connection.request("GET", path)
+        return connection.getresponse().read().decode()
+
+
+@pytest.fixture
+def forwarded(url) -> int:
+    """An entry that a service with those settings left in doubt at its downstream."""
+    store = open_store(url)
+    session = store.connect()
+    with closing(session):
+        wanted = Reservation(b"k" * 24, "acme", "bookings", "B-1", b"f" * 16, b"{}", 1, 1000, 8, 1)
+        with session.unit():
+            claim = session.reserve([wanted])[0]
+            step = StepRecord("forward", StepState.STARTED, "terminal")
+            session.progress([Progress(claim.entry_id, claim.fence, (step,), 1)])
+    return claim.entry_id
+
+
+def test_a_page_beside_a_service_shows_the_rules_and_promises_of_its_settings(url, forwarded, tmp_path):
+    """It needs no secret for that, and calls nobody."""
+    settings = tmp_path / "settings.toml"
+    settings.write_text(SETTINGS.format(url="sqlite:///somewhere-else.db"))
+    with paging("--read-only", "--port", "0", "--url", url, "--config", str(settings)) as address:
+        rules, entry = get(address, "/surfaces"), get(address, f"/entries/{forwarded}")
+    assert "{booking_id}:{state}" in rules
+    assert "What holds there" in entry
+    assert "exactly-once effect: the downstream recognises our key" in entry
+
+
+@pytest.mark.parametrize(("about", "is_shown"), [("this ledger", True), ("another", False)])
+def test_settings_that_nobody_named_count_only_for_their_own_ledger(
+    url, tmp_path, monkeypatch, about, is_shown
+):
+    """Promises of another ledger's surfaces would be wrong ones."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ONCEGATE_URL", raising=False)
+    named = url if about == "this ledger" else "sqlite:///another.db"
+    (tmp_path / "oncegate.toml").write_text(SETTINGS.format(url=named))
+    with page._gate_of(open_store(url), None) as gate:
+        assert ("bookings" in {one.name for one in gate.surfaces}) is is_shown
+
+
+def test_a_file_with_mistakes_keeps_the_page_from_nothing_unless_it_was_named(
+    url, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    wrong = SETTINGS.format(url=url).replace("{booking_id}", "{booking id}")
+    (tmp_path / "oncegate.toml").write_text(wrong)
+    with page._gate_of(open_store(url), None) as gate:
+        assert (gate.surfaces, gate.downstreams) == ((), ())
+    assert "rules and promises are not shown: surfaces.bookings" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=r"surfaces\.bookings"):
+        page._gate_of(open_store(url), tmp_path / "oncegate.toml")
+    with pytest.raises(ConfigError, match="there is no file"):
+        page._gate_of(open_store(url), tmp_path / "missing.toml")
+
+
+def test_what_a_page_declares_runs_nothing(url, tmp_path):
+    settings = tmp_path / "oncegate.toml"
+    settings.write_text(SETTINGS.format(url=url))
+    with page._gate_of(open_store(url), settings) as gate:
+        event = {"booking_id": 1, "state": "new"}
+        with pytest.raises(NotApplied, match="runs no events"):
+            asyncio.run(gate.admit("bookings", event, tenant="acme"))

@@ -125,7 +125,7 @@ def _serve(url: str) -> None:
     with Gate(store=store) as gate:
         token = OperatorBook(gate.commits, gate.clock).add("demo", Role.APPROVER, None, "demo")
     tell(f"sign in with this token: {token}")
-    serve_page(store, "127.0.0.1", PORT_DEFAULT, login=True)
+    serve_page(Gate(store=store), "127.0.0.1", PORT_DEFAULT, login=True)
 
 
 @contextlib.contextmanager

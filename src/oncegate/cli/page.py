@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 from collections.abc import Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from oncegate.cli.exitcodes import DONE
 from oncegate.cli.ledger import command_for, open_ledger, reading
@@ -14,7 +16,11 @@ from oncegate.cli.parser import add_url
 from oncegate.errors import ConfigError
 from oncegate.store import Store
 
+if TYPE_CHECKING:
+    from oncegate.wiring import Gate
+
 PORT_DEFAULT: Final = 8470
+_HINT: Final = "the page needs its server: pip install 'oncegate[server]'"
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 _DESCRIPTION: Final = """\
 Serve the operations page: what the gate, the lanes and the feed are doing, and what waits for
@@ -23,7 +29,8 @@ _EPILOG: Final = """\
 examples:
   oncegate operators add ada --role approver
   oncegate page --url sqlite:///orders.db
-  oncegate page --read-only                     looking needs no token, acting is off"""
+  oncegate page --read-only                     looking needs no token, acting is off
+  oncegate page --config /etc/oncegate.toml     with the rules and promises of its surfaces"""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -47,6 +54,11 @@ def add_parser(subparsers: Any) -> None:
         help="whoever reaches it may look, nobody may act; no signing in",
     )
     add_url(parser)
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE",
+        help="settings of the service, for rules and promises of its surfaces"
+        " (default: ./oncegate.toml, if that is about the same ledger)",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -69,23 +81,54 @@ def run(arguments: argparse.Namespace) -> int:
         add = command_for("oncegate operators add NAME --role approver", arguments.url)
         raise ConfigError(f"nobody could sign in: there are no operators. Add one with: {add}")
     login = not arguments.read_only
-    serve_page(store, arguments.host, arguments.port, login=login, names=arguments.allow_host)
+    gate = _gate_of(store, arguments.config)
+    serve_page(gate, arguments.host, arguments.port, login=login, names=arguments.allow_host)
     return DONE
 
 
-def serve_page(store: Store, host: str, port: int, *, login: bool, names: Sequence[str] = ()) -> None:
-    """Serves a ledger's page until Ctrl-C or SIGTERM."""
-    from oncegate.service.hosts import HostGuard, Hosts
+def _gate_of(store: Store, config: Path | None) -> Gate:
+    """A gate that runs nothing, with the surfaces that the settings tell of.
+
+    A file that nobody named must not keep the page from being served, whatever is wrong with it.
+    """
     from oncegate.wiring import Gate
 
-    hosts, gate = Hosts(host, names), Gate(store=store)
+    try:
+        return _described(Gate(store=store), config)
+    except ConfigError as error:
+        if config is not None:
+            raise
+        tell(f"rules and promises are not shown: {str(error).splitlines()[0]}")
+        return Gate(store=store)
+
+
+def _described(gate: Gate, config: Path | None) -> Gate:
+    from oncegate.service.configuring import DEFAULT_FILE, read_configuration
+
+    if config is None and not Path(DEFAULT_FILE).exists():
+        return gate
+    settings = read_configuration(config, os.environ).settings
+    if config is not None or open_ledger(settings.url).address == gate.store.address:
+        try:
+            from oncegate.service.describing import describe
+        except ModuleNotFoundError as error:
+            raise ConfigError(_HINT) from error
+        describe(gate, settings)
+    return gate
+
+
+def serve_page(gate: Gate, host: str, port: int, *, login: bool, names: Sequence[str] = ()) -> None:
+    """Serves the page of a gate's ledger until Ctrl-C or SIGTERM."""
+    from oncegate.service.hosts import HostGuard, Hosts
+
+    hosts = Hosts(host, names)
     application = HostGuard(gate.dashboard(login=login), hosts, "--allow-host")
     try:
         import uvicorn
 
         from oncegate.service.protocol import BoundedHttp
     except ModuleNotFoundError as error:
-        raise ConfigError("the page needs its server: pip install 'oncegate[server]'") from error
+        raise ConfigError(_HINT) from error
     config = uvicorn.Config(
         application, http=BoundedHttp, log_level="warning", access_log=False, server_header=False,
         timeout_graceful_shutdown=5,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -131,11 +131,12 @@ def open_entrances(
         with mistakes_at(place):
             secrets = find_secrets(place, one.secrets, environment)
             entrances[name] = Entrance(name, _SCHEMES[one.signature](secrets), one.tenant)
-            _register(gate, name, one, handlers.handler(place, one.forward))
+            register(gate, name, one, handlers.handler(place, one.forward))
     return entrances
 
 
-def _register(gate: Gate, name: str, one: SurfaceSettings, handler: Any) -> None:
+def register(gate: Gate, name: str, one: SurfaceSettings, handler: Any) -> None:
+    """Registers one surface with its rule."""
     gate.handler(
         name,
         key=one.key,
@@ -152,7 +153,14 @@ def _register(gate: Gate, name: str, one: SurfaceSettings, handler: Any) -> None
     )(handler)
 
 
-def open_contract(gate: Gate, settings: ContractSettings, handlers: Handlers) -> None:
+class FindsHandlers(Protocol):
+    """Whoever knows the handler that brings events to a downstream."""
+
+    def handler(self, place: str, name: str | None) -> Any:
+        """The handler for a downstream's name; without one, for events that go nowhere."""
+
+
+def open_contract(gate: Gate, settings: ContractSettings, handlers: FindsHandlers) -> None:
     """Registers the contract's surfaces; keys are (partner, correlation id), and the window once more.
 
     A partner that is told of a conflict mends its call and makes it under a new id: what was refused is not
