@@ -220,6 +220,29 @@ def test_doubtful_progress_is_told_as_it_is(ledger: Ledger, commits: GroupCommit
 
 
 @pytest.mark.parametrize("doubt", DOUBTS)
+def test_a_doubtful_record_of_an_answer_is_told_as_it_is(
+    ledger: Ledger, commits: GroupCommit, doubt: Fault
+) -> None:
+    """What a downstream said counts as recorded exactly when it is; another's record is not ours."""
+    claim = commits.perform(reserve())
+    notes = ["asked d about a: nothing found", "asked d about a: holds S-1"]
+    first, wanted = (
+        RecordProgress(Progress(claim.entry_id, claim.fence, (), 1, probed=note)) for note in notes
+    )
+    commits.perform(first)
+    ledger.faults.plan.extend([doubt])
+
+    told = outcome_of(lambda: commits.perform(wanted))
+
+    found = ledger.detail()
+    assert found is not None
+    happened = doubt is Fault.LOST_REPLY
+    assert (told is True) is happened
+    assert isinstance(told, StoreUnavailable) is not happened
+    assert [record.note for record in found.records] == (notes if happened else notes[:1])
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
 def test_doubtful_attachment_is_told_as_it_is(ledger: Ledger, commits: GroupCommit, doubt: Fault) -> None:
     """An outcome counts as attached exactly when it is there."""
     claim = commits.perform(reserve())

@@ -10,6 +10,7 @@ import pytest
 
 from oncegate import Gate, NotApplied, Verdict
 from oncegate.errors import ClaimLost
+from oncegate.gate.requests import NotCalled
 from oncegate.store import EntryFilter, LogKind, Reservation
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import Fault, Faults, ManualClock, faulty
@@ -20,14 +21,14 @@ EVENT = {"id": "N-1"}
 class Port:
     """A gate on a store that can fail, and a terminal that can be asked."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, probe: Any = None) -> None:
         self.clock, self.faults = ManualClock(), Faults()
         self.store = SqliteStore(path, clock=self.clock)
         self.gate = Gate(store=faulty(self.store, self.faults), clock=self.clock)
         self.sold: list[str] = []
         self.got: list[Any] = []
         self.on_question: list[Any] = []
-        self._register(self.gate.downstream("ect", probe=self.find))
+        self._register(self.gate.downstream("ect", probe=probe or self.find))
 
     def _register(self, ect: Any) -> None:
         @self.gate.handler("bookings", key="{id}")
@@ -109,3 +110,19 @@ def test_the_reason_says_that_nothing_was_found_where_nothing_is_called_yet(port
         with pytest.raises(NotApplied, match="claim at ect: asked, nothing found, but an earlier request"):
             port.gate.admit_sync("bookings", EVENT)
     assert port.probes() == []
+
+
+def test_a_probe_that_could_not_be_called_at_all_was_no_question(tmp_path: Path) -> None:
+    """An async probe reached from a plain caller: nobody was asked, and the history does not say so."""
+
+    async def find(key: str) -> None:
+        raise AssertionError("nobody can await this")
+
+    port = Port(tmp_path / "ledger.db", find)
+    try:
+        port.lose_an_answer()
+        with pytest.raises(NotCalled):
+            port.gate.admit_sync("bookings", EVENT)
+        assert port.probes() == []
+    finally:
+        port.gate.close()
