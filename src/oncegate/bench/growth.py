@@ -1,7 +1,8 @@
 """How costs grow with what a ledger holds: keys on both stores, and lanes. They must stay all but flat.
 
-Keys are filled in through the store's own reservations and settlements, 250 in one transaction, with
-tiny payloads: the real schema and statements, without the gate around them.
+Keys are filled in through the store's own reservations and settlements, many in one transaction, with
+tiny payloads: the real schema and statements, without the gate around them. On PostgreSQL filling does not
+wait for the disk, or five million keys would take longer than all else; what is measured does.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from oncegate.upkeep.pruner import Bounds, forget_older
 from oncegate.wiring import open_store
 
 SURFACE: Final = "growth"
-FILL: Final = 250  # keys a transaction
+FILL: Final = 500  # keys a transaction
+UNFLUSHED: Final = "SET synchronous_commit = off"
 PROBES: Final = 300  # reservations that are timed at each size
 PRUNED: Final = 2_000  # keys that are forgotten at each size
 OLD: Final = timedelta(days=200)
@@ -96,6 +98,9 @@ def _fill(url: str, first: int, last: int) -> None:
     store = open_store(url)
     session = store.connect()
     try:
+        if url.startswith("postgresql"):
+            with session.unit():
+                session.execute(UNFLUSHED, ())
         for start in range(first, last, FILL):
             _settle_block(session, range(start, min(start + FILL, last)), "fill")
     finally:

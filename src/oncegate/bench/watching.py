@@ -22,7 +22,7 @@ from oncegate.gate.cache import Remembered
 from oncegate.gate.sightings import Sightings
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.surface import Arrival, SurfaceRule
-from oncegate.store import Reserved, What
+from oncegate.store import Reserved
 from oncegate.wiring import Gate, open_store
 
 TASKS: Final = 256
@@ -38,7 +38,7 @@ class NoSightings(Sightings):
     def remembered(self, rule: SurfaceRule, known: Remembered) -> None:
         """Lets it pass."""
 
-    def count(self, rule: SurfaceRule, what: What) -> None:
+    def count(self, rule: SurfaceRule, what: int) -> None:
         """Lets it pass."""
 
 
