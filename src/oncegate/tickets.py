@@ -129,7 +129,7 @@ class Watch:
         self._commits_left = commits_max
         self._every_seconds = every_seconds
         self._limit_seconds = limit_seconds
-        self._waiting: set[Gathering] = set()
+        self._waiting: dict[Gathering, None] = {}  # in order: whoever waits longest is told first
         self._timer: asyncio.TimerHandle | None = None
 
     def may_commit_here(self) -> bool:
@@ -144,13 +144,13 @@ class Watch:
 
     def add(self, gathering: Gathering) -> None:
         """Starts to look after those who wait."""
-        self._waiting.add(gathering)
+        self._waiting[gathering] = None
         if self._timer is None:
             self._timer = self.loop.call_later(self._every_seconds, self._check)
 
     def remove(self, gathering: Gathering) -> None:
         """Stops looking after those who have all been told."""
-        self._waiting.discard(gathering)
+        self._waiting.pop(gathering, None)
 
     def _check(self) -> None:
         self._timer = None

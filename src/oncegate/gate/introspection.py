@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
+from types import MethodType
 from typing import Any, Final, TypeVar
 
 from oncegate.errors import UsageError
@@ -18,17 +20,36 @@ KEY_PARAMETERS: Final = ("idempotency_key", "headers")
 
 
 def remembered(look: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..., Any]], T]:
-    """Remembers what was found out about a function."""
-    cached = functools.lru_cache(maxsize=FUNCTIONS_REMEMBERED_MAX)(look)
+    """Remembers what was found out about a function.
+
+    Of a method only its function is remembered: a method is made anew each time it is asked for, and one
+    that is kept keeps its object, be it a transaction that ended long ago.
+    """
+    plain = functools.lru_cache(maxsize=FUNCTIONS_REMEMBERED_MAX)(look)
+    methods: dict[Any, T] = {}
 
     @functools.wraps(look)
     def find(function: Callable[..., Any]) -> T:
+        if type(function) is MethodType:
+            return _find_method(look, methods, function)
         try:
-            return cached(function)
+            return plain(function)
         except TypeError:
             return look(function)
 
     return find
+
+
+def _find_method(look: Callable[[Callable[..., Any]], T], known: dict[Any, T], method: MethodType) -> T:
+    try:
+        return known[method.__func__]
+    except (KeyError, TypeError):
+        found = look(method)
+    with suppress(TypeError):
+        if len(known) >= FUNCTIONS_REMEMBERED_MAX:
+            known.clear()
+        known[method.__func__] = found
+    return found
 
 
 @remembered
