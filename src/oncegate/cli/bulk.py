@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from oncegate.cli import timeline
-from oncegate.cli.confirming import cancelling, is_confirmed
+from oncegate.cli.confirming import Tenths, cancelling, is_confirmed
 from oncegate.cli.entries import print_entries, refuse_unknown_surface
 from oncegate.cli.exitcodes import DONE, INTERRUPTED, NOT_SO
 from oncegate.cli.ledger import reading
@@ -79,17 +79,8 @@ def _carry_out(job: Job, arguments: argparse.Namespace) -> int:
 
 
 def _teller(job: Job) -> Any:
-    """Tells about every tenth of the way."""
-    told = 0
-
-    def on_progress(progress: Progress) -> None:
-        nonlocal told
-        looked = progress.total - progress.left
-        if progress.left and (looked - told) * 10 >= progress.total:
-            told = looked
-            tell(f"{looked} of {progress.total}")
-
-    return on_progress
+    tenths = Tenths(job.progress.total)
+    return lambda progress: tenths.tell(progress.total - progress.left)
 
 
 def _tell_end(done: Progress, word: Word, arguments: argparse.Namespace) -> None:

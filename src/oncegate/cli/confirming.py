@@ -28,6 +28,20 @@ def is_confirmed(count: int) -> bool:
     return sys.stdin.readline().strip() == str(count)
 
 
+class Tenths:
+    """Tells how far a job has come, about every tenth of the way and not at its end."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._told = 0
+
+    def tell(self, done: int) -> None:
+        """Tells it if it is time."""
+        if done < self._total and (done - self._told) * 10 >= self._total:
+            self._told = done
+            tell(f"{done} of {self._total}")
+
+
 @contextmanager
 def cancelling(job: Cancels) -> Iterator[None]:
     """Ctrl-C asks the job to stop; a second one ends the command at once."""

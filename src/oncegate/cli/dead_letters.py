@@ -1,4 +1,4 @@
-"""`oncegate dead-letters`: what was given up; the verbs to send it after all, skip it, or send again."""
+"""`oncegate dead-letters`: what was given up; the verbs to send it after all or skip it. See replays.py."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from oncegate.cli.confirming import cancelling, is_confirmed
+from oncegate.cli import replays
+from oncegate.cli.confirming import Tenths, cancelling, is_confirmed
 from oncegate.cli.exitcodes import DONE, INTERRUPTED, NOT_SO
 from oncegate.cli.lanes import add_filter, filter_of, print_lanes
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, print_json, print_table, tell, utc
-from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
-from oncegate.cli.sending import add_word, cells, opened_desk, refuse_unknown_endpoint, word_of
+from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number
+from oncegate.cli.sending import add_confirming, cells, opened_desk, refuse_unknown_endpoint, word_of
 from oncegate.errors import ConfigError
-from oncegate.sender.desk import Desk, HeadJob, HeadPlan, ReplayJob, Verb, plan_heads
-from oncegate.store import DeadLetter, LaneState, ReplayWanted, Session
+from oncegate.sender.desk import HeadJob, HeadPlan, Verb, plan_heads
+from oncegate.store import DeadLetter, LaneState, Session
 
 LIMIT_DEFAULT: Final = 50
 _HEADERS: Final = ("LANE", "SEQ", "ENDPOINT", "KEY", "EVENT", "TYPE", "GIVEN UP (UTC)", "TRIES", "ERROR")
 _EPILOG: Final = """\
 A plan is shown first: how many keys, a sample, what will happen. --dry-run ends there, --yes skips the
-question, Ctrl-C stops between two keys and tells what was done.
+question, Ctrl-C stops between two keys and tells what was done. A replay goes on until it is delivered:
+`replays` tells how much is left, `cancel` takes the rest back.
 
 examples:
   oncegate dead-letters retry --endpoint orders --key A-17 --reason "their server is back"
@@ -57,34 +59,9 @@ def add_parser(subparsers: Any) -> None:
         )
         add_filter(order)
         order.add_argument("--seq", type=read_number, help="with --key: only if this is the head")
-        _add_confirming(order)
+        add_confirming(order)
         order.set_defaults(run=_run_order, verb=verb)
-    _add_replay(commands)
-
-
-def _add_confirming(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    add_word(parser)
-    add_json(parser)
-
-
-def _add_replay(commands: Any) -> None:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "replay",
-        help="send past events once more, in order, before anything newer of their key",
-        description="Send past events once more: of one key or all, a range of seqs, or dead letters only."
-        " They carry the same Idempotency-Key and a nonce of their own; newer events of the key wait.",
-        epilog=_EPILOG,
-    )
-    parser.add_argument("--endpoint", type=read_text, required=True, help="the endpoint")
-    parser.add_argument("--key", type=read_text, help="the lane of this key (default: all)")
-    parser.add_argument("--tenant", type=read_text, default="", help="the key's tenant")
-    parser.add_argument("--from", dest="seq_from", type=read_number, default=1, metavar="SEQ", help="(1)")
-    parser.add_argument("--to", dest="seq_to", type=read_number, metavar="SEQ", help="(the last one sent)")
-    parser.add_argument("--only-dead", action="store_true", help="only dead letters")
-    _add_confirming(parser)
-    parser.set_defaults(run=_run_replay)
+    replays.add_parsers(commands, _EPILOG)
 
 
 def _run_list(arguments: argparse.Namespace) -> int:
@@ -137,9 +114,9 @@ def _run_order(arguments: argparse.Namespace) -> int:
         tell("nothing was changed")
         return NOT_SO
     with opened_desk(arguments.url) as desk:
-        job = HeadJob(desk, plan, word)
+        job, tenths = HeadJob(desk, plan, word), Tenths(len(plan.heads))
         with cancelling(job):
-            done = job.run()
+            done = job.run(lambda progress: tenths.tell(progress.done + progress.changed))
     if arguments.json:
         print_json({"done": done.done, "changed": done.changed, "cancelled": done.is_cancelled})
     else:
@@ -183,50 +160,3 @@ def _show_plan(plan: HeadPlan, arguments: argparse.Namespace) -> None:
     tell(f"for each: {plan.verb.means}")
     if not plan.is_complete:
         tell("there are more; run it again for the rest")
-
-
-def _run_replay(arguments: argparse.Namespace) -> int:
-    with opened_desk(arguments.url) as desk:
-        job = ReplayJob(desk, _wanted(desk, arguments))
-        plan = job.plan()
-        if arguments.json:
-            print_json({"plan": {"deliveries": plan.deliveries, "lanes": plan.lanes, "cut": plan.is_cut}})
-        else:
-            tell(f"{plan.deliveries} past events of {plan.lanes} keys are sent once more, in order; newer")
-            tell(
-                "events of these keys wait until that is done. Receivers know them by their Idempotency-Key"
-            )
-        if plan.refused:
-            tell(f"{plan.refused} keys are in another replay and are left")
-        if arguments.dry_run or not plan.deliveries:
-            return DONE
-        if not arguments.yes and not is_confirmed(plan.deliveries):
-            tell("nothing was changed")
-            return NOT_SO
-        with cancelling(job):
-            job.run()
-    if arguments.json:
-        print_json({"deliveries": job.deliveries, "lanes": job.lanes, "cancelled": job.is_cancelled})
-    else:
-        print(f"{job.deliveries} deliveries of {job.lanes} keys wait to be sent once more")
-    return INTERRUPTED if job.is_cancelled else DONE
-
-
-def _wanted(desk: Desk, arguments: argparse.Namespace) -> ReplayWanted:
-    wanted = desk.replay_wanted(arguments.endpoint, word_of(arguments))
-    lane_id = None
-    if arguments.key is not None:
-        with reading(open_ledger(arguments.url), arguments.url) as session:
-            lane = session.find_lane(arguments.endpoint, arguments.tenant, arguments.key)
-        if lane is None:
-            raise ConfigError("no event was ever emitted for this endpoint and key")
-        lane_id = lane.lane_id
-    if arguments.seq_to is not None and arguments.seq_to < arguments.seq_from:
-        raise ConfigError("--to is before --from")
-    return replace(
-        wanted,
-        lane_id=lane_id,
-        seq_from=arguments.seq_from,
-        seq_to=arguments.seq_to,
-        only_dead=arguments.only_dead,
-    )

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from oncegate.cli.ledger import open_ledger
 from oncegate.cli.output import Cell
-from oncegate.cli.parser import add_url, read_text
+from oncegate.cli.parser import add_json, add_url, read_text
 from oncegate.clock import SystemClock
 from oncegate.errors import UnknownEndpoint
 from oncegate.groupcommit import GroupCommit
@@ -27,6 +27,14 @@ def add_word(parser: argparse.ArgumentParser) -> None:
         "--as", dest="actor", type=read_text, metavar="NAME", help="who (default: your login name)"
     )
     add_url(parser)
+
+
+def add_confirming(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a command that shows a plan first."""
+    parser.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    add_word(parser)
+    add_json(parser)
 
 
 def word_of(arguments: argparse.Namespace) -> Word:

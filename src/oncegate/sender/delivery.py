@@ -29,7 +29,7 @@ from oncegate.sender.responses import Judgement, Result, judge
 from oncegate.sender.sender import Sender
 from oncegate.sender.urls import EndpointUrl
 from oncegate.signatures.keys import SigningKey
-from oncegate.store import Delivery, Policy
+from oncegate.store import Delivery, Policy, replay_name
 
 LOOK_SECONDS: Final = 2.0  # how soon a new or changed endpoint is noticed
 MISTAKE_WAIT_SECONDS: Final = 30.0  # until an endpoint that cannot be called is looked at again
@@ -80,7 +80,7 @@ class Courier:
             now_ms // 1000,
             body_format=endpoint.body_format,
             own_headers=endpoint.headers,
-            replay_nonce=None if delivery.nonce is None else str(delivery.nonce),
+            replay_nonce=None if delivery.nonce is None else replay_name(delivery.nonce),
         )
         exchange = await self._client.post(ready.address, request, deadline=endpoint.timeout)
         if isinstance(exchange, NoResponse) and exchange.kind is FailureKind.REFUSED_ADDRESS:

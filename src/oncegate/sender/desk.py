@@ -32,6 +32,7 @@ from oncegate.store import (
     ReplayWanted,
     Session,
     Steering,
+    replay_name,
 )
 
 PLAN_LANES_MAX: Final = 100_000  # a plan is held in memory
@@ -153,7 +154,7 @@ class Desk:
         """As `replay`, for a form that may be sent twice: None if its nonce was used before."""
         used = Posting(
             _USED,
-            f"{wanted.nonce:x}",
+            replay_name(wanted.nonce),
             "",
             secrets.token_bytes(8),
             wanted.at_ms,

@@ -16,11 +16,15 @@ TEST_TYPE = "oncegate.test"
 
 
 async def send_test(endpoint: Endpoint, policy: AddressPolicy, clock: Clock) -> Judgement:
-    """Sends one event and tells what came of it; nothing is recorded."""
-    now_ms = clock.wall_ms()
+    """Sends one event and tells what came of it; nothing is recorded.
+
+    Its key is its own: a receiver that keeps order must never count it among the events of a real key, nor
+    a second test after the first.
+    """
+    now_ms, event_id = clock.wall_ms(), new_event_id(clock)
     event = Outgoing(
-        event_id=new_event_id(clock),
-        key="test",
+        event_id=event_id,
+        key=f"{TEST_TYPE}:{event_id}",
         seq=1,
         type=TEST_TYPE,
         payload=msgspec.json.encode({"endpoint": endpoint.name}),

@@ -71,8 +71,10 @@ from oncegate.store.lane_desk import (
     LanePruning,
     LaneView,
     Replaying,
+    ReplayView,
     ReplayWanted,
     Steering,
+    replay_name,
 )
 from oncegate.store.lanes import (
     MAYBE_MORE_MS,
@@ -171,6 +173,7 @@ __all__ = [
     "Registry",
     "Renewal",
     "Repeat",
+    "ReplayView",
     "ReplayWanted",
     "Replaying",
     "Reservation",
@@ -195,4 +198,5 @@ __all__ = [
     "What",
     "move_of",
     "read_claim_note",
+    "replay_name",
 ]

@@ -81,6 +81,25 @@ class Replaying(Struct, frozen=True):
     is_cut: bool = False
 
 
+class ReplayView(Struct, frozen=True):
+    """A replay that is under way at a destination: of how many lanes, and how many deliveries are left."""
+
+    nonce: int
+    destination: str
+    lanes: int
+    left: int
+
+    @property
+    def name(self) -> str:
+        """The nonce as the log, the command line and `x-replay` spell it."""
+        return replay_name(self.nonce)
+
+
+def replay_name(nonce: int) -> str:
+    """A replay's nonce as people and receivers see it."""
+    return f"{nonce:x}"
+
+
 class LaneName(NamedTuple):
     """What a lane is called, which stays."""
 
@@ -215,6 +234,9 @@ class LaneDesk(Protocol):
 
     def cancel_replay(self, nonce: int, actor: str, reason: str, at_ms: int) -> int:
         """Takes back what is not delivered or leased of a replay; tells how many deliveries."""
+
+    def replays(self) -> list[ReplayView]:
+        """Lists the replays that are under way; what was delivered or taken back is no longer counted."""
 
     def find_lane(self, destination: str, tenant: str, key: str) -> LaneView | None:
         """Reads one lane by its key."""

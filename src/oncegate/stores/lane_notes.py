@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from oncegate.store import DestinationState, HeadOrder, LogKind, ReplayWanted, Steering
+from oncegate.store import DestinationState, HeadOrder, LogKind, ReplayWanted, Steering, replay_name
 
 STEERED: Final = {
     DestinationState.ACTIVE: LogKind.DESTINATION_RESUMED,
@@ -31,11 +31,10 @@ def steering_note(wanted: Steering) -> str:
 def replay_note(wanted: ReplayWanted, deliveries: int, lanes: int) -> str:
     """About the beginning of a replay."""
     what = "dead letters" if wanted.only_dead else "deliveries"
-    return (
-        f"{wanted.nonce:x}: {deliveries} {what} of {lanes} lanes of {wanted.destination}: {wanted.reason}"
-    )
+    counts = f"{deliveries} {what} of {lanes} lanes of {wanted.destination}"
+    return f"{replay_name(wanted.nonce)}: {counts}: {wanted.reason}"
 
 
 def cancel_note(nonce: int, deliveries: int, reason: str) -> str:
     """About the end of a replay before it was done."""
-    return f"{nonce:x}: {deliveries} deliveries taken back: {reason}"
+    return f"{replay_name(nonce)}: {deliveries} deliveries taken back: {reason}"

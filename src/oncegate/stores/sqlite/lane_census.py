@@ -17,6 +17,7 @@ from oncegate.store import (
     LanePruning,
     LaneState,
     LaneView,
+    ReplayView,
 )
 from oncegate.stores.sqlite.names import Names
 
@@ -54,6 +55,11 @@ _STEERED: Final = "SELECT id, state, reason, since, not_before FROM oncegate_des
 _DEAD_COUNTS: Final = (
     "SELECT lane.destination, count(*) FROM oncegate_dead_letter AS dead"
     " JOIN oncegate_lane AS lane ON lane.id = dead.lane GROUP BY lane.destination"
+)
+_REPLAYS: Final = (
+    "SELECT again.nonce, lane.destination, count(DISTINCT again.lane), count(*)"
+    " FROM oncegate_replay AS again JOIN oncegate_lane AS lane ON lane.id = again.lane"
+    " GROUP BY again.nonce, lane.destination ORDER BY min(again.lane), again.nonce"
 )
 # From one destination to the next along the index: the work grows with destinations, not with lanes.
 _NAMED: Final = (
@@ -159,6 +165,11 @@ class SqliteLaneCensus:
             lane, seq, text(destination), text(tenant), key, event, text(kind), created, at, attempts,
             error, bool(is_head),
         )  # fmt: skip
+
+    def replays(self) -> list[ReplayView]:
+        """Lists what is being replayed."""
+        rows, text = self._connection.execute(_REPLAYS).fetchall(), self._names.text
+        return [ReplayView(nonce, text(place), lanes, left) for nonce, place, lanes, left in rows]
 
     def destinations(self) -> list[DestinationView]:
         """Tells states and lags."""

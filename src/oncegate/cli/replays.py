@@ -1,0 +1,176 @@
+"""`oncegate dead-letters replay|replays|cancel`: past events once more, how far that is, and an end to it.
+
+A replay is planted in the lanes by one command and delivered by whoever delivers. It is watched and
+cancelled by its name, the nonce that receivers see as `x-replay`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from msgspec.structs import replace
+
+from oncegate.cli.confirming import Tenths, cancelling, is_confirmed
+from oncegate.cli.exitcodes import DONE, INTERRUPTED, NOT_SO
+from oncegate.cli.ledger import open_ledger, reading
+from oncegate.cli.output import print_json, print_table, tell
+from oncegate.cli.parser import add_json, add_url, read_number, read_text
+from oncegate.cli.sending import (
+    add_confirming,
+    add_word,
+    cells,
+    opened_desk,
+    refuse_unknown_endpoint,
+    word_of,
+)
+from oncegate.errors import ConfigError
+from oncegate.sender.desk import Desk, ReplayJob
+from oncegate.store import Replaying, ReplayView, ReplayWanted, replay_name
+
+_HEADERS = ("REPLAY", "ENDPOINT", "KEYS", "LEFT")
+
+
+def add_parsers(commands: Any, epilog: str) -> None:
+    """Adds the three commands to the group."""
+    _add_replay(commands, epilog)
+    listing: argparse.ArgumentParser = commands.add_parser(
+        "replays",
+        help="list replays that are under way, and how much of each is left",
+        description="List the replays that are under way: of how many keys, and how many events are left.",
+    )
+    add_url(listing)
+    add_json(listing)
+    listing.set_defaults(run=_run_list)
+    cancel: argparse.ArgumentParser = commands.add_parser(
+        "cancel",
+        help="take back what is left of a replay",
+        description="Take back what a replay has not sent yet. What is in flight ends; the keys go on with"
+        " what is new.",
+    )
+    cancel.add_argument("replay", type=read_name, metavar="REPLAY", help="its name, from `replays`")
+    add_word(cancel)
+    add_json(cancel)
+    cancel.set_defaults(run=_run_cancel)
+
+
+def _add_replay(commands: Any, epilog: str) -> None:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "replay",
+        help="send past events once more, in order, before anything newer of their key",
+        description="Send past events once more: of one key or all, a range of seqs, or dead letters only."
+        " They carry the same Idempotency-Key and a nonce of their own; newer events of the key wait.",
+        epilog=epilog,
+    )
+    parser.add_argument("--endpoint", type=read_text, required=True, help="the endpoint")
+    parser.add_argument("--key", type=read_text, help="the lane of this key (default: all)")
+    parser.add_argument("--tenant", type=read_text, default="", help="the key's tenant")
+    parser.add_argument("--from", dest="seq_from", type=read_number, default=1, metavar="SEQ", help="(1)")
+    parser.add_argument("--to", dest="seq_to", type=read_number, metavar="SEQ", help="(the last one sent)")
+    parser.add_argument("--only-dead", action="store_true", help="only dead letters")
+    add_confirming(parser)
+    parser.set_defaults(run=_run_replay)
+
+
+def read_name(text: str) -> int:
+    """Reads a replay's name: a nonce in hexadecimal digits."""
+    digits = text.lower()
+    if not 0 < len(digits) <= 16 or not set(digits) <= set("0123456789abcdef"):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not the name of a replay")
+    return int(digits, 16)
+
+
+def _run_replay(arguments: argparse.Namespace) -> int:
+    with opened_desk(arguments.url) as desk:
+        job = ReplayJob(desk, _wanted(desk, arguments))
+        plan = job.plan()
+        _show_plan(job.wanted, plan, arguments)
+        if arguments.dry_run or not plan.deliveries:
+            return DONE
+        if not arguments.yes and not is_confirmed(plan.deliveries):
+            tell("nothing was changed")
+            return NOT_SO
+        tenths = Tenths(plan.deliveries)
+        with cancelling(job):
+            job.run(lambda planted: tenths.tell(planted.deliveries))
+    _tell_end(job, arguments)
+    return INTERRUPTED if job.is_cancelled else DONE
+
+
+def _wanted(desk: Desk, arguments: argparse.Namespace) -> ReplayWanted:
+    wanted = desk.replay_wanted(arguments.endpoint, word_of(arguments))
+    if arguments.seq_to is not None and arguments.seq_to < arguments.seq_from:
+        raise ConfigError("--to is before --from")
+    return replace(
+        wanted,
+        lane_id=_lane_id(arguments),
+        seq_from=arguments.seq_from,
+        seq_to=arguments.seq_to,
+        only_dead=arguments.only_dead,
+    )
+
+
+def _lane_id(arguments: argparse.Namespace) -> int | None:
+    with reading(open_ledger(arguments.url), arguments.url) as session:
+        refuse_unknown_endpoint(session, arguments.endpoint)
+        if arguments.key is None:
+            return None
+        lane = session.find_lane(arguments.endpoint, arguments.tenant, arguments.key)
+    if lane is None:
+        raise ConfigError("no event was ever emitted for this endpoint and key")
+    return lane.lane_id
+
+
+def _show_plan(wanted: ReplayWanted, plan: Replaying, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print_json({"plan": {"deliveries": plan.deliveries, "lanes": plan.lanes, "cut": plan.is_cut}})
+    else:
+        tell(f"{plan.deliveries} past events of {plan.lanes} keys are sent once more, in order; newer")
+        tell("events of these keys wait until that is done. Receivers know them by their Idempotency-Key")
+    if plan.refused:
+        tell(f"{plan.refused} keys are in another replay and are left")
+    if plan.is_cut:
+        most = wanted.deliveries_max
+        tell(f"of a key with more than {most} the first {most} are meant; go on with --from afterwards")
+
+
+def _tell_end(job: ReplayJob, arguments: argparse.Namespace) -> None:
+    name = replay_name(job.wanted.nonce)
+    if arguments.json:
+        counts = {"deliveries": job.deliveries, "lanes": job.lanes, "cancelled": job.is_cancelled}
+        print_json({"replay": name, **counts})
+        return
+    print(f"{job.deliveries} deliveries of {job.lanes} keys wait to be sent once more")
+    if job.deliveries:
+        tell(
+            f"how far it is: oncegate dead-letters replays; to end it: oncegate dead-letters cancel {name}"
+        )
+
+
+def _run_list(arguments: argparse.Namespace) -> int:
+    with reading(open_ledger(arguments.url), arguments.url) as session:
+        views = session.replays()
+    if arguments.json:
+        for view in views:
+            print_json(_facts(view))
+    elif views:
+        print_table(_HEADERS, [cells(view.name, view.destination, view.lanes, view.left) for view in views])
+    else:
+        tell("no replay is under way")
+    return DONE
+
+
+def _facts(view: ReplayView) -> dict[str, Any]:
+    return {"replay": view.name, "endpoint": view.destination, "lanes": view.lanes, "left": view.left}
+
+
+def _run_cancel(arguments: argparse.Namespace) -> int:
+    with opened_desk(arguments.url) as desk:
+        taken_back = desk.cancel_replay(arguments.replay, word_of(arguments))
+    if arguments.json:
+        print_json({"replay": replay_name(arguments.replay), "taken_back": taken_back})
+    elif taken_back:
+        print(f"{taken_back} deliveries were taken back")
+    else:
+        tell("nothing is left to send of a replay with this name; see: oncegate dead-letters replays")
+    return DONE if taken_back else NOT_SO

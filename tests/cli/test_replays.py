@@ -1,0 +1,120 @@
+"""Replays on the command line: plan, confirm, progress, cancel (B6, I20)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from oncegate.groupcommit import GroupCommit
+from oncegate.sender.sender import Sender
+from oncegate.store import Acknowledgement, GivenUp, HeadsWanted, Policy, ReplayWanted
+from oncegate.wiring import open_store
+from tests.cli.test_sending import ADD, emit, lines
+
+REPLAY = ("dead-letters", "replay", "--endpoint", "orders", "--reason", "they lost a day")
+CANCEL = ("dead-letters", "cancel", "--reason", "enough")
+
+
+@pytest.fixture
+def sender(call: Any, ledger: Any) -> Iterator[Sender]:
+    """A sender on the ledger that the commands use, with one endpoint."""
+    call(*ADD)
+    commits = GroupCommit(open_store(f"sqlite:///{ledger}"))
+    yield Sender(commits)
+    commits.close()
+
+
+def deliver(sender: Sender, rounds: int = 1) -> list[str]:
+    """Lets heads be delivered, as many of each key as there are rounds; tells whose."""
+    keys: list[str] = []
+    session = sender.commits.store.connect()
+    for _ in range(rounds):
+        with session.unit():
+            heads = session.lease_heads(HeadsWanted((("orders", 500),), 60_000, 1)).deliveries
+            session.finish([Acknowledgement(d.lane_id, d.seq, d.fence, 1) for d in heads])
+        keys += [f"{d.key} {d.seq}" for d in heads]
+    session.close()
+    return keys
+
+
+def give_up(sender: Sender) -> None:
+    """Blocks every lane."""
+    session = sender.commits.store.connect()
+    with session.unit():
+        heads = session.lease_heads(HeadsWanted((("orders", 500),), 60_000, 1)).deliveries
+        session.dead_letter(
+            [GivenUp(d.lane_id, d.seq, d.fence, 1, "HTTP 500", Policy.BLOCK, "test") for d in heads]
+        )
+    session.close()
+
+
+def test_a_replay_is_watched_and_cancelled_by_the_name_that_receivers_see(
+    call: Any, sender: Sender
+) -> None:
+    """Given a replay of two keys, half delivered; when it is cancelled, the rest never goes."""
+    emit(sender, "A", "A", "B", "B")
+    deliver(sender, 2)
+
+    begun = lines(call(*REPLAY, "--yes", "--json").out)
+    name = begun[1]["replay"]
+    assert begun[0] == {"plan": {"deliveries": 4, "lanes": 2, "cut": False}}
+    assert deliver(sender) == ["A 1", "B 1"]
+    under_way = lines(call("dead-letters", "replays", "--json").out)
+    assert under_way == [{"replay": name, "endpoint": "orders", "lanes": 2, "left": 2}]
+    assert name in call("dead-letters", "replays").out
+
+    cancelled = call(*CANCEL, name)
+
+    assert (cancelled.code, cancelled.out) == (0, "2 deliveries were taken back\n")
+    assert deliver(sender) == []
+    assert call("dead-letters", "replays").err == "no replay is under way\n"
+    assert [call(*CANCEL, one).code for one in (name, "abc", "no name", "f" * 17)] == [1, 1, 2, 2]
+
+
+def test_the_command_says_how_to_watch_a_replay_and_end_it(call: Any, sender: Sender) -> None:
+    emit(sender, "A")
+    deliver(sender)
+    done = call(*REPLAY, "--key", "A", "--yes")
+    (name,) = [view.name for view in _replays(sender)]
+    assert f"oncegate dead-letters cancel {name}" in done.err
+
+
+def _replays(sender: Sender) -> Any:
+    with sender.commits.store.look() as reader:
+        return reader.replays()
+
+
+def test_a_key_with_too_many_events_for_one_replay_is_told(
+    call: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given more past events of a key than one replay takes; then the plan says so, and how to go on."""
+    emit(sender, "A", "A", "A")
+    deliver(sender, 3)
+    real = ReplayWanted
+
+    def fewer(*words: Any, **options: Any) -> ReplayWanted:
+        return real(*words, **{**options, "deliveries_max": 2})
+
+    monkeypatch.setattr("oncegate.sender.desk.ReplayWanted", fewer)
+    plan = call(*REPLAY, "--dry-run")
+    assert "the first 2 are meant; go on with --from" in plan.err
+    assert "2 past events of 1 keys" in plan.err
+
+
+def test_an_endpoint_that_nobody_knows_has_nothing_to_replay(call: Any, sender: Sender) -> None:
+    ended = call("dead-letters", "replay", "--endpoint", "ordres", "--reason", "x", "--yes")
+    assert (ended.code, "no endpoint is called 'ordres'" in ended.err) == (2, True)
+
+
+def test_a_long_job_tells_how_far_it_is(call: Any, sender: Sender) -> None:
+    """Given thirty blocked keys; when they are retried, every tenth of the way is told."""
+    emit(sender, *(f"k{number}" for number in range(30)))
+    give_up(sender)
+
+    done = call("dead-letters", "retry", "--endpoint", "orders", "--reason", "x", "--yes")
+
+    assert done.out == "30 of 30 retried\n"
+    told = [line for line in done.err.splitlines() if line.endswith(" of 30")]
+    assert told == [f"{number} of 30" for number in range(3, 30, 3)]
