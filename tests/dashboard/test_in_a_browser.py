@@ -153,6 +153,17 @@ def test_a_doubt_is_settled_by_saying_what_happened(tab: Tab, site: Site) -> Non
     assert state_of(site, entry) is State.RETRYABLE
 
 
+def test_an_entry_tells_when_its_effect_was_started(tab: Tab, site: Site) -> None:
+    tab.sign_in(Role.VIEWER)
+    entry = site.scene.waiting(State.UNKNOWN, "gate.in")
+    tab.go(f"/entries/{entry}")
+    line = tab.page.locator(".timeline li", has_text="effect started").first
+    expect(line.locator("time")).to_have_attribute("data-ms", re.compile(r"^\d{13}$"))
+    lines = tab.page.locator(".timeline li strong").all_inner_texts()
+    assert lines.index("reserved") < lines.index("effect started") < lines.index("left in doubt")
+    expect(tab.page.locator("td[data-label=Started] time").first).to_be_visible()
+
+
 def test_quarantined_entries_are_released_and_discarded(tab: Tab, site: Site) -> None:
     tab.sign_in(Role.APPROVER)
     tab.go("/waiting?q=R-0")

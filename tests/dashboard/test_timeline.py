@@ -14,7 +14,7 @@ from oncegate.store import LogKind, LogRecord
 from oncegate.upkeep.telling import CRASHED, told
 
 WAY = [
-    "first received", "reserved", "attempt failed, may be tried again", "taken up again",
+    "first received", "reserved", "effect started", "attempt failed, may be tried again", "taken up again",
     "downstream asked", "committed",
 ]  # fmt: skip
 
@@ -57,7 +57,8 @@ def test_the_terminal_tells_the_same_way(site, scene, asked, capsys):
     shown = capsys.readouterr().out.partition("history (UTC)")[2].partition("\n\n")[0]
     rows = shown.strip().splitlines()[1:]
     assert [what for what, row in zip(WAY, rows, strict=True) if what not in row] == []
-    assert "asked ect about claim_slot: holds slot-7" in rows[4]
+    assert "asked ect about claim_slot: holds slot-7" in rows[5]
+    assert "claim_slot at ect; the moment is not on record, it was later than this and before" in rows[2]
 
 
 def test_what_was_parked_on_arrival_was_not_reserved(site):

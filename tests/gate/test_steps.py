@@ -393,8 +393,8 @@ def test_finished_steps_are_visible_in_the_outcome(ledger: Ledger, style: Style)
         "value": "done",
         "resource": "X-1",
         "steps": [
-            {"name": "claim", "downstream": "ect", "resource": "X-1"},
-            {"name": "notify", "downstream": "(undeclared)"},
+            {"name": "claim", "downstream": "ect", "resource": "X-1", "after_ms": 0},
+            {"name": "notify", "downstream": "(undeclared)", "after_ms": 0},
         ],
     }
     assert ledger.rows("SELECT count(*) FROM oncegate_step") == [(0,)]

@@ -23,6 +23,7 @@ from oncegate.clock import SystemClock
 from oncegate.gate.outcome import Outcome, decode_outcome
 from oncegate.model.states import State
 from oncegate.store import Entry, EntryDetail, Session, StepState
+from oncegate.upkeep.starts import Start, moment, starts, storyline
 from oncegate.upkeep.telling import LAPSED, MEANINGS, happened, told
 from oncegate.upkeep.tenures import Tenure, reserved, tenures
 
@@ -80,11 +81,23 @@ def all_facts(detail: EntryDetail, *, is_stranded: bool, with_payload: bool) -> 
             }
             for held in tenures(detail.entry, detail.records, is_lapsed=is_stranded)
         ],
+        "effect_starts": [_shown_start(start) for start in starts(detail, _outcome(detail))],
         "steps": [_shown_step(step, with_payload) for step in _steps(detail)],
         "outcome": stored_json(detail.outcome),
         "payload_bytes": None if detail.body is None else len(detail.body),
         **({"payload": stored_json(detail.body)} if with_payload else {}),
     }
+
+
+def _shown_start(start: Start) -> dict[str, Any]:
+    """A call as JSON: `at`, or `after` and `before` where its own moment is not on record."""
+    times: dict[str, str | None] = (
+        {"at": utc(start.at_ms)} if start.is_exact else {"at": None, "after": utc(start.at_ms)}
+    )
+    if not start.is_exact:
+        times["before"] = utc(start.until_ms) or None
+    names = {"step": start.step or None, "downstream": start.downstream or None}
+    return {**times, "is_certain": start.is_certain, **names}
 
 
 def _shown_step(step: dict[str, Any], with_payload: bool) -> dict[str, Any]:
@@ -99,6 +112,7 @@ def _steps(detail: EntryDetail) -> list[dict[str, Any]]:
             "state": step.state.name.lower(),
             "downstream": step.downstream,
             "resource": step.resource,
+            "started_at": utc(step.started_at_ms) or None,
             "result": stored_json(step.result),
         }
         for step in detail.steps
@@ -109,6 +123,7 @@ def _steps(detail: EntryDetail) -> list[dict[str, Any]]:
             "state": StepState.DONE.name.lower(),
             "downstream": step.downstream,
             "resource": step.resource,
+            "started_at": utc(moment(detail.entry.received_at_ms, step.after_ms)) or None,
         }
         for step in _outcome(detail).steps
     ]
@@ -169,9 +184,16 @@ def _history(detail: EntryDetail) -> Iterator[list[Cell]]:
     claim = reserved(detail.entry, detail.records)
     if claim:
         yield [received, Cell("reserved"), Cell(""), Cell(claim)]
-    for record in detail.records:
-        what = happened(record.kind)
-        yield [Cell.of(utc(record.at_ms)), Cell(what), Cell.of(record.actor), Cell.of(told(record))]
+    for one in storyline(detail, _outcome(detail)):
+        if isinstance(one, Start):
+            yield [Cell.of(utc(one.at_ms)), Cell(one.what), Cell(""), Cell.of(_told_start(one))]
+        else:
+            what = happened(one.kind)
+            yield [Cell.of(utc(one.at_ms)), Cell(what), Cell.of(one.actor), Cell.of(told(one))]
+
+
+def _told_start(start: Start) -> str:
+    return start.note if start.until_ms is None else f"{start.note} and before {utc(start.until_ms)}"
 
 
 def _print_fences(found: list[Tenure]) -> None:
@@ -199,9 +221,12 @@ def _print_steps(detail: EntryDetail, with_payload: bool) -> None:
         return
     print("\nsteps")
     print_table(
-        ("NAME", "STATE", "DOWNSTREAM", "RESOURCE"),
+        ("NAME", "STATE", "DOWNSTREAM", "STARTED (UTC)", "RESOURCE"),
         [
-            [Cell.of(step[name] or "") for name in ("name", "state", "downstream", "resource")]
+            [
+                Cell.of(step[name] or "")
+                for name in ("name", "state", "downstream", "started_at", "resource")
+            ]
             for step in steps
         ],
     )

@@ -15,18 +15,23 @@ from oncegate.gate.outcome import Outcome, decode_outcome
 from oncegate.model.states import State
 from oncegate.sender.journey import journey_of
 from oncegate.store import Entry, EntryDetail, LogKind, LogRecord, Repeat, Session, StepRecord
+from oncegate.upkeep.starts import Start, moment, storyline
 from oncegate.upkeep.telling import LAPSED, MEANINGS, happened, told
 from oncegate.upkeep.tenures import reserved, tenures
 
 
 class Moment(Struct, frozen=True):
-    """One line of an entry's history. `tone` is good, bad, person or plain."""
+    """One line of an entry's history. `tone` is good, bad, person or plain.
+
+    `until_ms` ends the time in which it was, where its own moment is not on record.
+    """
 
     at_ms: int
     what: str
     by: str = ""
     note: str = ""
     tone: str = "plain"
+    until_ms: int | None = None
 
 
 _TONES = {
@@ -64,7 +69,7 @@ def entry_values(tools: Tools, session: Session, seen: EntryDetail) -> dict[str,
         "entry": seen.entry,
         "meaning": LAPSED if is_lapsed else MEANINGS[seen.entry.state],
         "tenures": tenures(seen.entry, seen.records, is_lapsed=is_lapsed),
-        "moments": history(seen, session.repeats(seen.entry.entry_id)),
+        "moments": history(seen, outcome, session.repeats(seen.entry.entry_id)),
         "steps": _steps(tools, seen, outcome),
         "resource": outcome.resource,
         "error": outcome.error,
@@ -80,14 +85,16 @@ def _is_lapsed(entry: Entry, session: Session) -> bool:
     return entry.state is State.IN_FLIGHT and (entry.lease_until_ticks or 0) <= session.now_ticks()
 
 
-def history(seen: EntryDetail, repeats: list[Repeat]) -> list[Moment]:
-    """First arrival, first claim, repeats with their class, and every record, in order of time."""
+def history(seen: EntryDetail, outcome: Outcome, repeats: list[Repeat]) -> list[Moment]:
+    """First arrival, first claim, repeats with their class, starts and every record, in order of time."""
     moments = [Moment(seen.entry.received_at_ms, "first received")]
     claim = reserved(seen.entry, seen.records)
     if claim:
         moments.append(Moment(seen.entry.received_at_ms, "reserved", note=claim))
     moments += [_repeated(repeat) for repeat in repeats]
-    moments += [_recorded(record) for record in seen.records]
+    moments += [
+        _started(one) if isinstance(one, Start) else _recorded(one) for one in storyline(seen, outcome)
+    ]
     return sorted(moments, key=lambda moment: moment.at_ms)
 
 
@@ -96,6 +103,10 @@ def _repeated(repeat: Repeat) -> Moment:
     what = f"received again {times}: {repeat.kind.label.replace('_', ' ')} ({repeat.kind.harm.value})"
     tone = "bad" if repeat.kind.is_sender_bug else "plain"
     return Moment(repeat.first_at_ms, what, "", f"{repeat.evidence}. {repeat.kind.advice}", tone)
+
+
+def _started(start: Start) -> Moment:
+    return Moment(start.at_ms, start.what, note=start.note, until_ms=start.until_ms)
 
 
 def _recorded(record: LogRecord) -> Moment:
@@ -119,16 +130,20 @@ class Step(Struct, frozen=True):
     downstream: str
     resource: str
     promise: str
+    started_at_ms: int | None
 
 
 def _steps(tools: Tools, seen: EntryDetail, outcome: Outcome) -> list[Step]:
     """Those on record, else those the outcome carries."""
     promises = {one.name: one.promise.value for one in tools.downstreams()}
-    found = [(step.name, _state_of(step), step.downstream, step.resource) for step in seen.steps]
-    found = found or [(step.name, "done", step.downstream, step.resource) for step in outcome.steps]
+    received_ms = seen.entry.received_at_ms
+    found = [(s.name, _state_of(s), s.downstream, s.resource, s.started_at_ms) for s in seen.steps]
+    found = found or [
+        (s.name, "done", s.downstream, s.resource, moment(received_ms, s.after_ms)) for s in outcome.steps
+    ]
     return [
-        Step(name, state, downstream, resource or "", promises.get(downstream, ""))
-        for name, state, downstream, resource in found
+        Step(name, state, downstream, resource or "", promises.get(downstream, ""), started_at_ms)
+        for name, state, downstream, resource, started_at_ms in found
     ]
 
 

@@ -44,6 +44,7 @@ class Claim(Struct, eq=False):
     in_block: bool = False
     ended: bool = False
     called: bool = False
+    untold_at_ms: int | None = None  # when a call was made that no step tells of, by the wall clock
     has_saved_steps: bool = False
     committed: bool = False
     join: Joined | None = None

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oncegate.errors import (
     ClaimLost,
@@ -96,9 +97,9 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
             return found
     if _must_record_start(call, recorded):
         yield from _record_start(call)
-    result, passed = yield from _call(call)
+    result, passed, started_at_ms = yield from _call(call)
     _refuse_second_resource(call, recorded, result)
-    _note_done(call, result)
+    _note_done(call, result, started_at_ms)
     if call.downstream.is_unrepeatable:  # the only one worth a commit of its own
         yield from save_steps(call.gate, call.claim)
     call.gate.crashpoints.hit("step.after")
@@ -135,7 +136,7 @@ def opaque_flow(
             return found
         if _must_record_start(call, recorded):
             yield from _record_start(call)
-    result, _ = yield from _call(call)
+    result, _, _ = yield from _call(call)
     return result
 
 
@@ -169,7 +170,7 @@ def _look_before_call(call: EffectCall, recorded: StepRecord | None) -> Flow[Any
     if found is not None:
         found = _as_declared(call, found)
         _refuse_second_resource(call, recorded, found)
-        _note_done(call, found)
+        _note_done(call, found, None if recorded is None else recorded.started_at_ms)
         yield from _tell(call, holds(resource_of(found)))
         call.gate.crashpoints.hit("step.after")
         return found
@@ -272,13 +273,16 @@ def _as_declared(call: EffectCall, found: Any) -> Any:
 
 
 def _record_start(call: EffectCall) -> Flow[None]:
-    call.claim.note(StepRecord(call.step_name, StepState.STARTED, call.downstream.name))
+    now_ms = call.gate.clock.wall_ms()
+    call.claim.note(
+        StepRecord(call.step_name, StepState.STARTED, call.downstream.name, started_at_ms=now_ms)
+    )
     yield from save_steps(call.gate, call.claim)
     call.gate.crashpoints.hit("start.after")
 
 
-def _call(call: EffectCall) -> Flow[tuple[Any, bool]]:
-    """Makes the call; returns its result and whether it took the key."""
+def _call(call: EffectCall) -> Flow[tuple[Any, bool, int]]:
+    """Makes the call; returns its result, whether it took the key, and when it was made."""
     gate, claim = call.gate, call.claim
     claim.check_usable()
     if gate.clock.ticks_ms() >= claim.valid_until_ms:
@@ -286,19 +290,20 @@ def _call(call: EffectCall) -> Flow[tuple[Any, bool]]:
     key = claim.key.step(call.step_name)
     passed, arguments, keywords = _with_key(call, key)
     claim.called = True
+    claim.untold_at_ms = started_at_ms = gate.clock.wall_ms()
     gate.crashpoints.hit("effect.before")
     token = current_step_key.set(key)
     try:
         result = yield from _invoke(call, Invoke(call.function, arguments, keywords))
     except BaseException as error:
-        _note_failed_call(call, error)
+        _note_failed_call(call, error, started_at_ms)
         raise
     finally:
         current_step_key.reset(token)
         passed = passed or key in gate.keys_read
         gate.keys_read.discard(key)
     gate.crashpoints.hit("effect.after")
-    return result, passed
+    return result, passed, started_at_ms
 
 
 def _keep_claim(gate: GateContext, claim: Claim) -> Flow[None]:
@@ -311,29 +316,37 @@ def _keep_claim(gate: GateContext, claim: Claim) -> Flow[None]:
     claim.valid_until_ms = asked_at_ms + lease_ms
 
 
-def _note_failed_call(call: EffectCall, error: BaseException) -> None:
+def _note_failed_call(call: EffectCall, error: BaseException, started_at_ms: int) -> None:
     """An unrepeatable call that raised is in doubt, unless it says what happened."""
     if not call.downstream.is_unrepeatable or isinstance(error, Failed):
         return
     if isinstance(error, (NotApplied, NotCalled)) and not isinstance(error, NotYet):
-        call.claim.note(StepRecord(call.step_name, StepState.NOT_APPLIED, call.downstream.name))
+        call.claim.note(
+            StepRecord(
+                call.step_name, StepState.NOT_APPLIED, call.downstream.name, started_at_ms=started_at_ms
+            )
+        )
     else:
         call.claim.in_doubt = call.step_name
-        _note_doubt(call)
+        _note_doubt(call, started_at_ms)
 
 
-def _note_doubt(call: EffectCall) -> None:
+def _note_doubt(call: EffectCall, started_at_ms: int | None = None) -> None:
     """Puts on record which step a person must find out about."""
+    step = StepRecord(call.step_name, StepState.STARTED, call.downstream.name, None, None, started_at_ms)
     known = call.claim.steps.get(call.step_name)
-    resource = None if known is None else known.resource
-    step = StepRecord(call.step_name, StepState.STARTED, call.downstream.name, resource=resource)
+    if known is not None:
+        first_ms = started_at_ms if known.started_at_ms is None else known.started_at_ms
+        step = replace(step, resource=known.resource, started_at_ms=first_ms)
     call.claim.note(step)
 
 
-def _note_done(call: EffectCall, result: Any) -> None:
+def _note_done(call: EffectCall, result: Any, started_at_ms: int | None) -> None:
     """Keeps what a step returned, to be recorded with the next write."""
     claim, resource, body = call.claim, resource_of(result), _stored(call, result)
-    claim.note(StepRecord(call.step_name, _DONE, call.downstream.name, body, resource))
+    claim.note(StepRecord(call.step_name, _DONE, call.downstream.name, body, resource, started_at_ms))
+    if claim.untold_at_ms == started_at_ms:
+        claim.untold_at_ms = None
     if claim.resource is None:
         claim.resource = resource
 
@@ -368,7 +381,7 @@ def write_step_flow(gate: GateContext, claim: Claim, name: str, writes: tuple[An
     recorded = claim.begin_step(name)
     if recorded is not None and recorded.state is StepState.DONE:
         return
-    step = StepRecord(name, StepState.DONE, "(this database)", b"null")
+    step = StepRecord(name, _DONE, "(this database)", b"null", started_at_ms=gate.clock.wall_ms())
     yield from save_steps(gate, claim, writes, step)
     claim.steps[name] = step
     gate.crashpoints.hit("step.after")

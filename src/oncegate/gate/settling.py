@@ -25,18 +25,17 @@ from oncegate.gate.cache import Remembered
 from oncegate.gate.claim import Claim
 from oncegate.gate.context import GateContext
 from oncegate.gate.effects import NotYet, TwoResources, readable
-from oncegate.gate.outcome import Outcome, StepOutcome, encode_outcome
+from oncegate.gate.outcome import Outcome, StepOutcome, after, encode_outcome, finished
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.model.states import State
 from oncegate.operations import Attach, ReadEntry, Settle
-from oncegate.store import Attachment, Entry, Settlement, StepState
+from oncegate.store import Attachment, Entry, Settlement
 
 REASON_LENGTH_MAX = 300
 
 
 _UNRECORDABLE: Final = (ClaimLost, StoreUnavailable, StoreUnknown)
 _COMMITTED: Final = State.COMMITTED
-_DONE: Final = StepState.DONE
 _RUN: Final = Verdict.RUN
 
 
@@ -83,12 +82,14 @@ def settlement_of(
 
 def outcome_of(claim: Claim, value: bytes) -> bytes:
     """The outcome document of a claim that has succeeded."""
-    steps = [
-        StepOutcome(step.name, step.downstream, step.resource)
-        for step in claim.steps.values()
-        if step.state is _DONE
-    ]
-    return encode_outcome(Outcome(msgspec.Raw(value), claim.resource, tuple(steps)))
+    steps, untold_ms = _calls(claim)
+    return encode_outcome(Outcome(msgspec.Raw(value), claim.resource, steps, after_ms=untold_ms))
+
+
+def _calls(claim: Claim) -> tuple[tuple[StepOutcome, ...], int | None]:
+    """The steps that were finished, and when a call was made that none of them tells of."""
+    received_at_ms = claim.reserved.received_at_ms
+    return finished(claim.steps.values(), received_at_ms), after(received_at_ms, claim.untold_at_ms)
 
 
 def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -> Flow[None]:
@@ -97,7 +98,7 @@ def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -
         return  # nothing of ours to record, or nowhere to record it: the lease lapses and is looked into
     state = state_after(claim, error)
     reason = _reason(claim, state, error)
-    outcome = _failure_outcome(error) if state is State.FAILED else None
+    outcome = _failure_outcome(claim, error) if state is State.FAILED else None
     settlement = settlement_of(gate, claim, state, outcome, reason)
     if _waits(claim, error):
         settlement = replace(settlement, attempts_given_back=1)
@@ -224,8 +225,17 @@ def remember(
     gate.cache.put(claim.key.digest, known)
 
 
-def _failure_outcome(error: BaseException) -> bytes:
-    return encode_outcome(Outcome(error=describe(error), error_type=type(error).__name__))
+def _failure_outcome(claim: Claim, error: BaseException) -> bytes:
+    """The outcome of a claim that failed for good: what it did before stays visible in it (D4)."""
+    steps, untold_ms = _calls(claim)
+    outcome = Outcome(
+        resource=claim.resource,
+        steps=steps,
+        error=describe(error),
+        error_type=type(error).__name__,
+        after_ms=untold_ms,
+    )
+    return encode_outcome(outcome)
 
 
 def describe(error: BaseException) -> str:

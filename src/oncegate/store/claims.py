@@ -23,13 +23,17 @@ class StepState(IntEnum):
 
 
 class StepRecord(Struct, frozen=True, gc=False):
-    """A step of a handler that has been started or finished."""
+    """A step of a handler that has been started or finished.
+
+    `started_at_ms` is when the call was made that the record tells of; None where nobody wrote it down.
+    """
 
     name: str
     state: StepState
     downstream: str
     result: bytes | None = None
     resource: str | None = None
+    started_at_ms: int | None = None
 
 
 class Reservation(Struct, frozen=True, gc=False):

@@ -16,7 +16,7 @@ from msgspec import Struct
 from oncegate.clock import Clock, from_wall_ms
 from oncegate.errors import ConfigError, RulingRefused
 from oncegate.gate.codec import attested
-from oncegate.gate.outcome import Outcome, StepOutcome, encode_outcome
+from oncegate.gate.outcome import Outcome, encode_outcome, finished
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.rulings import Verb, check_actor, check_reason, has_owner, verbs_for
 from oncegate.model.states import State
@@ -191,10 +191,12 @@ def _said(step: StepRecord, told: StepWord) -> StepRecord:
             raise RulingRefused(
                 f"step {step.name} is on record as done; it cannot be said not to have been"
             )
-        return StepRecord(step.name, StepState.NOT_APPLIED, step.downstream)
+        return StepRecord(
+            step.name, StepState.NOT_APPLIED, step.downstream, started_at_ms=step.started_at_ms
+        )
     resource = told.resource if told.resource is not None else step.resource
     result = told.result if told.result is not None else attested(resource)
-    return StepRecord(step.name, StepState.DONE, step.downstream, result, resource)
+    return StepRecord(step.name, StepState.DONE, step.downstream, result, resource, step.started_at_ms)
 
 
 def _told(step: StepRecord) -> str:
@@ -206,11 +208,7 @@ def _told(step: StepRecord) -> str:
 def _ending(seen: EntryDetail, said: tuple[StepRecord, ...], error: str, verb: Verb) -> bytes:
     """The outcome of an entry that a person ended: what was done stays visible in it."""
     steps = {step.name: step for step in (*seen.steps, *said)}
-    done = tuple(
-        StepOutcome(step.name, step.downstream, step.resource)
-        for step in steps.values()
-        if step.state is StepState.DONE
-    )
+    done = finished(steps.values(), seen.entry.received_at_ms)
     return encode_outcome(Outcome(steps=done, error=error, error_type=verb.past.capitalize()))
 
 

@@ -23,7 +23,7 @@ OVERDUE: Final = "its lease lapsed; nobody has taken over yet"
 TAKEN_OVER: Final = "its lease lapsed; taken over"
 _CLAIMS: Final = frozenset(CLAIM_KINDS.values())
 _PARKS: Final = frozenset({LogKind.HELD, LogKind.QUARANTINED})
-_ENDS: Final = frozenset(LogKind(state.value) for state in State if state is not State.IN_FLIGHT)
+ENDS: Final = frozenset(LogKind(state.value) for state in State if state is not State.IN_FLIGHT)
 
 
 class Tenure(Struct, frozen=True):
@@ -62,7 +62,7 @@ def _told(entry: Entry, records: Sequence[LogRecord]) -> Iterator[Tenure]:
             if held is not None:
                 yield replace(held, until_ms=record.at_ms, ended=TAKEN_OVER)
             held = _begun(record)
-        elif record.kind in _ENDS and (held is not None or record.kind not in _PARKS):
+        elif record.kind in ENDS and (held is not None or record.kind not in _PARKS):
             yield _ended(held or Tenure(None, None, None), record)
             held = None
     if held is None and entry.state is State.IN_FLIGHT:

@@ -363,15 +363,15 @@ class PostgresClaims(PostgresFusing):
     def _write_steps(self, entry: int, steps: Iterable[StepRecord]) -> None:
         for step in steps:
             downstream = self._names.learn({step.downstream})[step.downstream]
-            row = (entry, step.name, step.state.value, downstream, step.result, step.resource)
-            self._query(statements.STEP, row)
+            made = (step.result, step.resource, step.started_at_ms)
+            self._query(statements.STEP, (entry, step.name, step.state.value, downstream, *made))
 
     def _steps(self, entry: int) -> tuple[StepRecord, ...]:
         rows = self._query(statements.STEPS, (entry,))
         texts = self._names.texts(row[2] for row in rows)
         return tuple(
-            StepRecord(name, StepState(state), texts[downstream], _bytes(result), resource)
-            for name, state, downstream, result, resource in rows
+            StepRecord(name, StepState(state), texts[downstream], _bytes(result), *rest)
+            for name, state, downstream, result, *rest in rows
         )
 
     def _entries(self, rows: list[tuple[Any, ...]]) -> list[Entry]:

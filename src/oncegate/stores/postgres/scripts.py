@@ -279,8 +279,8 @@ def _sqlstate(error: BaseException) -> str | None:
 
 
 def _step(row: tuple[Any, ...]) -> StepRecord:
-    name, state, downstream, result, resource = row
-    return StepRecord(name, StepState(state), downstream, _bytes(result), resource)
+    name, state, downstream, result, *rest = row
+    return StepRecord(name, StepState(state), downstream, _bytes(result), *rest)
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -266,15 +266,17 @@ RETURNING held.place::int
 HOLDS: Final = "SELECT 1 FROM oncegate_entry WHERE id = %s AND fence = %s AND state = 1 FOR UPDATE"
 
 STEP: Final = """
-INSERT INTO oncegate_step (entry, name, state, downstream, result, resource) VALUES (%s, %s, %s, %s, %s, %s)
+INSERT INTO oncegate_step (entry, name, state, downstream, result, resource, started_at)
+VALUES (%s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (entry, name) DO UPDATE
 SET state = excluded.state, downstream = excluded.downstream, result = excluded.result,
-    resource = excluded.resource
+    resource = excluded.resource, started_at = excluded.started_at
 """
 
-STEPS: Final = (
-    "SELECT name, state, downstream, result, resource FROM oncegate_step WHERE entry = %s ORDER BY name"
-)
+STEPS: Final = """
+SELECT name, state, downstream, result, resource, started_at FROM oncegate_step
+WHERE entry = %s ORDER BY name
+"""
 
 # Until the end of the transaction; the number is the ledger's name in ASCII.
 TAKE_TURN: Final = "SELECT pg_advisory_xact_lock(x'6F6E636567617465'::bigint)"
@@ -282,7 +284,8 @@ TAKE_TURN: Final = "SELECT pg_advisory_xact_lock(x'6F6E636567617465'::bigint)"
 LEDGER_ID: Final = "SELECT value FROM oncegate_meta WHERE name = 'ledger_id'"
 
 STEPS_NAMED: Final = """
-SELECT step.name, step.state, downstream.text, step.result, step.resource FROM oncegate_step AS step
+SELECT step.name, step.state, downstream.text, step.result, step.resource, step.started_at
+FROM oncegate_step AS step
 JOIN oncegate_name AS downstream ON downstream.id = step.downstream WHERE step.entry = %s ORDER BY step.name
 """
 

@@ -76,10 +76,12 @@ _OUTCOME: Final = "INSERT OR REPLACE INTO oncegate_outcome (entry, body) VALUES 
 _LAST_POSITION: Final = "SELECT coalesce(max(position), 0) FROM oncegate_log"
 _LOG: Final = "INSERT INTO oncegate_log (position, entry, kind, at, actor, note) VALUES (?, ?, ?, ?, ?, ?)"
 _STEP: Final = (
-    "INSERT OR REPLACE INTO oncegate_step (entry, name, state, downstream, result, resource)"
-    " VALUES (?, ?, ?, ?, ?, ?)"
+    "INSERT OR REPLACE INTO oncegate_step (entry, name, state, downstream, result, resource, started_at)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
-_STEPS: Final = "SELECT name, state, downstream, result, resource FROM oncegate_step WHERE entry = ?"
+_STEPS: Final = (
+    "SELECT name, state, downstream, result, resource, started_at FROM oncegate_step WHERE entry = ?"
+)
 _RENEW: Final = "UPDATE oncegate_entry SET lease_until = ? WHERE id = ? AND fence = ? AND state = 1"
 _ATTACH: Final = (
     "INSERT INTO oncegate_outcome (entry, body) SELECT id, ? FROM oncegate_entry"
@@ -319,13 +321,16 @@ class SqliteClaims:
         number = self._names.number
         self._connection.executemany(
             _STEP,
-            [(entry, s.name, s.state.value, number(s.downstream), s.result, s.resource) for s in steps],
+            [
+                (entry, s.name, s.state.value, number(s.downstream), s.result, s.resource, s.started_at_ms)
+                for s in steps
+            ],
         )
 
     def _steps(self, entry: int) -> tuple[StepRecord, ...]:
         return tuple(
-            StepRecord(name, StepState(state), self._names.text(downstream), result, resource)
-            for name, state, downstream, result, resource in self._connection.execute(_STEPS, (entry,))
+            StepRecord(name, StepState(state), self._names.text(downstream), *rest)
+            for name, state, downstream, *rest in self._connection.execute(_STEPS, (entry,))
         )
 
     def _outcome(self, entry: int) -> bytes | None:

@@ -205,7 +205,7 @@ class PeopleConformance(StoreBench):
         doubtful = StepRecord("slot", StepState.STARTED, "terminal")
         done = StepRecord("mail", StepState.DONE, "mail", b'"sent"')
         self.settle(session, claim, State.UNKNOWN, steps=(doubtful, done))
-        said = StepRecord("slot", StepState.DONE, "terminal", b'{"id":"R-1"}', "R-1")
+        said = StepRecord("slot", StepState.DONE, "terminal", b'{"id":"R-1"}', "R-1", 1_790_000_000_789)
 
         self.rule(session, self.ruling(claim.entry_id, Verb.APPROVE, steps=(said,)))
         assert self.detail(claim.entry_id).entry.attempt == 0

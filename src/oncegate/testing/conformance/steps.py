@@ -8,8 +8,8 @@ from oncegate.store import LogKind, StepRecord, StepState
 from oncegate.store.browsing import PEOPLE_ABOVE
 from oncegate.testing.conformance.bench import StoreBench, refused, unchanged
 
-STARTED = StepRecord("claim", StepState.STARTED, "terminal")
-DONE = StepRecord("claim", StepState.DONE, "terminal", b'{"id":"S-1"}', "S-1")
+STARTED = StepRecord("claim", StepState.STARTED, "terminal", started_at_ms=1_790_000_000_123)
+DONE = StepRecord("claim", StepState.DONE, "terminal", b'{"id":"S-1"}', "S-1", 1_790_000_000_456)
 OTHER = StepRecord("notify", StepState.NOT_APPLIED, "mail")
 
 
