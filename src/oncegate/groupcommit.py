@@ -17,7 +17,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from oncegate.clock import Clock, SystemClock
@@ -28,7 +28,7 @@ from oncegate.loopbatches import Committer, LoopBatches
 from oncegate.loopwriters import LoopWriters
 from oncegate.operations import Operation
 from oncegate.store import Session, Store
-from oncegate.tickets import Gathering, ThreadTicket, Ticket, Watch, by_kind, deliver, fail
+from oncegate.tickets import Gathering, ThreadTicket, Ticket, Waiter, Watch, by_kind, deliver, fail
 from oncegate.units import Finish, Units
 
 BATCH_MAX: Final = 512  # keeps one commit in the tens of milliseconds
@@ -110,13 +110,39 @@ class GroupCommit:
         loop = asyncio.get_running_loop()
         gathering = self._gathered.get(loop)
         if gathering is None:
-            watch = self._watch(loop)
-            if self._gathered_last == 1 and self._may_block_loop() and watch.may_commit_here():
-                ticket = Ticket(operation)
-                if self._try_alone([ticket]):
-                    return ticket.result()  # type: ignore[no-any-return]
-            gathering = self._gather(loop, watch)
+            found = self._first_of_turn(loop, operation)
+            if type(found) is Ticket:
+                return found.result()  # type: ignore[no-any-return]
+            gathering = cast(Gathering, found)
         return await gathering.add(operation)  # type: ignore[no-any-return]
+
+    def perform_for(
+        self, operation: Operation[T], loop: asyncio.AbstractEventLoop, waiter: Waiter
+    ) -> Ticket | None:
+        """The same for somebody who is no task: returns the ticket if it is done at once.
+
+        Otherwise the waiter is told, in a later turn of the loop that this is called in.
+        """
+        self._check_open()
+        gathering = self._gathered.get(loop)
+        if gathering is None:
+            found = self._first_of_turn(loop, operation)
+            if type(found) is Ticket:
+                return found
+            gathering = cast(Gathering, found)
+        gathering.add_for(operation, waiter)
+        return None
+
+    def _first_of_turn(
+        self, loop: asyncio.AbstractEventLoop, operation: Operation[Any]
+    ) -> Ticket | Gathering:
+        """Commits here and now where that is best, else begins to gather."""
+        watch = self._watch(loop)
+        if self._gathered_last == 1 and self._may_block_loop() and watch.may_commit_here():
+            ticket = Ticket(operation)
+            if self._try_alone([ticket]):
+                return ticket
+        return self._gather(loop, watch)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
         watch = self._watches.get(loop)

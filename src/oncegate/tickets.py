@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from oncegate.errors import StoreUnknown
 from oncegate.operations import Operation
@@ -61,17 +61,33 @@ class ThreadTicket(Ticket):
         return self.result()
 
 
+class Waiter(Protocol):
+    """Whoever waits for one ticket in an event loop: a task's future, or a walk's own ear.
+
+    Both calls only note what they are told; what follows from it comes in a later turn of the loop.
+    """
+
+    def done(self) -> bool:
+        """Whether it was told already, or has gone."""
+
+    def set_result(self, result: Any, /) -> None:
+        """Here is the answer."""
+
+    def set_exception(self, exception: Any, /) -> None:
+        """Here is the error."""
+
+
 class TaskTicket(Ticket):
-    """A task waits for it in an event loop."""
+    """Somebody waits for it in an event loop."""
 
     __slots__ = ("future", "gathering")
 
-    def __init__(self, operation: Operation[Any], gathering: Gathering) -> None:
+    def __init__(self, operation: Operation[Any], gathering: Gathering, waiter: Waiter) -> None:
         self.operation = operation
         self.answer: object = None
         self.error: BaseException | None = None
         self.gathering = gathering
-        self.future: asyncio.Future[Any] = gathering.loop.create_future()
+        self.future = waiter
 
     def deliver(self) -> None:
         """Wakes the task, unless it has gone or was told already; must run in its loop."""
@@ -92,10 +108,14 @@ class Gathering:
 
     def add(self, operation: Operation[Any]) -> asyncio.Future[Any]:
         """Takes one more operation and returns what its task awaits."""
-        ticket = TaskTicket(operation, self)
-        self.tickets.append(ticket)
+        future: asyncio.Future[Any] = self.loop.create_future()
+        self.add_for(operation, future)
+        return future
+
+    def add_for(self, operation: Operation[Any], waiter: Waiter) -> None:
+        """Takes one more operation, for somebody who is told in this loop."""
+        self.tickets.append(TaskTicket(operation, self, waiter))
         self.left += 1
-        return ticket.future
 
     def told(self, count: int) -> None:
         """So many more have been told; after the last it lets go of them, and leaves no garbage."""

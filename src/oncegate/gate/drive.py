@@ -9,7 +9,7 @@ import asyncio
 import contextvars
 import inspect
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import CoroutineType
 from typing import Any, Final, Generic, TypeVar
@@ -18,6 +18,7 @@ from oncegate import suspension
 from oncegate.clock import Clock
 from oncegate.gate.introspection import is_async, name_of
 from oncegate.gate.requests import Flow, Invoke, NotCalled, Pause, Where
+from oncegate.gate.walks import Ended, Turns, Walk
 from oncegate.groupcommit import GroupCommit
 
 T = TypeVar("T")
@@ -28,12 +29,20 @@ THREADS_MAX: Final = 64  # plain functions called from tasks; more wait their tu
 
 
 class Begun(Generic[T]):
-    """A flow that has to wait for something: `rest` is to be awaited, or closed."""
+    """A flow that has to wait for something: it is to be walked on, or closed."""
 
-    __slots__ = ("rest",)
+    __slots__ = ("_driver", "_flow", "_request")
 
-    def __init__(self, rest: Coroutine[Any, Any, T]) -> None:
-        self.rest = rest
+    def __init__(self, driver: Driver, flow: Flow[T], request: Any) -> None:
+        self._driver, self._flow, self._request = driver, flow, request
+
+    def walk(self, turns: Turns, ended: Ended) -> Walk[T]:
+        """Goes on in the running loop, whose turns these are; `ended` gets its answer or its error."""
+        return self._driver.walk(self._flow, self._request, turns, ended)
+
+    def close(self) -> None:
+        """Leaves it: nothing has been asked of the ledger yet."""
+        self._flow.close()
 
 
 class Driver:
@@ -79,13 +88,19 @@ class Driver:
     def begin_async(self, flow: Flow[T]) -> T | Begun[T]:
         """Drives a flow to the first thing that it has to wait for; its end, if there is none.
 
-        Must be called in the event loop that awaits the rest.
+        Must be called in the event loop that it goes on in.
         """
         try:
             request = flow.send(None)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
-        return Begun(self._go_on(flow, request))
+        return Begun(self, flow, request)
+
+    def walk(self, flow: Flow[T], request: Any, turns: Turns, ended: Ended) -> Walk[T]:
+        """Drives a flow that has begun to its end, without a task where it needs none."""
+        walk = Walk(flow, turns, self._commits, self._go_on, ended)
+        walk.begin(request)
+        return walk
 
     async def _go_on(self, flow: Flow[T], request: Any) -> T:
         while True:
@@ -158,8 +173,9 @@ class WrappingDriver(Driver):
         return await super().run_async(wrapped)
 
     def begin_async(self, flow: Flow[T]) -> T | Begun[T]:
-        """Begins nothing yet: what a span sets for its task must be set in that task."""
-        return Begun(self.run_async(flow))
+        """Begins nothing yet: what a span sets must be set in the context that the flow goes on in."""
+        wrapped: Flow[T] = self._wrap(flow)
+        return Begun(self, wrapped, None)
 
 
 def _call_plain(request: Invoke) -> Any:

@@ -120,8 +120,8 @@ class Gate(Declarations):
     ) -> Admission | Begun[Admission]:
         """Admits an event as `admit` does, as far as that needs no waiting; for servers' inmost loops.
 
-        What memory can answer is answered at once. Otherwise the rest is to be awaited, in a task of the
-        loop that this is called in, or closed; nothing has been asked of the ledger by then.
+        What memory can answer is answered at once. Otherwise the rest is to be walked, in the loop that
+        this is called in, or closed; nothing has been asked of the ledger by then.
         """
         return self._driver.begin_async(self._admit_flow(surface, event, tenant, None, context))
 

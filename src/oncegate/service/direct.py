@@ -9,10 +9,12 @@ certainly plain goes the long way.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
-from oncegate.gate.drive import Begun
+from oncegate.gate.admission import Admission
+from oncegate.gate.walks import Walk
 from oncegate.service.hosts import Hosts
 from oncegate.service.messages import JSON_HEADERS, Answer
 from oncegate.service.protocol import BoundedHttp
@@ -46,12 +48,14 @@ class Exchange:
         "parts",
         "response_complete",
         "response_started",
+        "walk",
     )
     message_event = _NOBODY
 
     def __init__(self, entrance: Entrance, headers: LoweredHeaders, keep_alive: bool) -> None:
         self.entrance, self.headers, self.keep_alive = entrance, headers, keep_alive
         self.parts: list[bytes] = []
+        self.walk: Walk[Admission] | None = None
         self.more_body = True
         self.disconnected = self.response_started = self.response_complete = False
 
@@ -156,16 +160,22 @@ class DirectHttp(BoundedHttp):
         if type(found) is Answer:
             self._respond(exchange, found)
         else:
-            task = self.loop.create_task(self._respond_later(exchange, found))  # type: ignore[arg-type]
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
+            walk = found.give(partial(self._given, exchange))  # type: ignore[union-attr]
+            if not exchange.response_complete:
+                exchange.walk = walk
+                self.tasks.add(walk)  # type: ignore[arg-type]  # for those who drain, it is one
 
-    async def _respond_later(self, exchange: Exchange, begun: Begun[Answer]) -> None:
+    def _given(self, exchange: Exchange, answer: Answer | None) -> None:
+        self.tasks.discard(exchange.walk)
         try:
-            self._respond(exchange, await begun.rest)
+            if answer is not None:
+                self._respond(exchange, answer)
+                return
+            exchange.response_complete = True
         except BaseException:
             self.transport.close()  # whoever waits must not wait for ever
             raise
+        self.transport.close()
 
     def _respond(self, exchange: Exchange, answer: Answer) -> None:
         exchange.response_started = exchange.response_complete = True

@@ -14,6 +14,7 @@ from oncegate.gate.effects import KEY_HEADER
 from oncegate.gate.gate import Gate
 from oncegate.gate.once import AsyncOnce
 from oncegate.gate.surfaces import Downstream
+from oncegate.gate.walks import record
 from oncegate.model.durations import parse_duration
 from oncegate.model.surface import OnConflict
 from oncegate.sender.addresses import AddressPolicy
@@ -74,7 +75,7 @@ class Handlers:
     def handler(self, place: str, name: str | None) -> Any:
         """The handler that brings events to a downstream; without one, what comes is only recorded."""
         if name is None:
-            return _record
+            return record
         if name not in self._known:
             known = ", ".join(self._known) or "none"
             raise ConfigError(f"{place}: there is no downstream {name}; known: {known}")
@@ -89,10 +90,6 @@ class Handlers:
             return await once.effect(downstream, forward, name="forward")
 
         return bring
-
-
-async def _record(event: Any, once: AsyncOnce) -> None:
-    return None
 
 
 @contextmanager

@@ -6,6 +6,7 @@ the others. Must never do less than the long way: signature on the raw bytes, st
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from oncegate.errors import OncegateError
 from oncegate.gate.admission import Admission
 from oncegate.gate.drive import Begun
 from oncegate.gate.gate import Gate
+from oncegate.gate.walks import Turns, Walk
 from oncegate.model.trace import Context, context_of
 from oncegate.service.failures import answer_to_error
 from oncegate.service.familiar import FamiliarBodies
@@ -25,10 +27,13 @@ from oncegate.signatures import Headers
 
 ROUTE = "in"
 Tell = Callable[[str, Answer, str | None], None]
+Give = Callable[["Answer | None"], None]
 
 
 class Webhooks:
     """What comes in at `/in/…` of one service."""
+
+    turns: Turns
 
     def __init__(self, gate: Gate, room: Throttle, tell: Tell) -> None:
         self._gate, self._room, self._tell = gate, room, tell
@@ -37,17 +42,18 @@ class Webhooks:
 
     def open(self, entrances: dict[str, Entrance]) -> None:
         """Takes the surfaces whose targets need no decoding; others go the long way."""
+        self.turns = Turns(asyncio.get_running_loop())
         self.entrances = {
             f"/in/{name}".encode(): entrance for name, entrance in entrances.items() if _is_plain(name)
         }
 
-    def take(self, entrance: Entrance, headers: Headers, body: bytes) -> Answer | Begun[Answer]:
-        """The answer, if memory has it or the request is refused; else what is to be awaited for it."""
+    def take(self, entrance: Entrance, headers: Headers, body: bytes) -> Answer | Coming:
+        """The answer, if memory has it or the request is refused; else it is on its way."""
         try:
             check_webhook(self._gate, entrance, headers, body)
             begun = self._recall(entrance, headers, body)
             if type(begun) is Begun:
-                return Begun(self._finish(begun, entrance.tenant))
+                return Coming(self, begun, entrance.tenant)
             assert type(begun) is Admission
             answer = answer_to(begun)
         except Exception as error:  # noqa: BLE001  whatever it is, the caller gets a document
@@ -83,15 +89,34 @@ class Webhooks:
             if type(begun) is not Begun:
                 self._room.give_back(entrance.tenant)
 
-    async def _finish(self, begun: Begun[Admission], tenant: str) -> Answer:
+    def finish(self, tenant: str, admission: Admission, error: BaseException | None) -> Answer | None:
+        """The answer to something that was begun, and its room given back; None if it was cancelled."""
+        self._room.give_back(tenant)
+        if error is not None and not isinstance(error, Exception):
+            return None
         try:
-            answer = answer_to(await begun.rest)
-        except Exception as error:  # noqa: BLE001  whatever it is, the caller gets a document
-            answer = _failed(error)
-        finally:
-            self._room.give_back(tenant)
+            answer = answer_to(admission) if error is None else _failed(error)
+        except Exception as failed:  # noqa: BLE001  whatever it is, the caller gets a document
+            answer = _failed(failed)
         self._tell(ROUTE, answer, None)
         return answer
+
+
+class Coming:
+    """An answer on its way: whoever wants it says how it is given."""
+
+    __slots__ = ("_begun", "_give", "_tenant", "_webhooks")
+
+    def __init__(self, webhooks: Webhooks, begun: Begun[Admission], tenant: str) -> None:
+        self._webhooks, self._begun, self._tenant = webhooks, begun, tenant
+
+    def give(self, give: Give) -> Walk[Admission]:
+        """Goes on in the service's loop; `give` gets the answer, or None if there will be none."""
+        self._give = give
+        return self._begun.walk(self._webhooks.turns, self._ended)
+
+    def _ended(self, admission: Admission, error: BaseException | None) -> None:
+        self._give(self._webhooks.finish(self._tenant, admission, error))
 
 
 def _failed(error: Exception) -> Answer:
