@@ -119,7 +119,14 @@ _DELIVERY: Final = """
 _NAMED: Final = """JOIN oncegate_lane AS lane ON lane.id = head.lane
 LEFT JOIN oncegate_replay AS again ON again.lane = head.lane AND again.seq = head.replay"""
 
-# The time is a scalar here: joined, it would make the server sort everything that is due.
+# An event is always looked up by lane and seq: by the lane alone, all of its past would be read.
+_BODY: Final = """LATERAL (
+        SELECT lane, event, type, payload, context, created_at FROM oncegate_delivery AS one
+        WHERE one.lane = {lane} AND one.seq = {seq} OFFSET 0
+    ) AS body"""
+
+# The time is a scalar here: joined, it would make the server sort everything that is due. The array lets it
+# look up the heads that it updates, however many there are.
 LEASE: Final = f"""
 WITH {_NOW},
 due AS MATERIALIZED (
@@ -127,11 +134,14 @@ due AS MATERIALIZED (
     WHERE destination = %s AND due_at <= (SELECT now FROM clock)
     ORDER BY due_at LIMIT %s FOR NO KEY UPDATE SKIP LOCKED
 ),
+ready AS MATERIALIZED (
+    SELECT body.* FROM due CROSS JOIN {_BODY.format(lane="due.lane", seq="due.seq")}
+),
 head AS (
     UPDATE oncegate_head AS target
     SET state = 3, fence = target.fence + 1, holder = %s, due_at = now + %s
-    FROM clock, due JOIN oncegate_delivery AS body ON body.lane = due.lane AND body.seq = due.seq
-    WHERE target.lane = due.lane
+    FROM clock, ready AS body
+    WHERE target.lane = body.lane AND target.lane = ANY (ARRAY(SELECT lane FROM ready))
     RETURNING target.lane, target.fence, target.replay, target.seq, target.attempt, target.due_at,
               body.event, body.type, body.payload, body.context, body.created_at
 )
@@ -163,6 +173,15 @@ FROM clock, ours LEFT JOIN free ON free.id = ours.lane
 WHERE target.lane = ours.lane
 """
 
+# The heads that are still held under the fence that is named, each looked up by its lane and locked in the
+# order of `wanted`, which is that of lanes. Joined in the usual way, a plan made while lanes were few would
+# read every head for each batch, and compare each with each.
+_HELD: Final = """CROSS JOIN LATERAL (
+        SELECT * FROM oncegate_head AS one
+        WHERE one.lane = wanted.lane AND one.fence = wanted.fence AND one.state = 3
+        FOR NO KEY UPDATE OF one
+    ) AS target"""
+
 # From `held` rows on: each lane moves on to what comes next. A lease that is still long is kept as it is,
 # so that no index changes.
 _ADVANCE: Final = f"""
@@ -179,8 +198,8 @@ follow AS MATERIALIZED (
            step.replay IS NOT NULL AND step.next_replay IS NULL AND EXISTS (
                SELECT 1 FROM oncegate_dead_letter AS dead
                WHERE dead.lane = step.lane AND dead.seq = step.next_seq) AS dead
-    FROM step LEFT JOIN oncegate_delivery AS body
-        ON body.lane = step.lane AND body.seq = coalesce(step.next_replay, step.next_seq)
+    FROM step LEFT JOIN {_BODY.format(lane="step.lane", seq="coalesce(step.next_replay, step.next_seq)")}
+        ON true
 ),
 free AS MATERIALIZED (
     SELECT id, last_seq FROM oncegate_lane WHERE id IN (SELECT lane FROM follow WHERE NOT present)
@@ -217,13 +236,10 @@ FINISH: Final = f"""
 WITH {_NOW},
 wanted AS MATERIALIZED (
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::bigint[])
-    WITH ORDINALITY AS batch (lane, fence, at, note, lease_ms, holder, place)
+    WITH ORDINALITY AS batch (lane, fence, at, note, lease_ms, holder, place) ORDER BY lane
 ),
 held AS MATERIALIZED (
-    SELECT wanted.*, target.seq, target.replay, target.attempt, target.destination
-    FROM wanted JOIN oncegate_head AS target
-        ON target.lane = wanted.lane AND target.fence = wanted.fence AND target.state = 3
-    ORDER BY target.lane FOR NO KEY UPDATE OF target
+    SELECT wanted.*, target.seq, target.replay, target.attempt, target.destination FROM wanted {_HELD}
 ),
 acked AS (
     INSERT INTO oncegate_ack (lane, seq, at, fence, attempts, note)
@@ -253,17 +269,15 @@ held AS MATERIALIZED (
 
 FAIL: Final = f"""
 WITH {_NOW},
-wanted AS (
+wanted AS MATERIALIZED (
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::int[], %s::text[])
-    WITH ORDINALITY AS batch (lane, fence, retry_in_ms, counts, error, place)
+    WITH ORDINALITY AS batch (lane, fence, retry_in_ms, counts, error, place) ORDER BY lane
 ),
 held AS MATERIALIZED (
     SELECT wanted.*,
            (SELECT min(again.seq) FROM oncegate_replay AS again
             WHERE again.lane = target.lane AND target.replay IS NULL) AS begins
-    FROM wanted JOIN oncegate_head AS target
-        ON target.lane = wanted.lane AND target.fence = wanted.fence AND target.state = 3
-    ORDER BY target.lane FOR NO KEY UPDATE OF target
+    FROM wanted {_HELD}
 )
 UPDATE oncegate_head AS target
 SET state = 2, holder = NULL, error = coalesce(held.error, target.error),
@@ -276,14 +290,12 @@ RETURNING place::int
 
 EXTEND: Final = f"""
 WITH {_NOW},
-wanted AS (
+wanted AS MATERIALIZED (
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[])
-    WITH ORDINALITY AS batch (lane, fence, lease_ms, place)
+    WITH ORDINALITY AS batch (lane, fence, lease_ms, place) ORDER BY lane
 ),
 held AS MATERIALIZED (
-    SELECT wanted.* FROM wanted JOIN oncegate_head AS target
-        ON target.lane = wanted.lane AND target.fence = wanted.fence AND target.state = 3
-    ORDER BY target.lane FOR NO KEY UPDATE OF target
+    SELECT wanted.* FROM wanted {_HELD}
 )
 UPDATE oncegate_head AS target SET due_at = now + held.lease_ms
 FROM clock, held WHERE target.lane = held.lane
