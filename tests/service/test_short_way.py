@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -201,6 +202,30 @@ def test_what_is_not_http_behind_a_request_is_not_its_answer(tmp_path: Path, hea
         found = list(answers(line))
 
     assert [(one.status, one.headers["connection"]) for one in found] == [(200, "close")]
+
+
+def test_requests_leave_nothing_that_has_to_be_looked_for(shared: Site) -> None:
+    """A request whose parts know each other in a circle waits for the collector, and makes others wait."""
+    with contextlib.ExitStack() as stack:
+        lines = [stack.enter_context(connected(shared)) for _ in range(8)]
+        found = [answers(line) for line in lines]
+        _send_and_read(lines, found, "warm")
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(40):
+                _send_and_read(lines, found, f"g-{number}")
+            left = gc.collect()
+        finally:
+            gc.enable()
+
+    assert left < 320, f"{left} objects of 320 requests"
+
+
+def _send_and_read(lines: list[socket.socket], found: list[Iterator[Answer]], name: str) -> None:
+    for number, line in enumerate(lines):
+        line.sendall(request(f'{{"id": "{name}-{number}"}}'.encode()))
+    assert [next(one).status for one in found] == [200] * len(found)
 
 
 def test_connections_are_kept_or_ended_as_asked(shared: Site) -> None:

@@ -167,6 +167,7 @@ class DirectHttp(BoundedHttp):
 
     def _given(self, exchange: Exchange, answer: Answer | None) -> None:
         self.tasks.discard(exchange.walk)
+        exchange.walk = None  # it knows the way back here: together they would be garbage to look for
         try:
             if answer is not None:
                 self._respond(exchange, answer)
