@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 
+from oncegate.chaos.simulator.checkers.violation import Violation
 from oncegate.chaos.simulator.tally import Tally
 from oncegate.chaos.simulator.traffic import worker as traffic_worker
 from oncegate.chaos.simulator.traffic.checkers import check_traffic
+from oncegate.chaos.simulator.traffic.ledgers import ledger_of_a_run
 from oncegate.chaos.simulator.traffic.outcome import (
     expected_traffic,
     play_traffic,
@@ -56,7 +59,7 @@ def test_runs_without_traffic_do_not_count():
 
 def test_a_breach_makes_a_campaign_fail_and_says_which_kind_it_was():
     outcome, _ = play_traffic_with_trace(A_LITTLE)
-    outcome.violations = check_traffic(_ended_badly().evidence)
+    outcome.violations = _ended_badly()
     tally = Tally()
 
     tally.add_traffic(16, outcome)
@@ -65,19 +68,48 @@ def test_a_breach_makes_a_campaign_fail_and_says_which_kind_it_was():
     assert tally.failures[16][0].startswith("traffic: I10")
 
 
-def _ended_badly() -> TrafficWorld:
-    world = TrafficWorld(A_LITTLE)
-    world.run()
-    world.database.execute("UPDATE oncegate_delivery SET seq = 3 WHERE seq = 2")
-    return world
+def _ended_badly() -> list[Violation]:
+    with ledger_of_a_run() as database:
+        world = TrafficWorld(A_LITTLE, database)
+        world.run()
+        database.execute("UPDATE oncegate_delivery SET seq = 3 WHERE seq = 2")
+        return check_traffic(world.evidence)
 
 
 def _found(spoil) -> set[str]:
-    world = TrafficWorld(A_LITTLE)
-    world.run()
-    assert check_traffic(world.evidence) == []
-    spoil(world)
-    return {violation.checker for violation in check_traffic(world.evidence)}
+    with ledger_of_a_run() as database:
+        world = TrafficWorld(A_LITTLE, database)
+        world.run()
+        assert check_traffic(world.evidence) == []
+        spoil(world)
+        return {violation.checker for violation in check_traffic(world.evidence)}
+
+
+def _rows(database: sqlite3.Connection) -> list[str]:
+    return list(database.iterdump())
+
+
+def test_each_run_begins_with_the_same_ledger_whatever_the_one_before_left_in_it():
+    # Given a ledger as a run finds it
+    with ledger_of_a_run() as database:
+        at_first = _rows(database)
+    # When a run has been played in it and another has left its transaction open
+    outcome = play_traffic(make_traffic(TRAFFIC_EVERY))
+    assert sum(outcome.counts.values()) > 0
+    with ledger_of_a_run() as database:
+        database.execute("BEGIN")
+        database.execute("DELETE FROM oncegate_meta")
+    # Then the next finds the same
+    with ledger_of_a_run() as database:
+        assert _rows(database) == at_first
+
+
+def test_a_ledger_in_which_a_run_came_to_grief_is_not_used_again():
+    with pytest.raises(RuntimeError), ledger_of_a_run() as spoilt:
+        raise RuntimeError("a mistake in a checker")
+
+    with ledger_of_a_run() as database:
+        assert database is not spoilt
 
 
 def _sql(statement: str, *values):

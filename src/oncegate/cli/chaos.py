@@ -113,6 +113,7 @@ def run_campaign(arguments: argparse.Namespace) -> int:
         goes_on=lambda _: until is None or clock.ticks_ms() < until,
         schedules_max=arguments.schedules or (SCHEDULES_DEFAULT if until is None else None),
         processes=arguments.processes,
+        may_fork=True,  # this command has no ledger, and no threads yet
     )
     seconds = (clock.ticks_ms() - started) / 1000
     if file is not None:

@@ -35,7 +35,10 @@ class Faults:
         self._units = {fault.nth: fault for fault in faults if fault.kind in _UNIT}
         self._calls = {fault.nth: fault for fault in faults if fault.kind in _CALL}
         self._at_points = {(f.name, f.nth): f for f in faults if f.kind in _POINT}
-        self._seen: Counter[str] = Counter()
+        self._seen = self.points_meant = dict.fromkeys(
+            (fault.name for fault in faults if fault.kind in _POINT), 0
+        )
+        self._batch = self._unit = self._call = 0
         self.over = False
 
     def end(self) -> None:
@@ -50,22 +53,22 @@ class Faults:
 
     def batch(self) -> Fault | None:
         """What happens to the next batch on its way to the store."""
-        self._seen["batch"] += 1
-        return self._strike(self._batches.get(self._seen["batch"]))
+        self._batch += 1
+        return self._strike(self._batches.get(self._batch))
 
     def unit(self) -> CommitFault:
         """What happens to the next commit."""
-        self._seen["unit"] += 1
-        fault = self._strike(self._units.get(self._seen["unit"]))
+        self._unit += 1
+        fault = self._strike(self._units.get(self._unit))
         return CommitFault.NONE if fault is None else _UNIT[fault.kind]
 
     def call(self) -> Fault | None:
         """What happens to the next call of a downstream."""
-        self._seen["call"] += 1
-        return self._strike(self._calls.get(self._seen["call"]))
+        self._call += 1
+        return self._strike(self._calls.get(self._call))
 
     def at_point(self, name: str) -> Fault | None:
-        """What happens to the worker that has just reached a crash point."""
+        """What happens to the worker that has just reached one of `points_meant`."""
         self._seen[name] += 1
         fault = self._strike(self._at_points.get((name, self._seen[name])))
         if fault is not None:

@@ -87,14 +87,17 @@ class StrikingPoints(CrashPoints):
 
     def __init__(self, worker: Mortal, stage: Stage) -> None:
         self._worker = worker
-        self._stage = stage
+        self._faults = stage.faults
+        self._meant = stage.faults.points_meant
 
     def hit(self, name: str) -> None:
         """Crashes or stalls, if the schedule says so here."""
+        if name not in self._meant:
+            return
         worker = self._worker
         if worker.actor.dead:
             return
-        fault = self._stage.faults.at_point(name)
+        fault = self._faults.at_point(name)
         if fault is None:
             return
         if fault.kind is FaultKind.STALL_AT_POINT:

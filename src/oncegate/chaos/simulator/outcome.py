@@ -1,9 +1,10 @@
-"""What one run came to, as a value that crosses process boundaries."""
+"""What one run came to."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from oncegate.chaos.simulator.checkers import check
@@ -19,10 +20,15 @@ class Outcome:
     """One run: what was wrong, and what happened at all."""
 
     violations: list[Violation]
-    digest: str
+    trace: list[tuple[Any, ...]] = field(repr=False)
     effects: int
     committed: int
     counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def digest(self) -> str:
+        """The whole trace in a few letters: equal for equal runs."""
+        return sha256(repr(self.trace).encode()).hexdigest()[:16]
 
 
 def play(schedule: Schedule, blueprint: Blueprint | None = None) -> Outcome:
@@ -37,22 +43,17 @@ def play_with_trace(
     world = World(schedule, blueprint or Blueprint())
     evidence = world.run()
     committed = sum(row.state is State.COMMITTED for row in evidence.tables.rows.values())
-    outcome = Outcome(check(evidence), world.digest(), len(evidence.effects), committed, _counts(world))
+    outcome = Outcome(check(evidence), world.trace, len(evidence.effects), committed, _counts(world))
     return outcome, world.trace
 
 
 def _counts(world: World) -> Counter[str]:
     faults = world.faults
-    counts: Counter[str] = Counter(
-        {f"fault: {kind.value}": number for kind, number in faults.fired.items()}
-    )
-    counts.update({f"struck at: {name}": number for name, number in faults.points.items()})
-    counts.update(_verdicts(world))
+    counts: Counter[str] = Counter()
+    for kind, number in faults.fired.items():
+        counts[f"fault: {kind.value}"] = number
+    for name, number in faults.points.items():
+        counts[f"struck at: {name}"] = number
+    for ack in world.evidence.acks:
+        counts[f"answer: {'failed' if ack.admission is None else ack.admission.verdict.value}"] += 1
     return counts
-
-
-def _verdicts(world: World) -> Counter[str]:
-    acks = world.evidence.acks
-    return Counter(
-        f"answer: {'failed' if ack.admission is None else ack.admission.verdict.value}" for ack in acks
-    )

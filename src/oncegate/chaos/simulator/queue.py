@@ -63,8 +63,12 @@ class Queue:
         worker.spawn(self._consume(worker, number))
 
     def _next_worker(self, start: int) -> Worker | None:
-        workers = [self._world.workers[(start + step) % WORKERS] for step in range(WORKERS)]
-        return next((worker for worker in workers if worker.is_up), None)
+        workers = self._world.workers
+        for step in range(WORKERS):
+            worker = workers[(start + step) % WORKERS]
+            if worker.is_up:
+                return worker
+        return None
 
     def _reappear(self, number: int, received: int) -> None:
         """The visibility limit is over: whoever has the message is slow or dead; it is given to another."""

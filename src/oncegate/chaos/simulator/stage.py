@@ -9,7 +9,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
-from hashlib import sha256
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -112,10 +111,6 @@ class Stage(ABC):
     def note(self, *words: Any) -> None:
         """Adds a line to the trace."""
         self.trace.append((round(self.loop.time(), 6), *words))
-
-    def digest(self) -> str:
-        """The whole trace in a few letters: equal for equal runs."""
-        return sha256(repr(self.trace).encode()).hexdigest()[:16]
 
     def activity(self) -> asyncio.Future[None]:
         """Waits until there may be something to do."""

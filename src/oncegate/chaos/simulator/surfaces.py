@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from oncegate.chaos.simulator.evidence import Intent
 from oncegate.chaos.simulator.schedule import Event, Fate
@@ -16,6 +16,8 @@ from oncegate.testing.simulation.actors import current_actor
 BOOKINGS = "INSERT bookings"
 LEASE_SECONDS = 20.0
 ATTEMPTS_MAX = 60
+_FAILS_FOR_GOOD: Final = Fate.FAILS_FOR_GOOD.value
+_FAILS_FIRST: Final = Fate.FAILS_FIRST.value
 
 
 def intent_of(event: dict[str, Any]) -> Intent:
@@ -115,11 +117,11 @@ class Handlers:
     async def _begin(self, event: dict[str, Any], attempt: int) -> None:
         self._room.note_start(intent_of(event), event["amount"], attempt)
         await asyncio.sleep(self._room.think_seconds())
-        if event["fate"] == Fate.FAILS_FOR_GOOD.value:
+        if event["fate"] == _FAILS_FOR_GOOD:
             raise Failed("cannot be done")
 
     def _end(self, event: dict[str, Any], attempt: int) -> None:
-        if event["fate"] == Fate.FAILS_FIRST.value and attempt == 1:
+        if event["fate"] == _FAILS_FIRST and attempt == 1:
             raise RuntimeError("a bug that goes away")
 
     def _call(self, service: Service, event: dict[str, Any], key: str) -> Any:

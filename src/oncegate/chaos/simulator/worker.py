@@ -175,10 +175,17 @@ class Worker(Mortal):
         self.store.is_down = self.world.store_is_down
         self.store.note = self.world.note_write
         self.crashpoints = StrikingPoints(self, self.world)
-        self.face = self._blueprint.build(self)
+        self._face: Face | None = None
         self._turn = self.number
         self._home = self.actor.context()
         self._rest()
+
+    @property
+    def face(self) -> Face:
+        """The gate of this life, built when it is first needed: many a worker never is."""
+        if self._face is None:
+            self._face = self._blueprint.build(self)
+        return self._face
 
     # The caretakers run at moments, not in a task that sleeps: most of the moments of a run are theirs.
 
@@ -196,7 +203,8 @@ class Worker(Mortal):
         """Renews leases, and reconciles now and then."""
         self._turn += 1
         with suppress(ActorCrashed):
-            self.face.renew()
+            if self._face is not None:
+                self._face.renew()
             if self._turn % RECONCILE_EVERY_TURNS:
                 self._rest()
             else:

@@ -23,6 +23,7 @@ from oncegate.stores.sqlite.session import JoinedSession, SqliteSession
 from oncegate.testing.simulation.store import CommitFault, no_fault
 
 _PLACE: Final = Path(":memory:")
+STATEMENTS_KEPT: Final = 512  # more than there are
 
 
 @cache
@@ -43,6 +44,65 @@ def new_database() -> sqlite3.Connection:
     return connection
 
 
+class Slate:
+    """One database in memory for many simulations after each other.
+
+    What it held when the slate was made is there again after `wipe`. Its statements stay prepared, which
+    costs more than running them.
+    """
+
+    def __init__(self, image: bytes) -> None:
+        self.connection = sqlite3.connect(
+            ":memory:", isolation_level=None, cached_statements=STATEMENTS_KEPT, check_same_thread=False
+        )
+        self.connection.deserialize(image)
+        names = self.connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        self._rows = {
+            name: self.connection.execute(f"SELECT * FROM {name}").fetchall() for (name,) in names
+        }
+
+    def wipe(self) -> None:
+        """Puts everything back."""
+        execute = self.connection.execute
+        if self.connection.in_transaction:
+            execute("ROLLBACK")
+        execute("BEGIN")
+        for name, rows in self._rows.items():
+            execute(f"DELETE FROM {name}")
+            if rows:
+                places = ", ".join("?" * len(rows[0]))
+                self.connection.executemany(f"INSERT INTO {name} VALUES ({places})", rows)
+        execute("COMMIT")
+
+
+class EmbeddedUnit:
+    """One transaction, whose commit may go wrong."""
+
+    __slots__ = ("_fault", "_session", "_what_goes_wrong")
+
+    def __init__(self, session: EmbeddedSession, what_goes_wrong: Callable[[], CommitFault]) -> None:
+        self._session = session
+        self._what_goes_wrong = what_goes_wrong
+        self._fault = CommitFault.NONE
+
+    def __enter__(self) -> None:
+        self._fault = self._what_goes_wrong()
+        if self._fault is CommitFault.DOWN:
+            raise StoreUnavailable("the store is down")
+        self._session.begin(True)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if kind is not None:
+            self._session.undo(error)
+            return
+        if self._fault is CommitFault.UNDONE:
+            self._session.undo(None)
+        else:
+            self._session.commit()
+        if self._fault is not CommitFault.NONE:
+            raise StoreUnknown("no reply to the commit")
+
+
 class EmbeddedSession(SqliteSession):
     """A session whose commits may get lost or be undone without anybody saying so."""
 
@@ -52,24 +112,9 @@ class EmbeddedSession(SqliteSession):
         super().__init__(connection, _PLACE, clock)
         self._fault = fault
 
-    @contextmanager
-    def unit(self, *, wait: bool = True, single: bool = False) -> Iterator[None]:  # type: ignore[override]
+    def unit(self, *, wait: bool = True, single: bool = False) -> EmbeddedUnit:  # type: ignore[override]
         """One transaction."""
-        fault = self._fault()
-        if fault is CommitFault.DOWN:
-            raise StoreUnavailable("the store is down")
-        self.begin(True)
-        try:
-            yield
-        except BaseException as error:
-            self.undo(error)
-            raise
-        if fault is CommitFault.UNDONE:
-            self._undo()
-        else:
-            self.commit()
-        if fault is not CommitFault.NONE:
-            raise StoreUnknown("no reply to the commit")
+        return EmbeddedUnit(self, self._fault)
 
     def close(self) -> None:
         """Nothing: the connection is everybody's."""
@@ -84,11 +129,12 @@ class EmbeddedStore(SqliteStore):
         super().__init__(_PLACE, clock=clock)
         self._connection = connection
         self._fault = fault
+        self._capabilities = replace(super().capabilities, is_local=False)
 
     @property
     def capabilities(self) -> Capabilities:
         """Those of the embedded ledger, but not in this process."""
-        return replace(super().capabilities, is_local=False)
+        return self._capabilities
 
     def exists(self) -> bool:
         """Always."""

@@ -63,9 +63,11 @@ class Tables:
 
     def copy(self) -> Tables:
         """A copy that later writes do not touch."""
-        made = Tables()
-        for name in self.__slots__:
-            setattr(made, name, dict(getattr(self, name)))
+        made = Tables.__new__(Tables)
+        made.rows, made.ids = self.rows.copy(), self.ids.copy()
+        made.payloads, made.outcomes = self.payloads.copy(), self.outcomes.copy()
+        made.steps, made.log = self.steps.copy(), self.log.copy()
+        made.business, made.meta = self.business.copy(), self.meta.copy()
         return made
 
 
@@ -112,6 +114,8 @@ class Ledger:
         """Every version of every row: one unit may end a claim and make the next."""
         rows = self.tables.rows
         changed = [(key, None if old is _MISSING else old) for table, key, old in journal if table is rows]
+        if not changed:
+            return
         for place, (key, before) in enumerate(changed):
             after = next((old for later, old in changed[place + 1 :] if later == key), rows.get(key))
             if self.on_row is not None and before is not after:
@@ -126,6 +130,8 @@ class Ledger:
     def moment(self) -> Tables:
         """What is committed now, whatever is being written."""
         tables = self.tables.copy()
+        if not self._journal:
+            return tables
         tables_of = {id(getattr(self.tables, name)): getattr(tables, name) for name in Tables.__slots__}
         for table, key, old in reversed(self._journal):
             _put_back(tables_of[id(table)], key, old)

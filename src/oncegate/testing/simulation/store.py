@@ -6,7 +6,7 @@ What goes wrong with a commit is told by `fault`, which is asked once for every 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +17,9 @@ from oncegate.testing.simulation.census import SimulatedCensus
 from oncegate.testing.simulation.claims import SimulatedClaims
 from oncegate.testing.simulation.ledger import Ledger, Tables
 
+_CAPABILITIES: Final = Capabilities(
+    "simulated", Durability.MEMORY, 1, True, True, one_writer=True, is_local=False, traces=False
+)
 _MIGRATION: Final = Migration(1, "tables in memory", "", "")
 
 
@@ -34,6 +37,40 @@ def no_fault() -> CommitFault:
     return CommitFault.NONE
 
 
+class SimulatedUnit:
+    """One transaction, whose commit may go wrong."""
+
+    __slots__ = ("_fault", "_ledger", "_session", "_what_goes_wrong")
+
+    def __init__(
+        self, session: SimulatedSession, ledger: Ledger, what_goes_wrong: Callable[[], CommitFault]
+    ) -> None:
+        self._session = session
+        self._ledger = ledger
+        self._what_goes_wrong = what_goes_wrong
+        self._fault = CommitFault.NONE
+
+    def __enter__(self) -> None:
+        self._fault = self._what_goes_wrong()
+        if self._fault is CommitFault.DOWN:
+            raise StoreUnavailable("the store is down")
+        if not self._ledger.begin(self._session):
+            raise StoreBusy("another session is writing")
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is not None:
+            self._session.abort()
+            return
+        if self._ledger.writer is not self._session:
+            raise StoreUnavailable("the connection was lost; nothing was changed")
+        if self._fault is CommitFault.UNDONE:
+            self._ledger.rollback()
+        else:
+            self._ledger.commit()
+        if self._fault is not CommitFault.NONE:
+            raise StoreUnknown("no reply to the commit")
+
+
 class SimulatedSession(SimulatedClaims, SimulatedCensus):
     """One connection to the simulated ledger."""
 
@@ -48,27 +85,9 @@ class SimulatedSession(SimulatedClaims, SimulatedCensus):
         """The ledger's own time, carried on over restarts of the machine."""
         return self._clock.ticks_ms() + self._offset_ms
 
-    @contextmanager
-    def unit(self, *, wait: bool = True, single: bool = False) -> Iterator[None]:
+    def unit(self, *, wait: bool = True, single: bool = False) -> AbstractContextManager[None]:
         """One transaction."""
-        fault = self._fault()
-        if fault is CommitFault.DOWN:
-            raise StoreUnavailable("the store is down")
-        if not self._ledger.begin(self):
-            raise StoreBusy("another session is writing")
-        try:
-            yield
-        except BaseException:
-            self.abort()
-            raise
-        if self._ledger.writer is not self:
-            raise StoreUnavailable("the connection was lost; nothing was changed")
-        if fault is CommitFault.UNDONE:
-            self._ledger.rollback()
-        else:
-            self._ledger.commit()
-        if fault is not CommitFault.NONE:
-            raise StoreUnknown("no reply to the commit")
+        return SimulatedUnit(self, self._ledger, self._fault)
 
     def abort(self) -> None:
         """Undoes what the session has open, as a server does when its client is gone."""
@@ -110,9 +129,7 @@ class SimulatedStore:
     @property
     def capabilities(self) -> Capabilities:
         """Like a server's: one commit after another, and a network in between."""
-        return Capabilities(
-            "simulated", Durability.MEMORY, 1, True, True, one_writer=True, is_local=False, traces=False
-        )
+        return _CAPABILITIES
 
     @property
     def address(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from oncegate.chaos.simulator.outcome import Outcome
 from oncegate.chaos.simulator.schedule import FaultKind
 from oncegate.chaos.simulator.traffic.checkers import check_traffic
+from oncegate.chaos.simulator.traffic.ledgers import ledger_of_a_run
 from oncegate.chaos.simulator.traffic.plan import POINTS, TrafficSchedule
 from oncegate.chaos.simulator.traffic.world import TrafficWorld
 
@@ -22,12 +23,10 @@ def play_traffic(schedule: TrafficSchedule) -> Outcome:
 
 def play_traffic_with_trace(schedule: TrafficSchedule) -> tuple[Outcome, list[tuple[Any, ...]]]:
     """Plays a schedule, checks it, and returns all that happened besides."""
-    world = TrafficWorld(schedule)
-    try:
+    with ledger_of_a_run() as database:
+        world = TrafficWorld(schedule, database)
         world.run()
-        outcome = Outcome(check_traffic(world.evidence), world.digest(), 0, 0, _counts(world))
-    finally:
-        world.database.close()
+        outcome = Outcome(check_traffic(world.evidence), world.trace, 0, 0, _counts(world))
     return outcome, world.trace
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from oncegate.chaos.simulator.stage import Stage, wake
 from oncegate.chaos.simulator.traffic.evidence import Reading, Told, TrafficEvidence
-from oncegate.chaos.simulator.traffic.plan import ENTRIES, WORKERS, Emit, Publish, TrafficSchedule
+from oncegate.chaos.simulator.traffic.ledgers import held_entries
+from oncegate.chaos.simulator.traffic.plan import WORKERS, Emit, Publish, TrafficSchedule
 from oncegate.chaos.simulator.traffic.receiver import Receiver
 from oncegate.chaos.simulator.traffic.worker import TRAVEL_SECONDS_MAX, TrafficWorker
-from oncegate.model.states import State
-from oncegate.store import Reservation, Settlement
-from oncegate.testing.simulation import VirtualClock
-from oncegate.testing.simulation.embedded import EmbeddedStore, new_database
 
 AGAIN_SECONDS: Final = 45.0  # after which whoever got no answer asks again
 _OPEN: Final = "SELECT count(*) FROM oncegate_lane WHERE state <> 1"
@@ -27,43 +25,18 @@ class TrafficWorld(Stage):
     turns_max = 40_000
     aftermath_seconds = 30.0
 
-    def __init__(self, schedule: TrafficSchedule) -> None:
+    def __init__(self, schedule: TrafficSchedule, database: sqlite3.Connection) -> None:
         super().__init__(schedule.seed, schedule.faults)
         self.schedule = schedule
-        self.database = new_database()
+        self.database = database
         self.evidence = TrafficEvidence(self.database, unsettled=self.unsettled)
         self._looked_at: tuple[int, ...] = ()
         self._open = dict(enumerate(schedule.work))
         refusals = {_name(n, i): i.refusals for n, i in self._open.items() if isinstance(i, Emit)}
         self.evidence.dead = {event for event, times in refusals.items() if times < 0}
         self.receiver = Receiver(self, refusals)
-        self._entries = self._hold_entries()
+        self._entries = held_entries()
         self.workers = [TrafficWorker(self, number) for number in range(WORKERS)]
-
-    def _hold_entries(self) -> list[tuple[int, int]]:
-        """Entries that wait for a person: each with the fence that everybody has seen."""
-        session = EmbeddedStore(self.database, VirtualClock(self.loop)).connect()
-        held = []
-        with session.unit():
-            for number in range(ENTRIES):
-                key = bytes([number]) * 24
-                (made,) = session.reserve(
-                    [
-                        Reservation(
-                            key, "", "bookings", "a booking", b"f" * 16, b"{}", 1, 30_000, 5, number + 1
-                        )
-                    ]
-                )
-                session.settle(
-                    [
-                        Settlement(
-                            made.entry_id, made.fence, State.HELD, 1, "gate", reason="a person must look"
-                        )
-                    ]
-                )
-                (entry,) = session.read([key])
-                held.append((entry.entry_id, entry.fence))
-        return held
 
     def run(self) -> TrafficEvidence:
         """Plays the schedule to its end."""
