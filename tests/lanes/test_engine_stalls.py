@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from oncegate.lane_operations import Finish
 from oncegate.lanes import Delivered, Destination, Engine
 from oncegate.lanes.destinations import Traffic
 from oncegate.store import Delivery, LaneState
@@ -51,6 +52,39 @@ def test_stopping_while_heads_are_being_leased_gives_them_back(site: Site) -> No
     assert (site.arrived, site.lane().state, site.lane().attempts) == ([], LaneState.WAITING, 0)
     asyncio.run(site.engine().run_once())
     assert [delivery.fence for delivery in site.arrived] == [2], "it was leased before"
+
+
+def test_stopping_while_an_acknowledgement_is_recorded_lets_it_be_recorded(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given an acknowledgement on its way, with no grace left; when the engine is stopped, it is recorded
+    to the end, and the event that came back with it is not sent but is ready for others at once."""
+    site.fill(2)
+    real = site.commits.perform_async
+
+    async def scenario() -> None:
+        on_its_way, may_go = asyncio.Event(), asyncio.Event()
+
+        async def slow(operation: Any) -> Any:
+            if isinstance(operation, Finish):
+                on_its_way.set()
+                await may_go.wait()
+            return await real(operation)
+
+        monkeypatch.setattr(site.commits, "perform_async", slow)
+        engine = site.engine()
+        await engine.start()
+        await on_its_way.wait()
+        stopping = asyncio.create_task(engine.stop(grace_seconds=0))
+        await asyncio.sleep(0.05)  # long enough for a stop that would not wait
+        may_go.set()
+        await stopping
+        assert engine.in_flight == 0
+
+    asyncio.run(scenario())
+
+    assert [delivery.seq for delivery in site.arrived] == [1]
+    assert (site.lane().head_seq, site.lane().state) == (2, LaneState.WAITING)
 
 
 def test_head_of_a_destination_that_was_removed_meanwhile_is_given_back(site: Site) -> None:

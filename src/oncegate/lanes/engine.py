@@ -80,6 +80,7 @@ class Engine:
         self._traffic: dict[str, Traffic] = {}
         self._removed: dict[str, Traffic] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._recording: set[asyncio.Task[None] | None] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken: asyncio.Event | None = None
@@ -154,12 +155,17 @@ class Engine:
         self._loops = [asyncio.create_task(one) for one in work]
 
     async def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
-        """Begins nothing more, lets what is in flight end, and gives back what does not."""
+        """Begins nothing more, lets what is in flight end, and gives back what does not.
+
+        What came of an attempt is recorded to the end: only what still waits for an answer is cut short.
+        """
         self._stopping = True
         await _cancelled(self._loops[:1])
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace_seconds)
-        await _cancelled(list(self._tasks))
+        await _cancelled([task for task in self._tasks if task not in self._recording])
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         await _cancelled(self._loops)
         await self._board.take_down()
         self._loops, self._loop, self._woken = [], None, None
@@ -262,20 +268,20 @@ class Engine:
     async def _record(
         self, traffic: Traffic, delivery: Delivery, outcome: Outcome, turn: int
     ) -> Delivery | None:
-        """Records an outcome to the end, also when cancelled: what it leased is given back then."""
+        """Records an outcome; `stop` does not cancel what is here."""
         now = self._clock.ticks_ms()
         goes_on = turn < ROW_MAX and not self._stopping and traffic.may_follow(now)
         traffic.pace.take(int(goes_on))
         lease_ms = self._leases.lease_ms if goes_on else 0
-        recording = asyncio.ensure_future(
-            self._recorder.record(traffic, delivery, outcome, lease_ms, self._holder)
-        )
+        task = asyncio.current_task()
+        self._recording.add(task)
         try:
-            successor = await asyncio.shield(recording)
-        except asyncio.CancelledError:
-            successor = await recording
-            await self._give_back(*([] if successor is None else [successor]))
-            raise
+            successor = await self._recorder.record(traffic, delivery, outcome, lease_ms, self._holder)
+            if successor is not None and self._stopping:
+                await self._give_back(successor)
+                successor = None
+        finally:
+            self._recording.discard(task)
         if goes_on and successor is None:
             traffic.pace.take(-1)
         return successor

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -35,6 +36,7 @@ _TRACEPARENT: Final = re.compile(
 )
 _VISIBLE: Final = re.compile(r"[ -~]{1,512}", re.ASCII)
 _PLAIN: Final = frozenset(range(0x21, 0x7F)) - {ord("%")}
+_ALL_PLAIN: Final = re.compile(r"[!-$&-~]*", re.ASCII)
 
 
 class BodyFormat(Enum):
@@ -156,6 +158,8 @@ def quoted(text: str) -> str:
 
 def escaped(key: str) -> str:
     """A key as a header: visible ASCII as it is, everything else and `%` as UTF-8 %-escapes."""
+    if _ALL_PLAIN.fullmatch(key):
+        return key
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in key.encode())
 
 
@@ -196,7 +200,13 @@ def _raw(event: Outgoing) -> tuple[str, bytes]:
 
 
 def _time(event: Outgoing) -> str:
-    return format_timestamp(from_wall_ms(event.occurred_at_ms))
+    second, millisecond = divmod(event.occurred_at_ms, 1000)
+    return f"{_second(second)}.{millisecond:03d}Z"
+
+
+@lru_cache(maxsize=64)  # events of one second have its beginning in common
+def _second(seconds: int) -> str:
+    return format_timestamp(from_wall_ms(seconds * 1000)).removesuffix(".000Z")
 
 
 _BODIES: Final = {

@@ -68,7 +68,9 @@ Exchange = Response | NoResponse
 def printable(body: bytes, length_max: int = SHOWN_LENGTH_MAX) -> str:
     """Foreign bytes as one line that is safe to show in a log or on a page's text."""
     text = body[: 4 * length_max].decode("utf-8", "replace")
-    line = " ".join("".join(_shown(character) for character in text).split())
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(_shown(character) for character in text)
+    line = " ".join(text.split())
     return line if len(line) <= length_max else line[: length_max - 1] + "…"
 
 

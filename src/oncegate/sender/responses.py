@@ -73,7 +73,8 @@ def _result_of(response: Response) -> Result:
 
 def _reason(response: Response) -> str:
     hint = " (redirects are not followed)" if 300 <= response.status < 400 else ""
-    return f"HTTP {response.status}{hint}" + (f": {response.shown}" if response.shown else "")
+    shown = response.shown
+    return f"HTTP {response.status}{hint}: {shown}" if shown else f"HTTP {response.status}{hint}"
 
 
 def parse_retry_after(text: str | None, now: datetime) -> timedelta | None:
