@@ -101,7 +101,12 @@ class GroupCommit:
         return waiting.wait(ANSWER_WAIT_SECONDS)  # type: ignore[no-any-return]
 
     async def perform_async(self, operation: Operation[T]) -> T:
-        """Runs an operation for a task and returns its answer once it is durable.
+        """Runs an operation for a task and returns its answer once it is durable."""
+        asked = self.ask(operation)
+        return asked.result() if isinstance(asked, Ticket) else await asked  # type: ignore[no-any-return]
+
+    def ask(self, operation: Operation[Any]) -> Ticket | asyncio.Future[Any]:
+        """Runs an operation for a task: a ticket that has its answer already, or what the task awaits.
 
         What the tasks of a loop ask for in one turn of it is gathered into one batch. Where the last turn
         found nobody to gather with, a few operations do not wait for the next one.
@@ -112,9 +117,9 @@ class GroupCommit:
         if gathering is None:
             found = self._first_of_turn(loop, operation)
             if type(found) is Ticket:
-                return found.result()  # type: ignore[no-any-return]
+                return found
             gathering = cast(Gathering, found)
-        return await gathering.add(operation)  # type: ignore[no-any-return]
+        return gathering.add(operation)
 
     def perform_for(
         self, operation: Operation[T], loop: asyncio.AbstractEventLoop, waiter: Waiter

@@ -28,7 +28,6 @@ from oncegate.store import (
 class Enqueue(Operation[Placed]):
     """Puts an event at the end of its lane. Read back by its own id."""
 
-    __slots__ = ()
     request: Outgoing
 
     @classmethod
@@ -47,7 +46,6 @@ class Enqueue(Operation[Placed]):
 class LeaseHeads(Operation[Heads]):
     """Asks for heads. Read back by the holder's random number."""
 
-    __slots__ = ()
     request: HeadsWanted
 
     @classmethod
@@ -65,7 +63,6 @@ class LeaseHeads(Operation[Heads]):
 class Finish(Operation[Advanced]):
     """Acknowledges a delivery. Read back by its fence, its successor by the holder's number."""
 
-    __slots__ = ()
     request: Acknowledgement
 
     @classmethod
@@ -81,7 +78,6 @@ class Finish(Operation[Advanced]):
 class GiveUp(Operation[Advanced]):
     """Makes a dead letter. Read back by its fence."""
 
-    __slots__ = ()
     request: GivenUp
 
     @classmethod
@@ -106,7 +102,6 @@ def _recall_advance(session: Session, asked: Acknowledgement | GivenUp) -> Advan
 class Fail(Operation[bool]):
     """Ends a lease whose attempt failed."""
 
-    __slots__ = ()
     request: Failure
 
     @classmethod
@@ -122,7 +117,6 @@ class Fail(Operation[bool]):
 class Release(Operation[bool]):
     """Gives a head back."""
 
-    __slots__ = ()
     request: HeadHeld
 
     @classmethod
@@ -138,7 +132,6 @@ class Release(Operation[bool]):
 class Extend(Operation[bool]):
     """Extends a head's lease."""
 
-    __slots__ = ()
     request: HeadHeld
 
     @classmethod
@@ -154,7 +147,6 @@ class Extend(Operation[bool]):
 class Throttle(Operation[bool]):
     """Leaves a destination alone for a while."""
 
-    __slots__ = ()
     request: Throttling
 
     @classmethod
@@ -179,7 +171,6 @@ def _for_ms(asked: Throttling) -> int:
 class Steer(Operation[bool]):
     """Pauses, disables or resumes a destination."""
 
-    __slots__ = ()
     request: Steering
 
     @classmethod
@@ -200,7 +191,6 @@ class Steer(Operation[bool]):
 class RetryHead(Operation[HeadAnswer]):
     """Makes a head due now."""
 
-    __slots__ = ()
     request: HeadOrder
 
     @classmethod
@@ -216,7 +206,6 @@ class RetryHead(Operation[HeadAnswer]):
 class SkipHead(Operation[HeadAnswer]):
     """Leaves a head out."""
 
-    __slots__ = ()
     request: HeadOrder
 
     @classmethod
@@ -233,7 +222,6 @@ class SkipHead(Operation[HeadAnswer]):
 class CountWaiting(Operation[int]):
     """Counts what waits at a destination. Only reads."""
 
-    __slots__ = ()
     request: str
 
     @classmethod
@@ -252,7 +240,6 @@ class Resumed(Operation[Any]):
     Read back first, and done only where it was not: its own traces must not be taken for somebody else's.
     """
 
-    __slots__ = ()
     request: Operation[Any]
 
     @classmethod

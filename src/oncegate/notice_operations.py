@@ -11,7 +11,6 @@ from oncegate.store import Posting, Session
 class PostNotice(Operation[bool]):
     """Puts a notice up. Read back by its body."""
 
-    __slots__ = ()
     request: Posting
 
     @classmethod

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+from msgspec import Struct
+
 from oncegate.model.states import Decision, State
 from oncegate.store import (
     Attachment,
@@ -31,14 +33,11 @@ from oncegate.store.people import KIND_OF, latest_ruling
 T = TypeVar("T")
 
 
-class Operation(Generic[T]):
+class Operation(Struct, Generic[T], eq=False):
     """One request to a ledger, answered by a T."""
 
-    __slots__ = ("request",)
     carries_statements: ClassVar[bool] = False
-
-    def __init__(self, request: Any) -> None:
-        self.request = request
+    request: Any
 
     @classmethod
     def run(cls, session: Session, operations: Sequence[Any]) -> Sequence[T]:
@@ -53,7 +52,6 @@ class Operation(Generic[T]):
 class Reserve(Operation[Reserved]):
     """Reserves a key. Read back by the random token that only this request knows."""
 
-    __slots__ = ()
     request: Reservation
 
     @classmethod
@@ -91,7 +89,6 @@ def _was_ruled_on(session: Session, entry_id: int) -> bool:
 class Renew(Operation[bool]):
     """Extends a lease."""
 
-    __slots__ = ()
     request: Renewal
 
     @classmethod
@@ -107,7 +104,6 @@ class Renew(Operation[bool]):
 class RecordProgress(Operation[bool]):
     """Records steps of a claim that goes on."""
 
-    __slots__ = ()
     request: Progress
     carries_statements = True
 
@@ -135,7 +131,6 @@ def _is_told(records: Sequence[LogRecord], wanted: Progress) -> bool:
 class Settle(Operation[bool]):
     """Ends a claim."""
 
-    __slots__ = ()
     request: Settlement
     carries_statements = True
 
@@ -155,7 +150,6 @@ class Settle(Operation[bool]):
 class Attach(Operation[bool]):
     """Gives a committed entry the value its handler returned."""
 
-    __slots__ = ()
     request: Attachment
 
     @classmethod
@@ -172,7 +166,6 @@ class Attach(Operation[bool]):
 class Observe(Operation[bool]):
     """Adds to the counters of what was seen."""
 
-    __slots__ = ()
     request: Observations
 
     @classmethod
@@ -189,7 +182,6 @@ class Observe(Operation[bool]):
 class ReadEntry(Operation["Entry | None"]):
     """Reads an entry by its key, in turn with the writes."""
 
-    __slots__ = ()
     request: bytes
 
     @classmethod
@@ -205,7 +197,6 @@ class ReadEntry(Operation["Entry | None"]):
 class ReadNamesakes(Operation[list[Entry]]):
     """Reads entries by how their keys begin, in turn with the writes; the newest first."""
 
-    __slots__ = ()
     request: tuple[str, int]  # hex digits, and how many entries at most
 
     @classmethod
@@ -222,7 +213,6 @@ class ReadNamesakes(Operation[list[Entry]]):
 class Rule(Operation[list[RulingAnswer]]):
     """Carries out what a person decided about some entries. Read back by the log's records."""
 
-    __slots__ = ()
     request: tuple[Ruling, ...]
 
     @classmethod
@@ -249,7 +239,6 @@ def _recalled(session: Session, ruling: Ruling) -> RulingAnswer:
 class ReadPosition(Operation[int]):
     """Reads how far a lane has come, in turn with the writes."""
 
-    __slots__ = ()
     request: bytes
 
     @classmethod

@@ -11,7 +11,6 @@ from oncegate.store import DocumentChange, Session
 class ChangeDocument(Operation[bool]):
     """Writes or removes a document. Read back by the version it would have now."""
 
-    __slots__ = ()
     request: DocumentChange
 
     @classmethod

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from msgspec import Struct, field
+
 from oncegate.errors import StoreUnknown
 from oncegate.operations import Operation
 
@@ -20,15 +22,12 @@ def no_answer(limit_seconds: float) -> StoreUnknown:
     return StoreUnknown(f"the store has not answered within {limit_seconds:g} s")
 
 
-class Ticket:
+class Ticket(Struct, eq=False):
     """An operation on its way. Nobody waits for this plain one: its caller reads it."""
 
-    __slots__ = ("answer", "error", "operation")
-
-    def __init__(self, operation: Operation[Any]) -> None:
-        self.operation = operation
-        self.answer: object = None
-        self.error: BaseException | None = None
+    operation: Operation[Any]
+    answer: object = None
+    error: BaseException | None = None
 
     def result(self) -> Any:
         """The answer, or raises the error."""
@@ -40,23 +39,24 @@ class Ticket:
         """Tells who waits that answer or error are there, exactly once."""
 
 
-class ThreadTicket(Ticket):
+def _closed_lock() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+class ThreadTicket(Ticket, eq=False):
     """A thread waits for it."""
 
-    __slots__ = ("_told",)
-
-    def __init__(self, operation: Operation[Any]) -> None:
-        super().__init__(operation)
-        self._told = threading.Lock()
-        self._told.acquire()
+    told: threading.Lock = field(default_factory=_closed_lock)
 
     def deliver(self) -> None:
         """Wakes the thread."""
-        self._told.release()
+        self.told.release()
 
     def wait(self, limit_seconds: float) -> Any:
         """Blocks until the answer is there, within the limit."""
-        if not self._told.acquire(timeout=limit_seconds):
+        if not self.told.acquire(timeout=limit_seconds):
             raise no_answer(limit_seconds)
         return self.result()
 
@@ -77,17 +77,11 @@ class Waiter(Protocol):
         """Here is the error."""
 
 
-class TaskTicket(Ticket):
+class TaskTicket(Ticket, eq=False, kw_only=True):
     """Somebody waits for it in an event loop."""
 
-    __slots__ = ("future", "gathering")
-
-    def __init__(self, operation: Operation[Any], gathering: Gathering, waiter: Waiter) -> None:
-        self.operation = operation
-        self.answer: object = None
-        self.error: BaseException | None = None
-        self.gathering = gathering
-        self.future = waiter
+    gathering: Gathering
+    future: Waiter
 
     def deliver(self) -> None:
         """Wakes the task, unless it has gone or was told already; must run in its loop."""
@@ -114,7 +108,7 @@ class Gathering:
 
     def add_for(self, operation: Operation[Any], waiter: Waiter) -> None:
         """Takes one more operation, for somebody who is told in this loop."""
-        self.tickets.append(TaskTicket(operation, self, waiter))
+        self.tickets.append(TaskTicket(operation, gathering=self, future=waiter))
         self.left += 1
 
     def told(self, count: int) -> None:

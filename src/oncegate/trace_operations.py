@@ -11,7 +11,6 @@ from oncegate.store import Session, TraceLink
 class Link(Operation[bool]):
     """Keeps an entry's place in a journey. Writing it twice changes nothing."""
 
-    __slots__ = ()
     request: TraceLink
 
     @classmethod
@@ -28,7 +27,6 @@ class Link(Operation[bool]):
 class FindLink(Operation[TraceLink | None]):
     """Finds an entry's place in a journey, for an attempt that did not bring the context itself."""
 
-    __slots__ = ()
     request: int
 
     @classmethod

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from itertools import count
 from statistics import median
 from time import process_time
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 from oncegate.bench.workload import MODES, event_blocks, run_gate
 from oncegate.gate.gate import Gate
@@ -20,12 +20,12 @@ from oncegate.groupcommit import GroupCommit
 from oncegate.model.states import Decision
 from oncegate.operations import Operation
 from oncegate.store import Capabilities, Durability, Reservation, Reserved, Session, Settlement, Store
+from oncegate.tickets import Ticket
 
 TARGET_US: Final = 40.0
 CONCURRENCY: Final = 256
 ROUNDS: Final = 5
 MICROSECONDS: Final = 1e6
-T = TypeVar("T")
 
 
 class NoSession:
@@ -70,10 +70,11 @@ class NoStore:
 class AnsweredAtOnce(GroupCommit):
     """Operations without batches: what is left is the gate alone."""
 
-    async def perform_async(self, operation: Operation[T]) -> T:
+    def ask(self, operation: Operation[Any]) -> Ticket:
         """Answers in the caller's own turn."""
-        (answer,) = type(operation).run(self._session, [operation])
-        return answer
+        ticket = Ticket(operation)
+        (ticket.answer,) = type(operation).run(self._session, [operation])
+        return ticket
 
     _session = cast(Session, NoSession())
 

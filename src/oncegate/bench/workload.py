@@ -9,6 +9,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
@@ -105,11 +106,7 @@ def prepare_business_table(gate: Gate) -> None:
 
 async def run_gate(gate: Gate, events: list[dict[str, Any]], concurrency: int) -> Sample:
     """Admits events from a number of tasks at once."""
-
-    async def admit(event: dict[str, Any]) -> None:
-        await gate.admit(SURFACE, event)
-
-    return await _run_tasks(admit, events, concurrency)
+    return await _run_tasks(partial(gate.admit, SURFACE), events, concurrency)
 
 
 def run_gate_in_thread(gate: Gate, events: list[dict[str, Any]]) -> Sample:
@@ -124,7 +121,7 @@ def run_gate_in_thread(gate: Gate, events: list[dict[str, Any]]) -> Sample:
 
 
 async def _run_tasks(
-    work: Callable[[dict[str, Any]], Awaitable[None]],
+    work: Callable[[dict[str, Any]], Awaitable[Any]],
     events: list[dict[str, Any]],
     concurrency: int,
 ) -> Sample:

@@ -21,7 +21,6 @@ from oncegate.store.feed import (
 class Publish(Operation[Published]):
     """Publishes an event. Read back by its id, which only one event can have."""
 
-    __slots__ = ()
     request: Publication
 
     @classmethod
@@ -40,7 +39,6 @@ class Publish(Operation[Published]):
 class FindPublished(Operation["tuple[bytes, int] | None"]):
     """Reads an event's fingerprint and seq by its tenant and id."""
 
-    __slots__ = ()
     request: tuple[str, str]
 
     @classmethod
@@ -58,7 +56,6 @@ class FindPublished(Operation["tuple[bytes, int] | None"]):
 class ReadFeed(Operation[FeedPage]):
     """Reads a page, in turn with the writes."""
 
-    __slots__ = ()
     request: FeedWanted
 
     @classmethod
@@ -74,7 +71,6 @@ class ReadFeed(Operation[FeedPage]):
 class Acknowledge(Operation[Acked]):
     """Moves a reader forward."""
 
-    __slots__ = ()
     request: FeedAck
 
     @classmethod
@@ -90,7 +86,6 @@ class Acknowledge(Operation[Acked]):
 class ReadPositions(Operation[list[ReaderPosition]]):
     """Reads where the readers of a tenant stand."""
 
-    __slots__ = ()
     request: str | None
 
     @classmethod
@@ -106,7 +101,6 @@ class ReadPositions(Operation[list[ReaderPosition]]):
 class ReadSecret(Operation[bytes]):
     """Reads the ledger's secret for cursors."""
 
-    __slots__ = ()
 
     @classmethod
     def run(cls, session: Session, operations: Sequence[ReadSecret]) -> Sequence[bytes]:

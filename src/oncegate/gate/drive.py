@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from inspect import isawaitable, iscoroutine
 from types import CoroutineType
 from typing import Any, Final, Generic, TypeVar
 
@@ -20,9 +20,11 @@ from oncegate.gate.introspection import is_async, name_of
 from oncegate.gate.requests import Flow, Invoke, NotCalled, Pause, Where
 from oncegate.gate.walks import Ended, Turns, Walk
 from oncegate.groupcommit import GroupCommit
+from oncegate.tickets import Ticket
 
 T = TypeVar("T")
 
+_CALL: Final = Where.CALL
 _HERE: Final = Where.HERE
 _STATEMENT: Final = Where.STATEMENT
 THREADS_MAX: Final = 64  # plain functions called from tasks; more wait their turn
@@ -50,6 +52,7 @@ class Driver:
 
     def __init__(self, commits: GroupCommit, clock: Clock) -> None:
         self._commits = commits
+        self._ask = commits.ask
         self._clock = clock
         self._gives_way = commits.store.capabilities.gives_way
         self._threads: dict[Where, ThreadPoolExecutor] = {}
@@ -77,13 +80,9 @@ class Driver:
             return None
         return self._commits.perform(request)
 
-    async def run_async(self, flow: Flow[T]) -> T:
+    def run_async(self, flow: Flow[T]) -> Coroutine[Any, Any, T]:
         """Drives a flow to its end in the calling task."""
-        try:
-            request = flow.send(None)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-        return await self._go_on(flow, request)
+        return self._go_on(flow)
 
     def begin_async(self, flow: Flow[T]) -> T | Begun[T]:
         """Drives a flow to the first thing that it has to wait for; its end, if there is none.
@@ -102,17 +101,23 @@ class Driver:
         walk.begin(request)
         return walk
 
-    async def _go_on(self, flow: Flow[T], request: Any) -> T:
+    async def _go_on(self, flow: Flow[T], request: Any = None) -> T:
+        """From a request, or from the flow's beginning; every event passes here twice, hence in one piece."""
+        answer: Any = None
+        error: BaseException | None = None
         while True:
-            answer: Any = None
-            error: BaseException | None = None
             try:
-                if type(request) is Invoke:
-                    answer = await self._call(request)
+                if request is None:
+                    pass
+                elif type(request) is Invoke:
+                    answer = self._call(request)
+                    if type(answer) is CoroutineType or isawaitable(answer):
+                        answer = await answer
                 elif type(request) is Pause:
                     await self._clock.pause_async(request.seconds)
                 else:
-                    answer = await self._commits.perform_async(request)
+                    asked = self._ask(request)
+                    answer = asked.result() if isinstance(asked, Ticket) else await asked
             except GeneratorExit:
                 flow.close()  # the task is being destroyed: nothing more can be awaited
                 raise
@@ -122,17 +127,15 @@ class Driver:
                 request = flow.send(answer) if error is None else flow.throw(error)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
+            answer = error = None
 
-    async def _call(self, request: Invoke) -> Any:
+    def _call(self, request: Invoke) -> Any:
+        """What a function returned, or what has to be awaited for it."""
+        if request.where is _HERE or (request.where is _CALL and is_async(request.function)):
+            return request.function(*request.arguments, **request.keywords)
         if request.where is _STATEMENT and self._gives_way:  # ours, and never async
-            return await suspension.run(request.function, *request.arguments, **request.keywords)
-        if request.where is _HERE or is_async(request.function):
-            answer = request.function(*request.arguments, **request.keywords)
-        else:
-            answer = await self._call_in_thread(request)
-        if type(answer) is CoroutineType or inspect.isawaitable(answer):
-            return await answer
-        return answer
+            return suspension.run(request.function, *request.arguments, **request.keywords)
+        return self._call_in_thread(request)
 
     async def _call_in_thread(self, request: Invoke) -> Any:
         if self._pid != os.getpid():  # a forked child has none of its parent's threads
@@ -143,10 +146,11 @@ class Driver:
             self._threads[request.where] = threads
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
+        answer = await loop.run_in_executor(
             threads,
             lambda: context.run(request.function, *request.arguments, **request.keywords),
         )
+        return await answer if isawaitable(answer) else answer
 
     def close(self) -> None:
         """Lets running calls finish and ends the threads."""
@@ -185,7 +189,7 @@ def _call_plain(request: Invoke) -> Any:
             "use an async handler and await gate.admit(…)"
         )
     answer = request.function(*request.arguments, **request.keywords)
-    if inspect.iscoroutine(answer):
+    if iscoroutine(answer):
         answer.close()
         raise NotCalled(f"{name_of(request.function)} returned a coroutine to a handler that is not async")
     return answer

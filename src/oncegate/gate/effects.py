@@ -28,7 +28,7 @@ from oncegate.gate.introspection import key_parameters, name_of
 from oncegate.gate.probed import NOTHING_FOUND, holds, no_answer, record_answer
 from oncegate.gate.requests import Flow, Invoke, NotCalled
 from oncegate.gate.surfaces import Downstream
-from oncegate.gate.traffic import current_traffic
+from oncegate.gate.traffic import Traffic, current_traffic
 from oncegate.model.downstream import SecondCall, plan_after_not_found, plan_second_call
 from oncegate.model.keys import check_step_name
 from oncegate.model.states import Decision
@@ -38,6 +38,7 @@ from oncegate.store import Progress, Renewal, StepRecord, StepState
 KEY_HEADER: Final = "Idempotency-Key"
 OPAQUE_STEP: Final = "call"
 _DONE: Final = StepState.DONE
+_BARE: Final = frozenset({str, bytes, int, float, bool, type(None)})  # nothing to look for inside
 
 current_step_key: ContextVar[str | None] = ContextVar("oncegate_step_key", default=None)
 
@@ -197,11 +198,8 @@ def _wait_for_turn(call: EffectCall) -> None:
         raise NotNow(reason, call.claim)
 
 
-def _invoke(call: EffectCall, request: Invoke) -> Flow[Any]:
-    """Reaches the downstream, and tells a caretaker's traffic how that went."""
-    traffic = current_traffic.get()
-    if traffic is None:
-        return (yield request)
+def _told(traffic: Traffic, call: EffectCall, request: Invoke) -> Flow[Any]:
+    """Reaches the downstream for a caretaker, and tells its traffic how that went."""
     try:
         answer = yield request
     except BaseException as error:
@@ -218,8 +216,9 @@ def _ask(call: EffectCall) -> Flow[Any]:
         raise UsageError(f"downstream {downstream.name} has no probe")
     call.gate.crashpoints.hit("probe.before")
     probe = Invoke(downstream.probe, (call.claim.key.step(call.step_name),))
+    traffic = current_traffic.get()
     try:
-        answer = yield from _invoke(call, probe)
+        answer = (yield probe) if traffic is None else (yield from _told(traffic, call, probe))
     except Exception as error:
         if not isinstance(error, NotCalled):
             yield from _tell(call, no_answer(error))
@@ -294,7 +293,11 @@ def _call(call: EffectCall) -> Flow[tuple[Any, bool, int]]:
     gate.crashpoints.hit("effect.before")
     token = current_step_key.set(key)
     try:
-        result = yield from _invoke(call, Invoke(call.function, arguments, keywords))
+        request = Invoke(call.function, arguments, keywords)
+        if (traffic := current_traffic.get()) is None:
+            result = yield request
+        else:
+            result = yield from _told(traffic, call, request)
     except BaseException as error:
         _note_failed_call(call, error, started_at_ms)
         raise
@@ -400,11 +403,15 @@ def _recorded_result(recorded: StepRecord, function: Callable[..., Any]) -> Any:
 
 def readable(text: str) -> str:
     """Text that any store can keep: halves of surrogate pairs and NUL are replaced."""
+    if text.isascii() and "\0" not in text:
+        return text
     return text.encode("utf-8", "replace").decode().replace("\0", " ")
 
 
 def resource_of(result: Any) -> str | None:
     """Finds the id of what a downstream handed out, where a result shows one plainly."""
+    if type(result) in _BARE:
+        return None
     for attribute in ("resource_id", "id"):
         found = result.get(attribute) if isinstance(result, dict) else getattr(result, attribute, None)
         if isinstance(found, (str, int)) and not isinstance(found, bool):
@@ -417,6 +424,10 @@ def _with_key(call: EffectCall, key: str) -> tuple[bool, tuple[Any, ...], dict[s
     parameters = key_parameters(call.function)
     if not parameters:
         return False, call.arguments, call.keywords
+    place = parameters.get("idempotency_key", -1)
+    is_free = place is None or place >= len(call.arguments)
+    if is_free and len(parameters) == 1 and not call.keywords:  # nearly every call
+        return True, call.arguments, {"idempotency_key": key}
     arguments, keywords = list(call.arguments), dict(call.keywords)
     passed = False
     for name, place in parameters.items():

@@ -232,11 +232,17 @@ class Gate(Declarations):
         outer = current_claim.get()
         current_claim.set(claim)
         try:
-            return (yield from self._call(claim, event, transaction))
+            request = self._request(claim, event, transaction)
+            if request is not None:
+                return (yield request)
+            return (yield from opaque_flow(self._context, claim, claim.surface.handler, (event,)))
         finally:
             current_claim.set(outer)
 
-    def _call(self, claim: Claim, event: Any, transaction: OpenTransaction | Joined | None) -> Flow[Any]:
+    def _request(
+        self, claim: Claim, event: Any, transaction: OpenTransaction | Joined | None
+    ) -> Invoke | None:
+        """How the handler is called; None for one that knows nothing of the gate."""
         surface = claim.surface
         is_callers = transaction is not None and not isinstance(transaction, OpenTransaction)
         where = Where.HERE if is_callers else _CALL
@@ -245,10 +251,8 @@ class Gate(Declarations):
         if surface.takes_once:
             face = AsyncOnce if surface.is_async else Once
             once = face(self._context, self._driver, claim, transaction)
-            return (yield Invoke(surface.handler, (event, once), where=where))
-        if transaction is not None:
-            return (yield Invoke(surface.handler, (event,), where=where))
-        return (yield from opaque_flow(self._context, claim, surface.handler, (event,)))
+            return Invoke(surface.handler, (event, once), where=where)
+        return None if transaction is None else Invoke(surface.handler, (event,), where=where)
 
     async def ask(self, operation: Operation[T]) -> T:
         """Puts a question to the ledger from a task, in turn with the writes."""

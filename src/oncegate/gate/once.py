@@ -96,7 +96,8 @@ class _Face:
             claim.resource = readable(str(resource))[:200]
         if outcome is not _UNSET:
             claim.outcome = claim.surface.codec.encode(outcome)
-        claim.writes.extend((sql, tuple(parameters)) for sql, parameters in writes)
+        for sql, parameters in writes:
+            claim.writes.append((sql, tuple(parameters)))
 
     def _check_no_transaction(self) -> None:
         if self._transaction is not None:

@@ -80,6 +80,8 @@ def _simplified(container: Any, depth: int) -> object | None:
         # equality one text could stand there twice.
         if not (_TEXT.issuperset(map(type, container)) and "".join(container).isascii()):
             return None
+        if _SCALARS.issuperset(map(type, container.values())):
+            return container
         children: Iterable[tuple[Any, object]] = container.items()
     else:
         children = enumerate(container)

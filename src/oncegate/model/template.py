@@ -130,8 +130,12 @@ class Field:
 
     def read(self, payload: object) -> str:
         """Return the field's value as normalised text, or raise InputRefused."""
-        value = lookup(payload, self.path)
+        path = self.path
+        is_plain = len(path) == 1 and type(payload) is dict  # nearly every field of every event
+        value = payload.get(path[0], MISSING) if is_plain else lookup(payload, path)  # type: ignore[attr-defined]
         if self.kind is _ANY:  # nearly every field; an enum as a dictionary key is slow
+            if type(value) is str and _PLAIN_TEXT.fullmatch(value) is not None:
+                return value
             return _normalise_any(value, self.name)
         return _NORMALISERS[self.kind](value, self.name)
 

@@ -110,7 +110,7 @@ class SqliteClaims:
             return [self._reserve_one(wanted[0])]
         (last,) = self._connection.execute(_LAST_NUMBER).fetchone()
         first, now = last + 1, self.now_ticks()
-        rows = [(*self._row(item, now), number) for number, item in enumerate(wanted, first)]
+        rows = self._rows(wanted, first, now)
         inserted = self._insert(rows, first)
         bodies = [(number, item.body) for number, item in enumerate(wanted, first) if number in inserted]
         self._connection.executemany(_INSERT_PAYLOAD, bodies)
@@ -138,6 +138,19 @@ class SqliteClaims:
             marked = (number, mark.hash, mark.target, mark.compensation)
             self._connection.execute(_INSERT_CONTENT, marked)
         return self._new(number, item, now)
+
+    def _rows(self, wanted: Sequence[Reservation], first: int, now: int) -> list[tuple[Any, ...]]:
+        """The rows of a batch; where none is parked, as nearly always, without a call for each."""
+        if not all([item.runs for item in wanted]):
+            return [(*self._row(item, now), number) for number, item in enumerate(wanted, first)]
+        number_of = self._names.number
+        return [
+            (
+                i.key, number_of(i.surface), number_of(i.tenant), 1, i.fingerprint, i.label,
+                i.received_at_ms, None, now + i.lease_ms, now, i.token, None, number,
+            )
+            for number, i in enumerate(wanted, first)
+        ]  # fmt: skip
 
     def _row(self, item: Reservation, now: int) -> tuple[Any, ...]:
         surface, tenant = self._names.number(item.surface), self._names.number(item.tenant)
