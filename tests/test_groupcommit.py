@@ -546,6 +546,24 @@ def test_cancelled_task_does_not_disturb_its_batch(bench: Bench) -> None:
     assert [type(answer) for answer in answers] == [Reserved, asyncio.CancelledError, Reserved]
 
 
+def test_loops_that_take_turns_in_one_thread_gather_apart(bench: Bench) -> None:
+    """A loop that stops before its operations were handed over keeps them; another's are its own."""
+    commits = bench.commits(inline=False)
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+
+    async def ask(label: str) -> Reserved:
+        return await asyncio.wait_for(commits.perform_async(reserve(label)), DEADLINE_SECONDS)
+
+    with contextlib.closing(first), contextlib.closing(second):
+        asked = first.create_task(commits.perform_async(reserve("first")))
+        first.call_soon(first.stop)
+        first.run_forever()  # one turn of it: the task has asked, nothing is on its way
+        answers = [second.run_until_complete(ask("second")), first.run_until_complete(asked)]
+
+    assert [answer.decision for answer in answers] == [Decision.RUN] * 2
+    assert bench.labels() == {"first", "second"}
+
+
 # --- several processes -----------------------------------------------------------------------------
 
 

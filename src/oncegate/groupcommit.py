@@ -17,6 +17,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any, Final, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -71,6 +72,7 @@ class GroupCommit:
         self._queue: queue.SimpleQueue[list[Ticket] | None] = queue.SimpleQueue()
         self._waiting = 0
         self._gathered: dict[asyncio.AbstractEventLoop, Gathering] = {}
+        self._gathered_here: dict[int, Gathering] = {}  # by thread
         self._gathered_last = 0
         self._watches: WeakKeyDictionary[asyncio.AbstractEventLoop, Watch] = WeakKeyDictionary()
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWriters] = WeakKeyDictionary()
@@ -112,6 +114,10 @@ class GroupCommit:
         found nobody to gather with, a few operations do not wait for the next one.
         """
         self._check_open()
+        # Asking for the running loop is a call to the system; one in this thread that runs is it.
+        gathering = self._gathered_here.get(get_ident())
+        if gathering is not None and gathering.loop.is_running():
+            return gathering.add(operation)
         loop = asyncio.get_running_loop()
         gathering = self._gathered.get(loop)
         if gathering is None:
@@ -158,12 +164,13 @@ class GroupCommit:
 
     def _gather(self, loop: asyncio.AbstractEventLoop, watch: Watch) -> Gathering:
         """Begins to gather; what has come together by the loop's next turn is one batch."""
-        gathering = self._gathered[loop] = Gathering(watch)
+        gathering = self._gathered[loop] = self._gathered_here[get_ident()] = Gathering(watch)
         watch.add(gathering)
         loop.call_soon(self._flush, loop)
         return gathering
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._gathered_here.pop(get_ident(), None)
         tickets = self._gathered.pop(loop).tickets
         self._gathered_last = len(tickets)
         if len(tickets) == 1 and self._may_block_loop() and self._try_alone(tickets):

@@ -101,7 +101,6 @@ class ReadPositions(Operation[list[ReaderPosition]]):
 class ReadSecret(Operation[bytes]):
     """Reads the ledger's secret for cursors."""
 
-
     @classmethod
     def run(cls, session: Session, operations: Sequence[ReadSecret]) -> Sequence[bytes]:
         """Reads it."""

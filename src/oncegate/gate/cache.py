@@ -5,6 +5,7 @@ Only final entries are kept: they never change. Bounded in count and size; safe 
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from msgspec import Struct
@@ -31,6 +32,7 @@ class OutcomeCache:
 
     def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
         self._entries: dict[bytes, Remembered] = {}
+        self._oldest_first: deque[bytes] = deque()  # a dict's own order is slow to find the first of
         self._entries_max = entries_max
 
     def get(self, digest: bytes) -> Remembered | None:
@@ -43,8 +45,10 @@ class OutcomeCache:
             return
         if self._entries_max <= 0:
             return
-        if len(self._entries) >= self._entries_max:
-            self._entries.pop(next(iter(self._entries)), None)
+        if digest not in self._entries:
+            self._oldest_first.append(digest)
+            if len(self._entries) >= self._entries_max:
+                self._entries.pop(self._oldest_first.popleft(), None)
         self._entries[digest] = entry
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from inspect import isawaitable, iscoroutine
 from types import CoroutineType
@@ -102,7 +102,7 @@ class Driver:
         return walk
 
     async def _go_on(self, flow: Flow[T], request: Any = None) -> T:
-        """From a request, or from the flow's beginning; every event passes here twice, hence in one piece."""
+        """From a request, or from the beginning; every event passes here twice, hence in one piece."""
         answer: Any = None
         error: BaseException | None = None
         while True:

@@ -7,6 +7,7 @@ from typing import Any, Final, Self, TypeVar
 from weakref import WeakSet
 
 import msgspec
+from msgspec import Struct
 
 from oncegate.clock import Clock, SystemClock
 from oncegate.crashpoints import CrashPoints
@@ -41,6 +42,17 @@ from oncegate.store import EntryDetail, Joined, Store
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 _CALL: Final = Where.CALL
+
+
+class _Start(Struct, frozen=True):
+    """How an event's handler is started; one value, because every event in flight has one."""
+
+    gate: Gate
+    event: Any
+    context: Context | None
+
+    def __call__(self, claim: Claim) -> Flow[Any]:
+        return self.gate._start(claim, self.event, None, self.context)
 
 
 class Gate(Declarations):
@@ -184,9 +196,7 @@ class Gate(Declarations):
         if surface.lane is not None:
             if surface.correlation is not None:
                 context = correlated(surface.correlation, event, context)
-            attempt = Attempt(
-                surface, arrival, lambda claim: self._start(claim, event, None, context), False, context
-            )
+            attempt = Attempt(surface, arrival, _Start(self, event, context), False, context)
             flow = accept_flow(self._context, attempt, surface.lane)
         else:
             flow = self._attempt_flow(surface, arrival, event, joined, context=context)
@@ -203,9 +213,7 @@ class Gate(Declarations):
         by_caretaker: bool = False,
         context: Context | None = None,
     ) -> Flow[Admission]:
-        attempt = Attempt(
-            surface, arrival, lambda claim: self._start(claim, event, None, context), by_caretaker, context
-        )
+        attempt = Attempt(surface, arrival, _Start(self, event, context), by_caretaker, context)
         if joined is not None:
             return joined_admit_flow(
                 self._context, attempt, joined, lambda claim, tx: self._start(claim, event, tx, context)

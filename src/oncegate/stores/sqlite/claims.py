@@ -141,7 +141,7 @@ class SqliteClaims:
 
     def _rows(self, wanted: Sequence[Reservation], first: int, now: int) -> list[tuple[Any, ...]]:
         """The rows of a batch; where none is parked, as nearly always, without a call for each."""
-        if not all([item.runs for item in wanted]):
+        if not all(item.quarantine is None and item.hold is None for item in wanted):
             return [(*self._row(item, now), number) for number, item in enumerate(wanted, first)]
         number_of = self._names.number
         return [
