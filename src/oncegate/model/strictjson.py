@@ -10,12 +10,19 @@ from typing import Any, Final, NoReturn
 
 from oncegate.errors import MalformedRequest
 from oncegate.model.limits import DEPTH_MAX, DIGITS_MAX, is_nested_beyond
+from oncegate.model.plainjson import NOT_PLAIN, read_plainly
 
 
 def parse_strictly(body: bytes) -> Any:
     """The document, or MalformedRequest: bad UTF-8, NaN, repeated names, huge integers, depth over 64."""
     if is_nested_beyond(body, DEPTH_MAX):
         raise MalformedRequest(f"the body is nested more than {DEPTH_MAX} deep")
+    value = read_plainly(body)
+    return parse_closely(body) if value is NOT_PLAIN else value
+
+
+def parse_closely(body: bytes) -> Any:
+    """The same for whatever may be wrong with it, apart from its depth."""
     try:
         return _DECODER.decode(body.decode("utf-8"))
     except UnicodeDecodeError:

@@ -11,18 +11,25 @@ from typing import Any, Final, NoReturn
 
 from oncegate.errors import MalformedRequest
 from oncegate.model.limits import DEPTH_MAX, DIGITS_MAX, is_nested_beyond
+from oncegate.model.plainjson import NOT_PLAIN, read_plainly
 
 
 def read_json(body: bytes) -> Any:
     """Reads a JSON text, or raises MalformedRequest with the reason."""
+    if is_nested_beyond(body, DEPTH_MAX):
+        raise MalformedRequest(f"the body is nested more than {DEPTH_MAX} deep")
+    value = read_plainly(body)
+    return read_closely(body) if value is NOT_PLAIN else value
+
+
+def read_closely(body: bytes) -> Any:
+    """The same for whatever may be wrong with it, apart from its depth."""
     try:
         text = body.decode("utf-8", "strict")
     except UnicodeDecodeError:
         raise MalformedRequest("the body is not UTF-8") from None
     if text.startswith("\ufeff"):
         raise MalformedRequest("the body begins with a byte order mark")
-    if is_nested_beyond(body, DEPTH_MAX):
-        raise MalformedRequest(f"the body is nested more than {DEPTH_MAX} deep")
     try:
         return _DECODER.decode(text)
     except MalformedRequest:
