@@ -36,8 +36,6 @@ _encode: Final = msgspec.json.Encoder().encode
 class Dispatch(Publish):
     """Publishes an event and enqueues it for its followers. Read back as the publication."""
 
-    __slots__ = ()
-
     @classmethod
     def run(cls, session: Session, operations: Sequence[Publish]) -> Sequence[Published]:
         """Publishes many, then enqueues what is new."""
