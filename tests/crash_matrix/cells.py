@@ -39,13 +39,8 @@ class Phase(Enum):
 
 STRIKES_MAX = 3  # workers in a row that are struck, where a cell is about doing so repeatedly
 
-# Why some cells cannot exist: points that an undisturbed worker never passes.
-_RECOVERY_ONLY = "only a recovery comes here"
-_IMPOSSIBLE = {
-    ("recover.after", Phase.NORMAL): _RECOVERY_ONLY,
-    ("probe.before", Phase.NORMAL): _RECOVERY_ONLY,
-    ("probe.after", Phase.NORMAL): _RECOVERY_ONLY,
-}
+# Why some cells cannot exist: this point is the beginning of a recovery.
+_IMPOSSIBLE = {("recover.after", Phase.NORMAL): "only a recovery comes here"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 A worker is struck where it passes the point, its successors too where the cell says so; then the world goes
 on without faults until the event has its end, and the site's checks compare what the terminal sold, what
-was booked and what the ledger says. In a normal phase the workers are those that the sender reaches; in
-recovery the first worker was killed before, and its caretaker is struck.
+was booked and what the ledger says. In a normal phase the workers are those that the sender reaches, at its
+second delivery where only a second attempt comes to the point: the first got no answer from the downstream.
+In recovery the first worker was killed before, and its caretaker is struck.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ FIRST_CRASHES = ("effect.after", "reserve.after", "reserve.before")
 # Those points to which another way is shorter, or which only some handlers pass.
 SHORTER = {"reserve.after": ("reserve.before",), "start.after": ("reserve.after",)}
 ONLY = {"start.after": (UNREPEATABLE,), "probe.before": (ASKED,), "probe.after": (ASKED,)}
+# Points that nobody passes before an answer of the downstream got lost, though every worker is well.
+AFTER_A_LOST_ANSWER = ("probe.before", "probe.after")
 WAIT_SECONDS = 90.0
 # A worker that has looked at its claim and stands still before its request leaves: at a downstream that can
 # only be asked it must go on within `request_life_max`, 60 s ("the last look" in docs/proof.md).
@@ -60,10 +63,16 @@ class Injected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How the point is reached: after which first crash, and in which round of the recovery."""
+    """How the point is reached: after which first crash or loss, and in which round of the recovery."""
 
-    first: str | None
-    rounds: int
+    first: str | None = None
+    rounds: int = 0
+    is_answer_lost: bool = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether somebody had the event in hand before."""
+        return self.first is not None or self.is_answer_lost
 
 
 @dataclass(slots=True)
@@ -110,7 +119,9 @@ class GateCells:
     def _way(self, scenario: Scenario, cell: Cell) -> Way | None:
         passes = self._passes(scenario)
         if cell.phase is Phase.NORMAL:
-            return Way(None, 0) if passes[cell.point] else None
+            if cell.point in AFTER_A_LOST_ANSWER:
+                return Way(is_answer_lost=True)
+            return Way() if passes[cell.point] else None
         for first in SHORTER.get(cell.point, FIRST_CRASHES):
             if not passes[first]:
                 continue
@@ -193,6 +204,8 @@ class Trial:
 
     def _begin(self) -> Event:
         """An event; in a recovery one whose first worker was killed, up to the round before the strike."""
+        if self.way.is_answer_lost:
+            return self._begin_without_answer()
         if self.way.first is None:
             return self.site.new_event(self.scenario)
         event = self.site.die_at(self.scenario, (self.way.first, 1))
@@ -200,6 +213,16 @@ class Trial:
             self.site.clock.advance(ROUND_SECONDS)
             with self._worker(event, CrashPoints()) as worker:
                 assert worker.wait(WAIT_SECONDS) == 0
+        return event
+
+    def _begin_without_answer(self) -> Event:
+        """An event whose first delivery failed, as the downstream's answer to its request got lost."""
+        event = self.site.new_event(self.scenario)
+        with self._worker(event, Losing("effect.before", Loss.ANSWER, self.losses)) as worker:
+            answer = worker.answer(WAIT_SECONDS)
+            assert worker.wait(WAIT_SECONDS) == 0
+        assert answer is not None
+        assert answer["lost"], "the answer was not lost"
         return event
 
     @property
@@ -256,7 +279,7 @@ class Trial:
     def _strike(self, event: Event) -> None:
         """Workers are killed, interrupted or not answered, one after the other."""
         for turn in self._turns():
-            if turn or self.way.first is not None:
+            if turn or self.way.has_begun:
                 self.site.clock.advance(ROUND_SECONDS)
             with self._worker(event, self._points()) as worker:
                 answer, code = worker.answer(WAIT_SECONDS), worker.wait(WAIT_SECONDS)
@@ -280,7 +303,7 @@ class Trial:
         with contextlib.ExitStack() as stack:
             stopped, is_free = [], True
             for turn in self._turns():
-                if turn or self.way.first is not None:
+                if turn or self.way.has_begun:
                     is_watched = self._is_last_look and turn
                     self.site.clock.advance(LAST_LOOK_SECONDS if is_watched else ROUND_SECONDS)
                 worker = stack.enter_context(self._worker(event, self._points()))
