@@ -32,8 +32,12 @@ class Record:
         self._latencies: list[tuple[bytes, float]] = []
         self._first_at = self._last_at = 0.0
 
-    def arrived(self, key: bytes, seq: int, now: float) -> bool:
-        """Judges an arrival; tells whether it is taken."""
+    def arrived(self, key: bytes, seq: int, now: float, emitted_at: float = 0.0) -> bool:
+        """Judges an arrival; tells whether it is taken.
+
+        How long it came after the acknowledgement of its predecessor counts only where it was emitted by
+        then: otherwise that is the emitter's time, not the sender's.
+        """
         self._first_at = self._first_at or now
         done, at = self._acknowledged.get(key, (0, 0.0))
         if seq <= done:
@@ -41,7 +45,7 @@ class Record:
             return True
         if (key, seq) not in self._refused:
             self.reordered += seq != done + 1
-            if done:
+            if done and emitted_at <= at:
                 self._gaps_ms.append((now - at) * 1000)
         if self._fails(key, seq):
             self.failed += 1
@@ -77,6 +81,8 @@ class Record:
             "repeated": self.repeated,
             "seconds": self._last_at - self._first_at,
             "successor_ms": share(self._gaps_ms, 0.5),
+            "successor_p99_ms": share(self._gaps_ms, 0.99),
+            "successors": len(self._gaps_ms),
             "p50_ms": share(every, 0.5),
             "p99_ms": share(every, 0.99),
             "healthy_p99_ms": share(well, 0.99),
@@ -118,8 +124,8 @@ class Connection(asyncio.Protocol):
     def _take(self, head: bytes, body: bytes) -> None:
         now = perf_counter()
         key, seq = _header(head, b"x-key"), int(_header(head, b"x-seq"))
-        taken = self._record.arrived(key, seq, now)
-        emitted_at = _emitted_at(body) if taken else 0.0
+        emitted_at = _emitted_at(body)
+        taken = self._record.arrived(key, seq, now, emitted_at)
         if self._delay:
             self._loop.call_later(self._delay, self._answer, taken, key, seq, emitted_at)
         else:

@@ -2,8 +2,9 @@
 
 For each number of keys and each delay of the receiver: a backlog is delivered as fast as it goes, then
 events are emitted evenly at a part of that rate, which gives latencies. One scene has failures and a key
-that never succeeds. For the ratios, the subjects take turns, round after round. Every measurement has a
-ledger and a receiver of its own.
+that never succeeds. For the ratios, the subjects take turns, round after round. How soon a key's next event
+follows an acknowledgement is measured apart: at an even rate, where nothing else is waited for, and in a
+backlog. Every measurement has a ledger and a receiver of its own.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ EVENTS_MAX: Final = 10_000
 OVERHEAD_MS: Final = 4.0  # about what an acknowledgement costs; only to choose how many events to send
 TRICKLE_SHARE: Final = 0.25  # of the rate that was reached, so that nothing queues up
 TRICKLE_MAX: Final = 500.0
+FEW_IN_FLIGHT: Final = 16
+PAIR: Final = 2  # events of a key at the same moment: the second has its predecessor to wait for
 RIVAL_EVENTS: Final = 1_000
 RIVAL_AT_ONCE: Final = (16, 64)
 
@@ -60,9 +63,11 @@ class SenderBench:
                 for store in stores
             ]
             scenes = [self._scene(store) for store in stores if self.failing]
+            followed = [self._successors(store) for store in stores]
             turns = [self._turn(number, stores) for number in range(1, self.rounds + 1)]
             rival = self._rival() if self.postgres and self.rivals else None
         document = {"in_flight_max": IN_FLIGHT, "bare": _as_rows(bares), "curve": curve, "failing": scenes}
+        document["successors"] = followed
         return {**document, "turns": turns, "procrastinate": rival, "ratios": _ratios(turns, rival)}
 
     def _turn(self, number: int, stores: tuple[str, ...]) -> dict[str, float]:
@@ -107,6 +112,29 @@ class SenderBench:
             found = receiver.report()
         return {"store": store, "keys": SCENE_KEYS, "flow_per_second": round(TRICKLE_MAX), **found}
 
+    def _successors(self, store: str) -> dict[str, Any]:
+        """How soon the next event of a key follows an acknowledgement, with 1,000 keys.
+
+        At an even rate it has nothing to wait for but its predecessor. In a backlog the requests under way
+        share one processor, and between two of a key there is the time that all of them take in turn.
+        """
+        self.talk(f"{store}, {SCENE_KEYS} keys: from an acknowledgement to its successor")
+        keys, events = keys_of(SCENE_KEYS), _events(SCENE_KEYS, 0, self.seconds)
+        with self._ledger(store) as url, peer(0) as receiver:
+            run(_flow(url, receiver.url, keys, TRICKLE_MAX, self.seconds, row=PAIR))
+            paced = receiver.report()
+        backlogs = {most: self._busy(store, keys, events, most) for most in (FEW_IN_FLIGHT, IN_FLIGHT)}
+        return {
+            "store": store, "keys": SCENE_KEYS, "paced_per_second": round(TRICKLE_MAX),
+            "paced_ms": paced["successor_ms"], "paced_p99_ms": paced["successor_p99_ms"],
+            "backlogs": [{"in_flight": most, **found} for most, found in backlogs.items()],
+        }  # fmt: skip
+
+    def _busy(self, store: str, keys: list[str], events: int, in_flight: int) -> dict[str, Any]:
+        with self._ledger(store) as url, peer(0) as receiver:
+            _, rate = run(_backlog(url, receiver.url, keys, events, in_flight))
+            return {"rate": round(rate), "successor_ms": receiver.report()["successor_ms"]}
+
     def _rival(self) -> dict[str, Any]:
         """The best of a few settings of procrastinate, on the same server."""
         assert self._server is not None
@@ -144,16 +172,20 @@ def _server(*, wanted: bool) -> Iterator[PostgresServer | None]:
         yield server
 
 
-async def _backlog(ledger: str, hook: str, keys: list[str], events: int) -> tuple[float, float]:
+async def _backlog(
+    ledger: str, hook: str, keys: list[str], events: int, in_flight: int = IN_FLIGHT
+) -> tuple[float, float]:
     with Sender(ledger, policy=POLICY) as sender:
-        endpoint_at(sender, hook)
+        endpoint_at(sender, hook, in_flight)
         return await fill(sender, keys, events), await drain(sender, events)
 
 
-async def _flow(ledger: str, hook: str, keys: list[str], per_second: float, seconds: float) -> None:
+async def _flow(
+    ledger: str, hook: str, keys: list[str], per_second: float, seconds: float, *, row: int = 1
+) -> None:
     with Sender(ledger, policy=POLICY) as sender:
         endpoint_at(sender, hook)
-        await trickle(sender, keys, per_second, seconds)
+        await trickle(sender, keys, per_second, seconds, row)
 
 
 def _events(keys: int, delay_ms: float, seconds: float) -> int:

@@ -77,9 +77,9 @@ def keys_of(count: int, *, poisoned: bool = False) -> list[str]:
     return ["poisoned", *names[1:]] if poisoned else names
 
 
-def endpoint_at(sender: Sender, url: str) -> None:
+def endpoint_at(sender: Sender, url: str, in_flight: int = IN_FLIGHT) -> None:
     """Registers the receiver."""
-    endpoint = new_endpoint(ENDPOINT, url, secret=SECRET, in_flight_max=IN_FLIGHT, attempts_max=100)
+    endpoint = new_endpoint(ENDPOINT, url, secret=SECRET, in_flight_max=in_flight, attempts_max=100)
     sender.endpoints.add(endpoint, Change("bench", "measuring"))
 
 
@@ -112,18 +112,23 @@ async def _delivered(service: DeliveryService, expected: int) -> None:
             await asyncio.sleep(0.005)
 
 
-async def trickle(sender: Sender, keys: list[str], per_second: float, seconds: float) -> int:
-    """Emits evenly while delivering, and waits for what can arrive; returns how many were emitted."""
+async def trickle(sender: Sender, keys: list[str], per_second: float, seconds: float, row: int = 1) -> int:
+    """Emits evenly while delivering, and waits for what can arrive; returns how many were emitted.
+
+    So many of one key go in a row, at the same moment: all but the first have a predecessor to wait for.
+    """
     clock, total = SystemClock(), int(per_second * seconds)
-    healthy = sum(1 for number in range(total) if keys[number % len(keys)] != "poisoned")
+    names = [keys[number // row % len(keys)] for number in range(total)]
+    healthy = sum(name != "poisoned" for name in names)
     async with DeliveryService(sender) as service, asyncio.TaskGroup() as tasks:
         started = perf_counter()
         for number in range(total):
-            ahead = started + number / per_second - perf_counter()
+            ahead = started + (number - number % row) / per_second - perf_counter()
             if ahead > 0:
                 await clock.pause_async(ahead)
-            key = keys[number % len(keys)]
-            emitting = sender.emit(ENDPOINT, key=key, type="order.updated", payload=payload(number))
+            emitting = sender.emit(
+                ENDPOINT, key=names[number], type="order.updated", payload=payload(number)
+            )
             tasks.create_task(_swallow(emitting))
         await _delivered(service, healthy)
     return total

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any, Final
 
 from oncegate.bench.limits import DRIVER_LOOP, SQLITE_LOOP
@@ -47,6 +48,7 @@ def judge(document: dict[str, Any]) -> list[Target]:
         *_replays(found),
         *_cost(document),
         *_cells(document),
+        *_sender(document),
     ]
 
 
@@ -138,6 +140,23 @@ def _cost(document: dict[str, Any]) -> Iterator[Target]:
         yield Target(
             f"processor time an event, {row['name']}, no store", 40, row["us"], at_least=False, unit="µs"
         )
+
+
+def _sender(document: dict[str, Any]) -> Iterator[Target]:
+    """What the sender was to reach; nothing where it was not measured."""
+    found = document.get("sender")
+    if found is None:
+        return
+    for name, value in found["ratios"].items():
+        yield Target(f"sender: {name}", 5 if "procrastinate" in name else 0.3, value)
+    for store in [name for name in found["turns"][0] if name != "bare"]:
+        rates = [turn[store] for turn in found["turns"]]
+        yield Target(
+            f"sender, {store}: ordered deliveries, 1,000 keys", 3_000, median(rates), unit="a second"
+        )
+    for one in found.get("successors", []):
+        what = f"sender, {one['store']}: from an acknowledgement to its successor, 1,000 keys, median"
+        yield Target(what, 5, one["paced_ms"], at_least=False, unit="ms")
 
 
 def _cells(document: dict[str, Any]) -> Iterator[Target]:

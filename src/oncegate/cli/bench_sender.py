@@ -12,6 +12,7 @@ def as_text(document: dict[str, Any]) -> str:
     lines += [*_curve(document["curve"]), ""]
     for scene in document["failing"]:
         lines += _scene(scene)
+    lines += ["", *_successors(document["successors"]), ""]
     lines += [f"in turns, 1,000 keys: {', '.join(_turn(one) for one in document['turns'])}"]
     lines += _rival(document["procrastinate"])
     return "\n".join(
@@ -46,6 +47,26 @@ def _scene(scene: dict[str, Any]) -> list[str]:
             f"  p50 {_number(scene['p50_ms'])} ms, healthy keys' p99 {_number(scene['healthy_p99_ms'])} ms;"
             f" {scene['failed']} failures, {scene['reordered']} reordered, {scene['repeated']} repeated"
         ),
+    ]
+
+
+def _successors(rows: list[dict[str, Any]]) -> list[str]:
+    """What counts for the aim comes first; the rest shows what a backlog makes of it, and why."""
+    lines = ["from an acknowledgement to the next event of its key, median (aim: 5 ms):"]
+    for row in rows:
+        lines.append(
+            f"  {row['store']}, {row['keys']:,} keys, {row['paced_per_second']} events/s in pairs of a key:"
+            f" {_number(row['paced_ms'])} ms (p99 {_number(row['paced_p99_ms'])})"
+        )
+        lines += [
+            f"    in a backlog, {one['in_flight']} requests in flight: {_number(one['successor_ms'])} ms"
+            f" at {one['rate']:,} events/s"
+            for one in row["backlogs"]
+        ]
+    return [
+        *lines,
+        "  in a backlog every key that is begun goes on; between two of its requests is the time that all",
+        "  requests in flight take in turn, which is their number divided by the rate",
     ]
 
 
