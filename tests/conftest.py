@@ -10,8 +10,10 @@ itself wake it.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +37,11 @@ MEMORY, MEMORY_FREE_MIN = Path("/dev/shm"), 2 * 2**30  # a run needs less than a
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_FREE_MIN:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
+# Tests start hundreds of Python processes, and without compiled files each would compile the package anew,
+# which takes longer than what most of them do.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Two even on one core, as tests wait a good part of their time. More than four want more memory than they
 # save time: each has a PostgreSQL server, and one a browser.
 WORKERS_MIN, WORKERS_MAX = 2, 4
@@ -54,6 +61,12 @@ FORKING = ("test_crash_matrix.py", "test_rulings_under_faults.py", "test_crashes
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Runs those first that fork most; the others keep their order."""
     items.sort(key=lambda item: item.path.name not in FORKING)
+
+
+def pytest_collection_finish() -> None:
+    """Lets no collection of garbage go through thousands of tests again and again, here or in a fork."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,12 +48,20 @@ EMPTY = "from oncegate import Gate\ngate = Gate()"
 RAISING = "raise RuntimeError('no settings')"
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Path:
-    """A folder with a program, and a ledger in which one of its processes died."""
+@pytest.fixture(scope="session")
+def template_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a program, and a ledger in which one of its processes died; made once."""
+    folder = tmp_path_factory.mktemp("shop")
     for name, text in {"shop": PROGRAM, "broken": BROKEN, "raising": RAISING, "empty": EMPTY}.items():
-        (tmp_path / f"{name}.py").write_text(text)
-    die(tmp_path, "MSKU1")
+        (folder / f"{name}.py").write_text(text)
+    die(folder, "MSKU1")
+    return folder
+
+
+@pytest.fixture
+def shop(template_shop: Path, tmp_path: Path) -> Path:
+    """A copy of the template, as the test's own folder."""
+    shutil.copytree(template_shop, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 

@@ -13,12 +13,13 @@ from oncegate.chaos.simulator.schedule import Delivery, Event, Fate, Fault, Faul
 from oncegate.chaos.simulator.tally import Tally, expected_counts
 from oncegate.chaos.simulator.workload import make_schedule
 
-FIXED_SET = 1_500  # schedules from seed 1: enough that every fault and crash point fires
+# test_near.py plays the seeds before these; half as many are enough that every fault and crash point fires.
+FIRST, FIXED_SET = 601, 900
 
 
 @pytest.fixture(scope="module")
 def fixed_set() -> Tally:
-    return campaign(1, goes_on=lambda _: True, schedules_max=FIXED_SET)
+    return campaign(FIRST, goes_on=lambda _: True, schedules_max=FIXED_SET)
 
 
 def test_fixed_set_of_schedules_keeps_every_promise(fixed_set):

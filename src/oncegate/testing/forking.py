@@ -6,6 +6,7 @@ Whoever forks must have no ledger open: SQLite connections do not survive a fork
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -113,6 +114,7 @@ def _fork() -> int:
 
 def _work_and_exit(work: Callable[[], Any], writer: int) -> NoReturn:
     """Ends without any of the parent's clean-up, whatever the work does."""
+    gc.freeze()  # a collection would copy whatever the parent holds, page by page
     try:
         answer = work()
         with open(writer, "wb") as pipe:

@@ -45,6 +45,7 @@ class StoreBench:
 
     clock: ManualClock
     _sessions: list[Session]
+    _reader: Store | None
     _tokens: int
     _has_table: bool
 
@@ -55,12 +56,15 @@ class StoreBench:
     def setup_method(self) -> None:
         self.clock = ManualClock()
         self._sessions = []
+        self._reader = None
         self._tokens = 0
         self._has_table = False
 
     def teardown_method(self) -> None:
         for session in self._sessions:
             session.close()
+        if self._reader is not None:
+            self._reader.close()
 
     def open(self, store: Store | None = None) -> Session:
         """Opens a session that is closed after the test."""
@@ -140,8 +144,10 @@ class StoreBench:
 
     @contextmanager
     def looking(self) -> Iterator[Session]:
-        """One moment of the ledger, read through a store of its own."""
-        with self.make_store(self.clock).look() as session:
+        """One moment of the ledger, read through a store that is this test's own and only reads."""
+        if self._reader is None:
+            self._reader = self.make_store(self.clock)
+        with self._reader.look(again=True) as session:
             yield session
 
     def find(self, entry_id: int) -> EntryDetail | None:
