@@ -243,6 +243,28 @@ def test_rate_is_kept(site: Site) -> None:
     assert (site.seqs("a"), site.seqs("b")) == ([1, 2, 3, 4], [1, 2])
 
 
+def test_however_deep_a_backlog_is_one_event_of_a_key_is_in_flight(site: Site) -> None:
+    """Trap 7: no batch and no parallel mode above some depth. Given more of a key than one lease or one row
+    takes, and room for all; then at most one of a key is under way, and each key is in order."""
+    deep, keys = {"a": 520, "b": 120}, ("a", "b")
+    with site.commits.transaction() as session:
+        session.enqueue([outgoing(f"{key}-{number}", key) for key in keys for number in range(deep[key])])
+    in_flight, most = dict.fromkeys(keys, 0), dict.fromkeys(keys, 0)
+
+    async def answer(delivery: Delivery) -> Delivered:
+        in_flight[delivery.key] += 1
+        most[delivery.key] = max(most[delivery.key], in_flight[delivery.key])
+        await asyncio.sleep(0)
+        in_flight[delivery.key] -= 1
+        return Delivered()
+
+    site.answer = answer
+    run(site.engine(concurrency=256).run_once())
+
+    assert most == {"a": 1, "b": 1}
+    assert all(site.seqs(key) == list(range(1, deep[key] + 1)) for key in keys)
+
+
 def test_long_lane_lets_others_have_their_turn(site: Site) -> None:
     """With room for one only, a lane with hundreds of events does not keep another waiting to its end."""
     site.fill(150, "long")

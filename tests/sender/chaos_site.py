@@ -10,9 +10,10 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from itertools import cycle
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -37,6 +38,9 @@ TIMEOUT = timedelta(milliseconds=150)
 POLICY = AddressPolicy.of(allow_http=True, allow_loopback=True)
 TURNS_MAX = 2_000
 
+# In these moods the event is not taken.
+LOSING = {"hangs", "resets", "half an answer", "refuses", "asks for time", "half closes", "drips"}
+
 Headers = dict[str, str]
 Apply = Callable[[Headers, bytes], Awaitable[int]]
 
@@ -45,6 +49,8 @@ MOODS = (
     "well", "well", "well", "well", "slow", "refuses", "hangs", "resets", "half an answer",
     "takes and resets", "takes and hangs", "answers twice", "asks for time",
 )  # fmt: skip
+# With some that take the sender's whole time limit: each in turn, where every one must have been met.
+EVERY_MOOD = (*dict.fromkeys(MOODS), "half closes", "takes and half closes", "drips", "takes and drips")
 
 
 class Journal:
@@ -69,9 +75,12 @@ class Journal:
 class FlappingReceiver:
     """Serves in a process of its own and has a mood for each request."""
 
-    def __init__(self, journal: Journal, seed: int, apply: Apply | None = None) -> None:
+    def __init__(
+        self, journal: Journal, seed: int, apply: Apply | None = None, in_turn: Sequence[str] = ()
+    ) -> None:
         self._journal = journal
-        self._choose = random.Random(seed)
+        choose, turns = random.Random(seed), cycle(in_turn)
+        self._next_mood = (lambda: next(turns)) if in_turn else (lambda: choose.choice(MOODS))
         self._apply = apply or self._take
         self._arrivals, self._arrival = 0, asyncio.Event()
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=512)
@@ -108,8 +117,8 @@ class FlappingReceiver:
         self._journal.add("arrived", *event)
         self._arrivals += 1
         self._arrival.set()
-        mood = self._choose.choice(MOODS)
-        if mood in ("hangs", "resets", "half an answer", "refuses", "asks for time"):
+        mood = self._next_mood()
+        if mood in LOSING:
             return await self._be(mood, writer)
         status = await self._apply(headers, body)
         if status == 200:
@@ -125,12 +134,24 @@ class FlappingReceiver:
                     self._arrival.clear()
                     await self._arrival.wait()
 
+    async def _never_ends(self, writer: asyncio.StreamWriter, answer: bytes) -> bool:
+        """Ends its own side at once, or sends an answer byte by byte, until the sender has had enough."""
+        if not answer:
+            writer.write_eof()
+        for place in range(len(answer)):
+            writer.write(answer[place : place + 1])
+            await asyncio.sleep(TIMEOUT.total_seconds() / 10)
+        await asyncio.sleep(TIMEOUT.total_seconds())
+        return False
+
     async def _be(self, mood: str, writer: asyncio.StreamWriter) -> bool:
         if mood.endswith("hangs"):
             await asyncio.sleep(TIMEOUT.total_seconds() * 2)
             return False
         if mood.endswith("resets"):
             return False
+        if mood.endswith(("half closes", "drips")):
+            return await self._never_ends(writer, b"" if mood.endswith("closes") else OK[:-4])
         if mood == "slow":
             await self._until_another_comes()
         answers = {"refuses": FAIL, "half an answer": b"HTTP/1.1 200 OK\r\ncont", "answers twice": OK + OK}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import partial
@@ -21,6 +22,7 @@ from oncegate.testing.forking import stop_this_process
 from oncegate.testing.postgres import PostgresServer
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from tests.sender.chaos_site import (
+    EVERY_MOOD,
     KEYS,
     SECRET,
     FlappingReceiver,
@@ -66,7 +68,22 @@ def test_senders_killed_at_every_point(scene: HttpScene) -> None:
     scene.finish()
 
 
-@pytest.mark.parametrize("point", ["lane.deliver.before", "lane.deliver.after"])
+def test_receiver_in_every_mood(scene: HttpScene, tmp_path: Path) -> None:
+    """Timeouts, resets, half an answer, a side that is closed, bytes that drip, two answers, 500, 503, with
+    the event taken or not: given each of them in turn, three times at least, all arrives and in order."""
+    journal = Journal(tmp_path / "every-mood")
+    theirs = FlappingReceiver(journal, 1, in_turn=EVERY_MOOD)
+    before, scene.receiver, scene.journal = scene.receiver, theirs, journal
+    with closing(theirs), theirs.process():
+        scene.move_endpoint()
+        scene.emit(1)
+        scene.finish()
+    scene.receiver = before
+    arrivals = [line for line in journal.lines() if line[0] == "arrived"]
+    assert len(arrivals) >= 3 * len(EVERY_MOOD)
+
+
+@pytest.mark.parametrize("point", ["lane.deliver.before", "lane.deliver.after", "lane.finish.after"])
 def test_sender_stopped_past_its_lease_changes_nothing_when_it_wakes(scene: HttpScene, point: str) -> None:
     """Another one does its work; what the sleeper still sends is a repeat with the same id."""
     with scene.sender(ArmedCrashPoints(point, scene.stop_between_commits, occurrence=2)) as sleeper:
@@ -151,7 +168,9 @@ def test_own_receiver_applies_each_event_once_and_in_order(scene: HttpScene, tmp
     check_journal(applied, scene.events)
 
 
-def on_a_server_that_crashes(tmp_path: Path, rounds: int, seed: int) -> None:
+def on_a_server_that_ends(
+    tmp_path: Path, rounds: int, seed: int, how: signal.Signals = signal.SIGQUIT
+) -> None:
     with PostgresServer(in_memory=True) as server:
         url = server.new_database()
         scene = HttpScene(lambda clock: PostgresStore(url, clock=clock), tmp_path, seed)
@@ -162,7 +181,8 @@ def on_a_server_that_crashes(tmp_path: Path, rounds: int, seed: int) -> None:
                 with scene.sender() as one, scene.sender() as two:
                     wait_until(partial(scene.are_at_work, one, two), what="both senders at work")
                     wait_until(partial(scene.has_seen, enough), what="some deliveries")
-                    server.crash_and_restart()
+                    server.stop(how)
+                    server.start()
                     assert one.wait(2 * DEADLINE_SECONDS) == 0
                     assert two.wait(2 * DEADLINE_SECONDS) == 0
                 scene.clock.advance(61)
@@ -172,7 +192,12 @@ def on_a_server_that_crashes(tmp_path: Path, rounds: int, seed: int) -> None:
 
 def test_postgres_crashing_while_two_senders_deliver(tmp_path: Path) -> None:
     """Acknowledgements whose commit is in doubt are read back; nothing is skipped, nothing passes."""
-    on_a_server_that_crashes(tmp_path, rounds=1, seed=3)
+    on_a_server_that_ends(tmp_path, rounds=1, seed=3)
+
+
+def test_postgres_being_restarted_while_two_senders_deliver(tmp_path: Path) -> None:
+    """An orderly restart ends every session with a word; both senders go on with the server."""
+    on_a_server_that_ends(tmp_path, rounds=1, seed=4, how=signal.SIGINT)
 
 
 @pytest.mark.soak
@@ -208,4 +233,4 @@ def test_soak_everything_at_once(scene: HttpScene, seed: int) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_soak_postgres_crashing_again_and_again(tmp_path: Path) -> None:
-    on_a_server_that_crashes(tmp_path, rounds=10, seed=5)
+    on_a_server_that_ends(tmp_path, rounds=10, seed=5)

@@ -10,7 +10,7 @@ import pytest
 from oncegate.model.states import State
 from oncegate.store import EntryFilter
 from oncegate.stores import traces
-from oncegate.stores.sqlite import SqliteStore, census
+from oncegate.stores.sqlite import SqliteStore, census, lanes
 
 
 @pytest.fixture
@@ -37,6 +37,17 @@ def test_what_waits_is_found_without_reading_every_entry(session: Any) -> None:
     conditions, parameters = session._conditions(EntryFilter((State.HELD, State.UNKNOWN)))
     sql = f"SELECT id FROM oncegate_entry WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT 50"
     assert "SCAN" not in plan(session, sql, tuple(parameters))
+
+
+@pytest.mark.parametrize(
+    "name", ["_DUE", "_NEXT_DUE", "_BODY", "_EVENT", "_HELD", "_IS_DEAD", "_NEXT_REPLAY"]
+)
+def test_a_worker_finds_its_heads_and_events_without_reading_every_lane(session: Any, name: str) -> None:
+    """I11: however many lanes there are, are blocked, and however long a lane's past is."""
+    sql: str = getattr(lanes, name)
+    found = plan(session, sql, (1,) * sql.count("?"))
+    assert "SCAN" not in found
+    assert name != "_BODY" or "lane=? AND seq=?" in found
 
 
 @pytest.mark.parametrize("sql", [traces.SQLITE_TRACED, traces.SQLITE_NAMED, traces.LINKED])
