@@ -242,6 +242,27 @@ def test_name_that_nothing_has_is_refused(gate: Gate, oncegate_chaos: Any):
         oncegate_chaos(pay, EVENT).assert_effects(take_mony=1)
 
 
+def test_event_that_never_reaches_the_handler_is_told_with_its_reason(gate: Gate, oncegate_chaos: Any):
+    bank = gate.downstream("bank", honours_key="7d")
+
+    @gate.handler("orders", key="{order}:{part}")
+    async def pay(event: Any, once: Any) -> Any:
+        return await once.effect(bank, take_money, event["order"])
+
+    with pytest.raises(AssertionError, match="take_money happened 0 times, not 1; the event waits") as told:
+        oncegate_chaos(pay, EVENT).assert_effects(take_money=1)
+    assert "part" in str(told.value)
+
+
+def test_assertion_that_counts_nothing_is_refused(gate: Gate, oncegate_chaos: Any):
+    @gate.handler("orders", key="{order}")
+    async def pay(event: Any, once: Any) -> None:
+        return None
+
+    with pytest.raises(ConfigError, match="name what is counted"):
+        oncegate_chaos(pay, EVENT).assert_effects()
+
+
 def test_function_that_is_no_handler_is_refused():
     with pytest.raises(ConfigError, match="take_money is not registered with a gate"):
         Chaos(take_money, EVENT)

@@ -51,6 +51,8 @@ class Chaos:
         effect that nobody can repeat or ask about may be missing where the event waits for a person.
         """
         __tracebackhide__ = True
+        if not expected:
+            raise ConfigError("name what is counted: assert_effects(claim_slot=1)")
         problem = self._problem(_QUIET, self._seed, expected, is_quiet=True)
         assert problem is None, f"without any trouble: {problem}"
         for seed, plan, again in self._all_plans():
@@ -98,7 +100,7 @@ class Chaos:
             raise trial.errors[0]
         if is_quiet:
             self._check_names(set(wanted) - found, trial, expected)
-        return trial.unsettled or self._miscount(trial, expected)
+        return trial.unsettled or self._miscount(trial, expected, is_excused=not is_quiet)
 
     def _check_names(self, unknown: set[str], trial: Trial, expected: dict[str, int]) -> None:
         missing = sorted(name for name in unknown if expected[name] and not trial.calls.counts[name])
@@ -106,12 +108,15 @@ class Chaos:
             seen = ", ".join(sorted(trial.calls.counts)) or "none"
             raise ConfigError(f"nothing called {missing[0]!r} was seen; effects and steps seen: {seen}")
 
-    def _miscount(self, trial: Trial, expected: dict[str, int]) -> str | None:
+    def _miscount(self, trial: Trial, expected: dict[str, int], *, is_excused: bool) -> str | None:
+        """What happened too often, or too seldom and no trouble has put the event before a person."""
+        waits = trial.waits_for_a_person
         for name, wanted in expected.items():
             counter = self._counters.get(name)
             found = trial.calls.counts[name] if counter is None else counter()
-            if found > wanted or (found < wanted and not trial.needs_a_person):
-                return f"{name} happened {found} times, not {wanted}"
+            if found > wanted or (found < wanted and not (waits and is_excused)):
+                why = f"; the event waits for a person: {waits}" if waits else ""
+                return f"{name} happened {found} times, not {wanted}{why}"
         return None
 
 

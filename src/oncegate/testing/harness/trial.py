@@ -103,9 +103,10 @@ class Trial:
         return not self.open and not any(row.state in _OPEN for row in self.ledger.tables.rows.values())
 
     @property
-    def needs_a_person(self) -> bool:
-        """Whether the event ended in front of a person."""
-        return any(row.state in AT_A_PERSON for row in self.ledger.tables.rows.values())
+    def waits_for_a_person(self) -> str:
+        """Why the event ended in front of a person; nothing, if it did not."""
+        rows = self.ledger.tables.rows.values()
+        return next((row.reason or row.state.label for row in rows if row.state in AT_A_PERSON), "")
 
     def later(self, seconds: float, call: Any, *arguments: Any) -> None:
         """Lets something happen after a while, whoever is alive then."""
