@@ -10,7 +10,7 @@ from oncegate import ClaimLost, ConfigError, Failed, NotApplied
 from oncegate.errors import BadOutgoing, EventNotStorable
 from oncegate.feed import Feed
 from oncegate.model.limits import CARRIED_DEPTH_MAX, DIGITS_MAX
-from oncegate.receiver import Receiver
+from oncegate.receiver import Gap, Receiver
 from oncegate.sender.emission import Emission, outgoing_of
 from oncegate.sender.envelope import PAYLOAD_BYTES_MAX, BodyFormat, Request
 from oncegate.signatures import BearerToken, GithubSignature
@@ -80,11 +80,31 @@ def test_a_final_failure_does_not_move_the_lane(ledger: Ledger) -> None:
 
 
 def test_what_the_sender_gave_up_is_passed_over_and_reported(ledger: Ledger, caplog) -> None:
-    inbox = Inbox(ledger)
+    """To the log, the program, the sender and in the ledger; once, when the next event was applied."""
+    gaps: list[Gap] = []
+    inbox = Inbox(ledger, on_gap=gaps.append)
     inbox.send(1)
-    assert inbox.send(5, previous=1) == 200
+    inbox.trouble = NotApplied("not now")
+    inbox.send(5, previous=1)
+    assert (gaps, "will not come" in caplog.text) == ([], False)
+    inbox.trouble = None
+    answer = inbox.receive(inbox.request(5, previous=1))
+    assert (answer.status, document(answer)) == (200, {"replay": False, "passed_over": [2, 4]})
+    assert gaps == [Gap("k", 2, 4)]
     assert "seq 2 to 4 will not come" in caplog.text
     assert ledger.rows("SELECT seq, missed FROM oncegate_position") == [(5, 3)]
+    assert document(inbox.receive(inbox.request(5, previous=1))) == {"replay": True}
+    assert len(gaps) == 1
+
+
+def test_a_program_that_fails_to_take_note_of_a_gap_changes_nothing(ledger: Ledger, caplog) -> None:
+    def fails(gap: Gap) -> None:
+        raise RuntimeError("no room")
+
+    inbox = Inbox(ledger, on_gap=fails)
+    assert inbox.send(3, previous=0) == 200
+    assert inbox.applied == [("k", 3)]
+    assert "on_gap failed" in caplog.text
 
 
 def test_an_event_that_its_lane_went_on_without_is_refused(ledger: Ledger) -> None:
@@ -125,8 +145,11 @@ def test_another_event_with_a_used_seq_is_refused(ledger: Ledger) -> None:
 
 
 def test_a_lane_may_begin_anywhere_where_that_is_allowed(ledger: Ledger) -> None:
-    inbox = Inbox(ledger, join_late=True)
+    """What was before is not known to have been given up, and is no gap."""
+    gaps: list[Gap] = []
+    inbox = Inbox(ledger, join_late=True, on_gap=gaps.append)
     assert [inbox.send(57), inbox.send(59), inbox.send(58)] == [200, 425, 200]
+    assert gaps == []
 
 
 @pytest.mark.parametrize("point", ["reserve.before", "reserve.after", "settle.before", "commit.before"])

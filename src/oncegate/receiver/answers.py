@@ -18,6 +18,7 @@ from oncegate.errors import (
     StoreError,
 )
 from oncegate.gate.admission import Admission, Verdict
+from oncegate.receiver.lanes import Gap
 
 RETRY_SECONDS: Final = 1.0
 WAIT_SECONDS: Final = 60.0  # people are not that quick
@@ -39,8 +40,8 @@ def answer(status: int, document: dict[str, Any], retry_after_seconds: float | N
     return Answer(status, tuple(headers), msgspec.json.encode(document))
 
 
-def from_admission(admission: Admission, *, ordered: bool) -> Answer:
-    """What the gate said, as HTTP.
+def from_admission(admission: Admission, *, ordered: bool, gap: Gap | None = None) -> Answer:
+    """What the gate said, as HTTP; with the seqs that were passed over for it.
 
     An event that waits for a person is taken (202), unless its lane must wait with it: then it is not
     acknowledged, and stays the sender's first until somebody has decided.
@@ -48,7 +49,8 @@ def from_admission(admission: Admission, *, ordered: bool) -> Answer:
     if admission.error is not None:
         return answer(422, {"replay": True, "error": "failed"})
     if admission.verdict in (Verdict.RUN, Verdict.REPLAY):
-        return answer(200, {"replay": admission.replay})
+        passed = {} if gap is None else {"passed_over": [gap.first, gap.last]}
+        return answer(200, {"replay": admission.replay, **passed})
     if admission.verdict is Verdict.BUSY:
         return answer(409, {"error": "busy"}, admission.retry_after_seconds)
     if admission.verdict is Verdict.CONFLICT:

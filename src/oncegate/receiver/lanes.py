@@ -6,9 +6,19 @@ from enum import Enum
 from hashlib import sha256
 from typing import Final
 
+from msgspec import Struct
+
 from oncegate.receiver.incoming import Place
 
 REMEMBERED_MAX: Final = 10_000
+
+
+class Gap(Struct, frozen=True):
+    """Seqs of a key that will not come: the sender has given them up and gone on."""
+
+    key: str
+    first: int
+    last: int
 
 
 class Turn(Enum):
@@ -28,6 +38,11 @@ def turn_of(place: Place, position: int) -> Turn:
     if place.seq <= position:
         return Turn.BEHIND
     return Turn.NOW if place.previous <= position else Turn.TOO_EARLY
+
+
+def gap_of(place: Place, position: int) -> Gap | None:
+    """What lies between an event whose turn has come and how far its lane has come."""
+    return Gap(place.key, position + 1, place.seq - 1) if place.seq - position > 1 else None
 
 
 def lane_id(surface: str, sender: str, key: str) -> bytes:

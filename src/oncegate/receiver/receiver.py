@@ -19,14 +19,15 @@ from oncegate.model.surface import check_name, read_arrival
 from oncegate.operations import Operation, ReadEntry, ReadPosition
 from oncegate.receiver.answers import Answer, from_admission, from_error, passed_over, too_early
 from oncegate.receiver.incoming import Incoming, Place, read_request
-from oncegate.receiver.lanes import Remembered, Turn, lane_id, turn_of
+from oncegate.receiver.lanes import Gap, Remembered, Turn, gap_of, lane_id, turn_of
 from oncegate.signatures import Headers, Scheme, StandardWebhooks
 from oncegate.store import Statement, move_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 GivenHeaders = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
-# Asks the ledger and gets the answer; ends with an answer for the sender, or None if the event may run.
-Check = Generator[Operation[Any], Any, Answer | None]
+# Asks the ledger and gets the answer; ends with an answer for the sender or, if the event may run, with the
+# gap before it, if there is one.
+Check = Generator[Operation[Any], Any, Answer | Gap | None]
 
 log = logging.getLogger("oncegate.receiver")
 
@@ -36,7 +37,8 @@ class Receiver:
 
     With `ordered`, events carry a key and a seq, and a seq is refused (425) until the one before it has
     been applied. `accept_late` runs an event that its lane has gone on without, instead of refusing it
-    (409). `join_late` lets a lane that was never seen begin with whatever seq comes first.
+    (409). `join_late` lets a lane that was never seen begin with whatever seq comes first. `on_gap` is told
+    what the sender has given up, once the event behind it was applied; what it raises is only logged.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Receiver:
         ordered: bool = True,
         accept_late: bool = False,
         join_late: bool = False,
+        on_gap: Callable[[Gap], object] | None = None,
     ) -> None:
         if (scheme is None) is not bool(secrets):
             raise ConfigError("a receiver is given either secrets= or scheme=")
@@ -64,6 +67,7 @@ class Receiver:
         self._ordered = ordered
         self._accept_late = accept_late
         self._join_late = join_late
+        self._on_gap = on_gap
         self._remembered = Remembered()
 
     def handler(self, *, key: str = "{id}", **options: Any) -> Callable[[F], F]:
@@ -85,14 +89,14 @@ class Receiver:
             step = _sent(check, None)
             while isinstance(step, Operation):
                 step = _sent(check, await self._gate.ask(step))
-            if step is not None:
+            if isinstance(step, Answer):
                 return step
             admission = await self._gate.admit(
                 self._surface, incoming.event, tenant=self._sender, context=incoming.context
             )
         except Exception as error:  # noqa: BLE001  every error has its status; unexpected ones are logged
             return self._refused(error)
-        return self._applied(incoming, admission)
+        return self._applied(incoming, admission, step)
 
     def receive_sync(self, headers: GivenHeaders, body: bytes) -> Answer:
         """Answers a request, from a thread."""
@@ -102,14 +106,14 @@ class Receiver:
             step = _sent(check, None)
             while isinstance(step, Operation):
                 step = _sent(check, self._gate.ask_sync(step))
-            if step is not None:
+            if isinstance(step, Answer):
                 return step
             admission = self._gate.admit_sync(
                 self._surface, incoming.event, tenant=self._sender, context=incoming.context
             )
         except Exception as error:  # noqa: BLE001  every error has its status; unexpected ones are logged
             return self._refused(error)
-        return self._applied(incoming, admission)
+        return self._applied(incoming, admission, step)
 
     def _read(self, headers: GivenHeaders, body: bytes) -> Incoming:
         now_s = self._gate.clock.wall_ms() // 1000
@@ -126,8 +130,9 @@ class Receiver:
             position = yield ReadPosition(lane)
             self._remembered.note(lane, position)
         turn = turn_of(place, position)
-        if turn is Turn.NOW or (position == 0 and self._join_late):
-            self._report_gap(place, position)
+        if turn is Turn.NOW:
+            return gap_of(place, position)
+        if position == 0 and self._join_late:
             return None
         if turn is Turn.TOO_EARLY:
             log.warning("%s: seq %d came before %d", self._surface, place.seq, position + 1)
@@ -144,17 +149,24 @@ class Receiver:
         log.warning("%s: seq %d came after the lane went on to %d", self._surface, place.seq, position)
         return passed_over(position, place.seq)
 
-    def _report_gap(self, place: Place, position: int) -> None:
-        if place.seq - position > 1:
-            log.warning(
-                "%s: seq %d to %d will not come; the sender has given them up",
-                self._surface, position + 1, place.seq - 1,
-            )  # fmt: skip
-
-    def _applied(self, incoming: Incoming, admission: Admission) -> Answer:
+    def _applied(self, incoming: Incoming, admission: Admission, gap: Gap | None) -> Answer:
         if admission.verdict is Verdict.RUN and incoming.place is not None:
             self._remembered.note(self._lane(incoming.place.key), incoming.place.seq)
-        return from_admission(admission, ordered=self._ordered)
+            if gap is not None:
+                self._report(gap)
+        return from_admission(admission, ordered=self._ordered, gap=gap)
+
+    def _report(self, gap: Gap) -> None:
+        """Tells of a gap; the log does not name the key, which may be somebody's."""
+        log.warning(
+            "%s: seq %d to %d will not come; the sender has given them up",
+            self._surface, gap.first, gap.last,
+        )  # fmt: skip
+        try:
+            if self._on_gap is not None:
+                self._on_gap(gap)
+        except Exception:
+            log.exception("%s: on_gap failed", self._surface)
 
     def _refused(self, error: Exception) -> Answer:
         found = from_error(error)
@@ -169,7 +181,7 @@ class Receiver:
         return lane_id(self._surface, self._sender, key)
 
 
-def _sent(check: Check, answer: Any) -> Operation[Any] | Answer | None:
+def _sent(check: Check, answer: Any) -> Operation[Any] | Answer | Gap | None:
     """Hands an answer to a check and returns its next question or its end."""
     try:
         return check.send(answer)
