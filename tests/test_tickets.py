@@ -1,4 +1,4 @@
-"""Who waits for the store without an answer is told in the order in which they began to wait."""
+"""Who waits for the store: told in the order in which they began to wait, and each of them once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from oncegate.errors import StoreUnknown
 from oncegate.testing.simulation import VirtualLoop
-from oncegate.tickets import Gathering, Watch
+from oncegate.tickets import Gathering, TaskTicket, Watch
 
 WAITING = 40
 
@@ -31,3 +31,49 @@ def test_whoever_waits_longest_for_an_answer_is_told_first() -> None:
     loop.run_until(lambda: len(told) == WAITING, 60.0)
     # Then they are told in their order: the same run is the same every time
     assert told == list(range(WAITING))
+
+
+class Ear:
+    """Somebody who waits without a task: like a walk, it never says that it was told already."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, result: Any, /) -> None:
+        self.heard.append(result)
+
+    def set_exception(self, exception: Any, /) -> None:
+        self.heard.append(type(exception))
+
+
+def _gathered(ears: list[Ear]) -> tuple[Gathering, list[TaskTicket]]:
+    gathering = Gathering(Watch(cast("asyncio.AbstractEventLoop", VirtualLoop()), 5.0, 30.0, 1))
+    for number, ear in enumerate(ears):
+        gathering.add_for(cast("Any", None), ear)
+        gathering.tickets[-1].answer = number
+    return gathering, cast("list[TaskTicket]", list(gathering.tickets))
+
+
+def test_answer_that_comes_after_the_limit_finds_nobody() -> None:
+    """Given one who was told that no answer came, when it comes after all, then it is not told again."""
+    ear = Ear()
+    gathering, tickets = _gathered([ear])
+
+    gathering.fail_late(StoreUnknown("no answer"))
+    tickets[0].deliver()
+
+    assert ear.heard == [StoreUnknown]
+
+
+def test_limit_of_a_gathering_is_nothing_to_those_who_were_answered() -> None:
+    """Given two who asked together and one answer, when time is up, then only the other is told."""
+    ears = [Ear(), Ear()]
+    gathering, tickets = _gathered(ears)
+
+    tickets[0].deliver()
+    gathering.fail_late(StoreUnknown("no answer"))
+
+    assert [ear.heard for ear in ears] == [[0], [StoreUnknown]]

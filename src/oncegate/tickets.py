@@ -81,7 +81,17 @@ class TaskTicket(Ticket, eq=False, kw_only=True):
     """Somebody waits for it in an event loop."""
 
     gathering: Gathering
-    future: Waiter
+    waiter: Waiter | None
+
+    def tell(self, answer: object, error: BaseException | None) -> None:
+        """Tells who waits, once: a walk would take a second word for the answer to its next question."""
+        waiter, self.waiter = self.waiter, None
+        if waiter is None or waiter.done():
+            return
+        if error is not None:
+            waiter.set_exception(error)
+        else:
+            waiter.set_result(answer)
 
     def deliver(self) -> None:
         """Wakes the task, unless it has gone or was told already; must run in its loop."""
@@ -108,7 +118,7 @@ class Gathering:
 
     def add_for(self, operation: Operation[Any], waiter: Waiter) -> None:
         """Takes one more operation, for somebody who is told in this loop."""
-        self.tickets.append(TaskTicket(operation, gathering=self, future=waiter))
+        self.tickets.append(TaskTicket(operation, gathering=self, waiter=waiter))
         self.left += 1
 
     def told(self, count: int) -> None:
@@ -121,8 +131,8 @@ class Gathering:
     def fail_late(self, error: BaseException) -> None:
         """Tells every task that still waits; an answer that comes after all finds nobody."""
         for ticket in self.tickets:
-            if isinstance(ticket, TaskTicket) and not ticket.future.done():
-                ticket.future.set_exception(error)
+            if isinstance(ticket, TaskTicket):
+                ticket.tell(None, error)
 
 
 class Watch:
@@ -223,13 +233,7 @@ def _deliver_here(tickets: list[TaskTicket]) -> None:
             gathering.told(count)
             gathering, count = ticket.gathering, 0
         count += 1
-        future = ticket.future
-        if future.done():
-            continue
-        if ticket.error is not None:
-            future.set_exception(ticket.error)
-        else:
-            future.set_result(ticket.answer)
+        ticket.tell(ticket.answer, ticket.error)
     gathering.told(count)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oncegate.bench.chart import curves_svg
-from oncegate.bench.growth import FILL
+from oncegate.bench.growth import FILL, ROOMY
 from oncegate.bench.plot import Bar, as_svg
 
 BEGIN: Final = "<!-- written by make bench: begin -->"
@@ -241,7 +241,10 @@ def _growth(document: Document) -> str:
         "pruning, µs a key",
         "opening, ms",
     ]
-    words = f"Filled through the store's own statements, {FILL} keys a transaction, payloads of two bytes."
+    words = (
+        f"Filled through the store's own statements, {FILL} keys a transaction, payloads of two bytes."
+        f" PostgreSQL has {ROOMY['shared_buffers']} of shared buffers here."
+    )
     left_out = "".join(f" Left out: {reason}." for reason in document["growth"]["left_out"])
     return f"### Growth\n\n{words}{left_out}\n\n{_table(head, rows)}"
 
