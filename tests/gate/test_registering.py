@@ -183,3 +183,14 @@ def test_the_store_down_means_no_effect(ledger: Ledger, style: Style) -> None:
     with pytest.raises(StoreUnavailable):
         style.admit(gate, "bookings", EVENT)
     assert not runs
+
+
+def test_lanes_may_be_made_of_what_the_key_may(ledger: Ledger) -> None:
+    """A field that is allowed for the key is allowed for the lane, which is the key where none is given."""
+    gate = ledger.gate()
+    options: dict[str, Any] = {"mode": "accept", "allow_transport": ("message_id",)}
+
+    gate.handler("a", key="{message_id}", **options)(lambda event: None)
+    gate.handler("b", key="{id}", lane="{message_id}", **options)(lambda event: None)
+    with pytest.raises(ConfigError, match="transport"):
+        gate.handler("c", key="{id}", mode="accept", lane="{message_id}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oncegate.service.checking import find_mistakes
+from oncegate.service.checking import find_mistakes, read_and_check
 from oncegate.service.configuring import Mistakes, read_configuration
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "oncegate.toml"
@@ -70,12 +70,53 @@ def test_what_can_be_read_but_not_used_is_told_at_once(tmp_path: Path) -> None:
     )
 
     assert [line.partition(": ")[0] for line in found] == [
-        f"oncegate.toml:{line}" for line in (31, 1, 7, 13, 19, 25, 33)
+        f"oncegate.toml:{line}" for line in (32, 2, 10, 16, 24, 30, 33)
     ]
     assert "message_id" in found[1]
     assert "plain-text-secret-here" not in str(found)
     assert "no MISSING" in found[3]
     assert "nowhere" in found[4]
+
+
+def test_one_mistake_does_not_hide_another_in_the_same_table(tmp_path: Path) -> None:
+    found = mistakes(
+        tmp_path,
+        '[surfaces.a]\nkey = "{message_id}"\nsignature = "github"\nsecrets = ["$NOPE"]\ntenant = "t"\n'
+        'forward = "d"\nmode = "accept"\nlane = "{x"\nretention = "1d"\nskew_max = "soon"\n'
+        'allow_transport = ["offset"]\n'
+        '[downstreams.d]\nurl = "http://10.0.0.1/"\nhonours_key = "x"\nprobe_url = "https://a.example/"\n',
+    )
+
+    places = {line.partition(": ")[0] for line in found}
+    assert places == {f"oncegate.toml:{line}" for line in (2, 4, 8, 9, 10, 13, 14, 15)}
+    assert len(found) == 8
+
+
+def test_settings_that_need_each_other_are_not_tried_apart(tmp_path: Path) -> None:
+    assert not mistakes(
+        tmp_path,
+        '[surfaces.a]\nkey = "{message_id}"\nsignature = "bearer"\nsecrets = ["$S"]\ntenant = "t"\n'
+        'retention = "200d"\nredelivery_horizon = "150d"\nallow_transport = ["message_id"]\n'
+        'mode = "accept"\nlane = "{x}"\n',
+        S="long-enough-for-a-secret",
+    )
+
+
+def test_what_can_be_read_is_tried_beside_what_cannot(tmp_path: Path) -> None:
+    """So that one run tells everything; what depends on a mistake is not one itself."""
+    file = tmp_path / "oncegate.toml"
+    file.write_text(
+        '[server]\nport = "abc"\nbody_within = "3x"\n[downstreams.d]\nurl = 7\nhonours_key = "x"\n'
+        '[surfaces.a]\nkey = "{now}"\nsignature = "bearer"\n'
+        'secrets = ["$S"]\ntenant = "t"\nforward = "d"\n',
+        "utf-8",
+    )
+
+    read, found = read_and_check(file, {"S": "long-enough-for-a-secret"})
+
+    assert read is None
+    lines = [mistake.where.rpartition(":")[2] for mistake in found]
+    assert lines == ["2", "5", "3", "6", "8"]
 
 
 def test_what_is_not_toml_is_told_with_its_line(tmp_path: Path) -> None:

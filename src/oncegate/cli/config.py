@@ -35,18 +35,9 @@ def add_parser(subparsers: Any) -> None:
 
 def run_check(arguments: argparse.Namespace) -> int:
     """Tells every mistake; the exit code says whether there are any."""
-    import asyncio
+    from oncegate.service.checking import read_and_check
 
-    from oncegate.service.checking import find_mistakes
-    from oncegate.service.configuring import Mistakes, read_configuration
-
-    async def find(configuration: Any) -> Any:
-        return find_mistakes(configuration, os.environ)
-
-    try:
-        found = asyncio.run(find(read_configuration(arguments.config, os.environ)))
-    except Mistakes as mistakes:
-        found = mistakes.found
+    _, found = read_and_check(arguments.config, os.environ)
     for mistake in found:
         if arguments.json:
             print_json({"where": mistake.where, "what": mistake.what})
@@ -59,9 +50,15 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 def run_show(arguments: argparse.Namespace) -> int:
     """Prints settings; secrets are masked."""
-    from oncegate.service.configuring import read_configuration
+    from oncegate.service.configuring import Mistakes, read_configuration
 
-    for origin in read_configuration(arguments.config, os.environ).origins:
+    try:
+        origins = read_configuration(arguments.config, os.environ).origins
+    except Mistakes as mistakes:
+        for mistake in mistakes.found:
+            complain(str(mistake))
+        return USAGE
+    for origin in origins:
         if arguments.json:
             print_json({"name": origin.name, "value": origin.value, "source": origin.source})
         else:

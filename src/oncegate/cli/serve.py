@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 from pathlib import Path
 from typing import Any
 
-from oncegate.cli.exitcodes import DONE
-from oncegate.cli.output import tell
+from oncegate.cli.exitcodes import DONE, USAGE
+from oncegate.cli.output import complain, tell
 from oncegate.errors import ConfigError
 
 _DESCRIPTION = """\
@@ -51,18 +50,13 @@ def run(arguments: argparse.Namespace) -> int:
         from oncegate.service.serving import serve
     except ModuleNotFoundError as error:
         raise ConfigError("the service needs its server: pip install 'oncegate[server]'") from error
-    from oncegate.service.configuring import Mistakes, read_configuration
+    from oncegate.service.checking import read_and_check
 
-    configuration = read_configuration(arguments.config, os.environ)
-    mistakes = asyncio.run(_mistakes(configuration))
-    if mistakes:
-        raise Mistakes(mistakes)
+    configuration, mistakes = read_and_check(arguments.config, os.environ)
+    for mistake in mistakes:
+        complain(str(mistake))
+    if configuration is None or mistakes:
+        return USAGE
     log_as_json()
     began = serve(configuration.settings, os.environ, lambda address: tell(f"listening on {address}"))
     return DONE if began else 1
-
-
-async def _mistakes(configuration: Any) -> Any:
-    from oncegate.service.checking import find_mistakes
-
-    return find_mistakes(configuration, os.environ)

@@ -8,6 +8,7 @@ never overtakes anything.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 from urllib.parse import quote
 
@@ -49,7 +50,7 @@ class _Note(Struct, frozen=True, omit_defaults=True):
     context: Context | None = None
 
 
-def lane_of(mode: str, lane: str | None, key: str) -> KeyTemplate | None:
+def lane_of(mode: str, lane: str | None, key: KeyTemplate, allow: Collection[str]) -> KeyTemplate | None:
     """The template of an accepting surface's lanes; without one of its own each key is a lane."""
     if mode not in ("inline", "accept"):
         raise ConfigError(f"mode={mode!r} cannot be used; choose inline or accept")
@@ -57,7 +58,7 @@ def lane_of(mode: str, lane: str | None, key: str) -> KeyTemplate | None:
         if lane is not None:
             raise ConfigError("lane= is for events that are accepted first; say mode='accept' too")
         return None
-    return KeyTemplate.parse(key if lane is None else lane)
+    return key if lane is None else KeyTemplate.parse(lane, allow_transport=allow)
 
 
 def destination_of(surface: str) -> str:

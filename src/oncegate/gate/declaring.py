@@ -121,10 +121,11 @@ class Declarations:
         `caller_retries`: there nobody but the caller could run it.
         """
         _check_lists(ignore, final_errors)
-        in_lane = lane_of(mode, lane, key)
+        template = KeyTemplate.parse(key, allow_transport=allow_transport)
+        in_lane = lane_of(mode, lane, template, allow_transport)
         rule = SurfaceRule(
             name=surface,
-            key=KeyTemplate.parse(key, allow_transport=allow_transport),
+            key=template,
             tenant_path=None if tenant is None else parse_path(tenant.strip("{}")),
             retention=parse_duration(retention),
             retention_floor=parse_duration(retention_floor),

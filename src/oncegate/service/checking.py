@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -15,11 +17,11 @@ from oncegate.errors import ConfigError
 from oncegate.gate.gate import Gate as PlainGate
 from oncegate.model.durations import parse_duration
 from oncegate.sender.http import HttpClient
-from oncegate.service.configuring import Configuration, Mistake
+from oncegate.service.configuring import Configuration, Mistake, Mistakes, read_configuration
 from oncegate.service.hosts import Hosts
 from oncegate.service.page import PATH as PAGE_PATH
 from oncegate.service.recording import open_recorder
-from oncegate.service.settings import Settings
+from oncegate.service.settings import DownstreamSettings, Settings, SignatureScheme, SurfaceSettings
 from oncegate.service.surfaces import (
     Handlers,
     MistakeAt,
@@ -27,6 +29,7 @@ from oncegate.service.surfaces import (
     open_contract,
     open_entrances,
     policy_of,
+    scheme_of,
 )
 from oncegate.wiring import open_store
 
@@ -36,37 +39,95 @@ _RANGES: Final = {
     "concurrency_max": (1, 100_000),
     "tenant_concurrency_max": (1, 100_000),
 }
+_FIRST: Final = frozenset({"allow_transport"})  # the key may need it
+_ANY_URL: Final = "https://downstream.example"
+_ANY_SECRET: Final = "a secret that no variable has as its name"
 _PREFIX: Final = re.compile(r"(/[A-Za-z0-9._~-]+)+", re.ASCII)
 RETENTION_MIN: Final = timedelta(hours=1)  # less would take from readers what they have just been offered
 
 
+def read_and_check(
+    path: Path | None, environment: Mapping[str, str]
+) -> tuple[Configuration | None, list[Mistake]]:
+    """The settings, and all that is wrong with them; without any, if they cannot even be read."""
+
+    async def found(configuration: Configuration) -> list[Mistake]:
+        return find_mistakes(configuration, environment)
+
+    try:
+        configuration = read_configuration(path, environment)
+    except Mistakes as wrong:
+        return None, wrong.found + ([] if wrong.readable is None else asyncio.run(found(wrong.readable)))
+    return configuration, asyncio.run(found(configuration))
+
+
 def find_mistakes(configuration: Configuration, environment: Mapping[str, str]) -> list[Mistake]:
     """All settings that can be read but not used; must be called in an event loop."""
-    found: list[Mistake] = []
-    for attempt in _attempts(configuration.settings, environment):
-        try:
-            attempt()
-        except MistakeAt as mistake:
-            found.append(Mistake(configuration.where(mistake.place), str(mistake)))
-    return found
-
-
-def _attempts(settings: Settings, environment: Mapping[str, str]) -> list[Callable[[], None]]:
-    """Each downstream and surface by itself, so that one mistake does not hide the next."""
+    settings = configuration.settings
+    told = [mistake for attempt in _places(settings) if (mistake := _mistake(attempt)) is not None]
+    told += [mistake for name in settings.downstreams for mistake in _of_downstream(settings, name)]
     good = _usable_downstreams(settings)
-    attempts = _places(settings)
-    for name, downstream in settings.downstreams.items():
-        one = msgspec.structs.replace(settings, downstreams={name: downstream}, surfaces={})
-        attempts.append(partial(_try, one, environment, contract=False))
-    for name, surface in settings.surfaces.items():
-        is_told = surface.forward in settings.downstreams and surface.forward not in good
-        alone = msgspec.structs.replace(surface, forward=None) if is_told else surface
-        one = msgspec.structs.replace(settings, downstreams=good, surfaces={name: alone})
-        attempts.append(partial(_try, one, environment, contract=False))
+    for name in settings.surfaces:
+        told += _of_surface(settings, good, name, environment)
     last = msgspec.structs.replace(settings, downstreams=good, surfaces={})
-    attempts.append(partial(_try, last, environment, contract=True))
-    attempts.append(partial(_try_recording, settings, environment))
-    return attempts
+    ends = [partial(_try, last, environment, True), partial(_try_recording, settings, environment)]
+    told += [mistake for attempt in ends if (mistake := _mistake(attempt)) is not None]
+    return [Mistake(configuration.where(one.place), str(one)) for one in told]
+
+
+def _mistake(attempt: Callable[[], None]) -> MistakeAt | None:
+    try:
+        attempt()
+    except MistakeAt as mistake:
+        return mistake
+    return None
+
+
+def _of_downstream(settings: Settings, name: str) -> Iterator[MistakeAt]:
+    def use(one: Any) -> None:
+        _try(msgspec.structs.replace(settings, downstreams={name: one}, surfaces={}), {}, contract=False)
+
+    given = settings.downstreams[name]
+    yield from _one_by_one(f"downstreams.{name}", given, DownstreamSettings(_ANY_URL), use)
+
+
+def _of_surface(
+    settings: Settings, downstreams: dict[str, Any], name: str, environment: Mapping[str, str]
+) -> Iterator[MistakeAt]:
+    place, given = f"surfaces.{name}", settings.surfaces[name]
+    plain = SurfaceSettings("{id}", given.signature, given.secrets, "any")
+    mistake = _mistake(
+        partial(_check_at, f"{place}.secrets", partial(scheme_of, f"{place}.secrets", given, environment))
+    )
+    if mistake is not None:
+        yield mistake
+        plain = SurfaceSettings("{id}", SignatureScheme.BEARER, (f"${_ANY_SECRET}",), "any")
+        given = msgspec.structs.replace(given, signature=plain.signature, secrets=plain.secrets)
+    if given.forward in settings.downstreams and given.forward not in downstreams:
+        given = msgspec.structs.replace(given, forward=None)  # what is wrong there is told there
+
+    def use(one: Any) -> None:
+        alone = msgspec.structs.replace(settings, downstreams=downstreams, surfaces={name: one})
+        _try(alone, {**environment, _ANY_SECRET: _ANY_SECRET}, contract=False)
+
+    yield from _one_by_one(place, given, plain, use)
+
+
+def _one_by_one(place: str, given: Any, plain: Any, use: Callable[[Any], None]) -> Iterator[MistakeAt]:
+    """Takes the settings of a table over one after the other; one that cannot be used is told, and left.
+
+    So each mistake has its own line, and none hides the next. What another setting needs comes before it.
+    """
+    taken = plain
+    for name in sorted(given.__struct_fields__, key=lambda name: name not in _FIRST):
+        if getattr(given, name) == getattr(taken, name):
+            continue
+        more = msgspec.structs.replace(taken, **{name: getattr(given, name)})
+        mistake = _mistake(partial(use, more))
+        if mistake is None:
+            taken = more
+        else:
+            yield MistakeAt(f"{place}.{name}", mistake.what)
 
 
 def _usable_downstreams(settings: Settings) -> dict[str, Any]:

@@ -44,6 +44,8 @@ _NAMED: Final[dict[str, type[msgspec.Struct]]] = {
     "surfaces": SurfaceSettings,
 }
 _TOP: Final = ("url",)
+# Whoever forwards to a downstream whose address is wrong has no mistake of its own.
+_STAND_INS: Final[dict[Any, dict[str, Any]]] = {DownstreamSettings: {"url": "https://downstream.example"}}
 _TABLE: Final = re.compile(r"^\s*\[\s*([^\[\]]+?)\s*\]")
 _KEY: Final = re.compile(r"^\s*([A-Za-z0-9_.\"'-]+?)\s*=")
 
@@ -59,11 +61,14 @@ class Mistake(msgspec.Struct, frozen=True):
 
 
 class Mistakes(ConfigError):
-    """The settings cannot be used; every mistake is on a line of its own."""
+    """The settings cannot be read; every mistake is on a line of its own.
 
-    def __init__(self, found: list[Mistake]) -> None:
+    `readable` is the rest of them, with defaults in the place of what is wrong: it can be looked at too.
+    """
+
+    def __init__(self, found: list[Mistake], readable: Configuration | None = None) -> None:
         super().__init__("\n".join(str(mistake) for mistake in found))
-        self.found = found
+        self.found, self.readable = found, readable
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -122,9 +127,11 @@ class _Reading:
             values[section] = self._table(kind, section, document.get(section, {}))
         for section, kind in _NAMED.items():
             values[section] = self._tables(kind, section, document.get(section, {}))
+        whole = {name: value for name, value in values.items() if value is not None}
+        configuration = Configuration(Settings(**whole), tuple(self._origins), self._path, self._lines)
         if self._mistakes:
-            raise Mistakes(self._mistakes)
-        return Configuration(Settings(**values), tuple(self._origins), self._path, self._lines)
+            raise Mistakes(self._mistakes, configuration)
+        return configuration
 
     def _check_variables(self) -> None:
         """Refuses variables that are nearly a setting: a mistyped one would quietly change nothing.
@@ -160,7 +167,8 @@ class _Reading:
         if not isinstance(given, dict):
             self._wrong(section, f"must be tables such as [{section}.NAME]")
             return {}
-        return {name: self._table(kind, f"{section}.{name}", table) for name, table in given.items()}
+        found = {name: self._table(kind, f"{section}.{name}", table) for name, table in given.items()}
+        return {name: table for name, table in found.items() if table is not None}
 
     def _table(self, kind: type[msgspec.Struct], place: str, given: Any) -> Any:
         if not isinstance(given, dict):
@@ -170,12 +178,16 @@ class _Reading:
         for name in given:
             if name not in fields:
                 self._wrong(f"{place}.{name}", _unknown(name, fields))
-        before = len(self._mistakes)
-        values = {
-            name: self._value(kind, name, f"{place}.{name}", given.get(name, msgspec.UNSET))
-            for name in fields
-        }
-        return None if len(self._mistakes) > before else kind(**values)
+        values = {}
+        for name in fields:
+            before = len(self._mistakes)
+            value = self._value(kind, name, f"{place}.{name}", given.get(name, msgspec.UNSET))
+            if len(self._mistakes) == before:
+                values[name] = value
+        try:
+            return kind(**{**_STAND_INS.get(kind, {}), **values})
+        except TypeError:
+            return None  # what it cannot do without is wrong or missing, which was told
 
     def _value(self, kind: type[msgspec.Struct], name: str, place: str, given: Any) -> Any:
         """One setting: from the environment, else from the file, else its default."""

@@ -126,10 +126,15 @@ def open_entrances(
     for name, one in settings.surfaces.items():
         place = f"surfaces.{name}"
         with mistakes_at(place):
-            secrets = find_secrets(place, one.secrets, environment)
-            entrances[name] = Entrance(name, _SCHEMES[one.signature](secrets), one.tenant)
+            entrances[name] = Entrance(name, scheme_of(place, one, environment), one.tenant)
             register(gate, name, one, handlers.handler(place, one.forward))
     return entrances
+
+
+def scheme_of(place: str, one: SurfaceSettings, environment: Mapping[str, str]) -> Scheme:
+    """How requests of a surface are checked; raises ConfigError where its secrets cannot be used."""
+    scheme: Scheme = _SCHEMES[one.signature](find_secrets(place, one.secrets, environment))
+    return scheme
 
 
 def register(gate: Gate, name: str, one: SurfaceSettings, handler: Any) -> None:
