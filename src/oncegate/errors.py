@@ -24,7 +24,7 @@
     ├── NotRun                      the effect was not run, for a reason that is not a failure
     │   ├── Busy                    the key is in flight elsewhere
     │   ├── Backlogged              too much waits already; nothing was stored; HTTP status 429
-    │   ├── Conflict                the key is known with another content
+    │   ├── Conflict                the key is known with another content; HTTP status 422
     │   ├── Quarantined             the event waits in quarantine
     │   └── Held                    the event waits for a person
     ├── CursorRefused               a cursor that was not given out here, for this tenant
@@ -179,6 +179,8 @@ class Backlogged(NotRun):
 
 class Conflict(NotRun):
     """The key is known with another content; the recorded outcome is not revealed."""
+
+    status: ClassVar[int] = 422
 
 
 class Quarantined(NotRun):

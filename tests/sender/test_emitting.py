@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from oncegate.errors import BadEndpoint, BadOutgoing, BadSecret, Conflict, UnknownEndpoint
+from oncegate.errors import (
+    BadEndpoint,
+    BadHeader,
+    BadOutgoing,
+    BadSecret,
+    Conflict,
+    Unacceptable,
+    UnknownEndpoint,
+)
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.trace import Context
 from oncegate.sender.addresses import AddressPolicy
@@ -76,8 +84,9 @@ def test_the_same_id_is_one_event(sender: Sender) -> None:
 def test_the_same_id_with_another_content_is_a_conflict(sender: Sender) -> None:
     """Nobody can put something else under a known id."""
     sender.emit_sync("orders", key="A", type="t", payload={"n": 1}, event_id="e-1")
-    with pytest.raises(Conflict, match="another content"):
+    with pytest.raises(Conflict, match="another content") as refused:
         sender.emit_sync("orders", key="A", type="t", payload={"n": 2}, event_id="e-1")
+    assert refused.value.status == 422
     assert len(events_of(sender, "A")) == 1
 
 
@@ -128,9 +137,10 @@ def test_event_goes_with_the_users_own_transaction(tmp_path: Path, is_committed:
     ],
 )
 def test_what_cannot_be_sent_is_refused_and_nothing_stored(
-    sender: Sender, change: dict[str, object], error: type[Exception]
+    sender: Sender, change: dict[str, object], error: type[Unacceptable]
 ) -> None:
     """A typed error with the reason, before anything is written."""
+    assert error.status == 422
     wanted = {"endpoint": "orders", "key": "A", "type": "t", "payload": {}, "event_id": "e-1"} | change
     with pytest.raises(error):
         sender.emit_sync(wanted.pop("endpoint"), **wanted)  # type: ignore[arg-type]
@@ -147,13 +157,17 @@ def test_what_cannot_be_sent_is_refused_and_nothing_stored(
         ({"secret": "whsec_c2hvcnQ="}, BadSecret),
         ({"secret": "env:not a name"}, BadSecret),
         ({"attempts_max": 0}, BadEndpoint),
+        ({"headers": {"X-Seq": "1"}}, BadHeader),
+        ({"headers": {"webhook-id": "1"}}, BadHeader),
+        ({"headers": {"x-own": "a\r\nx-seq: 9"}}, BadHeader),
     ],
 )
 def test_an_endpoint_that_cannot_be_used_is_not_added(
-    sender: Sender, change: dict[str, object], error: type[Exception]
+    sender: Sender, change: dict[str, object], error: type[Unacceptable]
 ) -> None:
     """Checked before it is stored."""
     settings = {"url": "https://example.com/", "secret": SECRET} | change
+    assert error.status == 422
     with pytest.raises(error):
         sender.endpoints.add(new_endpoint("bad", **settings), BY_ANN)  # type: ignore[arg-type]
     assert [one.name for one in sender.endpoints.all()] == ["orders"]

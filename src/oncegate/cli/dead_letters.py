@@ -16,7 +16,7 @@ from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number
 from oncegate.cli.sending import add_confirming, cells, opened_desk, refuse_unknown_endpoint, word_of
-from oncegate.errors import ConfigError
+from oncegate.errors import ConfigError, Unacceptable
 from oncegate.sender.desk import HeadJob, HeadPlan, Verb, plan_heads
 from oncegate.store import DeadLetter, LaneState, Session
 
@@ -140,7 +140,7 @@ def _planned(session: Session, arguments: argparse.Namespace) -> HeadPlan:
     plan = plan_heads(session, arguments.verb, filter_of(arguments), states)
     heads = tuple(head for head in plan.heads if head[1] == arguments.seq)
     if not heads:
-        raise ConfigError(f"seq {arguments.seq} is not the head of a lane of this key that waits")
+        raise Unacceptable(f"seq {arguments.seq} is not the head of a lane of this key that waits")
     return replace(plan, heads=heads)
 
 
