@@ -8,6 +8,7 @@ import io
 import json
 import os
 import sqlite3
+import urllib.request
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -29,8 +30,9 @@ from oncegate.chaos.terminal_client import Slot, read_record
 from oncegate.cli import demo
 from oncegate.errors import ConfigError
 from oncegate.model.states import State
-from oncegate.store import EntryFilter, LogKind
+from oncegate.store import EntryFilter, LogKind, What
 from oncegate.testing.clock import ManualClock
+from tests.dashboard.serving import served
 
 SEEDS = range(20)
 
@@ -257,6 +259,20 @@ def test_with_the_gate_every_container_has_one_slot_and_one_booking(stormed):
     }
     assert len(booked) == 39
     assert set(booked) == slots
+
+
+def test_its_page_tells_the_rule_and_nearly_all_that_came(stormed):
+    """Killed workers take little more along than the arrival they died at."""
+    _, result = stormed
+    with demo.page_gate(open_store(result.ledger)) as gate, served(gate.dashboard()) as address:
+        with urllib.request.urlopen(f"{address}/surfaces") as answer:
+            surfaces = answer.read().decode()
+        with gate.store.look() as session:
+            tallies = session.tallies(0, 2**40)
+    counted = sum(one.count for one in tallies if What.FRESH <= one.what <= What.HOLD)
+
+    assert "{notificationId}:{equipment_number}" in surfaces
+    assert counted >= result.with_gate.deliveries - 2 * result.with_gate.killed
 
 
 def test_with_the_gate_every_crash_is_in_the_ledger_and_recovered(stormed):

@@ -50,6 +50,12 @@ def test_ages_and_waits_bound_both_ends():
         ("surface:", "after the colon"),
         ("id:7 state:held", "stands alone"),
         ("id:seven", "not an entry's id"),
+        ("sate:held", "write state:… (or label:"),
+        ("State:held", "write state:…"),
+        ("state=held", "write state:…"),
+        ("age:10m", "write age>…"),
+        ("age>=10m", "=10m"),
+        ("waits:4h", "write waits>…"),
     ],
 )
 def test_what_cannot_be_read_is_said_and_fits_nothing(text, said):
@@ -57,6 +63,12 @@ def test_what_cannot_be_read_is_said_and_fits_nothing(text, said):
     assert asked.problem is not None
     assert said in asked.problem
     assert asked.wanted == EntryFilter()
+
+
+@pytest.mark.parametrize("text", ["N-1:MSKU", "order:7", "label:state=held", "a>b", "2026-11-16:x"])
+def test_what_is_only_like_a_label_is_searched_in_labels(text):
+    asked = read_filter(text, NOW)
+    assert (asked.problem, asked.wanted.label_contains) == (None, text.removeprefix("label:"))
 
 
 @given(st.text(max_size=600))

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from oncegate.chaos.incidents.catalogue import STORM
 from oncegate.chaos.storm.progress import Progress
@@ -25,6 +25,10 @@ from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.incidents import add_incident_options, list_incidents, run_incidents
 from oncegate.cli.output import complain, print_json, tell
 from oncegate.clock import SystemClock
+
+if TYPE_CHECKING:
+    from oncegate.store import Store
+    from oncegate.wiring import Gate
 
 WORKERS_MAX: Final = 16  # more would only show how long Python takes to start
 
@@ -119,13 +123,24 @@ def _serve(url: str) -> None:
     """Leaves the ledger up on the operations page, for somebody who may do everything there."""
     from oncegate.cli.page import PORT_DEFAULT, serve_page
     from oncegate.dashboard.operators import OperatorBook, Role
-    from oncegate.wiring import Gate, open_store
+    from oncegate.wiring import open_store
 
     store = open_store(url)
-    with Gate(store=store) as gate:
-        token = OperatorBook(gate.commits, gate.clock).add("demo", Role.APPROVER, None, "demo")
+    gate = page_gate(store)
+    token = OperatorBook(gate.commits, gate.clock).add("demo", Role.APPROVER, None, "demo")
     tell(f"sign in with this token: {token}")
-    serve_page(Gate(store=store), "127.0.0.1", PORT_DEFAULT, login=True)
+    serve_page(gate, "127.0.0.1", PORT_DEFAULT, login=True)
+
+
+def page_gate(store: Store) -> Gate:
+    """A gate that runs nothing: it lets the page tell the storm's rule, and what holds at its terminal."""
+    from oncegate.chaos.storm.handlers import register_booking
+    from oncegate.chaos.terminal_client import TerminalClient
+    from oncegate.wiring import Gate
+
+    gate = Gate(store=store)
+    register_booking(gate, TerminalClient("http://127.0.0.1:9"), lambda: None)  # nobody is called there
+    return gate
 
 
 @contextlib.contextmanager

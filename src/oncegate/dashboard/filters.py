@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any, Final
 
 from msgspec import Struct
@@ -21,6 +22,9 @@ TEXT_MAX: Final = 500
 _TERM: Final = re.compile(
     r"(surface|tenant|state|key|label|reason|id):(.*)|(age|waits)([<>])(.*)", re.DOTALL
 )
+# What looks like a term and is none: a misspelt name, or another sign than the term takes.
+_NEARLY: Final = re.compile(r"([A-Za-z]{2,9})(:|[<>=]=?)(.*)", re.DOTALL)
+_ALIKE: Final = 0.75
 EXAMPLES: Final = (
     ("state:unknown,held", "entries in these states"),
     ("surface:orders", "entries of one surface"),
@@ -63,6 +67,7 @@ def _read(text: str, now_ms: int) -> Filter:
     for word in _words(text):
         found = _TERM.fullmatch(word)
         if found is None:
+            _refuse_misspelt(word)
             _put(fields, "label_contains", word, "label")
         elif found.group(1) is not None:
             name, read = _FIELDS[found.group(1)]
@@ -73,6 +78,17 @@ def _read(text: str, now_ms: int) -> Filter:
     if entry_id is not None and fields:
         raise ConfigError("id: names one entry; it stands alone")
     return Filter(EntryFilter(**fields), entry_id)
+
+
+def _refuse_misspelt(word: str) -> None:
+    """Searching labels for a misspelt term would find nothing, and look as if there were nothing."""
+    found = _NEARLY.fullmatch(word)
+    near = [] if found is None else get_close_matches(found[1].lower(), _TERMS, 1, _ALIKE)
+    if found is not None and near:
+        sign = ">" if near[0] in ("age", "waits") else ":"
+        raise ConfigError(
+            f"{found[1] + found[2]!r} is not a term; write {near[0]}{sign}… (or label:… to search labels)"
+        )
 
 
 def _words(text: str) -> list[str]:
@@ -139,3 +155,4 @@ _FIELDS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "reason": ("reason_contains", _read_text),
     "id": ("entry_id", _read_id),
 }
+_TERMS: Final = (*_FIELDS, "age", "waits")

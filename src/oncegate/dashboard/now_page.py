@@ -27,6 +27,7 @@ RECENT_MAX: Final = 8
 RECENT_READ_MAX: Final = 100
 _NO_CHANGE: Final = frozenset({LogKind.SIGNED_IN, LogKind.SIGNED_OUT, LogKind.PLAN_MADE})
 HOUR_MS: Final = 3_600_000
+COUNTED: Final = "as the gates counted them: one that is killed takes its last second along; no key is lost"
 
 
 class Hour(Struct, frozen=True):
@@ -170,7 +171,7 @@ def _hour(snapshot: Snapshot) -> list[tuple[str, int, str]]:
         return sum(counts.of(kind) for counts in all_counts for kind in kinds)
 
     return [
-        ("arrivals", sum(counts.arrivals for counts in all_counts), "everything that came"),
+        ("arrivals", sum(counts.arrivals for counts in all_counts), COUNTED),
         ("ran", total(What.FRESH, What.RETRY, What.RECOVER), "new, or taken up again"),
         ("replays", total(What.REPLAY), "known already: answered from the ledger, nothing ran"),
         ("busy", total(What.BUSY), "the key was being worked on"),

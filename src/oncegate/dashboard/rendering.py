@@ -29,6 +29,7 @@ def make_environment(clock: Clock) -> Environment:
     )
     environment.filters["when"] = lambda ms: when(ms, clock.wall_ms())
     environment.filters["span"] = span
+    environment.filters["later"] = later
     environment.filters["number"] = lambda value: f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
     environment.filters["count"] = counted
     environment.filters["sentence"] = lambda text: text[:1].upper() + text[1:]
@@ -68,6 +69,13 @@ def span(milliseconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
+
+
+def later(milliseconds: int) -> str:
+    """How long after the beginning something was, to the millisecond where that tells something."""
+    size = abs(milliseconds)
+    text = f"{size} ms" if size < 1_000 else f"{size / 1000:.3f} s" if size < 120_000 else span(size)
+    return f"{'-' if milliseconds < 0 else '+'}{text}"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -92,9 +92,16 @@ class GatedSystem:
         """Admit one delivery; raises unless the key has its outcome afterwards."""
         self._fault = fault
         if fault is not Fault.KILL:
-            return _admit(self._gate, event)
+            return self._admit_and_tell(event)
         with contextlib.closing(self._open(ArmedCrashPoints("effect.after"))) as doomed:
             return _admit(doomed, event)
+
+    def _admit_and_tell(self, event: Event) -> str:
+        """What was seen is told at once and not once a second: this process may not live so long."""
+        try:
+            return _admit(self._gate, event)
+        finally:
+            self._gate.sightings.flush()
 
     def _open(self, crashpoints: CrashPoints) -> Gate:
         gate = Gate(self._url, clock=self._clock, crashpoints=crashpoints, actor="worker")
