@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from oncegate import Gate, Once
 from oncegate.cli.main import main
-from oncegate.errors import BadOutgoing
+from oncegate.errors import BadOutgoing, OncegateError
 from oncegate.feed import Feed, through_gate
 from oncegate.feed.values import Page
 from oncegate.model.states import State
@@ -117,6 +118,47 @@ def test_trace_context_goes_to_downstreams_and_to_what_is_emitted(ledger: Ledger
 
     assert (seen[0]["traceparent"], seen[0]["tracestate"]) == (PARENT, "a=1")
     assert ledger.places(PARENT) == ledger.places("0af7651916cd43dd8448eb211c80319c") == BOTH
+
+
+def test_what_a_handler_calls_is_a_hop_between_what_came_in_and_what_it_emits(ledger: Ledger) -> None:
+    """Given a handler with an effect at a downstream; then its journey shows the call, with the key that
+    went there."""
+    terminal = ledger.gate.downstream("terminal", honours_key="7d")
+
+    def claim_slot(idempotency_key: str) -> dict[str, int]:
+        return {"id": 7}
+
+    @ledger.gate.handler("bookings", key="{id}", correlation="{trip}")
+    def book(event: dict[str, Any], once: Once) -> None:
+        once.effect(terminal, claim_slot)
+        ledger.sender.emit_sync("planning", key=event["order"], type="booked", payload={})
+
+    admission = ledger.gate.admit_sync("bookings", EVENT)
+
+    arrived, called, emitted = ledger.hops("trip 7")
+    assert [hop.kind for hop in (arrived, called, emitted)] == [ARRIVED, HopKind.CALLED, EMITTED]
+    assert (called.place, called.id) == ("terminal", f"{admission.key}:claim_slot")
+    assert (called.cause, called.correlation_id) == (admission.key, "trip 7")
+    assert called.state.startswith("done")
+
+
+def test_a_call_that_may_have_happened_says_so_in_its_journey(ledger: Ledger) -> None:
+    """Given a downstream that can neither be asked nor called twice, which did not answer."""
+    printer = ledger.gate.downstream("printer")
+
+    def print_label() -> None:
+        raise TimeoutError
+
+    @ledger.gate.handler("bookings", key="{id}")
+    def book(event: dict[str, Any], once: Once) -> None:
+        once.effect(printer, print_label)
+
+    with suppress(TimeoutError, OncegateError):
+        ledger.gate.admit_sync("bookings", EVENT, context=Context(correlation_id="trip 8"))
+
+    _, called = ledger.hops("trip 8")
+    assert (called.kind, called.place) == (HopKind.CALLED, "printer")
+    assert called.state == "started, not known to be done"
 
 
 def test_context_that_is_no_header_does_not_become_one(ledger: Ledger) -> None:

@@ -14,9 +14,10 @@ from oncegate.cli.parser import add_json, add_url, read_text
 from oncegate.sender.journey import Hop, journey
 
 _DESCRIPTION = """\
-Show everything that belongs to one journey, in order of time: events that came in, and events that were
-emitted because of them, with what came of each. Name it by an emitted event's id, the key of a lane, the
-key of an entry (48 hex digits), a correlation id or a traceparent."""
+Show everything that belongs to one journey, in order of time: events that came in, what was called at
+downstreams for them, and events that were emitted because of them, with what came of each. Name it by an
+emitted event's id, the key of a lane, the key of an entry (48 hex digits), a correlation id or a
+traceparent."""
 
 _EPILOG = """\
 examples:
@@ -62,7 +63,15 @@ def run(arguments: argparse.Namespace) -> int:
 def _row(hop: Hop) -> list[Cell]:
     values = (
         utc(hop.at_ms)[:23].replace("T", " "), hop.kind.value, hop.place, hop.tenant, hop.key,
-        "" if hop.seq is None else hop.seq, hop.id if hop.seq is not None else hop.id[:_SHOWN], hop.state,
+        "" if hop.seq is None else hop.seq, _id(hop), hop.state,
         (hop.cause or "")[:_SHOWN],
     )  # fmt: skip
     return [Cell.of(value) for value in values]
+
+
+def _id(hop: Hop) -> str:
+    """Keys of entries are shown by their beginning; `KEY:step` keeps its step."""
+    if hop.seq is not None:
+        return hop.id
+    key, colon, step = hop.id.partition(":")
+    return f"{key[:_SHOWN]}{colon}{step}"

@@ -9,11 +9,22 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
 
 from oncegate.gate.accepting import SURFACE_LANES
+from oncegate.gate.outcome import decode_outcome
 from oncegate.model.trace import Context, decode_context, named, trace_named, trace_of_key
-from oncegate.store import Entry, EntryFilter, LaneFilter, Session, TracedDelivery, TracedPublication
+from oncegate.store import (
+    Entry,
+    EntryDetail,
+    EntryFilter,
+    LaneFilter,
+    Session,
+    StepRecord,
+    StepState,
+    TracedDelivery,
+    TracedPublication,
+)
 
 TRACES_MAX: Final = 20  # a key may have been part of very many journeys
 HOPS_MAX: Final = 500
@@ -21,19 +32,31 @@ LANES_MAX: Final = 10
 EVENTS_OF_A_KEY_MAX: Final = 20  # the latest ones
 _KEY_HEX: Final = 48
 FEED: Final = "feed"
+_STEPS: Final = {
+    StepState.STARTED: "started, not known to be done",
+    StepState.DONE: "done",
+    StepState.NOT_APPLIED: "certainly not done",
+}
 
 
 class HopKind(Enum):
     """What happened at a hop."""
 
     ARRIVED = "arrived"
+    CALLED = "called"
     EMITTED = "emitted"
     ACCEPTED = "accepted"
     PUBLISHED = "published"
 
 
+_FIRST: Final = {HopKind.ARRIVED: 0, HopKind.CALLED: 1}
+
+
 class Hop(Struct, frozen=True):
-    """One station: an event that came in at a surface, was accepted to run later, emitted or published."""
+    """One station: an event that came in at a surface, was accepted to run later, emitted or published.
+
+    One that was CALLED is an effect at a downstream; its id is the key that went there, `KEY:step`.
+    """
 
     kind: HopKind
     at_ms: int
@@ -63,9 +86,9 @@ def journey(session: Session, text: str) -> Journey:
     traces |= dict.fromkeys(_names_of(text))
     for hop in [*starts, *(hop for one in list(traces)[:TRACES_MAX] for hop in _on(session, one))]:
         hops.setdefault((hop.kind, hop.place, hop.id, hop.seq), hop)
-    found = sorted(
-        hops.values(), key=lambda hop: (hop.at_ms, hop.kind is not HopKind.ARRIVED, hop.seq or 0)
-    )
+    arrived = [hop for hop in hops.values() if hop.kind is HopKind.ARRIVED][:HOPS_MAX]
+    calls = [call for hop in arrived for call in _calls(session, hop)]
+    found = sorted([*hops.values(), *calls], key=_moment)
     return Journey(tuple(found[:HOPS_MAX]), len(found) > HOPS_MAX or len(traces) > TRACES_MAX)
 
 
@@ -75,10 +98,13 @@ def journey_of(session: Session, entry: Entry) -> Journey:
     hops = {
         (hop.kind, hop.place, hop.id, hop.seq): hop for hop in [here, *_on(session, here.trace_id or "")]
     }
-    found = sorted(
-        hops.values(), key=lambda hop: (hop.at_ms, hop.kind is not HopKind.ARRIVED, hop.seq or 0)
-    )
+    found = sorted(hops.values(), key=_moment)
     return Journey(tuple(found[:HOPS_MAX]), len(found) > HOPS_MAX)
+
+
+def _moment(hop: Hop) -> tuple[int, int, int]:
+    """The order of hops; in the same millisecond what comes in, what it calls, what it leads to."""
+    return hop.at_ms, _FIRST.get(hop.kind, len(_FIRST)), hop.seq or 0
 
 
 def _names_of(text: str) -> list[str]:
@@ -125,6 +151,38 @@ def _arrival(session: Session, entry: Entry) -> Hop:
     return Hop(
         HopKind.ARRIVED, entry.received_at_ms, entry.surface, entry.tenant, entry.label, None,
         entry.key.hex(), entry.state.label, trace_id, context.correlation_id, None,
+    )  # fmt: skip
+
+
+def _calls(session: Session, arrived: Hop) -> list[Hop]:
+    """The effects of an entry at its downstreams, as far as they are on record."""
+    found = session.entries(EntryFilter(key_prefix=arrived.id), None, 1)
+    detail = session.detail(found[0].entry_id) if found else None
+    steps = () if detail is None else detail.steps or _finished_steps(detail)
+    return [_call(arrived, step) for step in steps if step.downstream]
+
+
+def _finished_steps(detail: EntryDetail) -> tuple[StepRecord, ...]:
+    """The steps that a settled entry's outcome tells of; none where what is stored is no outcome."""
+    received = detail.entry.received_at_ms
+    try:
+        steps = decode_outcome(detail.outcome).steps
+    except DecodeError:
+        return ()
+    return tuple(
+        StepRecord(
+            step.name, StepState.DONE, step.downstream, None, step.resource, received + (step.after_ms or 0)
+        )
+        for step in steps
+    )
+
+
+def _call(arrived: Hop, step: StepRecord) -> Hop:
+    owns = "" if step.resource is None else f", {step.resource}"
+    return Hop(
+        HopKind.CALLED, step.started_at_ms or arrived.at_ms, step.downstream, arrived.tenant, arrived.key,
+        None, f"{arrived.id}:{step.name}", f"{_STEPS[step.state]}{owns}", arrived.trace_id,
+        arrived.correlation_id, arrived.id,
     )  # fmt: skip
 
 
