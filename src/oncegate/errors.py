@@ -142,9 +142,10 @@ class MalformedRequest(RequestRefused):
 
 
 class NotAuthentic(RequestRefused):
-    """There is no valid signature, or one from another time."""
+    """There is no valid signature, or one from another time; `challenge` names what is asked for."""
 
     status = 401
+    challenge = "Bearer"
 
 
 class RequestTooLarge(RequestRefused):

@@ -361,3 +361,21 @@ def test_a_body_that_says_it_is_too_large_is_not_waited_for(shared: Site) -> Non
     answer = shared.raw(HEAD + b"\r\ncontent-length: 99999999999\r\n\r\n")
 
     assert answer.startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("GET", "/in/hooks", "POST"), ("PUT", "/v1/events", "POST"), ("POST", "/livez", "GET")],
+)
+def test_a_wrong_method_is_told_the_right_one(shared: Site, method: str, path: str, allowed: str) -> None:
+    answer = shared.call(method, path, b"{}" if method != "GET" else None, BEARER)
+
+    assert (answer.status, answer.headers["allow"]) == (405, allowed)
+
+
+def test_whoever_is_not_known_is_told_what_to_show(shared: Site) -> None:
+    wrong = {**BEARER, "authorization": "Bearer nobody-has-this-token"}
+
+    assert shared.call("POST", "/in/hooks", {"id": "a"}, wrong).headers["www-authenticate"] == "Bearer"
+    pending = shared.call("GET", "/wes/v1/dispatch/pending", None, wrong)
+    assert (pending.status, pending.headers["www-authenticate"]) == (401, "Bearer")

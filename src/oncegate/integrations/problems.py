@@ -62,6 +62,7 @@ class Problem(msgspec.Struct, frozen=True):
     kind: ProblemKind
     detail: str
     retry_after_seconds: float | None = None
+    more_headers: tuple[tuple[str, str], ...] = ()  # what its status calls for: Allow, WWW-Authenticate
 
     @property
     def status(self) -> int:
@@ -86,6 +87,7 @@ class Problem(msgspec.Struct, frozen=True):
             ("content-type", MEDIA_TYPE),
             ("content-length", str(len(self.body))),
             ("cache-control", "no-store"),
+            *self.more_headers,
         )
         if self.retry_after_seconds is None:
             return fixed

@@ -37,6 +37,7 @@ from oncegate.service.messages import (
     Scope,
     Send,
     json_answer,
+    method_not_allowed,
     send_answer,
 )
 from oncegate.service.openapi import document
@@ -207,7 +208,7 @@ class Service:
         if entrance is None:
             raise Refused(Problem(ProblemKind.NOT_FOUND, "no surface has this name"))
         if incoming.method != "POST":
-            raise Refused(Problem(ProblemKind.METHOD_NOT_ALLOWED, "send a POST"))
+            raise method_not_allowed("POST")
         with self._bodies.entered():  # not a tenant's room: nothing shows yet that it is the tenant's
             body = await incoming.body()
         check_webhook(self.gate, entrance, incoming.headers, body)
@@ -215,8 +216,9 @@ class Service:
             return await admit_webhook(self.gate, entrance, incoming.headers, body)
 
     async def _nothing(self, incoming: Incoming) -> Answer:
-        if any(path == incoming.path for _, path in self._routes):
-            raise Refused(Problem(ProblemKind.METHOD_NOT_ALLOWED, "this place takes another method"))
+        allowed = [method for method, path in self._routes if path == incoming.path]
+        if allowed:
+            raise method_not_allowed(*allowed)
         raise Refused(Problem(ProblemKind.NOT_FOUND, "there is nothing at this address"))
 
     def _route(self, method: str, path: str, name: str, handle: _Handle) -> None:

@@ -16,7 +16,7 @@ from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.model.trace import context_of
 from oncegate.service.dispatch import check_can_be_sent
 from oncegate.service.inbound import admit
-from oncegate.service.messages import Answer, Incoming, Refused, json_answer
+from oncegate.service.messages import Answer, Incoming, Refused, json_answer, method_not_allowed
 from oncegate.service.partners import Partner
 from oncegate.service.strictjson import read_json
 from oncegate.service.surfaces import CONFIRMATIONS, REALTIME
@@ -113,7 +113,7 @@ async def publish(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
 async def find_event(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
     """Serves `GET /v1/events/{id}`: the seq of an event of one's own tenant; any other is not there."""
     if incoming.method != "GET":
-        raise Refused(Problem(ProblemKind.METHOD_NOT_ALLOWED, "send a GET"))
+        raise method_not_allowed("GET")
     event_id = incoming.path.removeprefix("/v1/events/")
     seq = await feed.find(event_id, tenant=partner.tenant)
     if seq is None:

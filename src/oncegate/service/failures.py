@@ -24,7 +24,6 @@ log: Final = logging.getLogger("oncegate.service")
 
 _KINDS: Final[tuple[tuple[type[Exception], ProblemKind], ...]] = (
     (MalformedRequest, ProblemKind.MALFORMED),
-    (NotAuthentic, ProblemKind.NOT_AUTHENTIC),
     (CursorExpired, ProblemKind.CURSOR_EXPIRED),
     (CursorRefused, ProblemKind.CURSOR_REFUSED),
     (Conflict, ProblemKind.CONFLICT),
@@ -41,6 +40,9 @@ def answer_to_error(error: Exception) -> Answer:
         log.warning("the store failed: %s", error)
         detail = "nothing is certain but what is on record; send the same request again later"
         return problem_answer(Problem(ProblemKind.STORE_UNAVAILABLE, detail, STORE_RETRY_SECONDS))
+    if isinstance(error, NotAuthentic):
+        challenge = (("www-authenticate", error.challenge),)
+        return problem_answer(Problem(ProblemKind.NOT_AUTHENTIC, str(error), more_headers=challenge))
     for kind, problem in _KINDS:
         if isinstance(error, kind):
             return problem_answer(Problem(problem, str(error)))

@@ -9,6 +9,7 @@ from oncegate.errors import (
     Conflict,
     EventError,
     Failed,
+    NotAuthentic,
     OncegateError,
     OutcomeUnknown,
     Quarantined,
@@ -29,7 +30,11 @@ PLAIN: Final = (StoreError, EventError, Conflict, Quarantined)
 
 def check_webhook(gate: Gate, entrance: Entrance, headers: Headers, body: bytes) -> None:
     """Makes sure that a webhook is its sender's, by its raw bytes, and says that it is JSON."""
-    entrance.scheme.verify(headers, body, gate.clock.wall_ms() // 1000)
+    try:
+        entrance.scheme.verify(headers, body, gate.clock.wall_ms() // 1000)
+    except NotAuthentic as error:
+        error.challenge = entrance.challenge
+        raise
     check_media_type(headers)
 
 

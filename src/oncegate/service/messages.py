@@ -42,6 +42,13 @@ class Refused(Exception):
         self.problem = problem
 
 
+def method_not_allowed(*allowed: str) -> Refused:
+    """405, with what can be done here instead."""
+    methods = ", ".join(allowed)
+    detail, headers = f"this place takes {methods}", (("allow", methods),)
+    return Refused(Problem(ProblemKind.METHOD_NOT_ALLOWED, detail, more_headers=headers))
+
+
 class Incoming:
     """One request: its headers, its query, and its body when it is asked for."""
 

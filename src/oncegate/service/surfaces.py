@@ -43,6 +43,11 @@ _SCHEMES: dict[SignatureScheme, Any] = {
     SignatureScheme.BEARER: BearerToken,
 }
 
+_CHALLENGES: dict[SignatureScheme, str] = {
+    **{scheme: scheme.value for scheme in SignatureScheme},
+    SignatureScheme.BEARER: "Bearer",
+}
+
 
 class Entrance(Struct, frozen=True):
     """A surface as the service serves it."""
@@ -50,6 +55,7 @@ class Entrance(Struct, frozen=True):
     surface: str
     scheme: Scheme
     tenant: str
+    challenge: str = "Bearer"  # what a caller who is not known is asked for
 
 
 class Handlers:
@@ -126,7 +132,9 @@ def open_entrances(
     for name, one in settings.surfaces.items():
         place = f"surfaces.{name}"
         with mistakes_at(place):
-            entrances[name] = Entrance(name, scheme_of(place, one, environment), one.tenant)
+            entrances[name] = Entrance(
+                name, scheme_of(place, one, environment), one.tenant, _CHALLENGES[one.signature]
+            )
             register(gate, name, one, handlers.handler(place, one.forward))
     return entrances
 
