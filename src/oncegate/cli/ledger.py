@@ -7,20 +7,23 @@ command line knows which store it has.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from oncegate.config import store_url
+from oncegate.config import URL_VARIABLE, store_url
 from oncegate.errors import BadUrl, SchemaMismatch, StoreUnavailable
 from oncegate.store import Session, Store
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.wiring import open_store
 
 _SECRET: Final = re.compile(r"(://[^:/@?]*:)[^?]*(?=@)|([?&](?:ssl)?password=)[^&]*")
+_SETTINGS: Final = Path("oncegate.toml")
 _BOOT: Final = "SELECT value FROM oncegate_meta WHERE name = 'boot'"
 _SURFACES: Final = "SELECT DISTINCT surface FROM oncegate_entries ORDER BY surface"
 _RECORD: Final = (
@@ -55,12 +58,25 @@ def file_of(store: Store) -> Path | None:
     return store.path if isinstance(store, SqliteStore) else None
 
 
+def _ledger_of_service() -> str | None:
+    """What to say where the service in this folder keeps its ledger elsewhere: few would think of it."""
+    try:
+        named = tomllib.loads(_SETTINGS.read_text("utf-8")).get("url")
+    except (OSError, ValueError):
+        return None
+    if not isinstance(named, str) or URL_VARIABLE in os.environ:
+        return None
+    return f"the service's is named in {_SETTINGS}: add --url {shlex.quote(_SECRET.sub(_hidden, named))}"
+
+
 @contextmanager
 def reading(store: Store, url: str | None) -> Iterator[Session]:
     """Opens an existing ledger for reading one consistent moment; creates and changes nothing."""
     create = command_for("oncegate migrate", url)
     if not store.exists():
-        raise StoreUnavailable(f"there is no ledger at {store.address}; create it with: {create}")
+        another = _ledger_of_service() if url is None else None
+        what_next = f"create it with: {create}" if another is None else another
+        raise StoreUnavailable(f"there is no ledger at {store.address}; {what_next}")
     missing = store.pending_migrations()
     if missing and missing[0].number == 1:
         raise SchemaMismatch(f"{store.address} holds no ledger yet; create it with: {create}")
