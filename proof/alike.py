@@ -121,6 +121,17 @@ _SQLITE_FEED: dict[tuple[str, str], str] = {
     ): _BELOW_FLOOR,
 }
 _EFFECTS: dict[tuple[str, str], str] = {
+    (
+        "if _must_record_start(call, recorded):",
+        "if True (2)",
+    ): "a start on record decides nothing where the downstream honours the key or can be asked",
+    (
+        "if call.downstream.is_unrepeatable:  # the only one worth a commit of its own",
+        "if True",
+    ): "every finished step gets a commit of its own then, which is slower and nothing else",
+    ("if type(result) in _BARE:", "if False"): "none of these types has an id either, so none is found",
+    ("claim.take_unsaved()", "left out"): "the same steps are written once more with the next write",
+    ("if not parameters:", "if False"): "the longer way finds no parameter either, and adds nothing",
     ("check_step_name(call.step_name)", "left out"): "the step's key checks the name again",
     (
         "if downstream.probe is None:",
@@ -136,6 +147,12 @@ _FLOWS: dict[tuple[str, str], str] = {
         "if False (2)",
     ): "a reservation that claims nothing has fence 0, and settling under it changes nothing",
 }
+_CONFLICTS: dict[tuple[str, str], str] = {
+    (
+        "if not reserved.decision.claims:",
+        "if False",
+    ): "a reservation that claims nothing has fence 0, and settling under it changes nothing",
+}
 _SETTLING: dict[tuple[str, str], str] = {
     (
         "if gate.commits.store.capabilities.one_writer:",
@@ -144,6 +161,7 @@ _SETTLING: dict[tuple[str, str], str] = {
 }
 _BY_FILE = {
     "gate/claim.py": _CLAIM,
+    "gate/conflicts.py": _CONFLICTS,
     "gate/effects.py": _EFFECTS,
     "gate/flows.py": _FLOWS,
     "gate/settling.py": _SETTLING,

@@ -29,6 +29,8 @@ CORE: tuple[str, ...] = (
     "stores/sqlite/claims.py",
     "stores/sqlite/sweeps.py",
     "gate/effects.py",
+    "gate/probed.py",
+    "gate/conflicts.py",
     "stores/postgres/claims.py",
     "stores/sqlite/lanes.py",
     "stores/sqlite/feed.py",

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from oncegate import Admission, Gate, Once, Verdict
 from oncegate.errors import OncegateError, StoreError, StoreUnavailable, StoreUnknown
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.keys import derive_key
+from oncegate.model.rulings import Verb
 from oncegate.model.states import Decision, State
-from oncegate.operations import Attach, Operation, ReadEntry, RecordProgress, Renew, Reserve, Settle
+from oncegate.operations import Attach, Operation, ReadEntry, RecordProgress, Renew, Reserve, Rule, Settle
 from oncegate.store import (
     Attachment,
     EntryDetail,
@@ -28,6 +30,7 @@ from oncegate.store import (
     Renewal,
     Reservation,
     Reserved,
+    Ruling,
     Settlement,
     StepRecord,
     StepState,
@@ -139,6 +142,46 @@ def test_take_over_whose_reply_is_lost_starts_nothing(ledger: Ledger, commits: G
     again = commits.perform(reserve(4))
     assert (again.decision, again.attempt) == (Decision.RECOVER, 3)
     assert again.fence > first.fence
+
+
+def _settle_for_a_person(ledger: Ledger, commits: GroupCommit) -> Ruling:
+    """An entry that ran and is held; returns a person's word that it may run again."""
+    first = commits.perform(reserve(1))
+    held = Settlement(first.entry_id, first.fence, State.HELD, 1, "gate", reason="look at it")
+    commits.perform(Settle(held))
+    found = ledger.detail()
+    assert found is not None
+    reason = "approved by Ada: looked into it"
+    return Ruling(first.entry_id, found.entry.fence, Verb.APPROVE, "Ada", "looked into it", reason, at_ms=2)
+
+
+def test_claim_after_a_persons_word_is_not_taken_for_the_first_of_all(
+    ledger: Ledger, commits: GroupCommit
+) -> None:
+    """Its attempts count anew, but an earlier one may have called: it is left to lapse, and looked into."""
+    # Given an entry that has run, was held, and may run again: its next attempt has number 1
+    (answer,) = commits.perform(Rule((_settle_for_a_person(ledger, commits),)))
+    assert answer.done
+    # When the reply to the next reservation is lost
+    ledger.faults.plan.extend([Fault.LOST_REPLY])
+    with pytest.raises(StoreUnavailable):
+        commits.perform(reserve(2))
+    # Then the claim stands in the ledger, as an attempt with number 1, and nobody runs on it
+    found = ledger.detail()
+    assert found is not None
+    assert (found.entry.state, found.entry.attempt, found.entry.token) == (State.IN_FLIGHT, 1, 2)
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+def test_doubtful_word_about_an_entry_that_is_gone_is_told_as_not_done(
+    ledger: Ledger, commits: GroupCommit, doubt: Fault
+) -> None:
+    """Nothing stands there that could have been decided about: that is certain, not unknown."""
+    ruling = _settle_for_a_person(ledger, commits)
+    ledger.faults.plan.extend([doubt])
+
+    with pytest.raises(StoreUnavailable):
+        commits.perform(Rule((replace(ruling, entry_id=ruling.entry_id + 100),)))
 
 
 @pytest.mark.parametrize("after", [Fault.DOWN, Fault.LOST_REPLY, Fault.UNDONE])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import psycopg
 import pytest
 
 from oncegate import Gate, Once, Verdict
-from oncegate.errors import ClaimLost, NotApplied, OutcomeUnknown, StoreUnknown, UsageError
+from oncegate.errors import ClaimLost, NotApplied, OutcomeUnknown, StoreFull, StoreUnknown, UsageError
 from oncegate.gate.claim import claim_of
 from oncegate.gate.effects import NotNow, NotYet
 from oncegate.gate.settling import NotCommitted
@@ -17,7 +18,7 @@ from oncegate.model.keys import derive_key
 from oncegate.model.rulings import Verb
 from oncegate.model.states import Decision, State
 from oncegate.operations import RecordProgress
-from oncegate.store import Progress, Reserved, StepRecord, StepState
+from oncegate.store import Progress, Reserved, Settlement, StepRecord, StepState
 from oncegate.store.tallies import What
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ArmedCrashPoints, CrashReached, Fault, Faults, faulty
@@ -98,8 +99,13 @@ def test_probe_that_names_something_else_than_the_call_handed_out_is_held(
             gate.admit_sync("bookings", EVENT)
     else:
         gate.admit_sync("bookings", EVENT)
-    # Then another id is not taken for ours
+    # Then another id is not taken for ours, and the step is in doubt with the first of them
     assert ledger.state() == state
+    if state == "held":
+        with gate.store.look() as session:
+            detail = session.detail(1)
+        assert detail is not None
+        assert [(step.state, step.resource) for step in detail.steps] == [(StepState.STARTED, "S-1")]
 
 
 def test_key_that_was_read_for_one_call_says_nothing_of_the_next(ledger: Ledger) -> None:
@@ -378,3 +384,86 @@ def test_step_whose_probe_was_unclear_is_one_that_a_person_may_speak_about(ledge
         detail = session.detail(1)
     assert detail is not None
     assert [step.name for step in sayable(detail)] == ["claim"]
+
+
+def test_business_write_for_which_the_disk_has_no_room_is_no_fault_of_the_write(ledger: Ledger) -> None:
+    """The store's own trouble is told as such: whoever asks again later gets through."""
+    # Given a claim on a ledger that cannot grow any more
+    session = SqliteStore(ledger.path, clock=ledger.clock).connect()
+    with session.unit():
+        (claim,) = session.reserve([reservation(1)])
+        session.execute("CREATE TABLE photo (body BLOB)", ())
+        ((pages,),) = session.execute("PRAGMA page_count", ())
+        session.execute(f"PRAGMA max_page_count = {pages}", ())
+    settlement = Settlement(
+        claim.entry_id,
+        claim.fence,
+        State.COMMITTED,
+        1,
+        "gate",
+        writes=(("INSERT INTO photo VALUES (zeroblob(?))", (1_000_000,)),),
+    )
+    # When a write needs more; then it is the store that has no room, and nothing was changed
+    with pytest.raises(StoreFull), session.unit():
+        session.settle([settlement])
+    with session.unit():
+        assert session.execute("SELECT count(*) FROM photo", ()) == [(0,)]
+    session.close()
+
+
+def test_transaction_of_a_task_that_is_destroyed_is_over_even_if_somebody_keeps_it(ledger: Ledger) -> None:
+    """Nothing can be awaited any more; the ledger must be free for others all the same."""
+    gate, kept = ledger.gate(), []
+
+    @gate.handler("bookings", key="{id}", same_database=True)
+    async def book(event: dict[str, str], once: Once) -> str:
+        kept.append(once.tx)
+        if event["id"] == "N-1":
+            begun.set()
+            await asyncio.get_running_loop().create_future()
+        return "booked"
+
+    async def program() -> Verdict:
+        # Given a handler that waits with its transaction open, and somebody who keeps the transaction
+        work: Any = gate.admit("bookings", EVENT)
+        task = asyncio.create_task(work)
+        await begun.wait()
+        # When its task is destroyed
+        work.close()
+        answer = await gate.admit("bookings", {"id": "N-2"})
+        task.cancel()
+        return answer.verdict
+
+    begun = asyncio.Event()
+    # Then the next event has the ledger for itself
+    assert asyncio.run(program()) is Verdict.RUN
+    assert len(kept) == 2
+
+
+@pytest.mark.parametrize("arguments", [{"berth": 7}, {"berth": 7, "headers": {"X-Trace": "t"}}])
+def test_call_with_arguments_by_name_gets_the_key_in_every_place_for_it(
+    ledger: Ledger, arguments: dict[str, Any]
+) -> None:
+    """A key that is left out would let a second call sell a second slot (I1)."""
+    gate, seen = ledger.gate(), []
+    ect = gate.downstream("ect", honours_key="7d")
+
+    def claim(berth: int, idempotency_key: str = "", headers: Any = None) -> str:
+        seen.append((berth, idempotency_key, headers))
+        return "S-1"
+
+    def claim_by_key(berth: int, idempotency_key: str = "") -> str:
+        seen.append((berth, idempotency_key, None))
+        return "S-2"
+
+    @gate.handler("bookings", key="{id}")
+    def book(event: dict[str, str], once: Once) -> str:
+        once.effect(ect, claim_by_key, berth=7)
+        return str(once.effect(ect, claim, **arguments))
+
+    gate.admit_sync("bookings", EVENT)
+
+    (_, only, _), (_, key, headers) = seen
+    assert only
+    assert key
+    assert headers == {**arguments.get("headers", {}), "Idempotency-Key": key}

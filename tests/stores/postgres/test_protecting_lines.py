@@ -8,14 +8,15 @@ from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from oncegate.errors import StoreBusy, StoreRejected
-from oncegate.model.states import Decision
+from oncegate.model.states import Decision, State
 from oncegate.store.feed import FeedAck, FeedWanted, Publication
 from oncegate.stores.postgres import PostgresStore, statements
 from oncegate.stores.postgres.claims import CONTENDED_TRIES_MAX
 from oncegate.stores.postgres.session import PostgresSession
-from tests.postgres_site import finish, reservation
+from tests.postgres_site import finish, reservation, settlement
 
 _TENANT_IS_FREE = "SELECT tenant FROM oncegate_feed_tenant FOR UPDATE NOWAIT"
 _TURN_IS_FREE = "SELECT pg_try_advisory_xact_lock(x'6F6E636567617465'::bigint)"
@@ -141,3 +142,28 @@ def test_batch_whose_writes_are_in_the_way_is_run_apart(session: PostgresSession
 
     with pytest.raises(StoreRejected, match="got into each other's way"), session.unit(single=True):
         session._contended(2, work)
+
+
+def test_batch_whose_claims_are_settled_one_by_one_is_still_one_transaction(
+    session: PostgresSession, ledger_url: str
+) -> None:
+    """I16: one lost its fence, so each is taken by itself; one's write fails, and none of them stands."""
+    # Given three claims, and a table that takes each name once
+    with psycopg.connect(ledger_url) as other:
+        other.execute("CREATE TABLE seat (name text PRIMARY KEY)")
+        other.execute("INSERT INTO seat VALUES ('taken')")
+    with session.unit():
+        first, lost, last = session.reserve([reservation(key) for key in (1, 2, 3)])
+    write = "INSERT INTO seat VALUES (%s)"
+    batch = [
+        replace(settlement(first.entry_id, first.fence), writes=((write, ("free",)),)),
+        replace(settlement(lost.entry_id, lost.fence + 7), writes=((write, ("nobody's",)),)),
+        replace(settlement(last.entry_id, last.fence), writes=((write, ("taken",)),)),
+    ]
+    # When the last one's write is refused
+    with pytest.raises(StoreRejected), session.unit(single=True):
+        session.settle(batch)
+    # Then the first is not settled either, and its write is gone
+    with session.unit():
+        assert [entry and entry.state for entry in session.read([reservation(1).key])] == [State.IN_FLIGHT]
+        assert session.execute("SELECT name FROM seat", ()) == [("taken",)]
