@@ -108,6 +108,16 @@ def test_an_endpoint_that_nobody_knows_has_nothing_to_replay(call: Any, sender: 
     assert (ended.code, "no endpoint is called 'ordres'" in ended.err) == (2, True)
 
 
+def test_dead_letters_are_listed_page_by_page(call: Any, sender: Sender) -> None:
+    emit(sender, "A", "B", "C")
+    give_up(sender)
+    first = call("dead-letters", "list", "--limit", "2")
+    assert first.err == "there may be more; go on with --after 2:1\n"
+    rest = lines(call("dead-letters", "list", "--limit", "2", "--after", "2:1", "--json").out)
+    assert [letter["key"] for letter in rest] == ["C"]
+    assert call("dead-letters", "list", "--after", "2").code == 2
+
+
 def test_a_long_job_tells_how_far_it_is(call: Any, sender: Sender) -> None:
     """Given thirty blocked keys; when they are retried, every tenth of the way is told."""
     emit(sender, *(f"k{number}" for number in range(30)))

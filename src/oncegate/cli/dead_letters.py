@@ -47,6 +47,9 @@ def add_parser(subparsers: Any) -> None:
     listing = commands.add_parser("list", help="list dead letters", description="List dead letters.")
     add_filter(listing)
     listing.add_argument("--limit", type=read_number, default=LIMIT_DEFAULT, metavar="N", help="(50)")
+    listing.add_argument(
+        "--after", type=read_place, default=(0, 0), metavar="LANE:SEQ", help="go on behind this one"
+    )
     add_url(listing)
     add_json(listing)
     listing.set_defaults(run=_run_list)
@@ -64,10 +67,16 @@ def add_parser(subparsers: Any) -> None:
     replays.add_parsers(commands, _EPILOG)
 
 
+def read_place(text: str) -> tuple[int, int]:
+    """Reads where a dead letter stands: its lane and its seq."""
+    lane, _, seq = text.partition(":")
+    return read_number(lane), read_number(seq)
+
+
 def _run_list(arguments: argparse.Namespace) -> int:
     with reading(open_ledger(arguments.url), arguments.url) as session:
         refuse_unknown_endpoint(session, arguments.endpoint)
-        letters = session.dead_letters(filter_of(arguments), (0, 0), arguments.limit)
+        letters = session.dead_letters(filter_of(arguments), arguments.after, arguments.limit)
     if arguments.json:
         for letter in letters:
             print_json(_facts(letter))
@@ -76,6 +85,8 @@ def _run_list(arguments: argparse.Namespace) -> int:
         tell("no dead letters")
         return DONE
     print_table(_HEADERS, [_row(one) for one in letters])
+    if len(letters) == arguments.limit:
+        tell(f"there may be more; go on with --after {letters[-1].lane_id}:{letters[-1].seq}")
     return DONE
 
 
