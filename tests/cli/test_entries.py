@@ -130,6 +130,7 @@ def test_show_tells_the_whole_story_without_the_payload(script, ledger):
         "first received",
         "another content arrived under this key and was refused",
         "claim_slot  done   terminal    slot-one",
+        "effect started",
         '"price": 12345678901234567890',
         "shown with --payload",
     ):

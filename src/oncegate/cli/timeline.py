@@ -221,11 +221,11 @@ def _print_steps(detail: EntryDetail, with_payload: bool) -> None:
         return
     print("\nsteps")
     print_table(
-        ("NAME", "STATE", "DOWNSTREAM", "STARTED (UTC)", "RESOURCE"),
+        ("NAME", "STATE", "DOWNSTREAM", "RESOURCE", "STARTED (UTC)"),
         [
             [
                 Cell.of(step[name] or "")
-                for name in ("name", "state", "downstream", "started_at", "resource")
+                for name in ("name", "state", "downstream", "resource", "started_at")
             ]
             for step in steps
         ],
