@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from oncegate.clock import SystemClock
 from oncegate.gate.admission import Admission, Verdict
+from oncegate.model.states import State
 from oncegate.service import serving
 from oncegate.service.familiar import FamiliarBodies
 from oncegate.service.settings import RecordSettings
+from oncegate.store import EntryFilter
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from tests.service.site import BEARER, HOOKS, SECRET, Answer, Site, TeamHandler, forwarding, settings
 
@@ -188,6 +192,44 @@ def test_an_answer_that_takes_long_keeps_its_place(tmp_path: Path) -> None:
 
     assert [one.status for one in found] == [200, 400]
     assert found[0].document["outcome"]["body"] == {"slot": 7}
+
+
+@pytest.mark.parametrize("head", [SIGNED, SIGNED + "expect: nothing\r\n"], ids=["short", "long"])
+def test_a_request_whose_sender_has_gone_is_finished_before_the_server_ends(
+    tmp_path: Path, head: str
+) -> None:
+    team = TeamHandler()
+    team.hold.clear()
+    with team.serving() as url:
+        site = Site(tmp_path, forwarding(url))
+        released = threading.Thread(target=_release_when_closed, args=(site, team))
+        with site.serving():
+            with connected(site) as line:
+                line.sendall(request(b'{"id": "gone"}', head))
+                wait_until(lambda: team.got, what="the handler to be called")
+            released.start()
+        released.join(DEADLINE_SECONDS)
+
+    with site.gate.store.look() as session:
+        (entry,) = session.entries(EntryFilter(), None, 10)
+    assert entry.state is State.COMMITTED
+
+
+def _release_when_closed(site: Site, team: TeamHandler) -> None:
+    """Lets the handler answer once the server has begun to end: it takes no connections then."""
+
+    def is_closed() -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", site.port), timeout=DEADLINE_SECONDS).close()
+        except OSError:
+            return True
+        return False
+
+    try:
+        wait_until(is_closed, what="the server to stop listening")
+        SystemClock().pause(0.5)  # one that does not wait for its requests has ended by then
+    finally:
+        team.hold.set()
 
 
 @pytest.mark.parametrize("head", [SIGNED, SIGNED + "expect: nothing\r\n"], ids=["short", "long"])
