@@ -29,6 +29,10 @@ _SQLITE_CLAIMS: dict[tuple[str, str], str] = {
         "if False (2)",
     ): "which rows were inserted is looked up then, and there are none",
     ("if marks:", "if True"): _NO_ROWS,
+    (
+        "if not all(item.quarantine is None and item.hold is None for item in wanted):",
+        "if True",
+    ): "each row of a batch is made by itself then, which is slower and nothing else",
     ("if len(settlements) > 1 and self._settle_all(settlements):", "if False"): _ROW_BY_ROW,
     ("if sweep is not None:", "if False"): _ROW_BY_ROW,
     ("if sweep is not None:", "if False (2)"): _ROW_BY_ROW,
@@ -129,6 +133,11 @@ _EFFECTS: dict[tuple[str, str], str] = {
         "if call.downstream.is_unrepeatable:  # the only one worth a commit of its own",
         "if True",
     ): "every finished step gets a commit of its own then, which is slower and nothing else",
+    (
+        "if is_free and len(parameters) == 1 and not call.keywords:  # nearly every call",
+        "if False",
+    ): "the longer way adds the same key in the same place",
+    ('if text.isascii() and "\\0" not in text:', "if False"): "nothing in such a text is replaced",
     ("if type(result) in _BARE:", "if False"): "none of these types has an id either, so none is found",
     ("claim.take_unsaved()", "left out"): "the same steps are written once more with the next write",
     ("if not parameters:", "if False"): "the longer way finds no parameter either, and adds nothing",

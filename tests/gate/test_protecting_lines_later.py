@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from typing import Any
 
 import psycopg
 import pytest
 
 from oncegate import Gate, Once, Verdict
-from oncegate.errors import ClaimLost, NotApplied, OutcomeUnknown, StoreFull, StoreUnknown, UsageError
+from oncegate.errors import (
+    ClaimLost,
+    Failed,
+    NotApplied,
+    OutcomeUnknown,
+    StoreFull,
+    StoreUnknown,
+    UsageError,
+)
 from oncegate.gate.claim import claim_of
 from oncegate.gate.effects import NotNow, NotYet
+from oncegate.gate.outcome import decode_outcome
 from oncegate.gate.settling import NotCommitted
 from oncegate.gate.traffic import Traffic, current_traffic
+from oncegate.model.conflicts import KEPT_MAX
 from oncegate.model.keys import derive_key
 from oncegate.model.rulings import Verb
 from oncegate.model.states import Decision, State
 from oncegate.operations import RecordProgress
-from oncegate.store import Progress, Reserved, Settlement, StepRecord, StepState
+from oncegate.store import EntryFilter, Progress, Reserved, Settlement, StepRecord, StepState
 from oncegate.store.tallies import What
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ArmedCrashPoints, CrashReached, Fault, Faults, faulty
@@ -467,3 +479,62 @@ def test_call_with_arguments_by_name_gets_the_key_in_every_place_for_it(
     assert only
     assert key
     assert headers == {**arguments.get("headers", {}), "Idempotency-Key": key}
+
+
+@pytest.mark.parametrize(("on_conflict", "kept"), [("keep", KEPT_MAX), ("refuse", 0)])
+def test_conflicts_in_callers_transactions_are_kept_as_far_as_the_surface_says(
+    ledger: Ledger, on_conflict: str, kept: int
+) -> None:
+    """Whoever commits it: no more than so many for each key, and nothing where they are only refused."""
+    gate = ledger.gate()
+    options: dict[str, Any] = {} if on_conflict == "keep" else {"on_conflict": on_conflict}
+    gate.handler("bookings", key="{id}", same_database=True, **options)(lambda event, once: "slot 7")
+    gate.admit_sync("bookings", EVENT)
+    # When more other contents come than are kept
+    for number in range(KEPT_MAX + 2):
+        with contextlib.closing(sqlite3.connect(ledger.path)) as caller:
+            caller.execute("BEGIN IMMEDIATE")
+            answer = gate.admit_sync("bookings", {**EVENT, "amount": number}, tx=caller)
+            caller.commit()
+        assert answer.verdict is Verdict.CONFLICT
+    # Then the rest is only refused
+    with gate.store.look() as session:
+        assert len(session.entries(EntryFilter((State.QUARANTINED,)), None, 100)) == kept
+
+
+def test_call_that_failed_stays_told_though_one_before_it_has_ended_meanwhile(ledger: Ledger) -> None:
+    """D4: the outcome says when a call was made that no step tells of."""
+    gate = ledger.gate()
+    ect = gate.downstream("ect", honours_key="7d")
+
+    @gate.handler("bookings", key="{id}", lease=LEASE)
+    async def book(event: dict[str, str], once: Once) -> None:
+        # Given a call under way, and a second one five seconds later
+        called, may_end = asyncio.Event(), asyncio.Event()
+
+        async def slow(idempotency_key: str) -> str:
+            called.set()
+            await may_end.wait()
+            return "S-1"
+
+        async def late(idempotency_key: str) -> str:
+            may_end.set()
+            await first
+            raise Failed("no berth is free")
+
+        first = asyncio.ensure_future(once.effect(ect, slow, name="slow"))
+        await called.wait()
+        ledger.clock.advance(5)
+        # When the second fails for good after the first has ended
+        await once.effect(ect, late, name="late")
+
+    with pytest.raises(Failed):
+        asyncio.run(gate.admit("bookings", EVENT))
+    # Then the outcome tells of both
+    with gate.store.look() as session:
+        detail = session.detail(1)
+    assert detail is not None
+    assert detail.outcome is not None
+    outcome = decode_outcome(detail.outcome)
+    assert [step.name for step in outcome.steps] == ["slow"]
+    assert outcome.after_ms == 5_000

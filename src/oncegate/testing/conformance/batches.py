@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from oncegate.model.states import Decision, State
 from oncegate.store import StepRecord, StepState
 from oncegate.testing.conformance.bench import StoreBench
 
@@ -24,6 +25,20 @@ class BatchConformance(StoreBench):
         bodies = [self.detail(claim.entry_id).body for claim in claims]
 
         assert bodies == [f'"{name}"'.encode() for name in _NAMES]
+
+    def test_one_of_a_batch_that_waits_for_a_person_is_in_nobodys_flight(self) -> None:
+        """Its neighbours run; a lease on it would let a caretaker run it too, once that has lapsed."""
+        session = self.open()
+        strange: dict[str, Any] = {"quarantine": "skew: 9m in the past"}
+        with session.unit():
+            claims = session.reserve(
+                [self.reservation(name, **(strange if name == "c" else {})) for name in _NAMES]
+            )
+
+        seen = [self.detail(claim.entry_id).entry for claim in claims]
+
+        assert [claim.decision is Decision.RUN for claim in claims] == [name != "c" for name in _NAMES]
+        assert [entry.state is State.QUARANTINED for entry in seen] == [name == "c" for name in _NAMES]
 
     def test_each_settlement_of_a_batch_writes_and_clears_its_own_steps(self) -> None:
         """Of five, one brings a step, one clears what it had, and three leave theirs as they are."""
