@@ -27,8 +27,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from oncegate.gate.admission import Admission, Verdict
-    from oncegate.gate.effects import KeyNotPassedWarning
     from oncegate.gate.once import AsyncOnce, Once
+    from oncegate.gate.passing import KeyNotPassedWarning
     from oncegate.gate.surfaces import Downstream
     from oncegate.model.content import Content
     from oncegate.sender.sender import Emitted
@@ -46,7 +46,7 @@ __all__ = [
 _HOMES = {
     "Admission": "gate.admission",
     "Verdict": "gate.admission",
-    "KeyNotPassedWarning": "gate.effects",
+    "KeyNotPassedWarning": "gate.passing",
     "AsyncOnce": "gate.once",
     "Once": "gate.once",
     "Downstream": "gate.surfaces",

@@ -11,7 +11,7 @@ import pytest
 
 from oncegate import KeyNotPassedWarning, UsageError, Verdict
 from oncegate.errors import UnknownSurface
-from oncegate.gate.effects import KEY_HEADER
+from oncegate.gate.passing import KEY_HEADER
 from oncegate.model.keys import Key
 from tests.support import Ledger, Style, Terminal
 

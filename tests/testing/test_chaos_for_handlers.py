@@ -10,7 +10,7 @@ import pytest
 
 from oncegate import Failed, Gate
 from oncegate.errors import ConfigError
-from oncegate.gate.effects import KeyNotPassedWarning
+from oncegate.gate.passing import KeyNotPassedWarning
 from oncegate.testing import ManualClock
 from oncegate.testing.harness import Chaos
 from oncegate.testing.harness.plans import Arrival, Mishap, Trouble

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from oncegate.errors import ConfigError, UnknownSurface
 from oncegate.gate.accepting import lane_of
 from oncegate.gate.codec import codec_of, declared_codec
-from oncegate.gate.effects import warn_if_keyless
 from oncegate.gate.introspection import is_async
+from oncegate.gate.passing import warn_if_keyless
 from oncegate.gate.surfaces import UNDECLARED, Downstream, Surface, takes_once
 from oncegate.model.content import Content, ContentRule
 from oncegate.model.downstream import Capability

@@ -6,9 +6,7 @@ have called, unless `model.downstream` says so; must never drop what a call retu
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any, Final
 
 from msgspec import Struct
@@ -24,9 +22,10 @@ from oncegate.errors import (
 from oncegate.gate.claim import Claim
 from oncegate.gate.codec import attested, codec_of
 from oncegate.gate.context import GateContext
-from oncegate.gate.introspection import key_parameters, name_of
+from oncegate.gate.passing import current_step_key, warn_if_not_passed, with_key
 from oncegate.gate.probed import NOTHING_FOUND, holds, no_answer, record_answer
 from oncegate.gate.requests import Flow, Invoke, NotCalled
+from oncegate.gate.resources import readable, resource_of
 from oncegate.gate.surfaces import Downstream
 from oncegate.gate.traffic import Traffic, current_traffic
 from oncegate.model.downstream import SecondCall, plan_after_not_found, plan_second_call
@@ -35,16 +34,8 @@ from oncegate.model.states import Decision
 from oncegate.operations import RecordProgress, Renew
 from oncegate.store import Progress, Renewal, StepRecord, StepState
 
-KEY_HEADER: Final = "Idempotency-Key"
 OPAQUE_STEP: Final = "call"
 _DONE: Final = StepState.DONE
-_BARE: Final = frozenset({str, bytes, int, float, bool, type(None)})  # nothing to look for inside
-
-current_step_key: ContextVar[str | None] = ContextVar("oncegate_step_key", default=None)
-
-
-class KeyNotPassedWarning(UserWarning):
-    """A downstream was declared to honour the key, but the call did not take it."""
 
 
 class NotYet(NotApplied):
@@ -104,7 +95,7 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
     if call.downstream.is_unrepeatable:  # the only one worth a commit of its own
         yield from save_steps(call.gate, call.claim)
     call.gate.crashpoints.hit("step.after")
-    _check_key_passed(call, passed)
+    warn_if_not_passed(call.step_name, call.downstream, passed)
     return result
 
 
@@ -287,7 +278,7 @@ def _call(call: EffectCall) -> Flow[tuple[Any, bool, int]]:
     if gate.clock.ticks_ms() >= claim.valid_until_ms:
         yield from _keep_claim(gate, claim)
     key = claim.key.step(call.step_name)
-    passed, arguments, keywords = _with_key(call, key)
+    passed, arguments, keywords = with_key(call.function, call.arguments, call.keywords, key)
     claim.called = True
     claim.untold_at_ms = started_at_ms = gate.clock.wall_ms()
     gate.crashpoints.hit("effect.before")
@@ -399,68 +390,3 @@ def _recorded_result(recorded: StepRecord, function: Callable[..., Any]) -> Any:
     if recorded.resource is not None and recorded.result == attested(recorded.resource):
         return codec.decode_attested(recorded.resource)
     return codec.decode(recorded.result)
-
-
-def readable(text: str) -> str:
-    """Text that any store can keep: halves of surrogate pairs and NUL are replaced."""
-    if text.isascii() and "\0" not in text:
-        return text
-    return text.encode("utf-8", "replace").decode().replace("\0", " ")
-
-
-def resource_of(result: Any) -> str | None:
-    """Finds the id of what a downstream handed out, where a result shows one plainly."""
-    if type(result) in _BARE:
-        return None
-    for attribute in ("resource_id", "id"):
-        found = result.get(attribute) if isinstance(result, dict) else getattr(result, attribute, None)
-        if isinstance(found, (str, int)) and not isinstance(found, bool):
-            return readable(str(found))[:200]
-    return None
-
-
-def _with_key(call: EffectCall, key: str) -> tuple[bool, tuple[Any, ...], dict[str, Any]]:
-    """Adds the key to a call whose function has a parameter for it."""
-    parameters = key_parameters(call.function)
-    if not parameters:
-        return False, call.arguments, call.keywords
-    place = parameters.get("idempotency_key", -1)
-    is_free = place is None or place >= len(call.arguments)
-    if is_free and len(parameters) == 1 and not call.keywords:  # nearly every call
-        return True, call.arguments, {"idempotency_key": key}
-    arguments, keywords = list(call.arguments), dict(call.keywords)
-    passed = False
-    for name, place in parameters.items():
-        by_place = place is not None and place < len(arguments)
-        if name == "idempotency_key" and not by_place:
-            keywords.setdefault(name, key)
-        elif name == "headers" and by_place and place is not None:
-            arguments[place] = {**(arguments[place] or {}), KEY_HEADER: key}
-        elif name == "headers":
-            keywords[name] = {**(keywords.get(name) or {}), KEY_HEADER: key}
-        passed = True
-    return passed, tuple(arguments), keywords
-
-
-def warn_if_keyless(function: Callable[..., Any], downstream: Downstream) -> None:
-    """Warns, when it is registered, about an opaque function that cannot take the key it should pass on."""
-    if downstream.capability.honours_key_for is None or key_parameters(function):
-        return
-    warnings.warn(
-        f"{name_of(function)} cannot take the key that {downstream.name} is declared to honour; "
-        "give it a parameter idempotency_key or headers",
-        KeyNotPassedWarning,
-        stacklevel=3,
-    )
-
-
-def _check_key_passed(call: EffectCall, passed: bool) -> None:
-    """Warns, once the call is on record, that its downstream was not given what it is said to honour."""
-    if passed or call.downstream.capability.honours_key_for is None:
-        return
-    warnings.warn(
-        f"{call.step_name} did not take the key that {call.downstream.name} is declared to honour; "
-        "give it a parameter idempotency_key or headers, or use once.headers",
-        KeyNotPassedWarning,
-        stacklevel=2,
-    )

@@ -14,16 +14,11 @@ from oncegate.errors import UsageError
 from oncegate.gate.claim import Claim
 from oncegate.gate.context import GateContext
 from oncegate.gate.drive import Driver
-from oncegate.gate.effects import (
-    KEY_HEADER,
-    EffectCall,
-    current_step_key,
-    effect_flow,
-    readable,
-    write_step_flow,
-)
+from oncegate.gate.effects import EffectCall, effect_flow, write_step_flow
 from oncegate.gate.introspection import step_name_of
+from oncegate.gate.passing import KEY_HEADER, current_step_key
 from oncegate.gate.requests import Flow, Invoke, Where
+from oncegate.gate.resources import readable
 from oncegate.gate.surfaces import UNDECLARED, Downstream
 from oncegate.gate.transactions import (
     OpenTransaction,

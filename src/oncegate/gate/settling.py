@@ -24,9 +24,10 @@ from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.cache import Remembered
 from oncegate.gate.claim import Claim
 from oncegate.gate.context import GateContext
-from oncegate.gate.effects import NotYet, TwoResources, readable
+from oncegate.gate.effects import NotYet, TwoResources
 from oncegate.gate.outcome import Outcome, StepOutcome, after, encode_outcome, finished
 from oncegate.gate.requests import Flow, Invoke, Where
+from oncegate.gate.resources import readable
 from oncegate.model.states import State
 from oncegate.operations import Attach, ReadEntry, Settle
 from oncegate.store import Attachment, Entry, Settlement

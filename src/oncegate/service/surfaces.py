@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from oncegate.errors import ConfigError, Failed, NotApplied, OncegateError, OutcomeUnknown
 from oncegate.gate.admission import Verdict
-from oncegate.gate.effects import KEY_HEADER
 from oncegate.gate.gate import Gate
 from oncegate.gate.once import AsyncOnce
+from oncegate.gate.passing import KEY_HEADER
 from oncegate.gate.surfaces import Downstream
 from oncegate.gate.walks import record
 from oncegate.model.durations import parse_duration

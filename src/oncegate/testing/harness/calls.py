@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from oncegate.gate.effects import KEY_HEADER
 from oncegate.gate.introspection import is_async, name_of
+from oncegate.gate.passing import KEY_HEADER
 from oncegate.gate.surfaces import Downstream, Surface
 from oncegate.testing.harness.mishaps import Mishaps
 from oncegate.testing.harness.plans import Trouble

@@ -1,0 +1,71 @@
+"""How a call gets the key that its downstream honours, and how people are told when it did not."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Final
+
+from oncegate.gate.introspection import key_parameters, name_of
+from oncegate.gate.surfaces import Downstream
+
+KEY_HEADER: Final = "Idempotency-Key"
+
+current_step_key: ContextVar[str | None] = ContextVar("oncegate_step_key", default=None)
+
+
+class KeyNotPassedWarning(UserWarning):
+    """A downstream was declared to honour the key, but the call did not take it."""
+
+
+def with_key(
+    function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], key: str
+) -> tuple[bool, tuple[Any, ...], dict[str, Any]]:
+    """Adds the key to a call whose function has a parameter for it; says first whether it has."""
+    parameters = key_parameters(function)
+    if not parameters:
+        return False, arguments, keywords
+    place = parameters.get("idempotency_key", -1)
+    is_free = place is None or place >= len(arguments)
+    if is_free and len(parameters) == 1 and not keywords:  # nearly every call
+        return True, arguments, {"idempotency_key": key}
+    return True, *_with_key_in(parameters, list(arguments), dict(keywords), key)
+
+
+def _with_key_in(
+    parameters: dict[str, int | None], arguments: list[Any], keywords: dict[str, Any], key: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    for name, place in parameters.items():
+        by_place = place is not None and place < len(arguments)
+        if name == "idempotency_key" and not by_place:
+            keywords.setdefault(name, key)
+        elif name == "headers" and by_place and place is not None:
+            arguments[place] = {**(arguments[place] or {}), KEY_HEADER: key}
+        elif name == "headers":
+            keywords[name] = {**(keywords.get(name) or {}), KEY_HEADER: key}
+    return tuple(arguments), keywords
+
+
+def warn_if_keyless(function: Callable[..., Any], downstream: Downstream) -> None:
+    """Warns, when it is registered, about an opaque function that cannot take the key it should pass on."""
+    if downstream.capability.honours_key_for is None or key_parameters(function):
+        return
+    warnings.warn(
+        f"{name_of(function)} cannot take the key that {downstream.name} is declared to honour; "
+        "give it a parameter idempotency_key or headers",
+        KeyNotPassedWarning,
+        stacklevel=3,
+    )
+
+
+def warn_if_not_passed(step_name: str, downstream: Downstream, passed: bool) -> None:
+    """Warns, once the call is on record, that its downstream was not given what it is said to honour."""
+    if passed or downstream.capability.honours_key_for is None:
+        return
+    warnings.warn(
+        f"{step_name} did not take the key that {downstream.name} is declared to honour; "
+        "give it a parameter idempotency_key or headers, or use once.headers",
+        KeyNotPassedWarning,
+        stacklevel=2,
+    )
