@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from msgspec import Struct
 
 from oncegate.chaos.simulator.schedule import Fate
 from oncegate.gate.admission import Admission
@@ -15,8 +18,7 @@ from oncegate.testing.simulation.ledger import Row, Tables
 began_at: ContextVar[float] = ContextVar("oncegate_began_at", default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Intent:
+class Intent(NamedTuple):
     """What one event means: who wants what. Two deliveries of an event are one intent."""
 
     surface: str
@@ -24,8 +26,7 @@ class Intent:
     ident: tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A request that left for a downstream, and what the ledger held of the event at that moment."""
 
     at: float
@@ -35,8 +36,7 @@ class Call:
     was_reserved: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(Struct, frozen=True):
     """Something that happened at a downstream."""
 
     at: float
@@ -46,8 +46,7 @@ class Effect:
     resource: str
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """A handler that began to run; `since` is when its worker took the event up, before reserving it."""
 
     since: float
@@ -56,8 +55,7 @@ class Start:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(Struct, frozen=True):
     """A delivery that was acknowledged: with which answer, and what the ledger held by then."""
 
     at: float
@@ -68,8 +66,7 @@ class Ack:
     was_recorded: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """A committed change of an entry; `true_ms` is virtual time, which no clock step touches."""
 
     at: float
@@ -78,8 +75,7 @@ class Change:
     after: Row | None
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """A fenced write: what it showed, what it met, what it left, what it was told."""
 
     at: float

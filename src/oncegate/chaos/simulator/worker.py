@@ -202,13 +202,15 @@ class Worker(Mortal):
     def _care(self) -> None:
         """Renews leases, and reconciles now and then."""
         self._turn += 1
-        with suppress(ActorCrashed):
+        try:
             if self._face is not None:
                 self._face.renew()
-            if self._turn % RECONCILE_EVERY_TURNS:
-                self._rest()
-            else:
-                self.spawn(self._reconcile())
+        except ActorCrashed:
+            return
+        if self._turn % RECONCILE_EVERY_TURNS:
+            self._rest()
+        else:
+            self.spawn(self._reconcile())
 
     async def _reconcile(self) -> None:
         began_at.set(self.world.loop.time())

@@ -11,7 +11,6 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any, Final, TypeVar
 
@@ -124,8 +123,10 @@ class VirtualLoop(_Loop):  # type: ignore[misc]
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             work: Any = task.get_coro()
-            with suppress(RuntimeError):  # it awaits in a `finally` block, and nothing answers any more
+            try:
                 work.close()
+            except RuntimeError:  # it awaits in a `finally` block, and nothing answers any more
+                continue
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """Calls a plain function at once."""
