@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from oncegate import loopbatches
 from oncegate.errors import StoreRejected, StoreUnavailable
 from oncegate.groupcommit import GroupCommit
 from oncegate.loopbatches import BATCH_MAX, BATCH_WHOLE_MAX, COMMIT_US_MAX, Committer, LoopBatches
@@ -20,7 +21,7 @@ from oncegate.model.states import Decision, State
 from oncegate.operations import Operation, Reserve, Settle
 from oncegate.store import EntryFilter, Reservation, Reserved, Settlement, Statement
 from oncegate.stores.sqlite import SqliteStore
-from oncegate.testing import ArmedCrashPoints, Fault, Faults, ManualClock, faulty
+from oncegate.testing import ArmedCrashPoints, Fault, Faults, ManualClock, faulty, wait_until
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.tickets import Ticket
 from oncegate.units import Finish
@@ -321,3 +322,22 @@ def test_batch_has_a_limit() -> None:
     add_crowds(pace, 4 * BATCH_MAX, 10)
 
     assert max(pace.begun) <= BATCH_MAX
+
+
+def test_thread_that_is_slow_to_take_up_a_commit_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop waits for its commit to be taken up, but not for long; and never for an earlier one's sake."""
+    # Given a thread that is kept by a commit
+    committer, release = Committer(), threading.Event()
+    done: list[int] = []
+    committer.put(lambda: done.append(int(release.wait(DEADLINE_SECONDS))))
+    # When another one is put, then whoever puts it goes on
+    committer.put(lambda: done.append(2))
+    assert not done
+    # And when the thread is free again, the next one is waited for, not the one that came late
+    release.set()
+    wait_until(lambda: done == [1, 2], what="the two commits")
+    monkeypatch.setattr(loopbatches, "TAKEN_UP_SECONDS_MAX", DEADLINE_SECONDS)
+    committer.put(lambda: done.append(3))
+    assert committer._taken_up.empty()
+    committer.close()
+    assert done == [1, 2, 3]

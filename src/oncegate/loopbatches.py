@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from contextlib import suppress
+from itertools import count
 from typing import Final, Protocol
 
 from oncegate.clock import Clock
@@ -28,6 +30,7 @@ COMMIT_US_MAX: Final = 4_000  # where a commit takes longer, two of them cost mo
 BATCH_LEAST: Final = 4  # where not even so many fit in the time, the writer thread does it
 FIRST_GUESS_US: Final = 20.0  # what one operation takes, before any was measured
 JOIN_SECONDS: Final = 30.0
+TAKEN_UP_SECONDS_MAX: Final = 0.002  # a thread that wakes up later will do without being waited for
 
 
 class Ledger(Protocol):
@@ -44,20 +47,32 @@ class Committer:
     """The thread that commits what loops have written down."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Finish | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[int, Finish] | None] = queue.SimpleQueue()
+        self._taken_up: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._numbers = count(1)
         self._thread: threading.Thread | None = None
 
     def put(self, work: Finish) -> None:
-        """Commits as soon as the thread is free, which it is: one batch is open at a time."""
+        """Commits at once: the thread is free, since one batch is open at a time.
+
+        Waits until it has been taken up. Whoever went on at once would keep the interpreter to themselves
+        for as long as a thread may (milliseconds), and the disk would be at rest meanwhile.
+        """
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="oncegate-committer", daemon=True)
             self._thread.start()
-        self._queue.put(work)
+        number = next(self._numbers)
+        self._queue.put((number, work))
+        with suppress(queue.Empty):
+            while self._taken_up.get(timeout=TAKEN_UP_SECONDS_MAX) != number:
+                pass  # one that was taken up too late to be waited for
 
     def _work(self) -> None:
-        while (work := self._queue.get()) is not None:
+        while (taken := self._queue.get()) is not None:
+            number, work = taken
+            self._taken_up.put(number)
             work()
-            del work  # or a thread that waits keeps a whole ledger
+            del taken, work  # or a thread that waits keeps a whole ledger
 
     def close(self) -> None:
         """Ends after the commit under way."""
