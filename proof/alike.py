@@ -133,14 +133,7 @@ _EFFECTS: dict[tuple[str, str], str] = {
         "if call.downstream.is_unrepeatable:  # the only one worth a commit of its own",
         "if True",
     ): "every finished step gets a commit of its own then, which is slower and nothing else",
-    (
-        "if is_free and len(parameters) == 1 and not call.keywords:  # nearly every call",
-        "if False",
-    ): "the longer way adds the same key in the same place",
-    ('if text.isascii() and "\\0" not in text:', "if False"): "nothing in such a text is replaced",
-    ("if type(result) in _BARE:", "if False"): "none of these types has an id either, so none is found",
     ("claim.take_unsaved()", "left out"): "the same steps are written once more with the next write",
-    ("if not parameters:", "if False"): "the longer way finds no parameter either, and adds nothing",
     ("check_step_name(call.step_name)", "left out"): "the step's key checks the name again",
     (
         "if downstream.probe is None:",
@@ -155,6 +148,16 @@ _FLOWS: dict[tuple[str, str], str] = {
         "if not reserved.decision.claims:",
         "if False (2)",
     ): "a reservation that claims nothing has fence 0, and settling under it changes nothing",
+}
+_PASSING: dict[tuple[str, str], str] = {
+    (
+        "if is_free and len(parameters) == 1 and not keywords:  # nearly every call",
+        "if False",
+    ): "the longer way adds the same key in the same place",
+}
+_RESOURCES: dict[tuple[str, str], str] = {
+    ('if text.isascii() and "\\0" not in text:', "if False"): "nothing in such a text is replaced",
+    ("if type(result) in _BARE:", "if False"): "none of these types has an id either, so none is found",
 }
 _CONFLICTS: dict[tuple[str, str], str] = {
     (
@@ -173,6 +176,8 @@ _BY_FILE = {
     "gate/conflicts.py": _CONFLICTS,
     "gate/effects.py": _EFFECTS,
     "gate/flows.py": _FLOWS,
+    "gate/passing.py": _PASSING,
+    "gate/resources.py": _RESOURCES,
     "gate/settling.py": _SETTLING,
     "stores/postgres/claims.py": _POSTGRES_CLAIMS,
     "stores/postgres/feed.py": _POSTGRES_FEED,

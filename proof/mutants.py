@@ -29,6 +29,8 @@ CORE: tuple[str, ...] = (
     "stores/sqlite/claims.py",
     "stores/sqlite/sweeps.py",
     "gate/effects.py",
+    "gate/passing.py",
+    "gate/resources.py",
     "gate/probed.py",
     "gate/conflicts.py",
     "stores/postgres/claims.py",
