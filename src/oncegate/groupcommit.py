@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from oncegate.clock import Clock, SystemClock
@@ -119,13 +119,8 @@ class GroupCommit:
         if gathering is not None and gathering.loop.is_running():
             return gathering.add(operation)
         loop = asyncio.get_running_loop()
-        gathering = self._gathered.get(loop)
-        if gathering is None:
-            found = self._first_of_turn(loop, operation)
-            if type(found) is Ticket:
-                return found
-            gathering = cast(Gathering, found)
-        return gathering.add(operation)
+        found = self._gathered.get(loop) or self._first_of_turn(loop, operation)
+        return found if isinstance(found, Ticket) else found.add(operation)
 
     def perform_for(
         self, operation: Operation[T], loop: asyncio.AbstractEventLoop, waiter: Waiter
@@ -135,13 +130,10 @@ class GroupCommit:
         Otherwise the waiter is told, in a later turn of the loop that this is called in.
         """
         self._check_open()
-        gathering = self._gathered.get(loop)
-        if gathering is None:
-            found = self._first_of_turn(loop, operation)
-            if type(found) is Ticket:
-                return found
-            gathering = cast(Gathering, found)
-        gathering.add_for(operation, waiter)
+        found = self._gathered.get(loop) or self._first_of_turn(loop, operation)
+        if isinstance(found, Ticket):
+            return found
+        found.add_for(operation, waiter)
         return None
 
     def _first_of_turn(

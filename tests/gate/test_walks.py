@@ -17,9 +17,24 @@ from oncegate.gate.tracing import current_claim
 from oncegate.gate.walks import Turns, Walk, record
 from oncegate.model.states import State
 from oncegate.store import EntryFilter
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.wiring import Gate
 
-Ends = list[tuple[Any, BaseException | None]]
+
+class Ends(list[tuple[Any, BaseException | None]]):
+    """The ends that one walk came to: one, if all is well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._came = asyncio.Event()
+
+    def add(self, value: Any, error: BaseException | None) -> None:
+        self.append((value, error))
+        self._came.set()
+
+    async def come(self) -> None:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            await self._came.wait()
 
 
 @pytest.fixture
@@ -33,13 +48,12 @@ def begin(gate: Gate, surface: str, event: Any, turns: Turns) -> tuple[Walk[Admi
     """A walk for a new event, and the list that gets its end."""
     begun, ends = gate.begin(surface, event), Ends()
     assert isinstance(begun, Begun)
-    return begun.walk(turns, lambda value, error: ends.append((value, error))), ends
+    return begun.walk(turns, ends.add), ends
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110  what is waited for happens in callbacks
-            await asyncio.sleep(0.001)
+async def all_come(found: list[Ends]) -> None:
+    for ends in found:
+        await ends.come()
 
 
 def in_loop(scene: Callable[[Turns], Any]) -> Any:
@@ -60,7 +74,7 @@ def test_an_event_is_settled_without_any_task(gate: Gate) -> None:
     async def scene(turns: Turns) -> list[Ends]:
         tasks = asyncio.all_tasks()
         found = [begin(gate, "plain", {"id": str(number)}, turns)[1] for number in range(50)]
-        await until(lambda: all(found))
+        await all_come(found)
         assert asyncio.all_tasks() == tasks
         return found
 
@@ -83,7 +97,7 @@ def test_a_handler_is_called_in_a_task_that_knows_its_claim_and_nobody_else_does
 
     async def scene(turns: Turns) -> list[Ends]:
         found = [begin(gate, "busy", {"id": str(number)}, turns)[1] for number in range(20)]
-        await until(lambda: all(found))
+        await all_come(found)
         assert current_claim.get() is None
         return found
 
@@ -113,7 +127,7 @@ def test_what_one_walk_sets_no_other_sees(gate: Gate, surface: str) -> None:
 
     async def scene(turns: Turns) -> list[Ends]:
         found = [begin(gate, surface, {"id": str(number)}, turns)[1] for number in range(5)]
-        await until(lambda: all(found))
+        await all_come(found)
         assert own.get() == "nothing"
         return found
 
@@ -127,7 +141,7 @@ def test_a_cancelled_walk_ends_as_a_cancelled_task_and_leaves_its_entry_to_be_lo
         # A second one beside it, so that neither is committed before this returns.
         (walk, ends), (_, others) = (begin(gate, "plain", {"id": name}, turns) for name in "ab")
         walk.cancel("the server ends")
-        await until(lambda: ends and others)
+        await all_come([ends, others])
         return ends
 
     ((value, error),) = in_loop(scene)
@@ -154,7 +168,7 @@ def test_a_cancelled_handler_is_cancelled_at_once(gate: Gate) -> None:
         walk, ends = begin(gate, "endless", {"id": "a"}, turns)
         await asyncio.wait_for(reached.wait(), 60)
         walk.cancel()
-        await until(lambda: ends)
+        await ends.come()
         return ends
 
     ((value, error),) = in_loop(scene)
@@ -168,7 +182,7 @@ def test_a_closed_gate_is_an_error_that_is_told(gate: Gate) -> None:
         begun, ends = gate.begin("plain", {"id": "a"}), Ends()
         assert isinstance(begun, Begun)
         gate.commits.close()
-        begun.walk(turns, lambda value, error: ends.append((value, error)))
+        begun.walk(turns, ends.add)
         return ends
 
     ((value, error),) = in_loop(scene)
@@ -192,7 +206,7 @@ def test_an_interrupt_in_one_walk_does_not_stop_the_others(gate: Gate) -> None:
         assert isinstance(first, Begun)
         first.walk(turns, interrupted)
         others = [begin(gate, "plain", {"id": str(number)}, turns)[1] for number in range(9)]
-        await until(lambda: all(others))
+        await all_come(others)
         return others
 
     assert [ends[0][1] for ends in in_loop(scene)] == [None] * 9

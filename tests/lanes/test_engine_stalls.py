@@ -13,6 +13,7 @@ from oncegate.lanes import Delivered, Destination, Engine
 from oncegate.lanes.destinations import Traffic
 from oncegate.store import Delivery, LaneState
 from oncegate.testing import ArmedCrashPoints
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.lanes.engine_site import Site
 from tests.lanes.lane_site import ENDPOINT
 from tests.support import until
@@ -54,6 +55,18 @@ def test_stopping_while_heads_are_being_leased_gives_them_back(site: Site) -> No
     assert [delivery.fence for delivery in site.arrived] == [2], "it was leased before"
 
 
+def noting_endless_waits(begun: asyncio.Event) -> Callable[..., Any]:
+    """`asyncio.wait` as it is, which also tells when somebody begins to wait without a limit."""
+    wait = asyncio.wait
+
+    async def noting(tasks: Any, **options: Any) -> Any:
+        if options.get("timeout") is None:
+            begun.set()
+        return await wait(tasks, **options)
+
+    return noting
+
+
 def test_stopping_while_an_acknowledgement_is_recorded_lets_it_be_recorded(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,8 +88,12 @@ def test_stopping_while_an_acknowledgement_is_recorded_lets_it_be_recorded(
         engine = site.engine()
         await engine.start()
         await on_its_way.wait()
+        waits = asyncio.Event()
+        monkeypatch.setattr(asyncio, "wait", noting_endless_waits(waits))
         stopping = asyncio.create_task(engine.stop(grace_seconds=0))
-        await asyncio.sleep(0.05)  # long enough for a stop that would not wait
+        stopping.add_done_callback(lambda _: waits.set())
+        await asyncio.wait_for(waits.wait(), DEADLINE_SECONDS)
+        assert not stopping.done(), "it has not waited for the record"
         may_go.set()
         await stopping
         assert engine.in_flight == 0

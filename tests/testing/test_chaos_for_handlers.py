@@ -29,7 +29,7 @@ class Bank:
         self.charges, self.by_key = [], {}
 
     async def charge(self, order: str, idempotency_key: str = "") -> dict[str, str]:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # virtual: the harness's loop has a clock of its own
         self.charges.append(order)
         self.by_key[idempotency_key] = f"ch-{len(self.charges)}"
         return {"id": self.by_key[idempotency_key]}
@@ -46,7 +46,7 @@ def gate(tmp_path):
 
 
 async def take_money(order: str, idempotency_key: str = "") -> dict[str, str]:
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # virtual, as above
     return {"id": f"ch-{order}"}
 
 

@@ -20,7 +20,7 @@ from oncegate.errors import StoreUnavailable, StoreUnknown
 from oncegate.store import Capabilities
 from oncegate.stores.sqlite import SqliteStore, schema
 from oncegate.stores.sqlite.session import JoinedSession, SqliteSession
-from oncegate.testing.simulation.store import CommitFault, no_fault
+from oncegate.testing.simulation.store import CommitFault, fault_of, no_fault
 
 _PLACE: Final = Path(":memory:")
 STATEMENTS_KEPT: Final = 512  # more than there are
@@ -86,9 +86,7 @@ class EmbeddedUnit:
         self._fault = CommitFault.NONE
 
     def __enter__(self) -> None:
-        self._fault = self._what_goes_wrong()
-        if self._fault is CommitFault.DOWN:
-            raise StoreUnavailable("the store is down")
+        self._fault = fault_of(self._what_goes_wrong)
         self._session.begin(True)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

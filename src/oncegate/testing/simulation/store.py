@@ -37,6 +37,14 @@ def no_fault() -> CommitFault:
     return CommitFault.NONE
 
 
+def fault_of(what_goes_wrong: Callable[[], CommitFault]) -> CommitFault:
+    """What will go wrong with a transaction that begins now; raises if not even that is possible."""
+    fault = what_goes_wrong()
+    if fault is CommitFault.DOWN:
+        raise StoreUnavailable("the store is down")
+    return fault
+
+
 class SimulatedUnit:
     """One transaction, whose commit may go wrong."""
 
@@ -51,9 +59,7 @@ class SimulatedUnit:
         self._fault = CommitFault.NONE
 
     def __enter__(self) -> None:
-        self._fault = self._what_goes_wrong()
-        if self._fault is CommitFault.DOWN:
-            raise StoreUnavailable("the store is down")
+        self._fault = fault_of(self._what_goes_wrong)
         if not self._ledger.begin(self._session):
             raise StoreBusy("another session is writing")
 
