@@ -69,22 +69,6 @@ def test_bad_address_in_the_environment_is_refused_by_the_script(script):
     assert "mysql://there is not a store address" in ended.complaint
 
 
-def test_ledger_of_the_service_in_this_folder_is_pointed_to(call, tmp_path, monkeypatch):
-    """Its address stands in oncegate.toml; the other commands look at oncegate.db unless they are told."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ONCEGATE_URL", raising=False)
-    assert "create it with: oncegate migrate" in call("entries", "list").complaint
-    address = "postgresql://app:canary@db/ledger"
-    (tmp_path / "oncegate.toml").write_text(f'url = "{address}"\n', "utf-8")
-
-    ended = call("entries", "list")
-
-    assert ended.code == 3
-    assert "named in oncegate.toml: add --url" in ended.complaint
-    assert "canary" not in ended.complaint
-    assert [path.name for path in tmp_path.iterdir()] == ["oncegate.toml"]
-
-
 def test_missing_ledger_is_named_and_not_created(call, script, tmp_path):
     """Looking at a ledger that is not there says how to make one, and does not."""
     looking = [("entries", "list"), ("entries", "show", "1")]

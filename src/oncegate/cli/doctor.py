@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oncegate.cli.exitcodes import DONE, NOT_SO
-from oncegate.cli.ledger import command_for, file_of, open_ledger, reading
+from oncegate.cli.ledger import command_for, file_of, find_ledger, open_ledger, reading
 from oncegate.cli.output import Cell, Colour, age, paint, print_json, tell, utc
 from oncegate.cli.parser import add_json, add_url
 from oncegate.clock import Clock, SystemClock, from_wall_ms
@@ -95,6 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def examine(store: Store, url: str | None, clock: Clock) -> Iterator[Line]:
     """Everything there is to say about a ledger, cheap and general first."""
+    yield _address(store, url)
     yield _versions()
     yield _wall_clock(clock)
     yield _ticks(clock)
@@ -150,6 +151,13 @@ def _writing(store: Store) -> Line:
     finally:
         session.close()
     return Line(Status.OK, "writing", "possible")
+
+
+def _address(store: Store, url: str | None) -> Line:
+    """Which ledger, and why this one: two that are looked at in turn are easily confused."""
+    source = find_ledger(url).source
+    why = "nothing names another" if source == "default" else f"named by {source}"
+    return Line(Status.OK, "address", f"{store.address}, {why}")
 
 
 def _versions() -> Line:

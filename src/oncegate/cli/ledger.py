@@ -1,4 +1,7 @@
-"""The ledger behind `--url`, opened for commands that must leave it as it is.
+"""Which ledger a command is about, and that ledger opened for commands that must leave it as it is.
+
+One rule for all commands: `--url`, else ONCEGATE_URL, else the `url` of the service's settings in this
+folder, else a file in it. So they look at the ledger that `oncegate serve` would use here.
 
 `Store.connect` makes a ledger where there is none; a command that only looks must not. So reading goes
 through a read-only connection that joins the ledger like a user's own transaction. Only this file of the
@@ -10,20 +13,18 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from oncegate.config import URL_VARIABLE, store_url
+from oncegate.config import DEFAULT_URL, SETTINGS_FILE, URL_VARIABLE, LedgerAddress
 from oncegate.errors import BadUrl, SchemaMismatch, StoreUnavailable
 from oncegate.store import Session, Store
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.wiring import open_store
 
 _SECRET: Final = re.compile(r"(://[^:/@?]*:)[^?]*(?=@)|([?&](?:ssl)?password=)[^&]*")
-_SETTINGS: Final = Path("oncegate.toml")
 _BOOT: Final = "SELECT value FROM oncegate_meta WHERE name = 'boot'"
 _SURFACES: Final = "SELECT DISTINCT surface FROM oncegate_entries ORDER BY surface"
 _RECORD: Final = (
@@ -32,9 +33,34 @@ _RECORD: Final = (
 )
 
 
-def open_ledger(url: str | None) -> Store:
+def find_ledger(url: str | None, settings: Path | None = None) -> LedgerAddress:
+    """Says which ledger is meant; `settings` is the file that was named, else the one of this folder.
+
+    A file that is not needed is not read, so that a mistake in it can be got around.
+    """
+    if url:
+        return LedgerAddress(url, "--url")
+    if given := os.environ.get(URL_VARIABLE):
+        return LedgerAddress(given, URL_VARIABLE)
+    if settings is None and not Path(SETTINGS_FILE).exists():
+        return LedgerAddress(DEFAULT_URL, "default")
+    from oncegate.service.configuring import read_ledger_address
+
+    return read_ledger_address(settings, os.environ)
+
+
+def open_ledger(url: str | None, settings: Path | None = None) -> Store:
     """Makes the store behind an address; nothing is opened or created yet."""
-    address = store_url(url)
+    found = find_ledger(url, settings)
+    try:
+        return _store_at(found.url)
+    except BadUrl as error:
+        if url:
+            raise
+        raise BadUrl(f"{found.source}: {error}") from None
+
+
+def _store_at(address: str) -> Store:
     if "://" not in address:
         raise BadUrl(
             f"{address[:120]!r} is not a ledger's address; for a file write sqlite:///{address[:120]}"
@@ -58,15 +84,8 @@ def file_of(store: Store) -> Path | None:
     return store.path if isinstance(store, SqliteStore) else None
 
 
-def _ledger_of_service() -> str | None:
-    """What to say where the service in this folder keeps its ledger elsewhere: few would think of it."""
-    try:
-        named = tomllib.loads(_SETTINGS.read_text("utf-8")).get("url")
-    except (OSError, ValueError):
-        return None
-    if not isinstance(named, str) or URL_VARIABLE in os.environ:
-        return None
-    return f"the service's is named in {_SETTINGS}: add --url {shlex.quote(_SECRET.sub(_hidden, named))}"
+def _named_by(found: LedgerAddress) -> str:
+    return "" if found.source == "default" else f", which {found.source} names"
 
 
 @contextmanager
@@ -74,9 +93,8 @@ def reading(store: Store, url: str | None) -> Iterator[Session]:
     """Opens an existing ledger for reading one consistent moment; creates and changes nothing."""
     create = command_for("oncegate migrate", url)
     if not store.exists():
-        another = _ledger_of_service() if url is None else None
-        what_next = f"create it with: {create}" if another is None else another
-        raise StoreUnavailable(f"there is no ledger at {store.address}; {what_next}")
+        named = "" if url else _named_by(find_ledger(url))
+        raise StoreUnavailable(f"there is no ledger at {store.address}{named}; create it with: {create}")
     missing = store.pending_migrations()
     if missing and missing[0].number == 1:
         raise SchemaMismatch(f"{store.address} holds no ledger yet; create it with: {create}")

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from oncegate.cli.exitcodes import DONE
-from oncegate.cli.ledger import command_for, open_ledger, reading
+from oncegate.cli.ledger import command_for, find_ledger, open_ledger, reading
 from oncegate.cli.output import tell
 from oncegate.cli.parser import add_url
+from oncegate.config import SETTINGS_FILE
 from oncegate.errors import ConfigError
 from oncegate.store import Store
 
@@ -56,8 +57,8 @@ def add_parser(subparsers: Any) -> None:
     add_url(parser)
     parser.add_argument(
         "--config", type=Path, metavar="FILE",
-        help="settings of the service, for rules and promises of its surfaces"
-        " (default: ./oncegate.toml, if that is about the same ledger)",
+        help="settings of the service: its ledger, and the rules and promises of its surfaces"
+        " (default: ./oncegate.toml; rules and promises only if it is about the same ledger)",
     )  # fmt: skip
     parser.set_defaults(run=run)
 
@@ -70,15 +71,17 @@ def _read_port(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Checks that there is a ledger, then serves its page."""
-    store = open_ledger(arguments.url)
-    with reading(store, arguments.url) as session:
+    store = open_ledger(arguments.url, arguments.config)
+    named = arguments.config is not None
+    url = find_ledger(arguments.url, arguments.config).url if named else arguments.url
+    with reading(store, url) as session:
         from oncegate.dashboard.operators import operators
 
         known = operators(session)
     if arguments.read_only and arguments.host not in _LOOPBACK:
         raise ConfigError("--read-only shows the ledger to whoever reaches it; it is for this machine only")
     if not known and not arguments.read_only:
-        add = command_for("oncegate operators add NAME --role approver", arguments.url)
+        add = command_for("oncegate operators add NAME --role approver", url)
         raise ConfigError(f"nobody could sign in: there are no operators. Add one with: {add}")
     login = not arguments.read_only
     gate = _gate_of(store, arguments.config)
@@ -103,12 +106,13 @@ def _gate_of(store: Store, config: Path | None) -> Gate:
 
 
 def _described(gate: Gate, config: Path | None) -> Gate:
-    from oncegate.service.configuring import DEFAULT_FILE, read_configuration
+    from oncegate.service.configuring import read_configuration
+    from oncegate.wiring import open_store
 
-    if config is None and not Path(DEFAULT_FILE).exists():
+    if config is None and not Path(SETTINGS_FILE).exists():
         return gate
     settings = read_configuration(config, os.environ).settings
-    if config is not None or open_ledger(settings.url).address == gate.store.address:
+    if config is not None or open_store(settings.url).address == gate.store.address:
         try:
             from oncegate.service.describing import describe
         except ModuleNotFoundError as error:

@@ -54,7 +54,7 @@ def add_url(parser: argparse.ArgumentParser) -> None:
         "--url",
         metavar="URL",
         help="the ledger's address, such as sqlite:///orders.db or sqlite:////var/lib/orders.db"
-        " (default: $ONCEGATE_URL, else sqlite:///oncegate.db)",
+        " (default: $ONCEGATE_URL, else the url in ./oncegate.toml, else sqlite:///oncegate.db)",
     )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from oncegate.cli.exitcodes import DONE
+from oncegate.cli.ledger import open_ledger
 from oncegate.cli.output import print_json, tell
-from oncegate.cli.parser import add_json, print_help_as_error, read_text
+from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_text
 from oncegate.cli.sending import login_name
 from oncegate.cli.serve import add_config
 
@@ -42,6 +42,7 @@ def add_parser(subparsers: Any) -> None:
     _command(commands, "rotate", "print a new token; the one before stays good", run_rotate)
     _command(commands, "revoke", "shut a partner out", run_revoke)
     shown = commands.add_parser("list", help="list partners")
+    add_url(shown)
     add_config(shown)
     add_json(shown)
     shown.set_defaults(run=run_list)
@@ -50,6 +51,7 @@ def add_parser(subparsers: Any) -> None:
 def _command(commands: Any, name: str, text: str, run: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text)
     parser.add_argument("name", type=read_text, metavar="NAME", help="the partner's name")
+    add_url(parser)
     add_config(parser)
     parser.set_defaults(run=run)
     return parser
@@ -59,11 +61,9 @@ def _command(commands: Any, name: str, text: str, run: Any) -> argparse.Argument
 def _book(arguments: argparse.Namespace) -> Iterator[Any]:
     from oncegate.clock import SystemClock
     from oncegate.groupcommit import GroupCommit
-    from oncegate.service.configuring import read_configuration
     from oncegate.service.partners import PartnerBook
-    from oncegate.wiring import open_store
 
-    commits = GroupCommit(open_store(read_configuration(arguments.config, os.environ).settings.url))
+    commits = GroupCommit(open_ledger(arguments.url, arguments.config))
     try:
         yield PartnerBook(commits, SystemClock())
     finally:

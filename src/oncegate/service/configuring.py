@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from oncegate.config import SETTINGS_FILE, URL_VARIABLE, LedgerAddress
 from oncegate.errors import ConfigError
 from oncegate.model.masking import masked_url
 from oncegate.service.settings import (
@@ -29,7 +30,6 @@ from oncegate.service.settings import (
     SurfaceSettings,
 )
 
-DEFAULT_FILE: Final = "oncegate.toml"
 PREFIX: Final = "ONCEGATE_"
 _SINGLE: Final[dict[str, type[msgspec.Struct]]] = {
     "server": ServerSettings,
@@ -105,9 +105,17 @@ def read_configuration(path: Path | None, environment: Mapping[str, str]) -> Con
     return reading.read()
 
 
+def read_ledger_address(path: Path | None, environment: Mapping[str, str]) -> LedgerAddress:
+    """Where the ledger is, as `read_configuration` would say; raises Mistakes about that and nothing else.
+
+    Whoever looks at a ledger while something is wrong must not be kept from it by a mistake elsewhere.
+    """
+    return _Reading(path, environment).read_ledger_address()
+
+
 class _Reading:
     def __init__(self, path: Path | None, environment: Mapping[str, str]) -> None:
-        self._path = path or Path(DEFAULT_FILE)
+        self._path = path or Path(SETTINGS_FILE)
         self._is_wanted = path is not None
         self._environment = environment
         self._mistakes: list[Mistake] = []
@@ -132,6 +140,15 @@ class _Reading:
         if self._mistakes:
             raise Mistakes(self._mistakes, configuration)
         return configuration
+
+    def read_ledger_address(self) -> LedgerAddress:
+        document = self._document()
+        for name in difflib.get_close_matches(_TOP[0], set(document) - {*_TOP, *_SINGLE, *_NAMED}):
+            self._wrong(name, _unknown(name, _TOP))
+        url = self._value(Settings, "url", "url", document.get("url", msgspec.UNSET))
+        if self._mistakes:
+            raise Mistakes(self._mistakes)
+        return LedgerAddress(url or Settings().url, self._origins[-1].source)
 
     def _check_variables(self) -> None:
         """Refuses variables that are nearly a setting: a mistyped one would quietly change nothing.
@@ -195,7 +212,7 @@ class _Reading:
         variable = _variable(place)
         source = self._where(place)
         is_strict = True
-        if variable in self._environment:
+        if self._is_set(variable):
             given, source, is_strict = _spelled(self._environment[variable], field.type), variable, False
         if given is msgspec.UNSET:
             return self._default(field, place)
@@ -206,6 +223,11 @@ class _Reading:
             return None
         self._origins.append(Origin(place, _shown(name, value), source))
         return value
+
+    def _is_set(self, variable: str) -> bool:
+        """An empty address is none, here and in the library; other settings may well be empty."""
+        given = self._environment.get(variable)
+        return given is not None and (given != "" or variable != URL_VARIABLE)
 
     def _default(self, field: Any, place: str) -> Any:
         if field.default is msgspec.NODEFAULT:
