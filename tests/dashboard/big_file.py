@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oncegate.clock import SystemClock
+from oncegate.stores.sqlite.running import list_lasting
 
 _NUMBERS: Final = (
     "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :entries)"
@@ -99,6 +100,7 @@ def fill_file(path: Path, entries: int, minutes: int = 8 * 1440) -> None:
         connection.execute("BEGIN")
         for sql in (_ENTRIES, *_OTHERS):
             connection.execute(sql, {name: given[name] for name in given if f":{name}" in sql})
+        list_lasting(connection, given["last"] + entries + 1)
         connection.execute("COMMIT")
     finally:
         connection.close()

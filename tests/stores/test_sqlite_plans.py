@@ -10,7 +10,7 @@ import pytest
 from oncegate.model.states import State
 from oncegate.store import EntryFilter
 from oncegate.stores import traces
-from oncegate.stores.sqlite import SqliteStore, census, lanes
+from oncegate.stores.sqlite import SqliteStore, census, lanes, running, tallies, ticks
 
 
 @pytest.fixture
@@ -36,7 +36,15 @@ def test_what_waits_is_found_without_reading_every_entry(session: Any) -> None:
     """A few that wait among a million that are done."""
     conditions, parameters = session._conditions(EntryFilter((State.HELD, State.UNKNOWN)))
     sql = f"SELECT id FROM oncegate_entry WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT 50"
-    assert "SCAN" not in plan(session, sql, tuple(parameters))
+    assert "SCAN oncegate_entry" not in plan(session, sql, tuple(parameters))
+
+
+@pytest.mark.parametrize("sql", [tallies._WAITING, ticks._LATEST, running.open_entries("id", "state = ?1")])
+def test_what_is_open_is_found_without_reading_every_entry(session: Any, sql: str) -> None:
+    """By its index, by the newest numbers, and by the list of those that last."""
+    found = plan(session, sql, (1,) * sum(f"?{place}" in sql for place in (1, 2)))
+    assert "SCAN oncegate_entry" not in found.replace("SCAN oncegate_entry USING INDEX", "")
+    assert "USING INTEGER PRIMARY KEY (rowid>?)" in found
 
 
 @pytest.mark.parametrize(

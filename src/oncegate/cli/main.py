@@ -82,7 +82,7 @@ oncegate makes effects happen exactly once, on top of events that arrive at leas
 Its ledger remembers every event by its key: what was done about it, and what still waits."""
 
 _OPTIONS: Final = (
-    ("--url URL", "the ledger, after a command (default: $ONCEGATE_URL, oncegate.toml, ./oncegate.db)"),
+    ("--url URL", "the ledger, after a command (else ONCEGATE_URL, oncegate.toml, oncegate.db)"),
     ("--json", "output for programs, after a command that has any"),
     ("--debug", "show the traceback of an error"),
     ("--version", "show the version"),

@@ -14,6 +14,7 @@ from oncegate.model.states import State
 from oncegate.store import Entry, EntryDetail, EntryFilter, LogKind, LogRecord, StepRecord
 from oncegate.stores.sqlite.claims import _ENTRY_COLUMNS
 from oncegate.stores.sqlite.names import Names
+from oncegate.stores.sqlite.running import open_entries
 
 _LOG_COLUMNS: Final = "position, entry, kind, at, actor, note"
 # The log's index leaves out the common case: a committed entry knows its own record.
@@ -22,15 +23,8 @@ _LOG_OF: Final = (
     f" UNION ALL SELECT {_LOG_COLUMNS} FROM oncegate_log WHERE entry = ? AND kind = 2"
     " AND position = (SELECT record FROM oncegate_entry WHERE id = ?) ORDER BY position"
 )
-_STRANDED: Final = (
-    "SELECT id FROM oncegate_entry INDEXED BY oncegate_entry_open"
-    " WHERE state NOT IN (2, 3) AND state = ? AND lease_until <= ?{where} ORDER BY lease_until LIMIT ?"
-)
-# What is not final is a small part of a ledger: found by its own index, whatever the ledger holds.
-_OPEN_IN: Final = (
-    "id IN (SELECT id FROM oncegate_entry INDEXED BY oncegate_entry_open"
-    " WHERE state NOT IN (2, 3) AND state IN ({marks}))"
-)
+_LAPSED: Final = "state = ?1 AND lease_until <= ?2"
+_OLDEST_FIRST: Final = " ORDER BY lease_until, id LIMIT ?3"
 
 
 class SqliteCensus:
@@ -66,10 +60,7 @@ class SqliteCensus:
         conditions: list[str] = []
         parameters: list[Any] = []
         if wanted.states:
-            marks = ", ".join("?" * len(wanted.states))
-            open_only = not any(state.is_final for state in wanted.states)
-            conditions.append((_OPEN_IN if open_only else "state IN ({marks})").format(marks=marks))
-            parameters += [state.value for state in wanted.states]
+            conditions.append(_in_states(wanted.states))
         for column, name in (("surface", wanted.surface), ("tenant", wanted.tenant)):
             if name is not None:
                 conditions.append(f"{column} = ?")
@@ -135,12 +126,12 @@ class SqliteCensus:
         if surfaces is not None and not surfaces:
             return []
         now, numbers = self.now_ticks(), [self._names.find(name) or -1 for name in surfaces or ()]
-        where = "" if surfaces is None else f" AND surface IN ({', '.join('?' * len(numbers))})"
+        among = "" if surfaces is None else f" AND surface IN ({', '.join(map(str, numbers))})"
+        sql = open_entries("id, lease_until", _LAPSED + among) + _OLDEST_FIRST
         found: list[EntryDetail] = []
         for state in (State.IN_FLIGHT, State.RETRYABLE):
-            parameters = (state.value, now, *numbers, limit)
-            rows = self._connection.execute(_STRANDED.format(where=where), parameters).fetchall()
-            found += [detail for (number,) in rows if (detail := self.detail(number)) is not None]
+            rows = self._connection.execute(sql, (state.value, now, limit)).fetchall()
+            found += [detail for number, _ in rows if (detail := self.detail(number)) is not None]
         return found[:limit]
 
     def read_log(self, after: int, limit: int) -> list[LogRecord]:
@@ -152,6 +143,14 @@ class SqliteCensus:
     def _record(self, row: tuple[Any, ...]) -> LogRecord:
         position, entry, kind, at, actor, note = row
         return LogRecord(position, entry, LogKind(kind), at, self._names.text(actor), note)
+
+
+def _in_states(states: Sequence[State]) -> str:
+    """What is not final is a small part of a ledger: found as such, whatever the ledger holds."""
+    among = f"state IN ({', '.join(str(state.value) for state in states)})"
+    if any(state.is_final for state in states):
+        return among
+    return f"id IN ({open_entries('id', among)})"
 
 
 def _digest_range(prefix: str) -> tuple[bytes, bytes]:

@@ -30,6 +30,7 @@ from oncegate.store import (
 )
 from oncegate.stores.sqlite.files import is_the_stores
 from oncegate.stores.sqlite.names import Names
+from oncegate.stores.sqlite.running import is_listed_at, list_lasting
 from oncegate.stores.sqlite.sweeps import Sweep, sweep_of
 from oncegate.stores.writes import by_position
 
@@ -110,6 +111,8 @@ class SqliteClaims:
             return [self._reserve_one(wanted[0])]
         (last,) = self._connection.execute(_LAST_NUMBER).fetchone()
         first, now = last + 1, self.now_ticks()
+        if is_listed_at(last, last + len(wanted)):
+            list_lasting(self._connection, first)
         rows = self._rows(wanted, first, now)
         inserted = self._insert(rows, first)
         bodies = [(number, item.body) for number, item in enumerate(wanted, first) if number in inserted]
@@ -132,6 +135,8 @@ class SqliteClaims:
         if cursor.rowcount == 0:
             return self._judge(item, now)
         number = cursor.lastrowid or 0
+        if is_listed_at(number - 1, number):
+            list_lasting(self._connection, number)
         self._connection.execute(_INSERT_PAYLOAD, (number, item.body))
         mark = item.content
         if mark is not None:

@@ -9,6 +9,7 @@ from typing import Final
 from oncegate.store import Observations, Repeat, Tally, Waiting
 from oncegate.stores.observing import REASON_KIND, TIME_TO_DECIDE, joined, repeat_of, summed, waiting_of
 from oncegate.stores.sqlite.names import Names
+from oncegate.stores.sqlite.running import open_entries
 
 _ADD: Final = (
     "INSERT INTO oncegate_tally (minute, surface, what, count, total) VALUES (?, ?, ?, ?, ?)"
@@ -33,12 +34,13 @@ _SUMS: Final = (
 _KIND: Final = REASON_KIND.format(
     colon="instr(reason, ':')", prefix="substr(reason, 1, instr(reason, ':') - 1)"
 )
+_OPEN_COLUMNS: Final = "surface, state, reason, lease_until, first_reserved, settled_at, received_at"
 _WAITING: Final = f"""
 SELECT name.text, state, {_KIND} AS kind, {TIME_TO_DECIDE} AS within, count(*),
        min(CASE state WHEN 1 THEN first_reserved ELSE lease_until END),
        min(coalesce(settled_at, received_at)), sum(state = 1 AND lease_until <= ?1)
-FROM oncegate_entry INDEXED BY oncegate_entry_open JOIN oncegate_name AS name ON name.id = surface
-WHERE state NOT IN (2, 3) AND (?2 IS NULL OR (state = 1) = ?2) GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+FROM ({open_entries(_OPEN_COLUMNS, "(?2 IS NULL OR (state = 1) = ?2)")})
+JOIN oncegate_name AS name ON name.id = surface GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
 """
 _COLUMNS: Final = "entry, class, oncegate_repeat.first_at, last_at, times, evidence"
 _REPEATS: Final = f"SELECT {_COLUMNS} FROM oncegate_repeat WHERE entry = ? ORDER BY first_at, class"

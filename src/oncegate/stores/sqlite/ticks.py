@@ -11,6 +11,7 @@ import sqlite3
 from typing import Final
 
 from oncegate.clock import Clock
+from oncegate.stores.sqlite.running import open_entries
 
 _READ: Final = "SELECT name, value FROM oncegate_meta WHERE name IN ('boot', 'ticks_offset')"
 _WRITE: Final = (
@@ -20,7 +21,7 @@ _WRITE: Final = (
 # Of lanes that wait for a next try only what was is taken: a try that is due tomorrow is not today.
 _LATEST: Final = (
     "SELECT max((SELECT coalesce(max(max(coalesce(lease_until, 0), coalesce(first_reserved, 0))), 0)"
-    " FROM oncegate_entry WHERE state NOT IN (2, 3)),"
+    f" FROM ({open_entries('lease_until, first_reserved')})),"
     " (SELECT coalesce(max(CASE state WHEN 3 THEN due_at ELSE touched_at END), 0) FROM oncegate_lane))"
 )
 _UNNAMED_BOOT_SLACK_MS: Final = 3600 * 1000  # no lease reaches further ahead (model/surface.py)
