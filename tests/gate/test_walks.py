@@ -134,12 +134,19 @@ def test_what_one_walk_sets_no_other_sees(gate: Gate, surface: str) -> None:
     assert [ends[0][1] for ends in in_loop(scene)] == [None] * 5
 
 
-def test_a_cancelled_walk_ends_as_a_cancelled_task_and_leaves_its_entry_to_be_looked_into(
-    gate: Gate,
+@pytest.mark.parametrize(("surface", "state"), [("plain", State.COMMITTED), ("called", State.IN_FLIGHT)])
+def test_a_cancelled_walk_ends_as_a_cancelled_task_and_leaves_its_entry_as_it_stands(
+    gate: Gate, surface: str, state: State
 ) -> None:
+    """What was asked of the ledger is done: an event is on record, or in flight and looked into later."""
+
+    @gate.handler("called", key="{id}")
+    async def handler(event: Any, once: Any) -> None:
+        assert event["id"] == "b"
+
     async def scene(turns: Turns) -> Ends:
         # A second one beside it, so that neither is committed before this returns.
-        (walk, ends), (_, others) = (begin(gate, "plain", {"id": name}, turns) for name in "ab")
+        (walk, ends), (_, others) = (begin(gate, surface, {"id": name}, turns) for name in "ab")
         walk.cancel("the server ends")
         await all_come([ends, others])
         return ends
@@ -150,10 +157,7 @@ def test_a_cancelled_walk_ends_as_a_cancelled_task_and_leaves_its_entry_to_be_lo
     assert isinstance(error, asyncio.CancelledError)
     with gate.store.look() as session:
         entries = session.entries(EntryFilter(), None, 10)
-    assert {entry.label: entry.state for entry in entries} == {
-        "a": State.IN_FLIGHT,
-        "b": State.COMMITTED,
-    }
+    assert {entry.label: entry.state for entry in entries} == {"a": state, "b": State.COMMITTED}
 
 
 def test_a_cancelled_handler_is_cancelled_at_once(gate: Gate) -> None:

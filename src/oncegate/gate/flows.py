@@ -22,6 +22,7 @@ from oncegate.gate.claim import Claim, claim_of
 from oncegate.gate.conflicts import conflict_flow
 from oncegate.gate.context import GateContext
 from oncegate.gate.effects import NotYet
+from oncegate.gate.recorded import Record, recorded
 from oncegate.gate.requests import Flow, Invoke, Pause, Where
 from oncegate.gate.settling import (
     NotCommitted,
@@ -44,6 +45,7 @@ FIRST_WAIT_SECONDS: Final = 0.002
 LONGEST_WAIT_SECONDS: Final = 0.1
 
 # Reading a member from its class takes longer than the comparisons that every event passes.
+_RUN: Final = Decision.RUN
 _BUSY: Final = Decision.BUSY
 _RECOVER: Final = Decision.RECOVER
 _CONFLICT: Final = Decision.CONFLICT
@@ -60,6 +62,7 @@ class Attempt(Struct, frozen=True):
     start: Start
     by_caretaker: bool = False
     context: Context | None = None
+    only_records: bool = False
 
 
 def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
@@ -70,9 +73,12 @@ def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
     gate.crashpoints.hit("reserve.before")
     # A lease counts from before the question, not after.
     asked_at_ms, began_us = gate.clock.ticks_ms(), gate.clock.elapsed_us()
-    reserved: Reserved = yield Reserve(reservation_of(gate, attempt))
+    question = Record if attempt.only_records else Reserve
+    reserved: Reserved = yield question(reservation_of(gate, attempt))
     if not attempt.by_caretaker:
         gate.sightings.answered(surface.rule, arrival, reserved, began_us)
+    if attempt.only_records and reserved.decision is _RUN:
+        return recorded(gate, arrival, reserved)
     if reserved.decision is _BUSY and surface.rule.on_busy is OnBusy.WAIT:
         reserved, asked_at_ms = yield from _wait_for_key(gate, attempt, reserved)
     if reserved.decision.claims:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from oncegate.errors import ConfigError
 from oncegate.gate.codec import Codec
+from oncegate.gate.walks import record
 from oncegate.model.downstream import Capability, Promise
 from oncegate.model.surface import SurfaceRule
 from oncegate.model.template import KeyTemplate
@@ -61,6 +62,12 @@ class Surface:
     writes: Callable[[Any], Sequence[Statement]] | None = None
     lane: KeyTemplate | None = None
     correlation: tuple[str, ...] | None = None
+    # Whether there is nothing to call, and nothing else to do either; asked at every event.
+    only_records: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        does_more = self.same_database or self.writes is not None or self.correlation is not None
+        object.__setattr__(self, "only_records", self.handler is record and not does_more)
 
     @property
     def name(self) -> str:
