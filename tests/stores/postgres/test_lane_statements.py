@@ -19,11 +19,13 @@ from tests.support import running
 
 LANES, EVENTS_EACH = 3_000, 3
 STATEMENTS = {
+    "PEEK": lane_statements.PEEK,
     "LEASE": lane_statements.LEASE,
     "FINISH": lane_statements.FINISH,
     "FAIL": lane_statements.FAIL,
     "EXTEND": lane_statements.EXTEND,
 }
+TABLES = ("oncegate_head", "oncegate_delivery", "oncegate_lane", "oncegate_dead_letter", "oncegate_replay")
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def test_workers_look_up_heads_and_events_and_never_read_them_all(
     enqueue(session, LANES)
     connection = session._connection
     if is_analysed:
-        connection.execute("ANALYZE oncegate_head, oncegate_delivery, oncegate_lane")
+        connection.execute(f"ANALYZE {', '.join(TABLES)}".encode())
     connection.execute("SET plan_cache_mode = force_generic_plan")
     for name, sql in STATEMENTS.items():
         _check_look_ups(name, planned(connection, sql))
@@ -85,7 +87,7 @@ def _check_look_ups(name: str, steps: list[dict[str, Any]]) -> None:
         table: [
             step.get("Index Cond", step.get("Recheck Cond", "")) for step in steps if _reads(step, table)
         ]
-        for table in ("oncegate_head", "oncegate_delivery", "oncegate_lane")
+        for table in TABLES
     }
     assert all(found for conditions in looked_up.values() for found in conditions), (name, looked_up)
     events = looked_up["oncegate_delivery"]
@@ -145,3 +147,23 @@ def test_failing_and_extending_wait_and_are_judged_anew_too(session: Session, st
             wait_until_blocked(store, 2)
             other.commit()
     assert answers == [[False], [False]]
+
+
+def test_workers_statements_are_planned_once_however_small_their_batches(session: Any) -> None:
+    """Given events that are leased and acknowledged one by one; then no statement of it was planned anew
+    for its parameters, which would cost the server more than the work itself."""
+    enqueue(session, 1)
+    (head,) = lease(session)
+    for _ in range(EVENTS_EACH - 1):
+        with session.unit(single=True):
+            acks = [Acknowledgement(head.lane_id, head.seq, head.fence, 1, "200", LEASE_MS, 7)]
+            (advanced,) = session.finish(acks)
+        head = advanced.successor
+    with session.unit(single=True):
+        assert session.extend([HeadHeld(head.lane_id, head.fence, LEASE_MS)]) == [True]
+        assert session.fail([Failure(head.lane_id, head.fence, 1_000, "500")]) == [True]
+    rows = session._connection.execute("SELECT statement, custom_plans FROM pg_prepared_statements")
+    planned_anew = dict(rows.fetchall())
+    assert {name: planned_anew[to_numbered(sql)] for name, sql in STATEMENTS.items()} == dict.fromkeys(
+        STATEMENTS, 0
+    )

@@ -103,21 +103,30 @@ LEFT JOIN LATERAL (
 ) AS later ON true
 """
 
+# Goes ahead of workers' statements and holds for their transaction. To plan one costs the server several
+# times what it then does for a few events, and for small batches it would plan every time anew, taking that
+# for cheaper. Their kept plans are look-ups, for any number of rows.
+BY_KEPT_PLAN: Final = "SELECT set_config('plan_cache_mode', 'force_generic_plan', true)"
+
+# Replays and dead letters are asked for as values. As a join or EXISTS, all there are would be read, to
+# compare a batch with them.
 _DELIVERY: Final = """
        head.lane, head.fence, lane.destination, lane.tenant, lane.key, coalesce(head.replay, head.seq),
        head.attempt + 1, head.event, head.type, head.payload, head.context, head.created_at, head.due_at,
-       again.nonce,
-       CASE WHEN head.replay IS NULL AND EXISTS (
-           SELECT 1 FROM oncegate_dead_letter AS last
+       CASE WHEN head.replay IS NOT NULL THEN (
+           SELECT again.nonce FROM oncegate_replay AS again
+           WHERE again.lane = head.lane AND again.seq = head.replay
+       ) END,
+       CASE WHEN head.replay IS NULL AND (
+           SELECT last.seq FROM oncegate_dead_letter AS last
            WHERE last.lane = head.lane AND last.seq = head.seq - 1
-       ) THEN (
+       ) IS NOT NULL THEN (
            SELECT max(dead.seq) - 1 FROM oncegate_dead_letter AS dead
            WHERE dead.lane = head.lane AND dead.seq < head.seq AND NOT EXISTS (
                SELECT 1 FROM oncegate_dead_letter AS earlier
                WHERE earlier.lane = dead.lane AND earlier.seq = dead.seq - 1)
        ) END"""
-_NAMED: Final = """JOIN oncegate_lane AS lane ON lane.id = head.lane
-LEFT JOIN oncegate_replay AS again ON again.lane = head.lane AND again.seq = head.replay"""
+_NAMED: Final = "JOIN oncegate_lane AS lane ON lane.id = head.lane"
 
 # An event is always looked up by lane and seq: by the lane alone, all of its past would be read.
 _BODY: Final = """LATERAL (
@@ -195,9 +204,9 @@ step AS MATERIALIZED (
 follow AS MATERIALIZED (
     SELECT step.*, body.lane IS NOT NULL AS present, body.event, body.type, body.payload, body.context,
            body.created_at,
-           step.replay IS NOT NULL AND step.next_replay IS NULL AND EXISTS (
-               SELECT 1 FROM oncegate_dead_letter AS dead
-               WHERE dead.lane = step.lane AND dead.seq = step.next_seq) AS dead
+           step.replay IS NOT NULL AND step.next_replay IS NULL AND (
+               SELECT gone.seq FROM oncegate_dead_letter AS gone
+               WHERE gone.lane = step.lane AND gone.seq = step.next_seq) IS NOT NULL AS dead
     FROM step LEFT JOIN {_BODY.format(lane="step.lane", seq="coalesce(step.next_replay, step.next_seq)")}
         ON true
 ),
@@ -232,6 +241,11 @@ SELECT head.place::int, head.state = 3, {_DELIVERY}
 FROM head {_NAMED}
 """
 
+# What is left of `held` rows that were replays, if any were. The arrays let it be looked up.
+_REPLAYED: Final = """past.lane = held.lane AND past.seq = held.replay
+    AND past.lane = ANY (ARRAY(SELECT lane FROM held WHERE replay IS NOT NULL))
+    AND past.seq = ANY (ARRAY(SELECT replay FROM held WHERE replay IS NOT NULL))"""
+
 FINISH: Final = f"""
 WITH {_NOW},
 wanted AS MATERIALIZED (
@@ -248,11 +262,10 @@ acked AS (
     SET at = excluded.at, fence = excluded.fence, attempts = excluded.attempts, note = excluded.note
 ),
 replayed AS (
-    DELETE FROM oncegate_replay AS again USING held WHERE again.lane = held.lane AND again.seq = held.replay
+    DELETE FROM oncegate_replay AS past USING held WHERE {_REPLAYED}
 ),
 alive AS (
-    DELETE FROM oncegate_dead_letter AS dead USING held
-    WHERE dead.lane = held.lane AND dead.seq = held.replay
+    DELETE FROM oncegate_dead_letter AS past USING held WHERE {_REPLAYED}
 ),
 {_ADVANCE}
 """

@@ -31,10 +31,13 @@ from oncegate.store.lanes import ENQUEUER, conflict_note
 from oncegate.stores.postgres import lane_statements, statements
 from oncegate.stores.postgres.arrays import Packed, bigint_array, bytea_array, integer_array, text_array
 from oncegate.stores.postgres.names import Names
+from oncegate.stores.postgres.placeholders import to_numbered
+from oncegate.stores.postgres.wire import Command, Rows
 
 ENQUEUE_TRIES_MAX: Final = 20  # each lost round means that somebody else has committed one of the ids
 PLACINGS: Final = (Placing.NEW, Placing.KNOWN, Placing.CONFLICT)
 FULL: Final = Placed(Placing.FULL, 0, 0)
+_BY_KEPT_PLAN: Final = Command(lane_statements.BY_KEPT_PLAN)
 
 Held = TypeVar("Held", Failure, HeadHeld)
 
@@ -51,6 +54,9 @@ class PostgresLanes:
     def _query(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         raise NotImplementedError
 
+    def _query_all(self, commands: list[Command]) -> list[Rows]:
+        raise NotImplementedError
+
     def _ticks(self) -> int | None:
         raise NotImplementedError
 
@@ -60,6 +66,10 @@ class PostgresLanes:
     def _racing(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Runs a statement that fails, and changes nothing, where it lost a race: raises LostRace."""
         raise NotImplementedError
+
+    def _work(self, sql: str, parameters: tuple[Any, ...]) -> Rows:
+        """Runs a worker's statement by its kept plan."""
+        return self._query_all([_BY_KEPT_PLAN, Command(to_numbered(sql), parameters)])[-1]
 
     def enqueue(self, events: Sequence[Outgoing]) -> list[Placed]:
         """Appends events to their lanes with one statement; ids that come again are looked up after."""
@@ -124,7 +134,7 @@ class PostgresLanes:
         """Looks which destinations have work, then leases it; without work nothing is written."""
         limits = {self._names.find(name): limit for name, limit in wanted.wanted}
         numbers = [number for number in limits if number is not None]
-        rows = self._query(lane_statements.PEEK, (self._ticks(), integer_array(numbers)))
+        rows = self._work(lane_statements.PEEK, (self._ticks(), integer_array(numbers)))
         busy = sorted(number for number, _, is_due, _, _ in rows if is_due)
         if len(busy) > 1:
             self._begin()
@@ -135,7 +145,7 @@ class PostgresLanes:
 
     def _lease(self, destination: int, limit: int, wanted: HeadsWanted) -> list[Delivery]:
         parameters = (self._ticks(), destination, limit, wanted.holder, wanted.lease_ms)
-        rows = self._query(lane_statements.LEASE, parameters)
+        rows = self._work(lane_statements.LEASE, parameters)
         empty = [row[0] for row in rows if row[1] is None]
         if empty:
             self._query(lane_statements.SETTLE_EMPTY, (self._ticks(), bigint_array(empty)))
@@ -153,7 +163,7 @@ class PostgresLanes:
         """Records deliveries and moves their lanes on, with one statement."""
         places = _once_each(acks)
         batch = [acks[place] for place in places]
-        rows = self._query(
+        rows = self._work(
             lane_statements.FINISH,
             (
                 self._ticks(),
@@ -191,7 +201,7 @@ class PostgresLanes:
         batch: list[Held] = [asked[place] for place in places]
         lanes = bigint_array([item.lane_id for item in batch])
         fences = bigint_array([item.fence for item in batch])
-        rows = self._query(sql, (self._ticks(), lanes, fences, *arrays(batch)))
+        rows = self._work(sql, (self._ticks(), lanes, fences, *arrays(batch)))
         done = {places[place - 1] for (place,) in rows}
         return [place in done for place in range(len(asked))]
 
