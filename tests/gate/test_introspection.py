@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from oncegate.gate.codec import codec_of
 from oncegate.gate.introspection import FUNCTIONS_REMEMBERED_MAX, is_async, key_parameters, step_name_of
 
 
@@ -60,3 +64,81 @@ def test_any_number_of_methods_may_come_and_go() -> None:
         # Then what is found is right for each
         assert key_parameters(_bound(number)) == {"idempotency_key": 0}
     assert key_parameters(Desk().book) == {"idempotency_key": 1}
+
+
+class Payload:
+    """An event, as large as it likes."""
+
+
+def _inside(payload: Payload) -> Callable[..., Any]:
+    async def book(idempotency_key: str) -> object:
+        return payload
+
+    return book
+
+
+def _partial(payload: Payload) -> Callable[..., Any]:
+    async def book(event: Payload, idempotency_key: str) -> object:
+        return event
+
+    return functools.partial(book, payload)
+
+
+def _partial_by_name(payload: Payload) -> Callable[..., Any]:
+    async def book(idempotency_key: str, event: Payload) -> object:
+        return event
+
+    return functools.partial(book, event=payload)
+
+
+def _method_of_a_kind(payload: Payload) -> Callable[..., Any]:
+    async def book(self: Any, idempotency_key: str) -> object:
+        return payload
+
+    bound: Callable[..., Any] = book.__get__(payload)
+    return bound
+
+
+@pytest.mark.parametrize("make", [_inside, _partial, _partial_by_name, _method_of_a_kind])
+def test_an_event_is_not_kept_because_a_function_had_it(make: Callable[[Payload], Any]) -> None:
+    # Given what is found out about a function that was made for one event
+    for payload in (Payload(), Payload()):
+        looks: list[Callable[[Any], Any]] = [is_async, key_parameters, step_name_of, codec_of]
+        found = [look(make(payload)) for look in looks]
+        # Then it is the same for each of them
+        assert found[:3] == [True, {"idempotency_key": 0}, "book"]
+    # When nobody else has the event any more, then it is gone
+    gone = weakref.ref(payload)
+    del payload, found
+    gc.collect()
+    assert gone() is None
+
+
+def test_functions_of_one_text_are_told_apart_by_name_type_and_what_is_bound() -> None:
+    # Given functions that come from the same lines
+    def make(kind: type, name: str) -> Callable[..., Any]:
+        def call(first: str, headers: dict[str, str]) -> None:
+            raise AssertionError(kind)
+
+        call.__name__, call.__annotations__ = name, {"return": kind}
+        return call
+
+    # Then a name of one's own counts, and so does the type that is returned
+    assert [step_name_of(make(int, name)) for name in ("one", "two")] == ["one", "two"]
+    assert [codec_of(make(kind, "x")).decode(b"5") for kind in (int, float)] == [5, 5.0]
+    assert type(codec_of(make(float, "x")).decode(b"5")) is float
+    # And what is bound moves the places
+    assert key_parameters(make(int, "x")) == {"headers": 1}
+    assert key_parameters(functools.partial(make(int, "x"), "a")) == {"headers": 0}
+    assert key_parameters(functools.partial(make(int, "x"), first="a")) == {"headers": None}
+    assert key_parameters(functools.partial(make(int, "x"), headers={})) == {"headers": None}
+
+
+def test_what_cannot_be_hashed_is_looked_at_each_time() -> None:
+    class Booker:
+        __hash__ = None  # type: ignore[assignment]
+
+        async def __call__(self, idempotency_key: str) -> None: ...
+
+    assert is_async(Booker())
+    assert key_parameters(functools.partial(Booker())) == {"idempotency_key": 0}

@@ -8,8 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from contextlib import suppress
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any, Final, TypeVar
 
 from oncegate.errors import UsageError
@@ -22,33 +21,48 @@ KEY_PARAMETERS: Final = ("idempotency_key", "headers")
 def remembered(look: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..., Any]], T]:
     """Remembers what was found out about a function.
 
-    Of a method only its function is remembered: a method is made anew each time it is asked for, and one
-    that is kept keeps its object, be it a transaction that ended long ago.
+    Of what is made anew for each event (a method, a function inside a handler, a partial) only that is
+    kept which all of its kind have in common: the thing itself keeps an event, or a transaction that
+    ended long ago.
     """
     plain = functools.lru_cache(maxsize=FUNCTIONS_REMEMBERED_MAX)(look)
-    methods: dict[Any, T] = {}
+    kinds: dict[Any, T] = {}
 
     @functools.wraps(look)
     def find(function: Callable[..., Any]) -> T:
-        if type(function) is MethodType:
-            return _find_method(look, methods, function)
-        try:
+        if type(function) is FunctionType and function.__closure__ is None:
             return plain(function)
-        except TypeError:
+        try:
+            kind = _kind_of(function)
+            return plain(function) if kind is None else _find_kind(look, kinds, kind, function)
+        except TypeError:  # something in it cannot be hashed
             return look(function)
 
     return find
 
 
-def _find_method(look: Callable[[Callable[..., Any]], T], known: dict[Any, T], method: MethodType) -> T:
+def _kind_of(function: Callable[..., Any]) -> Any:
+    """What functions that differ in their values only have in common; None if it stands for itself."""
+    if type(function) is MethodType:
+        return MethodType, _kind_of(function.__func__) or function.__func__
+    if type(function) is functools.partial:
+        kind = _kind_of(function.func) or function.func
+        return functools.partial, kind, len(function.args), tuple(function.keywords)
+    if type(function) is FunctionType and function.__closure__ and not function.__dict__:
+        return function.__code__, function.__name__, function.__annotations__.get("return")
+    return None
+
+
+def _find_kind(
+    look: Callable[[Callable[..., Any]], T], known: dict[Any, T], kind: Any, function: Callable[..., Any]
+) -> T:
     try:
-        return known[method.__func__]
-    except (KeyError, TypeError):
-        found = look(method)
-    with suppress(TypeError):
-        if len(known) >= FUNCTIONS_REMEMBERED_MAX:
-            known.clear()
-        known[method.__func__] = found
+        return known[kind]
+    except KeyError:
+        found = look(function)
+    if len(known) >= FUNCTIONS_REMEMBERED_MAX:
+        known.clear()
+    known[kind] = found
     return found
 
 
