@@ -9,7 +9,7 @@ import pytest
 
 from oncegate.groupcommit import GroupCommit
 from oncegate.sender.sender import Sender
-from oncegate.store import Acknowledgement, GivenUp, HeadsWanted, Policy, ReplayWanted
+from oncegate.store import Acknowledgement, GivenUp, HeadsWanted, Policy, ReplayFilter, ReplayWanted
 from oncegate.wiring import open_store
 from tests.cli.test_sending import ADD, emit, lines
 
@@ -62,7 +62,9 @@ def test_a_replay_is_watched_and_cancelled_by_the_name_that_receivers_see(
     assert begun[0] == {"plan": {"deliveries": 4, "lanes": 2, "cut": False}}
     assert deliver(sender) == ["A 1", "B 1"]
     under_way = lines(call("dead-letters", "replays", "--json").out)
-    assert under_way == [{"replay": name, "endpoint": "orders", "lanes": 2, "left": 2}]
+    told = [(one["replay"], one["endpoint"], one["lanes"], one["gone"], one["left"]) for one in under_way]
+    assert told == [(name, "orders", 2, 2, 2)]
+    assert (under_way[0]["state"], under_way[0]["reason"]) == ("running", "they lost a day")
     assert name in call("dead-letters", "replays").out
 
     cancelled = call(*CANCEL, name)
@@ -70,6 +72,11 @@ def test_a_replay_is_watched_and_cancelled_by_the_name_that_receivers_see(
     assert (cancelled.code, cancelled.out) == (0, "2 deliveries were taken back\n")
     assert deliver(sender) == []
     assert call("dead-letters", "replays").err == "no replay is under way\n"
+    (over,) = lines(call("dead-letters", "replays", "--all", "--json").out)
+    assert (over["state"], over["taken_back"], over["cancelled_why"]) == ("cancelled", 2, "enough")
+    assert ": enough" in call("dead-letters", "replays", "--all", "--endpoint", "orders").out
+    assert call("dead-letters", "replays", "--all", "--before", "1").err == "there was no replay\n"
+    assert call("dead-letters", "replays", "--endpoint", "ordres").code == 2
     assert [call(*CANCEL, one).code for one in (name, "abc", "no name", "f" * 17)] == [1, 1, 2, 2]
 
 
@@ -83,7 +90,7 @@ def test_the_command_says_how_to_watch_a_replay_and_end_it(call: Any, sender: Se
 
 def _replays(sender: Sender) -> Any:
     with sender.commits.store.look() as reader:
-        return reader.replays()
+        return reader.replay_orders(ReplayFilter(only_running=True), None, 10)
 
 
 def test_a_key_with_too_many_events_for_one_replay_is_told(

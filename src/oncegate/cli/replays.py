@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from oncegate.cli.confirming import Tenths, cancelling, is_confirmed
 from oncegate.cli.exitcodes import DONE, INTERRUPTED, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
-from oncegate.cli.output import print_json, print_table, tell
+from oncegate.cli.output import Cell, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, read_number, read_text
 from oncegate.cli.sending import (
     add_confirming,
@@ -26,9 +26,22 @@ from oncegate.cli.sending import (
 )
 from oncegate.errors import ConfigError
 from oncegate.sender.desk import Desk, ReplayJob
-from oncegate.store import Replaying, ReplayView, ReplayWanted, replay_name
+from oncegate.store import ReplayFilter, Replaying, ReplayOrder, ReplayWanted, replay_name
 
-_HEADERS = ("REPLAY", "ENDPOINT", "KEYS", "LEFT")
+_HEADERS = (
+    "REPLAY",
+    "STATE",
+    "ENDPOINT",
+    "KEY",
+    "SEQS",
+    "KEYS",
+    "GONE",
+    "LEFT",
+    "BEGUN (UTC)",
+    "BY",
+    "WHY",
+)
+_LISTED = 100
 
 
 def add_parsers(commands: Any, epilog: str) -> None:
@@ -37,8 +50,13 @@ def add_parsers(commands: Any, epilog: str) -> None:
     listing: argparse.ArgumentParser = commands.add_parser(
         "replays",
         help="list replays that are under way, and how much of each is left",
-        description="List the replays that are under way: of how many keys, and how many events are left.",
+        description="List the replays that are under way: of what, by whom and why, how many events have"
+        " gone and how many are left. With --all also those that have ended or were cancelled, the latest"
+        " first.",
     )
+    listing.add_argument("--all", action="store_true", help="also those that are over")
+    listing.add_argument("--endpoint", type=read_text, help="only of this endpoint")
+    listing.add_argument("--before", type=read_number, metavar="N", help="go on before this number")
     add_url(listing)
     add_json(listing)
     listing.set_defaults(run=_run_list)
@@ -140,6 +158,9 @@ def _tell_end(job: ReplayJob, arguments: argparse.Namespace) -> None:
         counts = {"deliveries": job.deliveries, "lanes": job.lanes, "cancelled": job.is_cancelled}
         print_json({"replay": name, **counts})
         return
+    if job.is_cancelled_elsewhere:
+        tell("somebody cancelled this replay meanwhile; see: oncegate dead-letters replays --all")
+        return
     print(f"{job.deliveries} deliveries of {job.lanes} keys wait to be sent once more")
     if job.deliveries:
         tell(
@@ -148,20 +169,61 @@ def _tell_end(job: ReplayJob, arguments: argparse.Namespace) -> None:
 
 
 def _run_list(arguments: argparse.Namespace) -> int:
+    wanted = ReplayFilter(arguments.endpoint, only_running=not arguments.all)
     with reading(open_ledger(arguments.url), arguments.url) as session:
-        views = session.replays()
+        refuse_unknown_endpoint(session, arguments.endpoint)
+        found = session.replay_orders(wanted, arguments.before, _LISTED)
     if arguments.json:
-        for view in views:
-            print_json(_facts(view))
-    elif views:
-        print_table(_HEADERS, [cells(view.name, view.destination, view.lanes, view.left) for view in views])
+        for order in found:
+            print_json(_facts(order))
+    elif found:
+        print_table(_HEADERS, [_row(order) for order in found])
     else:
-        tell("no replay is under way")
+        tell("there was no replay" if arguments.all else "no replay is under way")
+    if len(found) == _LISTED:
+        tell(f"there may be more; go on with --before {found[-1].number}")
     return DONE
 
 
-def _facts(view: ReplayView) -> dict[str, Any]:
-    return {"replay": view.name, "endpoint": view.destination, "lanes": view.lanes, "left": view.left}
+def _row(order: ReplayOrder) -> tuple[Cell, ...]:
+    last = "" if order.seq_to is None else order.seq_to
+    return cells(
+        order.name, order.state.value, order.destination, "" if order.lane is None else order.lane.key,
+        f"{order.seq_from}-{last}{' dead' if order.only_dead else ''}", order.lanes, order.gone,
+        order.left if order.is_left_counted else f"over {order.left - 1}", utc(order.at_ms)[:19],
+        order.actor, order.reason if order.cancelled_at_ms is None else _ended(order),
+    )  # fmt: skip
+
+
+def _ended(order: ReplayOrder) -> str:
+    return f"{order.reason}; cancelled by {order.cancelled_by}: {order.cancelled_why}"
+
+
+def _facts(order: ReplayOrder) -> dict[str, Any]:
+    lane = order.lane
+    return {
+        "replay": order.name,
+        "number": order.number,
+        "state": order.state.value,
+        "endpoint": order.destination,
+        "tenant": None if lane is None else lane.tenant,
+        "key": None if lane is None else lane.key,
+        "seq_from": order.seq_from,
+        "seq_to": order.seq_to,
+        "only_dead": order.only_dead,
+        "lanes": order.lanes,
+        "deliveries": order.deliveries,
+        "gone": order.gone,
+        "left": order.left,
+        "is_left_counted": order.is_left_counted,
+        "begun_at": utc(order.at_ms) or None,
+        "by": order.actor,
+        "reason": order.reason,
+        "taken_back": order.taken_back,
+        "cancelled_at": utc(order.cancelled_at_ms) or None,
+        "cancelled_by": order.cancelled_by,
+        "cancelled_why": order.cancelled_why,
+    }
 
 
 def _run_cancel(arguments: argparse.Namespace) -> int:

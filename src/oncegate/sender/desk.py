@@ -27,22 +27,17 @@ from oncegate.store import (
     LaneFilter,
     LaneState,
     LaneView,
-    Posting,
+    ReplayFilter,
     Replaying,
     ReplayWanted,
     Session,
     Steering,
-    replay_name,
 )
 
 PLAN_LANES_MAX: Final = 100_000  # a plan is held in memory
 PAGE_LANES: Final = 500
 SAMPLE_LANES: Final = 5
 REASON_LENGTH_MAX: Final = 300
-
-
-USED_MS: Final = 24 * 3600 * 1000  # longer than a form can be open
-_USED: Final = "replay"
 
 
 def new_nonce() -> int:
@@ -111,7 +106,7 @@ def plan_heads(
     for lane in _walk(session, blocked):
         if len(heads) == PLAN_LANES_MAX:
             return HeadPlan(verb, tuple(heads), tuple(sample), behind, is_complete=False)
-        heads.append((lane.lane_id, lane.head_seq))
+        heads.append((lane.lane_id, lane.due_seq))
         behind += lane.waiting_behind
         if len(sample) < SAMPLE_LANES:
             sample.append(lane)
@@ -152,22 +147,13 @@ class Desk:
 
     def replay_once(self, wanted: ReplayWanted) -> Replaying | None:
         """As `replay`, for a form that may be sent twice: None if its nonce was used before."""
-        used = Posting(
-            _USED,
-            replay_name(wanted.nonce),
-            "",
-            secrets.token_bytes(8),
-            wanted.at_ms,
-            USED_MS,
-            must_be_first=True,
-        )
+        same = ReplayFilter(nonce=wanted.nonce)
         with self._commits.transaction() as session:
-            if session.notices(_USED, used.name):
+            if session.replay_orders(same, None, 1):
                 return None
             done = session.replay(wanted)
-            if done.deliveries:
-                session.post(used)
-            return done
+            # Refused perhaps because the same form, sent at the same time, was first.
+            return None if done.refused and session.replay_orders(same, None, 1) else done
 
     def cancel_replay(self, nonce: int, word: Word) -> int:
         """Takes back what is not delivered yet of a replay."""
@@ -221,6 +207,7 @@ class ReplayJob:
         self.lanes = 0
         self.refused = 0
         self.is_cancelled = False
+        self.is_cancelled_elsewhere = False
         self._desk = desk
         self._cancelled = threading.Event()
 
@@ -252,6 +239,7 @@ class ReplayJob:
             self.lanes += step.lanes
             self.refused += step.refused
             after, is_end = step.last_lane, step.is_end
+            self.is_cancelled = self.is_cancelled_elsewhere = step.is_cancelled
             on_progress(self)
         if self._cancelled.is_set():
             self.is_cancelled = True

@@ -14,6 +14,7 @@ group commit (`groupcommit.py`) calls it from one thread at a time per session a
       Feed      published events in commit order, and their readers (`store/feed.py`)
       Lanes     ordered work: enqueue, lease heads, finish, fail, dead letters
       LaneDesk  what operators do to lanes and destinations, lists, pruning of deliveries
+      Replays   the list of replays, and what became of each
       Tallies   counts what was seen, for signals
       Positions how far ordered lanes of incoming events have come
       Traces    which entries and emitted events belong to one journey
@@ -71,7 +72,6 @@ from oncegate.store.lane_desk import (
     LanePruning,
     LaneView,
     Replaying,
-    ReplayView,
     ReplayWanted,
     Steering,
     replay_name,
@@ -102,6 +102,7 @@ from oncegate.store.people import People, Ruling, RulingAnswer
 from oncegate.store.positions import Positions, move_of
 from oncegate.store.pruning import Due, Forgetting, Pruning
 from oncegate.store.registry import Document, DocumentChange, Registry
+from oncegate.store.replays import ReplayFilter, ReplayOrder, Replays, ReplayState
 from oncegate.store.tallies import Observations, Repeat, Tallies, Tally, Waiting, What
 from oncegate.store.traces import TracedDelivery, TracedPublication, TraceLink, Traces
 
@@ -173,9 +174,12 @@ __all__ = [
     "Registry",
     "Renewal",
     "Repeat",
-    "ReplayView",
+    "ReplayFilter",
+    "ReplayOrder",
+    "ReplayState",
     "ReplayWanted",
     "Replaying",
+    "Replays",
     "Reservation",
     "Reserved",
     "Ruling",

@@ -48,7 +48,7 @@ class ReplayWanted(Struct, frozen=True):
     """Asks for past deliveries once more: of one lane or of a destination's, all or dead letters only.
 
     `nonce` names the replay. Lanes are taken in order of their numbers after `after_lane`, at most `limit`
-    of them a call. `dry_run` only counts.
+    of them a call. `dry_run` only counts. Of replays that are over, the latest `kept_max` stay on the list.
     """
 
     destination: str
@@ -64,13 +64,15 @@ class ReplayWanted(Struct, frozen=True):
     limit: int = 100
     deliveries_max: int = 1_000
     dry_run: bool = False
+    kept_max: int = 10_000
 
 
 class Replaying(Struct, frozen=True):
     """How many deliveries of how many lanes are (or would be) replayed, and how to go on.
 
     `refused` counts lanes that are in the middle of another replay. `is_cut` says that a lane had more
-    than `deliveries_max` deliveries to replay; those after the first so many were left out.
+    than `deliveries_max` deliveries to replay; those after the first so many were left out. Of a replay
+    that was cancelled nothing is planted any more.
     """
 
     deliveries: int
@@ -79,20 +81,7 @@ class Replaying(Struct, frozen=True):
     last_lane: int
     is_end: bool
     is_cut: bool = False
-
-
-class ReplayView(Struct, frozen=True):
-    """A replay that is under way at a destination: of how many lanes, and how many deliveries are left."""
-
-    nonce: int
-    destination: str
-    lanes: int
-    left: int
-
-    @property
-    def name(self) -> str:
-        """The nonce as the log, the command line and `x-replay` spell it."""
-        return replay_name(self.nonce)
+    is_cancelled: bool = False
 
 
 def replay_name(nonce: int) -> str:
@@ -123,6 +112,11 @@ class LaneView(Struct, frozen=True):
     next_try_in_ms: int | None
     oldest_created_at_ms: int | None
     replaying_seq: int | None = None
+
+    @property
+    def due_seq(self) -> int:
+        """The seq that goes next, or blocks its lane: of a replay, else the head. Orders must name it."""
+        return self.head_seq if self.replaying_seq is None else self.replaying_seq
 
     @property
     def waiting_behind(self) -> int:
@@ -234,9 +228,6 @@ class LaneDesk(Protocol):
 
     def cancel_replay(self, nonce: int, actor: str, reason: str, at_ms: int) -> int:
         """Takes back what is not delivered or leased of a replay; tells how many deliveries."""
-
-    def replays(self) -> list[ReplayView]:
-        """Lists the replays that are under way; what was delivered or taken back is no longer counted."""
 
     def find_lane(self, destination: str, tenant: str, key: str) -> LaneView | None:
         """Reads one lane by its key."""

@@ -22,6 +22,7 @@ from oncegate.store.people import People
 from oncegate.store.positions import Positions
 from oncegate.store.pruning import Pruning
 from oncegate.store.registry import Registry
+from oncegate.store.replays import Replays
 from oncegate.store.tallies import Tallies
 from oncegate.store.traces import Traces
 
@@ -36,6 +37,7 @@ class Session(
     Registry,
     Lanes,
     LaneDesk,
+    Replays,
     Tallies,
     Positions,
     Contents,

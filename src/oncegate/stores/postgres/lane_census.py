@@ -16,7 +16,6 @@ from oncegate.store import (
     LanePruning,
     LaneState,
     LaneView,
-    ReplayView,
 )
 from oncegate.stores.postgres.names import Names
 
@@ -43,7 +42,7 @@ WHERE past.lane = %s AND past.seq >= %s ORDER BY past.seq LIMIT %s
 """
 _DEAD_LETTERS: Final = """
 SELECT dead.lane, dead.seq, lane.destination, lane.tenant, lane.key, past.event, past.type, past.created_at,
-       dead.at, dead.attempts, dead.error, dead.seq = head.seq
+       dead.at, dead.attempts, dead.error, dead.seq = coalesce(head.replay, head.seq)
 FROM oncegate_dead_letter AS dead JOIN oncegate_lane AS lane ON lane.id = dead.lane
 JOIN oncegate_head AS head ON head.lane = dead.lane
 JOIN oncegate_delivery AS past ON past.lane = dead.lane AND past.seq = dead.seq
@@ -64,11 +63,6 @@ _DEAD_COUNTS: Final = """
 SELECT lane.destination, count(*) FROM oncegate_dead_letter AS dead CROSS JOIN LATERAL
     (SELECT destination FROM oncegate_lane AS one WHERE one.id = dead.lane OFFSET 0) AS lane
 GROUP BY lane.destination
-"""
-_REPLAYS: Final = """
-SELECT again.nonce, lane.destination, count(DISTINCT again.lane), count(*)
-FROM oncegate_replay AS again JOIN oncegate_lane AS lane ON lane.id = again.lane
-GROUP BY again.nonce, lane.destination ORDER BY min(again.lane), again.nonce
 """
 _NAMED: Final = """
 SELECT id FROM oncegate_name AS name
@@ -171,12 +165,6 @@ class PostgresLaneCensus:
             )
             for lane, seq, destination, tenant, key, event, kind, *rest in rows
         ]  # fmt: skip
-
-    def replays(self) -> list[ReplayView]:
-        """Lists what is being replayed."""
-        rows = self._query(_REPLAYS, ())
-        texts = self._names.texts({row[1] for row in rows})
-        return [ReplayView(nonce, texts[place], lanes, left) for nonce, place, lanes, left in rows]
 
     def destinations(self) -> list[DestinationView]:
         """Tells states and lags."""

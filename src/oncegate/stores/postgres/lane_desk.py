@@ -27,7 +27,8 @@ from oncegate.stores.lane_notes import (
 )
 from oncegate.stores.postgres import lane_statements
 from oncegate.stores.postgres.arrays import bigint_array
-from oncegate.stores.postgres.lanes import PostgresLanes, plain
+from oncegate.stores.postgres.lanes import plain
+from oncegate.stores.postgres.replays import PostgresReplays
 
 # Made first, so that two operators at a new destination wait for each other instead of both finding none.
 _FIRST_STEER: Final = "INSERT INTO oncegate_destination (id) VALUES (%s) ON CONFLICT (id) DO NOTHING"
@@ -75,7 +76,7 @@ UPDATE oncegate_head SET replay = NULL, attempt = 0, state = %s, due_at = %s WHE
 """
 
 
-class PostgresLaneDesk(PostgresLanes):
+class PostgresLaneDesk(PostgresReplays):
     """Steer, retry, skip, replay."""
 
     def now_ticks(self) -> int:
@@ -137,6 +138,8 @@ class PostgresLaneDesk(PostgresLanes):
     def replay(self, wanted: ReplayWanted) -> Replaying:
         """Lets past deliveries go once more."""
         self._begin()
+        if not wanted.dry_run and self._is_cancelled(wanted.nonce):
+            return Replaying(0, 0, 0, wanted.after_lane, is_end=True, is_cancelled=True)
         rows, is_end = self._replay_lanes(wanted)
         destination = self._names.find(wanted.destination)
         ours = [lane for lane, of in rows if of == destination]
@@ -146,6 +149,7 @@ class PostgresLaneDesk(PostgresLanes):
         if deliveries and not wanted.dry_run:
             about, note = -(wanted.lane_id or 0), replay_note(wanted, deliveries, lanes)
             self._lane_note(about, LogKind.REPLAY_STARTED, wanted.at_ms, wanted.actor, note)
+            self._keep_order(wanted, deliveries, lanes)
         last = rows[-1][0] if rows else wanted.after_lane
         is_cut = any(n == wanted.deliveries_max for n in counts)
         return Replaying(deliveries, lanes, counts.count(-1), last, is_end, is_cut)
@@ -178,10 +182,12 @@ class PostgresLaneDesk(PostgresLanes):
     def cancel_replay(self, nonce: int, actor: str, reason: str, at_ms: int) -> int:
         """Takes back what was not delivered of a replay."""
         self._begin()
+        self._is_cancelled(nonce)  # holds the order: nothing is planted under it meanwhile
         lanes = [lane for (lane,) in self._query(_PENDING, (nonce,))]
         last_seqs = self._lock_lanes(lanes)
         taken_back = sum(self._stop_replay(lane, nonce, last_seqs[lane]) for lane in lanes)
         if taken_back:
+            self._cancel_order(nonce, taken_back, actor, reason, at_ms)
             self._lane_note(
                 0, LogKind.REPLAY_CANCELLED, at_ms, actor, cancel_note(nonce, taken_back, reason)
             )

@@ -17,7 +17,6 @@ from oncegate.store import (
     LanePruning,
     LaneState,
     LaneView,
-    ReplayView,
 )
 from oncegate.stores.sqlite.names import Names
 
@@ -37,7 +36,7 @@ _DELIVERIES: Final = (
 )
 _DEAD_LETTERS: Final = (
     "SELECT dead.lane, dead.seq, lane.destination, lane.tenant, lane.key, past.event, past.type,"
-    " past.created_at, dead.at, dead.attempts, dead.error, dead.seq = lane.seq"
+    " past.created_at, dead.at, dead.attempts, dead.error, dead.seq = coalesce(lane.replay, lane.seq)"
     " FROM oncegate_dead_letter AS dead JOIN oncegate_lane AS lane ON lane.id = dead.lane"
     " JOIN oncegate_delivery AS past ON past.lane = dead.lane AND past.seq = dead.seq"
     " WHERE (dead.lane, dead.seq) > (?, ?){where} ORDER BY dead.lane, dead.seq LIMIT ?"
@@ -55,11 +54,6 @@ _STEERED: Final = "SELECT id, state, reason, since, not_before FROM oncegate_des
 _DEAD_COUNTS: Final = (
     "SELECT lane.destination, count(*) FROM oncegate_dead_letter AS dead"
     " JOIN oncegate_lane AS lane ON lane.id = dead.lane GROUP BY lane.destination"
-)
-_REPLAYS: Final = (
-    "SELECT again.nonce, lane.destination, count(DISTINCT again.lane), count(*)"
-    " FROM oncegate_replay AS again JOIN oncegate_lane AS lane ON lane.id = again.lane"
-    " GROUP BY again.nonce, lane.destination ORDER BY min(again.lane), again.nonce"
 )
 # From one destination to the next along the index: the work grows with destinations, not with lanes.
 _NAMED: Final = (
@@ -165,11 +159,6 @@ class SqliteLaneCensus:
             lane, seq, text(destination), text(tenant), key, event, text(kind), created, at, attempts,
             error, bool(is_head),
         )  # fmt: skip
-
-    def replays(self) -> list[ReplayView]:
-        """Lists what is being replayed."""
-        rows, text = self._connection.execute(_REPLAYS).fetchall(), self._names.text
-        return [ReplayView(nonce, text(place), lanes, left) for nonce, place, lanes, left in rows]
 
     def destinations(self) -> list[DestinationView]:
         """Tells states and lags."""

@@ -24,6 +24,7 @@ from oncegate.stores.lane_notes import (
     steering_note,
 )
 from oncegate.stores.sqlite.lanes import SqliteLanes
+from oncegate.stores.sqlite.replays import SqliteReplays
 
 _STATE_OF: Final = "SELECT state, not_before FROM oncegate_destination WHERE id = ?"
 _STEER: Final = (
@@ -69,7 +70,7 @@ _STOP: Final = (
 )
 
 
-class SqliteLaneDesk(SqliteLanes):
+class SqliteLaneDesk(SqliteReplays, SqliteLanes):
     """Steer, retry, skip, replay."""
 
     def steer(self, wanted: Steering) -> bool:
@@ -124,6 +125,8 @@ class SqliteLaneDesk(SqliteLanes):
 
     def replay(self, wanted: ReplayWanted) -> Replaying:
         """Lets past deliveries go once more."""
+        if not wanted.dry_run and self._is_cancelled(wanted.nonce):
+            return Replaying(0, 0, 0, wanted.after_lane, is_end=True, is_cancelled=True)
         rows, is_end = self._replay_lanes(wanted)
         destination = self._names.find(wanted.destination)
         counts = [self._replay_lane(wanted, row) for row in rows if row[1] == destination]
@@ -131,6 +134,7 @@ class SqliteLaneDesk(SqliteLanes):
         if deliveries and not wanted.dry_run:
             about, note = -(wanted.lane_id or 0), replay_note(wanted, deliveries, lanes)
             self._log(about, LogKind.REPLAY_STARTED, wanted.at_ms, wanted.actor, note)
+            self._keep_order(wanted, deliveries, lanes)
         last = rows[-1][0] if rows else wanted.after_lane
         is_cut = any(n == wanted.deliveries_max for n in counts)
         return Replaying(deliveries, lanes, counts.count(-1), last, is_end, is_cut)
@@ -163,6 +167,7 @@ class SqliteLaneDesk(SqliteLanes):
         for lane in sorted({lane for lane, _ in rows}):
             self._stop_replay(lane)
         if rows:
+            self._cancel_order(nonce, len(rows), actor, reason, at_ms)
             self._log(0, LogKind.REPLAY_CANCELLED, at_ms, actor, cancel_note(nonce, len(rows), reason))
         return len(rows)
 

@@ -29,6 +29,7 @@ from oncegate.testing.conformance.people import PeopleConformance
 from oncegate.testing.conformance.positions import PositionConformance
 from oncegate.testing.conformance.pruning import PruningConformance
 from oncegate.testing.conformance.registries import RegistryConformance
+from oncegate.testing.conformance.replays import ReplayConformance
 from oncegate.testing.conformance.settlements import SettlementConformance
 from oncegate.testing.conformance.steps import StepConformance
 from oncegate.testing.conformance.tallies import TallyConformance
@@ -61,6 +62,7 @@ class StoreConformance(
     LedgerConformance,
     LaneConformance,
     LaneDeskConformance,
+    ReplayConformance,
     TraceConformance,
     NoticeConformance,
     ApartConformance,

@@ -21,6 +21,8 @@ from oncegate.store import (
     Outgoing,
     Placed,
     Policy,
+    Replaying,
+    ReplayWanted,
     Session,
 )
 from oncegate.testing.conformance.bench import ALL, LEASE_MS, StoreBench
@@ -107,6 +109,18 @@ class LaneBench(StoreBench):
                 done.append(delivery)
             assert len(done) <= limit, "there is no end to it"
         return done
+
+    def replay(self, session: Session, **changes: Any) -> Replaying:
+        """Asks for a replay, in a unit of its own."""
+        wanted: dict[str, Any] = {
+            "destination": ENDPOINT,
+            "nonce": 0xABC,
+            "actor": "olga",
+            "reason": "lost at theirs",
+            "at_ms": self.clock.wall_ms(),
+        }
+        with session.unit():
+            return session.replay(ReplayWanted(**{**wanted, **changes}))
 
     def order(self, lane_id: int, seq: int) -> HeadOrder:
         """An operator's order."""

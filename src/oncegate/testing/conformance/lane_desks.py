@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from oncegate.store import (
     DestinationState,
     HeadAnswer,
@@ -13,8 +11,6 @@ from oncegate.store import (
     LaneState,
     LogKind,
     Policy,
-    Replaying,
-    ReplayWanted,
     Session,
     Steering,
 )
@@ -32,18 +28,6 @@ class LaneDeskConformance(LaneBench):
             if delivery.lane_id == lane:
                 self.give_up(session, delivery)
         return lane
-
-    def replay(self, session: Session, **changes: Any) -> Replaying:
-        """Asks for a replay, in a unit of its own."""
-        wanted: dict[str, Any] = {
-            "destination": ENDPOINT,
-            "nonce": 0xABC,
-            "actor": "olga",
-            "reason": "lost at theirs",
-            "at_ms": self.clock.wall_ms(),
-        }
-        with session.unit():
-            return session.replay(ReplayWanted(**{**wanted, **changes}))
 
     def kinds(self) -> list[LogKind]:
         """What the log tells."""
@@ -279,30 +263,6 @@ class LaneDeskConformance(LaneBench):
         assert [(d.seq, d.nonce) for d in self.deliver_all(session)] == [(newest, None)]
         assert self.open_lanes() == []
         assert self.kinds() == [LogKind.REPLAY_STARTED, LogKind.REPLAY_CANCELLED]
-
-    def test_replays_under_way_are_listed_with_what_is_left(self) -> None:
-        """Each with its lanes and deliveries to go; fewer with every delivery, and none once it is done."""
-        session = self.open()
-        lane, other = self.fill(session, 3)[0].lane_id, self.fill(session, 2, "b")[0].lane_id
-        self.deliver_all(session)
-        assert self.replays() == []
-
-        self.replay(session, lane_id=lane, nonce=0xABC)
-        self.replay(session, lane_id=other, nonce=0xDEF, seq_from=2)
-        assert self.replays() == [("abc", ENDPOINT, 1, 3), ("def", ENDPOINT, 1, 1)]
-
-        (first,) = self.lease(session, 1)
-        self.finish(session, first)
-        assert self.replays() == [("abc", ENDPOINT, 1, 2), ("def", ENDPOINT, 1, 1)]
-        with session.unit():
-            session.cancel_replay(0xABC, "olga", "enough", 1)
-        self.deliver_all(session)
-        assert self.replays() == []
-
-    def replays(self) -> list[tuple[str, str, int, int]]:
-        """The replays under way."""
-        with self.looking() as reader:
-            return [(one.name, one.destination, one.lanes, one.left) for one in reader.replays()]
 
     def test_lists_show_what_waits_and_why(self) -> None:
         """Lanes in order, by state; what is behind, attempts, errors; lag for each destination."""

@@ -1,0 +1,99 @@
+"""Replays on record, on both stores: those of older ledgers, and two people at once (B6, I20)."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from typing import Any
+
+from oncegate.groupcommit import GroupCommit
+from oncegate.sender.desk import Desk
+from oncegate.store import (
+    Acknowledgement,
+    HeadsWanted,
+    Outgoing,
+    ReplayFilter,
+    ReplayState,
+    ReplayWanted,
+    Session,
+)
+from oncegate.stores.postgres import PostgresStore
+from oncegate.testing import ManualClock
+from tests.lanes.engine_site import Site
+from tests.stores.postgres.test_read_committed import wait_until_blocked
+from tests.support import running
+
+OLD_SCHEMA = 16
+
+
+def past(session: Session, *keys: str) -> None:
+    """Lanes with two delivered events each."""
+    with session.unit():
+        for key in keys:
+            for number in (1, 2):
+                event = Outgoing("orders", "acme", key, f"{key}-{number}", "t", b"{}", b"f" * 16, 1)
+                session.enqueue([event])
+    for _ in range(2):
+        with session.unit():
+            heads = session.lease_heads(HeadsWanted((("orders", 100),), 60_000, 7)).deliveries
+            session.finish([Acknowledgement(one.lane_id, one.seq, one.fence, 1) for one in heads])
+
+
+def plant(session: Session, **changes: Any) -> Any:
+    """One step of a replay, in a unit of its own."""
+    with session.unit():
+        return session.replay(ReplayWanted("orders", 0xABC, "olga", "lost", 5, **changes))
+
+
+def test_replays_that_were_under_way_before_the_list_are_on_it(site: Site) -> None:
+    """Given a ledger of the schema before; after migrating they can be seen and cancelled."""
+    store = site.store
+    with closing(store.connect()) as session:
+        past(session, "A")
+        assert plant(session).deliveries == 2
+        with session.unit():
+            session.execute("DROP TABLE oncegate_replay_order", ())
+            session.execute(f"UPDATE oncegate_meta SET value = {OLD_SCHEMA} WHERE name = 'schema'", ())
+
+    assert [one.number for one in store.migrate()] == [OLD_SCHEMA + 1]
+
+    with closing(store.connect()) as session:
+        with session.unit():
+            (order,) = session.replay_orders(ReplayFilter(only_running=True), None, 10)
+        assert (order.name, order.at_ms, order.actor, order.left) == ("abc", None, "", 2)
+        assert order.lane is not None
+        assert (order.lane.key, order.seq_from, order.seq_to) == ("A", 1, 2)
+        with session.unit():
+            assert session.cancel_replay(0xABC, "ada", "enough", 9) == 2
+            (order,) = session.replay_orders(ReplayFilter(), None, 10)
+    assert (order.state, order.cancelled_by) == (ReplayState.CANCELLED, "ada")
+
+
+def test_a_replay_is_not_planted_further_while_somebody_cancels_it(ledger_url: str) -> None:
+    """Given a replay of two lanes, half planted; who plants waits for who cancels, and then ends."""
+    store = PostgresStore(ledger_url, clock=ManualClock())
+    with closing(store.connect()) as planter, closing(store.connect()) as person:
+        past(planter, "A", "B")
+        first = plant(planter, limit=1)
+        with ExitStack() as threads, person.unit():
+            assert person.cancel_replay(0xABC, "ada", "enough", 9) == 2
+            rest = running(lambda: plant(planter, limit=1, after_lane=first.last_lane))
+            answers = threads.enter_context(rest)
+            wait_until_blocked(store)
+        (step,) = answers
+    assert (step.deliveries, step.is_cancelled) == (0, True)
+
+
+def test_the_same_replay_asked_for_twice_at_once_is_one(ledger_url: str) -> None:
+    """Given a form that is sent twice at the same moment; the second waits, and finds it done."""
+    store, clock = PostgresStore(ledger_url, clock=ManualClock()), ManualClock()
+    with closing(GroupCommit(store)) as commits, closing(store.connect()) as first:
+        past(first, "A")
+        with first.unit():
+            lane = first.find_lane("orders", "acme", "A")
+        assert lane is not None
+        wanted = ReplayWanted("orders", 0xABC, "olga", "lost", 5, lane_id=lane.lane_id)
+        with ExitStack() as threads, first.unit():
+            assert first.replay(wanted).deliveries == 2
+            answers = threads.enter_context(running(lambda: Desk(commits, clock).replay_once(wanted)))
+            wait_until_blocked(store)
+        assert answers == [None]
