@@ -91,6 +91,18 @@ INSERT INTO oncegate_feed (position, seq, at, tenant, event_id, key, fingerprint
 SELECT 1000 + n, 1000 + n, %(now)s, %(acme)s, 'f-' || n, 'W1', 'f', '{}'
 FROM generate_series(1, %(events)s) AS n
 """
+# Each delivery of a tenth of the lanes goes once more, and very many replays are over.
+_REPLAYS: Final = """
+WITH past AS (
+    INSERT INTO oncegate_replay_order
+        (nonce, destination, tenant, lane, seq_from, only_dead, at, deliveries, lanes, actor, reason)
+    SELECT 1000000 + lane.id, destination, tenant, lane.id, 1, false, %(now)s - 1000, 10, 1, 'Bob', 'lost'
+    FROM oncegate_lane AS lane WHERE key LIKE 'L-%%'
+)
+INSERT INTO oncegate_replay (lane, seq, nonce)
+SELECT lane.id, seq, 1000000 + lane.id - lane.id %% 50
+FROM oncegate_lane AS lane, generate_series(1, 10) AS seq WHERE key LIKE 'L-%%0'
+"""
 
 
 def fill(url: str, entries: int, minutes: int = 8 * 1440) -> None:
@@ -111,6 +123,6 @@ def fill(url: str, entries: int, minutes: int = 8 * 1440) -> None:
         for first in range(1, entries + 1, size):
             bounds = {"first": first, "last": min(entries, first + size - 1)}
             connection.execute(_ENTRIES, given | bounds)
-        for sql in (_TALLIES, _LANES, _FEED):
+        for sql in (_TALLIES, _LANES, _FEED, _REPLAYS):
             connection.execute(sql, given)
         connection.execute("VACUUM ANALYZE")

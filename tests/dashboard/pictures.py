@@ -13,7 +13,13 @@ from tests.dashboard.scene import Scene
 from tests.dashboard.serving import add_operator, browser, served
 
 SIZES = ((1280, "light"), (390, "dark"))
-PAGES = ("", "/waiting", "/entries", "/lanes", "/feed", "/surfaces", "/journal")
+PAGES = ("", "/waiting", "/entries", "/lanes", "/replays", "/feed", "/surfaces", "/journal")
+
+MORE = (
+    ("/replays/abc", "replay"),
+    ("/lane?destination=orders&tenant=acme&key=C-3", "lane"),
+    ("/trace?id=A-17", "trace"),
+)
 
 
 def take(page: Page, address: str, folder: Path, state: str, *, width: int) -> None:
@@ -34,6 +40,8 @@ def main(folder: Path) -> None:
             for state, prepare in (("empty", None), ("normal", scene.quiet), ("incident", scene.incident)):
                 if prepare is not None:
                     prepare()
+                if state == "incident":
+                    scene.replaying()
                 for width, scheme in SIZES if state == "incident" else SIZES[:1]:
                     context = chromium.new_context(
                         viewport={"width": width, "height": 800},
@@ -51,6 +59,9 @@ def main(folder: Path) -> None:
                         page.goto(f"{address}/entries?q=state:unknown")
                         page.click("a[data-open] >> nth=0")
                         page.screenshot(path=folder / f"entry-{state}-{width}.png", full_page=True)
+                        for path, name in MORE:
+                            page.goto(f"{address}{path}")
+                            page.screenshot(path=folder / f"{name}-{state}-{width}.png", full_page=True)
                     context.close()
 
 

@@ -19,7 +19,17 @@ from oncegate.lanes.circuit_board import CircuitWord
 from oncegate.model.states import State
 from oncegate.model.timestamps import format_timestamp
 from oncegate.notice_operations import PostNotice
-from oncegate.store import EntryFilter, GivenUp, HeadsWanted, Outgoing, Policy, Posting
+from oncegate.sender.desk import Desk, Word
+from oncegate.store import (
+    Acknowledgement,
+    EntryFilter,
+    GivenUp,
+    HeadsWanted,
+    Outgoing,
+    Policy,
+    Posting,
+    ReplayWanted,
+)
 from oncegate.store.feed import FeedAck
 from oncegate.upkeep.content_scan import ContentScan
 
@@ -133,6 +143,47 @@ class Scene:
             (head,) = (one for one in heads if one.key == key)
             given_up = GivenUp(head.lane_id, head.seq, head.fence, at_ms, ERROR, Policy.BLOCK, "sender")
             session.dead_letter([given_up])
+
+    def deliver(self, destination: str, key: str, tenant: str, events: int) -> int:
+        """A lane whose events were all acknowledged; returns its number."""
+        at_ms, lane = self.gate.clock.wall_ms(), 0
+        for number in range(1, events + 1):
+            name = f"{key}-{number}"
+            event = Outgoing(destination, tenant, key, name, "order.changed", b"{}", b"f" * 16, at_ms)
+            with self.gate.commits.transaction() as session:
+                lane = session.enqueue([event])[0].lane_id
+                heads = session.lease_heads(HeadsWanted(((destination, 10),), 60_000, 7)).deliveries
+                session.finish([Acknowledgement(d.lane_id, d.seq, d.fence, at_ms) for d in heads])
+        return lane
+
+    def replay(self, destination: str, nonce: int, reason: str = "they lost a day", **more: Any) -> None:
+        """A replay that Bob has begun."""
+        at_ms = self.gate.clock.wall_ms()
+        with self.gate.commits.transaction() as session:
+            done = session.replay(ReplayWanted(destination, nonce, "Bob", reason, at_ms, **more))
+        assert done.deliveries
+
+    def replaying(self) -> None:
+        """Replays: one ended, one cancelled, one of a key and one of a whole destination under way."""
+        lane, desk = self.deliver("orders", "C-3", "acme", 5), Desk(self.gate.commits, self.gate.clock)
+        other = self.deliver("orders", "D-4", "globex", 3)
+        self.replay("orders", 0xE4D, lane_id=lane, seq_to=2)
+        self.finish_replay("orders", 2)
+        self.replay("orders", 0xC0DE, lane_id=other)
+        desk.cancel_replay(0xC0DE, Word("Ada", "the wrong customer"))
+        self.replay("orders", 0xABC, lane_id=lane, seq_from=2, seq_to=5)
+        for key in ("X-1", "X-2", "X-3"):
+            self.deliver("billing", key, "acme", 2)
+        self.replay("billing", 0xB16, "their database was restored")
+        self.finish_replay("billing", 1)
+
+    def finish_replay(self, destination: str, rounds: int) -> None:
+        """Lets what is replayed at a destination be acknowledged, event after event of each key."""
+        at_ms = self.gate.clock.wall_ms()
+        for _ in range(rounds):
+            with self.gate.commits.transaction() as session:
+                heads = session.lease_heads(HeadsWanted(((destination, 10),), 60_000, 7)).deliveries
+                session.finish([Acknowledgement(d.lane_id, d.seq, d.fence, at_ms) for d in heads])
 
     def publish(self) -> None:
         """A feed with a reader that is behind."""

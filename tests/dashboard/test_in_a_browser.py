@@ -154,7 +154,7 @@ def test_a_doubt_is_settled_by_saying_what_happened(tab: Tab, site: Site) -> Non
     action.get_by_label("and got").fill("S-4711")
     action.locator("input[name=reason]").fill("found it at the terminal")
     action.get_by_role("button", name="Approve").click()
-    expect(tab.page.locator(".timeline")).to_contain_text("claim_slot happened (S-4711)")
+    expect(tab.page.locator(".timeline").first).to_contain_text("claim_slot happened (S-4711)")
     assert state_of(site, entry) is State.RETRYABLE
 
 

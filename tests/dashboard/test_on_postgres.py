@@ -27,7 +27,17 @@ def test_every_page_and_kind_of_action_works_there_too(postgres_site):
     client = site.client(Role.APPROVER)
     entry = site.scene.waiting(State.HELD, "payouts")
     lane = {"destination": "orders", "tenant": "acme", "key": "A-17"}
-    for path in ("/", "/waiting", "/entries", "/lanes?state=all", "/feed", "/surfaces", "/journal?all=1"):
+    for path in (
+        "/",
+        "/waiting",
+        "/entries",
+        "/lanes?state=all",
+        "/replays",
+        "/trace?id=A-17",
+        "/feed",
+        "/surfaces",
+        "/journal?all=1",
+    ):
         assert client.get(path).status == 200, path
     with site.gate.store.look() as session:
         fence = session.detail(entry).entry.fence

@@ -11,6 +11,8 @@ import pytest
 from oncegate.clock import SystemClock
 from oncegate.dashboard import entries_page
 from oncegate.dashboard.application import HOT_PAGES
+from oncegate.dashboard.doors import ANYBODY, Visitor
+from oncegate.dashboard.operators import Role
 from oncegate.dashboard.visits import Tools, Visit
 from oncegate.dashboard.waiting_page import badge
 from oncegate.model.states import State
@@ -19,7 +21,8 @@ from oncegate.stores.sqlite import SqliteStore
 from oncegate.stores.sqlite.session import JoinedSession
 from tests.dashboard.scene import Scene
 
-SCAN = re.compile(r"^SCAN (oncegate_\w+|entry|log|lane|delivery|open)\b(?! USING)")
+SCAN = re.compile(r"^SCAN (oncegate_\w+|entry|log|lane|delivery|open|replayed|again)\b(?! USING)")
+VISITORS = (ANYBODY, Visitor("t", Role.VIEWER, "acme"))
 QUERIES = {
     "/entries": [
         "",
@@ -52,10 +55,15 @@ def test_a_page_reads_along_indexes_only(scene, reader, path, monkeypatch):
     tools = Tools(scene.gate.commits, scene.gate.clock, lambda: ())
     entry = scene.waiting(State.HELD, "payouts")
     lane = {"destination": "orders", "tenant": "acme", "key": "A-17"}
+    scene.replaying()
     for text in QUERIES.get(path, [""]):
-        asks = {"q": text, **(lane if path == "/lane" else {})}
-        visit = Visit(path, parts={"entry": str(entry)}, query=asks)
-        HOT_PAGES[path](tools, session, visit)
+        asks = {"q": text, "id": "evt-1", **(lane if path == "/lane" else {})}
+        for visitor in VISITORS[: 1 if "{entry}" in path else 2]:
+            parts = {"entry": str(entry), "replay": "abc"}
+            HOT_PAGES[path](tools, session, Visit(path, parts=parts, query=asks, visitor=visitor))
+    if path == "/replays":
+        asks = {"destination": "orders", "state": "running"}
+        HOT_PAGES[path](tools, session, Visit(path, query=asks))
     badge(session, None)
     check_plans(connection, asked)
 

@@ -17,13 +17,13 @@ from oncegate.stores.postgres.wire import Command
 from oncegate.testing.postgres import PostgresServer
 from tests.dashboard.big_ledger import fill
 from tests.dashboard.scene import Scene
-from tests.dashboard.test_plans import QUERIES
+from tests.dashboard.test_plans import QUERIES, VISITORS
 
 # Tables with a row for each event, key or delivery. Others have one for each name, reader or open entry.
 BIG: Final = frozenset(
     f"oncegate_{name}"
     for name in ("entry", "log", "payload", "outcome", "delivery", "ack", "lane", "head", "feed",
-                 "feed_key", "repeat", "content", "trace", "tally")
+                 "feed_key", "repeat", "content", "trace", "tally", "replay", "replay_order")
 )  # fmt: skip
 LANE: Final = {"destination": "orders", "tenant": "acme", "key": "A-17"}
 
@@ -36,6 +36,7 @@ def filled() -> Iterator[Scene]:
         scene = Scene(url)
         scene.quiet()
         scene.incident()
+        scene.replaying()
         fill(url, 20_000, minutes=600)
         yield scene
         scene.gate.close()
@@ -46,8 +47,13 @@ def visited(scene: Scene, session: Any, path: str) -> None:
     tools = Tools(scene.gate.commits, scene.gate.clock, lambda: ())
     entry = scene.waiting(State.HELD, "payouts")
     for text in [*QUERIES.get(path, [""]), *(["tenant:acme"] if path in QUERIES else [])]:
-        asks = {"q": text, **(LANE if path == "/lane" else {})}
-        HOT_PAGES[path](tools, session, Visit(path, parts={"entry": str(entry)}, query=asks))
+        asks = {"q": text, "id": "evt-1", **(LANE if path == "/lane" else {})}
+        for visitor in VISITORS[: 1 if "{entry}" in path else 2]:
+            parts = {"entry": str(entry), "replay": "abc"}
+            HOT_PAGES[path](tools, session, Visit(path, parts=parts, query=asks, visitor=visitor))
+    if path == "/replays":
+        for asks in ({"destination": "orders", "state": "running"}, {"destination": "orders"}):
+            HOT_PAGES[path](tools, session, Visit(path, query=asks))
     badge(session, None)
 
 

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from oncegate.dashboard import deciding, lanes_page
+from oncegate.dashboard import deciding, lanes_page, replays_page
 from oncegate.dashboard.bulk_page import cancel_job, job_page, plan_entries, plan_lanes, start_job
 from oncegate.dashboard.doors import (
     ANYBODY,
@@ -46,6 +46,7 @@ from oncegate.dashboard.reading import path_of, place_of, read_form
 from oncegate.dashboard.rendering import FOLDER, make_environment
 from oncegate.dashboard.sign_ins import SignIns
 from oncegate.dashboard.surfaces_page import surfaces_page
+from oncegate.dashboard.trace_page import trace_page
 from oncegate.dashboard.visits import Act, Answer, NotAllowed, NotHere, Tools, View, Visit
 from oncegate.dashboard.waiting_page import badge, waiting_page
 from oncegate.errors import OncegateError, StoreError
@@ -85,10 +86,15 @@ HOT_PAGES: Final[Mapping[str, View]] = {
     "/entries/{entry}": entry_page,
     "/lanes": lanes_page.lanes_page,
     "/lane": lanes_page.lane_page,
+    "/replays": replays_page.replays_page,
+    "/replays/{replay}": replays_page.replay_page,
+    "/trace": trace_page,
     "/feed": feed_page,
     "/surfaces": surfaces_page,
     "/journal": journal_page,
 }
+# Where in the navigation a page belongs that is not there itself.
+SECTIONS: Final = {"/entries": "/entries", "/trace": "/entries", "/lane": "/lanes", "/replays": "/lanes"}
 # Pages about the whole ledger: not for operators who see one tenant only.
 WHOLE_LEDGER: Final = frozenset(path for path, _, is_whole in NAVIGATION if is_whole)
 
@@ -114,6 +120,7 @@ class Page:
             "/lanes/steer/{verb}": lanes_page.steer,
             "/lanes/replay": lanes_page.replay,
             "/lanes/order/{verb}": lanes_page.order,
+            "/replays/{replay}/cancel": replays_page.cancel_replay,
             "/plans/entries": plan_entries(jobs),
             "/plans/lanes": plan_lanes(jobs),
             "/jobs/{job}/start": start_job(jobs),
@@ -294,6 +301,7 @@ class Page:
         values = {
             "root": request.scope.get("root_path", ""),
             "here": path_of(request),
+            "section": SECTIONS.get("/" + path_of(request).split("/")[1]),
             "visitor": visitor,
             "is_read_only": self.access is Access.READ_ONLY,
             "is_fragment": request.headers.get("x-oncegate-fragment") == "1",

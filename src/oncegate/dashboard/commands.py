@@ -57,7 +57,7 @@ def dismiss_command(entry_id: int) -> str:
 
 def head_command(verb: HeadVerb, lane: LaneView) -> str:
     """Retries or skips a lane's head."""
-    seq = ["--seq", str(lane.head_seq)]
+    seq = ["--seq", str(lane.due_seq)]
     return _with_reason(["oncegate", "dead-letters", verb.value, *_lane_options(lane), *seq])
 
 
@@ -66,6 +66,16 @@ def replay_command(lane: LaneView) -> str:
     return _with_reason(
         ["oncegate", "dead-letters", "replay", *_lane_options(lane), "--from", "1", "--to", "N"]
     )
+
+
+def trace_command(name: str) -> str:
+    """Follows a journey."""
+    return shlex.join(["oncegate", "trace", name])
+
+
+def cancel_replay_command(name: str) -> str:
+    """Takes back what is left of a replay."""
+    return _with_reason(["oncegate", "dead-letters", "cancel", name])
 
 
 def steer_command(verb: str, destination: str) -> str:

@@ -8,6 +8,7 @@ import msgspec
 from markupsafe import Markup
 from msgspec import Struct
 
+from oncegate.dashboard.commands import trace_command
 from oncegate.dashboard.rendering import as_text
 from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit
 from oncegate.dashboard.waiting_page import card_of
@@ -62,7 +63,7 @@ def find_entry(session: Session, visit: Visit) -> EntryDetail:
 def entry_values(tools: Tools, session: Session, seen: EntryDetail) -> dict[str, Any]:
     """What the template needs; `content` is there only after a reveal."""
     outcome, is_lapsed = outcome_of(seen), _is_lapsed(seen.entry, session)
-    hops = journey_of(session, seen.entry).hops
+    found = journey_of(session, seen.entry)
     return {
         "title": f"Entry {seen.entry.entry_id}",
         "seen": seen,
@@ -75,7 +76,9 @@ def entry_values(tools: Tools, session: Session, seen: EntryDetail) -> dict[str,
         "error": outcome.error,
         "promise": _promise(tools, seen),
         "card": card_of(session, seen),
-        "hops": hops if len(hops) > 1 else (),
+        "hops": found.hops,
+        "is_cut": found.is_cut,
+        "trace_command": trace_command(seen.entry.key.hex()),
         "content": None,
         "State": State,
     }

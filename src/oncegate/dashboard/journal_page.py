@@ -9,11 +9,13 @@ from urllib.parse import urlencode
 from msgspec import Struct
 
 from oncegate.dashboard.visits import Answer, Tools, Visit
-from oncegate.store import LaneName, LogRecord, Session
+from oncegate.store import LaneName, LogKind, LogRecord, Session
 from oncegate.upkeep.telling import happened
 
 PAGE_RECORDS: Final = 100
 POSITION_MAX: Final = 2**127 - 1  # PostgreSQL's positions are a transaction's number and one of its own
+
+_REPLAYS: Final = (LogKind.REPLAY_STARTED, LogKind.REPLAY_CANCELLED)
 
 
 def journal_page(tools: Tools, session: Session, visit: Visit) -> Answer:
@@ -40,10 +42,13 @@ class About(Struct, frozen=True):
 
 
 def about(record: LogRecord, lanes: Mapping[int, LaneName]) -> About:
-    """An entry, a lane by its names, or nothing."""
+    """An entry, a lane by its names, a replay of many lanes, or nothing."""
     if record.entry_id > 0:
         return About(f"entry {record.entry_id}", f"/entries/{record.entry_id}")
     lane = lanes.get(-record.entry_id)
+    if lane is None and record.kind in _REPLAYS:
+        name = (record.note or "").partition(":")[0]
+        return About(f"replay {name}", f"/replays/{name}")
     if lane is None:
         return About(f"lane {-record.entry_id}" if record.entry_id else "")
     return About(f"{lane.key} to {lane.destination}", f"/lane?{urlencode(lane._asdict())}")

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from oncegate.dashboard.commands import heads_command, replay_command, steer_command
 from oncegate.dashboard.operators import Role
+from oncegate.dashboard.replays_page import replays_beside, replays_of_lane
 from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit, need
 from oncegate.dashboard.waiting_page import lane_card
 from oncegate.errors import ConfigError, UsageError
@@ -42,6 +43,7 @@ def lanes_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "steer_command": steer_command,
         "heads_command": heads_command,
         "verbs": Verb,
+        **replays_beside(session, visit, destination),
     }
     return Answer("lanes.html", values)
 
@@ -70,6 +72,7 @@ def _lane_values(session: Session, lane: LaneView, visit: Visit) -> dict[str, An
         "start": start,
         "shown": EVENTS_SHOWN,
         "replay_command": replay_command(lane),
+        **replays_of_lane(session, visit, lane.lane_id),
         "nonce": new_nonce(),  # of the replay that this page may ask for: once, however often it is sent
     }
 

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Final
 
 from msgspec import DecodeError, Struct
+from msgspec.structs import replace
 
 from oncegate.gate.accepting import SURFACE_LANES
 from oncegate.gate.outcome import decode_outcome
@@ -80,25 +81,28 @@ class Journey(Struct, frozen=True):
 
 def journey(session: Session, text: str) -> Journey:
     """Finds the whole journey of whatever the text names; no hops if it names nothing."""
-    hops: dict[tuple[HopKind, str, str, int | None], Hop] = {}
     starts = [*_entries_named(session, text), *_events_named(session, text)]
     traces = dict.fromkeys([hop.trace_id for hop in starts if hop.trace_id is not None])
     traces |= dict.fromkeys(_names_of(text))
-    for hop in [*starts, *(hop for one in list(traces)[:TRACES_MAX] for hop in _on(session, one))]:
-        hops.setdefault((hop.kind, hop.place, hop.id, hop.seq), hop)
-    arrived = [hop for hop in hops.values() if hop.kind is HopKind.ARRIVED][:HOPS_MAX]
-    calls = [call for hop in arrived for call in _calls(session, hop)]
-    found = sorted([*hops.values(), *calls], key=_moment)
-    return Journey(tuple(found[:HOPS_MAX]), len(found) > HOPS_MAX or len(traces) > TRACES_MAX)
+    others = [hop for one in list(traces)[:TRACES_MAX] for hop in _on(session, one)]
+    found = _complete(session, [*starts, *others])
+    return replace(found, is_cut=found.is_cut or len(traces) > TRACES_MAX)
 
 
 def journey_of(session: Session, entry: Entry) -> Journey:
     """The journey that an entry belongs to, by its trace alone, along indexes."""
     here = _arrival(session, entry)
-    hops = {
-        (hop.kind, hop.place, hop.id, hop.seq): hop for hop in [here, *_on(session, here.trace_id or "")]
-    }
-    found = sorted(hops.values(), key=_moment)
+    return _complete(session, [here, *_on(session, here.trace_id or "")])
+
+
+def _complete(session: Session, known: list[Hop]) -> Journey:
+    """Each hop once, with the calls that were made for what arrived, in order of time."""
+    hops: dict[tuple[HopKind, str, str, int | None], Hop] = {}
+    for hop in known:
+        hops.setdefault((hop.kind, hop.place, hop.id, hop.seq), hop)
+    arrived = [hop for hop in hops.values() if hop.kind is HopKind.ARRIVED][:HOPS_MAX]
+    calls = [call for hop in arrived for call in _calls(session, hop)]
+    found = sorted([*hops.values(), *calls], key=_moment)
     return Journey(tuple(found[:HOPS_MAX]), len(found) > HOPS_MAX)
 
 
