@@ -348,16 +348,26 @@ class PostgresClaims(PostgresFusing):
         )
 
     def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
-        """Adds outcomes that came after their commit."""
-        return [
-            bool(self._query(statements.ATTACH, (item.outcome, item.entry_id, item.fence)))
-            for item in attachments
-        ]
+        """Adds outcomes that came after their commit; the first, where a claim is named twice."""
+        first: dict[Held, Attachment] = {}
+        for item in attachments:
+            first.setdefault((item.entry_id, item.fence), item)
+        batch = list(first.values())
+        rows = self._query(
+            statements.ATTACH,
+            (
+                bigint_array([item.entry_id for item in batch]),
+                bigint_array([item.fence for item in batch]),
+                bytea_array([item.outcome for item in batch]),
+            ),
+        )
+        done = {id(batch[place - 1]) for (place,) in rows}
+        return [id(item) in done for item in attachments]
 
     def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
         """Reads entries by key."""
-        sql = f"{statements.ENTRY} WHERE entry.key = ANY(%s)"
-        found = {entry.key: entry for entry in self._entries(self._query(sql, (bytea_array(keys),)))}
+        rows = self._query(statements.READ, (bytea_array(keys),))
+        found = {entry.key: entry for entry in self._entries(rows)}
         return [found.get(key) for key in keys]
 
     def _write_steps(self, entry: int, steps: Iterable[StepRecord]) -> None:

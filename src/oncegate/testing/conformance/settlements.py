@@ -365,6 +365,27 @@ class SettlementConformance(StoreBench):
 
             assert answers == [False], state
 
+    def test_outcomes_of_many_are_attached_in_one_call(self) -> None:
+        """Each is told about its own: the right claim, not a stale one; the first, not a second."""
+        session = self.open()
+        claims = [self.reserve(session, name) for name in ("one", "two", "open")]
+        for claim in claims[:2]:
+            self.settle(session, claim)
+        one, two, still_open = ((claim.entry_id, claim.fence) for claim in claims)
+        asked = [
+            Attachment(two[0], two[1] + 100, b'"stale"'),
+            Attachment(*two, b'"two"'),
+            Attachment(*still_open, b'"early"'),
+            Attachment(*one, b'"one"'),
+            Attachment(*one, b'"again"'),
+        ]
+
+        with session.unit():
+            answers = session.attach(asked)
+
+        assert answers == [False, True, False, True, False]
+        assert [self.reserve(session, name).outcome for name in ("one", "two")] == [b'"one"', b'"two"']
+
     def test_failure_remembers_when_the_downstream_was_last_called(self) -> None:
         """An entry that may be tried again keeps that time: the given one, else the settlement's own."""
         session = self.open()

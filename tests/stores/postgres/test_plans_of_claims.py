@@ -1,0 +1,74 @@
+"""Statements of claims are planned to look rows up, also where the plan was made in a quiet moment (E4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from oncegate import AsyncOnce, Gate
+from oncegate.store import Session
+from oncegate.stores.postgres import join_statements, statements
+from oncegate.stores.postgres.placeholders import to_numbered
+from oncegate.stores.postgres.store import PostgresStore
+
+EVENTS = 600
+ASKED = {
+    "settle": statements.SETTLE,
+    "end one": statements.END_ONE,
+    "end one in a user's transaction": join_statements.END_FIRST,
+    "renew": statements.RENEW,
+    "known keys": statements.KNOWN,
+    "read": statements.READ,
+    "attach": statements.ATTACH,
+}
+
+
+@pytest.fixture
+def session(ledger_url: str) -> Iterator[Session]:
+    """On a ledger where much was settled, and that was analysed when nothing was open."""
+    with Gate(ledger_url) as gate:
+
+        @gate.handler("bookings", key="{id}")
+        def book(event: dict[str, str], once: AsyncOnce) -> str:
+            return event["id"]
+
+        for number in range(EVENTS):
+            gate.admit_sync("bookings", {"id": f"E-{number}"})
+    with psycopg.connect(ledger_url, autocommit=True) as connection:
+        connection.execute("ANALYZE")
+    opened = PostgresStore(ledger_url).connect()
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every step of a plan."""
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from nodes(part)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_plan_made_while_nothing_is_open_names_the_rows_it_wants(session: Any, asked: str) -> None:
+    """Given a ledger that was analysed at rest; then the kept plan reads no table as a whole: what it
+    costs does not grow with what is open, or was since the last vacuum."""
+    connection, sql = session._connection, ASKED[asked]
+    connection.execute("SET plan_cache_mode = force_generic_plan")
+    connection.execute(f"PREPARE asked AS {to_numbered(sql)}")
+    unknown = ", ".join(["NULL"] * sql.count("%s"))
+
+    ((found,),) = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE asked ({unknown})").fetchall()
+
+    reads = [
+        step
+        for step in nodes(found[0]["Plan"])
+        if step.get("Relation Name") in ("oncegate_open", "oncegate_entry")
+        and step["Node Type"] != "ModifyTable"
+    ]
+    assert reads
+    assert [step for step in reads if not {"Index Cond", "Recheck Cond"} & step.keys()] == []
