@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -69,3 +70,28 @@ def test_a_log_that_nobody_reads_does_not_end_the_service(monkeypatch: pytest.Mo
         access.flush()
 
     asyncio.run(answer())
+
+
+def test_lines_that_are_written_together_have_each_its_own_time_and_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Given plain keys, none, and one that must be escaped, across the turn of a second."""
+    stream, clock = io.StringIO(), ManualClock(WALL_MS)
+    monkeypatch.setattr(sys, "stderr", stream)
+    keys: list[list[str | None]] = [["ab12", None, "cd34"], ["ab12", None, 'odd"\n'], [None]]
+
+    async def answer() -> None:
+        access = GatheredLog(clock)
+        for batch in keys:
+            for key in batch:
+                access.answered("in", 200, key)
+                clock.advance(0.6)
+            access.flush()
+
+    asyncio.run(answer())
+
+    lines = _lines(stream)
+    assert [line["key"] for line in lines] == [key for batch in keys for key in batch]
+    told = [datetime.fromisoformat(line["at"]) for line in lines]
+    first = datetime.fromtimestamp(WALL_MS / 1000, UTC)
+    assert told == [first + number * timedelta(milliseconds=600) for number in range(len(lines))]

@@ -66,10 +66,13 @@ def test_the_context_of_a_webhook_goes_on_to_the_handler(tmp_path: Path) -> None
     with team.serving() as url, Site(tmp_path, forwarding(url)).serving() as site:
         site.hook({"id": "n-1"}, **given)
         site.hook({"id": "n-2"})
+        for name in ("x-correlation-id", "traceparent"):
+            site.hook({"id": name}, **{name: given[name]})
 
-    first, second = team.headers
+    first, second, *others = team.headers
     assert {name: first.get(name) for name in given} == given
     assert not set(given) & set(second)
+    assert [others[0]["x-correlation-id"], others[1]["traceparent"]] == ["trip 7", parent]
 
 
 def test_while_it_runs_a_repeat_is_409(tmp_path: Path) -> None:

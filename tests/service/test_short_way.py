@@ -91,6 +91,34 @@ def test_both_ways_answer_alike(shared: Site, body: bytes, headers: dict[str, st
     assert short.headers["content-type"] == long.headers["content-type"]
 
 
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        ("content-type: application/json\r\n", 400),
+        ("authorization: Bearer another-that-is-long\r\n", 400),
+        ("x-forwarded-for: 1\r\nx-forwarded-for: 2\r\n", 200),
+    ],
+    ids=["content-type", "authorization", "another"],
+)
+def test_a_header_that_comes_twice_counts_only_where_somebody_reads_it(
+    shared: Site, more: str, status: int
+) -> None:
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=DEADLINE_SECONDS) as connection:
+        connection.sendall(request(b'{"id": "seen twice"}', SIGNED + more))
+        assert next(answers(connection)).status == status
+
+
+@pytest.mark.parametrize("second", ["elsewhere.example", "localhost"])
+def test_a_second_name_in_a_request_is_looked_at_too(shared: Site, second: str) -> None:
+    """Whoever comes under somebody else's name does not pass because of the right one beside it."""
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=DEADLINE_SECONDS) as connection:
+        hosts = f"host: {second}\r\nhost: localhost\r\n"
+        connection.sendall(
+            request(b'{"id": "two names"}', SIGNED).replace(b"host: localhost\r\n", hosts.encode())
+        )
+        assert next(answers(connection)).status == (200 if second == "localhost" else 421)
+
+
 def test_a_body_that_was_replayed_still_needs_its_signature(site: Site) -> None:
     """What memory knows by its bytes is nobody's without the secret (I8)."""
     event = {"id": "n-1", "private": "outcome"}
@@ -136,11 +164,11 @@ def test_memory_does_not_take_one_content_for_another(site: Site) -> None:
 def test_bodies_that_are_known_are_bounded() -> None:
     bodies = FamiliarBodies(2)
     known: Any = object()
-    marks = [bodies.mark("hooks", str(number).encode()) for number in range(3)]
+    marks = [bodies.find("hooks", str(number).encode())[0] for number in range(3)]
     for mark in marks:
         bodies.learn(mark, known)
 
-    assert [bodies.find(mark) for mark in marks] == [None, known, known]
+    assert [bodies.find("hooks", str(number).encode())[1] for number in range(3)] == [None, known, known]
 
 
 def test_whoever_records_arrivals_sees_every_one(tmp_path: Path) -> None:

@@ -81,7 +81,8 @@ class Walk(Generic[T]):
 
     def begin(self, request: Any) -> None:
         """Goes on with the first thing that the flow asks for; None if it was not asked yet."""
-        self.context.run(self._perform, request)
+        if request is None or self._perform_at_once(request):
+            self.context.run(self.go_on)
 
     def done(self) -> bool:
         """It waits for one thing at a time, and until it is told."""
@@ -119,10 +120,6 @@ class Walk(Generic[T]):
                 return
             if not self._perform_at_once(request):
                 return
-
-    def _perform(self, request: Any) -> None:
-        if request is None or self._perform_at_once(request):
-            self.go_on()
 
     def _perform_at_once(self, request: Any) -> bool:
         """Tells whether the flow can go on now; otherwise it is told, or has a task."""

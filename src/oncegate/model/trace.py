@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 SOURCE: Final = "oncegate"
 TEXT_LENGTH_MAX: Final = 512
+CARRIERS: Final = frozenset({b"traceparent", b"x-correlation-id"})  # without them there is no context
 
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
 _TRACEPARENT: Final = re.compile(

@@ -63,21 +63,22 @@ class GatheredLog:
         elif self._flushing is None:
             self._flushing = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
 
-    def _line(self, answered: _Answered) -> str:
-        at_ms, route, status, key = answered
-        # Keys are hex digits; whatever else might stand there is written as JSON writes it.
-        shown = f'"{key}"' if key is not None and key.isascii() and key.isalnum() else _encoded(key)
-        return (
-            f'{{"at":"{self._time(at_ms)}","level":"info","logger":"oncegate.service",'
-            f'"message":"answered","route":"{route}","status":{status},"key":{shown}}}\n'
+    def _text(self, lines: list[_Answered]) -> str:
+        """All lines, without a call for each: there are many."""
+        return "".join(
+            [
+                f'{{"at":"{self._shown if at_ms // 1000 == self._second else self._begin(at_ms // 1000)}'
+                f'.{at_ms % 1000:03d}+00:00","level":"info","logger":"oncegate.service",'
+                f'"message":"answered","route":"{route}","status":{status},"key":{key}}}\n'
+                for (at_ms, route, status, _), key in zip(lines, _shown_keys(lines), strict=True)
+            ]
         )
 
-    def _time(self, at_ms: int) -> str:
-        second, ms = divmod(at_ms, 1000)
-        if second != self._second:
-            self._second = second
-            self._shown = from_wall_ms(second * 1000).isoformat(timespec="seconds")[:19]
-        return f"{self._shown}.{ms:03d}+00:00"
+    def _begin(self, second: int) -> str:
+        """How a second's times begin."""
+        self._second = second
+        self._shown = from_wall_ms(second * 1000).isoformat(timespec="seconds")[:19]
+        return self._shown
 
     def flush(self) -> None:
         """Writes what was gathered; a log that nobody reads any more does not end the service."""
@@ -87,9 +88,14 @@ class GatheredLog:
         lines, self._lines = self._lines, []
         if lines:
             with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write("".join(map(self._line, lines)))
+                sys.stderr.write(self._text(lines))
                 sys.stderr.flush()
 
 
-def _encoded(key: str | None) -> str:
-    return _encode(key).decode()
+def _shown_keys(lines: list[_Answered]) -> list[str]:
+    """Keys are hex digits; whatever else might stand there is written as JSON writes it."""
+    keys = [key for _, _, _, key in lines]
+    together = "".join([key for key in keys if key is not None])
+    if together.isascii() and together.isalnum():
+        return ["null" if key is None else f'"{key}"' for key in keys]
+    return [_encode(key).decode() for key in keys]

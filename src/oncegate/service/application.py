@@ -178,11 +178,12 @@ class Service:
 
     def _tell(self, route: str, answer: Answer, caller: str | None) -> None:
         """Counts an answer and writes it down, wherever it is sent from."""
-        self._counting.answered(route, answer.status)
-        if answer.status in NOTED:
-            self._refusals.note(caller, route, answer.status)
+        status = answer.status
+        self._counting.answers[route, status] += 1
+        if status in NOTED:
+            self._refusals.note(caller, route, status)
         if route not in _QUIET:
-            self.access.answered(route, answer.status, answer.key)
+            self.access.answered(route, status, answer.key)
 
     async def _answer(self, handle: _Handle, incoming: Incoming) -> tuple[Answer, bool]:
         """The answer, and whether the connection can go on: not after a body that was not read."""
@@ -211,7 +212,7 @@ class Service:
             raise method_not_allowed("POST")
         with self._bodies.entered():  # not a tenant's room: nothing shows yet that it is the tenant's
             body = await incoming.body()
-        check_webhook(self.gate, entrance, incoming.headers, body)
+        check_webhook(self.gate.clock, entrance, incoming.headers, body)
         with self._throttle.entered(), self._throttle.tenant(entrance.tenant):
             return await admit_webhook(self.gate, entrance, incoming.headers, body)
 

@@ -9,16 +9,12 @@ class Counting:
     """Counts of one process."""
 
     def __init__(self) -> None:
-        self._answers: Counter[tuple[str, int]] = Counter()
-
-    def answered(self, route: str, status: int) -> None:
-        """Counts an answer."""
-        self._answers[route, status] += 1
+        self.answers: Counter[tuple[str, int]] = Counter()  # by route and status
 
     def text(self, in_flight: int, shed: int, arriving: int = 0, cut: int = 0) -> str:
         """The counts in the Prometheus text format."""
         lines = ["# TYPE oncegate_http_requests_total counter"]
-        for (route, status), count in sorted(self._answers.items()):
+        for (route, status), count in sorted(self.answers.items()):
             lines.append(f'oncegate_http_requests_total{{route="{route}",status="{status}"}} {count}')
         lines += [
             "# TYPE oncegate_http_requests_in_flight gauge",

@@ -126,7 +126,8 @@ class DirectHttp(BoundedHttp):
     def _is_plain(self, headers: LoweredHeaders) -> bool:
         """Whether nothing is unusual about a request; its body is as long as it says then."""
         parser, cycle = self.parser, self.cycle
-        length = headers.sole(b"content-length")
+        of = headers.sole if headers.has_repeats else headers.raw.get
+        length, host = of(b"content-length"), of(b"host")
         return (
             length is not None
             and length.isdigit()
@@ -135,8 +136,8 @@ class DirectHttp(BoundedHttp):
             and parser.get_method() == b"POST"
             and parser.get_http_version() == "1.1"
             and not parser.should_upgrade()
-            and headers.has_none(_UNUSUAL)
-            and self.hosts.are_named(headers.sole(b"host"))
+            and _UNUSUAL.isdisjoint(headers.raw)
+            and (host in self.hosts.met or self.hosts.are_named(host))
             and (cycle is None or cycle.response_complete)
             and not self.flow.write_paused
         )
@@ -157,18 +158,20 @@ class DirectHttp(BoundedHttp):
         body = exchange.parts[0] if len(exchange.parts) == 1 else b"".join(exchange.parts)
         exchange.parts = []
         found = self.webhooks.take(exchange.entrance, exchange.headers, body)
-        if type(found) is Answer:
+        if isinstance(found, Answer):
             self._respond(exchange, found)
-        else:
-            walk = found.give(partial(self._given, exchange))  # type: ignore[union-attr]
-            if not exchange.response_complete:
-                exchange.walk = walk
-                self.tasks.add(walk)  # type: ignore[arg-type]  # for those who drain, it is one
+            return
+        walk = found.walk(self.webhooks.turns, partial(self._walked, exchange))
+        if not exchange.response_complete:
+            exchange.walk = walk
+            self.tasks.add(walk)  # type: ignore[arg-type]  # for those who drain, it is one
 
-    def _given(self, exchange: Exchange, answer: Answer | None) -> None:
+    def _walked(self, exchange: Exchange, admission: Admission, error: BaseException | None) -> None:
+        """What was begun has come to its end, whichever."""
         self.tasks.discard(exchange.walk)
         exchange.walk = None  # it knows the way back here: together they would be garbage to look for
         try:
+            answer = self.webhooks.finish(exchange.entrance.tenant, admission, error)
             if answer is not None:
                 self._respond(exchange, answer)
                 return

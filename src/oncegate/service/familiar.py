@@ -24,13 +24,10 @@ class FamiliarBodies:
         self._known: dict[Mark, Familiar] = {}
         self._bodies_max = bodies_max
 
-    def mark(self, surface: str, body: bytes) -> Mark:
-        """What a body is known by."""
-        return (surface, sha256(body).digest())
-
-    def find(self, mark: Mark) -> Familiar | None:
-        """What these bytes stood for at this surface."""
-        return self._known.get(mark)
+    def find(self, surface: str, body: bytes) -> tuple[Mark, Familiar | None]:
+        """What a body is known by, and what these bytes stood for at this surface if they were there."""
+        mark = (surface, sha256(body).digest())
+        return mark, self._known.get(mark)
 
     def learn(self, mark: Mark, known: Familiar) -> None:
         """Remembers a body."""

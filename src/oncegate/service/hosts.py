@@ -54,9 +54,8 @@ class Hosts:
         # Whoever opens the process to a network puts something in front of it, unless they name names.
         self.is_any = ANY in names or (not names and not is_loopback(listens_on))
         self._names = frozenset((*names, listens_on.lower()))
-        self._met: set[bytes] = (
-            set()
-        )  # headers that were found right, so that webhooks need not be read twice
+        # Headers that were found right, so that webhooks' need not be read twice.
+        self.met: set[bytes | None] = set()
 
     def has(self, authority: str) -> bool:
         """Whether a Host header names this process."""
@@ -65,11 +64,11 @@ class Hosts:
 
     def are_named(self, header: bytes | None) -> bool:
         """The same for the bytes of a header, remembering those that are right; None is no name at all."""
-        if header is None or header in self._met:
+        if header is None or header in self.met:
             return header is not None
         is_right = self.has(header.decode("latin-1"))
-        if is_right and len(self._met) < MET_MAX:
-            self._met.add(header)
+        if is_right and len(self.met) < MET_MAX:
+            self.met.add(header)
         return is_right
 
 

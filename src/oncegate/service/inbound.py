@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from oncegate.clock import Clock
 from oncegate.errors import (
     ClaimLost,
     Conflict,
@@ -24,18 +25,25 @@ from oncegate.service.strictjson import read_json
 from oncegate.service.surfaces import Entrance
 from oncegate.signatures import Headers
 
+_RUN: Final = Verdict.RUN
+_REPLAY: Final = Verdict.REPLAY
 # Errors that say nothing about the event's handler: they mean the same wherever they come from.
 PLAIN: Final = (StoreError, EventError, Conflict, Quarantined)
 
 
-def check_webhook(gate: Gate, entrance: Entrance, headers: Headers, body: bytes) -> None:
+def check_webhook(clock: Clock, entrance: Entrance, headers: Headers, body: bytes) -> None:
     """Makes sure that a webhook is its sender's, by its raw bytes, and says that it is JSON."""
+    check_sender(clock, entrance, headers, body)
+    check_media_type(headers)
+
+
+def check_sender(clock: Clock, entrance: Entrance, headers: Headers, body: bytes) -> None:
+    """Makes sure that a webhook is its sender's; nothing else of it may be looked at before."""
     try:
-        entrance.scheme.verify(headers, body, gate.clock.wall_ms() // 1000)
+        entrance.scheme.verify(headers, body, clock.wall_ms() // 1000)
     except NotAuthentic as error:
         error.challenge = entrance.challenge
         raise
-    check_media_type(headers)
 
 
 async def admit_webhook(gate: Gate, entrance: Entrance, headers: Headers, body: bytes) -> Answer:
@@ -57,11 +65,12 @@ async def admit(
 
 def answer_to(admission: Admission) -> Answer:
     """The verdict as HTTP."""
+    verdict, key = admission.verdict, admission.key
     if admission.error is not None:
         return problem_answer(Problem(ProblemKind.RECORDED_FAILURE, "it will not be tried again"))
-    if admission.verdict in (Verdict.RUN, Verdict.REPLAY):
-        document = {"replay": admission.replay, "key": admission.key, "outcome": admission.value}
-        return json_answer(200, document, key=admission.key)
+    if verdict is _RUN or verdict is _REPLAY:
+        document = {"replay": verdict is _REPLAY, "key": key, "outcome": admission.value}
+        return json_answer(200, document, key=key)
     if admission.verdict is Verdict.BUSY:
         return problem_answer(
             Problem(ProblemKind.BUSY, "send it again later", min(admission.retry_after_seconds, 60.0))

@@ -95,7 +95,8 @@ class BoundedHttp(HttpToolsProtocol):
             self._bytes_before_body += len(data)
         elif not self._takes_more(len(data)):
             return
-        self._unset_keepalive_if_required()
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -151,7 +152,8 @@ class BoundedHttp(HttpToolsProtocol):
             self._refuse(_TOO_LARGE)
             return
         self._is_reading, self._has_begun, self._bytes_before_body = True, False, 0
-        self._in_time()
+        if self._deadline is not None:
+            self._in_time()
         self._begin_request()
 
     def _header_bytes(self) -> int:
@@ -169,8 +171,10 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request is here."""
         self._is_reading, self._has_begun, self._bytes_before_body = False, False, 0
-        self._in_time()
-        self._arrived()
+        if self._deadline is not None:
+            self._in_time()
+        if self._is_arriving:
+            self._arrived()
         if not self._is_refused:
             self._end_request()
 

@@ -16,7 +16,8 @@ from oncegate.model.plainjson import NOT_PLAIN, read_plainly
 
 def read_json(body: bytes) -> Any:
     """Reads a JSON text, or raises MalformedRequest with the reason."""
-    if is_nested_beyond(body, DEPTH_MAX):
+    brackets = body.count(b"[") + body.count(b"{")
+    if brackets > DEPTH_MAX and is_nested_beyond(body, DEPTH_MAX):  # few cannot be nested so deep
         raise MalformedRequest(f"the body is nested more than {DEPTH_MAX} deep")
     value = read_plainly(body)
     return read_closely(body) if value is NOT_PLAIN else value

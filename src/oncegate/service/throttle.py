@@ -27,6 +27,11 @@ class Throttle:
 
     def take(self, tenant: str) -> None:
         """Counts a request whose tenant is known, or refuses it; whoever took gives back."""
+        running = self._tenants.get(tenant, 0)
+        if self.total < self._total_max and running < self._tenant_max:  # as a rule; in one step
+            self.total += 1
+            self._tenants[tenant] = running + 1
+            return
         self.enter()
         try:
             self.enter_tenant(tenant)

@@ -14,20 +14,19 @@ from oncegate.errors import OncegateError
 from oncegate.gate.admission import Admission
 from oncegate.gate.drive import Begun
 from oncegate.gate.gate import Gate
-from oncegate.gate.walks import Turns, Walk
-from oncegate.model.trace import Context, context_of
+from oncegate.gate.walks import Turns
+from oncegate.model.trace import CARRIERS, Context, context_of
 from oncegate.service.failures import answer_to_error
 from oncegate.service.familiar import FamiliarBodies
-from oncegate.service.inbound import PLAIN, after_failure, answer_to, check_webhook
-from oncegate.service.messages import Answer
+from oncegate.service.inbound import PLAIN, after_failure, answer_to, check_sender
+from oncegate.service.messages import Answer, check_media_type
 from oncegate.service.strictjson import read_json
 from oncegate.service.surfaces import Entrance
 from oncegate.service.throttle import Throttle
-from oncegate.signatures import Headers
+from oncegate.signatures import LoweredHeaders
 
 ROUTE = "in"
 Tell = Callable[[str, Answer, str | None], None]
-Give = Callable[["Answer | None"], None]
 
 
 class Webhooks:
@@ -36,7 +35,7 @@ class Webhooks:
     turns: Turns
 
     def __init__(self, gate: Gate, room: Throttle, tell: Tell) -> None:
-        self._gate, self._room, self._tell = gate, room, tell
+        self._gate, self._clock, self._room, self._tell = gate, gate.clock, room, tell
         self._familiar = FamiliarBodies()
         self.entrances: dict[bytes, Entrance] = {}  # by target, as it stands in a request
 
@@ -47,13 +46,15 @@ class Webhooks:
             f"/in/{name}".encode(): entrance for name, entrance in entrances.items() if _is_plain(name)
         }
 
-    def take(self, entrance: Entrance, headers: Headers, body: bytes) -> Answer | Coming:
-        """The answer, if memory has it or the request is refused; else it is on its way."""
+    def take(self, entrance: Entrance, headers: LoweredHeaders, body: bytes) -> Answer | Begun[Admission]:
+        """The answer, if memory has it or the request is refused; else what is to be walked."""
         try:
-            check_webhook(self._gate, entrance, headers, body)
+            check_sender(self._clock, entrance, headers, body)
+            if headers.has_repeats or headers.raw.get(b"content-type") != b"application/json":
+                check_media_type(headers)
             begun = self._recall(entrance, headers, body)
             if type(begun) is Begun:
-                return Coming(self, begun, entrance.tenant)
+                return begun
             assert type(begun) is Admission
             answer = answer_to(begun)
         except Exception as error:  # noqa: BLE001  whatever it is, the caller gets a document
@@ -61,15 +62,17 @@ class Webhooks:
         self._tell(ROUTE, answer, None)
         return answer
 
-    def _recall(self, entrance: Entrance, headers: Headers, body: bytes) -> Admission | Begun[Admission]:
+    def _recall(
+        self, entrance: Entrance, headers: LoweredHeaders, body: bytes
+    ) -> Admission | Begun[Admission]:
         """Replays bytes that were replayed before; whatever else there is, is read."""
-        mark = self._familiar.mark(entrance.surface, body)
-        known = self._familiar.find(mark)
+        mark, known = self._familiar.find(entrance.surface, body)
         if known is not None:
             replayed = self._gate.recall(entrance.surface, known)
             if replayed is not None:
                 return replayed
-        begun = self._begin(entrance, read_json(body), context_of(headers.only))
+        context = None if CARRIERS.isdisjoint(headers.raw) else context_of(headers.only)
+        begun = self._begin(entrance, read_json(body), context)
         if type(begun) is Admission:
             known = self._gate.familiar(begun)
             if known is not None:
@@ -100,23 +103,6 @@ class Webhooks:
             answer = _failed(failed)
         self._tell(ROUTE, answer, None)
         return answer
-
-
-class Coming:
-    """An answer on its way: whoever wants it says how it is given."""
-
-    __slots__ = ("_begun", "_give", "_tenant", "_webhooks")
-
-    def __init__(self, webhooks: Webhooks, begun: Begun[Admission], tenant: str) -> None:
-        self._webhooks, self._begun, self._tenant = webhooks, begun, tenant
-
-    def give(self, give: Give) -> Walk[Admission]:
-        """Goes on in the service's loop; `give` gets the answer, or None if there will be none."""
-        self._give = give
-        return self._begun.walk(self._webhooks.turns, self._ended)
-
-    def _ended(self, admission: Admission, error: BaseException | None) -> None:
-        self._give(self._webhooks.finish(self._tenant, admission, error))
 
 
 def _failed(error: Exception) -> Answer:

@@ -27,7 +27,9 @@ class BearerToken:
         if kind.lower() != "bearer" or len(token) > ENTRY_LENGTH_MAX:
             raise NotAuthentic("authorization is not a bearer token")
         given = sha256(token.encode("utf-8", "surrogatepass")).digest()
-        matches = [hmac.compare_digest(known, given) for known in self._digests]
-        if not any(matches):
+        is_known = False
+        for known in self._digests:  # all of them, whichever matches
+            is_known |= hmac.compare_digest(known, given)
+        if not is_known:
             raise NotAuthentic("the bearer token is not known")
         return _AUTHENTIC

@@ -66,41 +66,55 @@ class Headers:
         return value
 
 
-class LoweredHeaders(Headers):
-    """The same from a server that has lowered the names already: none is looked at but those asked for."""
+class _WireNames(dict[str, bytes]):
+    """Names as they come over the wire; only those that our own code asks for are ever kept."""
 
-    __slots__ = ("_has_repeats", "_pairs", "_raw")
+    def __missing__(self, name: str) -> bytes:
+        self[name] = wire = name.encode("latin-1")
+        return wire
+
+
+_WIRE_NAMES: Final = _WireNames()
+
+
+class LoweredHeaders(Headers):
+    """The same from a server that has lowered the names already: none is looked at but those asked for.
+
+    `raw` has the last of headers that came several times, which `has_repeats` tells of.
+    """
+
+    __slots__ = ("_pairs", "has_repeats", "raw")
 
     def __init__(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
-        self._raw, self._pairs = dict(pairs), pairs
-        self._has_repeats = len(self._raw) != len(pairs)
+        self.raw, self._pairs = dict(pairs), pairs
+        self.has_repeats = len(self.raw) != len(pairs)
 
     def find(self, name: str) -> str | None:
         """The header's value, None if it is missing or empty; MalformedRequest if it came twice."""
-        wanted = name.encode("latin-1")
-        value = self._raw.get(wanted)
+        wanted = _WIRE_NAMES[name]
+        value = self.raw.get(wanted)
         if value is None:
             return None
-        if self._has_repeats and (times := self._times(wanted)) > 1:
+        if self.has_repeats and (times := self._times(wanted)) > 1:
             raise MalformedRequest(f"{name} is there {times} times")
         return value.decode("latin-1").strip(" \t") or None
 
     def only(self, name: str) -> str | None:
         """The header's value if it came exactly once; for what may be left out as well."""
-        wanted = name.encode("latin-1")
-        value = self._raw.get(wanted)
-        if value is None or (self._has_repeats and self._times(wanted) > 1):
+        wanted = _WIRE_NAMES[name]
+        value = self.raw.get(wanted)
+        if value is None or (self.has_repeats and self._times(wanted) > 1):
             return None
         return value.decode("latin-1").strip(" \t")
 
     def has_none(self, names: frozenset[bytes]) -> bool:
         """Whether none of these headers is there."""
-        return names.isdisjoint(self._raw)
+        return names.isdisjoint(self.raw)
 
     def sole(self, name: bytes) -> bytes | None:
         """The header's value as it came, if it came exactly once."""
-        value = self._raw.get(name)
-        return None if self._has_repeats and self._times(name) > 1 else value
+        value = self.raw.get(name)
+        return None if self.has_repeats and self._times(name) > 1 else value
 
     def _times(self, wanted: bytes) -> int:
         return sum(name == wanted for name, _ in self._pairs)
