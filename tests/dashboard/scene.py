@@ -138,10 +138,15 @@ class Scene:
                 name = f"evt-{self._sent}"
                 event = Outgoing(destination, tenant, key, name, "order.changed", b"{}", b"f" * 16, at_ms)
                 session.enqueue([event])
+        self.give_up(destination, key, Policy.BLOCK)
+
+    def give_up(self, destination: str, key: str, policy: Policy) -> None:
+        """Gives up what a lane would send next."""
+        at_ms = self.gate.clock.wall_ms()
         with self.gate.commits.transaction() as session:
             heads = session.lease_heads(HeadsWanted(((destination, 10),), 60_000, 7)).deliveries
             (head,) = (one for one in heads if one.key == key)
-            given_up = GivenUp(head.lane_id, head.seq, head.fence, at_ms, ERROR, Policy.BLOCK, "sender")
+            given_up = GivenUp(head.lane_id, head.seq, head.fence, at_ms, ERROR, policy, "sender")
             session.dead_letter([given_up])
 
     def deliver(self, destination: str, key: str, tenant: str, events: int) -> int:

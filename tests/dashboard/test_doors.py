@@ -18,7 +18,18 @@ from oncegate.testing.waiting import wait_until
 from tests.dashboard.conftest import Client, Site
 from tests.dashboard.scene import BIG, Scene
 
-PAGES = ["/", "/waiting", "/entries", "/lanes", "/replays", "/trace", "/feed", "/surfaces", "/journal"]
+PAGES = [
+    "/",
+    "/waiting",
+    "/entries",
+    "/lanes",
+    "/replays",
+    "/dead-letters",
+    "/trace",
+    "/feed",
+    "/surfaces",
+    "/journal",
+]
 
 
 def test_nobody_sees_a_page_before_signing_in(site):
@@ -88,7 +99,7 @@ def test_an_operator_who_is_added_again_needs_to_sign_in_again(site):
 def act_paths(site) -> list[str]:
     entry = site.scene.waiting(State.HELD, "payouts")
     lanes = ["/lanes/steer/pause", "/lanes/replay", "/lanes/order/skip", "/plans/lanes"]
-    lanes += ["/replays/abc/cancel"]
+    lanes += ["/replays/abc/cancel", "/plans/replay"]
     jobs = ["/plans/entries", "/jobs/x/start", "/jobs/x/cancel"]
     return [f"/entries/{entry}/approve", f"/entries/{entry}/reveal", "/duplicates/1/dismiss", *lanes, *jobs]
 

@@ -59,10 +59,14 @@ class Tab:
 
     def decide(self, verb: str, reason: str, within: str = "main") -> None:
         """Opens an action, gives a reason, presses its button."""
+        self.decide_as(verb, verb, reason, within)
+
+    def decide_as(self, verb: str, button: str, reason: str, within: str = "main") -> None:
+        """The same, where the button has words of its own."""
         action = self.page.locator(within).locator("details.action", has_text=f"{verb}…").first
         action.locator("summary").click()
         action.locator("input[name=reason]").fill(reason)
-        action.get_by_role("button", name=verb, exact=True).click()
+        action.get_by_role("button", name=button, exact=True).click()
 
 
 @pytest.fixture(params=WIDTHS)

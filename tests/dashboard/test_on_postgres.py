@@ -33,6 +33,7 @@ def test_every_page_and_kind_of_action_works_there_too(postgres_site):
         "/entries",
         "/lanes?state=all",
         "/replays",
+        "/dead-letters",
         "/trace?id=A-17",
         "/feed",
         "/surfaces",

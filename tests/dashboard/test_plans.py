@@ -10,9 +10,9 @@ import pytest
 
 from oncegate.clock import SystemClock
 from oncegate.dashboard import entries_page
-from oncegate.dashboard.application import HOT_PAGES
 from oncegate.dashboard.doors import ANYBODY, Visitor
 from oncegate.dashboard.operators import Role
+from oncegate.dashboard.pages import HOT_PAGES
 from oncegate.dashboard.visits import Tools, Visit
 from oncegate.dashboard.waiting_page import badge
 from oncegate.model.states import State

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from oncegate.dashboard.application import HOT_PAGES
+from oncegate.dashboard.pages import HOT_PAGES
 from oncegate.dashboard.visits import Tools, Visit
 from oncegate.dashboard.waiting_page import badge
 from oncegate.model.states import State

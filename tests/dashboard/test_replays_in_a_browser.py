@@ -43,6 +43,7 @@ def test_pages_about_replays_and_journeys_can_be_used_by_everybody(tab: Tab, rep
     tab.sign_in(Role.OPERATOR)
     entry = replaying.scene.waiting(State.UNKNOWN, "gate.in")
     replays = ["/replays", "/replays/abc", "/replays/b16", "/replays/c0de", "/replays/ee1", "/lanes", LANE]
+    replays += ["/lanes?destination=billing&state=all", "/dead-letters"]
     for path in [*replays, "/trace", "/trace?id=A-17", f"/entries/{entry}"]:
         tab.go(path)
         for summary in tab.page.locator("details > summary").all()[:6]:
@@ -87,6 +88,25 @@ def test_the_second_of_two_is_told_who_cancelled_it(tab: Tab, replaying: Site) -
     expect(tab.page.locator(".notice.bad")).to_contain_text("Ada cancelled it already: wrong day")
     expect(tab.page.locator("details.action")).to_have_count(0)
     assert log_kinds(replaying, "operator-all") == []
+
+
+def test_all_keys_of_a_destination_are_replayed_by_plan_and_the_replay_is_cancelled(
+    tab: Tab, replaying: Site
+) -> None:
+    for key in ("Y-1", "Y-2"):
+        replaying.scene.deliver("depot", key, "", 2)
+    tab.sign_in(Role.OPERATOR)
+    tab.go("/lanes?destination=depot&state=all")
+    again = tab.page.locator("section.bulk", has_text="Past events of all keys")
+    again.get_by_label("only dead letters").uncheck()
+    again.locator("input[name=reason]").fill("restored")
+    again.get_by_role("button", name="Show the plan").click()
+    expect(tab.page.locator("main")).to_contain_text("Replay 4 deliveries: 4 of depot")
+    tab.page.click("text=Replay all 4")
+    expect(tab.page.locator("main")).to_contain_text("4 on their way once more of 4")
+    tab.page.locator("main a", has_text="replay ").click()
+    tab.decide_as("Cancel", "Cancel the rest", "enough")
+    expect(tab.page.locator("[role=status]")).to_have_text("0 of 4 gone, 4 taken back.")
 
 
 def test_progress_is_renewed_while_a_replay_runs(tab: Tab, replaying: Site) -> None:

@@ -97,3 +97,22 @@ def test_the_same_replay_asked_for_twice_at_once_is_one(ledger_url: str) -> None
             answers = threads.enter_context(running(lambda: Desk(commits, clock).replay_once(wanted)))
             wait_until_blocked(store)
         assert answers == [None]
+
+
+def test_who_cancels_waits_for_who_plants_and_takes_all_of_it_back(ledger_url: str) -> None:
+    """Given a step that is being planted; nothing of it stays behind a cancellation that came meanwhile."""
+    store = PostgresStore(ledger_url, clock=ManualClock())
+    with closing(store.connect()) as planter, closing(store.connect()) as person:
+        past(planter, "A", "B")
+        first = plant(planter, limit=1)
+
+        def cancel() -> int:
+            with person.unit():
+                return person.cancel_replay(0xABC, "ada", "enough", 9)
+
+        with ExitStack() as threads, planter.unit():
+            wanted = ReplayWanted("orders", 0xABC, "olga", "lost", 5, limit=1, after_lane=first.last_lane)
+            assert planter.replay(wanted).deliveries == 2
+            answers = threads.enter_context(running(cancel))
+            wait_until_blocked(store)
+        assert answers == [4]

@@ -34,21 +34,16 @@ from oncegate.dashboard.doors import (
     issue,
     session_key,
 )
-from oncegate.dashboard.entries_page import entries_page
-from oncegate.dashboard.entry_page import entry_page
-from oncegate.dashboard.feed_page import feed_page
 from oncegate.dashboard.jobs import Jobs
-from oncegate.dashboard.journal_page import journal_page
-from oncegate.dashboard.now_page import now_page
 from oncegate.dashboard.operators import Role, find_by_token
+from oncegate.dashboard.pages import HOT_PAGES, NAVIGATION, WHOLE_LEDGER, section_of
 from oncegate.dashboard.plans import Plans
 from oncegate.dashboard.reading import path_of, place_of, read_form
 from oncegate.dashboard.rendering import FOLDER, make_environment
+from oncegate.dashboard.replay_plans import plan_replay
 from oncegate.dashboard.sign_ins import SignIns
-from oncegate.dashboard.surfaces_page import surfaces_page
-from oncegate.dashboard.trace_page import trace_page
 from oncegate.dashboard.visits import Act, Answer, NotAllowed, NotHere, Tools, View, Visit
-from oncegate.dashboard.waiting_page import badge, waiting_page
+from oncegate.dashboard.waiting_page import badge
 from oncegate.errors import OncegateError, StoreError
 from oncegate.gate.gate import Gate
 
@@ -69,34 +64,6 @@ ASSETS: Final = {
     "page.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-NAVIGATION: Final = (
-    ("/", "Now", True),
-    ("/waiting", "Needs you", False),
-    ("/entries", "Entries", False),
-    ("/lanes", "Lanes", False),
-    ("/feed", "Feed", False),
-    ("/surfaces", "Surfaces", True),
-    ("/journal", "Journal", True),
-)
-# Pages that read the ledger: none may read a whole table of it (tests/dashboard/test_plans.py).
-HOT_PAGES: Final[Mapping[str, View]] = {
-    "/": now_page,
-    "/waiting": waiting_page,
-    "/entries": entries_page,
-    "/entries/{entry}": entry_page,
-    "/lanes": lanes_page.lanes_page,
-    "/lane": lanes_page.lane_page,
-    "/replays": replays_page.replays_page,
-    "/replays/{replay}": replays_page.replay_page,
-    "/trace": trace_page,
-    "/feed": feed_page,
-    "/surfaces": surfaces_page,
-    "/journal": journal_page,
-}
-# Where in the navigation a page belongs that is not there itself.
-SECTIONS: Final = {"/entries": "/entries", "/trace": "/entries", "/lane": "/lanes", "/replays": "/lanes"}
-# Pages about the whole ledger: not for operators who see one tenant only.
-WHOLE_LEDGER: Final = frozenset(path for path, _, is_whole in NAVIGATION if is_whole)
 
 
 class Page:
@@ -123,6 +90,7 @@ class Page:
             "/replays/{replay}/cancel": replays_page.cancel_replay,
             "/plans/entries": plan_entries(jobs),
             "/plans/lanes": plan_lanes(jobs),
+            "/plans/replay": plan_replay(jobs),
             "/jobs/{job}/start": start_job(jobs),
             "/jobs/{job}/cancel": cancel_job(jobs),
         }
@@ -301,7 +269,7 @@ class Page:
         values = {
             "root": request.scope.get("root_path", ""),
             "here": path_of(request),
-            "section": SECTIONS.get("/" + path_of(request).split("/")[1]),
+            "section": section_of(path_of(request)),
             "visitor": visitor,
             "is_read_only": self.access is Access.READ_ONLY,
             "is_fragment": request.headers.get("x-oncegate-fragment") == "1",

@@ -13,6 +13,7 @@ from oncegate.dashboard.filters import read_filter
 from oncegate.dashboard.jobs import Jobs, TooManyJobs, Work
 from oncegate.dashboard.operators import Role
 from oncegate.dashboard.plans import JobState, Kind, Line, Sheet, Target
+from oncegate.dashboard.replay_plans import replay_job
 from oncegate.dashboard.visits import Act, Answer, NotHere, Tools, View, Visit, need
 from oncegate.dashboard.waiting_page import filter_for
 from oncegate.errors import ConfigError, UsageError
@@ -20,7 +21,7 @@ from oncegate.model.rulings import Verb
 from oncegate.sender.desk import HeadJob, HeadPlan, checked_word, plan_heads
 from oncegate.sender.desk import Verb as HeadVerb
 from oncegate.sender.desk import Word as HeadWord
-from oncegate.store import Entry, LaneFilter, LaneView, LogKind, Session
+from oncegate.store import Entry, LaneFilter, LaneView, LogKind, Session, replay_name
 from oncegate.upkeep.bulk import Job, Plan, make_plan
 from oncegate.upkeep.rulings import Word
 
@@ -133,6 +134,7 @@ def job_page(jobs: Jobs) -> View:
             "job": job,
             "is_running": job is not None and job.state is JobState.RUNNING,
             "name": visit.parts["job"],
+            "replay": None if sheet.replay is None else replay_name(sheet.replay.nonce),
         }
         return Answer("job.html", values)
 
@@ -166,6 +168,8 @@ def _work(tools: Tools, sheet: Sheet, targets: tuple[Target, ...], actor: str) -
     if sheet.kind is Kind.ENTRIES:
         word = Word(_verb(sheet.verb), actor, sheet.reason)
         return Job(tools.rulings, Plan(word, targets, (), dict(sheet.surfaces), sheet.is_complete))
+    if sheet.replay is not None:
+        return replay_job(tools, sheet.replay, HeadWord(actor, sheet.reason), sheet.count)
     plan = HeadPlan(_head_verb(sheet.verb), targets, (), 0, sheet.is_complete)
     return HeadJob(tools.lanes, plan, HeadWord(actor, sheet.reason))
 

@@ -68,6 +68,14 @@ def replay_command(lane: LaneView) -> str:
     )
 
 
+def replays_command(destination: str, first: int, last: int | None, *, only_dead: bool) -> str:
+    """Sends past events of all keys of a destination once more."""
+    words = ["oncegate", "dead-letters", "replay", "--endpoint", destination]
+    words += [] if first == 1 else ["--from", str(first)]
+    words += [] if last is None else ["--to", str(last)]
+    return _with_reason([*words, *(["--only-dead"] if only_dead else [])])
+
+
 def trace_command(name: str) -> str:
     """Follows a journey."""
     return shlex.join(["oncegate", "trace", name])

@@ -27,7 +27,9 @@ LAST_WORD_PAUSE_SECONDS: Final = 1.0
 class Work(Protocol):
     """A job of one of the use cases: entries or heads of lanes."""
 
-    progress: Any
+    @property
+    def progress(self) -> Any:
+        """How far it has come."""
 
     def run(self, on_progress: Callable[[Any], object], /) -> Any:
         """Runs to the end or until it is cancelled."""

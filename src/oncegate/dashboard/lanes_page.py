@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from oncegate.dashboard.commands import heads_command, replay_command, steer_command
 from oncegate.dashboard.operators import Role
+from oncegate.dashboard.reading import read_seq
 from oncegate.dashboard.replays_page import replays_beside, replays_of_lane
 from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit, need
 from oncegate.dashboard.waiting_page import lane_card
@@ -30,13 +31,15 @@ def lanes_page(tools: Tools, session: Session, visit: Visit) -> Answer:
     states = tuple(state for state in LaneState if state.label == only)
     wanted = LaneFilter(destination, visit.tenant, visit.query.get("key") or None, states)
     found = session.lanes(wanted, visit.cursor("after") or 0, PAGE_LANES + 1)
+    destinations = session.destinations() if visit.tenant is None else []
     values: dict[str, Any] = {
         "title": "Lanes",
-        "destinations": session.destinations() if visit.tenant is None else [],
+        "destinations": destinations,
         "circuits": read_circuits(session),
         "cards": [lane_card(lane) for lane in found[:PAGE_LANES]],
         "next_after": found[PAGE_LANES - 1].lane_id if len(found) > PAGE_LANES else None,
         "destination": destination,
+        "is_known": destination in {one.name for one in destinations},
         "key": visit.query.get("key", ""),
         "only": only if states else "all",
         "states": [state.label for state in LaneState if state is not LaneState.IDLE],
@@ -106,18 +109,18 @@ def replay(tools: Tools, visit: Visit) -> Answer:
         lane = _find(session, visit.form, visit)
     need(tools, visit, Role.OPERATOR, f"replay lane {lane.key}")
     try:
-        first, last = (_seq(visit.form.get(name, "")) for name in ("from", "to"))
+        first, last = (read_seq(visit.form.get(name, "")) for name in ("from", "to"))
         wanted = tools.lanes.replay_wanted(lane.destination, _word(visit), _nonce(visit))
     except (UsageError, ConfigError) as refused:
         return _refused(tools, visit, str(refused))
-    narrowed = replace(wanted, lane_id=lane.lane_id, seq_from=first, seq_to=last)
+    only_dead = visit.form.get("only_dead") == "yes"
+    narrowed = replace(wanted, lane_id=lane.lane_id, seq_from=first, seq_to=last, only_dead=only_dead)
     done = tools.lanes.replay_once(narrowed)
     if done is not None and done.refused:
         return _refused(tools, visit, "the lane is in the middle of another replay; nothing was changed")
     if done is not None and not done.deliveries:
-        return _refused(
-            tools, visit, f"no past event has a seq from {first} to {last}; nothing was changed"
-        )
+        what = "dead letter" if only_dead else "past event"
+        return _refused(tools, visit, f"no {what} has a seq from {first} to {last}; nothing was changed")
     return Answer(go_to=lane_url(lane))
 
 
@@ -153,12 +156,6 @@ def _verb(text: str) -> Verb:
 
 def _word(visit: Visit) -> Word:
     return Word(visit.visitor.name, visit.form.get("reason", ""))
-
-
-def _seq(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text)):
-        raise UsageError(f"{text[:20]!r} is not a seq; seqs count from 1")
-    return int(text)
 
 
 def _refused(tools: Tools, visit: Visit, message: str) -> Answer:

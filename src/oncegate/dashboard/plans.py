@@ -36,6 +36,7 @@ class Kind(Enum):
 
     ENTRIES = "entries"
     LANES = "lanes"
+    REPLAY = "deliveries"
 
 
 class Line(Struct, frozen=True):
@@ -45,6 +46,16 @@ class Line(Struct, frozen=True):
     text: str
     note: str
     entry_id: int | None = None
+
+
+class Range(Struct, frozen=True):
+    """What a replay of a destination is to send once more, and the nonce it goes under."""
+
+    destination: str
+    seq_from: int
+    seq_to: int | None
+    only_dead: bool
+    nonce: int
 
 
 class Sheet(Struct, frozen=True):
@@ -62,6 +73,7 @@ class Sheet(Struct, frozen=True):
     surfaces: list[tuple[str, int]]
     is_complete: bool
     sample: list[Line]
+    replay: Range | None = None
 
     def __str__(self) -> str:
         """What the journal says of it."""

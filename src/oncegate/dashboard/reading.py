@@ -7,6 +7,8 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
+from oncegate.errors import UsageError
+
 BODY_BYTES_MAX: Final = 64 * 1024
 FIELDS_MAX: Final = 200
 
@@ -34,3 +36,10 @@ async def read_form(request: Request) -> dict[str, str] | None:
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX))
     except ValueError:  # more fields than any form of ours
         return None
+
+
+def read_seq(text: str) -> int:
+    """A seq from a form; raises UsageError for what cannot be one."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text)):
+        raise UsageError(f"{text[:20]!r} is not a seq; seqs count from 1")
+    return int(text)

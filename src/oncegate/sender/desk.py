@@ -201,8 +201,9 @@ class HeadJob:
 class ReplayJob:
     """Carries out a replay of many lanes, lane after lane; cancelling takes back what has not gone."""
 
-    def __init__(self, desk: Desk, wanted: ReplayWanted) -> None:
+    def __init__(self, desk: Desk, wanted: ReplayWanted, total: int = 0) -> None:
         self.wanted = wanted
+        self.total = total
         self.deliveries = 0
         self.lanes = 0
         self.refused = 0
@@ -210,6 +211,11 @@ class ReplayJob:
         self.is_cancelled_elsewhere = False
         self._desk = desk
         self._cancelled = threading.Event()
+
+    @property
+    def progress(self) -> Progress:
+        """How far it has come with planting, of the deliveries that were planned."""
+        return Progress(self.total, self.deliveries, is_cancelled=self.is_cancelled)
 
     def plan(self) -> Replaying:
         """Counts what would be replayed; changes nothing."""
@@ -223,6 +229,7 @@ class ReplayJob:
                 step.last_lane,
                 step.is_end,
                 total.is_cut or step.is_cut,
+                sample=(total.sample + step.sample)[:SAMPLE_LANES],
             )
         return total
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from oncegate.store.lanes import DestinationState, LaneState
+
+REPLAY_SAMPLE: Final = 5
 
 
 class HeadOrder(Struct, frozen=True):
@@ -72,7 +74,8 @@ class Replaying(Struct, frozen=True):
 
     `refused` counts lanes that are in the middle of another replay. `is_cut` says that a lane had more
     than `deliveries_max` deliveries to replay; those after the first so many were left out. Of a replay
-    that was cancelled nothing is planted any more.
+    that was cancelled nothing is planted any more. `sample` has the first few lanes, each with how many
+    deliveries.
     """
 
     deliveries: int
@@ -82,6 +85,7 @@ class Replaying(Struct, frozen=True):
     is_end: bool
     is_cut: bool = False
     is_cancelled: bool = False
+    sample: tuple[tuple[int, int], ...] = ()
 
 
 def replay_name(nonce: int) -> str:

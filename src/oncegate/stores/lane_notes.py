@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from oncegate.store import DestinationState, HeadOrder, LogKind, ReplayWanted, Steering, replay_name
+from oncegate.store.lane_desk import REPLAY_SAMPLE
 
 STEERED: Final = {
     DestinationState.ACTIVE: LogKind.DESTINATION_RESUMED,
@@ -33,6 +34,12 @@ def replay_note(wanted: ReplayWanted, deliveries: int, lanes: int) -> str:
     what = "dead letters" if wanted.only_dead else "deliveries"
     counts = f"{deliveries} {what} of {lanes} lanes of {wanted.destination}"
     return f"{replay_name(wanted.nonce)}: {counts}: {wanted.reason}"
+
+
+def replay_sample(lanes: list[int], counts: list[int]) -> tuple[tuple[int, int], ...]:
+    """The first lanes of a replay, each with how many deliveries."""
+    found = [(lane, count) for lane, count in zip(lanes, counts, strict=True) if count > 0]
+    return tuple(found[:REPLAY_SAMPLE])
 
 
 def cancel_note(nonce: int, deliveries: int, reason: str) -> str:

@@ -22,6 +22,7 @@ from oncegate.stores.lane_notes import (
     cancel_note,
     order_note,
     replay_note,
+    replay_sample,
     skipped_error,
     steering_note,
 )
@@ -152,7 +153,8 @@ class PostgresLaneDesk(PostgresReplays):
             self._keep_order(wanted, deliveries, lanes)
         last = rows[-1][0] if rows else wanted.after_lane
         is_cut = any(n == wanted.deliveries_max for n in counts)
-        return Replaying(deliveries, lanes, counts.count(-1), last, is_end, is_cut)
+        sample = replay_sample(ours, counts)
+        return Replaying(deliveries, lanes, counts.count(-1), last, is_end, is_cut, sample=sample)
 
     def _replay_lanes(self, wanted: ReplayWanted) -> tuple[list[tuple[Any, ...]], bool]:
         if wanted.lane_id is not None:

@@ -20,6 +20,7 @@ from oncegate.stores.lane_notes import (
     cancel_note,
     order_note,
     replay_note,
+    replay_sample,
     skipped_error,
     steering_note,
 )
@@ -129,7 +130,8 @@ class SqliteLaneDesk(SqliteReplays, SqliteLanes):
             return Replaying(0, 0, 0, wanted.after_lane, is_end=True, is_cancelled=True)
         rows, is_end = self._replay_lanes(wanted)
         destination = self._names.find(wanted.destination)
-        counts = [self._replay_lane(wanted, row) for row in rows if row[1] == destination]
+        ours = [row for row in rows if row[1] == destination]
+        counts = [self._replay_lane(wanted, row) for row in ours]
         deliveries, lanes = sum(n for n in counts if n > 0), sum(n > 0 for n in counts)
         if deliveries and not wanted.dry_run:
             about, note = -(wanted.lane_id or 0), replay_note(wanted, deliveries, lanes)
@@ -137,7 +139,8 @@ class SqliteLaneDesk(SqliteReplays, SqliteLanes):
             self._keep_order(wanted, deliveries, lanes)
         last = rows[-1][0] if rows else wanted.after_lane
         is_cut = any(n == wanted.deliveries_max for n in counts)
-        return Replaying(deliveries, lanes, counts.count(-1), last, is_end, is_cut)
+        sample = replay_sample([row[0] for row in ours], counts)
+        return Replaying(deliveries, lanes, counts.count(-1), last, is_end, is_cut, sample=sample)
 
     def _replay_lanes(self, wanted: ReplayWanted) -> tuple[list[tuple[Any, ...]], bool]:
         if wanted.lane_id is not None:

@@ -1,0 +1,104 @@
+"""A replay of many keys as a plan: its count and a sample first, then the yes, then it is planted.
+
+For those who see all tenants: it is no tenant's. What has gone by the time of the yes counts, so that a key
+that went on meanwhile is replayed as far as it has come.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from oncegate.dashboard.commands import replays_command
+from oncegate.dashboard.jobs import Jobs
+from oncegate.dashboard.operators import Role
+from oncegate.dashboard.plans import Kind, Line, Range, Sheet
+from oncegate.dashboard.reading import read_seq
+from oncegate.dashboard.rendering import counted
+from oncegate.dashboard.visits import Act, Answer, NotHere, Tools, Visit, need
+from oncegate.errors import ConfigError, UsageError
+from oncegate.sender.desk import ReplayJob, Word, new_nonce
+from oncegate.store import Replaying, ReplayWanted, Session
+
+
+def plan_replay(jobs: Jobs) -> Act:
+    """Makes the action that plans a replay of all keys of a destination."""
+
+    def act(tools: Tools, visit: Visit) -> Answer:
+        destination = visit.form.get("destination", "")
+        if visit.tenant is not None:
+            raise NotHere("there is no such action")
+        need(tools, visit, Role.OPERATOR, f"replay {destination}")
+        with tools.look() as session:
+            if destination not in {one.name for one in session.destinations()}:
+                raise NotHere("there is no such destination")
+        try:
+            asked = _range(visit, destination)
+            job = replay_job(tools, asked, Word(visit.visitor.name, visit.form.get("reason", "")))
+        except (UsageError, ConfigError) as refused:
+            return Answer("message.html", {"title": "Not done", "message": str(refused)}, status=409)
+        plan = job.plan()
+        with tools.look() as session:
+            sheet = _sheet(session, visit, asked, plan, job.wanted)
+        return Answer(go_to=f"/jobs/{jobs.plans.keep(sheet, ())}")
+
+    return act
+
+
+def replay_job(tools: Tools, asked: Range, word: Word, total: int = 0) -> ReplayJob:
+    """What a plan comes to, in the name of whoever says yes."""
+    wanted = replace(
+        tools.lanes.replay_wanted(asked.destination, word, asked.nonce),
+        seq_from=asked.seq_from,
+        seq_to=asked.seq_to,
+        only_dead=asked.only_dead,
+    )
+    return ReplayJob(tools.lanes, wanted, total)
+
+
+def _range(visit: Visit, destination: str) -> Range:
+    first = read_seq(visit.form.get("from") or "1")
+    last = read_seq(visit.form["to"]) if visit.form.get("to") else None
+    if last is not None and last < first:
+        raise UsageError(f"seq {last} is before seq {first}")
+    only_dead = visit.form.get("only_dead") == "yes"
+    return Range(destination, first, last, only_dead, new_nonce())
+
+
+def _sheet(session: Session, visit: Visit, asked: Range, plan: Replaying, wanted: ReplayWanted) -> Sheet:
+    return Sheet(
+        kind=Kind.REPLAY,
+        owner=visit.visitor.name,
+        tenant=None,
+        verb="replay",
+        past="on their way once more",
+        reason=wanted.reason,
+        effect=_effect(plan, wanted.deliveries_max),
+        command=replays_command(asked.destination, asked.seq_from, asked.seq_to, only_dead=asked.only_dead),
+        count=plan.deliveries,
+        surfaces=[(asked.destination, plan.deliveries)],
+        is_complete=True,
+        sample=_sample(session, plan),
+        replay=asked,
+    )
+
+
+def _effect(plan: Replaying, most: int) -> str:
+    keys = counted(plan.lanes, "key")
+    words = (
+        f"past events of {keys} go once more, each key in order and before anything newer of it; each event"
+        " carries the Idempotency-Key it had"
+    )
+    if plan.refused:
+        words += f". Left alone, because in another replay: {counted(plan.refused, 'key')}"
+    if plan.is_cut:
+        words += f". Of a key with more than {most} the first {most} are meant; go on from there afterwards"
+    return words
+
+
+def _sample(session: Session, plan: Replaying) -> list[Line]:
+    names = session.lane_names([lane for lane, _ in plan.sample])
+    return [
+        Line("replay", names[lane].key, counted(deliveries, "event"))
+        for lane, deliveries in plan.sample
+        if lane in names
+    ]
