@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any, Final, TypeVar
@@ -15,6 +16,7 @@ from oncegate.errors import UsageError
 
 T = TypeVar("T")
 FUNCTIONS_REMEMBERED_MAX: Final = 1024
+_NOTHING: Final[Any] = object()
 KEY_PARAMETERS: Final = ("idempotency_key", "headers")
 
 
@@ -27,18 +29,43 @@ def remembered(look: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..
     """
     plain = functools.lru_cache(maxsize=FUNCTIONS_REMEMBERED_MAX)(look)
     kinds: dict[Any, T] = {}
+    living: dict[int, tuple[weakref.ref[Any], T]] = {}  # a handler inside a function may live for ever
 
     @functools.wraps(look)
     def find(function: Callable[..., Any]) -> T:
-        if type(function) is FunctionType and function.__closure__ is None:
+        if type(function) is not FunctionType:
+            return _find_kind(look, plain, kinds, function)
+        if function.__closure__ is None:
             return plain(function)
-        try:
-            kind = _kind_of(function)
-            return plain(function) if kind is None else _find_kind(look, kinds, kind, function)
-        except TypeError:  # something in it cannot be hashed
-            return look(function)
+        seen = living.get(number := id(function))
+        if seen is not None and seen[0]() is function:
+            return seen[1]
+        found = _find_kind(look, plain, kinds, function)
+        living[number] = (weakref.ref(function, lambda _: living.pop(number, None)), found)
+        return found
 
     return find
+
+
+def _find_kind(
+    look: Callable[[Callable[..., Any]], T],
+    plain: Callable[[Callable[..., Any]], T],
+    known: dict[Any, T],
+    function: Callable[..., Any],
+) -> T:
+    try:
+        kind = _kind_of(function)
+        if kind is None:
+            return plain(function)
+        found: T = known.get(kind, _NOTHING)
+    except TypeError:  # something in it cannot be hashed
+        return look(function)
+    if found is not _NOTHING:
+        return found
+    if len(known) >= FUNCTIONS_REMEMBERED_MAX:
+        known.clear()
+    found = known[kind] = look(function)
+    return found
 
 
 def _kind_of(function: Callable[..., Any]) -> Any:
@@ -51,19 +78,6 @@ def _kind_of(function: Callable[..., Any]) -> Any:
     if type(function) is FunctionType and function.__closure__ and not function.__dict__:
         return function.__code__, function.__name__, function.__annotations__.get("return")
     return None
-
-
-def _find_kind(
-    look: Callable[[Callable[..., Any]], T], known: dict[Any, T], kind: Any, function: Callable[..., Any]
-) -> T:
-    try:
-        return known[kind]
-    except KeyError:
-        found = look(function)
-    if len(known) >= FUNCTIONS_REMEMBERED_MAX:
-        known.clear()
-    known[kind] = found
-    return found
 
 
 @remembered
