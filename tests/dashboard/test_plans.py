@@ -57,7 +57,7 @@ def test_a_page_reads_along_indexes_only(scene, reader, path, monkeypatch):
     lane = {"destination": "orders", "tenant": "acme", "key": "A-17"}
     scene.replaying()
     for text in QUERIES.get(path, [""]):
-        asks = {"q": text, "id": "evt-1", **(lane if path == "/lane" else {})}
+        asks = {"q": text, "id": "evt-1", "name": "routes", **(lane if path == "/lane" else {})}
         for visitor in VISITORS[: 1 if "{entry}" in path else 2]:
             parts = {"entry": str(entry), "replay": "abc"}
             HOT_PAGES[path](tools, session, Visit(path, parts=parts, query=asks, visitor=visitor))

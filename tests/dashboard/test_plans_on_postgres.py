@@ -47,7 +47,7 @@ def visited(scene: Scene, session: Any, path: str) -> None:
     tools = Tools(scene.gate.commits, scene.gate.clock, lambda: ())
     entry = scene.waiting(State.HELD, "payouts")
     for text in [*QUERIES.get(path, [""]), *(["tenant:acme"] if path in QUERIES else [])]:
-        asks = {"q": text, "id": "evt-1", **(LANE if path == "/lane" else {})}
+        asks = {"q": text, "id": "evt-1", "name": "routes", **(LANE if path == "/lane" else {})}
         for visitor in VISITORS[: 1 if "{entry}" in path else 2]:
             parts = {"entry": str(entry), "replay": "abc"}
             HOT_PAGES[path](tools, session, Visit(path, parts=parts, query=asks, visitor=visitor))

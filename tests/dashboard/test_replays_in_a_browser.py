@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from oncegate.dashboard.operators import Role
 from oncegate.model.states import State
-from oncegate.sender.desk import Desk, Word
+from oncegate.sender.desk import Desk, Verb, Word
 from oncegate.store import LogKind
 from tests.dashboard.conftest import Site
 from tests.dashboard.scene import HOSTILE
@@ -43,7 +43,7 @@ def test_pages_about_replays_and_journeys_can_be_used_by_everybody(tab: Tab, rep
     tab.sign_in(Role.OPERATOR)
     entry = replaying.scene.waiting(State.UNKNOWN, "gate.in")
     replays = ["/replays", "/replays/abc", "/replays/b16", "/replays/c0de", "/replays/ee1", "/lanes", LANE]
-    replays += ["/lanes?destination=billing&state=all", "/dead-letters"]
+    replays += ["/lanes?destination=billing&state=all", "/dead-letters", "/surface?name=portbase.cis"]
     for path in [*replays, "/trace", "/trace?id=A-17", f"/entries/{entry}"]:
         tab.go(path)
         for summary in tab.page.locator("details > summary").all()[:6]:
@@ -127,6 +127,36 @@ def test_an_event_is_followed_from_its_lane(tab: Tab) -> None:
     expect(tab.page.locator(".timeline")).to_contain_text("emitted to orders")
     tab.page.keyboard.press("/")
     expect(tab.page.locator("input[type=search]")).to_be_focused()
+
+
+def test_a_lane_and_an_entry_that_is_not_done_renew_themselves(tab: Tab, replaying: Site) -> None:
+    """But not a page that answers a form: its address is none to look at."""
+    tab.page.clock.install()
+    tab.sign_in(Role.APPROVER)
+    tab.go("/lane?destination=orders&tenant=acme&key=A-17")
+    with replaying.gate.store.look() as session:
+        lane = session.find_lane("orders", "acme", "A-17")
+    assert lane is not None
+    Desk(replaying.gate.commits, replaying.gate.clock).order(Verb.RETRY, lane.lane_id, 1, Word("Bob", "up"))
+    tab.page.clock.run_for(6_000)
+    expect(tab.page.locator(".lead .chip")).to_have_text("waiting")
+    entry = replaying.scene.waiting(State.HELD, "payouts")
+    tab.go(f"/entries/{entry}")
+    replaying.gate.people.reject(entry, actor="Bob", reason="already paid")
+    tab.page.clock.run_for(6_000)
+    expect(tab.page.locator(".lead .chip")).to_have_text("failed")
+    tab.go("/lane?destination=orders&tenant=acme&key=A-17")
+    action = tab.page.locator("details.action", has_text="Skip…")
+    action.locator("summary").click()
+    action.locator("input[name=reason]").fill("x")
+    Desk(replaying.gate.commits, replaying.gate.clock).order(
+        Verb.SKIP, lane.lane_id, 1, Word("Bob", "gone")
+    )
+    action.get_by_role("button", name="Skip", exact=True).click()
+    expect(tab.page.locator(".notice.bad")).to_contain_text("not the head")
+    before = len(tab.requests)
+    tab.page.clock.run_for(60_000)
+    assert len(tab.requests) == before
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -76,6 +76,11 @@ def replays_command(destination: str, first: int, last: int | None, *, only_dead
     return _with_reason([*words, *(["--only-dead"] if only_dead else [])])
 
 
+def repeats_command(surface: str) -> str:
+    """Shows the repeats of a surface."""
+    return shlex.join(["oncegate", "signals", "repeats", "--surface", surface])
+
+
 def trace_command(name: str) -> str:
     """Follows a journey."""
     return shlex.join(["oncegate", "trace", name])

@@ -9,6 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from oncegate.dashboard.drops import drops_of
+from oncegate.dashboard.journal_page import About, about
 from oncegate.dashboard.visits import Answer, Tools, Visit
 from oncegate.dashboard.waiting_page import WAITING
 from oncegate.model.states import State
@@ -191,9 +192,10 @@ def _oldest_in_flight(session: Session) -> Entry | None:
     return found[0] if found else None
 
 
-def _recent(session: Session, snapshot: Snapshot) -> list[tuple[LogRecord, str]]:
+def _recent(session: Session, snapshot: Snapshot) -> list[tuple[LogRecord, str, About]]:
     """What people did, and what was given up, in the last hour."""
     found = session.log_before(None, RECENT_READ_MAX, by_people=True)
     since_ms = snapshot.now_ms - HOUR_MS
     told = [one for one in found if one.at_ms > since_ms and one.kind not in _NO_CHANGE]
-    return [(record, happened(record.kind)) for record in told[:RECENT_MAX]]
+    lanes = session.lane_names([-one.entry_id for one in told[:RECENT_MAX] if one.entry_id < 0])
+    return [(one, happened(one.kind), about(one, lanes)) for one in told[:RECENT_MAX]]

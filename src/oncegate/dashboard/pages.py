@@ -12,7 +12,7 @@ from oncegate.dashboard.entry_page import entry_page
 from oncegate.dashboard.feed_page import feed_page
 from oncegate.dashboard.journal_page import journal_page
 from oncegate.dashboard.now_page import now_page
-from oncegate.dashboard.surfaces_page import surfaces_page
+from oncegate.dashboard.surfaces_page import surface_page, surfaces_page
 from oncegate.dashboard.trace_page import trace_page
 from oncegate.dashboard.visits import View
 from oncegate.dashboard.waiting_page import waiting_page
@@ -40,18 +40,20 @@ HOT_PAGES: Final[Mapping[str, View]] = {
     "/trace": trace_page,
     "/feed": feed_page,
     "/surfaces": surfaces_page,
+    "/surface": surface_page,
     "/journal": journal_page,
 }
 # Where in the navigation a page belongs that is not there itself.
 SECTIONS: Final = {
     "/entries": "/entries",
     "/trace": "/entries",
+    "/surface": "/surfaces",
     "/lane": "/lanes",
     "/replays": "/lanes",
     "/dead-letters": "/lanes",
 }
 # Pages about the whole ledger: not for operators who see one tenant only.
-WHOLE_LEDGER: Final = frozenset(path for path, _, is_whole in NAVIGATION if is_whole)
+WHOLE_LEDGER: Final = frozenset({"/surface", *(path for path, _, is_whole in NAVIGATION if is_whole)})
 
 
 def section_of(path: str) -> str | None:

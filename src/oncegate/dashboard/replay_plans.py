@@ -88,6 +88,7 @@ def _effect(plan: Replaying, most: int) -> str:
         f"past events of {keys} go once more, each key in order and before anything newer of it; each event"
         " carries the Idempotency-Key it had"
     )
+    words = words if plan.deliveries else "nothing: no past event fits"
     if plan.refused:
         words += f". Left alone, because in another replay: {counted(plan.refused, 'key')}"
     if plan.is_cut:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
-from oncegate.dashboard.visits import Answer, Tools, Visit
+from oncegate.dashboard.commands import repeats_command
+from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit
 from oncegate.gate.surfaces import Surface
 from oncegate.model.durations import format_duration
 from oncegate.model.repeats import RepeatClass
 from oncegate.signals.measures import measure
 from oncegate.signals.snapshot import DAY, WEEK, Counts, Snapshot
 from oncegate.store import Session
+
+FAULTS_SHOWN: Final = 10
 
 
 class Sheet(Struct, frozen=True):
@@ -37,6 +42,39 @@ def surfaces_page(tools: Tools, session: Session, visit: Visit) -> Answer:
     names = sorted({*declared, *snapshot.surfaces})
     sheets = [_sheet(name, declared.get(name), snapshot) for name in names]
     return Answer("surfaces.html", {"title": "Surfaces", "sheets": sheets, "knows_rules": bool(declared)})
+
+
+class Habit(Struct, frozen=True):
+    """One kind of repeats: how often it was seen, whether it is normal, what to do about it."""
+
+    kind: RepeatClass
+    day: int
+    week: int
+
+    @property
+    def verdict(self) -> str:
+        """Whether somebody should look."""
+        if self.kind.is_normal:
+            return "normal"
+        return "a fault of the sender" if self.kind.is_sender_bug else "worth a question"
+
+
+def surface_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+    """The operator's page for one kind of event: all kinds of repeats, the evidence against senders."""
+    name = visit.query.get("name", "")
+    declared = {surface.name: surface for surface in tools.surfaces()}
+    snapshot = measure(session, tools.clock, windows=(DAY, WEEK), memory=tools.memory)
+    if name not in {*declared, *snapshot.surfaces}:
+        raise NotHere("there is no such surface")
+    day, week = (snapshot.counts(window, name).classes() for window in (DAY, WEEK))
+    values = {
+        "title": f"Surface {name}",
+        "sheet": _sheet(name, declared.get(name), snapshot),
+        "habits": [Habit(kind, day.get(kind, 0), week.get(kind, 0)) for kind in RepeatClass],
+        "faults": session.sender_bugs(name, FAULTS_SHOWN),
+        "command": repeats_command(name),
+    }
+    return Answer("surface.html", values)
 
 
 def _sheet(name: str, surface: Surface | None, snapshot: Snapshot) -> Sheet:

@@ -62,6 +62,11 @@ class RepeatClass(IntEnum):
         return self in _SENDER_BUGS
 
     @property
+    def is_normal(self) -> bool:
+        """Whether it comes with at-least-once delivery, or is meant, so that nobody need look."""
+        return self in _NORMAL
+
+    @property
     def is_of_known_key(self) -> bool:
         """Whether its key was known; else another key's content came again."""
         return self in _OF_KNOWN_KEYS
@@ -90,6 +95,7 @@ _SENDER_BUGS: Final = frozenset(
         RepeatClass.SPLIT_ACTION,
     }
 )
+_NORMAL: Final = frozenset({RepeatClass.EXPECTED_REPLAY, RepeatClass.RACE, RepeatClass.NEW_INTENT})
 _OF_KNOWN_KEYS: Final = frozenset(
     {
         RepeatClass.EXPECTED_REPLAY,

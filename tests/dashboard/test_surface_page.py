@@ -1,0 +1,54 @@
+"""The operator's page for one kind of event: which repeats are normal, what to do about each (D10)."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncegate.dashboard.operators import Role
+from oncegate.model.repeats import RepeatClass
+from tests.dashboard.conftest import Site
+
+
+def test_a_surface_tells_of_every_kind_of_repeats_whether_it_is_normal(site: Site) -> None:
+    """Those that were never seen too: whoever is called at night knows them before they come."""
+    client = site.client(Role.VIEWER)
+    assert f'href="{client.prefix}/surface?name=portbase.cis"' in client.get("/surfaces").text
+    text = client.get("/surface?name=portbase.cis").text
+    rows = {kind: text.partition(f">{kind.label.replace('_', ' ')}</td>")[2] for kind in RepeatClass}
+    for kind, row in rows.items():
+        assert kind.advice in row.partition("</tr>")[0], kind
+    expected, conflict, late = (
+        rows[kind].partition("</tr>")[0]
+        for kind in (RepeatClass.EXPECTED_REPLAY, RepeatClass.CONFLICT, RepeatClass.LATE_REPLAY)
+    )
+    assert ('>1</td><td data-label="In 7 d">1</td>' in expected, ">normal<" in expected) == (True, True)
+    assert 'class="redtext">a fault of the sender<' in conflict
+    assert ">worth a question<" in late
+    assert 'data-label="Normal?">' in late  # never seen, so not in red
+    assert "{id}" in text  # the rule
+    assert "oncegate signals repeats --surface portbase.cis" in text
+
+
+def test_the_latest_repeats_that_point_at_the_sender_are_shown_with_their_evidence(site: Site) -> None:
+    client = site.client(Role.VIEWER)
+    text = client.get("/surface?name=portbase.cis").text
+    assert "Latest that point at the sender" in text
+    assert "/entries/3" in text.partition("Latest that point at the sender")[2]
+    assert "Latest that point at the sender" not in client.get("/surface?name=payouts").text
+
+
+@pytest.mark.parametrize("path", ["/surface", "/surface?name=nowhere", "/surface?name=%00"])
+def test_a_surface_that_nobody_knows_is_not_there(site: Site, path: str) -> None:
+    assert site.client(Role.VIEWER).get(path).status == 404
+
+
+def test_a_surface_is_not_for_those_who_see_one_tenant(site: Site) -> None:
+    assert site.client(Role.VIEWER, "acme").get("/surface?name=payouts").status == 404
+
+
+def test_what_is_normal_is_no_fault_of_a_sender() -> None:
+    """Each kind is one of normal, a fault, or worth a question."""
+    assert not [kind for kind in RepeatClass if kind.is_normal and kind.is_sender_bug]
+    assert [kind.label for kind in RepeatClass if not kind.is_normal and not kind.is_sender_bug] == [
+        "late_replay"
+    ]
