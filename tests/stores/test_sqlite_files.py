@@ -672,3 +672,15 @@ def test_another_process_that_writes_makes_it_busy(path: Path, own: sqlite3.Conn
     own.execute("ROLLBACK")
     assert reserve(session, "afterwards").decision is Decision.RUN
     session.close()
+
+
+def test_the_log_ahead_of_the_file_is_larger_than_sqlites_own_and_still_bounded(path: Path) -> None:
+    """Checkpoints come late enough to copy a page once, and do come."""
+    session = SqliteStore(path, clock=ManualClock()).connect()
+    try:
+        for number in range(40):
+            reserve(session, str(number), body=b"x" * 2**20)
+        size = path.with_name(f"{path.name}-wal").stat().st_size
+    finally:
+        session.close()
+    assert 2 * 1000 * PAGE_BYTES < size < 1.5 * files.CHECKPOINT_PAGES * PAGE_BYTES

@@ -40,7 +40,10 @@ class Begun(Generic[T]):
 
     def walk(self, turns: Turns, ended: Ended) -> Walk[T]:
         """Goes on in the running loop, whose turns these are; `ended` gets its answer or its error."""
-        return self._driver.walk(self._flow, self._request, turns, ended)
+        driver = self._driver
+        walk = Walk(self._flow, turns, driver._commits, driver._go_on, ended)
+        walk.begin(self._request)
+        return walk
 
     def close(self) -> None:
         """Leaves it: nothing has been asked of the ledger yet."""
@@ -94,12 +97,6 @@ class Driver:
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         return Begun(self, flow, request)
-
-    def walk(self, flow: Flow[T], request: Any, turns: Turns, ended: Ended) -> Walk[T]:
-        """Drives a flow that has begun to its end, without a task where it needs none."""
-        walk = Walk(flow, turns, self._commits, self._go_on, ended)
-        walk.begin(request)
-        return walk
 
     async def _go_on(self, flow: Flow[T], request: Any = None) -> T:
         """From a request, or from the beginning; every event passes here twice, hence in one piece."""

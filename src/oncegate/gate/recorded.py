@@ -38,7 +38,9 @@ class Record(Reserve):
         wanted = [operation.request for operation in operations]
         answers = session.reserve(wanted)
         ends = [
-            _end(request, answer)
+            Settlement(
+                answer.entry_id, answer.fence, _COMMITTED, request.received_at_ms, request.actor, OUTCOME
+            )
             for request, answer in zip(wanted, answers, strict=True)
             if answer.decision is _RUN
         ]
@@ -58,12 +60,6 @@ class Record(Reserve):
         return Reserved(_RUN, entry.entry_id, entry.fence, received_at_ms=at_ms)
 
 
-def _end(request: Reservation, answer: Reserved) -> Settlement:
-    return Settlement(
-        answer.entry_id, answer.fence, _COMMITTED, request.received_at_ms, request.actor, OUTCOME
-    )
-
-
 def _asked_again(session: Session, wanted: list[Reservation], answers: list[Reserved]) -> list[Reserved]:
     """Whoever found a key in flight is judged again: what this batch has settled is a replay by now."""
     return [
@@ -79,4 +75,4 @@ def recorded(gate: GateContext, arrival: Arrival, reserved: Reserved) -> Admissi
     )
     gate.cache.put(arrival.key.digest, known)
     gate.crashpoints.hit("settle.after")
-    return Admission(_RAN, arrival.key.text)
+    return Admission(_RAN, arrival.key.digest.hex())

@@ -75,7 +75,7 @@ def derive_key(tenant: str, surface: str, template_text: str, parts: Sequence[st
     """Return the key of the event whose template fields read `parts`."""
     pieces = _scope(tenant, surface, template_text) + len(parts).to_bytes(8, "big")
     for part in parts:
-        encoded = _encoded(part)
+        encoded = part.encode() if part.isascii() else _encoded(part)
         pieces += len(encoded).to_bytes(8, "big") + encoded
     return Key(sha256(pieces).digest()[:KEY_BYTES])
 

@@ -147,7 +147,7 @@ def read_arrival(rule: SurfaceRule, payload: object, tenant: str | None, now_ms:
         fingerprint(payload, rule.fingerprint_ignore) if rule.fingerprint_ignore else fingerprint_of(body)
     )
     try:
-        owner = _tenant_of(rule, payload, tenant)
+        owner = tenant or "" if rule.tenant_path is None else _tenant_of(rule.tenant_path, payload, tenant)
     except InputRefused as refused:
         return _unreadable(rule, tenant or "", body, Reason.TENANT_INPUT, refused)
     try:
@@ -169,11 +169,9 @@ def read_arrival(rule: SurfaceRule, payload: object, tenant: str | None, now_ms:
     return Arrival(key, owner, parts.label, content, body, quarantine, mark)
 
 
-def _tenant_of(rule: SurfaceRule, payload: object, tenant: str | None) -> str:
-    if rule.tenant_path is None:
-        return tenant or ""
-    path = ".".join(rule.tenant_path)
-    found = lookup(payload, rule.tenant_path)
+def _tenant_of(tenant_path: tuple[str, ...], payload: object, tenant: str | None) -> str:
+    path = ".".join(tenant_path)
+    found = lookup(payload, tenant_path)
     if not isinstance(found, str) or not found.isprintable() or not 0 < len(found) <= NAME_LENGTH_MAX:
         raise InputRefused("missing" if found is MISSING else "wrong_type", path, "no usable tenant")
     if tenant is not None and tenant != found:

@@ -173,7 +173,7 @@ class KeyTemplate:
 
     def derive(self, payload: object) -> KeyParts:
         """Return the parts of the key that `payload` gives, or raise InputRefused."""
-        if not isinstance(payload, (dict, Mapping)):
+        if type(payload) is not dict and not isinstance(payload, Mapping):
             raise InputRefused("not_an_object", "$", f"the event is a {_type_name(payload)}")
         parts = tuple([field.read(payload) for field in self.fields])
         label = self.label_format % parts

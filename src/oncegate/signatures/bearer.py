@@ -23,7 +23,7 @@ class BearerToken:
 
     def verify(self, headers: Headers, body: bytes, now_s: int) -> Authentic:
         """Compares the token with every one that is known."""
-        kind, _, token = headers.require(_HEADER).partition(" ")
+        kind, _, token = (headers.find(_HEADER) or headers.require(_HEADER)).partition(" ")
         if kind.lower() != "bearer" or len(token) > ENTRY_LENGTH_MAX:
             raise NotAuthentic("authorization is not a bearer token")
         given = sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -113,7 +113,8 @@ class SqliteClaims:
         first, now = last + 1, self.now_ticks()
         if is_listed_at(last, last + len(wanted)):
             list_lasting(self._connection, first)
-        rows = self._rows(wanted, first, now)
+        none_is_parked = all(item.quarantine is None and item.hold is None for item in wanted)
+        rows = self._rows(wanted, first, now, none_is_parked)
         inserted = self._insert(rows, first)
         bodies = [(number, item.body) for number, item in enumerate(wanted, first) if number in inserted]
         self._connection.executemany(_INSERT_PAYLOAD, bodies)
@@ -124,6 +125,13 @@ class SqliteClaims:
         ]
         if marks:
             self._connection.executemany(_INSERT_CONTENT, marks)
+        if none_is_parked and type(inserted) is range:
+            return [
+                Reserved(
+                    _RUN, n, n, first_reserved_ticks=now, received_at_ms=i.received_at_ms, now_ticks=now
+                )
+                for n, i in enumerate(wanted, first)
+            ]
         return [
             self._new(number, item, now) if number in inserted else self._judge(item, now)
             for number, item in enumerate(wanted, first)
@@ -144,14 +152,17 @@ class SqliteClaims:
             self._connection.execute(_INSERT_CONTENT, marked)
         return self._new(number, item, now)
 
-    def _rows(self, wanted: Sequence[Reservation], first: int, now: int) -> list[tuple[Any, ...]]:
+    def _rows(
+        self, wanted: Sequence[Reservation], first: int, now: int, none_is_parked: bool
+    ) -> list[tuple[Any, ...]]:
         """The rows of a batch; where none is parked, as nearly always, without a call for each."""
-        if not all(item.quarantine is None and item.hold is None for item in wanted):
+        if not none_is_parked:
             return [(*self._row(item, now), number) for number, item in enumerate(wanted, first)]
-        number_of = self._names.number
+        names = {item.surface for item in wanted} | {item.tenant for item in wanted}
+        numbers = {name: self._names.number(name) for name in names}
         return [
             (
-                i.key, number_of(i.surface), number_of(i.tenant), 1, i.fingerprint, i.label,
+                i.key, numbers[i.surface], numbers[i.tenant], 1, i.fingerprint, i.label,
                 i.received_at_ms, None, now + i.lease_ms, now, i.token, None, number,
             )
             for number, i in enumerate(wanted, first)
@@ -283,7 +294,8 @@ class SqliteClaims:
         else:
             self._log_settled(settled, first)
         for item in settled:
-            self._settle_steps(item)
+            if item.steps or item.clear_steps:
+                self._settle_steps(item)
         self._run_writes([item.writes for item in settled if item.writes])
 
     def _settle_steps(self, item: Settlement) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 from msgspec import Struct
@@ -63,16 +64,14 @@ class Sweep(Struct, frozen=True):
 
     def keep_outcomes(self, connection: sqlite3.Connection, position: int) -> None:
         """Keeps the outcomes of those that have one; which entry each belongs to stands in the log."""
-        places, bodies, offset = [], [], 1
-        for item in self.settlements:
-            body = item.outcome
-            if body is None:
-                places.append(0)
-                continue
-            places.append(offset << _LENGTH_BITS | len(body))
-            bodies.append(body)
-            offset += len(body)
-        if bodies:
+        bodies = [item.outcome or b"" for item in self.settlements]
+        lengths = list(map(len, bodies))
+        offsets = accumulate(lengths, initial=1)
+        places = [
+            offset << _LENGTH_BITS | length if length else 0
+            for offset, length in zip(offsets, lengths, strict=False)
+        ]
+        if any(lengths):
             connection.execute(_OUTCOMES, (position, b"".join(bodies), str(places)))
 
 
