@@ -14,6 +14,8 @@ from inspect import isawaitable, iscoroutine
 from types import CoroutineType
 from typing import Any, Final, Generic, TypeVar
 
+from msgspec import Struct
+
 from oncegate import suspension
 from oncegate.clock import Clock
 from oncegate.gate.introspection import is_async, name_of
@@ -30,24 +32,23 @@ _STATEMENT: Final = Where.STATEMENT
 THREADS_MAX: Final = 64  # plain functions called from tasks; more wait their turn
 
 
-class Begun(Generic[T]):
+class Begun(Struct, Generic[T], eq=False):
     """A flow that has to wait for something: it is to be walked on, or closed."""
 
-    __slots__ = ("_driver", "_flow", "_request")
-
-    def __init__(self, driver: Driver, flow: Flow[T], request: Any) -> None:
-        self._driver, self._flow, self._request = driver, flow, request
+    driver: Driver
+    flow: Flow[T]
+    request: Any
 
     def walk(self, turns: Turns, ended: Ended) -> Walk[T]:
         """Goes on in the running loop, whose turns these are; `ended` gets its answer or its error."""
-        driver = self._driver
-        walk = Walk(self._flow, turns, driver._commits, driver._go_on, ended)
-        walk.begin(self._request)
+        driver = self.driver
+        walk = Walk(self.flow, turns, driver._commits, driver._go_on, ended)
+        walk.begin(self.request)
         return walk
 
     def close(self) -> None:
         """Leaves it: nothing has been asked of the ledger yet."""
-        self._flow.close()
+        self.flow.close()
 
 
 class Driver:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, ClassVar, Final
+
+from msgspec import Struct
 
 from oncegate.gate.admission import Admission
 from oncegate.gate.walks import Walk
@@ -36,28 +38,19 @@ class _Nobody:
 _NOBODY: Final = _Nobody()
 
 
-class Exchange:
+class Exchange(Struct, eq=False):
     """One request and its answer, with what uvicorn's own has where the protocol looks at it."""
 
-    __slots__ = (
-        "disconnected",
-        "entrance",
-        "headers",
-        "keep_alive",
-        "more_body",
-        "parts",
-        "response_complete",
-        "response_started",
-        "walk",
-    )
-    message_event = _NOBODY
-
-    def __init__(self, entrance: Entrance, headers: LoweredHeaders, keep_alive: bool) -> None:
-        self.entrance, self.headers, self.keep_alive = entrance, headers, keep_alive
-        self.parts: list[bytes] = []
-        self.walk: Walk[Admission] | None = None
-        self.more_body = True
-        self.disconnected = self.response_started = self.response_complete = False
+    message_event: ClassVar = _NOBODY
+    entrance: Entrance
+    headers: LoweredHeaders
+    keep_alive: bool
+    parts: list[bytes] = []
+    walk: Walk[Admission] | None = None
+    more_body: bool = True
+    disconnected: bool = False
+    response_started: bool = False
+    response_complete: bool = False
 
 
 class Heads:

@@ -42,7 +42,10 @@ class Throttle:
     def give_back(self, tenant: str) -> None:
         """Counts one less, altogether and of its tenant."""
         self.total -= 1
-        self.leave_tenant(tenant)
+        if (running := self._tenants[tenant]) > 1:
+            self._tenants[tenant] = running - 1
+        else:
+            self.leave_tenant(tenant)
 
     def enter(self) -> None:
         """Counts one more."""
