@@ -32,6 +32,7 @@ T = TypeVar("T")
 READABLE: Final = 1
 WRITABLE: Final = 2
 LOOK_SECONDS: Final = 0.001
+RESTING_MAX: Final = 64
 
 
 class Stranded(Exception):
@@ -41,9 +42,20 @@ class Stranded(Exception):
 if AVAILABLE:
 
     class _Strand(greenlet):  # type: ignore[misc]
-        """Blocking work on the thread of an event loop."""
+        """Blocking work on the thread of an event loop; kept for other work when that has ended."""
 
-        loop: asyncio.AbstractEventLoop
+        loop: asyncio.AbstractEventLoop | None
+        work: Callable[[], None] | None
+        gr_context: Any
+
+        def run(self) -> None:
+            """Does one piece of work after the other, and rests in between."""
+            while self.work is not None:
+                self.work()
+                self.work = self.loop = self.gr_context = None  # a strand at rest keeps nothing alive
+                if len(_resting.strands) < RESTING_MAX:
+                    _resting.strands.append(self)
+                    self.give_way()
 
         def resume(self, ready: int) -> None:
             """Goes on where it waits; called by the loop."""
@@ -59,6 +71,16 @@ if AVAILABLE:
             return ready
 
 
+class _Resting(threading.local):
+    """Strands without work, of one thread: to make one anew takes longer than a quick server's answer."""
+
+    def __init__(self) -> None:
+        self.strands: list[Any] = []
+
+
+_resting: Final = _Resting()
+
+
 def is_strand() -> bool:
     """Whether the caller is blocking code that an event loop runs."""
     return AVAILABLE and isinstance(getcurrent(), _Strand)
@@ -66,9 +88,11 @@ def is_strand() -> bool:
 
 def start(work: Callable[[], None]) -> None:
     """Begins work on a strand of the running loop; returns when it first waits, or ends."""
-    strand = _Strand(work)
+    strand = _resting.strands.pop() if _resting.strands else _Strand()
     strand.loop = asyncio.get_running_loop()
+    strand.work = work
     strand.gr_context = copy_context()
+    strand.parent = getcurrent()
     strand.switch()
 
 

@@ -11,6 +11,7 @@ import pytest
 from oncegate import Gate, Verdict
 from oncegate.errors import NotApplied
 from oncegate.store import Reservation
+from oncegate.stores.postgres.statements import TICKS
 from oncegate.testing.postgres import GivenServer, PostgresServer
 
 HOUR = 3_600_000
@@ -79,6 +80,16 @@ def test_ledger_time_follows_no_step(server: Server, step_ms: int) -> None:
     assert -1_000 <= stepped - before <= 20_000
     server.pass_time(60)
     assert server.now() - stepped == pytest.approx(60_000, abs=1_000)
+
+
+def test_statements_and_the_ledgers_own_function_tell_one_time(server: Server, step_ms: int) -> None:
+    """Whatever the server's clock does, what is written out in statements is what `oncegate_now()` says."""
+    server.now()
+    server.step(step_ms)
+
+    ((told, written),) = server.connection.execute(f"SELECT oncegate_now(), {TICKS}".encode()).fetchall()
+
+    assert told == written
 
 
 def test_a_clock_that_stands_still_or_drifts_is_followed(server: Server) -> None:

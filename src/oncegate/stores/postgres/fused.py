@@ -18,15 +18,16 @@ from oncegate.stores.postgres.arrays import text_value
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.placeholders import to_numbered
 from oncegate.stores.postgres.scripts import new_entry
+from oncegate.stores.postgres.statements import TICKS
 from oncegate.stores.postgres.wire import Command
 
-RESERVE: Final = """
+RESERVE: Final = f"""
 INSERT INTO oncegate_entry
     (id, fence, received_at, surface, tenant, attempt, state, key, fingerprint, label)
 SELECT number, number, %s::bigint, %s::int, %s::int, 1, 1, %s::bytea, %s::bytea, %s::text
 FROM nextval('oncegate_number') AS number
 ON CONFLICT (key) DO NOTHING
-RETURNING id, coalesce(%s::bigint, oncegate_now())
+RETURNING id, coalesce(%s::bigint, {TICKS})
 """
 
 # Divides by zero where the fence was lost, as every end does that has COMMIT behind it.
@@ -52,11 +53,11 @@ SELECT 1 / count(*) FROM ended
 """
 
 # Only where the entry is there: who ended the transaction may have undone it.
-_OPEN: Final = """
+_OPEN: Final = f"""
 WITH opened AS (
     INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, token)
     SELECT id, 1, now + %s::bigint, now, %s::bigint
-    FROM oncegate_entry, (SELECT coalesce(%s::bigint, oncegate_now()) AS now) AS clock
+    FROM oncegate_entry, (SELECT coalesce(%s::bigint, {TICKS}) AS now) AS clock
     WHERE id = %s::bigint AND state = 1
     RETURNING entry
 )

@@ -20,7 +20,7 @@ from oncegate.store import Statement
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.browsing import PostgresBrowsing
 from oncegate.stores.postgres.census import PostgresCensus
-from oncegate.stores.postgres.claims import AS_USUAL, PostgresClaims
+from oncegate.stores.postgres.claims import PostgresClaims
 from oncegate.stores.postgres.contents import PostgresContents
 from oncegate.stores.postgres.doubts import Doubts, backend_of
 from oncegate.stores.postgres.failures import rejected, translate
@@ -48,6 +48,7 @@ from oncegate.suspension import aside
 KEPT_EVERY_MS: Final = 1_000
 _CLOCK: Final = SystemClock()  # only to count seconds between two writes of a connection
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+_AS_USUAL = Command(statements.AS_USUAL_HERE)
 _KEEP_TIME = Command(statements.KEEP_TIME)
 _MAY_KEEP_TIME = Command(statements.MAY_KEEP_TIME)
 _BEGIN_LOOK = Command("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -281,7 +282,7 @@ class PostgresSession(
         return rows
 
     def _execute_user(self, sql: str, parameters: Sequence[Any]) -> Rows:
-        ahead, self._is_planned_as_usual = [] if self._is_planned_as_usual else [AS_USUAL], True
+        ahead, self._is_planned_as_usual = [] if self._is_planned_as_usual else [_AS_USUAL], True
         if not needs_driver(sql, parameters):
             return self._exchange([*ahead, _user_command(sql, parameters)])[-1]
         self._exchange(ahead)
