@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from oncegate.clock import SystemClock
 from oncegate.groupcommit import GroupCommit
+from oncegate.sender.desk import Desk, Word
 from oncegate.sender.sender import Sender
 from oncegate.store import Acknowledgement, GivenUp, HeadsWanted, Policy, ReplayFilter, ReplayWanted
 from oncegate.wiring import open_store
@@ -135,3 +137,30 @@ def test_a_long_job_tells_how_far_it_is(call: Any, sender: Sender) -> None:
     assert done.out == "30 of 30 retried\n"
     told = [line for line in done.err.splitlines() if line.endswith(" of 30")]
     assert told == [f"{number} of 30" for number in range(3, 30, 3)]
+
+
+def test_a_replay_that_somebody_else_cancels_meanwhile_ends_and_says_so(
+    call: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given three keys, planted one at a time; after the first, another person cancels the replay."""
+    emit(sender, "A", "B", "C")
+    deliver(sender)
+    real = ReplayWanted
+
+    def one_at_a_time(*words: Any, **options: Any) -> ReplayWanted:
+        return real(*words, **{**options, "limit": 1})
+
+    monkeypatch.setattr("oncegate.sender.desk.ReplayWanted", one_at_a_time)
+    told: list[int] = []
+
+    def cancel_at_once(tenths: Any, done: int) -> None:
+        told.append(done)
+        (order,) = _replays(sender) or [None]
+        if order is not None:
+            Desk(sender.commits, SystemClock()).cancel_replay(order.nonce, Word("bob", "wrong day"))
+
+    monkeypatch.setattr("oncegate.cli.replays.Tenths.tell", cancel_at_once)
+    ended = call(*REPLAY, "--yes")
+    assert (ended.code, ended.out, told[0]) == (130, "", 1)
+    assert "somebody cancelled this replay meanwhile" in ended.err
+    assert deliver(sender) == []

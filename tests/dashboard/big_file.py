@@ -85,6 +85,18 @@ _OTHERS: Final = (
     SELECT id, 6, :now - 60000, 1, 3, 'HTTP 500' FROM oncegate_lane WHERE key LIKE 'L-%' AND state = 4
     """,
     """
+    INSERT INTO oncegate_replay_order
+        (nonce, destination, tenant, lane, seq_from, only_dead, at, deliveries, lanes, actor, reason)
+    SELECT 1000000 + id, destination, tenant, id, 1, 0, :now - 1000, 10, 1, 'Bob', 'lost'
+    FROM oncegate_lane WHERE key LIKE 'L-%'
+    """,
+    """
+    WITH RECURSIVE seqs (seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM seqs WHERE seq < 10)
+    INSERT INTO oncegate_replay (lane, seq, nonce)
+    SELECT lane.id, seqs.seq, 1000000 + lane.id - lane.id % 50
+    FROM oncegate_lane AS lane, seqs WHERE lane.key LIKE 'L-%0'
+    """,
+    """
     WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :events)
     INSERT INTO oncegate_feed (position, seq, at, tenant, event_id, key, fingerprint, body)
     SELECT 1000 + n, 1000 + n, :now, :t1, 'f-' || n, 'W1', x'66', x'7b7d' FROM numbers

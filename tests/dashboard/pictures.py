@@ -18,6 +18,8 @@ PAGES = ("", "/waiting", "/entries", "/lanes", "/replays", "/feed", "/surfaces",
 MORE = (
     ("/replays/abc", "replay"),
     ("/lane?destination=orders&tenant=acme&key=C-3", "lane"),
+    ("/dead-letters", "dead-letters"),
+    ("/surface?name=portbase.cis", "surface"),
     ("/trace?id=A-17", "trace"),
 )
 
@@ -30,6 +32,15 @@ def take(page: Page, address: str, folder: Path, state: str, *, width: int) -> N
         page.screenshot(path=folder / f"{name}-{state}-{width}.png")
 
 
+def calm(scene: Scene) -> None:
+    """An ordinary day: events come in and go out, and one was sent once more."""
+    scene.quiet()
+    lane = scene.deliver("orders", "A-3", "acme", 4)
+    scene.deliver("billing", "B-7", "", 2)
+    scene.replay("orders", 0x7D1, "asked for by phone", lane_id=lane, seq_from=2, seq_to=2)
+    scene.finish_replay("orders", 1)
+
+
 def main(folder: Path) -> None:
     """Pictures of the states: empty, normal, incident; the incident also narrow and dark."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -37,7 +48,11 @@ def main(folder: Path) -> None:
         scene = Scene(f"sqlite:///{place}/oncegate.db")
         token = add_operator(scene.gate, "Ada", Role.APPROVER)
         with served(scene.gate.dashboard(login=True)) as address:
-            for state, prepare in (("empty", None), ("normal", scene.quiet), ("incident", scene.incident)):
+            for state, prepare in (
+                ("empty", None),
+                ("normal", lambda: calm(scene)),
+                ("incident", scene.incident),
+            ):
                 if prepare is not None:
                     prepare()
                 if state == "incident":

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
+from oncegate.dashboard import waiting_page
 from oncegate.dashboard.operators import Role
 from oncegate.sender.desk import Desk, Word
+from oncegate.upkeep.content_scan import ContentScan
 from tests.dashboard.conftest import Client, Site
 
 
@@ -72,3 +76,20 @@ def _replaying(site: Site) -> int | None:
         lane = session.find_lane("orders", "acme", "A-17")
     assert lane is not None
     return lane.replaying_seq
+
+
+def test_what_needs_you_never_ends_silently(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given more blocked keys and pairs than are shown; then there is a way to the others."""
+    monkeypatch.setattr(waiting_page, "PAGE_LANES", 1)
+    monkeypatch.setattr(waiting_page, "PAGE_PAIRS", 1)
+    site.scene.plan_twice()
+    site.scene.admit("plans", id="PLAN-3", client="c-7", date="2026-10-25", stops=[1, 2])
+    ContentScan(site.gate.store, site.gate.clock).run_once()
+    client = site.client(Role.VIEWER)
+    text = client.get("/waiting").text
+    assert (text.count("/lane?"), "All blocked keys" in text) == (1, True)
+    seen, link = "", re.search(r'href="([^"]*)">Earlier pairs', text)
+    while link is not None:
+        seen = client.get(link[1].removeprefix(client.prefix)).text
+        link = re.search(r'href="([^"]*)">Earlier pairs', seen)
+    assert ("PLAN-1" in seen, "A-17" in seen) == (True, False)

@@ -51,6 +51,8 @@ def test_replays_are_listed_with_whose_what_why_and_how_far(replaying: Site) -> 
     assert listed(client, "/replays?state=running") == [OF_MANY, RUNNING]
     assert listed(client, "/replays?destination=orders&state=running") == [RUNNING]
     assert listed(client, "/lanes") == [OF_MANY, RUNNING]
+    now = client.get("/").text.partition("Replays under way")[2].partition("</ul>")[0]
+    assert re.findall(r"/replays/([0-9a-f]+)", now) == [OF_MANY, RUNNING]
     assert listed(client, "/lanes?destination=billing") == [OF_MANY]
     assert listed(client, "/lane?destination=orders&tenant=acme&key=C-3") == [RUNNING, ENDED]
     assert listed(client, "/lane?destination=billing&tenant=acme&key=X-1") == [OF_MANY]

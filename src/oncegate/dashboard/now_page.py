@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from oncegate.dashboard.drops import drops_of
 from oncegate.dashboard.journal_page import About, about
+from oncegate.dashboard.replays_page import replays_beside
 from oncegate.dashboard.visits import Answer, Tools, Visit
 from oncegate.dashboard.waiting_page import WAITING
 from oncegate.model.states import State
@@ -78,6 +79,7 @@ def now_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "now_ms": snapshot.now_ms,
         "Level": Level,
         **_verdict(tiles, snapshot),
+        **replays_beside(session, visit, None),
     }
     return Answer("now.html", values)
 

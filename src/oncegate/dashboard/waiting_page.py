@@ -119,8 +119,7 @@ def waiting_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "problem": asked.problem,
         "cards": [card_of(session, seen) for seen in details if seen is not None],
         "next_after": found[PAGE_ENTRIES - 1].entry_id if len(found) > PAGE_ENTRIES else None,
-        "lanes": _blocked(session, visit) if not text and not after else [],
-        "pairs": _pairs(session, visit) if not text and not after else [],
+        **_others(session, visit, is_shown=not text and not after),
         "is_first": not after,
         "verbs": Verb,
         "done": _done(session, visit),
@@ -154,19 +153,32 @@ def _entries(session: Session, asked: Filter, visit: Visit, after: int) -> list[
     return [] if wanted is None else session.oldest_entries(wanted, after, PAGE_ENTRIES + 1)
 
 
-def _blocked(session: Session, visit: Visit) -> list[LaneCard]:
+def _others(session: Session, visit: Visit, *, is_shown: bool) -> dict[str, Any]:
+    """Blocked keys and pairs, for the first page; one more than is shown says that there are others."""
+    before = visit.cursor("pairs")
+    lanes = _blocked(session, visit) if is_shown and before is None else []
+    pairs = _pairs(session, visit, before) if is_shown else []
+    return {
+        "lanes": [lane_card(lane) for lane in lanes[:PAGE_LANES]],
+        "more_lanes": len(lanes) > PAGE_LANES,
+        "pairs": [
+            PairCard(pair, compensation_of(session, pair), dismiss_command(pair.pair.entry_id))
+            for pair in pairs[:PAGE_PAIRS]
+        ],
+        "next_pairs": pairs[PAGE_PAIRS - 1].pair.entry_id if len(pairs) > PAGE_PAIRS else None,
+    }
+
+
+def _blocked(session: Session, visit: Visit) -> list[LaneView]:
     wanted = LaneFilter(tenant=visit.tenant, states=(LaneState.BLOCKED,))
-    return [lane_card(lane) for lane in session.lanes(wanted, 0, PAGE_LANES)]
+    return session.lanes(wanted, 0, PAGE_LANES + 1)
 
 
-def _pairs(session: Session, visit: Visit) -> list[PairCard]:
+def _pairs(session: Session, visit: Visit, before: int | None) -> list[Duplicate]:
     """Pairs of content duplicates; they may cross tenants, so they are not for those who see one only."""
     if visit.tenant is not None:
         return []
-    return [
-        PairCard(pair, compensation_of(session, pair), dismiss_command(pair.pair.entry_id))
-        for pair in session.duplicates(None, PAGE_PAIRS, dismissed=False)
-    ]
+    return session.duplicates(before, PAGE_PAIRS + 1, dismissed=False)
 
 
 def _done(session: Session, visit: Visit) -> EntryDetail | None:
