@@ -30,9 +30,17 @@ _SQLITE_CLAIMS: dict[tuple[str, str], str] = {
     ): "which rows were inserted is looked up then, and there are none",
     ("if marks:", "if True"): _NO_ROWS,
     (
-        "if not all(item.quarantine is None and item.hold is None for item in wanted):",
+        "if not none_is_parked:",
         "if True",
     ): "each row of a batch is made by itself then, which is slower and nothing else",
+    (
+        "if none_is_parked and type(inserted) is range:",
+        "if False",
+    ): "each answer of a batch is made by itself then, which is slower and nothing else",
+    (
+        "if item.steps or item.clear_steps:",
+        "if True",
+    ): "whether there are steps to write or to remove is looked at once more",
     ("if len(settlements) > 1 and self._settle_all(settlements):", "if False"): _ROW_BY_ROW,
     ("if sweep is not None:", "if False"): _ROW_BY_ROW,
     ("if sweep is not None:", "if False (2)"): _ROW_BY_ROW,
@@ -48,7 +56,7 @@ _SQLITE_CLAIMS: dict[tuple[str, str], str] = {
     ): "one alone is then a batch of one, which is slower and nothing else",
 }
 _SQLITE_SWEEPS: dict[tuple[str, str], str] = {
-    ("if bodies:", "if True"): _NO_ROWS,
+    ("if any(places):", "if True"): _NO_ROWS,
     (
         "if not IS_POSSIBLE or len(settlements) < SWEPT_MIN:",
         "if False",

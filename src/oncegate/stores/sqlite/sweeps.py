@@ -66,12 +66,12 @@ class Sweep(Struct, frozen=True):
         """Keeps the outcomes of those that have one; which entry each belongs to stands in the log."""
         bodies = [item.outcome or b"" for item in self.settlements]
         lengths = list(map(len, bodies))
-        offsets = accumulate(lengths, initial=1)
+        *offsets, _ = accumulate(lengths, initial=1)
         places = [
-            offset << _LENGTH_BITS | length if length else 0
-            for offset, length in zip(offsets, lengths, strict=False)
+            0 if item.outcome is None else offset << _LENGTH_BITS | length
+            for item, offset, length in zip(self.settlements, offsets, lengths, strict=True)
         ]
-        if any(lengths):
+        if any(places):
             connection.execute(_OUTCOMES, (position, b"".join(bodies), str(places)))
 
 
