@@ -126,16 +126,19 @@ _DELIVERY: Final = """
                SELECT 1 FROM oncegate_dead_letter AS earlier
                WHERE earlier.lane = dead.lane AND earlier.seq = dead.seq - 1)
        ) END"""
-_NAMED: Final = "JOIN oncegate_lane AS lane ON lane.id = head.lane"
+_NAMED: Final = """CROSS JOIN LATERAL (
+    SELECT destination, tenant, key FROM oncegate_lane AS one WHERE one.id = head.lane LIMIT 1
+) AS lane"""
 
-# An event is always looked up by lane and seq: by the lane alone, all of its past would be read.
+# What is known by its key is looked up by it, row by row: laterally, or by an array of keys where it is
+# changed. In a plain join it would be read as a whole, if the plan was made while there was little of it or
+# the server guessed wrong. An event goes by lane and seq: by the lane alone, all its past would be read.
 _BODY: Final = """LATERAL (
         SELECT lane, event, type, payload, context, created_at FROM oncegate_delivery AS one
-        WHERE one.lane = {lane} AND one.seq = {seq} OFFSET 0
+        WHERE one.lane = {lane} AND one.seq = {seq} LIMIT 1
     ) AS body"""
 
-# The time is a scalar here: joined, it would make the server sort everything that is due. The array lets it
-# look up the heads that it updates, however many there are.
+# The time is a scalar here: joined, it would make the server sort everything that is due.
 LEASE: Final = f"""
 WITH {_NOW},
 due AS MATERIALIZED (
@@ -158,6 +161,12 @@ SELECT due.lane, {_DELIVERY}
 FROM due LEFT JOIN (head {_NAMED}) ON head.lane = due.lane
 """
 
+# The lanes of some rows that nobody else is adding to, locked in the order of those rows.
+_FREE: Final = """CROSS JOIN LATERAL (
+        SELECT id, last_seq FROM oncegate_lane AS one WHERE one.id = {lane}
+        FOR NO KEY UPDATE OF one SKIP LOCKED
+    ) AS lane"""
+
 # Heads that are due and have no event (yet): the lane becomes idle unless somebody is adding to it.
 SETTLE_EMPTY: Final = f"""
 WITH {_NOW},
@@ -167,24 +176,22 @@ ours AS MATERIALIZED (
     ORDER BY lane FOR NO KEY UPDATE SKIP LOCKED
 ),
 free AS MATERIALIZED (
-    SELECT id, last_seq FROM oncegate_lane WHERE id IN (SELECT lane FROM ours)
-    ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+    SELECT lane.* FROM ours {_FREE.format(lane="ours.lane")}
 ),
 idled AS (
     UPDATE oncegate_lane AS target SET idle = 1 FROM free JOIN ours ON ours.lane = free.id
-    WHERE target.id = free.id AND free.last_seq < ours.seq
+    WHERE target.id = free.id AND target.id = ANY (ARRAY(SELECT id FROM free))
+        AND free.last_seq < ours.seq
 )
 UPDATE oncegate_head AS target
 SET state = CASE WHEN free.last_seq < ours.seq THEN 1 ELSE 2 END, holder = NULL,
     due_at = CASE WHEN free.id IS NULL THEN now + {MAYBE_MORE_MS} WHEN free.last_seq < ours.seq THEN NULL
                   ELSE now END
 FROM clock, ours LEFT JOIN free ON free.id = ours.lane
-WHERE target.lane = ours.lane
+WHERE target.lane = ours.lane AND target.lane = ANY (ARRAY(SELECT lane FROM ours))
 """
 
-# The heads that are still held under the fence that is named, each looked up by its lane and locked in the
-# order of `wanted`, which is that of lanes. Joined in the usual way, a plan made while lanes were few would
-# read every head for each batch, and compare each with each.
+# The heads that are still held under the fence that is named, locked in the order of `wanted`: of lanes.
 _HELD: Final = """CROSS JOIN LATERAL (
         SELECT * FROM oncegate_head AS one
         WHERE one.lane = wanted.lane AND one.fence = wanted.fence AND one.state = 3
@@ -211,12 +218,12 @@ follow AS MATERIALIZED (
         ON true
 ),
 free AS MATERIALIZED (
-    SELECT id, last_seq FROM oncegate_lane WHERE id IN (SELECT lane FROM follow WHERE NOT present)
-    ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+    SELECT lane.* FROM follow {_FREE.format(lane="follow.lane")} WHERE NOT present
 ),
 idled AS (
     UPDATE oncegate_lane AS target SET idle = 1 FROM free JOIN follow ON follow.lane = free.id
-    WHERE target.id = free.id AND free.last_seq < follow.next_seq
+    WHERE target.id = free.id AND target.id = ANY (ARRAY(SELECT id FROM free))
+        AND free.last_seq < follow.next_seq
 ),
 head AS (
     UPDATE oncegate_head AS target
@@ -233,7 +240,7 @@ head AS (
                       WHEN free.last_seq < next_seq THEN NULL
                       ELSE now END
     FROM clock, follow LEFT JOIN free ON free.id = follow.lane
-    WHERE target.lane = follow.lane
+    WHERE target.lane = follow.lane AND target.lane = ANY (ARRAY(SELECT lane FROM follow))
     RETURNING place, target.state, target.lane, target.fence, target.replay, target.seq, target.attempt,
               target.due_at, follow.event, follow.type, follow.payload, follow.context, follow.created_at
 )
@@ -241,7 +248,7 @@ SELECT head.place::int, head.state = 3, {_DELIVERY}
 FROM head {_NAMED}
 """
 
-# What is left of `held` rows that were replays, if any were. The arrays let it be looked up.
+# What is left of `held` rows that were replays, if any were.
 _REPLAYED: Final = """past.lane = held.lane AND past.seq = held.replay
     AND past.lane = ANY (ARRAY(SELECT lane FROM held WHERE replay IS NOT NULL))
     AND past.seq = ANY (ARRAY(SELECT replay FROM held WHERE replay IS NOT NULL))"""
@@ -297,7 +304,7 @@ SET state = 2, holder = NULL, error = coalesce(held.error, target.error),
     replay = coalesce(begins, target.replay),
     attempt = CASE WHEN begins IS NULL THEN target.attempt + counts ELSE 0 END,
     due_at = now + CASE WHEN begins IS NULL THEN retry_in_ms ELSE 0 END
-FROM clock, held WHERE target.lane = held.lane
+FROM clock, held WHERE target.lane = held.lane AND target.lane = ANY (ARRAY(SELECT lane FROM held))
 RETURNING place::int
 """
 
@@ -311,7 +318,7 @@ held AS MATERIALIZED (
     SELECT wanted.* FROM wanted {_HELD}
 )
 UPDATE oncegate_head AS target SET due_at = now + held.lease_ms
-FROM clock, held WHERE target.lane = held.lane
+FROM clock, held WHERE target.lane = held.lane AND target.lane = ANY (ARRAY(SELECT lane FROM held))
 RETURNING place::int
 """
 
