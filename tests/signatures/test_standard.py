@@ -46,6 +46,14 @@ def test_a_signed_request_is_authentic() -> None:
     assert (found.message_id, found.sent_at_s) == ("msg_1", NOW)
 
 
+@pytest.mark.parametrize("length", [24, 63, 64, 65, 256])
+def test_a_secret_of_any_length_signs_as_the_library_does(length: int) -> None:
+    """Secrets longer than a block of the hash are hashed first."""
+    secret = bytes(number % 251 for number in range(length))
+    for content in (b"", b"c", b"c" * 1000):
+        assert HmacSecret(secret).sign(content) == hmac.digest(secret, content, "sha256")
+
+
 def test_header_names_are_read_in_any_case_and_as_bytes() -> None:
     pairs = [(name.title().encode(), value.encode()) for name, value in signed().items()]
     assert SCHEME.verify(Headers(pairs), BODY, NOW).message_id == "msg_1"

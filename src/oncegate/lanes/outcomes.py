@@ -10,7 +10,7 @@ WAIT_SECONDS_MAX: Final = 24 * 3600.0  # a destination's own wish is obeyed up t
 ERROR_CHARS_MAX: Final = 500
 
 
-class Delivered(Struct, frozen=True):
+class Delivered(Struct, frozen=True, gc=False):
     """The destination has it; `note` is kept beside it, such as a status."""
 
     note: str = ""

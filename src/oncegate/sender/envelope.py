@@ -31,6 +31,7 @@ SEQ_MAX: Final = 2**63 - 1
 SEQ_DIGITS: Final = 19  # as many as SEQ_MAX has, so that text order is number order
 USER_AGENT: Final = "oncegate"
 
+_encode: Final = msgspec.json.Encoder().encode
 _TRACEPARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
@@ -67,7 +68,7 @@ class Outgoing(Struct, frozen=True, kw_only=True):
     tracestate: str | None = None
 
 
-class Request(Struct, frozen=True):
+class Request(Struct, frozen=True, gc=False):
     """What is sent: headers in lower case, and the body."""
 
     headers: tuple[tuple[str, str], ...]
@@ -122,28 +123,31 @@ def build_request(
     replay_nonce: str | None = None,
 ) -> Request:
     """The request for one attempt at delivering an event that was checked when it was taken."""
-    content_type, body = _BODIES[body_format](event)
-    headers = [("content-type", content_type), ("user-agent", USER_AGENT), *own_headers]
-    headers += _identity(event)
-    if replay_nonce is not None:
-        headers.append(("x-replay", replay_nonce))
-    headers += sign(keys, event.event_id, now_s, body)
-    return Request(tuple(headers), body)
-
-
-def _identity(event: Outgoing) -> list[tuple[str, str]]:
-    headers = [
+    content_type, body = _body(event, body_format)
+    headers = (
+        ("content-type", content_type),
+        ("user-agent", USER_AGENT),
+        *own_headers,
         ("idempotency-key", quoted(event.event_id)),
         ("x-key", escaped(event.key)),
         ("x-seq", str(event.seq)),
         ("x-previous-seq", str(_previous(event))),
-    ]
+        *_context(event),
+        *(() if replay_nonce is None else (("x-replay", replay_nonce),)),
+        *sign(keys, event.event_id, now_s, body),
+    )
+    return Request(headers, body)
+
+
+def _context(event: Outgoing) -> Sequence[tuple[str, str]]:
+    if event.correlation_id is event.traceparent is event.tracestate is None:
+        return ()
     optional = (
         ("x-correlation-id", event.correlation_id),
         ("traceparent", event.traceparent),
         ("tracestate", event.tracestate),
     )
-    return headers + [(name, value) for name, value in optional if value is not None]
+    return [(name, value) for name, value in optional if value is not None]
 
 
 def _previous(event: Outgoing) -> int:
@@ -156,6 +160,7 @@ def quoted(text: str) -> str:
     return f'"{escaped_text}"'
 
 
+@lru_cache(maxsize=4096)  # a key's events often come close together
 def escaped(key: str) -> str:
     """A key as a header: visible ASCII as it is, everything else and `%` as UTF-8 %-escapes."""
     if _ALL_PLAIN.fullmatch(key):
@@ -163,20 +168,32 @@ def escaped(key: str) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in key.encode())
 
 
-def _standard(event: Outgoing) -> tuple[str, bytes]:
-    # Key and seq are in the body too because the signature covers the body, and no header but the id's.
-    document = {
-        "type": event.type,
-        "timestamp": _time(event),
-        "key": event.key,
-        "seq": event.seq,
-        "previous_seq": _previous(event),
-        "data": Raw(event.payload),
-    }
-    return "application/json", msgspec.json.encode(document)
+def _body(event: Outgoing, body_format: BodyFormat) -> tuple[str, bytes]:
+    """The body, and what it is."""
+    if body_format is BodyFormat.STANDARD:
+        return "application/json", _standard(event)
+    if body_format is BodyFormat.CLOUDEVENTS:
+        return "application/cloudevents+json; charset=utf-8", _cloudevents(event)
+    return "application/json", event.payload
 
 
-def _cloudevents(event: Outgoing) -> tuple[str, bytes]:
+class _Standard(Struct, frozen=True, gc=False):
+    """Key and seq are in the body too because the signature covers the body, and no header but the id's."""
+
+    type: str
+    timestamp: str
+    key: str
+    seq: int
+    previous_seq: int
+    data: Raw
+
+
+def _standard(event: Outgoing) -> bytes:
+    data = Raw(event.payload)
+    return _encode(_Standard(event.type, _time(event), event.key, event.seq, _previous(event), data))
+
+
+def _cloudevents(event: Outgoing) -> bytes:
     document: dict[str, Any] = {
         "specversion": "1.0",
         "id": event.event_id,
@@ -192,11 +209,7 @@ def _cloudevents(event: Outgoing) -> tuple[str, bytes]:
         if (value := getattr(event, name)) is not None:
             document[name] = value
     document["data"] = Raw(event.payload)
-    return "application/cloudevents+json; charset=utf-8", msgspec.json.encode(document)
-
-
-def _raw(event: Outgoing) -> tuple[str, bytes]:
-    return "application/json", event.payload
+    return _encode(document)
 
 
 def _time(event: Outgoing) -> str:
@@ -207,10 +220,3 @@ def _time(event: Outgoing) -> str:
 @lru_cache(maxsize=64)  # events of one second have its beginning in common
 def _second(seconds: int) -> str:
     return format_timestamp(from_wall_ms(seconds * 1000)).removesuffix(".000Z")
-
-
-_BODIES: Final = {
-    BodyFormat.STANDARD: _standard,
-    BodyFormat.CLOUDEVENTS: _cloudevents,
-    BodyFormat.RAW: _raw,
-}

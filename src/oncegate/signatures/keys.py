@@ -10,11 +10,14 @@ import hmac
 import secrets
 from collections.abc import Callable
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from oncegate.errors import BadSecret, ConfigError
 
 if TYPE_CHECKING:
+    from hashlib import _Hash
+
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey as PrivateKey
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey as PublicKey
 
@@ -24,6 +27,9 @@ PUBLIC_PREFIX: Final = "whpk_"
 SECRET_BYTES_MIN: Final = 24  # Standard Webhooks; shorter ones can be guessed
 SECRET_BYTES_MAX: Final = 256  # more adds no strength: it is an HMAC key, not a document
 SEED_BYTES: Final = 32
+_BLOCK_BYTES: Final = 64  # of SHA-256
+_INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 _PIP_HINT: Final = "ed25519 keys need the cryptography package: pip install 'oncegate[sender]'"
 
 
@@ -49,6 +55,12 @@ class VerifyingKey(Protocol):
         """Prepares to check signatures of one content; the answer's time tells nothing of the key."""
 
 
+def _begun(secret: bytes) -> tuple[_Hash, _Hash]:
+    """The two hashes of HMAC (RFC 2104), begun with the secret: quicker to copy than the library's own."""
+    block = (secret if len(secret) <= _BLOCK_BYTES else sha256(secret).digest()).ljust(_BLOCK_BYTES, b"\0")
+    return sha256(block.translate(_INNER)), sha256(block.translate(_OUTER))
+
+
 class HmacSecret:
     """A shared secret: signs and checks `v1` entries."""
 
@@ -60,7 +72,7 @@ class HmacSecret:
                 f"the secret has {len(secret)} bytes; give {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}"
             )
         self._secret = secret
-        self._begun = hmac.new(secret, digestmod="sha256")
+        self._inner, self._outer = _begun(secret)
 
     @classmethod
     def parse(cls, text: str) -> HmacSecret:
@@ -78,9 +90,10 @@ class HmacSecret:
 
     def sign(self, content: bytes) -> bytes:
         """HMAC-SHA256 of the content."""
-        signing = self._begun.copy()  # a third quicker than from the secret anew
-        signing.update(content)
-        return signing.digest()
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(content)
+        outer.update(inner.digest())
+        return outer.digest()
 
     def checker(self, content: bytes) -> Callable[[bytes], bool]:
         """Computes the right signature once and compares in constant time."""

@@ -5,7 +5,7 @@ Several keys sign at once while a secret is being rotated: a receiver that knows
 
 from __future__ import annotations
 
-import base64
+from binascii import b2a_base64
 from collections.abc import Sequence
 from typing import Final
 
@@ -31,7 +31,7 @@ def sign(
         raise BadSecret(f"a webhook is signed with 1 to {KEYS_MAX} keys, not {len(keys)}")
     timestamp = str(timestamp_s)
     content = signed_content(message_id, timestamp, body)
-    entries = (f"{key.version},{base64.b64encode(key.sign(content)).decode()}" for key in keys)
+    entries = [f"{key.version},{b2a_base64(key.sign(content), newline=False).decode()}" for key in keys]
     return (
         (ID_HEADER, message_id),
         (TIMESTAMP_HEADER, timestamp),
