@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oncegate.operations import Operation
@@ -25,7 +25,7 @@ from oncegate.store import (
 )
 
 
-class Enqueue(Operation[Placed]):
+class Enqueue(Operation[Placed], gc=False):
     """Puts an event at the end of its lane. Read back by its own id."""
 
     request: Outgoing
@@ -60,7 +60,7 @@ class LeaseHeads(Operation[Heads]):
         return Heads(tuple(leased), now, now) if leased else None
 
 
-class Finish(Operation[Advanced]):
+class Finish(Operation[Advanced], gc=False):
     """Acknowledges a delivery. Read back by its fence, its successor by the holder's number."""
 
     request: Acknowledgement
@@ -72,7 +72,12 @@ class Finish(Operation[Advanced]):
 
     def recall(self, session: Session) -> Advanced | None:
         """Looks whether it happened."""
-        return _recall_advance(session, self.request)
+        return _recall_advances(session, [self.request])[0]
+
+    @classmethod
+    def recall_all(cls, session: Session, operations: Sequence[Any]) -> Sequence[Advanced | None]:
+        """Looks which of many happened; what a holder has is read once for all."""
+        return _recall_advances(session, [operation.request for operation in operations])
 
 
 class GiveUp(Operation[Advanced]):
@@ -87,16 +92,23 @@ class GiveUp(Operation[Advanced]):
 
     def recall(self, session: Session) -> Advanced | None:
         """Looks whether it happened."""
-        return _recall_advance(session, self.request)
+        return _recall_advances(session, [self.request])[0]
+
+    @classmethod
+    def recall_all(cls, session: Session, operations: Sequence[Any]) -> Sequence[Advanced | None]:
+        """Looks which of many happened; what a holder has is read once for all."""
+        return _recall_advances(session, [operation.request for operation in operations])
 
 
-def _recall_advance(session: Session, asked: Acknowledgement | GivenUp) -> Advanced | None:
-    if not session.lease_ended(asked.lane_id, asked.seq, asked.fence):
-        return None
-    leased = session.leased_by(asked.holder) if asked.lease_ms else []
-    # The very next lease of this lane: anything later was leased by somebody who knew of it.
-    ours = (d for d in leased if d.lane_id == asked.lane_id and d.fence == asked.fence + 1)
-    return Advanced(True, next(ours, None))
+def _recall_advances(session: Session, asked: Sequence[Acknowledgement | GivenUp]) -> list[Advanced | None]:
+    ended = [session.lease_ended(one.lane_id, one.seq, one.fence) for one in asked]
+    holders = {one.holder for one, is_over in zip(asked, ended, strict=True) if is_over and one.lease_ms}
+    leased = {(d.lane_id, d.fence, who): d for who in sorted(holders) for d in session.leased_by(who)}
+    # The very next lease of a lane: anything later was leased by somebody who knew of it.
+    return [
+        Advanced(True, leased.get((one.lane_id, one.fence + 1, one.holder))) if is_over else None
+        for one, is_over in zip(asked, ended, strict=True)
+    ]
 
 
 class Fail(Operation[bool]):
@@ -244,17 +256,26 @@ class Resumed(Operation[Any]):
 
     @classmethod
     def run(cls, session: Session, operations: Sequence[Resumed]) -> Sequence[Any]:
-        """Reads back or does each."""
-        return [_resume(session, operation.request) for operation in operations]
+        """Reads back those of each kind together, and does together what did not happen."""
+        kinds: dict[type[Operation[Any]], list[int]] = {}
+        for place, operation in enumerate(operations):
+            kinds.setdefault(type(operation.request), []).append(place)
+        answers: dict[int, Any] = {}
+        for kind, places in kinds.items():
+            answers |= zip(
+                places, _resume(session, kind, [operations[place].request for place in places]), strict=True
+            )
+        return [answers[place] for place in range(len(operations))]
 
     def recall(self, session: Session) -> Any:
         """As the operation itself."""
         return self.request.recall(session)
 
 
-def _resume(session: Session, operation: Operation[Any]) -> Any:
-    answer = operation.recall(session)
-    if answer is not None:
-        return answer
-    (answer,) = type(operation).run(session, [operation])
-    return answer
+def _resume(
+    session: Session, kind: type[Operation[Any]], operations: Sequence[Operation[Any]]
+) -> Iterator[Any]:
+    found = list(kind.recall_all(session, operations))
+    undone = [operation for operation, answer in zip(operations, found, strict=True) if answer is None]
+    done_now = iter(kind.run(session, undone) if undone else ())
+    return (next(done_now) if answer is None else answer for answer in found)

@@ -48,6 +48,11 @@ class Operation(Struct, Generic[T], eq=False):
         """Reads back the answer after a doubtful commit; None means that it did not happen."""
         raise NotImplementedError
 
+    @classmethod
+    def recall_all(cls, session: Session, operations: Sequence[Any]) -> Sequence[T | None]:
+        """Reads back many of this kind."""
+        return [operation.recall(session) for operation in operations]
+
 
 class Reserve(Operation[Reserved]):
     """Reserves a key. Read back by the random token that only this request knows."""

@@ -171,8 +171,12 @@ class Units:
             with session.unit():
                 session.settle_doubt()
             with session.unit():
-                for ticket in tickets:
-                    ticket.answer, ticket.error = ticket.operation.recall(session), None
+                for members in by_kind(tickets):
+                    operations = [member.operation for member in members]
+                    for member, answer in zip(
+                        members, operations[0].recall_all(session, operations), strict=True
+                    ):
+                        member.answer, member.error = answer, None
         finally:
             session.close()
 
