@@ -239,6 +239,7 @@ class Engine:
     async def _work(self, traffic: Traffic, first: Delivery) -> None:
         """Delivers one event of a lane after the other."""
         current: Delivery | None = first
+        task = asyncio.current_task()
         try:
             for turn in range(1, ROW_MAX + 1):
                 assert current is not None
@@ -248,7 +249,7 @@ class Engine:
                     await self._give_back(current)
                     return
                 outcome = await self._attempt(traffic, current)
-                done, current = current, await self._record(traffic, current, outcome, turn)
+                done, current = current, await self._record(traffic, current, outcome, turn, task)
                 self._leases.drop(done)
                 if current is None:
                     return
@@ -266,14 +267,18 @@ class Engine:
                 self._woken.set()
 
     async def _record(
-        self, traffic: Traffic, delivery: Delivery, outcome: Outcome, turn: int
+        self,
+        traffic: Traffic,
+        delivery: Delivery,
+        outcome: Outcome,
+        turn: int,
+        task: asyncio.Task[None] | None,
     ) -> Delivery | None:
-        """Records an outcome; `stop` does not cancel what is here."""
+        """Records an outcome; `stop` does not cancel a task that is here."""
         now = self._clock.ticks_ms()
         goes_on = turn < ROW_MAX and not self._stopping and traffic.may_follow(now)
         traffic.pace.take(int(goes_on))
         lease_ms = self._leases.lease_ms if goes_on else 0
-        task = asyncio.current_task()
         self._recording.add(task)
         try:
             successor = await self._recorder.record(traffic, delivery, outcome, lease_ms, self._holder)

@@ -61,4 +61,6 @@ def clamp_ms(seconds: float) -> int:
 
 def short(error: str) -> str:
     """An error as it is kept: of any length and any characters, or its attempt could not be recorded."""
+    if len(error) <= ERROR_CHARS_MAX and error.isascii():
+        return error
     return error[:ERROR_CHARS_MAX].encode("utf-8", "replace").decode()

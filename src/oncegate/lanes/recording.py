@@ -8,7 +8,7 @@ id. A record that may or may not be there is looked for before it is written aga
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from oncegate.clock import Clock
@@ -69,12 +69,22 @@ class Recorder:
         """How many deliveries and how many failures were recorded."""
         return self._delivered, self._failed
 
-    async def record(
+    def record(
         self, traffic: Traffic, delivery: Delivery, outcome: Outcome, lease_ms: int, holder: int
-    ) -> Delivery | None:
-        """Records an outcome; returns the next event of the lane if it was leased with it."""
+    ) -> Awaitable[Delivery | None]:
+        """Records an outcome; the answer is the next event of the lane if it was leased with it."""
         if isinstance(outcome, Delivered):
-            return await self._finish(traffic, delivery, outcome, lease_ms, holder)
+            return self._finish(traffic, delivery, outcome, lease_ms, holder)
+        return self._failure(traffic, delivery, outcome, lease_ms, holder)
+
+    async def _failure(
+        self,
+        traffic: Traffic,
+        delivery: Delivery,
+        outcome: RetryLater | Dead | Throttle | Disable | NotYet,
+        lease_ms: int,
+        holder: int,
+    ) -> Delivery | None:
         if isinstance(outcome, NotYet):
             wait_ms = clamp_ms(outcome.after_seconds)
             return await self._wait(delivery, wait_ms, outcome.reason, counts=False)
