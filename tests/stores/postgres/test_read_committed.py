@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -25,6 +26,7 @@ from tests.postgres_site import reservation, settlement
 from tests.support import running
 
 THREADS, KEYS, BATCH = 8, 300, 40
+MEET_SECONDS = 120.0
 # The trap: what the conditional insert lost to is not in the snapshot of its own statement.
 NAIVE = """
 WITH fresh AS (
@@ -63,13 +65,20 @@ def wait_until_blocked(store: PostgresStore, count: int = 1) -> None:
         wait_until(lambda: connection.execute(sql).fetchone() == (count,), what="a blocked session")
 
 
-def compete(store: PostgresStore, seed: int, *, single: bool) -> Counter[int]:
-    """Reserves every key in batches of its own order; returns how often each key was won."""
+def compete(
+    store: PostgresStore, seed: int, *, single: bool, meet: Callable[[], object] = lambda: None
+) -> Counter[int]:
+    """Reserves every key in batches of its own order; returns how often each key was won.
+
+    All meet before their first batch and after it, so that none can have won everything by then.
+    """
     choose, won = random.Random(seed), Counter[int]()
     keys = list(range(KEYS))
     with contextlib.closing(store.connect()) as session:
         choose.shuffle(keys)
         for start in range(0, KEYS, BATCH):
+            if start <= BATCH:
+                meet()
             batch = keys[start : start + BATCH]
             batch += choose.choices(batch, k=5)  # the same key twice in one batch
             with session.unit(single=single):
@@ -87,7 +96,8 @@ def keys_won(store: PostgresStore, seed: int) -> list[int]:
 @pytest.mark.parametrize("single", [True, False], ids=["by itself", "in a transaction"])
 def test_each_key_is_won_once_by_many_sessions(store: PostgresStore, single: bool) -> None:
     """Unsorted, overlapping batches with keys twice in them: one RUN for each key, and no deadlock."""
-    found = in_threads([partial(compete, store, seed, single=single) for seed in range(THREADS)])
+    meet = partial(threading.Barrier(THREADS).wait, MEET_SECONDS)
+    found = in_threads([partial(compete, store, seed, single=single, meet=meet) for seed in range(THREADS)])
 
     won = sum(found, Counter[int]())
     assert won == Counter(range(KEYS))
