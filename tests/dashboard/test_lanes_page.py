@@ -9,6 +9,7 @@ import pytest
 from oncegate.dashboard import waiting_page
 from oncegate.dashboard.operators import Role
 from oncegate.sender.desk import Desk, Word
+from oncegate.store import Outgoing, Policy
 from oncegate.upkeep.content_scan import ContentScan
 from tests.dashboard.conftest import Client, Site
 
@@ -93,3 +94,17 @@ def test_what_needs_you_never_ends_silently(site: Site, monkeypatch: pytest.Monk
         seen = client.get(link[1].removeprefix(client.prefix)).text
         link = re.search(r'href="([^"]*)">Earlier pairs', seen)
     assert ("PLAN-1" in seen, "A-17" in seen) == (True, False)
+
+
+def test_the_key_that_waits_longest_is_the_first_of_those_that_need_you(site: Site) -> None:
+    """Whichever key was seen first: Z-1 had an event before Z-2, and is blocked by a later one."""
+    now_ms = site.gate.clock.wall_ms()
+    site.scene.deliver("mail", "Z-1", "", 1)
+    for key, age_ms in (("Z-2", 7_000), ("Z-1", 5_000)):
+        event = Outgoing("mail", "", key, f"{key}-new", "t", b"{}", b"f" * 16, now_ms - 3_600_000 - age_ms)
+        with site.gate.commits.transaction() as session:
+            session.enqueue([event])
+        site.scene.give_up("mail", key, Policy.BLOCK)
+    text = site.client(Role.VIEWER).get("/waiting").text
+    places = [text.index(f">{key}</a>") for key in ("Z-2", "Z-1", "A-17")]
+    assert places == sorted(places)

@@ -32,6 +32,7 @@ from oncegate.upkeep.waiting import consequence, parked_by, remarks
 WAITING: Final = (State.UNKNOWN, State.HELD, State.QUARANTINED)
 PAGE_ENTRIES: Final = 20
 PAGE_LANES: Final = 20
+LANES_LOOKED_AT: Final = 200
 PAGE_PAIRS: Final = 10
 BADGE_MAX: Final = 100
 
@@ -170,8 +171,10 @@ def _others(session: Session, visit: Visit, *, is_shown: bool) -> dict[str, Any]
 
 
 def _blocked(session: Session, visit: Visit) -> list[LaneView]:
+    """The oldest first: of very many, of those whose keys were seen first."""
     wanted = LaneFilter(tenant=visit.tenant, states=(LaneState.BLOCKED,))
-    return session.lanes(wanted, 0, PAGE_LANES + 1)
+    found = session.lanes(wanted, 0, LANES_LOOKED_AT)
+    return sorted(found, key=lambda lane: lane.oldest_created_at_ms or 0)
 
 
 def _pairs(session: Session, visit: Visit, before: int | None) -> list[Duplicate]:
