@@ -161,6 +161,7 @@ async def bare(url: str, posts: int) -> float:
 
 
 def _requests(count: int) -> list[Request]:
+    """As the sender makes them, of events as it is given."""
     key, clock = read_signing_key(SECRET), SystemClock()
     now_ms = clock.wall_ms()
     events = (
@@ -169,7 +170,7 @@ def _requests(count: int) -> list[Request]:
             key=f"order-{number}",
             seq=1,
             type="order.updated",
-            payload=msgspec.json.encode({"number": number, "fill": FILL}),
+            payload=msgspec.json.encode(payload(number)),
             occurred_at_ms=now_ms,
         )
         for number in range(count)

@@ -6,10 +6,9 @@ Pure but for the id of an event that was given none. The same event emitted twic
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from oncegate.clock import Clock
 from oncegate.errors import BadOutgoing, ConfigError, EventNotStorable
@@ -20,6 +19,9 @@ from oncegate.model.surface import check_name
 from oncegate.model.trace import Context, decode_context, encode_context, named
 from oncegate.sender import envelope
 from oncegate.store import Delivery, Outgoing
+
+_NO_CONTEXT: Final = Context()
+_NOTHING: Final = (b"{}", b"")  # how it is kept
 
 
 class Emission(Struct, frozen=True, kw_only=True):
@@ -106,9 +108,9 @@ def _payload(payload: Any) -> bytes:
 
 def wire_event(delivery: Delivery) -> envelope.Outgoing:
     """A leased event as the request is made of it."""
-    context = decode_context(delivery.context or b"{}")
+    context = _NO_CONTEXT if delivery.context in _NOTHING else decode_context(delivery.context)
     seq, previous = _wire_seqs(delivery, context.seq)
-    return replace(_on_the_wire(delivery, context, seq), previous_seq=previous)
+    return _on_the_wire(delivery, context, seq, previous)
 
 
 def _wire_seqs(delivery: Delivery, published: int | None) -> tuple[int, int | None]:
@@ -125,7 +127,9 @@ def _wire_seqs(delivery: Delivery, published: int | None) -> tuple[int, int | No
     return published, 0 if is_first else None
 
 
-def _on_the_wire(event: Outgoing | Delivery, context: Context, seq: int) -> envelope.Outgoing:
+def _on_the_wire(
+    event: Outgoing | Delivery, context: Context, seq: int, previous_seq: int | None = None
+) -> envelope.Outgoing:
     return envelope.Outgoing(
         event_id=event.event_id,
         key=event.key,
@@ -133,6 +137,7 @@ def _on_the_wire(event: Outgoing | Delivery, context: Context, seq: int) -> enve
         type=event.type,
         payload=event.payload,
         occurred_at_ms=event.created_at_ms,
+        previous_seq=previous_seq,
         source=context.source,
         correlation_id=context.correlation_id,
         traceparent=context.traceparent,

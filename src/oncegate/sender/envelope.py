@@ -48,7 +48,7 @@ class BodyFormat(Enum):
     RAW = "raw"  # the payload and nothing else
 
 
-class Outgoing(Struct, frozen=True, kw_only=True):
+class Outgoing(Struct, frozen=True, kw_only=True, gc=False):
     """An event on its way out.
 
     `payload` is JSON. `previous_seq` is the last seq of the key before this one that was not given up; it
