@@ -51,6 +51,7 @@ def test_a_journey_is_followed_by_whatever_names_it(site: Site) -> None:
     assert "<strong>called</strong>" in client.get(f"/trace?id={key}").text
     assert "Nothing here has that id" in client.get("/trace?id=nobody").text
     assert client.get("/trace").status == 200
+    assert f'href="{client.prefix}/trace"' in client.get("/entries").text
     assert "Nothing here has that id" in client.get("/trace?id=%3Cscript%3E").text
 
 
