@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any, Final
 
 from oncegate.bench import handwritten
 from oncegate.bench.joined import joined_modes, open_joined_gate
 from oncegate.bench.pgbench import TABLES, run_pgbench
-from oncegate.bench.processes import Together, as_document, run_together
+from oncegate.bench.processes import Together, as_document, run_together, server_seconds
+from oncegate.bench.processor import Meter, Spent, medians
 from oncegate.bench.samples import Sample, Summary
 from oncegate.bench.workload import event_blocks, open_gate, run_gate
 from oncegate.testing.postgres import PostgresServer
@@ -27,6 +29,7 @@ CREATE_BOOKING: Final = (
 PROCESSES: Final = 4
 EVENTS: Final = {1: 600, 32: 6_000, 256: 12_000}
 JOINED_TASKS: Final = 32
+WARM_EACH: Final = 8  # a server plans a statement anew the first five times on each connection
 MODE_CONCURRENCIES: Final = {"data": (1, 32, 256), "block": (32,), "same database": (32,)}
 
 
@@ -42,10 +45,13 @@ class PostgresBench:
     _samples: dict[tuple[str, int], list[Sample]] = field(default_factory=dict)
     _by_hand: dict[tuple[str, int], list[Sample]] = field(default_factory=dict)
     _together: dict[int, list[Together]] = field(default_factory=dict)
+    _spent: dict[str, list[Spent]] = field(default_factory=dict)
+    _meter: Callable[[], Meter] = field(init=False)
 
     def run(self) -> dict[str, Any]:
         """Measures everything and returns it as plain values."""
         with PostgresServer() as server:
+            self._meter = partial(Meter, partial(server_seconds, server))
             for number in range(self.rounds):
                 self.talk(f"round {number + 1} of {self.rounds}")
                 self._round(server)
@@ -56,8 +62,10 @@ class PostgresBench:
         _prepare(url)
         for script in ("two transactions", "one transaction"):
             for clients in PGBENCH_CLIENTS:
+                meter, name = self._meter(), f"pgbench, {script}, {clients} clients"
                 rate = run_pgbench(server, url, script, clients, self.seconds)
-                self._rates.setdefault(f"pgbench, {script}, {clients} clients", []).append(rate)
+                self._rates.setdefault(name, []).append(rate)
+                self._note(name, meter, rate[0] * self.seconds)
         self._run_by_hand(url)
         for mode, concurrencies in MODE_CONCURRENCIES.items():
             for tasks in concurrencies:
@@ -76,20 +84,32 @@ class PostgresBench:
             return
         for script in handwritten.SCRIPTS:
             for tasks in (1, 32):
-                events = self._blocks(script, tasks)()
+                events, meter = self._blocks(script, tasks)(), self._meter()
                 sample = asyncio.run(handwritten.run_by_hand(url, script, events, tasks))
                 self._by_hand.setdefault((script, tasks), []).append(sample)
+                self._note(f"asyncpg, {script}, {tasks} at once", meter, len(events))
 
     def _blocks(self, prefix: str, tasks: int) -> Callable[[], list[dict[str, Any]]]:
         return event_blocks(max(tasks * 2, int(EVENTS[tasks] * self.scale)), prefix=f"{prefix}-{tasks}")
 
     async def _gate(self, url: str, mode: str, tasks: int) -> Sample:
         with open_gate(url, mode) as gate:
-            return await _warm_and_run(gate, self._blocks(mode, tasks), tasks)
+            return await self._warm_and_run(gate, mode, tasks)
 
     async def _joined(self, url: str, mode: str, tasks: int) -> Sample:
         async with open_joined_gate(url, mode, tasks) as gate:
-            return await _warm_and_run(gate, self._blocks(mode, tasks), tasks)
+            return await self._warm_and_run(gate, mode, tasks)
+
+    async def _warm_and_run(self, gate: Gate, mode: str, tasks: int) -> Sample:
+        blocks = self._blocks(mode, tasks)
+        await run_gate(gate, blocks()[: tasks * WARM_EACH], tasks)
+        events, meter = blocks(), self._meter()
+        sample = await run_gate(gate, events, tasks)
+        self._note(f"gate, {mode}, {tasks} at once", meter, len(events))
+        return sample
+
+    def _note(self, name: str, meter: Meter, events: float) -> None:
+        self._spent.setdefault(name, []).append(meter.spent(max(1.0, events)))
 
     def _document(self) -> dict[str, Any]:
         pgbench = {name: _spread(rates) for name, rates in self._rates.items()}
@@ -100,13 +120,9 @@ class PostgresBench:
             "asyncpg": [item.as_json() for item in by_hand],
             "gate": [item.as_json() for item in gate],
             "processes": as_document(self._together),
+            "processor": {name: medians(runs) for name, runs in self._spent.items()},
             "ratios": _ratios(pgbench, gate, self._together),
         }
-
-
-async def _warm_and_run(gate: Gate, blocks: Callable[[], list[dict[str, Any]]], tasks: int) -> Sample:
-    await run_gate(gate, blocks()[: tasks * 2], tasks)
-    return await run_gate(gate, blocks(), tasks)
 
 
 def _ratios(

@@ -189,22 +189,29 @@ def run_postgres(arguments: argparse.Namespace) -> int:
 
 
 def _postgres_as_text(document: dict[str, Any]) -> str:
-    lines = [f"{'what':<44} {'events/s':>9} {'low - high':>17} {'p50 ms':>8}"]
+    head = f"{'what':<45} {'events/s':>9} {'low - high':>17} {'p50 ms':>8}"
+    lines = [f"{head} {'its own µs':>11} {'server µs':>10}"]
     for name, found in document["pgbench"].items():
-        spread = f"{found['rate_low']:,.0f} - {found['rate_high']:,.0f}"
-        lines.append(f"{name:<44} {found['rate']:>9,.0f} {spread:>17} {found['latency_ms']:>8.2f}")
+        lines.append(_postgres_line(name, found, found["latency_ms"], document))
     for who in ("asyncpg", "gate"):
         for item in document[who]:
             name = f"{who}, {item['name']}, {item['concurrency']} at once"
-            spread = f"{item['rate_low']:,.0f} - {item['rate_high']:,.0f}"
-            lines.append(f"{name:<44} {item['rate']:>9,.0f} {spread:>17} {item['p50_ms']:>8.2f}")
+            lines.append(_postgres_line(name, item, item["p50_ms"], document))
     for count, run in document["processes"].items():
         shares = (
             f"cores: gate {run['clients']}, server {run['server']}; slowest {run['slowest']} of the mean"
         )
-        lines.append(f"{f'gate, {count} processes, 64 at once each':<44} {run['rate']:>9,.0f}   {shares}")
+        lines.append(f"{f'gate, {count} processes, 64 at once each':<45} {run['rate']:>9,.0f}   {shares}")
     lines += ["", "ratios of medians"]
     return "\n".join(lines + [f"  {value:>7.2f}x  {name}" for name, value in document["ratios"].items()])
+
+
+def _postgres_line(name: str, found: dict[str, Any], p50_ms: float, document: dict[str, Any]) -> str:
+    spread, spent = f"{found['rate_low']:,.0f} - {found['rate_high']:,.0f}", document["processor"][name]
+    return (
+        f"{name:<45} {found['rate']:>9,.0f} {spread:>17} {p50_ms:>8.2f} "
+        f"{spent['program_us']:>11,} {spent['server_us']:>10,}"
+    )
 
 
 def _as_text(document: dict[str, Any]) -> str:
