@@ -89,11 +89,12 @@ def test_what_needs_you_never_ends_silently(site: Site, monkeypatch: pytest.Monk
     client = site.client(Role.VIEWER)
     text = client.get("/waiting").text
     assert (text.count("/lane?"), "All blocked keys" in text) == (1, True)
-    seen, link = "", re.search(r'href="([^"]*)">Earlier pairs', text)
+    assert ("PLAN-1" in text, "PLAN-3" in text) == (True, False), "the oldest pair comes first"
+    seen, link = "", re.search(r'href="([^"]*)">Later pairs', text)
     while link is not None:
         seen = client.get(link[1].removeprefix(client.prefix)).text
-        link = re.search(r'href="([^"]*)">Earlier pairs', seen)
-    assert ("PLAN-1" in seen, "A-17" in seen) == (True, False)
+        link = re.search(r'href="([^"]*)">Later pairs', seen)
+    assert ("PLAN-3" in seen, "A-17" in seen) == (True, False)
 
 
 def test_the_key_that_waits_longest_is_the_first_of_those_that_need_you(site: Site) -> None:

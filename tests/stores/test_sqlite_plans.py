@@ -10,7 +10,7 @@ import pytest
 from oncegate.model.states import State
 from oncegate.store import EntryFilter
 from oncegate.stores import traces
-from oncegate.stores.sqlite import SqliteStore, census, lanes, running, tallies, ticks
+from oncegate.stores.sqlite import SqliteStore, census, contents, lanes, running, tallies, ticks
 
 
 @pytest.fixture
@@ -37,6 +37,11 @@ def test_what_waits_is_found_without_reading_every_entry(session: Any) -> None:
     conditions, parameters = session._conditions(EntryFilter((State.HELD, State.UNKNOWN)))
     sql = f"SELECT id FROM oncegate_entry WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT 50"
     assert "SCAN oncegate_entry" not in plan(session, sql, tuple(parameters))
+
+
+def test_pairs_that_wait_are_found_without_reading_those_that_were_dismissed(session: Any) -> None:
+    """A few that wait among however many a person has looked at."""
+    assert "USING INDEX oncegate_duplicate_open" in plan(session, contents._OPEN, (0, 20))
 
 
 @pytest.mark.parametrize("sql", [tallies._WAITING, ticks._LATEST, running.open_entries("id", "state = ?1")])

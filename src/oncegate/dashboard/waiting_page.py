@@ -156,9 +156,9 @@ def _entries(session: Session, asked: Filter, visit: Visit, after: int) -> list[
 
 def _others(session: Session, visit: Visit, *, is_shown: bool) -> dict[str, Any]:
     """Blocked keys and pairs, for the first page; one more than is shown says that there are others."""
-    before = visit.cursor("pairs")
-    lanes = _blocked(session, visit) if is_shown and before is None else []
-    pairs = _pairs(session, visit, before) if is_shown else []
+    after = visit.cursor("pairs")
+    lanes = _blocked(session, visit) if is_shown and after is None else []
+    pairs = _pairs(session, visit, after or 0) if is_shown else []
     return {
         "lanes": [lane_card(lane) for lane in lanes[:PAGE_LANES]],
         "more_lanes": len(lanes) > PAGE_LANES,
@@ -177,11 +177,11 @@ def _blocked(session: Session, visit: Visit) -> list[LaneView]:
     return sorted(found, key=lambda lane: lane.oldest_created_at_ms or 0)
 
 
-def _pairs(session: Session, visit: Visit, before: int | None) -> list[Duplicate]:
+def _pairs(session: Session, visit: Visit, after: int) -> list[Duplicate]:
     """Pairs of content duplicates; they may cross tenants, so they are not for those who see one only."""
     if visit.tenant is not None:
         return []
-    return session.duplicates(before, PAGE_PAIRS + 1, dismissed=False)
+    return session.open_duplicates(after, PAGE_PAIRS + 1)
 
 
 def _done(session: Session, visit: Visit) -> EntryDetail | None:

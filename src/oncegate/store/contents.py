@@ -99,5 +99,11 @@ class Contents(Protocol):
     def duplicates(self, before_id: int | None, limit: int, *, dismissed: bool) -> list[Duplicate]:
         """Lists pairs, newest first, by the later entry's number; dismissed ones only if asked for."""
 
+    def open_duplicates(self, after_id: int, limit: int) -> list[Duplicate]:
+        """Lists pairs that were not dismissed, oldest first, by the later entry's number.
+
+        As quick however many were dismissed: this is what waits for a person.
+        """
+
     def dismiss(self, dismissal: Dismissal) -> bool:
         """Notes a person's word on a pair, with one log record; False if there was none to dismiss."""

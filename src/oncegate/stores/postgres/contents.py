@@ -58,12 +58,15 @@ ON CONFLICT (name) DO UPDATE
 SET value = greatest(oncegate_meta.value::numeric, excluded.value::numeric)::text
 """
 _OPEN_PAIRS: Final = "SELECT entry, other FROM oncegate_duplicate WHERE undecided ORDER BY entry LIMIT %s"
-_LIST: Final = """
+_PAIRS: Final = """
 SELECT pair.entry, pair.other, coalesce(content.target, ''), content.compensation, pair.flagged_at,
        pair.dismissed_at, pair.dismissed_by, pair.note
 FROM oncegate_duplicate AS pair LEFT JOIN oncegate_content AS content ON content.entry = pair.entry
-WHERE pair.entry < %s AND (%s OR pair.dismissed_at IS NULL) ORDER BY pair.entry DESC LIMIT %s
-"""
+WHERE """
+_LIST: Final = (
+    f"{_PAIRS} pair.entry < %s AND (%s OR pair.dismissed_at IS NULL) ORDER BY pair.entry DESC LIMIT %s"
+)
+_OPEN: Final = f"{_PAIRS} pair.dismissed_at IS NULL AND pair.entry > %s ORDER BY pair.entry LIMIT %s"
 _DISMISS: Final = """
 UPDATE oncegate_duplicate SET dismissed_at = %s, dismissed_by = %s, note = %s, undecided = false
 WHERE entry = %s AND dismissed_at IS NULL RETURNING 1
@@ -72,7 +75,7 @@ _LAST: Final = 2**63 - 1
 
 
 class PostgresContents:
-    """Contents after, scanned, flag, undecided, duplicates, dismiss."""
+    """Contents after, scanned, flag, undecided, duplicates, open duplicates, dismiss."""
 
     _names: Names
 
@@ -148,7 +151,13 @@ class PostgresContents:
 
     def duplicates(self, before_id: int | None, limit: int, *, dismissed: bool) -> list[Duplicate]:
         """Lists pairs, newest first."""
-        rows = self._query(_LIST, (before_id or _LAST, dismissed, limit))
+        return self._duplicates(self._query(_LIST, (before_id or _LAST, dismissed, limit)))
+
+    def open_duplicates(self, after_id: int, limit: int) -> list[Duplicate]:
+        """Lists pairs that wait for a person, oldest first."""
+        return self._duplicates(self._query(_OPEN, (after_id, limit)))
+
+    def _duplicates(self, rows: list[tuple[Any, ...]]) -> list[Duplicate]:
         entries = self._numbered({number for row in rows for number in row[:2]})
         texts = self._names.texts(row[6] for row in rows if row[6] is not None)
         return [_duplicate(row, entries, texts) for row in rows]

@@ -54,12 +54,15 @@ _NOTE_SCANNED: Final = (
 _OPEN_PAIRS: Final = (
     "SELECT entry, other FROM oncegate_duplicate WHERE undecided = 1 ORDER BY entry LIMIT ?"
 )
-_LIST: Final = """
+_PAIRS: Final = """
 SELECT pair.entry, pair.other, coalesce(content.target, ''), content.compensation, pair.flagged_at,
        pair.dismissed_at, pair.dismissed_by, pair.note
 FROM oncegate_duplicate AS pair LEFT JOIN oncegate_content AS content ON content.entry = pair.entry
-WHERE pair.entry < ? AND (? OR pair.dismissed_at IS NULL) ORDER BY pair.entry DESC LIMIT ?
-"""
+WHERE """
+_LIST: Final = (
+    f"{_PAIRS} pair.entry < ? AND (? OR pair.dismissed_at IS NULL) ORDER BY pair.entry DESC LIMIT ?"
+)
+_OPEN: Final = f"{_PAIRS} pair.dismissed_at IS NULL AND pair.entry > ? ORDER BY pair.entry LIMIT ?"
 _DISMISS: Final = (
     "UPDATE oncegate_duplicate SET dismissed_at = ?, dismissed_by = ?, note = ?, undecided = 0"
     " WHERE entry = ? AND dismissed_at IS NULL"
@@ -68,7 +71,7 @@ _LAST: Final = 2**63 - 1
 
 
 class SqliteContents:
-    """Contents after, scanned, flag, undecided, duplicates, dismiss."""
+    """Contents after, scanned, flag, undecided, duplicates, open duplicates, dismiss."""
 
     _connection: sqlite3.Connection
     _names: Names
@@ -136,6 +139,12 @@ class SqliteContents:
         """Lists pairs, newest first."""
         parameters = (before_id or _LAST, dismissed, limit)
         return [self._duplicate(row) for row in self._connection.execute(_LIST, parameters).fetchall()]
+
+    def open_duplicates(self, after_id: int, limit: int) -> list[Duplicate]:
+        """Lists pairs that wait for a person, oldest first."""
+        return [
+            self._duplicate(row) for row in self._connection.execute(_OPEN, (after_id, limit)).fetchall()
+        ]
 
     def _duplicate(self, row: tuple[Any, ...]) -> Duplicate:
         entry, other, target, compensation, flagged_at, dismissed_at, by, note = row

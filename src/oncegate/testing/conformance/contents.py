@@ -206,6 +206,9 @@ class ContentConformance(StoreBench):
             newest, older = session.duplicates(None, 10, dismissed=False)
             assert session.duplicates(third, 10, dismissed=False) == [older]
             assert session.duplicates(None, 1, dismissed=False) == [newest]
+            assert session.open_duplicates(0, 10) == [older, newest]
+            assert session.open_duplicates(0, 1) == [older]
+            assert session.open_duplicates(second, 10) == [newest]
         assert newest.pair == Pair(third, second)
         assert newest.entry is not None
         assert newest.other is not None
@@ -224,6 +227,7 @@ class ContentConformance(StoreBench):
             assert not session.dismiss(Dismissal(second, 6, "bob", "no"))
             assert not session.dismiss(Dismissal(first, 6, "bob", "no pair of this number"))
             assert session.duplicates(None, 10, dismissed=False) == []
+            assert session.open_duplicates(0, 10) == []
             (pair,) = session.duplicates(None, 10, dismissed=True)
         assert (pair.dismissed_at_ms, pair.dismissed_by, pair.note) == (5, "ann", "twice is right")
         assert self.kinds_of(session, second).count(LogKind.DISMISSED) == 1
