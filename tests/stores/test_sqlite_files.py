@@ -684,3 +684,19 @@ def test_the_log_ahead_of_the_file_is_larger_than_sqlites_own_and_still_bounded(
     finally:
         session.close()
     assert 2 * 1000 * PAGE_BYTES < size < 1.5 * files.CHECKPOINT_PAGES * PAGE_BYTES
+
+
+@pytest.mark.parametrize(("size", "pages"), [(0, 1_000), (16_400_000, 4_000)])
+def test_checkpoints_come_late_only_where_the_ledger_is_larger_than_its_log(
+    path: Path, size: int, pages: int
+) -> None:
+    """A log that still grows makes every commit longer."""
+    with contextlib.closing(sqlite3.connect(path)) as ledger:
+        ledger.execute("CREATE TABLE filler (body BLOB)")
+        ledger.execute("INSERT INTO filler VALUES (zeroblob(?))", (size,))
+        ledger.commit()
+    session: Any = SqliteStore(path).connect()
+    try:
+        assert session._connection.execute("PRAGMA wal_autocheckpoint").fetchone() == (pages,)
+    finally:
+        session.close()

@@ -29,8 +29,10 @@ BUSY_WAIT_MS: Final = 5_000  # longer than any checkpoint of ours; a stuck write
 WAL_RETRY_MS: Final = 20
 CACHE_KIB: Final = 16 * 1024
 # 16 MiB, four times SQLite's own: keys are random, so that most pages of their index change again before
-# a checkpoint this late, and are copied once; whoever commits waits for fewer checkpoints.
+# a checkpoint this late, and are copied once; whoever commits waits for fewer checkpoints. Not where the ledger
+# itself is smaller: until the log has grown to its size, each commit makes it longer, which takes a disk longer.
 CHECKPOINT_PAGES: Final = 4_000
+CHECKPOINT_PAGES_OF_SMALL: Final = 1_000
 SQLITE_VERSION_MIN: Final = (3, 35, 0)  # RETURNING
 SYNCHRONOUS_LEVELS: Final = {"NORMAL": 1, "FULL": 2, "EXTRA": 3}
 
@@ -104,7 +106,9 @@ def _configure(connection: sqlite3.Connection, path: Path, synchronous: str) -> 
         )
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    late = CHECKPOINT_PAGES if pages >= CHECKPOINT_PAGES else CHECKPOINT_PAGES_OF_SMALL
+    connection.execute(f"PRAGMA wal_autocheckpoint = {late}")
     (level,) = connection.execute("PRAGMA synchronous").fetchone()
     if level != SYNCHRONOUS_LEVELS[synchronous]:
         raise DurabilityRefused(f"{path} did not accept synchronous={synchronous}")
