@@ -674,29 +674,20 @@ def test_another_process_that_writes_makes_it_busy(path: Path, own: sqlite3.Conn
     session.close()
 
 
-def test_the_log_ahead_of_the_file_is_larger_than_sqlites_own_and_still_bounded(path: Path) -> None:
-    """Checkpoints come late enough to copy a page once, and do come."""
-    session = SqliteStore(path, clock=ManualClock()).connect()
-    try:
-        for number in range(40):
-            reserve(session, str(number), body=b"x" * 2**20)
-        size = path.with_name(f"{path.name}-wal").stat().st_size
-    finally:
-        session.close()
-    assert 2 * 1000 * PAGE_BYTES < size < 1.5 * files.CHECKPOINT_PAGES * PAGE_BYTES
-
-
 @pytest.mark.parametrize(("size", "pages"), [(0, 1_000), (16_400_000, 4_000)])
-def test_checkpoints_come_late_only_where_the_ledger_is_larger_than_its_log(
+def test_the_log_ahead_of_the_file_is_bounded_and_larger_only_where_the_file_is(
     path: Path, size: int, pages: int
 ) -> None:
-    """A log that still grows makes every commit longer."""
+    """Checkpoints do come; late enough to copy a page once, unless the log would be the larger of both."""
     with contextlib.closing(sqlite3.connect(path)) as ledger:
         ledger.execute("CREATE TABLE filler (body BLOB)")
         ledger.execute("INSERT INTO filler VALUES (zeroblob(?))", (size,))
         ledger.commit()
-    session: Any = SqliteStore(path).connect()
+    session = SqliteStore(path, clock=ManualClock()).connect()
     try:
-        assert session._connection.execute("PRAGMA wal_autocheckpoint").fetchone() == (pages,)
+        for number in range(40):
+            reserve(session, str(number), body=b"x" * 2**20)
+        log = path.with_name(f"{path.name}-wal").stat().st_size
     finally:
         session.close()
+    assert 0.8 * pages * PAGE_BYTES < log < 1.6 * pages * PAGE_BYTES

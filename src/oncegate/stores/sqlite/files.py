@@ -29,8 +29,8 @@ BUSY_WAIT_MS: Final = 5_000  # longer than any checkpoint of ours; a stuck write
 WAL_RETRY_MS: Final = 20
 CACHE_KIB: Final = 16 * 1024
 # 16 MiB, four times SQLite's own: keys are random, so that most pages of their index change again before
-# a checkpoint this late, and are copied once; whoever commits waits for fewer checkpoints. Not where the ledger
-# itself is smaller: until the log has grown to its size, each commit makes it longer, which takes a disk longer.
+# a checkpoint this late, and are copied once; whoever commits waits for fewer checkpoints. Not where the
+# ledger is smaller: until the log has its size each commit makes it longer, which takes a disk longer.
 CHECKPOINT_PAGES: Final = 4_000
 CHECKPOINT_PAGES_OF_SMALL: Final = 1_000
 SQLITE_VERSION_MIN: Final = (3, 35, 0)  # RETURNING
