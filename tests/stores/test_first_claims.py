@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oncegate.bench.workload import event_blocks, open_gate, prepare_business_table, run_gate_in_thread
-from oncegate.model.states import State
+from oncegate.model.states import Decision, State
 from oncegate.store import Session
 from oncegate.stores.sqlite import SqliteStore, running, schema
 from oncegate.testing import ManualClock
@@ -82,6 +82,21 @@ def test_list_forgets_claims_that_have_ended(bench: Bench) -> None:
 
     assert listed == [(7,)]
     assert rows(bench.path, "SELECT entry FROM oncegate_lasting") == [(stays.entry_id,), (last.entry_id,)]
+
+
+def test_replays_near_the_next_list_change_nothing(bench: Bench) -> None:
+    """Given numbers that end just before it: keys that are known already take none, and write nothing."""
+    session = bench.open()
+    for claim in reserve(bench, session, 3, 6):
+        bench.settle(session, claim)
+    log = bench.path.with_name(f"{bench.path.name}-wal")
+    before = log.stat().st_size
+
+    with session.unit():
+        again = session.reserve([bench.reservation(f"k{place}") for place in range(3)])
+
+    assert {one.decision for one in again} == {Decision.REPLAY}
+    assert log.stat().st_size == before
 
 
 def test_claim_that_is_taken_over_is_found_once(bench: Bench) -> None:

@@ -111,11 +111,11 @@ class SqliteClaims:
             return [self._reserve_one(wanted[0])]
         (last,) = self._connection.execute(_LAST_NUMBER).fetchone()
         first, now = last + 1, self.now_ticks()
-        if is_listed_at(last, last + len(wanted)):
-            list_lasting(self._connection, first)
         none_is_parked = all(item.quarantine is None and item.hold is None for item in wanted)
         rows = self._rows(wanted, first, now, none_is_parked)
         inserted = self._insert(rows, first)
+        if inserted and is_listed_at(last, max(inserted)):
+            list_lasting(self._connection, first)
         bodies = [(number, item.body) for number, item in enumerate(wanted, first) if number in inserted]
         self._connection.executemany(_INSERT_PAYLOAD, bodies)
         marks = [
