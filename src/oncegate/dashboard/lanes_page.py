@@ -11,7 +11,7 @@ from oncegate.dashboard.commands import heads_command, replay_command, steer_com
 from oncegate.dashboard.operators import Role
 from oncegate.dashboard.reading import read_seq
 from oncegate.dashboard.replays_page import replays_beside, replays_of_lane
-from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit, need
+from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit, need, need_destination
 from oncegate.dashboard.waiting_page import lane_card
 from oncegate.errors import ConfigError, UsageError
 from oncegate.lanes.circuit_board import read_circuits
@@ -134,12 +134,9 @@ def _nonce(visit: Visit) -> int:
 def steer(tools: Tools, visit: Visit) -> Answer:
     """Pauses or resumes a destination; for those who see all tenants."""
     verb, name = visit.parts.get("verb", ""), visit.form.get("destination", "")
-    if verb not in STEERING or visit.tenant is not None:
+    if verb not in STEERING:
         raise NotHere("there is no such action")
-    need(tools, visit, Role.OPERATOR, f"{verb} {name}")
-    with tools.look() as session:
-        if name not in {one.name for one in session.destinations()}:
-            raise NotHere("there is no such destination")
+    need_destination(tools, visit, name, f"{verb} {name}")
     try:
         tools.lanes.steer(name, STEERING[verb], _word(visit))
     except (UsageError, ConfigError) as refused:

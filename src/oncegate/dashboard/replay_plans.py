@@ -10,11 +10,10 @@ from msgspec.structs import replace
 
 from oncegate.dashboard.commands import replays_command
 from oncegate.dashboard.jobs import Jobs
-from oncegate.dashboard.operators import Role
 from oncegate.dashboard.plans import Kind, Line, Range, Sheet
 from oncegate.dashboard.reading import read_seq
 from oncegate.dashboard.rendering import counted
-from oncegate.dashboard.visits import Act, Answer, NotHere, Tools, Visit, need
+from oncegate.dashboard.visits import Act, Answer, Tools, Visit, need_destination
 from oncegate.errors import ConfigError, UsageError
 from oncegate.sender.desk import ReplayJob, Word, new_nonce
 from oncegate.store import Replaying, ReplayWanted, Session
@@ -25,12 +24,7 @@ def plan_replay(jobs: Jobs) -> Act:
 
     def act(tools: Tools, visit: Visit) -> Answer:
         destination = visit.form.get("destination", "")
-        if visit.tenant is not None:
-            raise NotHere("there is no such action")
-        need(tools, visit, Role.OPERATOR, f"replay {destination}")
-        with tools.look() as session:
-            if destination not in {one.name for one in session.destinations()}:
-                raise NotHere("there is no such destination")
+        need_destination(tools, visit, destination, f"replay {destination}")
         try:
             asked = _range(visit, destination)
             job = replay_job(tools, asked, Word(visit.visitor.name, visit.form.get("reason", "")))

@@ -115,6 +115,16 @@ View = Callable[[Tools, Session, Visit], Answer]
 Act = Callable[[Tools, Visit], Answer]
 
 
+def need_destination(tools: Tools, visit: Visit, name: str, what: str) -> None:
+    """Lets operators who see all tenants go on, if there is such a destination."""
+    if visit.tenant is not None:
+        raise NotHere("there is no such action")
+    need(tools, visit, Role.OPERATOR, what)
+    with tools.look() as session:
+        if name not in {one.name for one in session.destinations()}:
+            raise NotHere("there is no such destination")
+
+
 def need(tools: Tools, visit: Visit, role: Role, what: str) -> None:
     """Raises NotAllowed, with a record, unless the visitor has the role."""
     if visit.visitor.may(role):

@@ -10,6 +10,7 @@ from typing import Any, Final
 from oncegate.store import LaneName, ReplayFilter, ReplayOrder, ReplayWanted
 from oncegate.store.replays import LEFT_COUNTED_MAX, RUNNING_MAX
 from oncegate.stores.postgres.lanes import PostgresLanes, plain
+from oncegate.stores.replay_filters import order_conditions
 
 _KEEP: Final = """
 INSERT INTO oncegate_replay_order (nonce, destination, tenant, lane, seq_from, seq_to, only_dead, at, actor,
@@ -45,9 +46,6 @@ SELECT id, nonce, destination, tenant, (SELECT key FROM oncegate_lane WHERE id =
 FROM (SELECT * FROM oncegate_replay_order AS replayed WHERE {{where}} ORDER BY id DESC LIMIT %s) AS listed
 ORDER BY id DESC
 """
-_OF_LANE: Final = (
-    "(replayed.lane = %s OR replayed.nonce = (SELECT nonce FROM oncegate_replay WHERE lane = %s LIMIT 1))"
-)
 _NOW: Final = (
     "replayed.cancelled_at IS NULL AND replayed.nonce = ANY"
     f" (ARRAY (SELECT nonce FROM under_way WHERE nonce IS NOT NULL LIMIT {RUNNING_MAX}))"
@@ -77,28 +75,13 @@ class PostgresReplays(PostgresLanes):
 
     def replay_orders(self, wanted: ReplayFilter, before: int | None, limit: int) -> list[ReplayOrder]:
         """Lists replays."""
-        conditions, parameters = self._order_conditions(wanted)
+        conditions, parameters = order_conditions(wanted, self._names.find, "%s", _NOW)
         where = " AND ".join(["replayed.id < %s::bigint", *conditions])
         sql = (_RUNNING if wanted.only_running else "") + _ORDERS.format(where=where)
         rows = self._query(sql, (_LAST if before is None else before, *parameters, limit))
         numbers = {number for row in rows for number in row[2:4] if number is not None}
         texts = self._names.texts(numbers)
         return [_order(row, texts) for row in rows]
-
-    def _order_conditions(self, wanted: ReplayFilter) -> tuple[list[str], list[Any]]:
-        conditions: list[str] = []
-        parameters: list[Any] = []
-        for column, name in (("destination", wanted.destination), ("tenant", wanted.tenant)):
-            if name is not None:
-                conditions.append(f"replayed.{column} = %s")
-                parameters.append(self._names.find(name) or -1)
-        if wanted.lane_id is not None:
-            conditions.append(_OF_LANE)
-            parameters += [wanted.lane_id, wanted.lane_id]
-        if wanted.nonce is not None:
-            conditions.append("replayed.nonce = %s")
-            parameters.append(wanted.nonce)
-        return conditions + ([_NOW] if wanted.only_running else []), parameters
 
 
 def _order(row: tuple[Any, ...], texts: dict[int, str]) -> ReplayOrder:

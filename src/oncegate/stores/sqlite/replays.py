@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from oncegate.store import LaneName, ReplayFilter, ReplayOrder, ReplayWanted
 from oncegate.store.replays import LEFT_COUNTED_MAX, RUNNING_MAX
+from oncegate.stores.replay_filters import order_conditions
 from oncegate.stores.sqlite.names import Names
 
 _KEEP: Final = (
@@ -43,9 +44,6 @@ _ORDERS: Final = (
 # Begun from the replays under way, which are few; the plus keeps it from walking through all by number.
 _NUMBER: Final = "replayed.id"
 _NUMBER_UNDER_WAY: Final = "+replayed.id"
-_OF_LANE: Final = (
-    "(replayed.lane = ? OR replayed.nonce = (SELECT nonce FROM oncegate_replay WHERE lane = ? LIMIT 1))"
-)
 _NOW: Final = "replayed.cancelled_at IS NULL AND replayed.nonce IN (SELECT nonce FROM under_way)"
 _LAST: Final = 2**63 - 1
 
@@ -74,28 +72,13 @@ class SqliteReplays:
 
     def replay_orders(self, wanted: ReplayFilter, before: int | None, limit: int) -> list[ReplayOrder]:
         """Lists replays."""
-        conditions, parameters = self._order_conditions(wanted)
+        conditions, parameters = order_conditions(wanted, self._names.find, "?", _NOW)
         number = _NUMBER_UNDER_WAY if wanted.only_running else _NUMBER
         where = " AND ".join([f"{number} < ?", *conditions])
         sql = (_RUNNING if wanted.only_running else "") + _ORDERS.format(where=where, id=number)
         first = _LAST if before is None else before
         rows = self._connection.execute(sql, (first, *parameters, limit)).fetchall()
         return [self._order(row) for row in rows]
-
-    def _order_conditions(self, wanted: ReplayFilter) -> tuple[list[str], list[Any]]:
-        conditions: list[str] = []
-        parameters: list[Any] = []
-        for column, name in (("destination", wanted.destination), ("tenant", wanted.tenant)):
-            if name is not None:
-                conditions.append(f"replayed.{column} = ?")
-                parameters.append(self._names.find(name) or -1)
-        if wanted.lane_id is not None:
-            conditions.append(_OF_LANE)
-            parameters += [wanted.lane_id, wanted.lane_id]
-        if wanted.nonce is not None:
-            conditions.append("replayed.nonce = ?")
-            parameters.append(wanted.nonce)
-        return conditions + ([_NOW] if wanted.only_running else []), parameters
 
     def _order(self, row: tuple[Any, ...]) -> ReplayOrder:
         number, nonce, destination, tenant, key, seq_from, seq_to, only_dead, *rest = row
