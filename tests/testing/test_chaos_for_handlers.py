@@ -16,6 +16,16 @@ from oncegate.testing.harness import Chaos
 from oncegate.testing.harness.plans import Arrival, Mishap, Trouble
 
 EVENT = {"order": "A-1", "amount": 5, "note": "first"}
+ANSWER_SECONDS = 0.5
+
+
+async def answer_of_a_downstream() -> float:
+    """Comes when the clock of the loop says so, which jumps in a trial; by that clock, how long it took."""
+    loop = asyncio.get_running_loop()
+    answered, asked_at = loop.create_future(), loop.time()
+    loop.call_later(ANSWER_SECONDS, answered.set_result, None)
+    await answered
+    return loop.time() - asked_at
 
 
 class Bank:
@@ -24,12 +34,13 @@ class Bank:
     def __init__(self) -> None:
         self.charges: list[str] = []
         self.by_key: dict[str, str] = {}
+        self.answers_took: list[float] = []
 
     def reset(self) -> None:
         self.charges, self.by_key = [], {}
 
     async def charge(self, order: str, idempotency_key: str = "") -> dict[str, str]:
-        await asyncio.sleep(0.5)  # virtual: the harness's loop has a clock of its own
+        self.answers_took.append(await answer_of_a_downstream())
         self.charges.append(order)
         self.by_key[idempotency_key] = f"ch-{len(self.charges)}"
         return {"id": self.by_key[idempotency_key]}
@@ -46,7 +57,7 @@ def gate(tmp_path):
 
 
 async def take_money(order: str, idempotency_key: str = "") -> dict[str, str]:
-    await asyncio.sleep(0.2)  # virtual, as above
+    await answer_of_a_downstream()
     return {"id": f"ch-{order}"}
 
 
@@ -78,6 +89,21 @@ def test_handler_with_a_probe_and_a_fake_of_its_own_passes(gate: Gate, oncegate_
         pay, EVENT, counts={"charges": lambda: len(fake.charges)}, before_each=fake.reset
     )
     chaos.assert_effects(charges=1)
+
+
+def test_time_is_virtual_in_a_trial(gate: Gate, oncegate_chaos: Any):
+    """It jumps to the very moment that something is due; a real clock is always a little late."""
+    fake = Bank()
+    bank = gate.downstream("bank", probe=fake.find)
+
+    @gate.handler("orders", key="{order}")
+    async def pay(event: Any, once: Any) -> Any:
+        return await once.effect(bank, fake.charge, event["order"])
+
+    chaos = oncegate_chaos(pay, EVENT, counts={"charges": lambda: len(fake.charges)}, plans=0)
+    assert chaos._problem((Arrival(1.0, 0),), 1, {"charges": 1}) is None
+
+    assert fake.answers_took == [pytest.approx(ANSWER_SECONDS, rel=1e-9)]
 
 
 def test_worker_that_stands_still_before_a_call_is_no_fault_of_the_handler(gate: Gate, oncegate_chaos: Any):

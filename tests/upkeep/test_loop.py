@@ -147,7 +147,7 @@ def test_a_task_that_hangs_is_cancelled_when_the_grace_is_over() -> None:
         async def turn(stopping: Any) -> None:
             entered.set()
             try:
-                await asyncio.sleep(DEADLINE_SECONDS)
+                await asyncio.wait_for(asyncio.Event().wait(), DEADLINE_SECONDS)
             except asyncio.CancelledError as error:
                 cancelled.append(str(error))
                 raise

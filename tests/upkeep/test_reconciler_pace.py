@@ -265,7 +265,7 @@ def test_a_recovery_that_never_ends_is_given_up_after_the_surfaces_time_limit(
     released = threading.Event()
 
     async def hang() -> Any:
-        await asyncio.sleep(DEADLINE_SECONDS)
+        await asyncio.wait_for(asyncio.Event().wait(), DEADLINE_SECONDS)
 
     yard.acts["north"] = hang if kind == "async" else lambda: released.wait(DEADLINE_SECONDS)
     reconciler = yard.reconciler(run_within=None)
@@ -287,7 +287,7 @@ def test_a_recovery_is_cancelled_with_its_caretakers(ledger: Ledger) -> None:
 
         async def hang() -> Any:
             entered.set()
-            await asyncio.sleep(DEADLINE_SECONDS)
+            await asyncio.wait_for(asyncio.Event().wait(), DEADLINE_SECONDS)
 
         yard.acts["north"] = hang
         gate = yard.process()
