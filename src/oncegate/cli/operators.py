@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 from oncegate.cli.exitcodes import DONE
@@ -59,12 +59,8 @@ def _command(commands: Any, name: str, text: str, run: Any) -> argparse.Argument
 
 @contextmanager
 def _book(store: Store) -> Iterator[OperatorBook]:
-    clock = SystemClock()
-    commits = GroupCommit(store, clock=clock)
-    try:
-        yield OperatorBook(commits, clock)
-    finally:
-        commits.close()
+    with closing(GroupCommit(store)) as commits:
+        yield OperatorBook(commits, SystemClock())
 
 
 def run_add(arguments: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from oncegate.cli.exitcodes import DONE
@@ -63,11 +63,8 @@ def _book(arguments: argparse.Namespace) -> Iterator[Any]:
     from oncegate.groupcommit import GroupCommit
     from oncegate.service.partners import PartnerBook
 
-    commits = GroupCommit(open_ledger(arguments.url, arguments.config))
-    try:
+    with closing(GroupCommit(open_ledger(arguments.url, arguments.config))) as commits:
         yield PartnerBook(commits, SystemClock())
-    finally:
-        commits.close()
 
 
 def run_add(arguments: argparse.Namespace) -> int:

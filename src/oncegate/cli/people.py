@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -239,12 +239,8 @@ def _say(store: Store, word: Word, arguments: argparse.Namespace) -> int:
 @contextmanager
 def speaking(store: Store) -> Iterator[Rulings]:
     """Opens a ledger for decisions."""
-    clock = SystemClock()
-    commits = GroupCommit(store, clock=clock)
-    try:
-        yield Rulings(commits, clock)
-    finally:
-        commits.close()
+    with closing(GroupCommit(store)) as commits:
+        yield Rulings(commits, SystemClock())
 
 
 def actor_of(arguments: argparse.Namespace) -> str:

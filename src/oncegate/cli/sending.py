@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import getpass
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from oncegate.cli.ledger import open_ledger
 from oncegate.cli.output import Cell
@@ -59,21 +59,15 @@ def login_name() -> str:
 @contextmanager
 def opened_sender(url: str | None) -> Iterator[Sender]:
     """A sender on the ledger, closed at the end."""
-    commits = GroupCommit(open_ledger(url))
-    try:
+    with closing(GroupCommit(open_ledger(url))) as commits:
         yield Sender(commits, policy=policy_from_environment())
-    finally:
-        commits.close()
 
 
 @contextmanager
 def opened_desk(url: str | None) -> Iterator[Desk]:
     """The operators' desk on the ledger, closed at the end."""
-    commits = GroupCommit(open_ledger(url))
-    try:
+    with closing(GroupCommit(open_ledger(url))) as commits:
         yield Desk(commits, SystemClock())
-    finally:
-        commits.close()
 
 
 def refuse_unknown_endpoint(session: Session, name: str | None) -> None:

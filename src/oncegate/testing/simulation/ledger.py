@@ -10,31 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from msgspec import Struct
-
-from oncegate.model.states import State
 from oncegate.store import Entry, LogKind, LogRecord, StepRecord
 
 _MISSING: Final = object()
 
 
-class Row(Struct, frozen=True, gc=False):
+class Row(Entry, frozen=True, gc=False):
     """An entry as the simulated ledger keeps it."""
 
-    entry_id: int
-    key: bytes
-    tenant: str
-    surface: str
-    label: str
-    state: State
-    attempt: int
-    fence: int
-    token: int | None
-    fingerprint: bytes
-    received_at_ms: int
-    settled_at_ms: int | None
-    lease_until_ticks: int | None
-    reason: str | None
     first_reserved: int | None
 
     def entry(self) -> Entry:
