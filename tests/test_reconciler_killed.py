@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from oncegate import Content, Gate
+from oncegate import Content
 from oncegate.crashpoints import CrashPoints
 from oncegate.testing import CrashReached
 from oncegate.upkeep.content_scan import ContentScan
 from oncegate.upkeep.reconciler import Reconciler
-from tests.support import DeadAfter, Ledger, Style, Terminal, ledger, style
+from tests.bookings import BookingYard
+from tests.support import DeadAfter, Ledger, Style, ledger, style
 
 __all__ = ["ledger", "style"]
 
@@ -25,25 +26,11 @@ SECOND_DEATHS = [
 ]  # fmt: skip
 
 
-class Yard:
-    """Workers and reconcilers, each a process that may die, at a terminal of one ability."""
+class Yard(BookingYard):
+    """Workers and reconcilers, each a process that may die."""
 
     def __init__(self, ledger: Ledger, style: Style, ability: str) -> None:
-        self.ledger, self.style, self.ability = ledger, style, ability
-        self.terminal = Terminal(honours_key=ability == "honours keys")
-
-    def process(self, crashpoints: CrashPoints | None = None) -> Gate:
-        gate, style = self.ledger.gate(crashpoints), self.style
-        find = style.function(self.terminal.find)
-        asked: dict[str, Any] = {"honours_key": "7d"}
-        ect = gate.downstream("ect", **({"probe": find} if self.ability == "can be asked" else asked))
-
-        def book(event, once):
-            slot = yield once.effect(ect, style.function(self.terminal.claim), "X")
-            return slot["id"]
-
-        style.register(gate, "bookings", book, attempts_max=99)
-        return gate
+        super().__init__(ledger, style, ability, attempts_max=99)
 
     def reconcile(self, crashpoints: CrashPoints | None = None) -> None:
         reconciler = Reconciler(self.process(crashpoints), jitter=lambda: 0.0)

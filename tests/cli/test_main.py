@@ -123,14 +123,7 @@ def test_unexpected_errors_are_one_line_and_code_seventy(call, monkeypatch):
 
 def test_interruption_is_one_line_and_code_130(ledger, tmp_path):
     """Control-C during a long listing ends it without a traceback."""
-    _add_many(ledger)
-    process = subprocess.Popen(
-        [SCRIPT, "entries", "list", "--json", "--limit", "10000"],
-        cwd=tmp_path, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    # More output than a pipe holds: after the first character it is still printing.
-    assert process.stdout is not None
-    assert process.stdout.read(1) == "{"
+    process = _listing_many(ledger, tmp_path)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=DEADLINE_SECONDS)
     assert (process.returncode, said) == (130, "oncegate: interrupted\n")
@@ -138,13 +131,8 @@ def test_interruption_is_one_line_and_code_130(ledger, tmp_path):
 
 def test_closed_pipe_is_quiet(ledger, tmp_path):
     """`oncegate entries list | head` leaves nothing on the screen but the head."""
-    _add_many(ledger)
-    process = subprocess.Popen(
-        [SCRIPT, "entries", "list", "--json", "--limit", "10000"],
-        cwd=tmp_path, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = _listing_many(ledger, tmp_path)
     assert process.stdout is not None
-    assert process.stdout.read(1) == "{"
     process.stdout.close()
     assert process.stderr is not None
     said = process.stderr.read()
@@ -162,6 +150,18 @@ def test_broken_connection_of_a_command_is_not_taken_for_a_closed_pipe(call, mon
     ended = call("doctor")
     assert ended.code == 74
     assert "the system refused: Broken pipe" in ended.complaint
+
+
+def _listing_many(ledger: Path, folder: Path) -> subprocess.Popen[str]:
+    """A command in the middle of its output, which is more than a pipe holds."""
+    _add_many(ledger)
+    process = subprocess.Popen(
+        [SCRIPT, "entries", "list", "--json", "--limit", "10000"],
+        cwd=folder, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.read(1) == "{"
+    return process
 
 
 def _add_many(ledger: Path) -> None:

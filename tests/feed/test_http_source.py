@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,8 +12,8 @@ import pytest
 
 from oncegate.errors import ConfigError, CursorExpired, CursorRefused, NotAuthentic, StoreUnavailable
 from oncegate.feed import Event, HttpSource, consume
-from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.service.site import Site, settings
+from tests.serving import running_server
 
 
 def _publish(site: Site, count: int) -> None:
@@ -67,14 +66,8 @@ def _scripted(statuses: list[int]) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handle) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join(DEADLINE_SECONDS)
+    with running_server(ThreadingHTTPServer(("127.0.0.1", 0), Handle)) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def test_a_service_that_has_no_time_is_asked_again() -> None:

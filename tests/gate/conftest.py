@@ -1,5 +1,14 @@
 """A ledger on disk and the two styles of handlers, for every test in this folder."""
 
-from tests.support import ledger, style
+import pytest
+
+from tests.support import Ledger, ledger, style
 
 __all__ = ["ledger", "style"]
+
+
+@pytest.fixture
+def booked_ledger(ledger: Ledger) -> Ledger:
+    """A ledger whose database also holds the user's table."""
+    ledger.create_bookings()
+    return ledger

@@ -20,13 +20,6 @@ EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 BOOKED = [("MSKU1234565", "s-1")]
 
 
-@pytest.fixture
-def booked_ledger(ledger: Ledger) -> Ledger:
-    """A ledger whose database also holds the user's table."""
-    ledger.create_bookings()
-    return ledger
-
-
 def test_writes_as_data_are_committed_with_the_outcome(booked_ledger: Ledger, style: Style) -> None:
     """A5: nothing of it is in the database before the handler has returned, all of it after."""
     gate, before = booked_ledger.gate(), []

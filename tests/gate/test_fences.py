@@ -15,13 +15,6 @@ EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 PLAIN = Style("plain")
 
 
-@pytest.fixture
-def booked_ledger(ledger: Ledger) -> Ledger:
-    """A ledger whose database also holds the user's table."""
-    ledger.create_bookings()
-    return ledger
-
-
 def other_worker(ledger: Ledger, *, fails: bool = False) -> Callable[[], None]:
     """Another process that takes the key over once its lease has lapsed, and settles it."""
     gate = ledger.gate()

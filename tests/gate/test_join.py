@@ -20,13 +20,6 @@ Open = Callable[..., sqlite3.Connection]
 
 
 @pytest.fixture
-def booked_ledger(ledger: Ledger) -> Ledger:
-    """A ledger whose database also holds the user's table."""
-    ledger.create_bookings()
-    return ledger
-
-
-@pytest.fixture
 def connect(booked_ledger: Ledger) -> Iterator[Open]:
     """Opens connections of the user's own, closed afterwards."""
     with contextlib.ExitStack() as opened:

@@ -28,13 +28,6 @@ class Undo(Exception):
     """Makes a user's block roll back."""
 
 
-@pytest.fixture
-def booked_ledger(ledger: Ledger) -> Ledger:
-    """A ledger whose database also holds the user's table."""
-    ledger.create_bookings()
-    return ledger
-
-
 def engine_on(path: Path | str, **options: Any) -> sqlalchemy.Engine:
     return sqlalchemy.create_engine(f"sqlite:///{path}", poolclass=NullPool, **options)
 

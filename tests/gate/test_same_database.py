@@ -20,13 +20,6 @@ EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 BOOKED = [("MSKU1234565", "s-1")]
 
 
-@pytest.fixture
-def booked_ledger(ledger: Ledger) -> Ledger:
-    """A ledger whose database also holds the user's table."""
-    ledger.create_bookings()
-    return ledger
-
-
 def booking(
     ledger: Ledger,
     style: Style,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import wsgiref.simple_server
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +13,8 @@ import pytest
 from django.conf import settings  # type: ignore[import-untyped]
 
 from oncegate.integrations.problems import ProblemKind
-from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.integrations.callers import KEY, Answer, post, served
+from tests.serving import running_server
 
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDE = (DOCS / "idempotency-key.md").read_text("utf-8")
@@ -38,14 +37,10 @@ def wsgi_served(app: Any) -> Iterator[int]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with wsgiref.simple_server.make_server("127.0.0.1", 0, app, handler_class=Quiet) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join(DEADLINE_SECONDS)
+    with running_server(
+        wsgiref.simple_server.make_server("127.0.0.1", 0, app, handler_class=Quiet)
+    ) as port:
+        yield port
 
 
 def example(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from oncegate.testing.forking import Forked
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.wiring import Gate
 from tests.service.site import BEARER, SECRET, Answer, Site
+from tests.serving import running_server
 
 PUSH = "/push"
 CALL_ERRORS = (OSError, http.client.HTTPException, ValueError)
@@ -82,14 +83,8 @@ class HonouringTeam:
             def handle_error(self, *_: Any) -> None:
                 pass  # whoever called was killed
 
-        with Server(("127.0.0.1", 0), Handle) as server:
-            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-            thread.start()
-            try:
-                yield f"http://127.0.0.1:{server.server_port}/bookings"
-            finally:
-                server.shutdown()
-                thread.join(DEADLINE_SECONDS)
+        with running_server(Server(("127.0.0.1", 0), Handle)) as port:
+            yield f"http://127.0.0.1:{port}/bookings"
 
     def refuse(self, event_id: str) -> bool:
         with self._guard:

@@ -28,6 +28,7 @@ from oncegate.service.settings import (
 )
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from oncegate.wiring import Gate
+from tests.serving import running_server
 
 SECRET = "a-secret-of-sufficient-length"
 HOOKS = SurfaceSettings(key="{id}", signature=SignatureScheme.BEARER, secrets=("$HOOKS",), tenant="acme")
@@ -172,14 +173,8 @@ class TeamHandler:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handle) as server:
-            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-            thread.start()
-            try:
-                yield f"http://127.0.0.1:{server.server_port}/bookings"
-            finally:
-                server.shutdown()
-                thread.join(DEADLINE_SECONDS)
+        with running_server(ThreadingHTTPServer(("127.0.0.1", 0), Handle)) as port:
+            yield f"http://127.0.0.1:{port}/bookings"
 
 
 def forwarding(url: str, surface: Mapping[str, Any] | None = None, **downstream: Any) -> Settings:

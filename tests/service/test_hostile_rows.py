@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import msgspec
@@ -22,8 +22,8 @@ import pytest
 from oncegate.errors import BadEndpoint
 from oncegate.service.settings import NetworkSettings, SignatureScheme
 from oncegate.service.surfaces import MistakeAt
-from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.service.site import BEARER, HOOKS, Site, forwarding, settings
+from tests.serving import running_server
 
 KEY = b"k" * 32
 BODY = b'{"id": "signed-1"}'
@@ -142,14 +142,8 @@ def _answering(status: int, headers: dict[str, str], body: bytes) -> Iterator[tu
         def handle_error(self, *_: Any) -> None:
             pass  # the caller has read enough
 
-    with Server(("127.0.0.1", 0), Handle) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/first", paths
-        finally:
-            server.shutdown()
-            thread.join(DEADLINE_SECONDS)
+    with running_server(Server(("127.0.0.1", 0), Handle)) as port:
+        yield f"http://127.0.0.1:{port}/first", paths
 
 
 def test_a_redirect_of_the_handler_is_a_failure_and_not_followed(tmp_path: Path) -> None:
@@ -237,15 +231,11 @@ def _dripping() -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handle) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with running_server(ThreadingHTTPServer(("127.0.0.1", 0), Handle)) as port:
         try:
-            yield f"http://127.0.0.1:{server.server_port}/"
+            yield f"http://127.0.0.1:{port}/"
         finally:
             over.set()
-            server.shutdown()
-            thread.join(DEADLINE_SECONDS)
 
 
 def test_an_answer_of_the_handler_that_never_ends_is_given_up(tmp_path: Path) -> None:

@@ -42,13 +42,7 @@ def test_a_signal_finishes_what_is_under_way(tmp_path: Path, signal_number: sign
     team = TeamHandler()
     with team.serving() as url:
         (tmp_path / "oncegate.toml").write_text(CONFIG.format(url=url), "utf-8")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "oncegate", "serve"],
-            cwd=tmp_path,
-            env={**os.environ, "HOOKS": SECRET},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = _serve_in(tmp_path)
         assert process.stderr is not None
         try:
             told = [process.stderr.readline()]
@@ -80,13 +74,7 @@ def test_ending_takes_no_longer_than_it_may(tmp_path: Path, mode: str) -> None:
         config = CONFIG.format(url=url).replace("port = 0", 'port = 0\ndrain_within = "2s"')
         config = config.replace(f'url = "{url}"', f'url = "{url}"\ntimeout = "10m"')
         (tmp_path / "oncegate.toml").write_text(f'{config}mode = "{mode}"\n', "utf-8")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "oncegate", "serve"],
-            cwd=tmp_path,
-            env={**os.environ, "HOOKS": SECRET},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = _serve_in(tmp_path)
         assert process.stderr is not None
         try:
             port = int(process.stderr.readline().rsplit(":", 1)[1])
@@ -125,6 +113,16 @@ def test_the_times_of_ending_are_parts_of_the_whole() -> None:
         assert times.work + times.reserve == pytest.approx(whole)
         assert 0 < times.reserve < times.work
         assert times.reserve <= RESERVE_SECONDS_MAX
+
+
+def _serve_in(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "oncegate", "serve"],
+        cwd=folder,
+        env={**os.environ, "HOOKS": SECRET},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def _hook(port: int) -> Answer:

@@ -18,18 +18,6 @@ from oncegate.testing import Fault, Faults, ManualClock, faulty
 from oncegate.wiring import open_store
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Any, clock: ManualClock) -> Store:
-    if request.param == "sqlite":
-        return open_store(f"sqlite:///{tmp_path / 'ledger.db'}", clock=clock)
-    return open_store(request.getfixturevalue("ledger_url"), clock=clock)
-
-
 def strand(store: Store, clock: ManualClock, *surfaces: str) -> None:
     """Events that nobody finishes, one at each surface."""
     session = store.connect()

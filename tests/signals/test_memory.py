@@ -14,11 +14,6 @@ from oncegate.wiring import open_store
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def store(tmp_path: Path, clock: ManualClock) -> Store:
     store = open_store(f"sqlite:///{tmp_path / 'ledger.db'}", clock=clock)
     store.migrate()

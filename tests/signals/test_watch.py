@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -21,6 +20,7 @@ from oncegate.signals.watch import HOURS_KEPT, MINUTES_KEPT, Watch
 from oncegate.store import Observations, Reservation, Settlement, Store, Tally, What
 from oncegate.testing import ManualClock
 from oncegate.wiring import Gate, open_store
+from tests.serving import running_server
 
 DAY_MINUTES = 1440
 
@@ -37,18 +37,6 @@ class Told:
     @property
     def changes(self) -> list[tuple[str, Change]]:
         return [(one.signal.definition.name, one.change) for one in self.notices]
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Any, clock: ManualClock) -> Store:
-    if request.param == "sqlite":
-        return open_store(f"sqlite:///{tmp_path / 'ledger.db'}", clock=clock)
-    return open_store(request.getfixturevalue("ledger_url"), clock=clock)
 
 
 def observe(store: Store, clock: ManualClock, *tallies: tuple[int, What, int]) -> None:
@@ -237,14 +225,8 @@ def _receiver() -> Iterator[tuple[int, list[list[str]]]]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_port, received
-        finally:
-            server.shutdown()
-            thread.join()
+    with running_server(HTTPServer(("127.0.0.1", 0), Handler)) as port:
+        yield port, received
 
 
 def test_caretakers_watch_too_unless_told_not_to(tmp_path: Any) -> None:

@@ -50,6 +50,17 @@ class Bank:
         return None if found is None else {"id": found}
 
 
+def handler_that_pays(gate: Gate, fake: Bank) -> Any:
+    """Registers a handler with one effect at a bank that can be asked."""
+    bank = gate.downstream("bank", probe=fake.find)
+
+    @gate.handler("orders", key="{order}")
+    async def pay(event: Any, once: Any) -> Any:
+        return await once.effect(bank, fake.charge, event["order"])
+
+    return pay
+
+
 @pytest.fixture
 def gate(tmp_path):
     with Gate(f"sqlite:///{tmp_path}/never-used.db") as gate:
@@ -79,12 +90,7 @@ def test_handler_whose_downstream_honours_the_key_passes(gate: Gate, oncegate_ch
 
 def test_handler_with_a_probe_and_a_fake_of_its_own_passes(gate: Gate, oncegate_chaos: Any):
     fake = Bank()
-    bank = gate.downstream("bank", probe=fake.find)
-
-    @gate.handler("orders", key="{order}")
-    async def pay(event: Any, once: Any) -> Any:
-        return await once.effect(bank, fake.charge, event["order"])
-
+    pay = handler_that_pays(gate, fake)
     chaos = oncegate_chaos(
         pay, EVENT, counts={"charges": lambda: len(fake.charges)}, before_each=fake.reset
     )
@@ -94,12 +100,7 @@ def test_handler_with_a_probe_and_a_fake_of_its_own_passes(gate: Gate, oncegate_
 def test_time_is_virtual_in_a_trial(gate: Gate, oncegate_chaos: Any):
     """It jumps to the very moment that something is due; a real clock is always a little late."""
     fake = Bank()
-    bank = gate.downstream("bank", probe=fake.find)
-
-    @gate.handler("orders", key="{order}")
-    async def pay(event: Any, once: Any) -> Any:
-        return await once.effect(bank, fake.charge, event["order"])
-
+    pay = handler_that_pays(gate, fake)
     chaos = oncegate_chaos(pay, EVENT, counts={"charges": lambda: len(fake.charges)}, plans=0)
     assert chaos._problem((Arrival(1.0, 0),), 1, {"charges": 1}) is None
 
@@ -109,12 +110,7 @@ def test_time_is_virtual_in_a_trial(gate: Gate, oncegate_chaos: Any):
 def test_worker_that_stands_still_before_a_call_is_no_fault_of_the_handler(gate: Gate, oncegate_chaos: Any):
     """At a downstream that can only be asked, nobody could help if the request left minutes later."""
     fake = Bank()
-    bank = gate.downstream("bank", probe=fake.find)
-
-    @gate.handler("orders", key="{order}")
-    async def pay(event: Any, once: Any) -> Any:
-        return await once.effect(bank, fake.charge, event["order"])
-
+    pay = handler_that_pays(gate, fake)
     chaos = oncegate_chaos(
         pay, EVENT, counts={"charges": lambda: len(fake.charges)}, before_each=fake.reset
     )

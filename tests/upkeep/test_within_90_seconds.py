@@ -11,35 +11,19 @@ from typing import Any
 
 import pytest
 
-from oncegate import Gate
-from oncegate.crashpoints import CrashPoints
 from oncegate.testing import CrashReached
 from oncegate.upkeep.turns import Turns
-from tests.support import DeadAfter, Ledger, Style, Terminal
+from tests.bookings import BookingYard
+from tests.support import DeadAfter, Ledger, Style
 
 POINTS = ["reserve.after", "effect.before", "effect.after", "step.after", "settle.before", "commit.after"]
 
 
-class Shop:
-    """A gate at its defaults, on a terminal that honours keys or can be asked."""
+class Shop(BookingYard):
+    """Processes with everything at its default, but the length of the lease keeper's naps."""
 
     def __init__(self, ledger: Ledger, style: Style, ability: str) -> None:
-        self.ledger, self.style, self.ability = ledger, style, ability
-        self.terminal = Terminal(honours_key=ability == "honours keys")
-
-    def process(self, crashpoints: CrashPoints | None = None) -> Gate:
-        """A process with everything at its default, but the length of the lease keeper's naps."""
-        gate, style = self.ledger.gate(crashpoints), self.style
-        find = style.function(self.terminal.find)
-        asked = {"probe": find} if self.ability == "can be asked" else {"honours_key": "7d"}
-        ect = gate.downstream("ect", **asked)
-
-        def book(event, once):
-            slot = yield once.effect(ect, style.function(self.terminal.claim), "X")
-            return slot["id"]
-
-        style.register(gate, "bookings", book, lease="20s")
-        return gate
+        super().__init__(ledger, style, ability, lease="20s")
 
     def turns(self, jitter: float) -> tuple[Turns, Any]:
         """The reconciler's turns, as the caretakers of a second process take them."""
