@@ -83,6 +83,8 @@ def test_group_without_command_shows_its_commands(call):
         (("entries", "list", "--state", "hold"), "'hold' is not a state; states are in_flight, committed"),
         (("entries", "list", "--limit", "0"), "'0' is not a positive whole number"),
         (("entries", "list", "--limit", "10001"), "10001 is more than 10000"),
+        (("held", "list", "--limit", "10001"), "10001 is more than 10000"),
+        (("journal", "--limit", "10001"), "10001 is more than 10000"),
         (("entries", "list", "--before", "9" * 30), "is not a positive whole number"),
         (("entries", "list", "--key", "xyz"), "'xyz' is not the beginning of a key"),
         (("entries", "list", "--label", "\udcff"), "is not UTF-8"),

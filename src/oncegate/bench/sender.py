@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
@@ -53,7 +53,7 @@ class SenderBench:
 
     def run(self) -> dict[str, Any]:
         """Measures everything and returns one document."""
-        with _server(wanted=self.postgres) as self._server:
+        with PostgresServer() if self.postgres else nullcontext() as self._server:
             stores = ("sqlite", "postgres") if self.postgres else ("sqlite",)
             bares = {delay: self._bare(delay) for delay in self.delays_ms}
             curve = [
@@ -161,15 +161,6 @@ class SenderBench:
             return
         with tempfile.TemporaryDirectory(prefix="oncegate-bench-") as folder:
             yield f"sqlite:///{folder}/ledger.db"
-
-
-@contextmanager
-def _server(*, wanted: bool) -> Iterator[PostgresServer | None]:
-    if not wanted:
-        yield None
-        return
-    with PostgresServer() as server:
-        yield server
 
 
 async def _backlog(

@@ -6,8 +6,8 @@ prints or judges: `targets` does the one, `page` the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -67,7 +67,7 @@ class WholeBench:
         """Measures every section that is wanted and returns one document."""
         clock, took = SystemClock(), dict[str, float]()
         begun = clock.ticks_ms()
-        with _server(wanted=self.postgres) as self._server:
+        with PostgresServer() if self.postgres else nullcontext() as self._server:
             document: dict[str, Any] = {
                 "machine": describe_machine(self._server),
                 "extent": asdict(self.extent),
@@ -157,12 +157,3 @@ def _one_each(subjects: list[tuple[Peer, Variant]]) -> list[tuple[Peer, Variant]
         if place not in chosen or variant.store == "postgres" or variant.durability == "ours":
             chosen[place] = (peer, variant)
     return list(chosen.values())
-
-
-@contextmanager
-def _server(*, wanted: bool) -> Iterator[PostgresServer | None]:
-    if not wanted:
-        yield None
-        return
-    with PostgresServer() as server:
-        yield server

@@ -156,10 +156,7 @@ def run_replay(arguments: argparse.Namespace) -> int:
         return _replay_traffic(arguments.schedule)
     schedule = _read_schedule(arguments.schedule)
     outcome, trace = play_with_trace(schedule)
-    print("\n".join(describe(schedule)))
-    for at, *words in trace:
-        print(f"{at:>14.3f} s  {' '.join(str(word) for word in words)}")
-    print(f"trace {outcome.digest}: {_ended(outcome)}")
+    _print_trace(describe(schedule), trace, outcome)
     if not outcome.violations:
         return DONE
     small = smallest(schedule, outcome.violations)
@@ -177,10 +174,7 @@ def _replay_traffic(text: str) -> int:
         raise ConfigError(f"{text[:60]!r} is not a seed")
     schedule = make_traffic(int(text))
     outcome, trace = play_traffic_with_trace(schedule)
-    print("\n".join(describe(schedule)))
-    for at, *words in trace:
-        print(f"{at:>14.3f} s  {' '.join(str(word) for word in words)}")
-    print(f"trace {outcome.digest}: {_ended(outcome)}")
+    _print_trace(describe(schedule), trace, outcome)
     if not outcome.violations:
         return DONE
     print("\n".join(f"  {line}" for line in describe(smallest_traffic(schedule, outcome.violations))))
@@ -214,6 +208,13 @@ def _catch(name: str, exhibit: type[Exhibit], *, is_alone: bool) -> bool:
         print("\n".join(f"  {line}" for line in describe(catch.schedule)))
         print("\n".join(f"  => {violation}" for violation in catch.violations))
     return True
+
+
+def _print_trace(description: list[str], trace: list[tuple[Any, ...]], outcome: Outcome) -> None:
+    print("\n".join(description))
+    for at, *words in trace:
+        print(f"{at:>14.3f} s  {' '.join(str(word) for word in words)}")
+    print(f"trace {outcome.digest}: {_ended(outcome)}")
 
 
 def _ended(outcome: Outcome) -> str:

@@ -17,12 +17,14 @@ from oncegate.cli.exitcodes import DONE
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, age, print_json, print_table, tell, utc
 from oncegate.cli.parser import (
+    PAGE_MAX,
     add_json,
     add_url,
     is_row_number,
     print_help_as_error,
     read_key_prefix,
     read_number,
+    read_page_size,
     read_text,
 )
 from oncegate.cli.repeats import print_repeats, repeat_facts
@@ -33,7 +35,6 @@ from oncegate.model.states import State
 from oncegate.store import Entry, EntryDetail, EntryFilter, Session
 
 LIMIT_DEFAULT: Final = 50
-LIMIT_MAX: Final = 10_000  # one page is held in memory
 CANDIDATES_MAX: Final = 10
 KEY_SHOWN: Final = 12  # hex digits; two of a million keys share them once in hundreds of ledgers
 SURFACES_SHOWN_MAX: Final = 20
@@ -97,8 +98,8 @@ def _add_list(commands: Any) -> None:
     parser.add_argument("--key", type=read_key_prefix, metavar="PREFIX", help="keys that begin like this")
     parser.add_argument("--label", type=read_text, metavar="TEXT", help="labels that contain this text")
     parser.add_argument(
-        "--limit", type=_read_limit, default=LIMIT_DEFAULT, metavar="N",
-        help=f"at most so many entries, up to {LIMIT_MAX} (default: %(default)s)",
+        "--limit", type=read_page_size, default=LIMIT_DEFAULT, metavar="N",
+        help=f"at most so many entries, up to {PAGE_MAX} (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--before", type=read_number, metavar="ID", help="only entries older than this one")
     parser.set_defaults(run=run_list)
@@ -126,15 +127,6 @@ def _read_state(text: str) -> State:
     except KeyError:
         states = ", ".join(state.label for state in State)
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a state; states are {states}") from None
-
-
-def _read_limit(text: str) -> int:
-    number = read_number(text)
-    if number > LIMIT_MAX:
-        raise argparse.ArgumentTypeError(
-            f"{number} is more than {LIMIT_MAX}; use --before for the next page"
-        )
-    return number
 
 
 def run_list(arguments: argparse.Namespace) -> int:

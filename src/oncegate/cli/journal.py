@@ -9,12 +9,11 @@ from typing import Any, Final
 from oncegate.cli.exitcodes import DONE
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, print_json, print_table, tell, utc
-from oncegate.cli.parser import add_json, add_url, read_number
+from oncegate.cli.parser import PAGE_MAX, add_json, add_url, read_page_size
 from oncegate.store import LaneName, LogRecord
 from oncegate.upkeep.telling import happened
 
 LIMIT_DEFAULT: Final = 50
-LIMIT_MAX: Final = 10_000  # one page is held in memory
 POSITION_DIGITS_MAX: Final = 38  # PostgreSQL's positions are a transaction's number and one of its own
 
 _EPILOG = """\
@@ -39,22 +38,13 @@ def add_parser(subparsers: Any) -> None:
     add_json(parser)
     parser.add_argument("--all", action="store_true", help="the gate's own records as well")
     parser.add_argument(
-        "--limit", type=_read_limit, default=LIMIT_DEFAULT, metavar="N",
-        help=f"at most so many records, up to {LIMIT_MAX} (default: %(default)s)",
+        "--limit", type=read_page_size, default=LIMIT_DEFAULT, metavar="N",
+        help=f"at most so many records, up to {PAGE_MAX} (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--before", type=_read_position, metavar="POSITION", help="only records before this one"
     )
     parser.set_defaults(run=run)
-
-
-def _read_limit(text: str) -> int:
-    number = read_number(text)
-    if number > LIMIT_MAX:
-        raise argparse.ArgumentTypeError(
-            f"{number} is more than {LIMIT_MAX}; use --before for the next page"
-        )
-    return number
 
 
 def _read_position(text: str) -> int:

@@ -13,6 +13,7 @@ from oncegate.cli.exitcodes import USAGE
 from oncegate.cli.output import complain
 from oncegate.errors import ConfigError
 
+PAGE_MAX: Final = 10_000  # of a list: one page is held in memory
 ROW_NUMBER_MAX: Final = 2**63 - 1  # what a ledger can number
 
 
@@ -68,6 +69,16 @@ def read_number(text: str) -> int:
     if not is_row_number(text):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a positive whole number")
     return int(text)
+
+
+def read_page_size(text: str) -> int:
+    """Reads how much of a long list is wanted at once."""
+    number = read_number(text)
+    if number > PAGE_MAX:
+        raise argparse.ArgumentTypeError(
+            f"{number} is more than {PAGE_MAX}; use --before for the next page"
+        )
+    return number
 
 
 def is_row_number(text: str) -> bool:

@@ -18,7 +18,15 @@ from oncegate.cli.entries import find_entry, print_entries, refuse_unknown_surfa
 from oncegate.cli.exitcodes import DONE
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import print_json, tell, utc
-from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
+from oncegate.cli.parser import (
+    PAGE_MAX,
+    add_json,
+    add_url,
+    print_help_as_error,
+    read_number,
+    read_page_size,
+    read_text,
+)
 from oncegate.cli.waiting_filters import add_filters, filter_of, has_filter
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError, RulingRefused
@@ -32,7 +40,6 @@ from oncegate.upkeep.rulings import Rulings, StepWord, Word
 from oncegate.upkeep.waiting import consequence, parked_by, remarks, waits_for
 
 LIMIT_DEFAULT: Final = 50
-LIMIT_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +79,8 @@ def _add_list(commands: Any, desk: Desk) -> None:
     parser = commands.add_parser("list", help="list what waits, newest first")
     add_filters(parser)
     parser.add_argument(
-        "--limit", type=read_number, default=LIMIT_DEFAULT, metavar="N",
-        help=f"at most so many entries, up to {LIMIT_MAX} (default: %(default)s)",
+        "--limit", type=read_page_size, default=LIMIT_DEFAULT, metavar="N",
+        help=f"at most so many entries, up to {PAGE_MAX} (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--before", type=read_number, metavar="ID", help="only entries older than this one")
     add_url(parser)
@@ -132,10 +139,6 @@ def _add_steps(parser: argparse.ArgumentParser) -> None:
 
 def run_list(desk: Desk, arguments: argparse.Namespace) -> int:
     """Prints one page of what waits."""
-    if arguments.limit > LIMIT_MAX:
-        raise ConfigError(
-            f"--limit {arguments.limit} is more than {LIMIT_MAX}; use --before for the next page"
-        )
     with reading(open_ledger(arguments.url), arguments.url) as session:
         found = session.entries(filter_of(desk.states, arguments), arguments.before, arguments.limit + 1)
         if not found and arguments.surface is not None:
