@@ -18,7 +18,8 @@ from oncegate.gate.walks import record
 from oncegate.model.states import Decision, State
 from oncegate.model.trace import Context
 from oncegate.operations import Reserve
-from oncegate.store import Capabilities, EntryDetail, LogKind, Reservation, Reserved, Session
+from oncegate.store import EntryDetail, LogKind, Reservation, Reserved, Session
+from oncegate.store.recording import record_in_two_steps
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ArmedCrashPoints, CrashReached, Fault, Faults, ManualClock, faulty
 from tests.support import Ledger
@@ -81,23 +82,6 @@ def test_an_event_takes_one_transaction_and_leaves_what_a_handler_leaves(site: S
     assert [one.actor for one in ours.records] == ["gate"]
 
 
-def test_a_ledger_with_many_writers_takes_the_two_steps_of_all_others(tmp_path: Path) -> None:
-    """There a batch's unit is one call, and two of them would not be one transaction."""
-
-    class Shared(SqliteStore):
-        """As a server says of itself."""
-
-        @property
-        def capabilities(self) -> Capabilities:
-            return replace(super().capabilities, one_writer=False)
-
-    faults = Faults()
-    with Gate(store=faulty(Shared(tmp_path / "ledger.db"), faults)) as gate:
-        gate.handler("plain", key="{id}")(record)
-        assert asyncio.run(gate.admit("plain", {"id": "a"})).verdict is Verdict.RUN
-        assert faults.units == 2
-
-
 def test_many_events_are_recorded_together_and_replayed_afterwards(site: Site) -> None:
     events = [{"id": str(number)} for number in range(40)]
 
@@ -108,8 +92,9 @@ def test_many_events_are_recorded_together_and_replayed_afterwards(site: Site) -
     assert {one.verdict for one in first} == {Verdict.RUN}
     assert {one.verdict for one in second} == {Verdict.REPLAY}
     assert {site.detail(one).entry.state for one in first} == {State.COMMITTED}
-    assert max(site.faults.sizes("settle")) > 1
-    assert sum(site.faults.sizes("settle")) == len(events)
+    assert max(site.faults.sizes("record")) > 1
+    assert sum(site.faults.sizes("record")) == len(events)
+    assert not site.faults.sizes("settle")
 
 
 def test_the_same_event_twice_at_once_is_one_record_and_one_replay(site: Site) -> None:
@@ -227,7 +212,7 @@ def test_a_claim_that_cannot_be_settled_undoes_the_batch(site: Site) -> None:
     session = site.store.connect()
     try:
         with pytest.raises(StoreUnavailable), session.unit():
-            Record.run(Losing(session), [Record(WANTED)])  # type: ignore[arg-type]
+            record_in_two_steps(Losing(session), [WANTED], OUTCOME)
         with session.unit():
             assert session.read([WANTED.key]) == [None]
     finally:

@@ -14,6 +14,7 @@ from oncegate.testing.conformance.fences import FenceConformance
 from oncegate.testing.conformance.ledger import LedgerConformance
 from oncegate.testing.conformance.logs import LogConformance
 from oncegate.testing.conformance.pruning import PruningConformance
+from oncegate.testing.conformance.recordings import RecordingConformance
 from oncegate.testing.conformance.settlements import SettlementConformance
 from oncegate.testing.conformance.steps import StepConformance
 from oncegate.testing.conformance.ticks import TickConformance
@@ -23,6 +24,7 @@ from oncegate.testing.simulation import Ledger, SimulatedStore
 
 class TestSimulatedStore(
     ArrivalConformance,
+    RecordingConformance,
     FenceConformance,
     SettlementConformance,
     StepConformance,
@@ -46,3 +48,11 @@ class TestSimulatedStore(
 
     def make_store(self, clock: ManualClock) -> Store:
         return cast("Store", SimulatedStore(self.ledger, clock))
+
+    def test_what_waits_for_a_person_is_not_recorded_as_done(self) -> None:
+        """Does not apply: it knows no approval before the first run."""
+        pytest.skip("the simulated ledger holds nothing at its arrival")
+
+    def test_recorded_key_keeps_its_mark_of_content(self) -> None:
+        """Does not apply: it keeps no marks."""
+        pytest.skip("the simulated ledger keeps no marks of content")

@@ -1,8 +1,8 @@
 """The service over HTTP beside the bare server it runs on: requests a second, fresh keys and replays.
 
 Every part is a process of its own: the servers, and the load. Subjects take turns. The surface has no
-handler to call, so that the figure is the gate's: on SQLite one transaction an event then, on PostgreSQL
-two. `forward` is the same in front of a handler over HTTP, a transaction before the call and one after.
+handler to call, so that the figure is the gate's: one transaction an event. `forward` is the same in
+front of a handler over HTTP, a transaction before the call and one after.
 With more than one process on one PostgreSQL, each has its share of the connections and a load of its own.
 
 Beside the clock stands processor time: what a request costs the service, the database and the load. On a

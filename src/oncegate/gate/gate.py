@@ -75,7 +75,6 @@ class Gate(Declarations):
         clock, crashpoints = clock or SystemClock(), crashpoints or CrashPoints()
         commits = commits or GroupCommit(store, clock=clock, crashpoints=crashpoints)
         self.store = store
-        self._has_one_writer = store.capabilities.one_writer
         self._driver = Driver(commits, clock)
         self._observer: ArrivalObserver | None = None
         self._context = GateContext(
@@ -214,7 +213,7 @@ class Gate(Declarations):
         by_caretaker: bool = False,
         context: Context | None = None,
     ) -> Flow[Admission]:
-        at_once = surface.only_records and context is None and self._has_one_writer
+        at_once = surface.only_records and context is None
         attempt = Attempt(surface, arrival, _Start(self, event, context), by_caretaker, context, at_once)
         if joined is not None:
             return joined_admit_flow(

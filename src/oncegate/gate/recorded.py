@@ -1,8 +1,7 @@
 """Events that are only recorded: reserved and settled in one transaction, as nothing comes in between.
 
-A surface without anything to call needs no lease that others could wait for, and no second commit. Used
-where a ledger has one writer, and so runs whatever a batch holds in one transaction; elsewhere these events
-go the way of all others. Must never be used where a handler does anything.
+A surface without anything to call needs no lease that others could wait for, and no second commit. Must
+never be used where a handler does anything.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import Final
 
 from msgspec import Raw
 
-from oncegate.errors import StoreUnavailable
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.cache import Remembered
 from oncegate.gate.context import GateContext
@@ -20,11 +18,10 @@ from oncegate.gate.outcome import Outcome, encode_outcome
 from oncegate.model.states import Decision, State
 from oncegate.model.surface import Arrival
 from oncegate.operations import Reserve
-from oncegate.store import Reservation, Reserved, Session, Settlement
+from oncegate.store import Entry, Reserved, Session
 
 OUTCOME: Final = encode_outcome(Outcome(Raw(b"null")))  # what any handler leaves that returns nothing
 _RUN: Final = Decision.RUN
-_BUSY: Final = Decision.BUSY
 _COMMITTED: Final = State.COMMITTED
 _RAN: Final = Verdict.RUN
 
@@ -34,23 +31,26 @@ class Record(Reserve):
 
     @classmethod
     def run(cls, session: Session, operations: Sequence[Reserve]) -> Sequence[Reserved]:
-        """Records all that are new, in one sweep each way."""
-        wanted = [operation.request for operation in operations]
-        answers = session.reserve(wanted)
-        ends = [
-            Settlement(
-                answer.entry_id, answer.fence, _COMMITTED, request.received_at_ms, request.actor, OUTCOME
-            )
-            for request, answer in zip(wanted, answers, strict=True)
-            if answer.decision is _RUN
-        ]
-        if ends and not all(session.settle(ends)):
-            raise StoreUnavailable("what was reserved just now could not be settled; nothing was changed")
-        return answers if len(ends) == len(answers) else _asked_again(session, wanted, answers)
+        """Records all that are new, in one sweep."""
+        return session.record([operation.request for operation in operations], OUTCOME)
 
     def recall(self, session: Session) -> Reserved | None:
         """Finds the entry if it is ours. A settled one has no token left; its times and content tell."""
         (entry,) = session.read([self.request.key])
+        return self._found(entry)
+
+    @classmethod
+    def recall_all(cls, session: Session, operations: Sequence[Record]) -> Sequence[Reserved | None]:
+        """Reads all back at once; of equals that met in one batch, the first was recorded."""
+        keys = [operation.request.key for operation in operations]
+        found = [one._found(entry) for one, entry in zip(operations, session.read(keys), strict=True)]
+        first = {key: place for place, key in reversed(list(enumerate(keys)))}
+        return [
+            answer if answer is None or first[key] == place else _repeated(answer)
+            for place, (key, answer) in enumerate(zip(keys, found, strict=True))
+        ]
+
+    def _found(self, entry: Entry | None) -> Reserved | None:
         at_ms = self.request.received_at_ms
         ours = (_COMMITTED, self.request.fingerprint, at_ms, at_ms)
         if entry is None:
@@ -60,12 +60,14 @@ class Record(Reserve):
         return Reserved(_RUN, entry.entry_id, entry.fence, received_at_ms=at_ms)
 
 
-def _asked_again(session: Session, wanted: list[Reservation], answers: list[Reserved]) -> list[Reserved]:
-    """Whoever found a key in flight is judged again: what this batch has settled is a replay by now."""
-    return [
-        session.reserve([request])[0] if answer.decision is _BUSY else answer
-        for request, answer in zip(wanted, answers, strict=True)
-    ]
+def _repeated(first: Reserved) -> Reserved:
+    return Reserved(
+        Decision.REPLAY,
+        first.entry_id,
+        state=_COMMITTED,
+        outcome=OUTCOME,
+        received_at_ms=first.received_at_ms,
+    )
 
 
 def recorded(gate: GateContext, arrival: Arrival, reserved: Reserved) -> Admission:

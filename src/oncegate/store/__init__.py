@@ -5,7 +5,7 @@ group commit (`groupcommit.py`) calls it from one thread at a time per session a
 
     Store     one ledger: opens sessions, migrates, checks durability, joins a user's transaction
     Session   one connection; `unit()` is one durable commit. It implements these protocols:
-      Claims    reserve, renew, record steps, settle, attach, read
+      Claims    reserve, record at once, renew, record steps, settle, attach, read
       Log       read what was recorded, in commit order
       Census    lists and counts for people and caretakers
       Pruning   forgets what is final and older than its retention

@@ -185,6 +185,16 @@ class Claims(Protocol):
         reading first.
         """
 
+    def record(self, wanted: Sequence[Reservation], outcome: bytes) -> Sequence[Reserved]:
+        """Decides each as `reserve` does, but a key that is not known is committed with it, at once.
+
+        For events with nothing to call. The answer RUN then means that the entry is settled, with this
+        outcome, the time of its arrival as that of its end, and one log record; nobody ever sees it in
+        flight. The same key again in `wanted` is a replay, or a conflict. Where a single call may commit
+        by itself, all of this is the one statement that inserts. `store.recording` does it in two steps for
+        all other stores.
+        """
+
     def renew(self, claims: Sequence[Renewal]) -> list[bool]:
         """Extends each lease whose fence is still right and tells which were."""
 

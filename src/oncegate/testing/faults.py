@@ -93,6 +93,10 @@ class _FaultySession:
     def reserve(self, wanted: Sequence[Any]) -> Any:
         return self._noted("reserve", wanted)
 
+    def record(self, wanted: Sequence[Any], outcome: bytes) -> Any:
+        self._faults.calls.append(("record", len(wanted)))
+        return self._session.record(wanted, outcome)
+
     def renew(self, wanted: Sequence[Any]) -> Any:
         return self._noted("renew", wanted)
 

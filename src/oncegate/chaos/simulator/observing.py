@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from oncegate.store.recording import record_in_two_steps
 from oncegate.testing.simulation.ledger import Row
 from oncegate.testing.simulation.store import SimulatedSession, SimulatedStore
 
@@ -28,6 +29,10 @@ class ObservedSession:
             answers += getattr(self._session, name)([item])
             self._note(name, item.fence, before, self._rows.get(item.entry_id), answers[-1])
         return answers
+
+    def record(self, wanted: Sequence[Any], outcome: bytes) -> Sequence[Any]:
+        """Watched, as the two steps it is."""
+        return record_in_two_steps(self, wanted, outcome)
 
     def renew(self, claims: Sequence[Any]) -> list[bool]:
         """Watched."""

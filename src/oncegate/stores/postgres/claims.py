@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 from psycopg.types.numeric import Int8
 
 from oncegate.errors import StoreBusy, StoreRejected
-from oncegate.model.content import ContentMark
 from oncegate.model.states import State
 from oncegate.store import (
     Attachment,
@@ -39,6 +38,7 @@ from oncegate.stores.postgres.arrays import (
 from oncegate.stores.postgres.fused import PostgresFusing
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.placeholders import to_numbered
+from oncegate.stores.postgres.recorded import PostgresRecording, mark_arrays
 from oncegate.stores.postgres.scripts import (
     JUDGE_ROUNDS_MAX,
     ends_for_good,
@@ -55,11 +55,12 @@ _BY_NUMBER: Final = Command(statements.BY_NUMBER)
 AS_USUAL: Final = Command(statements.AS_USUAL)
 
 Held = tuple[int, int]  # an entry and the fence under which it is held
+Insert = Callable[[list[Reservation]], dict[bytes, Reserved]]
 T = TypeVar("T")
 
 
-class PostgresClaims(PostgresFusing):
-    """Reserve, renew, progress, settle, attach, read."""
+class PostgresClaims(PostgresFusing, PostgresRecording):
+    """Reserve, record, renew, progress, settle, attach, read."""
 
     _names: Names
     _in_transaction: bool
@@ -87,18 +88,25 @@ class PostgresClaims(PostgresFusing):
 
     def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
         """Inserts all that are new with one statement, then judges the rest."""
+        return self._decide(wanted, self._insert)
+
+    def record(self, wanted: Sequence[Reservation], outcome: bytes) -> list[Reserved]:
+        """The same, but what is new is settled with it; by then it is a replay to its equals."""
+        return self._decide(wanted, lambda batch: self._insert_recorded(batch, outcome))
+
+    def _decide(self, wanted: Sequence[Reservation], insert: Insert) -> list[Reserved]:
         first: dict[bytes, int] = {}
         for place, item in enumerate(wanted):
             first.setdefault(item.key, place)
         # Sorted: two batches with the same keys must lock them in the same order.
         batch = [wanted[place] for _, place in sorted(first.items())]
-        won = self._insert(batch)
+        won = insert(batch)
         answers: list[Reserved | None] = [None] * len(wanted)
         for key, place in first.items():
             answers[place] = won.get(key)
         lost = [place for place, answer in enumerate(answers) if answer is None]
         if lost:
-            self._judge_all(wanted, lost, answers)
+            self._judge_all(wanted, lost, answers, insert)
         return [answer for answer in answers if answer is not None]
 
     def _insert_one(self, item: Reservation) -> dict[bytes, Reserved]:
@@ -143,7 +151,7 @@ class PostgresClaims(PostgresFusing):
                 bytea_array([i.body for i in batch]),
                 integer_array([i.parked[0].value for i in batch]),
                 text_array([i.parked[1] for i in batch]),
-                *(_mark_arrays(marks) if is_marked else ()),
+                *(mark_arrays(marks) if is_marked else ()),
                 names[batch[0].actor],
             ),
         )
@@ -152,7 +160,11 @@ class PostgresClaims(PostgresFusing):
         }
 
     def _judge_all(
-        self, wanted: Sequence[Reservation], places: list[int], answers: list[Reserved | None]
+        self,
+        wanted: Sequence[Reservation],
+        places: list[int],
+        answers: list[Reserved | None],
+        insert: Insert,
     ) -> None:
         """Judges arrivals of known keys, again and again for those that somebody moved on meanwhile."""
         for _ in range(JUDGE_ROUNDS_MAX):
@@ -165,22 +177,11 @@ class PostgresClaims(PostgresFusing):
                 answers[place] = answer = None if row is None else self._judge(wanted[place], row)
                 if answer is None or answer.decision.claims:
                     known.pop(wanted[place].key, None)  # what was read of it is no longer true
-            self._insert_forgotten(wanted, forgotten, answers)
+            _insert_forgotten(wanted, forgotten, answers, insert)
             places = [place for place in places if answers[place] is None]
             if not places:
                 return
         raise StoreBusy("a key changes hands faster than it can be judged; try again")
-
-    def _insert_forgotten(
-        self, wanted: Sequence[Reservation], places: list[int], answers: list[Reserved | None]
-    ) -> None:
-        """A key that was removed between losing to it and reading it is new after all."""
-        batch = {wanted[place].key: place for place in reversed(places)}
-        if not batch:
-            return
-        won = self._insert([wanted[place] for _, place in sorted(batch.items())])
-        for key, place in batch.items():
-            answers[place] = won.get(key)
 
     def _judge(self, item: Reservation, row: tuple[Any, ...]) -> Reserved | None:
         actor = self._names.learn({item.actor})[item.actor]
@@ -389,12 +390,16 @@ class PostgresClaims(PostgresFusing):
         return [_entry(row, texts) for row in rows]
 
 
-def _mark_arrays(marks: Sequence[ContentMark | None]) -> tuple[Packed, Packed, Packed]:
-    return (
-        bytea_array([None if mark is None else mark.hash for mark in marks]),
-        text_array([None if mark is None else mark.target for mark in marks]),
-        text_array([None if mark is None else mark.compensation for mark in marks]),
-    )
+def _insert_forgotten(
+    wanted: Sequence[Reservation], places: list[int], answers: list[Reserved | None], insert: Insert
+) -> None:
+    """A key that was removed between losing to it and reading it is new after all."""
+    batch = {wanted[place].key: place for place in reversed(places)}
+    if not batch:
+        return
+    won = insert([wanted[place] for _, place in sorted(batch.items())])
+    for key, place in batch.items():
+        answers[place] = won.get(key)
 
 
 def _held(item: Settlement) -> Held:

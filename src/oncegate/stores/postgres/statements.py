@@ -82,7 +82,7 @@ def replaced(sql: str, old: str, new: str) -> str:
     return before + new + after
 
 
-def _with_marks(sql: str) -> str:
+def with_marks(sql: str) -> str:
     """The reservation of a batch in which events carry marks of their content."""
     end = "\n         WITH ORDINALITY"
     marks = "%s::bytea[], %s::text[], %s::text[]"
@@ -99,7 +99,7 @@ logged AS (""",
     )
 
 
-RESERVE_MARKED: Final = _with_marks(RESERVE)
+RESERVE_MARKED: Final = with_marks(RESERVE)
 
 # The same for one arrival that is run at once and carries no marks: a third of the work, if it is alone.
 RESERVE_ONE: Final = f"""

@@ -28,6 +28,7 @@ from oncegate.store import (
     StepRecord,
     StepState,
 )
+from oncegate.store.recording import record_in_two_steps
 from oncegate.stores.sqlite.files import is_the_stores
 from oncegate.stores.sqlite.names import Names
 from oncegate.stores.sqlite.running import is_listed_at, list_lasting
@@ -96,7 +97,7 @@ _ENTRY_COLUMNS: Final = (
 
 
 class SqliteClaims:
-    """Reserve, renew, progress, settle, attach, read."""
+    """Reserve, record, renew, progress, settle, attach, read."""
 
     _connection: sqlite3.Connection
     _names: Names
@@ -136,6 +137,10 @@ class SqliteClaims:
             self._new(number, item, now) if number in inserted else self._judge(item, now)
             for number, item in enumerate(wanted, first)
         ]
+
+    def record(self, wanted: Sequence[Reservation], outcome: bytes) -> Sequence[Reserved]:
+        """Reserves, and settles what is new; both are in the one transaction of the unit."""
+        return record_in_two_steps(self, wanted, outcome)
 
     def _reserve_one(self, item: Reservation) -> Reserved:
         now = self.now_ticks()

@@ -28,6 +28,7 @@ from oncegate.testing.conformance.notices import NoticeConformance
 from oncegate.testing.conformance.people import PeopleConformance
 from oncegate.testing.conformance.positions import PositionConformance
 from oncegate.testing.conformance.pruning import PruningConformance
+from oncegate.testing.conformance.recordings import RecordingConformance
 from oncegate.testing.conformance.registries import RegistryConformance
 from oncegate.testing.conformance.replays import ReplayConformance
 from oncegate.testing.conformance.settlements import SettlementConformance
@@ -43,6 +44,7 @@ __all__ = ["StoreConformance"]
 
 class StoreConformance(
     ArrivalConformance,
+    RecordingConformance,
     FenceConformance,
     SettlementConformance,
     StepConformance,

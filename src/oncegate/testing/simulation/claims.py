@@ -26,12 +26,13 @@ from oncegate.store import (
     Statement,
     StepRecord,
 )
+from oncegate.store.recording import record_in_two_steps
 from oncegate.stores.writes import by_position
 from oncegate.testing.simulation.ledger import Ledger, Row, Tables
 
 
 class SimulatedClaims:
-    """Reserve, renew, progress, settle, attach, read."""
+    """Reserve, record, renew, progress, settle, attach, read."""
 
     _ledger: Ledger
     _tables: Tables
@@ -43,6 +44,10 @@ class SimulatedClaims:
     def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
         """Decides each reservation in order."""
         return [self.reserve_one(item) for item in wanted]
+
+    def record(self, wanted: Sequence[Reservation], outcome: bytes) -> Sequence[Reserved]:
+        """Reserves, and settles what is new."""
+        return record_in_two_steps(self, wanted, outcome)
 
     def reserve_one(self, item: Reservation) -> Reserved:
         """Inserts a new key, or judges a known one."""

@@ -1,0 +1,112 @@
+"""Keys that are recorded as settled from the beginning: one statement a batch, which commits by itself.
+
+Mixed into the claims, for events with nothing to call. Between such a key's reservation and its end nothing
+happens, so there is no lease that others could wait for. What is left is what a reservation and a
+settlement leave. Must never touch a key that is known: those are judged as ever, by a later statement.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from oncegate.model.content import ContentMark
+from oncegate.model.states import State
+from oncegate.store import Reservation, Reserved
+from oncegate.stores.postgres.arrays import Packed, bigint_array, bytea_array, integer_array, text_array
+from oncegate.stores.postgres.names import Names
+from oncegate.stores.postgres.scripts import new_entry
+from oncegate.stores.postgres.statements import TICKS, with_marks
+
+# A key that waits for a person, quarantined or held, is left as a reservation leaves it.
+RECORD: Final = f"""
+WITH clock AS MATERIALIZED (SELECT coalesce(%s::bigint, {TICKS}) AS now),
+wanted AS MATERIALIZED (
+    SELECT nextval('oncegate_number') AS number, oncegate_month(batch.received_at) AS month, batch.*
+    FROM unnest(%s::bytea[], %s::int[], %s::int[], %s::bytea[], %s::text[], %s::bigint[], %s::bytea[],
+                %s::int[], %s::text[])
+         WITH ORDINALITY
+         AS batch (key, surface, tenant, fingerprint, label, received_at, body,
+                   state, reason, place)
+),
+fresh AS (
+    INSERT INTO oncegate_entry
+        (id, fence, received_at, settled_at, surface, tenant, attempt, state, key, fingerprint, label,
+         reason)
+    SELECT number, number, received_at, received_at, surface, tenant, (state = 2)::int, state, key,
+           fingerprint, label, reason
+    FROM wanted ORDER BY place
+    ON CONFLICT (key) DO NOTHING
+    RETURNING id
+),
+waiting AS (
+    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved)
+    SELECT number, state, now, -1 FROM wanted JOIN fresh ON id = number, clock WHERE state <> 2
+),
+stored AS (
+    INSERT INTO oncegate_payload (month, entry, body)
+    SELECT month, number, body FROM wanted JOIN fresh ON id = number
+),
+kept AS (
+    INSERT INTO oncegate_outcome (month, entry, body)
+    SELECT month, number, %s::bytea FROM wanted JOIN fresh ON id = number WHERE state = 2
+),
+logged AS (
+    INSERT INTO oncegate_log (entry, kind, at, actor, note)
+    SELECT number, state, received_at, %s, reason FROM wanted JOIN fresh ON id = number ORDER BY place
+)
+SELECT place::int, number, now FROM wanted JOIN fresh ON id = number, clock
+"""
+RECORD_MARKED: Final = with_marks(RECORD)
+
+
+class PostgresRecording:
+    """New keys, settled with the statement that inserts them."""
+
+    _names: Names
+
+    def _query(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    def _ticks(self) -> int | None:
+        raise NotImplementedError
+
+    def _insert_recorded(self, batch: list[Reservation], outcome: bytes) -> dict[bytes, Reserved]:
+        actor = batch[0].actor
+        names = self._names.learn({actor, *(i.surface for i in batch), *(i.tenant for i in batch)})
+        marks = [i.content for i in batch]
+        is_marked = any(marks)
+        parked = [i.parked for i in batch]
+        rows = self._query(
+            RECORD_MARKED if is_marked else RECORD,
+            (
+                self._ticks(),
+                bytea_array([i.key for i in batch]),
+                integer_array([names[i.surface] for i in batch]),
+                integer_array([names[i.tenant] for i in batch]),
+                bytea_array([i.fingerprint for i in batch]),
+                text_array([i.label for i in batch]),
+                bigint_array([i.received_at_ms for i in batch]),
+                bytea_array([i.body for i in batch]),
+                integer_array([_begins_as(state).value for state, _ in parked]),
+                text_array([reason for _, reason in parked]),
+                *(mark_arrays(marks) if is_marked else ()),
+                outcome,
+                names[actor],
+            ),
+        )
+        return {
+            batch[place - 1].key: new_entry(batch[place - 1], number, now) for place, number, now in rows
+        }
+
+
+def _begins_as(state: State) -> State:
+    return State.COMMITTED if state is State.IN_FLIGHT else state
+
+
+def mark_arrays(marks: list[ContentMark | None]) -> tuple[Packed, Packed, Packed]:
+    """The marks of a batch's contents, as a statement takes them."""
+    return (
+        bytea_array([None if mark is None else mark.hash for mark in marks]),
+        text_array([None if mark is None else mark.target for mark in marks]),
+        text_array([None if mark is None else mark.compensation for mark in marks]),
+    )

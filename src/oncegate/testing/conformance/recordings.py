@@ -1,0 +1,183 @@
+"""Events with nothing to call: what is new is settled with its reservation (`Claims.record`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oncegate.model.content import ContentMark
+from oncegate.model.states import Decision, State
+from oncegate.store import LogKind, Reservation, Reserved, Session
+from oncegate.testing.conformance.bench import StoreBench, key_of, unchanged
+
+OUTCOME = b'{"value":null}'
+_NAMES = ("a", "b", "c", "d", "e")
+
+
+class RecordingConformance(StoreBench):
+    """Recording new and known keys."""
+
+    def record(self, session: Session, *wanted: Reservation) -> list[Reserved]:
+        """Records in a unit that is announced as a single call."""
+        with session.unit(single=True):
+            return list(session.record(wanted, OUTCOME))
+
+    def test_recorded_key_is_left_as_a_reservation_and_a_settlement_leave_it(self) -> None:
+        """Whoever reads the ledger cannot tell which way an event went."""
+        session = self.open()
+        ours = self.reservation("one step", label="a label", tenant="acme", body=b"[1]", actor="suite")
+        theirs = self.reservation("two steps", label="a label", tenant="acme", body=b"[1]")
+
+        (answer,) = self.record(session, ours)
+        with session.unit():
+            (claim,) = session.reserve([theirs])
+        self.settle(session, claim, outcome=OUTCOME)
+
+        assert (answer.decision, answer.attempt) == (Decision.RUN, 1)
+        assert (answer.fence, answer.received_at_ms) == (answer.entry_id, self.clock.wall_ms())
+        found, other = self.detail(answer.entry_id), self.detail(claim.entry_id)
+        assert (found.outcome, found.body, found.steps) == (other.outcome, other.body, other.steps)
+        for name in found.entry.__struct_fields__:
+            if name not in ("entry_id", "key", "fence"):
+                assert getattr(found.entry, name) == getattr(other.entry, name), name
+        told = [(one.kind, one.at_ms, one.actor, one.note) for one in found.records]
+        assert told == [(one.kind, one.at_ms, one.actor, one.note) for one in other.records]
+        assert self.counts() == {State.COMMITTED: 2}
+
+    def test_recorded_key_is_never_stranded(self) -> None:
+        """There is no lease that could lapse, and nothing for a caretaker to take up."""
+        session = self.open()
+        self.record(session, self.reservation())
+        self.let_lapse()
+
+        assert self.stranded(10) == []
+        assert self.reserve(session).decision is Decision.REPLAY
+
+    def test_each_recorded_of_a_batch_keeps_what_is_its_own(self) -> None:
+        """Body, label, tenant and time, in whatever order they come."""
+        session = self.open()
+        wanted = [
+            self.reservation(name, body=name.encode(), tenant=f"t-{name}", received_at_ms=1_000 + place)
+            for place, name in enumerate(reversed(_NAMES))
+        ]
+
+        answers = self.record(session, *wanted)
+
+        found = [self.detail(answer.entry_id) for answer in answers]
+        assert [one.body for one in found] == [item.body for item in wanted]
+        for name in ("key", "label", "tenant", "received_at_ms"):
+            assert [getattr(one.entry, name) for one in found] == [getattr(item, name) for item in wanted]
+        assert [one.entry.settled_at_ms for one in found] == [item.received_at_ms for item in wanted]
+        assert [one.outcome for one in found] == [OUTCOME] * len(wanted)
+        assert all(len(one.records) == 1 for one in found)
+
+    def test_same_key_recorded_twice_in_one_batch_is_a_replay(self) -> None:
+        """The first is new, its equals learn its outcome, and the log tells of one end."""
+        session = self.open()
+        again = [self.reservation("a") for _ in range(3)]
+
+        answers = self.record(session, *again[:2], self.reservation("b"), again[2])
+
+        run, replay = Decision.RUN, Decision.REPLAY
+        assert [answer.decision for answer in answers] == [run, replay, run, replay]
+        assert [answer.outcome for answer in answers if answer.decision is replay] == [OUTCOME] * 2
+        assert [record.kind for record in self.log()] == [LogKind.COMMITTED] * 2
+
+    def test_recorded_key_is_a_replay_and_nothing_changes(self) -> None:
+        """However often it comes, by either way."""
+        session = self.open()
+        self.record(session, self.reservation())
+
+        with unchanged(self, session):
+            (answer,) = self.record(session, self.reservation())
+            again = self.reserve(session)
+
+        for one in (answer, again):
+            assert (one.decision, one.state) == (Decision.REPLAY, State.COMMITTED)
+            assert one.outcome == OUTCOME
+
+    def test_other_content_under_a_recorded_key_conflicts(self) -> None:
+        """In the same batch and in the next; the first content stays (I7)."""
+        session = self.open()
+        first, other = self.reservation(body=b"1"), self.reservation(body=b"2", fingerprint=b"other")
+
+        answers = [*self.record(session, first, other), *self.record(session, other)]
+
+        decisions = [answer.decision for answer in answers]
+        assert decisions == [Decision.RUN, Decision.CONFLICT, Decision.CONFLICT]
+        assert [answer.outcome for answer in answers] == [None] * 3
+        found = self.detail(answers[0].entry_id)
+        assert (found.body, found.entry.fingerprint) == (b"1", first.fingerprint)
+        assert sorted(one.kind for one in found.records) == [LogKind.COMMITTED] + [LogKind.CONFLICT] * 2
+
+    def test_known_key_is_judged_and_not_settled(self) -> None:
+        """A claim that somebody holds, or that may be taken up again, is not ended by recording it."""
+        session = self.open()
+        busy, lapsed = self.reserve(session, "busy", lease_ms=10**9), self.reserve(session, "lapsed")
+        tried = self.reserve(session, "tried")
+        self.settle(session, tried, State.RETRYABLE, reason="timeout")
+        self.let_lapse()
+
+        names = ("busy", "new", "lapsed", "tried")
+        answers = self.record(session, *(self.reservation(name) for name in names))
+
+        decisions = [answer.decision for answer in answers]
+        assert decisions == [Decision.BUSY, Decision.RUN, Decision.RECOVER, Decision.RETRY]
+        states = [entry.state for entry in self.read([key_of(name) for name in names]) if entry is not None]
+        in_flight = State.IN_FLIGHT
+        assert states == [in_flight, State.COMMITTED, in_flight, in_flight]
+        assert answers[2].fence > lapsed.fence
+        assert self.settle(session, busy), "its holder still holds it"
+
+    def test_what_waits_for_a_person_is_not_recorded_as_done(self) -> None:
+        """Among others of a batch: unsettled, listed as waiting, with its reason on record."""
+        session = self.open()
+        strange: dict[str, Any] = {"b": {"quarantine": "skew"}, "d": {"hold": "ask first"}}
+        wanted = [self.reservation(name, **strange.get(name, {})) for name in _NAMES]
+
+        answers = self.record(session, *wanted)
+
+        assert [answer.decision for answer in answers] == [
+            Decision.RUN, Decision.QUARANTINE, Decision.RUN, Decision.HOLD, Decision.RUN,
+        ]  # fmt: skip
+        assert self.counts() == {State.COMMITTED: 3, State.QUARANTINED: 1, State.HELD: 1}
+        for answer, kind in ((answers[1], LogKind.QUARANTINED), (answers[3], LogKind.HELD)):
+            found = self.detail(answer.entry_id)
+            assert (found.outcome, found.entry.attempt) == (None, 0)
+            assert found.entry.reason == answer.reason
+            assert [(one.kind, one.note) for one in found.records] == [(kind, answer.reason)]
+        again = self.record(session, *wanted)
+        assert [one.decision for one in again] == [
+            Decision.REPLAY, Decision.QUARANTINE, Decision.REPLAY, Decision.HOLD, Decision.REPLAY,
+        ]  # fmt: skip
+
+    def test_recorded_key_keeps_its_mark_of_content(self) -> None:
+        """An event that would change the same thing in the same way is found beside it later."""
+        session = self.open()
+        mark = ContentMark(b"same change here", "container 7")
+        wanted = (
+            self.reservation("a", content=mark),
+            self.reservation("b"),
+            self.reservation("c", content=mark),
+        )
+
+        answers = self.record(session, *wanted)
+
+        with session.unit():
+            page = session.contents_after(0, 10, 1_000)
+        assert page.looked == 2
+        (pair,) = page.pairs
+        assert {pair.entry_id, pair.other_id} == {answers[0].entry_id, answers[2].entry_id}
+
+    def test_recording_in_a_unit_that_is_undone_leaves_nothing(self) -> None:
+        """No entry, no outcome, no record; the next arrival is new."""
+        session = self.open()
+
+        with unchanged(self, session):
+            try:
+                with session.unit():
+                    session.record([self.reservation()], OUTCOME)
+                    raise ZeroDivisionError
+            except ZeroDivisionError:
+                pass
+
+        assert self.record(session, self.reservation())[0].decision is Decision.RUN
