@@ -10,7 +10,7 @@ DOCUMENT = {
     "pgbench": {"pgbench, two transactions, 8 clients": {"rate": 500}},
     "asyncpg": [{"name": "two transactions", "concurrency": 32, "rate": 125.0}],
     "gate": [{"name": "data <&>", "concurrency": 256, "rate": 1000.0}],
-    "processes": {"4": {"rate": 250}},
+    "processes": {"4 processes, 64 at once each": {"rate": 250}},
 }
 
 
@@ -20,7 +20,14 @@ def test_every_figure_is_drawn_to_scale() -> None:
     widths = [float(bar.attrib["width"]) for bar in drawn.iter(f"{name}rect")]
     texts = [text.text for text in drawn.iter(f"{name}text")]
     assert widths == [BARS / 2, BARS / 8, BARS, BARS / 4]
-    assert {"500", "125", "1,000", "250", "gate, data <&>, 256 at once"} <= set(texts)
+    assert {
+        "500",
+        "125",
+        "1,000",
+        "250",
+        "gate, data <&>, 256 at once",
+        "gate, 4 processes, 64 at once each",
+    } <= set(texts)
 
 
 def test_nothing_measured_is_an_empty_picture() -> None:

@@ -15,7 +15,18 @@ from typing import Any, Final
 from oncegate.bench import handwritten
 from oncegate.bench.joined import joined_modes, open_joined_gate
 from oncegate.bench.pgbench import TABLES, run_pgbench
-from oncegate.bench.processes import Together, as_document, run_together, server_seconds
+from oncegate.bench.processes import (
+    ALONE,
+    ALONE_WITH_ALL,
+    CREWS,
+    PROCESSES,
+    Crew,
+    Together,
+    as_document,
+    gain,
+    run_together,
+    server_seconds,
+)
 from oncegate.bench.processor import Meter, Spent, medians
 from oncegate.bench.samples import Sample, Summary
 from oncegate.bench.workload import event_blocks, open_gate, run_gate
@@ -26,7 +37,6 @@ PGBENCH_CLIENTS: Final = (1, 8, 32)
 CREATE_BOOKING: Final = (
     "CREATE TABLE booking (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, equipment text, slot text)"
 )
-PROCESSES: Final = 4
 EVENTS: Final = {1: 600, 32: 6_000, 256: 12_000}
 JOINED_TASKS: Final = 32
 WARM_EACH: Final = 8  # a server plans a statement anew the first five times on each connection
@@ -44,7 +54,7 @@ class PostgresBench:
     _rates: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     _samples: dict[tuple[str, int], list[Sample]] = field(default_factory=dict)
     _by_hand: dict[tuple[str, int], list[Sample]] = field(default_factory=dict)
-    _together: dict[int, list[Together]] = field(default_factory=dict)
+    _together: dict[Crew, list[Together]] = field(default_factory=dict)
     _spent: dict[str, list[Spent]] = field(default_factory=dict)
     _meter: Callable[[], Meter] = field(init=False)
 
@@ -54,10 +64,10 @@ class PostgresBench:
             self._meter = partial(Meter, partial(server_seconds, server))
             for number in range(self.rounds):
                 self.talk(f"round {number + 1} of {self.rounds}")
-                self._round(server)
+                self._round(server, number)
         return self._document()
 
-    def _round(self, server: PostgresServer) -> None:
+    def _round(self, server: PostgresServer, number: int) -> None:
         url = server.new_database()
         _prepare(url)
         for script in ("two transactions", "one transaction"):
@@ -74,9 +84,9 @@ class PostgresBench:
         for mode in joined_modes():
             sample = asyncio.run(self._joined(url, mode, JOINED_TASKS))
             self._samples.setdefault((mode, JOINED_TASKS), []).append(sample)
-        for processes in (1, PROCESSES):
-            run = run_together(server, url, processes, max(200, int(6_000 * self.scale)))
-            self._together.setdefault(processes, []).append(run)
+        for crew in CREWS if number % 2 else reversed(CREWS):
+            run = run_together(server, url, crew, self.seconds, f"{crew[0]}x{crew[1]}")
+            self._together.setdefault(crew, []).append(run)
 
     def _run_by_hand(self, url: str) -> None:
         if not handwritten.is_available():
@@ -126,7 +136,7 @@ class PostgresBench:
 
 
 def _ratios(
-    pgbench: dict[str, dict[str, float]], gate: list[Summary], together: dict[int, list[Together]]
+    pgbench: dict[str, dict[str, float]], gate: list[Summary], together: dict[Crew, list[Together]]
 ) -> dict[str, float]:
     rates = {(item.name, item.concurrency): item for item in gate}
     two = max(v["rate"] for n, v in pgbench.items() if "two" in n)
@@ -141,8 +151,9 @@ def _ratios(
         "same database at 32, against pgbench's best with one transaction": (
             rates["same database", 32].rate / one
         ),
-        f"{PROCESSES} processes together, against one": (
-            median(run.rate for run in together[PROCESSES]) / median(run.rate for run in together[1])
+        f"{PROCESSES} processes together, against one with as many callers as each": gain(together, ALONE),
+        f"{PROCESSES} processes together, against one with all their callers": gain(
+            together, ALONE_WITH_ALL
         ),
     }
     for mode in joined_modes():

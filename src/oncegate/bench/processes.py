@@ -1,4 +1,9 @@
-"""Several processes on one ledger: how fast together, how evenly, and who uses the processors."""
+"""Several processes on one ledger: how fast together, how evenly, and who uses the processors.
+
+Every process has as many callers as one alone has: what is asked is what another machine would add. Beside
+it stands one process with all the callers of several. All begin at the same moment, when the last is ready,
+and run for the same time.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +14,21 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from oncegate.bench.processor import ticks
+from oncegate.bench.worker import READY
 from oncegate.testing.postgres import PostgresServer
 
-TASKS = 64
-WAIT_SECONDS = 600
+TASKS: Final = 64
+PROCESSES: Final = 4
+WAIT_SECONDS: Final = 600
+
+Crew = tuple[int, int]  # so many processes, each with so many callers
+ALONE: Final[Crew] = (1, TASKS)
+TOGETHER: Final[Crew] = (PROCESSES, TASKS)
+ALONE_WITH_ALL: Final[Crew] = (1, PROCESSES * TASKS)
+CREWS: Final = (ALONE, TOGETHER, ALONE_WITH_ALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +45,78 @@ class Together:
     server: float
 
 
-def run_together(server: PostgresServer, url: str, count: int, events: int) -> Together:
-    """Starts processes that admit events of their own at the same time, and waits for them."""
-    command = [sys.executable, "-m", "oncegate.bench.worker", url, str(events), str(TASKS)]
-    before = server_seconds(server)
-    workers = [
-        subprocess.Popen([*command, f"p{count}-{number}"], stdout=subprocess.PIPE)
-        for number in range(count)
-    ]
-    answers = [json.loads(worker.communicate(timeout=WAIT_SECONDS)[0]) for worker in workers]
-    begun = min(answer["begun"] for answer in answers)
-    seconds = max(answer["ended"] for answer in answers) - begun
+def run_together(server: PostgresServer, url: str, crew: Crew, seconds: float, prefix: str) -> Together:
+    """Starts processes, lets them admit events of their own at the same time, and waits for them."""
+    workers = [_start(url, crew[1], f"{prefix}-{number}") for number in range(crew[0])]
+    try:
+        _await_ready(workers)
+        before = server_seconds(server)
+        for worker in workers:
+            _tell(worker, str(seconds))
+        answers = [json.loads(_heard(worker)) for worker in workers]
+        return _result(answers, server_seconds(server) - before)
+    finally:
+        for worker in workers:
+            _end(worker)
+
+
+def _start(url: str, tasks: int, prefix: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "oncegate.bench.worker", url, str(tasks), prefix]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _await_ready(workers: list[subprocess.Popen[str]]) -> None:
+    for worker in workers:
+        if _heard(worker).strip() != READY:
+            raise RuntimeError("a process that was to be measured did not start")
+
+
+def _heard(worker: subprocess.Popen[str]) -> str:
+    """The next line of a process; one that has ended has none."""
+    return "" if worker.stdout is None else worker.stdout.readline()
+
+
+def _tell(worker: subprocess.Popen[str], line: str) -> None:
+    if worker.stdin is not None:
+        worker.stdin.write(f"{line}\n")
+        worker.stdin.flush()
+
+
+def _end(worker: subprocess.Popen[str]) -> None:
+    if worker.stdin is not None:
+        worker.stdin.close()
+    worker.wait(WAIT_SECONDS)
+    if worker.stdout is not None:
+        worker.stdout.close()
+
+
+def _result(answers: list[dict[str, float]], server: float) -> Together:
+    seconds = max(answer["ended"] for answer in answers) - min(answer["begun"] for answer in answers)
     rates = [answer["events"] / (answer["ended"] - answer["begun"]) for answer in answers]
     return Together(
         rate=sum(answer["events"] for answer in answers) / seconds,
         slowest=min(rates) / (sum(rates) / len(rates)),
         clients=sum(answer["processor"] for answer in answers) / seconds,
-        server=(server_seconds(server) - before) / seconds,
+        server=server / seconds,
     )
 
 
-def as_document(found: dict[int, list[Together]]) -> dict[str, dict[str, Any]]:
-    """Medians over the runs, by the number of processes."""
-    return {str(count): _medians([asdict(one) for one in runs]) for count, runs in found.items()}
+def name_of(crew: Crew) -> str:
+    """A crew as people read it."""
+    count, tasks = crew
+    return f"{count} processes, {tasks} at once each" if count > 1 else f"1 process, {tasks} at once"
+
+
+def as_document(found: dict[Crew, list[Together]]) -> dict[str, dict[str, Any]]:
+    """Medians over the runs of each crew."""
+    return {name_of(crew): _medians([asdict(one) for one in runs]) for crew, runs in found.items()}
+
+
+def gain(found: dict[Crew, list[Together]], crew: Crew) -> float:
+    """How much faster several processes are than another crew, in the median of the rounds."""
+    return median(
+        several.rate / one.rate for several, one in zip(found[TOGETHER], found[crew], strict=True)
+    )
 
 
 def _medians(runs: list[dict[str, float]]) -> dict[str, float]:

@@ -197,11 +197,11 @@ def _postgres_as_text(document: dict[str, Any]) -> str:
         for item in document[who]:
             name = f"{who}, {item['name']}, {item['concurrency']} at once"
             lines.append(_postgres_line(name, item, item["p50_ms"], document))
-    for count, run in document["processes"].items():
+    for name, run in document["processes"].items():
         shares = (
             f"cores: gate {run['clients']}, server {run['server']}; slowest {run['slowest']} of the mean"
         )
-        lines.append(f"{f'gate, {count} processes, 64 at once each':<45} {run['rate']:>9,.0f}   {shares}")
+        lines.append(f"{f'gate, {name}':<45} {run['rate']:>9,.0f}   {shares}")
     lines += ["", "ratios of medians"]
     return "\n".join(lines + [f"  {value:>7.2f}x  {name}" for name, value in document["ratios"].items()])
 
