@@ -21,6 +21,7 @@ def handle(event):
 
 def test_an_unknown_surface_is_named_with_those_that_exist(ledger: Ledger, style: Style) -> None:
     """The message helps to find the spelling mistake; nothing is written."""
+    ledger.path.unlink()
     gate = ledger.gate()
     style.register(gate, "bookings", handle)
     with pytest.raises(UnknownSurface, match="'bokings'; registered: bookings"):
@@ -176,6 +177,7 @@ def test_a_gate_closes_itself_after_a_with_block(ledger: Ledger, style: Style) -
 
 def test_the_store_down_means_no_effect(ledger: Ledger, style: Style) -> None:
     """I19: never fail open."""
+    ledger.path.unlink()
     gate = ledger.gate()
     runs: list[Any] = []
     ledger.path.mkdir()

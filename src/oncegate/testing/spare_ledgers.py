@@ -6,7 +6,8 @@ not handed out again.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple, Protocol
 
 import psycopg
 
@@ -19,11 +20,18 @@ _END_SESSIONS: Final = (
     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
 )
 _RELATIONS: Final = (
-    "SELECT relname::text, relkind::text FROM pg_class"
+    "SELECT relname::text, relkind::text, relkind = 'r' AND pg_relation_size(oid) > 0 FROM pg_class"
     " WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v', 'S')"
 )
 
-Connection = psycopg.Connection[tuple[str, str]]
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class _Made(NamedTuple):
+    """A ledger as migrations left it: its relations with their kinds, and the tables that have rows."""
+
+    relations: dict[str, str]
+    filled: list[str]
 
 
 class Databases(Protocol):
@@ -39,7 +47,7 @@ class SpareLedgers:
     def __init__(self, server: Databases) -> None:
         self._server = server
         self._spare: list[str] = []
-        self._made: dict[str, frozenset[tuple[str, str]]] = {}
+        self._made: dict[str, _Made] = {}
 
     def take(self) -> str:
         """The address of an empty ledger that nobody else uses."""
@@ -50,8 +58,9 @@ class SpareLedgers:
         url = self._server.new_database()
         PostgresStore(url).connect().close()
         with _open(url) as connection:
-            self._made[url] = _relations(connection)
-            _keep_first_rows(connection, self._made[url])
+            kinds, filled = _relations(connection)
+            self._made[url] = _Made(kinds, filled)
+            _keep_first_rows(connection, filled)
         return url
 
     def give_back(self, url: str) -> None:
@@ -62,12 +71,13 @@ class SpareLedgers:
         try:
             with _open(url) as connection:
                 connection.execute(_END_SESSIONS)
-                found = _relations(connection)
-                if not self._made[url] <= found:
+                made = self._made[url]
+                kinds, filled = _relations(connection)
+                if not made.relations.items() <= kinds.items():
                     return False
                 with connection.transaction():
-                    _drop(connection, found - self._made[url])
-                    _restore(connection, self._made[url])
+                    _drop(connection, kinds.items() - made.relations.items())
+                    _restore(connection, made, [name for name in filled if name in made.relations])
         except psycopg.Error:
             return False
         return True
@@ -77,28 +87,32 @@ def _open(url: str) -> Connection:
     return psycopg.connect(url, autocommit=True, options=f"-c lock_timeout={LOCK_WAIT_MS}")
 
 
-def _relations(connection: Connection) -> frozenset[tuple[str, str]]:
-    return frozenset((name, kind) for name, kind in connection.execute(_RELATIONS))
+def _relations(connection: Connection) -> tuple[dict[str, str], list[str]]:
+    """Every relation with its kind, and the tables that have rows, or had some."""
+    found = connection.execute(_RELATIONS).fetchall()
+    return {name: kind for name, kind, _ in found}, sorted(
+        name for name, _, is_filled in found if is_filled
+    )
 
 
-def _tables(relations: frozenset[tuple[str, str]]) -> list[str]:
-    return sorted(name for name, kind in relations if kind == "r")
-
-
-def _keep_first_rows(connection: Connection, made: frozenset[tuple[str, str]]) -> None:
-    copies = [f'CREATE TABLE {_PRISTINE}."{name}" AS TABLE "{name}"' for name in _tables(made)]
+def _keep_first_rows(connection: Connection, filled: list[str]) -> None:
+    copies = [f'CREATE TABLE {_PRISTINE}."{name}" AS TABLE "{name}"' for name in filled]
     connection.execute(";".join([f"CREATE SCHEMA {_PRISTINE}", *copies]).encode())
 
 
-def _drop(connection: Connection, relations: frozenset[tuple[str, str]]) -> None:
+def _drop(connection: Connection, relations: Iterable[tuple[str, str]]) -> None:
     for name in sorted(name for name, kind in relations if kind in "rp"):
         connection.execute(f'DROP TABLE IF EXISTS "{name}" CASCADE'.encode())
 
 
-def _restore(connection: Connection, made: frozenset[tuple[str, str]]) -> None:
+def _restore(connection: Connection, made: _Made, filled: list[str]) -> None:
+    """Removes rows where there are any and brings the first ones back; a sequence begins anew."""
     work = ["SET LOCAL session_replication_role = replica"]  # foreign keys and triggers keep still
-    for name in _tables(made):
-        work.append(f'DELETE FROM "{name}"')
-        work.append(f'INSERT INTO "{name}" OVERRIDING SYSTEM VALUE TABLE {_PRISTINE}."{name}"')
-    work += [f'ALTER SEQUENCE "{name}" RESTART' for name, kind in made if kind == "S"]
+    work += [f'DELETE FROM "{name}"' for name in filled]
+    work += [
+        f'INSERT INTO "{name}" OVERRIDING SYSTEM VALUE TABLE {_PRISTINE}."{name}"' for name in made.filled
+    ]
+    sequences = [name for name, kind in made.relations.items() if kind == "S"]
+    # Not ALTER SEQUENCE … RESTART, which makes a new file for each.
+    work += [f"SELECT setval('\"{name}\"', 1, false)" for name in sequences]
     connection.execute(";".join(work).encode())
