@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oncegate import suspension
-from oncegate.loopwriters import BATCH_MAX, BATCH_WHOLE_MAX, LoopWriters
+from oncegate.loopwriters import (
+    BATCH_MAX,
+    BATCH_WHOLE_MAX,
+    BATCH_WHOLE_SHORT_MAX,
+    LOOK_EVERY_MS,
+    LoopWriters,
+    Scarcity,
+    waited_ns,
+)
 from oncegate.operations import ReadEntry, ReadPosition
 from oncegate.tickets import Ticket
 
@@ -40,6 +49,27 @@ class SlowStore:
             suspension.pause()
 
 
+class Machine:
+    """What a thread would be told of its waits for a processor, by this much of each second."""
+
+    def __init__(self, waited_share: float) -> None:
+        self.share = waited_share
+        self.now_ms = 0
+        self.waited_ns = 0
+
+    def pass_time(self) -> None:
+        self.now_ms += LOOK_EVERY_MS
+        self.waited_ns += int(LOOK_EVERY_MS * 1_000_000 * self.share)
+
+    def scarcity(self) -> Scarcity:
+        return Scarcity(lambda: self.waited_ns, lambda: self.now_ms)
+
+
+def writers_of(store: SlowStore, machine: Machine | None = None) -> LoopWriters:
+    """Writers on a machine that has processors for all, unless another is given."""
+    return LoopWriters(store.run, (machine or Machine(0.1)).scarcity())
+
+
 def reads(count: int) -> list[Ticket]:
     return [Ticket(ReadEntry(b"key")) for _ in range(count)]
 
@@ -54,7 +84,7 @@ async def until_idle(writers: LoopWriters) -> None:
 async def test_what_comes_together_is_committed_in_two_halves() -> None:
     # Given writers of a loop, and a store that is at work
     store = SlowStore()
-    writers = LoopWriters(store.run)
+    writers = writers_of(store)
     # When many operations come at once
     writers.add(reads(200))
     # Then two batches are under way, so that one is answered while the other is committed
@@ -67,7 +97,7 @@ async def test_what_comes_together_is_committed_in_two_halves() -> None:
 @in_loop
 async def test_a_few_operations_are_one_batch() -> None:
     store = SlowStore()
-    writers = LoopWriters(store.run)
+    writers = writers_of(store)
     # When no more come than a statement and a commit are worth
     writers.add(reads(BATCH_WHOLE_MAX))
     # Then they are not divided
@@ -80,7 +110,7 @@ async def test_a_few_operations_are_one_batch() -> None:
 async def test_operations_of_another_kind_count_as_under_way() -> None:
     # Given a hundred operations of one kind under way
     store = SlowStore()
-    writers = LoopWriters(store.run)
+    writers = writers_of(store)
     writers.add(reads(100))
     # When a hundred of another kind come
     writers.add([Ticket(ReadPosition(b"lane")) for _ in range(100)])
@@ -94,10 +124,49 @@ async def test_operations_of_another_kind_count_as_under_way() -> None:
 async def test_no_batch_is_larger_than_its_limit_and_nobody_is_left_over() -> None:
     store = SlowStore()
     store.is_open = True
-    writers = LoopWriters(store.run)
+    writers = writers_of(store)
     # When far more come than one batch may hold
     writers.add(reads(5 * BATCH_MAX))
     await until_idle(writers)
     # Then all are answered in batches of the limit
     assert max(store.sizes) == BATCH_MAX
     assert sum(store.sizes) == 5 * BATCH_MAX
+
+
+@in_loop
+async def test_batches_are_larger_where_processors_are_short() -> None:
+    # Given a thread that waits for a processor half of the time
+    store, machine = SlowStore(), Machine(0.5)
+    writers = writers_of(store, machine)
+    machine.pass_time()
+    # When as many come as are then worth one batch
+    writers.add(reads(BATCH_WHOLE_SHORT_MAX))
+    # Then they are not divided
+    assert store.sizes == [BATCH_WHOLE_SHORT_MAX]
+    store.is_open = True
+    await until_idle(writers)
+    # When processors are there again
+    machine.share = 0.1
+    machine.pass_time()
+    writers.add(reads(BATCH_WHOLE_SHORT_MAX))
+    # Then they are, as before
+    await until_idle(writers)
+    assert store.sizes[1:] == [BATCH_WHOLE_MAX, BATCH_WHOLE_MAX]
+
+
+def test_a_moment_says_nothing_of_processors() -> None:
+    """Given a wait that was long, but a short time; then nothing follows from it yet."""
+    machine = Machine(0.0)
+    scarcity = machine.scarcity()
+    machine.now_ms, machine.waited_ns = LOOK_EVERY_MS - 1, 10**9
+    scarcity.look()
+    assert not scarcity.is_there
+
+
+def test_system_that_does_not_tell_of_waits_has_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncegate.loopwriters._WAITED", Path("/not/there"))
+    assert waited_ns() == 0
+
+
+def test_waits_of_this_thread_only_grow() -> None:
+    assert waited_ns() <= waited_ns()
