@@ -8,6 +8,7 @@ from __future__ import annotations
 
 _SAME_UNIT = "the row was read in the same transaction, which began as the only writer"
 _ROW_BY_ROW = "the batch is taken row by row, which is slower and nothing else"
+_ANY_ROW = "the statement for keys of any kind inserts the same row, which is slower and nothing else"
 _NO_ROWS = "without rows the statement does nothing"
 _BELOW_FLOOR = "what is at or below the floor was removed in the transaction that raised it"
 _ONE_FENCE = "a fence of a lane is given out once, for one event"
@@ -21,27 +22,12 @@ _SQLITE_CLAIMS: dict[tuple[str, str], str] = {
         "left out",
     ): "the commit releases every savepoint, and the next one of that name stands above it",
     (
-        "if cursor.rowcount == len(rows):",
-        "if False",
-    ): "which rows were inserted is looked up then, and all were",
-    (
-        "if cursor.rowcount == 0:",
-        "if False (2)",
-    ): "which rows were inserted is looked up then, and there are none",
-    ("if marks:", "if True"): _NO_ROWS,
-    (
-        "if not none_is_parked:",
-        "if True",
-    ): "each row of a batch is made by itself then, which is slower and nothing else",
-    (
-        "if none_is_parked and type(inserted) is range:",
-        "if False",
-    ): "each answer of a batch is made by itself then, which is slower and nothing else",
-    (
         "if item.steps or item.clear_steps:",
         "if True",
     ): "whether there are steps to write or to remove is looked at once more",
-    ("if len(settlements) > 1 and self._settle_all(settlements):", "if False"): _ROW_BY_ROW,
+    ("if self._settle_all(settlements):", "if False"): _ROW_BY_ROW,
+    ("if len(settlements) == 1:", "if False"): "one alone is tried as a batch, and then by itself",
+    ("if item.writes:", "if True"): _NO_ROWS,
     ("if sweep is not None:", "if False"): _ROW_BY_ROW,
     ("if sweep is not None:", "if False (2)"): _ROW_BY_ROW,
     ("if item.steps:", "if True"): _NO_ROWS,
@@ -54,6 +40,20 @@ _SQLITE_CLAIMS: dict[tuple[str, str], str] = {
         "if len(wanted) == 1:",
         "if False",
     ): "one alone is then a batch of one, which is slower and nothing else",
+}
+_SQLITE_INSERTING: dict[tuple[str, str], str] = {
+    (
+        "if cursor.rowcount == len(wanted):",
+        "if False",
+    ): "which rows were inserted is looked up then, and all were",
+    (
+        "if cursor.rowcount == 0:",
+        "if False",
+    ): "which rows were inserted is looked up then, and there are none",
+    ("if marks:", "if True"): _NO_ROWS,
+    ("if item.content is not None:", "if True"): "whether there is a mark to keep is looked at once more",
+    ("if item.quarantine is None and item.hold is None:", "if False"): _ANY_ROW,
+    ("if all(item.quarantine is None and item.hold is None for item in wanted):", "if False"): _ANY_ROW,
 }
 _SQLITE_SWEEPS: dict[tuple[str, str], str] = {
     ("if any(places):", "if True"): _NO_ROWS,
@@ -191,6 +191,7 @@ _BY_FILE = {
     "stores/postgres/feed.py": _POSTGRES_FEED,
     "stores/sqlite/claims.py": _SQLITE_CLAIMS,
     "stores/sqlite/feed.py": _SQLITE_FEED,
+    "stores/sqlite/inserting.py": _SQLITE_INSERTING,
     "stores/sqlite/lanes.py": _SQLITE_LANES,
     "stores/sqlite/sweeps.py": _SQLITE_SWEEPS,
 }

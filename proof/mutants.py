@@ -27,6 +27,7 @@ CORE: tuple[str, ...] = (
     "gate/flows.py",
     "operations.py",
     "stores/sqlite/claims.py",
+    "stores/sqlite/inserting.py",
     "stores/sqlite/sweeps.py",
     "stores/sqlite/running.py",
     "gate/effects.py",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -183,6 +185,21 @@ def test_lone_operation_is_committed_by_its_own_caller(bench: Bench) -> None:
 
     assert committers == [threading.current_thread()] * 2
     assert not bench.writers()
+
+
+def test_gate_lets_go_of_event_loops_that_are_over(bench: Bench) -> None:
+    """A program may run one loop after the other; what belonged to each is not kept with it."""
+    commits, loops = bench.commits(), []
+
+    async def ask(number: int) -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await perform_all(commits, [reserve(f"{number}-{place}") for place in range(3)])
+
+    for number in range(5):
+        asyncio.run(ask(number))
+    gc.collect()
+
+    assert [loop() is None for loop in loops[:4]] == [True] * 4
 
 
 def test_large_crowd_is_split_into_bounded_batches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

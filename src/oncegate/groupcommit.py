@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
 
 from oncegate.clock import Clock, SystemClock
 from oncegate.crashpoints import CrashPoints
@@ -74,9 +73,9 @@ class GroupCommit:
         self._gathered: dict[asyncio.AbstractEventLoop, Gathering] = {}
         self._gathered_here: dict[int, Gathering] = {}  # by thread
         self._gathered_last = 0
-        self._watches: WeakKeyDictionary[asyncio.AbstractEventLoop, Watch] = WeakKeyDictionary()
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWriters] = WeakKeyDictionary()
-        self._batches: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBatches] = WeakKeyDictionary()
+        self._watches: dict[asyncio.AbstractEventLoop, Watch] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, LoopWriters] = {}
+        self._batches: dict[asyncio.AbstractEventLoop, LoopBatches] = {}
         self._committer = Committer()
         self._units = Units(self.store, self._crashpoints)
         self._spare: list[Session] = []
@@ -140,18 +139,18 @@ class GroupCommit:
         self, loop: asyncio.AbstractEventLoop, operation: Operation[Any]
     ) -> Ticket | Gathering:
         """Commits here and now where that is best, else begins to gather."""
-        watch = self._watch(loop)
+        watch = self._watches.get(loop) or self._new_watch(loop)
         if self._gathered_last == 1 and self._may_block_loop() and watch.may_commit_here():
             ticket = Ticket(operation)
             if self._try_alone([ticket]):
                 return ticket
         return self._gather(loop, watch)
 
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
-        watch = self._watches.get(loop)
-        if watch is None:
-            watch = Watch(loop, WATCH_SECONDS, ANSWER_WAIT_SECONDS, INLINE_PER_TURN_MAX)
-            self._watches[loop] = watch
+    def _new_watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
+        for known in (self._watches, self._loops, self._batches):
+            _forget_closed(known)
+        watch = Watch(loop, WATCH_SECONDS, ANSWER_WAIT_SECONDS, INLINE_PER_TURN_MAX)
+        self._watches[loop] = watch
         return watch
 
     def _gather(self, loop: asyncio.AbstractEventLoop, watch: Watch) -> Gathering:
@@ -239,12 +238,14 @@ class GroupCommit:
         """Commits in the caller's own thread if nobody else writes or waits; tells whether it did."""
         if not self._inline or self._waiting or not self._turns.acquire(blocking=False):
             return False
+        started = self._clock.ticks_ms()
         try:
-            self._run(tickets, wait=False)
+            self._units.run(tickets, wait=False)
         except StoreBusy:
             return False
         finally:
             self._turns.release()
+        self._note_commit(started)
         return True
 
     def _enqueue(self, tickets: list[Ticket]) -> None:
@@ -272,6 +273,7 @@ class GroupCommit:
             with self._guard:
                 self._waiting -= len(batch)
             deliver(batch)
+            del batch  # or a writer that waits keeps it, and the loop of those who asked
             incoming += self._take_more()
 
     def _run_in_turn(self, batch: list[Ticket]) -> None:
@@ -368,7 +370,7 @@ class GroupCommit:
 
     def before_fork(self) -> bool:
         """Waits for commits under way and closes every session: neither process may inherit one."""
-        if any(writers.is_busy for writers in self._loops.values()):
+        if any(writers.is_busy for writers in list(self._loops.values())):
             return False  # they go on when the loop does, which may be after the fork only
         writers = self._capabilities.writers_max
         held = 0
@@ -389,3 +391,10 @@ class GroupCommit:
     def after_fork_in_child(self) -> None:
         """Begins anew, with threads and sessions of its own."""
         self._reset()
+
+
+def _forget_closed(known: dict[asyncio.AbstractEventLoop, Any]) -> None:
+    """Lets go of what belongs to loops that are over: a program may run one loop after the other."""
+    for loop in list(known):
+        if loop.is_closed():
+            known.pop(loop, None)

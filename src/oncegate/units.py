@@ -38,7 +38,10 @@ class Units:
 
     def run(self, tickets: list[Ticket], *, wait: bool) -> None:
         """Runs tickets in one unit. Raises StoreBusy only without `wait`, and nothing was done then."""
-        self._answer(tickets, lambda: self._commit(tickets, wait=wait), wait=wait)
+        try:
+            self._commit(tickets, wait)
+        except BaseException as error:  # noqa: BLE001  whatever it is, those who wait must be told
+            self._tell(tickets, error, wait=wait)
 
     def begin(self, tickets: list[Ticket]) -> Finish | None:
         """Runs the tickets' statements if that is possible without waiting; what is returned commits them.
@@ -60,7 +63,7 @@ class Units:
             session.close()
             raise
         else:
-            return lambda: self._answer(tickets, lambda: self._end(session, unit), wait=True)
+            return lambda: self._finish(session, unit, tickets)
         self._put_back(session, keep)
         return None
 
@@ -75,6 +78,12 @@ class Units:
             raise
         return unit
 
+    def _finish(self, session: Session, unit: _Unit, tickets: list[Ticket]) -> None:
+        try:
+            self._end(session, unit)
+        except BaseException as error:  # noqa: BLE001  whatever it is, those who wait must be told
+            self._tell(tickets, error, wait=True)
+
     def _end(self, session: Session, unit: _Unit) -> None:
         keep = False
         try:
@@ -84,18 +93,17 @@ class Units:
             self._put_back(session, keep)
         self._crashpoints.hit("commit.after")
 
-    def _answer(self, tickets: list[Ticket], work: Finish, *, wait: bool) -> None:
-        try:
-            work()
-        except StoreBusy as error:
+    def _tell(self, tickets: list[Ticket], error: BaseException, *, wait: bool) -> None:
+        """Leaves on each ticket what an error of their unit means for it."""
+        if isinstance(error, StoreBusy):
             if not wait:
-                raise
+                raise error
             fail(tickets, error)
-        except StoreRejected as error:
+        elif isinstance(error, StoreRejected):
             self._run_apart(tickets, error)
-        except StoreUnknown as error:
+        elif isinstance(error, StoreUnknown):
             self._read_back(tickets, error)
-        except BaseException as error:  # noqa: BLE001  whatever it is, those who wait must be told
+        else:
             self._run_after_fault(tickets, error)
 
     def _run_after_fault(self, tickets: list[Ticket], error: BaseException) -> None:
@@ -106,7 +114,7 @@ class Units:
         for ticket in tickets:
             self.run([ticket], wait=True)
 
-    def _commit(self, tickets: list[Ticket], *, wait: bool) -> None:
+    def _commit(self, tickets: list[Ticket], wait: bool) -> None:
         session = self.take(self._idle)
         keep = False
         try:
@@ -192,8 +200,11 @@ class Units:
 
 
 def _run_on(session: Session, tickets: list[Ticket]) -> None:
-    groups = [tickets] if len(tickets) == 1 else by_kind(tickets)
-    for members in groups:
+    if len(tickets) == 1:
+        (only,) = tickets
+        (only.answer,) = only.operation.run(session, [only.operation])
+        return
+    for members in by_kind(tickets):
         operations = [member.operation for member in members]
         answers = operations[0].run(session, operations)
         for member, answer in zip(members, answers, strict=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from inspect import isawaitable, iscoroutine
 from types import CoroutineType
@@ -84,10 +84,6 @@ class Driver:
             return None
         return self._commits.perform(request)
 
-    def run_async(self, flow: Flow[T]) -> Coroutine[Any, Any, T]:
-        """Drives a flow to its end in the calling task."""
-        return self._go_on(flow)
-
     def begin_async(self, flow: Flow[T]) -> T | Begun[T]:
         """Drives a flow to the first thing that it has to wait for; its end, if there is none.
 
@@ -126,6 +122,8 @@ class Driver:
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
             answer = error = None
+
+    run_async = _go_on  # drives a flow to its end in the calling task
 
     def _call(self, request: Invoke) -> Any:
         """What a function returned, or what has to be awaited for it."""
@@ -169,10 +167,10 @@ class WrappingDriver(Driver):
         wrapped: Flow[T] = self._wrap(flow)
         return super().run(wrapped)
 
-    async def run_async(self, flow: Flow[T]) -> T:
+    async def run_async(self, flow: Flow[T], request: Any = None) -> T:
         """Drives a wrapped flow in the calling task."""
         wrapped: Flow[T] = self._wrap(flow)
-        return await super().run_async(wrapped)
+        return await self._go_on(wrapped, request)
 
     def begin_async(self, flow: Flow[T]) -> T | Begun[T]:
         """Begins nothing yet: what a span sets must be set in the context that the flow goes on in."""

@@ -30,28 +30,13 @@ from oncegate.store import (
 )
 from oncegate.store.recording import record_in_two_steps
 from oncegate.stores.sqlite.files import is_the_stores
+from oncegate.stores.sqlite.inserting import insert_all, insert_one, next_number
 from oncegate.stores.sqlite.names import Names
-from oncegate.stores.sqlite.running import is_listed_at, list_lasting
 from oncegate.stores.sqlite.sweeps import Sweep, sweep_of
 from oncegate.stores.writes import by_position
 
 _RUN: Final = Decision.RUN
-_LAST_NUMBER: Final = (
-    "SELECT max(coalesce((SELECT max(id) FROM oncegate_entry), 0),"
-    " (SELECT value FROM oncegate_meta WHERE name = 'floor'))"
-)
-_INSERT: Final = (
-    "INSERT INTO oncegate_entry (key, surface, tenant, state, attempt, fingerprint, label, received_at,"
-    " settled_at, lease_until, first_reserved, token, reason, id, fence)"
-    " VALUES (?1, ?2, ?3, ?4, ?4 = 1, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)"
-    " ON CONFLICT (key) DO NOTHING"
-)
-_INSERT_NEXT: Final = _INSERT.replace("?13", f"({_LAST_NUMBER}) + 1")
-_INSERTED: Final = "SELECT id FROM oncegate_entry WHERE id BETWEEN ? AND ?"
-_INSERT_PAYLOAD: Final = "INSERT INTO oncegate_payload (entry, body) VALUES (?, ?)"
-_INSERT_CONTENT: Final = (
-    "INSERT INTO oncegate_content (entry, hash, target, compensation) VALUES (?, ?, ?, ?)"
-)
+_COMMITTED: Final = State.COMMITTED
 _KNOWN: Final = (
     "SELECT id, state, fingerprint, attempt, fence, coalesce(lease_until, 0), reason,"
     " first_reserved, received_at, body"
@@ -73,7 +58,13 @@ _SETTLE: Final = (
     " WHERE id = ?7 AND fence = ?8 AND state = 1"
 )
 # Its record is written next; SQLite numbers that after the newest there is.
-_SETTLE_NEXT: Final = _SETTLE.replace("?9", "(SELECT coalesce(max(position), 0) + 1 FROM oncegate_log)")
+_NEXT_POSITION: Final = "(SELECT coalesce(max(position), 0) + 1 FROM oncegate_log)"
+_SETTLE_NEXT: Final = _SETTLE.replace("?9", _NEXT_POSITION)
+_COMMIT_NEXT: Final = (
+    "UPDATE oncegate_entry SET state = 2, settled_at = ?1, reason = NULL, token = NULL, lease_until = NULL,"
+    f" first_reserved = NULL, record = {_NEXT_POSITION} WHERE id = ?2 AND fence = ?3 AND state = 1"
+)
+_LOG_COMMITTED: Final = "INSERT INTO oncegate_log (entry, kind, at, actor) VALUES (?, 2, ?, ?)"
 _OUTCOME: Final = "INSERT OR REPLACE INTO oncegate_outcome (entry, body) VALUES (?, ?)"
 _LAST_POSITION: Final = "SELECT coalesce(max(position), 0) FROM oncegate_log"
 _LOG: Final = "INSERT INTO oncegate_log (position, entry, kind, at, actor, note) VALUES (?, ?, ?, ?, ?, ?)"
@@ -108,31 +99,13 @@ class SqliteClaims:
 
     def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
         """Inserts all that are new in one sweep, then judges the rest one by one."""
+        now = self.now_ticks()
         if len(wanted) == 1:
-            return [self._reserve_one(wanted[0])]
-        (last,) = self._connection.execute(_LAST_NUMBER).fetchone()
-        first, now = last + 1, self.now_ticks()
-        none_is_parked = all(item.quarantine is None and item.hold is None for item in wanted)
-        rows = self._rows(wanted, first, now, none_is_parked)
-        inserted = self._insert(rows, first)
-        if inserted and is_listed_at(last, max(inserted)):
-            list_lasting(self._connection, first)
-        bodies = [(number, item.body) for number, item in enumerate(wanted, first) if number in inserted]
-        self._connection.executemany(_INSERT_PAYLOAD, bodies)
-        marks = [
-            (number, item.content.hash, item.content.target, item.content.compensation)
-            for number, item in enumerate(wanted, first)
-            if item.content is not None and number in inserted
-        ]
-        if marks:
-            self._connection.executemany(_INSERT_CONTENT, marks)
-        if none_is_parked and type(inserted) is range:
-            return [
-                Reserved(
-                    _RUN, n, n, first_reserved_ticks=now, received_at_ms=i.received_at_ms, now_ticks=now
-                )
-                for n, i in enumerate(wanted, first)
-            ]
+            (item,) = wanted
+            number = insert_one(self._connection, self._names, item, now)
+            return [self._new(number, item, now) if number else self._judge(item, now)]
+        first = next_number(self._connection)
+        inserted = insert_all(self._connection, self._names, wanted, first, now)
         return [
             self._new(number, item, now) if number in inserted else self._judge(item, now)
             for number, item in enumerate(wanted, first)
@@ -142,57 +115,8 @@ class SqliteClaims:
         """Reserves, and settles what is new; both are in the one transaction of the unit."""
         return record_in_two_steps(self, wanted, outcome)
 
-    def _reserve_one(self, item: Reservation) -> Reserved:
-        now = self.now_ticks()
-        cursor = self._connection.execute(_INSERT_NEXT, self._row(item, now))
-        if cursor.rowcount == 0:
-            return self._judge(item, now)
-        number = cursor.lastrowid or 0
-        if is_listed_at(number - 1, number):
-            list_lasting(self._connection, number)
-        self._connection.execute(_INSERT_PAYLOAD, (number, item.body))
-        mark = item.content
-        if mark is not None:
-            marked = (number, mark.hash, mark.target, mark.compensation)
-            self._connection.execute(_INSERT_CONTENT, marked)
-        return self._new(number, item, now)
-
-    def _rows(
-        self, wanted: Sequence[Reservation], first: int, now: int, none_is_parked: bool
-    ) -> list[tuple[Any, ...]]:
-        """The rows of a batch; where none is parked, as nearly always, without a call for each."""
-        if not none_is_parked:
-            return [(*self._row(item, now), number) for number, item in enumerate(wanted, first)]
-        names = {item.surface for item in wanted} | {item.tenant for item in wanted}
-        numbers = {name: self._names.number(name) for name in names}
-        return [
-            (
-                i.key, numbers[i.surface], numbers[i.tenant], 1, i.fingerprint, i.label,
-                i.received_at_ms, None, now + i.lease_ms, now, i.token, None, number,
-            )
-            for number, i in enumerate(wanted, first)
-        ]  # fmt: skip
-
-    def _row(self, item: Reservation, now: int) -> tuple[Any, ...]:
-        surface, tenant = self._names.number(item.surface), self._names.number(item.tenant)
-        head = (item.key, surface, tenant)
-        tail = (item.fingerprint, item.label, item.received_at_ms)
-        if item.runs:
-            return (*head, 1, *tail, None, now + item.lease_ms, now, item.token, None)
-        state, reason = item.parked
-        return (*head, state.value, *tail, item.received_at_ms, None, None, None, reason)
-
-    def _insert(self, rows: list[tuple[Any, ...]], first: int) -> range | set[int]:
-        cursor = self._connection.executemany(_INSERT, rows)
-        if cursor.rowcount == len(rows):
-            return range(first, first + len(rows))
-        if cursor.rowcount == 0:
-            return set()
-        found = self._connection.execute(_INSERTED, (first, first + len(rows) - 1))
-        return {number for (number,) in found}
-
     def _new(self, number: int, item: Reservation, now: int) -> Reserved:
-        if item.runs:
+        if item.quarantine is None and item.hold is None:
             return Reserved(
                 _RUN, number, number, first_reserved_ticks=now,
                 received_at_ms=item.received_at_ms, now_ticks=now,
@@ -256,18 +180,34 @@ class SqliteClaims:
 
     def settle(self, settlements: Sequence[Settlement], *, last: bool = False) -> list[bool]:
         """Ends claims; all at once where every fence is right, else one by one."""
-        if len(settlements) > 1 and self._settle_all(settlements):
+        if len(settlements) == 1:
+            return [self._settle_one(settlements[0])]
+        if self._settle_all(settlements):
             return [True] * len(settlements)
         return [self._settle_one(item) for item in settlements]
 
     def _settle_one(self, item: Settlement) -> bool:
+        if not (self._commit(item) if _is_plain(item) else self._end(item)):
+            return False
+        if item.outcome is not None:
+            self._connection.execute(_OUTCOME, (item.entry_id, bytearray(item.outcome)))
+        if item.steps or item.clear_steps:
+            self._settle_steps(item)
+        if item.writes:
+            self._run_writes([item.writes])
+        return True
+
+    def _commit(self, item: Settlement) -> bool:
+        execute = self._connection.execute
+        if execute(_COMMIT_NEXT, (item.at_ms, item.entry_id, item.fence)).rowcount != 1:
+            return False
+        execute(_LOG_COMMITTED, (item.entry_id, item.at_ms, self._names.number(item.actor)))
+        return True
+
+    def _end(self, item: Settlement) -> bool:
         if not self._changed(_SETTLE_NEXT, _settle_row(item, self.now_ticks())):
             return False
         self._log(item.entry_id, LogKind(item.state.value), item.at_ms, item.actor, item.reason)
-        if item.outcome is not None:
-            self._connection.execute(_OUTCOME, (item.entry_id, item.outcome))
-        self._settle_steps(item)
-        self._run_writes([item.writes])
         return True
 
     def _settle_all(self, settlements: Sequence[Settlement]) -> bool:
@@ -386,3 +326,8 @@ def _settle_row(item: Settlement, now: int) -> tuple[Any, ...]:
     state, lease = item.state.value, None if final else called
     head = (state, item.at_ms, item.reason, item.attempts_given_back)
     return (*head, lease, final, item.entry_id, item.fence)
+
+
+def _is_plain(item: Settlement) -> bool:
+    """Whether a claim has committed and there is nothing more to say."""
+    return item.state is _COMMITTED and item.reason is None and not item.attempts_given_back

@@ -38,7 +38,7 @@ from oncegate.stores.sqlite.traces import SqliteTraces
 
 
 class SqliteUnit:
-    """One transaction of a session, as a with block; a class because every event passes two of them."""
+    """The transactions of a session, as a with block; one for all of them, as every event passes two."""
 
     __slots__ = ("_session", "_wait")
 
@@ -47,7 +47,14 @@ class SqliteUnit:
         self._wait = wait
 
     def __enter__(self) -> None:
-        self._session.begin(self._wait)
+        """Begins as a writer."""
+        session = self._session
+        try:
+            if self._wait is not session._waits:
+                session.wait_for_others(self._wait)
+            session._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise translate(error, session._path) from error
 
     def __exit__(
         self,
@@ -55,10 +62,15 @@ class SqliteUnit:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None:
-            self._session.commit()
-        else:
-            self._session.undo(error)
+        """Commits, or rolls back and turns an error of SQLite's into ours."""
+        session = self._session
+        if kind is not None:
+            session.undo(error)
+            return
+        try:
+            session._connection.execute("COMMIT")
+        except sqlite3.Error as refused:
+            raise session.not_committed(refused) from refused
 
 
 class SqliteLedger(
@@ -89,6 +101,7 @@ class SqliteSession(SqliteLedger):
         self._path = path
         self._clock = clock
         self._waits = True
+        self._unit, self._unit_at_once = SqliteUnit(self, True), SqliteUnit(self, False)
         with translated(path):
             self._offset_ms = anchor_ticks(connection, clock)
 
@@ -98,17 +111,12 @@ class SqliteSession(SqliteLedger):
 
     def unit(self, *, wait: bool = True, single: bool = False) -> SqliteUnit:
         """One transaction, begun as a writer so that it cannot fail halfway for want of the lock."""
-        return SqliteUnit(self, wait)
+        return self._unit if wait else self._unit_at_once
 
-    def begin(self, wait: bool) -> None:
-        """Begins a transaction as a writer."""
-        try:
-            if wait is not self._waits:
-                self._connection.execute(f"PRAGMA busy_timeout = {BUSY_WAIT_MS if wait else 0}")
-                self._waits = wait
-            self._connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise translate(error, self._path) from error
+    def wait_for_others(self, wait: bool) -> None:
+        """Whether this connection waits while another one writes, from now on."""
+        self._connection.execute(f"PRAGMA busy_timeout = {BUSY_WAIT_MS if wait else 0}")
+        self._waits = wait
 
     def undo(self, error: BaseException | None) -> None:
         """Rolls back, and turns an error of SQLite's into ours."""
@@ -116,16 +124,12 @@ class SqliteSession(SqliteLedger):
         if isinstance(error, sqlite3.Error):
             raise translate(error, self._path) from error
 
-    def commit(self) -> None:
-        """Commits; an error that leaves the outcome open is StoreUnknown."""
-        try:
-            self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._undo()
-            translated_error = translate(error, self._path)
-            if getattr(error, "sqlite_errorname", "").startswith("SQLITE_IOERR"):
-                raise StoreUnknown(f"{self._path}: the commit may or may not have happened") from error
-            raise translated_error from error
+    def not_committed(self, error: sqlite3.Error) -> StoreError:
+        """What an error of COMMIT means; one that leaves the outcome open is StoreUnknown."""
+        self._undo()
+        if getattr(error, "sqlite_errorname", "").startswith("SQLITE_IOERR"):
+            return StoreUnknown(f"{self._path}: the commit may or may not have happened")
+        return translate(error, self._path)
 
     def _undo(self) -> None:
         self._names.forget()

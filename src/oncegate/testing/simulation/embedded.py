@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from oncegate.clock import Clock
 from oncegate.errors import StoreUnavailable, StoreUnknown
 from oncegate.store import Capabilities
 from oncegate.stores.sqlite import SqliteStore, schema
-from oncegate.stores.sqlite.session import JoinedSession, SqliteSession
+from oncegate.stores.sqlite.session import JoinedSession, SqliteSession, SqliteUnit
 from oncegate.testing.simulation.store import CommitFault, fault_of, no_fault
 
 _PLACE: Final = Path(":memory:")
@@ -75,29 +76,31 @@ class Slate:
         execute("COMMIT")
 
 
-class EmbeddedUnit:
+class EmbeddedUnit(SqliteUnit):
     """One transaction, whose commit may go wrong."""
 
-    __slots__ = ("_fault", "_session", "_what_goes_wrong")
+    __slots__ = ("_fault", "_what_goes_wrong")
 
     def __init__(self, session: EmbeddedSession, what_goes_wrong: Callable[[], CommitFault]) -> None:
-        self._session = session
+        super().__init__(session, wait=True)
         self._what_goes_wrong = what_goes_wrong
         self._fault = CommitFault.NONE
 
     def __enter__(self) -> None:
         self._fault = fault_of(self._what_goes_wrong)
-        self._session.begin(True)
+        super().__enter__()
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if kind is not None:
-            self._session.undo(error)
-            return
-        if self._fault is CommitFault.UNDONE:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None and self._fault is CommitFault.UNDONE:
             self._session.undo(None)
         else:
-            self._session.commit()
-        if self._fault is not CommitFault.NONE:
+            super().__exit__(kind, error, trace)
+        if kind is None and self._fault is not CommitFault.NONE:
             raise StoreUnknown("no reply to the commit")
 
 
@@ -110,7 +113,7 @@ class EmbeddedSession(SqliteSession):
         super().__init__(connection, _PLACE, clock)
         self._fault = fault
 
-    def unit(self, *, wait: bool = True, single: bool = False) -> EmbeddedUnit:  # type: ignore[override]
+    def unit(self, *, wait: bool = True, single: bool = False) -> EmbeddedUnit:
         """One transaction."""
         return EmbeddedUnit(self, self._fault)
 
