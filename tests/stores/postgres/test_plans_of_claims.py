@@ -26,6 +26,15 @@ ASKED = {
 }
 
 
+AS_USERS_PLAN = {
+    "end of a first claim in a user's transaction": join_statements.END_FIRST,
+    "end of a later claim in a user's transaction": join_statements.END,
+    "end without an outcome in a user's transaction": join_statements.END_BARE,
+    "end of a commit block": statements.END_FIRST_OR_FAIL,
+    "end of a commit block on a later claim": statements.END_ONE_OR_FAIL,
+}
+
+
 @pytest.fixture
 def session(ledger_url: str) -> Iterator[Session]:
     """On a ledger where much was settled, and that was analysed when nothing was open."""
@@ -57,18 +66,44 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def test_plan_made_while_nothing_is_open_names_the_rows_it_wants(session: Any, asked: str) -> None:
     """Given a ledger that was analysed at rest; then the kept plan reads no table as a whole: what it
     costs does not grow with what is open, or was since the last vacuum."""
-    connection, sql = session._connection, ASKED[asked]
+    assert whole_reads(session._connection, ASKED[asked]) == []
+
+
+@pytest.mark.parametrize("asked", AS_USERS_PLAN)
+@pytest.mark.usefixtures("session")
+def test_users_plan_made_after_a_vacuum_names_the_rows_it_wants(ledger_url: str, asked: str) -> None:
+    """Given a ledger that was vacuumed at rest, and a connection as a user's program or a commit block has
+    it; then its kept plan reads no table as a whole either."""
+    with psycopg.connect(ledger_url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE oncegate_open")
+        assert whole_reads(connection, AS_USERS_PLAN[asked]) == []
+
+
+@pytest.mark.parametrize("asked", AS_USERS_PLAN)
+def test_plan_made_on_a_new_ledger_names_what_it_wants_of_the_open(ledger_url: str, asked: str) -> None:
+    """Given a ledger where nothing was ever open; then a plan made now is right for a busy one."""
+    PostgresStore(ledger_url).migrate()
+    with psycopg.connect(ledger_url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE oncegate_open")
+        assert whole_reads(connection, AS_USERS_PLAN[asked], ("oncegate_open",)) == []
+
+
+def whole_reads(
+    connection: psycopg.Connection[Any],
+    sql: str,
+    tables: tuple[str, ...] = ("oncegate_open", "oncegate_entry"),
+) -> list[dict[str, Any]]:
+    """The steps of the kept plan that read these tables without naming rows."""
     connection.execute("SET plan_cache_mode = force_generic_plan")
-    connection.execute(f"PREPARE asked AS {to_numbered(sql)}")
+    connection.execute(f"PREPARE asked AS {to_numbered(sql)}".encode())
     unknown = ", ".join(["NULL"] * sql.count("%s"))
 
-    ((found,),) = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE asked ({unknown})").fetchall()
+    ((found,),) = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE asked ({unknown})".encode()).fetchall()
 
     reads = [
         step
         for step in nodes(found[0]["Plan"])
-        if step.get("Relation Name") in ("oncegate_open", "oncegate_entry")
-        and step["Node Type"] != "ModifyTable"
+        if step.get("Relation Name") in tables and step["Node Type"] != "ModifyTable"
     ]
     assert reads
-    assert [step for step in reads if not {"Index Cond", "Recheck Cond"} & step.keys()] == []
+    return [step for step in reads if not {"Index Cond", "Recheck Cond"} & step.keys()]
