@@ -5,7 +5,8 @@ either way, and tests of disks that fail make single calls fail.
 
 Failed assertions of the conformance suite show their values. The thread that tells the ledger what a gate
 has seen sleeps through every test: commits are counted, and made to fail, one by one. Tests of the thread
-itself wake it.
+itself wake it. A sender that runs looks for new endpoints more often than every two seconds, which tests
+would wait for.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from oncegate.gate import sightings
+from oncegate.sender import delivery
 from oncegate.testing.postgres import TEST_URL_VARIABLE, GivenServer, PostgresServer
 from oncegate.testing.spare_ledgers import SpareLedgers
 
 pytest.register_assert_rewrite("oncegate.testing.conformance")
 sightings.FLUSH_SECONDS = 3600.0
+delivery.LOOK_SECONDS = 0.1  # type: ignore[misc]
 
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile(

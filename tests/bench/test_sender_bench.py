@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from oncegate.bench import sender
 from oncegate.bench.hookpeer import POISONED, Record
 from oncegate.bench.sender import SenderBench
 from oncegate.bench.targets import judge
@@ -57,7 +60,9 @@ def test_the_sender_is_judged_by_its_aims() -> None:
     assert verdicts == [False, True, False, True]
 
 
-def test_measurement_of_one_point_over_real_http() -> None:
+def test_measurement_of_one_point_over_real_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "SCENE_KEYS", 100)
+    monkeypatch.setattr(sender, "SCENE_SECONDS_MIN", 0.5)
     document = SenderBench(
         keys=(10,), delays_ms=(0,), seconds=0.2, rounds=1, postgres=False, rivals=False
     ).run()

@@ -12,7 +12,7 @@ import pytest
 
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
-from oncegate.service import refusals
+from oncegate.service import partners, refusals
 from oncegate.service.partners import PartnerBook, Role
 from oncegate.store import LogKind, LogRecord
 from oncegate.testing.clock import ManualClock
@@ -28,8 +28,11 @@ def _records(site: Site) -> list[LogRecord]:
         return [one for one in session.read_log(0, 1000) if one.kind is LogKind.DOCUMENT_CHANGED]
 
 
-def test_another_process_knows_a_new_partner_at_once_and_a_change_soon(site: Site) -> None:
+def test_another_process_knows_a_new_partner_at_once_and_a_change_soon(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Given a second process on the same ledger; when it adds, rotates and revokes; the service follows."""
+    monkeypatch.setattr(partners, "FRESH_MS", 200)
     with Gate(str(site.gate.store.address)) as other:
         book = PartnerBook(other.commits, SystemClock())
         token = book.add("late", "acme", [Role.READ])

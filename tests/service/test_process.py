@@ -71,7 +71,7 @@ def test_ending_takes_no_longer_than_it_may(tmp_path: Path, mode: str) -> None:
     team = TeamHandler()
     team.hold.clear()
     with team.serving() as url:
-        config = CONFIG.format(url=url).replace("port = 0", 'port = 0\ndrain_within = "2s"')
+        config = CONFIG.format(url=url).replace("port = 0", 'port = 0\ndrain_within = "500ms"')
         config = config.replace(f'url = "{url}"', f'url = "{url}"\ntimeout = "10m"')
         (tmp_path / "oncegate.toml").write_text(f'{config}mode = "{mode}"\n', "utf-8")
         process = _serve_in(tmp_path)

@@ -26,6 +26,7 @@ from oncegate.wiring import Sender
 KEYS: Final = (1, 10, 100, 1_000, 10_000)
 DELAYS_MS: Final = (0, 5, 50)
 SCENE_KEYS: Final = 1_000
+SCENE_SECONDS_MIN: Final = 3.0
 FAILURES_PER_CENT: Final = 1.0
 EVENTS_MAX: Final = 10_000
 OVERHEAD_MS: Final = 4.0  # about what an acknowledgement costs; only to choose how many events to send
@@ -108,7 +109,7 @@ class SenderBench:
         self.talk(f"{store}, {SCENE_KEYS} keys, {FAILURES_PER_CENT:g} % failures, one poisoned key")
         keys = keys_of(SCENE_KEYS, poisoned=True)
         with self._ledger(store) as url, peer(0, FAILURES_PER_CENT) as receiver:
-            run(_flow(url, receiver.url, keys, TRICKLE_MAX, max(self.seconds * 2, 3.0)))
+            run(_flow(url, receiver.url, keys, TRICKLE_MAX, max(self.seconds * 2, SCENE_SECONDS_MIN)))
             found = receiver.report()
         return {"store": store, "keys": SCENE_KEYS, "flow_per_second": round(TRICKLE_MAX), **found}
 
