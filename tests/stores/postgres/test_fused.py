@@ -41,10 +41,11 @@ def undone(session: PostgresSession, *, fence_off_by: int | None = None) -> None
         raise ZeroDivisionError
 
 
-def ended_by_hand(session: PostgresSession, ending: str) -> None:
+def ended_by_hand(session: PostgresSession, *statements: str) -> None:
     with session.unit():
         session.reserve([reservation(KEY, ends_here=True)])
-        session.execute(ending, ())
+        for statement in statements:
+            session.execute(statement, ())
 
 
 def test_a_good_end_keeps_all_that_two_transactions_would(
@@ -93,6 +94,15 @@ def test_a_handler_that_ends_the_transaction_itself_leaves_no_entry_without_a_le
     with pytest.raises(UsageError, match="leave COMMIT and ROLLBACK to the gate"):
         ended_by_hand(session, ending)
     assert [len(kept(ledger_url, table)) for table in ("entry", "open", "payload")] == [left] * 3
+
+
+def test_an_entry_that_has_ended_when_the_transaction_is_ended_by_hand_gets_no_lease(
+    session: PostgresSession, ledger_url: str
+) -> None:
+    """Or it would be open for ever: whoever looks for what is open would find it again and again."""
+    with pytest.raises(UsageError):
+        ended_by_hand(session, "UPDATE oncegate_entry SET state = 5", "COMMIT")
+    assert [len(kept(ledger_url, table)) for table in ("entry", "open", "payload")] == [1, 0, 0]
 
 
 def test_an_undone_transaction_leaves_nothing_to_the_next(

@@ -149,7 +149,8 @@ class PeopleConformance(StoreBench):
         """I20: the entry ran and waits again: the fence tells it from what the person saw."""
         session = self.open()
         entry_id = self.park(session, State.HELD)
-        old = self.ruling(entry_id, Verb.REJECT)
+        steps = (StepRecord("call", StepState.NOT_APPLIED, "mail"),)
+        old = self.ruling(entry_id, Verb.APPROVE, steps=steps)
         self.rule(session, self.ruling(entry_id, Verb.APPROVE))
         again = self.reserve(session, State.HELD.label)
         self.settle(session, again, State.HELD, reason="held again")
