@@ -68,7 +68,7 @@ class Attempt(Struct, frozen=True):
 def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
     """Reserves, runs, settles; or says why not."""
     arrival, surface = attempt.arrival, attempt.surface
-    if (known := replay_from_memory(gate, attempt)) is not None:
+    if (known := remembered_replay(gate, attempt)) is not None:
         return known
     gate.crashpoints.hit("reserve.before")
     # A lease counts from before the question, not after.
@@ -87,13 +87,19 @@ def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
     return (yield from _not_claimed(gate, attempt, reserved))
 
 
-def replay_from_memory(gate: GateContext, attempt: Attempt) -> Admission | None:
+def remembered_replay(gate: GateContext, attempt: Attempt) -> Admission | None:
+    """What memory answers to an attempt, if anything."""
+    return replay_from_memory(gate, attempt.surface, attempt.arrival, attempt.by_caretaker)
+
+
+def replay_from_memory(
+    gate: GateContext, surface: Surface, arrival: Arrival, by_caretaker: bool = False
+) -> Admission | None:
     """The answer to an arrival whose outcome this process has seen: final is final, no store is needed."""
-    arrival, surface = attempt.arrival, attempt.surface
     known = gate.cache.get(arrival.key.digest)
     if known is None or known.fingerprint != arrival.fingerprint:
         return None
-    if not attempt.by_caretaker:
+    if not by_caretaker:
         gate.sightings.remembered(surface.rule, known)
     return from_memory(arrival.key, arrival.fingerprint, known, surface.codec)
 
@@ -189,7 +195,7 @@ def same_database_flow(
     gate: GateContext, attempt: Attempt, start: Callable[[Claim, OpenTransaction], Flow[Any]]
 ) -> Flow[Admission]:
     """Reserves, runs and settles in one transaction of the ledger's database."""
-    if (known := replay_from_memory(gate, attempt)) is not None:
+    if (known := remembered_replay(gate, attempt)) is not None:
         return known
     arrival = attempt.arrival
     transaction = OpenTransaction(gate)

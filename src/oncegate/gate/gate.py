@@ -20,7 +20,13 @@ from oncegate.gate.context import GateContext
 from oncegate.gate.declaring import Declarations
 from oncegate.gate.drive import Begun, Driver, WrappingDriver
 from oncegate.gate.effects import opaque_flow
-from oncegate.gate.flows import Attempt, admit_flow, counted_recovery, same_database_flow
+from oncegate.gate.flows import (
+    Attempt,
+    admit_flow,
+    counted_recovery,
+    replay_from_memory,
+    same_database_flow,
+)
 from oncegate.gate.functions import OnceFunction
 from oncegate.gate.joining import joined_admit_flow
 from oncegate.gate.leases import LeaseKeeper
@@ -125,7 +131,8 @@ class Gate(Declarations):
         it came with it (`oncegate trace`).
         """
         joined = None if tx is None else self._join(surface, tx)
-        return await self._driver.run_async(self._admit_flow(surface, event, tenant, joined, context))
+        found = self._look(surface, event, tenant, joined, context)
+        return found if isinstance(found, Admission) else await self._driver.run_async(found)
 
     def begin(
         self, surface: str, event: Any, *, tenant: str | None = None, context: Context | None = None
@@ -135,18 +142,24 @@ class Gate(Declarations):
         What memory can answer is answered at once. Otherwise the rest is to be walked, in the loop that
         this is called in, or closed; nothing has been asked of the ledger by then.
         """
-        return self._driver.begin_async(self._admit_flow(surface, event, tenant, None, context))
+        found = self._look(surface, event, tenant, None, context)
+        return found if isinstance(found, Admission) else self._driver.begin_async(found)
 
     def recall(self, surface: str, known: Familiar) -> Admission | None:
         """The replay of an arrival that is the same to the byte as an earlier one, if memory has it."""
-        if self._observer is not None or type(self._driver) is not Driver:
-            return None  # somebody wants to see the event itself
+        if self._is_watched:
+            return None
         registered = self.surface(surface)
         found = self._context.cache.get(known.key.digest)
         if found is None or found.fingerprint != known.fingerprint:
             return None
         self._context.sightings.remembered(registered.rule, found)
         return from_memory(known.key, known.fingerprint, found, registered.codec)
+
+    @property
+    def _is_watched(self) -> bool:
+        """Whether somebody wants to see every event itself, and every flow."""
+        return self._observer is not None or type(self._driver) is not Driver
 
     def familiar(self, admission: Admission) -> Familiar | None:
         """What to show `recall` when the bytes of this replay come again; None if it is not in memory."""
@@ -171,7 +184,8 @@ class Gate(Declarations):
         joined = None if tx is None else self._join(surface, tx)
         if joined is not None and joined.is_async:
             raise UsageError("tx= is async; await gate.admit(…) instead")
-        return self._driver.run(self._admit_flow(surface, event, tenant, joined, context))
+        found = self._look(surface, event, tenant, joined, context)
+        return found if isinstance(found, Admission) else self._driver.run(found)
 
     def _join(self, surface: str, transaction: object) -> Joined:
         if self.surface(surface).lane is not None:
@@ -183,14 +197,15 @@ class Gate(Declarations):
             )
         return self.store.join(transaction)
 
-    def _admit_flow(
+    def _look(
         self,
         name: str,
         event: Any,
         tenant: str | None,
-        joined: Joined | None = None,
-        context: Context | None = None,
-    ) -> Flow[Admission]:
+        joined: Joined | None,
+        context: Context | None,
+    ) -> Admission | Flow[Admission]:
+        """Reads an event; returns what memory answers, else the flow that admits it."""
         surface, now_ms = self.surface(name), self._context.clock.wall_ms()
         arrival = read_arrival(surface.rule, event, tenant, now_ms)
         if surface.lane is not None:
@@ -198,6 +213,8 @@ class Gate(Declarations):
                 context = correlated(surface.correlation, event, context)
             attempt = Attempt(surface, arrival, _Start(self, event, context), False, context)
             flow = accept_flow(self._context, attempt, surface.lane)
+        elif not self._is_watched and (known := replay_from_memory(self._context, surface, arrival)):
+            return known
         else:
             flow = self._attempt_flow(surface, arrival, event, joined, context=context)
         observer = self._observer

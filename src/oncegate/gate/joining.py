@@ -14,7 +14,7 @@ from oncegate.gate.admission import Admission, Verdict, from_reserved
 from oncegate.gate.claim import Claim, claim_of
 from oncegate.gate.conflicts import joined_conflict_flow
 from oncegate.gate.context import GateContext
-from oncegate.gate.flows import Attempt, replay_from_memory, reservation_of
+from oncegate.gate.flows import Attempt, remembered_replay, reservation_of
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.settling import describe, outcome_of, settlement_of
 from oncegate.gate.transactions import learn_flow, settle_joined_flow
@@ -27,7 +27,7 @@ def joined_admit_flow(
 ) -> Flow[Admission]:
     """Reserves, runs and settles in the caller's transaction; a key that is settled already is replayed."""
     arrival, surface = attempt.arrival, attempt.surface
-    if (known := replay_from_memory(gate, attempt)) is not None:
+    if (known := remembered_replay(gate, attempt)) is not None:
         return known
     yield from learn_flow(gate, (surface.name, arrival.tenant, gate.actor))
     reservation = reservation_of(gate, attempt)
