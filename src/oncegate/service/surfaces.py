@@ -89,13 +89,16 @@ class Handlers:
 
         async def bring(event: Any, once: AsyncOnce) -> Any:
             journey = {name: text for name, text in once.headers.items() if name != KEY_HEADER}
-
-            async def forward(idempotency_key: str) -> Any:
-                return await forwarder.forward(event, idempotency_key, journey)
-
-            return await once.effect(downstream, forward, name="forward")
+            return await once.effect(downstream, _forward, forwarder, event, journey, name="forward")
 
         return bring
+
+
+async def _forward(
+    forwarder: Forwarder, event: Any, journey: Mapping[str, str], idempotency_key: str
+) -> Any:
+    """Made once, not for each event: the gate looks every new function over before it calls it."""
+    return await forwarder.forward(event, idempotency_key, journey)
 
 
 @contextmanager

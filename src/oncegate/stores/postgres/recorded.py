@@ -23,10 +23,10 @@ WITH clock AS MATERIALIZED (SELECT coalesce(%s::bigint, {TICKS}) AS now),
 wanted AS MATERIALIZED (
     SELECT nextval('oncegate_number') AS number, oncegate_month(batch.received_at) AS month, batch.*
     FROM unnest(%s::bytea[], %s::int[], %s::int[], %s::bytea[], %s::text[], %s::bigint[], %s::bytea[],
-                %s::int[], %s::text[])
+                %s::int[], %s::int[], %s::text[])
          WITH ORDINALITY
          AS batch (key, surface, tenant, fingerprint, label, received_at, body,
-                   state, reason, place)
+                   actor, state, reason, place)
 ),
 fresh AS (
     INSERT INTO oncegate_entry
@@ -36,25 +36,25 @@ fresh AS (
            fingerprint, label, reason
     FROM wanted ORDER BY place
     ON CONFLICT (key) DO NOTHING
-    RETURNING id
+    RETURNING id, key
 ),
+whole AS MATERIALIZED (SELECT wanted.* FROM wanted JOIN fresh ON id = number),
 waiting AS (
     INSERT INTO oncegate_open (entry, state, lease_until, first_reserved)
-    SELECT number, state, now, -1 FROM wanted JOIN fresh ON id = number, clock WHERE state <> 2
+    SELECT number, state, now, -1 FROM whole, clock WHERE state <> 2
 ),
 stored AS (
-    INSERT INTO oncegate_payload (month, entry, body)
-    SELECT month, number, body FROM wanted JOIN fresh ON id = number
+    INSERT INTO oncegate_payload (month, entry, body) SELECT month, number, body FROM whole
 ),
 kept AS (
     INSERT INTO oncegate_outcome (month, entry, body)
-    SELECT month, number, %s::bytea FROM wanted JOIN fresh ON id = number WHERE state = 2
+    SELECT month, number, %s::bytea FROM whole WHERE state = 2
 ),
 logged AS (
     INSERT INTO oncegate_log (entry, kind, at, actor, note)
-    SELECT number, state, received_at, %s, reason FROM wanted JOIN fresh ON id = number ORDER BY place
+    SELECT number, state, received_at, actor, reason FROM whole
 )
-SELECT place::int, number, now FROM wanted JOIN fresh ON id = number, clock
+SELECT key, id, now FROM fresh, clock
 """
 RECORD_MARKED: Final = with_marks(RECORD)
 
@@ -71,8 +71,7 @@ class PostgresRecording:
         raise NotImplementedError
 
     def _insert_recorded(self, batch: list[Reservation], outcome: bytes) -> dict[bytes, Reserved]:
-        actor = batch[0].actor
-        names = self._names.learn({actor, *(i.surface for i in batch), *(i.tenant for i in batch)})
+        names = self._names.learn({name for i in batch for name in (i.actor, i.surface, i.tenant)})
         marks = [i.content for i in batch]
         is_marked = any(marks)
         parked = [i.parked for i in batch]
@@ -87,16 +86,15 @@ class PostgresRecording:
                 text_array([i.label for i in batch]),
                 bigint_array([i.received_at_ms for i in batch]),
                 bytea_array([i.body for i in batch]),
+                integer_array([names[i.actor] for i in batch]),
                 integer_array([_begins_as(state).value for state, _ in parked]),
                 text_array([reason for _, reason in parked]),
                 *(mark_arrays(marks) if is_marked else ()),
                 outcome,
-                names[actor],
             ),
         )
-        return {
-            batch[place - 1].key: new_entry(batch[place - 1], number, now) for place, number, now in rows
-        }
+        wanted = {item.key: item for item in batch}
+        return {key: new_entry(wanted[key], number, now) for key, number, now in rows}
 
 
 def _begins_as(state: State) -> State:

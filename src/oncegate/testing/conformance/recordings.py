@@ -53,10 +53,16 @@ class RecordingConformance(StoreBench):
         assert self.reserve(session).decision is Decision.REPLAY
 
     def test_each_recorded_of_a_batch_keeps_what_is_its_own(self) -> None:
-        """Body, label, tenant and time, in whatever order they come."""
+        """Body, label, tenant, time and actor, in whatever order they come."""
         session = self.open()
         wanted = [
-            self.reservation(name, body=name.encode(), tenant=f"t-{name}", received_at_ms=1_000 + place)
+            self.reservation(
+                name,
+                body=name.encode(),
+                tenant=f"t-{name}",
+                received_at_ms=1_000 + place,
+                actor=f"a-{name}",
+            )
             for place, name in enumerate(reversed(_NAMES))
         ]
 
@@ -68,7 +74,8 @@ class RecordingConformance(StoreBench):
             assert [getattr(one.entry, name) for one in found] == [getattr(item, name) for item in wanted]
         assert [one.entry.settled_at_ms for one in found] == [item.received_at_ms for item in wanted]
         assert [one.outcome for one in found] == [OUTCOME] * len(wanted)
-        assert all(len(one.records) == 1 for one in found)
+        told = [[(one.at_ms, one.actor) for one in detail.records] for detail in found]
+        assert told == [[(item.received_at_ms, item.actor)] for item in wanted]
 
     def test_same_key_recorded_twice_in_one_batch_is_a_replay(self) -> None:
         """The first is new, its equals learn its outcome, and the log tells of one end."""
