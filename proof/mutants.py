@@ -60,6 +60,7 @@ TESTS: tuple[str, ...] = (
     "tests/stores/postgres/test_log_order.py",
     "tests/stores/postgres/test_protecting_lines.py",
     "tests/stores/postgres/test_read_committed.py",
+    "tests/stores/postgres/test_recorded.py",
     "tests/simulation/test_near.py",
     "tests/test_doubtful_commits.py",
     "tests/test_groupcommit.py",
