@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from oncegate.errors import StoreUnknown
 from oncegate.testing.simulation import VirtualLoop
-from oncegate.tickets import Gathering, TaskTicket, Watch
+from oncegate.tickets import Gathering, Places, TaskTicket, Watch
 
 WAITING = 40
 
@@ -77,3 +77,15 @@ def test_limit_of_a_gathering_is_nothing_to_those_who_were_answered() -> None:
     gathering.fail_late(StoreUnknown("no answer"))
 
     assert [ear.heard for ear in ears] == [[0], [StoreUnknown]]
+
+
+def test_only_so_many_are_in_at_a_time() -> None:
+    places = Places(2)
+    assert places.acquire(timeout=0)
+    assert places.acquire(timeout=0.001)
+    # When all places are taken, then nobody comes in, at once or within a time
+    assert not places.acquire(timeout=0)
+    assert not places.acquire(timeout=0.001)
+    # Until one is given back
+    places.release()
+    assert places.acquire(timeout=0)

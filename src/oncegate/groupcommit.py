@@ -28,7 +28,7 @@ from oncegate.loopbatches import Committer, LoopBatches
 from oncegate.loopwriters import LoopWriters
 from oncegate.operations import Operation
 from oncegate.store import Session, Store
-from oncegate.tickets import Gathering, ThreadTicket, Ticket, Waiter, Watch, by_kind, deliver, fail
+from oncegate.tickets import Gathering, Places, ThreadTicket, Ticket, Waiter, Watch, by_kind, deliver, fail
 from oncegate.units import Finish, Units
 
 BATCH_MAX: Final = 512  # keeps one commit in the tens of milliseconds
@@ -85,8 +85,8 @@ class GroupCommit:
             if capabilities.writers_max == 1
             else threading.Semaphore(capabilities.writers_max)
         )
-        self._transactions = (
-            self._turns if capabilities.one_writer else threading.Semaphore(TRANSACTIONS_MAX)
+        self._transactions: threading.Lock | threading.Semaphore | Places = (
+            self._turns if capabilities.one_writer else Places(TRANSACTIONS_MAX)
         )
         self._writers: list[threading.Thread] = []
         self._commit_ms = 0.0

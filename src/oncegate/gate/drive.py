@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from inspect import isawaitable, iscoroutine
 from types import CoroutineType
@@ -133,6 +133,12 @@ class Driver:
             return suspension.run(request.function, *request.arguments, **request.keywords)
         return self._call_in_thread(request)
 
+    def state(self, function: Callable[..., T], *arguments: Any) -> Coroutine[Any, Any, T]:
+        """Runs one statement of ours in a handler's own transaction, for a task: a flow of one request."""
+        if self._gives_way:
+            return suspension.run(function, *arguments)
+        return self._call_in_thread(Invoke(function, arguments, where=_STATEMENT))
+
     async def _call_in_thread(self, request: Invoke) -> Any:
         if self._pid != os.getpid():  # a forked child has none of its parent's threads
             self._pid, self._threads = os.getpid(), {}
@@ -172,10 +178,18 @@ class WrappingDriver(Driver):
         wrapped: Flow[T] = self._wrap(flow)
         return await self._go_on(wrapped, request)
 
+    def state(self, function: Callable[..., T], *arguments: Any) -> Coroutine[Any, Any, T]:
+        """The same as a flow, which can be looked at."""
+        return self.run_async(_asked(Invoke(function, arguments, where=_STATEMENT)))
+
     def begin_async(self, flow: Flow[T]) -> T | Begun[T]:
         """Begins nothing yet: what a span sets must be set in the context that the flow goes on in."""
         wrapped: Flow[T] = self._wrap(flow)
         return Begun(self, wrapped, None)
+
+
+def _asked(request: Any) -> Flow[Any]:
+    return (yield request)
 
 
 def _call_plain(request: Invoke) -> Any:

@@ -126,14 +126,11 @@ class AsyncTransaction:
 
     async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Runs a statement and returns its rows."""
-        return await self._driver.run_async(
-            _ask(Invoke(self._transaction.execute, (sql, parameters), where=Where.STATEMENT))
-        )
+        return await self._driver.state(self._transaction.execute, sql, parameters)
 
     async def enqueue(self, event: Outgoing) -> Placed:
         """Puts an event at the end of its lane: it goes out if this transaction commits."""
-        invoke = Invoke(self._transaction.enqueue, (event,), where=Where.STATEMENT)
-        return await self._driver.run_async(_ask(invoke))
+        return await self._driver.state(self._transaction.enqueue, event)
 
 
 class Once(_Face):
@@ -368,10 +365,6 @@ def _leave(
         yield from commit_block_flow(gate, claim, transaction)
     else:
         yield Invoke(transaction.rollback, where=Where.STATEMENT)
-
-
-def _ask(request: Any) -> Flow[Any]:
-    return (yield request)
 
 
 def _require(transaction: OpenTransaction | Joined | None) -> OpenTransaction:

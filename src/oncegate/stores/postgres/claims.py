@@ -95,6 +95,8 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
         return self._decide(wanted, lambda batch: self._insert_recorded(batch, outcome))
 
     def _decide(self, wanted: Sequence[Reservation], insert: Insert) -> list[Reserved]:
+        if len(wanted) == 1:
+            return self._decide_one(wanted, insert)
         first: dict[bytes, int] = {}
         for place, item in enumerate(wanted):
             first.setdefault(item.key, place)
@@ -107,6 +109,13 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
         lost = [place for place, answer in enumerate(answers) if answer is None]
         if lost:
             self._judge_all(wanted, lost, answers, insert)
+        return [answer for answer in answers if answer is not None]
+
+    def _decide_one(self, wanted: Sequence[Reservation], insert: Insert) -> list[Reserved]:
+        """The same for one, which handlers' own transactions have: nothing to sort."""
+        answers: list[Reserved | None] = list(insert([*wanted]).values()) or [None]
+        if answers[0] is None:
+            self._judge_all(wanted, [0], answers, insert)
         return [answer for answer in answers if answer is not None]
 
     def _insert_one(self, item: Reservation) -> dict[bytes, Reserved]:
@@ -258,12 +267,19 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
 
     def settle(self, settlements: Sequence[Settlement], *, last: bool = False) -> list[bool]:
         """Ends claims: one statement; with business writes or as the last call, COMMIT goes with it."""
+        if last and len(settlements) == 1 and self._ends_plainly(settlements[0]):
+            return [self._finish([self._end_for_good(settlements[0])], ())]
         first: dict[Held, Settlement] = {}
         for item in settlements:
             first.setdefault(_held(item), item)
         batch = [first[claim] for claim in sorted(first)]
         done = self._contended(len(batch), lambda: self._settle(batch, last=last))
         return [_held(item) in done and first[_held(item)] is item for item in settlements]
+
+    def _ends_plainly(self, item: Settlement) -> bool:
+        """Whether one statement and COMMIT are all that is left of a handler's transaction."""
+        more = item.writes or item.steps or item.clear_steps
+        return self._in_transaction and not more and ends_for_good(item)
 
     def _settle(self, batch: list[Settlement], *, last: bool) -> set[Held]:
         if not (last and len(batch) == 1 and ends_for_good(batch[0])):
@@ -281,7 +297,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
         """Sends claims, writes and COMMIT together; None if a fence was lost, and then all is undone."""
         writes = list(by_position([item.writes for item in batch]))
         if len(batch) == 1 and ends_for_good(batch[0]):
-            heads = [self._end_fused(batch[0]) or self._end_one(batch[0])]
+            heads = [self._end_for_good(batch[0])]
         else:
             all_first = all(is_first_claim(item) for item in batch)
             sql = statements.SETTLE_ALL_FIRST if all_first else statements.SETTLE_ALL
@@ -290,7 +306,11 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
             return {_held(item) for item in batch}
         return None
 
-    def _end_one(self, item: Settlement) -> Command:
+    def _end_for_good(self, item: Settlement) -> Command:
+        """Ends one claim, or divides by zero where its fence was lost."""
+        fused = self._end_fused(item)
+        if fused is not None:
+            return fused
         is_first = is_first_claim(item)
         sql = statements.END_FIRST_OR_FAIL if is_first else statements.END_ONE_OR_FAIL
         return Command(to_numbered(sql), self._values(item))

@@ -72,7 +72,12 @@ def names_to_numbers(sql: str) -> tuple[str, tuple[str, ...]]:
 
 def needs_driver(sql: str, parameters: object) -> bool:
     """Whether a statement says something that only the driver's own cursor understands."""
-    return not parameters or isinstance(parameters, Mapping) or _DRIVERS_OWN.search(sql) is not None
+    return not parameters or isinstance(parameters, Mapping) or _has_drivers_own(sql)
+
+
+@lru_cache(maxsize=512)
+def _has_drivers_own(sql: str) -> bool:
+    return _DRIVERS_OWN.search(sql) is not None
 
 
 def _rewritten(match: re.Match[str]) -> str:

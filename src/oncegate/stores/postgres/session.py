@@ -275,8 +275,8 @@ class PostgresSession(
             raise translate(error, committing=False) from error
         except Exception as error:  # whatever a user's statement or parameter does, it is theirs alone
             raise rejected(error) from error
-        if (status := self._connection.info.transaction_status) is not TransactionStatus.INTRANS:
-            if status is TransactionStatus.IDLE:
+        if (status := self._connection.pgconn.transaction_status) != TransactionStatus.INTRANS:
+            if status == TransactionStatus.IDLE:
                 self._unfuse()
             raise UsageError("a statement ended the transaction; leave COMMIT and ROLLBACK to the gate")
         return rows
@@ -304,6 +304,8 @@ class PostgresSession(
 
     def is_connected(self) -> bool:
         """Tells whether the server has said nothing of an end, without asking it."""
+        if self._wire.is_silent():
+            return True
         try:
             self._connection.pgconn.consume_input()  # what the server said on parting, if anything
             self._connection.pgconn.consume_input()  # the end of the connection behind it

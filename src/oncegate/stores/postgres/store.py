@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 import psycopg
@@ -71,6 +72,7 @@ class PostgresStore:
         self._is_pooler_judged = False
         self._given = _taken_apart(url)
         self._facts = Facts(None if clock is None else clock.ticks_ms)
+        self._learning = threading.Lock()
         self._looks = Looks(self._open_look, self._begin_look)
 
     @property
@@ -182,12 +184,18 @@ class PostgresStore:
         return self._facts.knows(names)
 
     def learn(self, names: Sequence[str]) -> None:
-        """Reads the ledger's id and the numbers of names; names that are new are written."""
-        session = self.connect()
+        """Reads the ledger's id and the numbers of names; names that are new are written.
+
+        Of many who begin at once, each with a transaction of its own, one asks.
+        """
+        is_first = self._learning.acquire(timeout=CONNECT_WAIT_SECONDS)
         try:
-            self._facts.keep(*session.introduce(names))
+            if not self._facts.knows(names):
+                with closing(self.connect()) as session:
+                    self._facts.keep(*session.introduce(names))
         finally:
-            session.close()
+            if is_first:
+                self._learning.release()
 
     def join(self, transaction: object) -> Joined:
         """Wraps a user's open transaction."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from itertools import count
+from select import POLLIN, poll
 from typing import Any, Final, TypeAlias
 
 import psycopg
 from psycopg import errors as postgres
 from psycopg.adapt import PyFormat, Transformer
-from psycopg.pq import DiagnosticField, ExecStatus, Format
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
 
 from oncegate.stores.postgres.limits import LimitedConnection
@@ -24,6 +25,7 @@ _READ, _READ_WRITE, _READABLE = 1, 3, 1
 _WELL: Final = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QUERY})
 _COPIES: Final = frozenset({ExecStatus.COPY_IN, ExecStatus.COPY_OUT, ExecStatus.COPY_BOTH})
 _UNREACHED: Final = ExecStatus.PIPELINE_ABORTED
+_NOTHING: Final[tuple[Any, tuple[int, ...], Any]] = ((), (), ())
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 Exchange: TypeAlias = Generator[Any, int, Any]
@@ -55,6 +57,7 @@ class Wire:
         self._transformer = Transformer(connection)
         self._prepared: dict[tuple[str, tuple[int, ...]], bytes] = {}
         self._numbers = count(1)
+        self._silence: poll | None = None
         self.last_status: bytes | None = None
 
     def send(self, commands: Sequence[Command]) -> list[Rows]:
@@ -67,7 +70,17 @@ class Wire:
         for result in results:
             if result.status not in _WELL and result.status != _UNREACHED:
                 raise _error_of(result)
-        return [self._rows(result) for result in results]
+        return [self._rows(result) if result.ntuples else [] for result in results]
+
+    def is_silent(self) -> bool:
+        """Whether nothing has come that was not asked for: a server that goes says so, and closes."""
+        pgconn = self._connection.pgconn
+        if pgconn.status != ConnStatus.OK:
+            return False
+        if self._silence is None:
+            self._silence = poll()
+            self._silence.register(pgconn.socket, POLLIN)
+        return not self._silence.poll(0)
 
     def _exchange(self, commands: Sequence[Command]) -> Exchange:
         pgconn: PGconn = self._connection.pgconn
@@ -94,7 +107,7 @@ class Wire:
         fresh: list[tuple[str, tuple[int, ...]]],
     ) -> None:
         """Adds one statement to what is sent; `asked` says which answers are looked for."""
-        values, types, formats = self._dump(command.parameters)
+        values, types, formats = self._dump(command.parameters) if command.parameters else _NOTHING
         key = (command.sql, types)
         name = self._prepared.get(key)
         if name is None and len(self._prepared) >= PREPARED_MAX:
@@ -110,15 +123,11 @@ class Wire:
         asked.append(True)
 
     def _dump(self, parameters: Sequence[Any]) -> tuple[Any, tuple[int, ...], Any]:
-        if not parameters:
-            return (), (), ()
         transformer = self._transformer
         values = transformer.dump_sequence(parameters, [PyFormat.AUTO] * len(parameters))
         return values, transformer.types or (), transformer.formats
 
     def _rows(self, result: PGresult) -> Rows:
-        if not result.ntuples:
-            return []
         self._transformer.set_pgresult(result)
         return self._transformer.load_rows(0, result.ntuples, tuple)
 
@@ -139,7 +148,10 @@ def _flush_and_read(pgconn: PGconn, asked: list[bool]) -> Exchange:
             more = get_result()
             if more is None:
                 break
-            found = found or _checked(pgconn, more)
+            if found is None:
+                if more.status in _COPIES:
+                    raise _no_copies(pgconn)
+                found = more
         if found is None:
             raise psycopg.OperationalError("the connection ended before the server's answer")
         if wanted or found.status not in _WELL:
@@ -151,11 +163,9 @@ def _flush_and_read(pgconn: PGconn, asked: list[bool]) -> Exchange:
     return results
 
 
-def _checked(pgconn: PGconn, found: PGresult) -> PGresult:
-    if found.status in _COPIES:
-        pgconn.finish()
-        raise psycopg.NotSupportedError("COPY cannot be sent here")
-    return found
+def _no_copies(pgconn: PGconn) -> psycopg.Error:
+    pgconn.finish()
+    return psycopg.NotSupportedError("COPY cannot be sent here")
 
 
 def _error_of(result: PGresult) -> psycopg.Error:
