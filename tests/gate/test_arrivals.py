@@ -64,11 +64,27 @@ def test_the_gate_of_a_new_process_replays_from_the_ledger(ledger: Ledger, style
     assert len(runs) == 1
 
 
-def test_a_replay_from_memory_does_not_need_the_ledger(ledger: Ledger, style: Style) -> None:
+class Onlooker:
+    """Is told of every arrival, so that none is answered before it has a flow."""
+
+    def arrived(self, *_: object) -> int:
+        return 1
+
+    def answered(self, *_: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_a_replay_from_memory_does_not_need_the_ledger(
+    ledger: Ledger, style: Style, is_watched: bool
+) -> None:
     """A settled key's replay costs no store call: it is answered even while another process writes."""
     # Given a settled event
     runs: list[Any] = []
     gate = ledger.gate()
+    if is_watched:
+        gate.observe(Onlooker())
     counting(style, gate, runs)
     first = style.admit(gate, "bookings", EVENT)
     # When it arrives again while somebody else holds the ledger's write lock

@@ -9,8 +9,18 @@ import pytest
 
 from oncegate.model.rulings import Verb
 from oncegate.model.states import State
-from oncegate.store import Heads, HeadsWanted, LaneState, LaneView, Ruling, Settlement
-from oncegate.stores.postgres import PostgresStore
+from oncegate.store import (
+    GivenUp,
+    Heads,
+    HeadsWanted,
+    LaneFilter,
+    LaneState,
+    LaneView,
+    Policy,
+    Ruling,
+    Settlement,
+)
+from oncegate.stores.postgres import PostgresStore, lane_statements
 from oncegate.stores.postgres.session import PostgresSession
 from oncegate.testing import ManualClock
 from tests.lanes.lane_site import ENDPOINT, LEASE_MS, finish, lease, outgoing
@@ -103,6 +113,35 @@ def test_a_lane_comes_to_rest_once_nobody_adds_to_it_after_all(
     assert rests is not None
     assert rests.state is LaneState.IDLE
     assert heads(session, ENDPOINT).next_due_ticks is None
+
+
+def test_dead_letters_are_given_up_together_or_not(session: PostgresSession) -> None:
+    """A letter on record, the note about it and the lane that moves on are one transaction."""
+    with session.unit():
+        session.enqueue([outgoing("a"), outgoing("b")])
+    (first,) = lease(session)
+    given_up = GivenUp(first.lane_id, 1, first.fence, NOW_MS, "gone", Policy.BLOCK, "engine")
+    undo(session, lambda: session.dead_letter([given_up]))
+
+    (lane,) = lanes(session, "k")
+    assert lane is not None
+    assert (lane.state, lane.head_seq) == (LaneState.LEASED, 1)
+    with session.unit():
+        assert session.dead_letters(LaneFilter(), (0, 0), 10) == []
+
+
+def test_a_seq_that_is_given_back_leaves_what_waits_in_the_lane_waiting(session: PostgresSession) -> None:
+    """Given an event that waits; when the one behind it turns out to be known, it goes out all the same."""
+    with session.unit():
+        session.enqueue([outgoing("a")])
+    (lane,) = lanes(session, "k")
+    assert lane is not None
+    with session.unit():
+        session.execute("UPDATE oncegate_lane SET last_seq = last_seq + 1, idle = 0", ())
+        session._query(lane_statements.GIVE_BACK, (lane.lane_id,))
+
+    assert lanes(session, "k") == [lane]
+    assert [delivery.seq for delivery in lease(session)] == [1]
 
 
 def test_a_word_and_its_record_are_one_transaction_where_it_is_said_alone(session: PostgresSession) -> None:
