@@ -23,7 +23,7 @@ from oncegate.model.states import Decision, State
 from oncegate.store import LogKind, Reservation, Reserved, Session
 from oncegate.stores.postgres import PostgresStore, statements
 from oncegate.stores.postgres.placeholders import to_numbered
-from oncegate.stores.postgres.recorded import RECORD
+from oncegate.stores.postgres.recorded import RECORD_ONE
 from oncegate.stores.postgres.session import PostgresSession
 from oncegate.stores.postgres.wire import Command, Rows
 from oncegate.testing import ArmedCrashPoints, ManualClock, run_forked
@@ -38,7 +38,6 @@ from tests.support import running
 
 THREADS, KEYS, BATCH = 6, 240, 40
 MEET_SECONDS = 120.0
-RECORDED = b"SELECT 1\0"  # how the server's answer to one that was recorded ends
 # What the ledger has of each key: its state, its outcomes, its records, and its leases.
 LEFT = """
 SELECT one.state, (SELECT count(*) FROM oncegate_outcome WHERE entry = one.id),
@@ -208,21 +207,24 @@ def recorded_together(commits: GroupCommit, wanted: list[Reservation]) -> list[T
     return tickets
 
 
-def test_lost_reply_is_read_back(server: PostgresServer, proxy: Proxy) -> None:
-    """The statement was committed and nobody said so: of three equals, one was new and two are replays."""
+@pytest.mark.parametrize("keys", [(1, 1, 1), (1, 2, 1)], ids=["one key", "two keys"])
+def test_lost_reply_is_read_back(server: PostgresServer, proxy: Proxy, keys: tuple[int, ...]) -> None:
+    """The statement was committed and nobody said so: of equals, the first was new."""
     direct = server.new_database()
     with contextlib.closing(GroupCommit(PostgresStore(proxy.url(direct), clock=ManualClock()))) as commits:
         assert commits.perform(Record(reservation(0))).decision is Decision.RUN
-        proxy.lose_reply(RECORDED)
-        tickets = recorded_together(commits, [reservation(1) for _ in range(3)])
+        recorded_together(commits, [reservation(8), reservation(9)])  # the names and statements are known
+        proxy.lose_reply(b"SELECT %d\0" % len(set(keys)))
+        tickets = recorded_together(commits, [reservation(key) for key in keys])
         again = commits.perform(Record(reservation(1, received_at_ms=1)))
 
     assert proxy.happened["lost reply"] == 1
-    run, replay = Decision.RUN, Decision.REPLAY
-    assert [ticket.result().decision for ticket in tickets] == [run, replay, replay]
-    assert [ticket.result().outcome for ticket in tickets] == [None, OUTCOME, OUTCOME]
-    assert again.decision is replay
-    assert left(direct) == [WHOLE] * 2
+    is_first = [key not in keys[:place] for place, key in enumerate(keys)]
+    found = [(ticket.result().decision, ticket.result().outcome) for ticket in tickets]
+    new, repeated = (Decision.RUN, None), (Decision.REPLAY, OUTCOME)
+    assert found == [new if first else repeated for first in is_first]
+    assert again.decision is Decision.REPLAY
+    assert left(direct) == [WHOLE] * (3 + len(set(keys)))
 
 
 def test_lost_request_records_nothing_and_says_so(server: PostgresServer, proxy: Proxy) -> None:
@@ -278,5 +280,5 @@ def test_event_is_one_statement_that_commits_by_itself(
         monkeypatch.setattr(PostgresSession, "_exchange", noted)
         asyncio.run(gate.admit("plain", {"id": "a"}))
     assert [sqls for sqls in sent if any("oncegate_entry" in sql for sql in sqls)] == [
-        [to_numbered(RECORD)]
+        [to_numbered(RECORD_ONE)]
     ]

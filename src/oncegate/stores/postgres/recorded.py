@@ -9,10 +9,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from psycopg.types.numeric import Int8
+
 from oncegate.model.content import ContentMark
 from oncegate.model.states import State
 from oncegate.store import Reservation, Reserved
-from oncegate.stores.postgres.arrays import Packed, bigint_array, bytea_array, integer_array, text_array
+from oncegate.stores.postgres.arrays import (
+    Packed,
+    bigint_array,
+    bytea_array,
+    integer_array,
+    text_array,
+    text_value,
+)
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.scripts import new_entry
 from oncegate.stores.postgres.statements import TICKS, with_marks
@@ -58,6 +67,31 @@ SELECT key, id, now FROM fresh, clock
 """
 RECORD_MARKED: Final = with_marks(RECORD)
 
+# The same for one key that waits for nobody and carries no marks: a quarter less work, if it is alone.
+RECORD_ONE: Final = f"""
+WITH clock AS MATERIALIZED (SELECT coalesce(%s::bigint, {TICKS}) AS now),
+fresh AS (
+    INSERT INTO oncegate_entry
+        (id, fence, received_at, settled_at, surface, tenant, attempt, state, key, fingerprint, label)
+    SELECT number, number, at, at, %s::int, %s::int, 1, 2, %s::bytea, %s::bytea, %s::text
+    FROM nextval('oncegate_number') AS number, (SELECT %s::bigint AS at) AS arrived
+    ON CONFLICT (key) DO NOTHING
+    RETURNING id, received_at
+),
+stored AS (
+    INSERT INTO oncegate_payload (month, entry, body)
+    SELECT oncegate_month(received_at), id, %s::bytea FROM fresh
+),
+kept AS (
+    INSERT INTO oncegate_outcome (month, entry, body)
+    SELECT oncegate_month(received_at), id, %s::bytea FROM fresh
+),
+logged AS (
+    INSERT INTO oncegate_log (entry, kind, at, actor) SELECT id, 2, received_at, %s::int FROM fresh
+)
+SELECT id, now FROM fresh, clock
+"""
+
 
 class PostgresRecording:
     """New keys, settled with the statement that inserts them."""
@@ -71,6 +105,8 @@ class PostgresRecording:
         raise NotImplementedError
 
     def _insert_recorded(self, batch: list[Reservation], outcome: bytes) -> dict[bytes, Reserved]:
+        if len(batch) == 1 and batch[0].runs and batch[0].content is None:
+            return self._insert_recorded_one(batch[0], outcome)
         names = self._names.learn({name for i in batch for name in (i.actor, i.surface, i.tenant)})
         marks = [i.content for i in batch]
         is_marked = any(marks)
@@ -95,6 +131,25 @@ class PostgresRecording:
         )
         wanted = {item.key: item for item in batch}
         return {key: new_entry(wanted[key], number, now) for key, number, now in rows}
+
+    def _insert_recorded_one(self, item: Reservation, outcome: bytes) -> dict[bytes, Reserved]:
+        names = self._names.learn({item.actor, item.surface, item.tenant})
+        rows = self._query(
+            RECORD_ONE,
+            (
+                self._ticks(),
+                Int8(names[item.surface]),
+                Int8(names[item.tenant]),
+                item.key,
+                item.fingerprint,
+                text_value(item.label),
+                Int8(item.received_at_ms),
+                item.body,
+                outcome,
+                Int8(names[item.actor]),
+            ),
+        )
+        return {item.key: new_entry(item, *rows[0])} if rows else {}
 
 
 def _begins_as(state: State) -> State:

@@ -6,7 +6,7 @@ from typing import Any
 
 from oncegate.model.content import ContentMark
 from oncegate.model.states import Decision, State
-from oncegate.store import LogKind, Reservation, Reserved, Session
+from oncegate.store import EntryDetail, LogKind, Reservation, Reserved, Session
 from oncegate.testing.conformance.bench import StoreBench, key_of, unchanged
 
 OUTCOME = b'{"value":null}'
@@ -24,24 +24,28 @@ class RecordingConformance(StoreBench):
     def test_recorded_key_is_left_as_a_reservation_and_a_settlement_leave_it(self) -> None:
         """Whoever reads the ledger cannot tell which way an event went."""
         session = self.open()
-        ours = self.reservation("one step", label="a label", tenant="acme", body=b"[1]", actor="suite")
-        theirs = self.reservation("two steps", label="a label", tenant="acme", body=b"[1]")
+        same: dict[str, Any] = {"label": "a label", "tenant": "acme", "body": b"[1]", "actor": "suite"}
+        lone, first, second, other = (self.reservation(name, **same) for name in "abcd")
 
-        (answer,) = self.record(session, ours)
+        answers = [*self.record(session, lone), *self.record(session, first, second)]
         with session.unit():
-            (claim,) = session.reserve([theirs])
+            (claim,) = session.reserve([other])
         self.settle(session, claim, outcome=OUTCOME)
 
-        assert (answer.decision, answer.attempt) == (Decision.RUN, 1)
-        assert (answer.fence, answer.received_at_ms) == (answer.entry_id, self.clock.wall_ms())
-        found, other = self.detail(answer.entry_id), self.detail(claim.entry_id)
+        theirs = self.detail(claim.entry_id)
+        for answer in answers:
+            assert (answer.decision, answer.attempt) == (Decision.RUN, 1)
+            assert (answer.fence, answer.received_at_ms) == (answer.entry_id, self.clock.wall_ms())
+            self._is_alike(self.detail(answer.entry_id), theirs)
+        assert self.counts() == {State.COMMITTED: 4}
+
+    def _is_alike(self, found: EntryDetail, other: EntryDetail) -> None:
         assert (found.outcome, found.body, found.steps) == (other.outcome, other.body, other.steps)
         for name in found.entry.__struct_fields__:
             if name not in ("entry_id", "key", "fence"):
                 assert getattr(found.entry, name) == getattr(other.entry, name), name
         told = [(one.kind, one.at_ms, one.actor, one.note) for one in found.records]
         assert told == [(one.kind, one.at_ms, one.actor, one.note) for one in other.records]
-        assert self.counts() == {State.COMMITTED: 2}
 
     def test_recorded_key_is_never_stranded(self) -> None:
         """There is no lease that could lapse, and nothing for a caretaker to take up."""
@@ -157,6 +161,16 @@ class RecordingConformance(StoreBench):
             Decision.REPLAY, Decision.QUARANTINE, Decision.REPLAY, Decision.HOLD, Decision.REPLAY,
         ]  # fmt: skip
 
+    def test_what_waits_for_a_person_is_not_recorded_as_done_when_it_comes_alone(self) -> None:
+        """Each in a call of its own."""
+        session = self.open()
+
+        (strange,) = self.record(session, self.reservation("a", quarantine="skew"))
+        (held,) = self.record(session, self.reservation("b", hold="ask first"))
+
+        assert (strange.decision, held.decision) == (Decision.QUARANTINE, Decision.HOLD)
+        assert self.counts() == {State.QUARANTINED: 1, State.HELD: 1}
+
     def test_recorded_key_keeps_its_mark_of_content(self) -> None:
         """An event that would change the same thing in the same way is found beside it later."""
         session = self.open()
@@ -167,7 +181,7 @@ class RecordingConformance(StoreBench):
             self.reservation("c", content=mark),
         )
 
-        answers = self.record(session, *wanted)
+        answers = [*self.record(session, wanted[0]), *self.record(session, *wanted[1:])]
 
         with session.unit():
             page = session.contents_after(0, 10, 1_000)
