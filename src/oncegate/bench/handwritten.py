@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+from collections.abc import Iterable
 from time import perf_counter
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ def is_available() -> bool:
     return importlib.util.find_spec("asyncpg") is not None
 
 
-async def run_by_hand(url: str, script: str, events: list[dict[str, Any]], tasks: int) -> Sample:
+async def run_by_hand(url: str, script: str, events: Iterable[dict[str, Any]], tasks: int) -> Sample:
     """Runs events from a number of tasks, each with a connection of its own."""
     import asyncpg  # type: ignore[import-untyped]
 
@@ -47,7 +48,7 @@ async def run_by_hand(url: str, script: str, events: list[dict[str, Any]], tasks
     try:
         begun = perf_counter()
         await asyncio.gather(*(worker(connection) for connection in connections))
-        return Sample(len(events), perf_counter() - begun, tuple(latencies))
+        return Sample(len(latencies), perf_counter() - begun, tuple(latencies))
     finally:
         for connection in connections:
             await connection.close()

@@ -1,6 +1,6 @@
 """`oncegate bench postgres`: the gate on a PostgreSQL server of its own, beside pgbench, in one run.
 
-Subjects take turns, round after round. The server has default settings, fsync on.
+Subjects take turns, round after round, each for the same time. The server has default settings, fsync on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from oncegate.bench.processes import (
 )
 from oncegate.bench.processor import Meter, Spent, medians
 from oncegate.bench.samples import Sample, Summary
-from oncegate.bench.workload import event_blocks, open_gate, run_gate
+from oncegate.bench.workload import event_blocks, events_for, open_gate, run_gate
 from oncegate.testing.postgres import PostgresServer
 from oncegate.wiring import Gate, open_store
 
@@ -37,7 +37,6 @@ PGBENCH_CLIENTS: Final = (1, 8, 32)
 CREATE_BOOKING: Final = (
     "CREATE TABLE booking (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, equipment text, slot text)"
 )
-EVENTS: Final = {1: 600, 32: 6_000, 256: 12_000}
 JOINED_TASKS: Final = 32
 WARM_EACH: Final = 8  # a server plans a statement anew the first five times on each connection
 MODE_CONCURRENCIES: Final = {"data": (1, 32, 256), "block": (32,), "same database": (32,)}
@@ -49,7 +48,6 @@ class PostgresBench:
 
     rounds: int = 3
     seconds: int = 4
-    scale: float = 1.0
     talk: Callable[[str], None] = field(default=lambda line: None)
     _rates: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     _samples: dict[tuple[str, int], list[Sample]] = field(default_factory=dict)
@@ -94,13 +92,10 @@ class PostgresBench:
             return
         for script in handwritten.SCRIPTS:
             for tasks in (1, 32):
-                events, meter = self._blocks(script, tasks)(), self._meter()
+                events, meter = events_for(self.seconds, f"{script}-{tasks}"), self._meter()
                 sample = asyncio.run(handwritten.run_by_hand(url, script, events, tasks))
                 self._by_hand.setdefault((script, tasks), []).append(sample)
-                self._note(f"asyncpg, {script}, {tasks} at once", meter, len(events))
-
-    def _blocks(self, prefix: str, tasks: int) -> Callable[[], list[dict[str, Any]]]:
-        return event_blocks(max(tasks * 2, int(EVENTS[tasks] * self.scale)), prefix=f"{prefix}-{tasks}")
+                self._note(f"asyncpg, {script}, {tasks} at once", meter, sample.events)
 
     async def _gate(self, url: str, mode: str, tasks: int) -> Sample:
         with open_gate(url, mode) as gate:
@@ -111,11 +106,11 @@ class PostgresBench:
             return await self._warm_and_run(gate, mode, tasks)
 
     async def _warm_and_run(self, gate: Gate, mode: str, tasks: int) -> Sample:
-        blocks = self._blocks(mode, tasks)
-        await run_gate(gate, blocks()[: tasks * WARM_EACH], tasks)
-        events, meter = blocks(), self._meter()
+        warm = event_blocks(tasks * WARM_EACH, prefix=f"{mode}-{tasks}-warm")
+        await run_gate(gate, warm(), tasks)
+        events, meter = events_for(self.seconds, f"{mode}-{tasks}"), self._meter()
         sample = await run_gate(gate, events, tasks)
-        self._note(f"gate, {mode}, {tasks} at once", meter, len(events))
+        self._note(f"gate, {mode}, {tasks} at once", meter, sample.events)
         return sample
 
     def _note(self, name: str, meter: Meter, events: float) -> None:

@@ -8,13 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
-from itertools import count
 from time import perf_counter, process_time
-from typing import Any, Final
+from typing import Final
 
-from oncegate.bench.peers.scripts.stand import make_event
-from oncegate.bench.workload import event_blocks, open_gate, run_gate
+from oncegate.bench.workload import event_blocks, events_for, open_gate, run_gate
 
 READY: Final = "ready"
 WARM_EACH: Final = 8  # a server plans a statement anew the first five times on each connection
@@ -30,7 +27,7 @@ def main(url: str, tasks: int, prefix: str) -> None:
         _say(READY)
         seconds = float(sys.stdin.readline())
         begun, used = perf_counter(), process_time()
-        sample = asyncio.run(run_gate(gate, _events_until(begun + seconds, prefix), tasks))
+        sample = asyncio.run(run_gate(gate, events_for(seconds, prefix), tasks))
         ended, used = perf_counter(), process_time() - used
     answer = {"begun": begun, "ended": ended, "events": sample.events, "processor": used}
     _say(json.dumps(answer))
@@ -39,13 +36,6 @@ def main(url: str, tasks: int, prefix: str) -> None:
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-def _events_until(end: float, prefix: str) -> Iterator[dict[str, Any]]:
-    for number in count():
-        if perf_counter() >= end:
-            return
-        yield make_event(number, prefix)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
@@ -192,3 +192,12 @@ def event_blocks(count: int, prefix: str = "N") -> Callable[[], list[dict[str, A
     """Hands out blocks of `count` events, each with keys never seen before."""
     numbers = iter(range(10**9))
     return lambda: [make_event(number, prefix) for number in islice(numbers, count)]
+
+
+def events_for(seconds: float, prefix: str) -> Iterator[dict[str, Any]]:
+    """Events with keys never seen before, from the first that is asked for until the time is over."""
+    begun = perf_counter()
+    for number in count():
+        if perf_counter() - begun >= seconds:
+            return
+        yield make_event(number, prefix)

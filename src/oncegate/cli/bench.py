@@ -40,7 +40,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     gate.set_defaults(run=run)
     postgres = subjects.add_parser("postgres", help="the same on a PostgreSQL server, beside pgbench")
     postgres.add_argument("--rounds", default=3, type=_positive, help="how often to repeat (default: 3)")
-    postgres.add_argument("--quick", action="store_true", help="fewer events, for a first impression")
+    postgres.add_argument("--quick", action="store_true", help="shorter runs, for a first impression")
     postgres.add_argument("--json", action="store_true", help="print one JSON document")
     postgres.add_argument("--plot", metavar="FILE", help="also draw the figures as SVG into this file")
     postgres.set_defaults(run=run_postgres)
@@ -177,7 +177,6 @@ def run_postgres(arguments: argparse.Namespace) -> int:
     document = PostgresBench(
         rounds=arguments.rounds,
         seconds=2 if arguments.quick else 4,
-        scale=QUICK_SCALE if arguments.quick else 1.0,
         talk=lambda line: print(line, file=sys.stderr),
     ).run()
     if arguments.plot:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final
 
 from oncegate.errors import UsageError
@@ -46,16 +47,19 @@ _LIBPQ_OPEN: Final = (1, 2, 3)  # active, in a transaction, in a failed one; 0 i
 
 def recognise(transaction: Any) -> tuple[Kind | None, Any]:
     """Finds the kind of a user's transaction, also of a subclass, and the object behind a stand-in."""
-    names = _names_of(transaction)
-    if _SCOPED.intersection(names):
+    given: Any = type(transaction)
+    kind, is_scoped, is_proxy = _look_at(given)
+    if is_scoped:
         return recognise(transaction())
-    if _PROXY in names:
-        return Kind.DJANGO, _behind_proxy(transaction)
-    return next((_CLASSES[name] for name in names if name in _CLASSES), None), transaction
+    return (Kind.DJANGO, _behind_proxy(transaction)) if is_proxy else (kind, transaction)
 
 
-def _names_of(transaction: object) -> list[tuple[str, str]]:
-    return [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(transaction).__mro__]
+@lru_cache(maxsize=64)
+def _look_at(given: type[object]) -> tuple[Kind | None, bool, bool]:
+    """The kind of a class, whether it lends out another object, and whether it stands for one."""
+    names = [(one.__module__.partition(".")[0], one.__name__) for one in given.__mro__]
+    kind = next((_CLASSES[name] for name in names if name in _CLASSES), None)
+    return kind, not _SCOPED.isdisjoint(names), _PROXY in names
 
 
 def _behind_proxy(proxy: Any) -> Any:
