@@ -85,9 +85,9 @@ def test_a_storm_is_told_once_and_calms_once(store: Store, clock: ManualClock) -
     told = Told()
     watch = watching(store, clock, [told])
     observe(store, clock, (0, What.FRESH, 10), (0, What.REPLAY, 10))
-    for _ in range(90):
+    for _ in range(45):
         watch.run_once()
-        clock.advance(60)
+        clock.advance(120)
     assert told.changes == [("repeat_ratio_high", Change.RAISED), ("repeat_ratio_high", Change.CALMED)]
 
 

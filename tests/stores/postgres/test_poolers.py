@@ -9,7 +9,7 @@ import pytest
 from oncegate import AsyncOnce, Gate
 from oncegate.errors import StoreUnavailable
 from oncegate.gate.admission import Verdict
-from oncegate.stores.postgres import PostgresStore
+from oncegate.stores.postgres import PostgresStore, poolers
 from tests.stores.postgres.pooler_site import PROGRAM, pooled
 
 pytestmark = pytest.mark.skipif(
@@ -71,6 +71,9 @@ def test_doctor_tells_the_mode(ledger_url: str) -> None:
         assert "pool_mode=session" in found.next_step
 
 
-def test_a_pool_with_one_server_only_is_no_transaction_mode(ledger_url: str) -> None:
+def test_a_pool_with_one_server_only_is_no_transaction_mode(
+    ledger_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poolers, "PROBE_WAIT_MS", 300)  # the other waits in vain, however long
     with pooled(ledger_url, "session", default_pool_size="1") as url:
         PostgresStore(url).connect().close()
