@@ -234,11 +234,12 @@ class Site:
         """
         reached: list[Counter[str]] = []
         for turn in range(ROUNDS_MAX):
-            if self.state(event) in FINAL:
+            state = self.state(event)
+            if state in FINAL:
                 break
             self.clock.advance(ROUND_SECONDS)
             points = armed(crash[1]) if crash and crash[0] == turn else None
-            alone = by_reconciler and self.state(event) is not None
+            alone = by_reconciler and state is not None
             if points is None:
                 answer = self.reconcile(scenario) if alone else self.deliver(scenario, event)
                 reached.append(answer.reached)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import psycopg
 
 from oncegate.stores.postgres import PostgresStore
+from oncegate.testing.clock import ManualClock
 
 LOCK_WAIT_MS: Final = 2_000
 _PRISTINE: Final = "oncegate_pristine"  # a schema with the rows that migrations wrote
@@ -56,7 +57,10 @@ class SpareLedgers:
             if self._clean(url):
                 return url
         url = self._server.new_database()
-        PostgresStore(url).connect().close()
+        store = PostgresStore(url)
+        store.connect().close()
+        # Most tests live in these months; else each would make their partitions, to be dropped again.
+        store.make_room(ManualClock().wall_ms())
         with _open(url) as connection:
             kinds, filled = _relations(connection)
             self._made[url] = _Made(kinds, filled)
