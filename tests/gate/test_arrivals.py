@@ -75,9 +75,10 @@ class Onlooker:
     def close(self) -> None: ...
 
 
+@pytest.mark.parametrize("same_database", [False, True])
 @pytest.mark.parametrize("is_watched", [False, True])
 def test_a_replay_from_memory_does_not_need_the_ledger(
-    ledger: Ledger, style: Style, is_watched: bool
+    ledger: Ledger, style: Style, is_watched: bool, same_database: bool
 ) -> None:
     """A settled key's replay costs no store call: it is answered even while another process writes."""
     # Given a settled event
@@ -85,7 +86,7 @@ def test_a_replay_from_memory_does_not_need_the_ledger(
     gate = ledger.gate()
     if is_watched:
         gate.observe(Onlooker())
-    counting(style, gate, runs)
+    counting(style, gate, runs, same_database=same_database)
     first = style.admit(gate, "bookings", EVENT)
     # When it arrives again while somebody else holds the ledger's write lock
     with contextlib.closing(sqlite3.connect(ledger.path, isolation_level=None)) as other:

@@ -48,13 +48,14 @@ def ended_by_hand(session: PostgresSession, *statements: str) -> None:
             session.execute(statement, ())
 
 
+@pytest.mark.parametrize("writes", [(), (("SELECT 1", ()),)], ids=["alone", "with a business write"])
 def test_a_good_end_keeps_all_that_two_transactions_would(
-    session: PostgresSession, ledger_url: str
+    session: PostgresSession, ledger_url: str, writes: Any
 ) -> None:
     # When a key is reserved and settled in one transaction
     with session.unit():
         (reserved,) = session.reserve([reservation(KEY, ends_here=True, body=b"event")])
-        end = settlement(reserved.entry_id, reserved.fence, outcome=OUTCOME)
+        end = settlement(reserved.entry_id, reserved.fence, outcome=OUTCOME, writes=writes)
         assert session.settle([end], last=True) == [True]
     # Then entry, payload, outcome and one record are there, and no lease
     with session.unit():

@@ -20,7 +20,7 @@ from oncegate.store import (
     Ruling,
     Settlement,
 )
-from oncegate.stores.postgres import PostgresStore, lane_statements
+from oncegate.stores.postgres import PostgresStore, lane_scripts, lane_statements, scripts
 from oncegate.stores.postgres.session import PostgresSession
 from oncegate.testing import ManualClock
 from tests.lanes.lane_site import ENDPOINT, LEASE_MS, finish, lease, outgoing
@@ -136,10 +136,16 @@ def test_a_seq_that_is_given_back_leaves_what_waits_in_the_lane_waiting(session:
         session.enqueue([outgoing("a")])
     (lane,) = lanes(session, "k")
     assert lane is not None
+    facts = scripts.Facts(None)
+    facts.keep("ledger-1", {ENDPOINT: 1, "": 2, "order.updated": 3})
+    script = lane_scripts.enqueue(facts, outgoing("b"))
     with session.unit():
+        next(script)
         session.execute("UPDATE oncegate_lane SET last_seq = last_seq + 1, idle = 0", ())
-        session._query(lane_statements.GIVE_BACK, (lane.lane_id,))
+        giving_back, values = script.send([(True, 1, lane.lane_id, 2, 0, False)])
+        session._query(giving_back, tuple(values))
 
+    assert giving_back == lane_statements.GIVE_BACK
     assert lanes(session, "k") == [lane]
     assert [delivery.seq for delivery in lease(session)] == [1]
 
