@@ -99,6 +99,24 @@ def test_aim_is_met_or_missed(measured: float | None, at_least: bool, met: bool 
     assert Target("x", 3, measured, at_least=at_least).met is met
 
 
+def test_service_is_judged_beside_the_bare_server_and_by_its_tail() -> None:
+    """Given fresh keys on SQLite at a third of the bare server, with a long tail; then one is met."""
+    ratios = {"sqlite, fresh / bare": 0.33, "sqlite, replay / bare": 0.9, "postgres x3 / postgres": 0.8}
+    results = [{"name": "sqlite", "keys": "fresh", "p99_ms": 40.0}]
+    found = {
+        one.what: one.met
+        for one in judge({"http": {"ratios": ratios, "results": results}})
+        if one.what.startswith("service")
+    }
+    assert found == {
+        "service, sqlite, fresh keys: requests/s over the bare server's": True,
+        "service, sqlite, replay keys: requests/s over the bare server's": True,
+        "service, postgres, fresh keys: requests/s over the bare server's": None,
+        "service, sqlite, fresh keys: p99": False,
+        "service, several processes: postgres x3 / postgres, requests/s": False,
+    }
+
+
 def test_one_wrong_cell_of_ours_misses_the_aim() -> None:
     right, wrong = {"judgement": "right"}, {"judgement": "wrong"}
     rows = [

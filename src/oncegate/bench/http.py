@@ -3,7 +3,8 @@
 Every part is a process of its own: the servers, and the load. Subjects take turns. The surface has no
 handler to call, so that the figure is the gate's: one transaction an event. `forward` is the same in
 front of a handler over HTTP, a transaction before the call and one after.
-With more than one process on one PostgreSQL, each has its share of the connections and a load of its own.
+With more than one process on one PostgreSQL, each has as many connections as one alone, and a load of its
+own: that is what one more machine brings. One process with all those connections is measured beside them.
 
 Beside the clock stands processor time: what a request costs the service, the database and the load. On a
 machine with too few processors for all of them, it tells what more of them would bring.
@@ -17,11 +18,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from msgspec import Struct
 
@@ -46,6 +46,7 @@ class Subject(Struct, frozen=True):
     name: str
     servers: tuple[Served, ...]
     kinds: tuple[str, ...] = ("fresh", "replay")
+    connections: int = CONNECTIONS  # to each server
     database_seconds: Callable[[], float] = lambda: 0.0
 
     def service_seconds(self) -> float:
@@ -78,7 +79,7 @@ class HttpBench:
             "connections": CONNECTIONS,
             "processors": os.cpu_count() or 0,
             "results": results,
-            "ratios": _ratios(results, "rate"),
+            "ratios": _ratios(results, "rate") | _gains(runs),
             "processor_ratios": _ratios(results, "service_us"),
             "bounds": {
                 f"{one['name']}, {one['keys']}": _bounds(one) for one in results if one["service_us"]
@@ -92,12 +93,13 @@ class HttpBench:
         gate = enter(service(folder, "sqlite", f"sqlite:///{folder}/l.db"))
         more = _FORWARD.format(port=plain.port)
         forward = enter(service(folder, "forward", f"sqlite:///{folder}/f.db", more))
-        counts = sorted({1, self._processes}) if self._postgres else []
+        together = [(1, self._processes * CONNECTIONS), (self._processes, CONNECTIONS)]
+        crews = [(1, CONNECTIONS), *(together if self._processes > 1 else [])] if self._postgres else []
         return [
             Subject("bare", (plain,), ("fresh",)),
             Subject("sqlite", (gate,)),
             Subject("forward", (forward,), ("fresh",)),
-            *(_on_postgres(stack, folder, count) for count in counts),
+            *(_on_postgres(stack, folder, *crew) for crew in crews),
         ]
 
     def _measure(self, subjects: list[Subject]) -> dict[tuple[str, str], list[Found]]:
@@ -113,24 +115,38 @@ class HttpBench:
         return runs
 
 
-def _on_postgres(stack: ExitStack, folder: Path, count: int) -> Subject:
+def _on_postgres(stack: ExitStack, folder: Path, count: int, connections: int) -> Subject:
     from oncegate.bench.processes import server_seconds
 
     database = stack.enter_context(postgres_server())
-    url, name = database.new_database(), "postgres" if count == 1 else f"postgres x{count}"
+    url, name = database.new_database(), _named(count, connections)
     servers = tuple(
-        stack.enter_context(service(folder, f"postgres-{count}-{number}", url)) for number in range(count)
+        stack.enter_context(service(folder, f"{name.replace(' ', '-')}-{number}", url))
+        for number in range(count)
     )
-    return Subject(name, servers, database_seconds=lambda: server_seconds(database))
+    return Subject(
+        name, servers, connections=connections, database_seconds=lambda: server_seconds(database)
+    )
+
+
+def _named(count: int, connections: int) -> str:
+    if count > 1:
+        return f"postgres x{count}"
+    return "postgres" if connections == CONNECTIONS else f"postgres {connections}"
 
 
 def _load_all(subject: Subject, requests: int, kind: str, *, may_refuse: bool) -> Found:
     """Loads all processes at once; what they do together, and the worst of their latencies."""
-    ports = [server.port for server in subject.servers]
-    share = (requests // len(ports), CONNECTIONS // len(ports))
-    before = subject.service_seconds(), subject.database_seconds()
-    with ThreadPoolExecutor(len(ports)) as pool:
-        found = list(pool.map(lambda port: _load(port, *share, kind, may_refuse), ports))
+    count = requests // len(subject.servers)
+    with ExitStack() as stack:
+        loads = [
+            stack.enter_context(_Load(server.port, subject.connections, count, kind))
+            for server in subject.servers
+        ]
+        before = subject.service_seconds(), subject.database_seconds()
+        for load in loads:
+            load.begin()
+        found = [load.result(may_refuse) for load in loads]
     answered = sum(one["answered"] for one in found)
     used = {
         "service_us": subject.service_seconds() - before[0],
@@ -144,25 +160,49 @@ def _load_all(subject: Subject, requests: int, kind: str, *, may_refuse: bool) -
     }
 
 
-def _load(port: int, requests: int, connections: int, kind: str, may_refuse: bool) -> dict[str, float]:
-    words = ["127.0.0.1", str(port), str(connections), str(requests), kind, SECRET]
-    done = subprocess.run(
-        [sys.executable, "-m", "oncegate.bench.httpload", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LOAD_SECONDS_MAX,
-    )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise ConfigError(f"the load ended with {done.returncode}: {last}")
-    found: dict[str, float] = json.loads(done.stdout)
-    if found["answered"] != requests or (found["refused"] and not may_refuse):
-        detail = (
-            f"{found['refused']:.0f} requests were refused, {found['answered']:.0f} of {requests} answered"
+class _Load:
+    """A process that loads one server, as a with block: it is ready inside, and over after it."""
+
+    def __init__(self, port: int, connections: int, requests: int, kind: str) -> None:
+        words = ["127.0.0.1", str(port), str(connections), str(requests), kind, SECRET]
+        self._requests = requests
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "oncegate.bench.httpload", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-        raise ConfigError(f"{detail}; the measurement means nothing")
-    return found
+
+    def __enter__(self) -> Self:
+        assert self._process.stdout is not None
+        self._process.stdout.readline()  # ready, or at its end
+        return self
+
+    def begin(self) -> None:
+        """Lets it begin."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended: its result says why
+            self._process.stdin.write("go\n")
+            self._process.stdin.flush()
+
+    def result(self, may_refuse: bool) -> dict[str, float]:
+        """What it measured; raises ConfigError if that means nothing."""
+        printed, said = self._process.communicate(timeout=LOAD_SECONDS_MAX)
+        if self._process.returncode:
+            last = (said.strip().splitlines() or ["it said nothing"])[-1]
+            raise ConfigError(f"the load ended with {self._process.returncode}: {last}")
+        found: dict[str, float] = json.loads(printed)
+        if found["answered"] != self._requests or (found["refused"] and not may_refuse):
+            answered = f"{found['answered']:.0f} of {self._requests} answered"
+            raise ConfigError(
+                f"{found['refused']:.0f} requests were refused, {answered}; the measurement means nothing"
+            )
+        return found
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
 
 
 def _summed(name: str, kind: str, runs: list[dict[str, float]]) -> dict[str, Any]:
@@ -185,6 +225,20 @@ def _ratios(results: list[dict[str, Any]], figure: str) -> dict[str, float]:
         return {}  # the system does not tell processor time
     return {
         f"{_name(one)} / bare": round(one[figure] / bare, 2) for one in results if one["name"] != "bare"
+    }
+
+
+def _gains(runs: dict[tuple[str, str], list[Found]]) -> dict[str, float]:
+    """Several processes against one, with fresh keys, in the median of the rounds."""
+    fresh = {name: found for (name, kind), found in runs.items() if kind == "fresh"}
+    alone = [name for name in fresh if name.startswith("postgres") and " x" not in name]
+    return {
+        f"{several} / {one}": round(
+            median(a["rate"] / b["rate"] for a, b in zip(fresh[several], fresh[one], strict=True)), 2
+        )
+        for several in fresh
+        if " x" in several
+        for one in alone
     }
 
 

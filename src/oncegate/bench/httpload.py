@@ -1,6 +1,7 @@
 """The load of the HTTP measurement, in a process of its own: POSTs of 500 bytes over kept connections.
 
-`python -m oncegate.bench.httpload HOST PORT CONNECTIONS REQUESTS FRESH SECRET` prints one JSON object.
+`python -m oncegate.bench.httpload HOST PORT CONNECTIONS REQUESTS FRESH SECRET` says `ready`, begins when it
+is given a line, and prints one JSON object.
 """
 
 from __future__ import annotations
@@ -124,6 +125,9 @@ def main(words: list[str]) -> None:
         load = Load(int(connections), int(requests), fresh == "fresh", secret)
         return await run(host, int(port), int(connections), load)
 
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()  # those of several servers begin together
     sys.stdout.write(json.dumps(asyncio.run(scene())) + "\n")
 
 

@@ -276,7 +276,11 @@ def _http(document: Document) -> str:
         "p99 ms",
         "processor, µs a request",
     ]
-    words = "`forward` brings every event to a handler over HTTP; the others have none to call."
+    words = (
+        "64 connections. `forward` brings every event to a handler over HTTP; the others have none to call."
+        " `postgres x3` is three processes with 64 connections each on one PostgreSQL, `postgres 192` one"
+        " with as many as they have together."
+    )
     return f"### The service over HTTP, beside the bare server\n\n{words}\n\n{_table(head, rows)}"
 
 

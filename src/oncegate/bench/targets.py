@@ -48,6 +48,7 @@ def judge(document: dict[str, Any]) -> list[Target]:
         *_replays(found),
         *_cost(document),
         *_cells(document),
+        *_http(document),
         *_sender(document),
     ]
 
@@ -140,6 +141,30 @@ def _cost(document: dict[str, Any]) -> Iterator[Target]:
         yield Target(
             f"processor time an event, {row['name']}, no store", 40, row["us"], at_least=False, unit="µs"
         )
+
+
+_HTTP_AIMS: Final = (("sqlite, fresh", 0.3), ("sqlite, replay", 0.6), ("postgres, fresh", 0.3))
+
+
+def _http(document: dict[str, Any]) -> Iterator[Target]:
+    """What the service was to reach over 64 connections; nothing where it was not measured."""
+    found = document.get("http")
+    if found is None:
+        return
+    ratios = found["ratios"]
+    for name, aim in _HTTP_AIMS:
+        yield Target(f"service, {name} keys: requests/s over the bare server's", aim, _ratio(ratios, name))
+    for one in found["results"]:
+        if one["keys"] == "fresh" and one["name"] in ("sqlite", "postgres"):
+            what = f"service, {one['name']}, fresh keys: p99"
+            yield Target(what, 25, one["p99_ms"], at_least=False, unit="ms")
+    for name, value in ratios.items():
+        if not name.endswith("/ bare"):
+            yield Target(f"service, several processes: {name}, requests/s", 1, value)
+
+
+def _ratio(ratios: dict[str, float], name: str) -> float | None:
+    return ratios.get(f"{name} / bare")
 
 
 def _sender(document: dict[str, Any]) -> Iterator[Target]:

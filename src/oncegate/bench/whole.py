@@ -132,6 +132,7 @@ class WholeBench:
             rounds=min(3, self.extent.rounds),
             postgres=self.postgres,
             talk=self.talk,
+            processes=3 if self.extent.name == "full" else 1,
         )
         return {"http": bench.run()}
 
