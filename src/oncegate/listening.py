@@ -12,7 +12,7 @@ import asyncio
 import select
 from contextlib import suppress
 from typing import Any, Final, Protocol
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 AVAILABLE: Final = hasattr(select, "epoll")
 LOOK_EVERY_SECONDS: Final = 1.0  # how late a wait may end that nothing answered
@@ -44,6 +44,7 @@ class Room:
     """Where the strands of one loop wait."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = ref(loop)
         self._is_timed = False
         self._places: dict[int, Place] = {}
         self._waiting: dict[int, tuple[Sleeper, float]] = {}
@@ -52,6 +53,10 @@ class Room:
     def _open(self, loop: asyncio.AbstractEventLoop) -> None:
         self._poll = select.epoll()
         loop.add_reader(self._poll.fileno(), self._look)
+
+    def serves(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether this is the room of a loop."""
+        return self._loop() is loop
 
     def place(self, fileno: int) -> Place:
         """Registers a socket; a number that was a closed socket's is this one's now."""

@@ -146,12 +146,11 @@ class Ear:
         if not listening.AVAILABLE:
             return wait_for(fileno, READABLE, seconds)
         strand: Any = getcurrent()
-        room = listening.room_of(strand.loop)
         place = self._place
-        if place is None or place.room is not room or place.fileno != fileno:
+        if place is None or place.fileno != fileno or not place.room.serves(strand.loop):
             self.close()
-            place = self._place = room.place(fileno)
-        return room.wait(place, strand, seconds)
+            place = self._place = listening.room_of(strand.loop).place(fileno)
+        return place.room.wait(place, strand, seconds)
 
     def close(self) -> None:
         """Nobody waits here any more."""
@@ -202,7 +201,8 @@ class Exclusive:
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
             self._wait()
-        self._strand = getcurrent() if is_strand() else None
+        is_ours = AVAILABLE and isinstance(current := getcurrent(), _Strand)
+        self._strand = current if is_ours else None
 
     def _wait(self) -> None:
         if not is_strand():
