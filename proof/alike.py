@@ -12,6 +12,10 @@ _ANY_ROW = "the statement for keys of any kind inserts the same row, which is sl
 _NO_ROWS = "without rows the statement does nothing"
 _BELOW_FLOOR = "what is at or below the floor was removed in the transaction that raised it"
 _ONE_FENCE = "a fence of a lane is given out once, for one event"
+_NO_HOLDER = "a lane that is not leased has no holder"
+_ONE_STATEMENT = "one statement has a transaction of its own then, which is slower and nothing else"
+_NULL_SEQ = "no seq equals NULL, so nothing is deleted"
+_OWN_ROW = "the row was inserted in the same transaction, and nobody else has seen it"
 _IN_ORDER = "what is replayed is taken from the list when it ends, so nothing at or before it is left there"
 
 _SQLITE_CLAIMS: dict[tuple[str, str], str] = {
@@ -24,6 +28,10 @@ _SQLITE_CLAIMS: dict[tuple[str, str], str] = {
     (
         "if item.steps or item.clear_steps:",
         "if True",
+    ): "whether there are steps to write or to remove is looked at once more",
+    (
+        "if item.steps or item.clear_steps:",
+        "if True (2)",
     ): "whether there are steps to write or to remove is looked at once more",
     ("if self._settle_all(settlements):", "if False"): _ROW_BY_ROW,
     ("if len(settlements) == 1:", "if False"): "one alone is tried as a batch, and then by itself",
@@ -50,6 +58,10 @@ _SQLITE_INSERTING: dict[tuple[str, str], str] = {
         "if cursor.rowcount == 0:",
         "if False",
     ): "which rows were inserted is looked up then, and there are none",
+    (
+        "if is_listed_at(number - 1, number):",
+        "if True",
+    ): "the list is made with every key then, which is slower and nothing else",
     ("if marks:", "if True"): _NO_ROWS,
     ("if item.content is not None:", "if True"): "whether there is a mark to keep is looked at once more",
     ("if item.quarantine is None and item.hold is None:", "if False"): _ANY_ROW,
@@ -64,7 +76,7 @@ _SQLITE_SWEEPS: dict[tuple[str, str], str] = {
     ("if not IS_POSSIBLE or len(settlements) < SWEPT_MIN:", "if True"): _ROW_BY_ROW,
 }
 _SQLITE_LANES: dict[tuple[str, str], str] = {
-    ("if replay is not None:", "if True"): "no seq equals NULL, so nothing is deleted",
+    ("if replay is not None:", "if True"): _NULL_SEQ,
     (
         "if held[4] is not None:",
         "if True",
@@ -89,7 +101,7 @@ _SQLITE_LANES: dict[tuple[str, str], str] = {
             ' WHERE state <> 1 AND state = 3 AND holder = ?"'
         ),
         "without AND state = 3",
-    ): "a lane that is not leased has no holder",
+    ): _NO_HOLDER,
     ("if destination is None:", "if False"): "nothing has a destination that is NULL",
     (
         '_NEXT_REPLAY: Final = "SELECT min(seq) FROM oncegate_replay WHERE lane = ? AND seq > ?"',
@@ -106,9 +118,48 @@ _POSTGRES_CLAIMS: dict[tuple[str, str], str] = {
         "if True",
     ): "the lease is written and taken away again in one transaction, which is slower and nothing else",
     (
+        "if len(wanted) == 1:",
+        "if False",
+    ): "one alone is then a batch of one, which is slower and nothing else",
+    ("if lost:", "if True"): "nothing is left to be judged",
+    (
+        "if last and len(settlements) == 1 and self._ends_plainly(settlements[0]):",
+        "if False",
+    ): "the same statement is found on the longer way",
+    (
         "if answer is None or answer.decision.claims:",
         "if False",
     ): "the second arrival of a key loses on its fence then, and is judged anew in the next round",
+}
+_POSTGRES_STATEMENTS: dict[tuple[str, str], str] = {
+    ("if not found:", "if False"): "every part is in its statement; whoever changes one is told",
+}
+_POSTGRES_FUSED: dict[tuple[str, str], str] = {
+    (
+        "WHERE id = %s::bigint AND fence = %s::bigint AND state = 1",
+        "without AND state = 1",
+    ): _OWN_ROW,
+}
+_POSTGRES_LANES: dict[tuple[str, str], str] = {
+    ("if len(places) < len(events):", "if True"): _ONE_STATEMENT,
+    ("if len(limits) > 1:", "if True"): _ONE_STATEMENT,
+    ("if len(busy) > 1:", "if True"): _ONE_STATEMENT,
+    ("if empty:", "if True"): _NO_ROWS,
+    ("if replay is not None:", "if True"): _NULL_SEQ,
+}
+_POSTGRES_LANE_STATEMENTS: dict[tuple[str, str], str] = {
+    (
+        "WHERE target.state <> 1 AND target.state = 3 AND target.holder = %s) AS head",
+        "without AND target.state = 3",
+    ): _NO_HOLDER,
+    (
+        "OR EXISTS (SELECT 1 FROM oncegate_ack WHERE lane = %s AND seq = %s AND fence = %s)",
+        "without AND seq = %s",
+    ): _ONE_FENCE,
+    (
+        "OR EXISTS (SELECT 1 FROM oncegate_dead_letter WHERE lane = %s AND seq = %s AND fence = %s)",
+        "without AND seq = %s",
+    ): _ONE_FENCE,
 }
 _POSTGRES_FEED: dict[tuple[str, str], str] = {
     (
@@ -189,6 +240,10 @@ _BY_FILE = {
     "gate/settling.py": _SETTLING,
     "stores/postgres/claims.py": _POSTGRES_CLAIMS,
     "stores/postgres/feed.py": _POSTGRES_FEED,
+    "stores/postgres/fused.py": _POSTGRES_FUSED,
+    "stores/postgres/lane_statements.py": _POSTGRES_LANE_STATEMENTS,
+    "stores/postgres/lanes.py": _POSTGRES_LANES,
+    "stores/postgres/statements.py": _POSTGRES_STATEMENTS,
     "stores/sqlite/claims.py": _SQLITE_CLAIMS,
     "stores/sqlite/feed.py": _SQLITE_FEED,
     "stores/sqlite/inserting.py": _SQLITE_INSERTING,

@@ -15,6 +15,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from types import FrameType
@@ -25,6 +26,7 @@ from mutants import CORE, LONG, PACKAGE, TESTS, Mutant
 from trying import run_tests
 
 COLLECTING_SECONDS_MAX = 1800
+IMPORTED_TESTS = 20
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,13 @@ class Covering:
         """The tests that run its line and may go another way with it, likeliest and quickest first."""
         wanted, branch = _lines_of(mutant, tree), _branch_of(mutant, tree)
         ran = {test: files.get(mutant.file, frozenset()) for test, files in self.lines.items()}
-        found = [test for test, lines in ran.items() if lines & wanted]
+        found = [
+            test
+            for test, files in self.lines.items()
+            if any(files.get(file, frozenset()) & lines for file, lines in wanted.items())
+        ]
+        if not found:  # it runs while the package is imported: any test may notice
+            return sorted(self.lines, key=self.seconds.__getitem__)[:IMPORTED_TESTS]
         if mutant.change == "if False":  # only who went in can be kept out
             return sorted((test for test in found if branch in ran[test]), key=self.seconds.__getitem__)
         # Who never went in by itself surely goes another way if the condition is always true.
@@ -50,35 +58,59 @@ class Covering:
         return tests[: bisect_right(total, seconds)]
 
 
-def _lines_of(mutant: Mutant, tree: Path) -> set[int]:
-    """The line itself; for a statement kept as a constant, the lines that use its name."""
-    parsed = ast.parse((tree / PACKAGE / mutant.file).read_text("utf-8"))
-    for node in parsed.body:
+def _lines_of(mutant: Mutant, tree: Path) -> dict[str, set[int]]:
+    """The line itself; for a statement kept as a constant, the lines of the core that use its name."""
+    for node in _parsed(tree, mutant.file).body:
         target = node.target if isinstance(node, ast.AnnAssign) else None
         if isinstance(target, ast.Name) and node.lineno <= mutant.line <= (node.end_lineno or 0):
-            return _uses(parsed, target.id, set())
-    return {mutant.line}
+            return _uses(tree, mutant.file, target.id)
+    return {mutant.file: {mutant.line}}
 
 
 def _branch_of(mutant: Mutant, tree: Path) -> int | None:
     """The first line below an `if`, where the mutant is about one."""
-    for node in ast.walk(ast.parse((tree / PACKAGE / mutant.file).read_text("utf-8"))):
+    for node in ast.walk(_parsed(tree, mutant.file)):
         if isinstance(node, ast.If) and node.lineno == mutant.line:
             return node.body[0].lineno
     return None
 
 
-def _uses(parsed: ast.Module, name: str, seen: set[str]) -> set[int]:
-    """Where functions name a constant, also by way of other constants that are made of it."""
-    found: set[int] = set()
+def _uses(tree: Path, file: str, name: str) -> dict[str, set[int]]:
+    """Where functions name a constant, also by way of other constants that are made of it.
+
+    Other files of the same folder are looked at for names without an underscore.
+    """
+    names, found = {name}, {}
+    while True:
+        known = len(names)
+        for other in (each for each in CORE if Path(each).parent == Path(file).parent):
+            seen = names if other == file else {each for each in names if not each.startswith("_")}
+            found[other] = _uses_in(_parsed(tree, other), seen, names)
+        if len(names) == known:
+            return found
+
+
+def _uses_in(parsed: ast.Module, seen: set[str], names: set[str]) -> set[int]:
+    """The lines of functions that name one of them; constants that do are added to the names."""
+    lines: set[int] = set()
     for node in parsed.body:
-        named = {each.lineno for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == name}
+        named = {
+            each.lineno
+            for each in ast.walk(node)
+            if (isinstance(each, ast.Name) and each.id in seen)
+            or (isinstance(each, ast.Attribute) and each.attr in seen)
+        }
         target = node.target if isinstance(node, ast.AnnAssign) else None
         if not isinstance(target, ast.Name):
-            found |= named
-        elif named and target.id not in {*seen, name}:
-            found |= _uses(parsed, target.id, {*seen, name})
-    return found
+            lines |= named
+        elif named:
+            names.add(target.id)
+    return lines
+
+
+@cache
+def _parsed(tree: Path, file: str) -> ast.Module:
+    return ast.parse((tree / PACKAGE / file).read_text("utf-8"))
 
 
 def collect(work: Path, folder: Path, kept: Path) -> Covering:
