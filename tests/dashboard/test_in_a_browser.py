@@ -96,19 +96,29 @@ def state_of(site: Site, entry: int) -> State:
         return detail.entry.state
 
 
+def unfold(tab: Tab) -> None:
+    """Opens the first of what is folded."""
+    for summary in tab.page.locator("details > summary").all()[:6]:
+        summary.click()
+
+
+def check_for_everybody(tab: Tab) -> None:
+    """No serious violation, and nothing is wider than the screen."""
+    found = Axe().run(tab.page)
+    grave = [v for v in found.response["violations"] if v["impact"] in ("serious", "critical")]
+    assert [(tab.page.url, v["id"], v["nodes"][0]["html"]) for v in grave] == []
+    width = tab.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    assert width <= 0, f"{tab.page.url} is wider than the screen by {width} px"
+
+
 def test_every_page_shows_without_errors_and_can_be_used_by_everybody(tab: Tab, site: Site) -> None:
     tab.sign_in(Role.APPROVER, by_form=True)
     entry = site.scene.waiting(State.UNKNOWN, "gate.in")
     lane = "/lane?destination=orders&tenant=acme&key=A-17"
     for path in [*PAGES, f"/entries/{entry}", lane, "/entries?q=state:nonsense"]:
         tab.go(path)
-        for summary in tab.page.locator("details > summary").all()[:6]:
-            summary.click()
-        found = Axe().run(tab.page)
-        grave = [v for v in found.response["violations"] if v["impact"] in ("serious", "critical")]
-        assert [(path, v["id"], v["nodes"][0]["html"]) for v in grave] == []
-        width = tab.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        assert width <= 0, f"{path} is wider than the screen by {width} px"
+        unfold(tab)
+        check_for_everybody(tab)
 
 
 def test_now_says_at_once_that_something_waits(tab: Tab) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from oncegate.dashboard.operators import Role
@@ -14,7 +13,7 @@ from oncegate.sender.desk import Desk, Verb, Word
 from oncegate.store import LogKind
 from tests.dashboard.conftest import Site
 from tests.dashboard.scene import HOSTILE
-from tests.dashboard.test_in_a_browser import WIDTHS, Tab, log_kinds
+from tests.dashboard.test_in_a_browser import WIDTHS, Tab, check_for_everybody, log_kinds, unfold
 
 LANE = "/lane?destination=orders&tenant=acme&key=C-3"
 
@@ -38,15 +37,6 @@ def tab(request: pytest.FixtureRequest, replaying: Site, chromium: Browser) -> I
     assert tab.problems == []
 
 
-def check_for_everybody(tab: Tab) -> None:
-    """No serious violation, and nothing is wider than the screen."""
-    found = Axe().run(tab.page)
-    grave = [v for v in found.response["violations"] if v["impact"] in ("serious", "critical")]
-    assert [(tab.page.url, v["id"], v["nodes"][0]["html"]) for v in grave] == []
-    width = tab.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-    assert width <= 0, f"{tab.page.url} is wider than the screen by {width} px"
-
-
 def test_pages_about_replays_and_journeys_can_be_used_by_everybody(tab: Tab, replaying: Site) -> None:
     """And stored text stays text on each of them."""
     tab.sign_in(Role.OPERATOR)
@@ -55,8 +45,7 @@ def test_pages_about_replays_and_journeys_can_be_used_by_everybody(tab: Tab, rep
     replays += ["/lanes?destination=billing&state=all", "/dead-letters", "/surface?name=portbase.cis"]
     for path in [*replays, "/trace", "/trace?id=A-17", f"/entries/{entry}"]:
         tab.go(path)
-        for summary in tab.page.locator("details > summary").all()[:6]:
-            summary.click()
+        unfold(tab)
         check_for_everybody(tab)
         assert not set("\u202e\x1b").intersection(tab.page.content())
         assert tab.page.locator("main script, a[href^=javascript]").count() == 0
