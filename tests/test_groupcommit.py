@@ -98,6 +98,18 @@ class Bench:
             commits.close()
 
 
+class Interrupted(ManualClock):
+    """A person's interrupt arrives while it is read."""
+
+    is_due = False
+
+    def ticks_ms(self) -> int:
+        if self.is_due:
+            self.is_due = False
+            raise KeyboardInterrupt
+        return super().ticks_ms()
+
+
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     opened = Bench(tmp_path / "ledger.db")
@@ -185,6 +197,19 @@ def test_lone_operation_is_committed_by_its_own_caller(bench: Bench) -> None:
 
     assert committers == [threading.current_thread()] * 2
     assert not bench.writers()
+
+
+def test_interrupt_between_the_clock_and_the_commit_keeps_no_turn(bench: Bench) -> None:
+    """Given an interrupt while the time is read; then whoever comes next is answered."""
+    clock = Interrupted()
+    commits = bench.commits(clock=clock)
+    commits.perform(reserve("before"))
+    clock.is_due = True
+
+    with pytest.raises(KeyboardInterrupt):
+        commits.perform(reserve("interrupted"))
+
+    assert commits.perform(reserve("after")).decision is Decision.RUN
 
 
 def test_gate_lets_go_of_event_loops_that_are_over(bench: Bench) -> None:

@@ -149,6 +149,7 @@ class GroupCommit:
     def _new_watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
         for known in (self._watches, self._loops, self._batches):
             _forget_closed(known)
+        self._units.drop_stranded()
         watch = Watch(loop, WATCH_SECONDS, ANSWER_WAIT_SECONDS, INLINE_PER_TURN_MAX)
         self._watches[loop] = watch
         return watch
@@ -236,10 +237,10 @@ class GroupCommit:
 
     def _try_alone(self, tickets: list[Ticket]) -> bool:
         """Commits in the caller's own thread if nobody else writes or waits; tells whether it did."""
+        started = self._clock.ticks_ms()
         if not self._inline or self._waiting or not self._turns.acquire(blocking=False):
             return False
-        started = self._clock.ticks_ms()
-        try:
+        try:  # at once: an interrupt between the two would keep the turn for ever
             self._units.run(tickets, wait=False)
         except StoreBusy:
             return False
@@ -370,6 +371,7 @@ class GroupCommit:
 
     def before_fork(self) -> bool:
         """Waits for commits under way and closes every session: neither process may inherit one."""
+        _forget_closed(self._loops)
         if any(writers.is_busy for writers in list(self._loops.values())):
             return False  # they go on when the loop does, which may be after the fork only
         writers = self._capabilities.writers_max

@@ -89,7 +89,7 @@ class Room:
     def leave(self, place: Place) -> None:
         """Forgets a socket, if its number is still its own."""
         if self._places.get(place.fileno) is place:
-            with suppress(OSError):
+            with suppress(OSError, ValueError):  # the loop may be making its epoll anew, or be over
                 self._drop(place.fileno)
 
     def _drop(self, fileno: int) -> None:

@@ -7,6 +7,7 @@ token. One operation's own failure must never become its neighbours'.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -19,7 +20,7 @@ from oncegate.errors import (
     StoreUnknown,
 )
 from oncegate.store import Session, Store
-from oncegate.suspension import aside
+from oncegate.suspension import aside, strand_loop
 from oncegate.tickets import Ticket, by_kind, fail
 
 Finish = Callable[[], None]
@@ -34,6 +35,7 @@ class Units:
         self._one_writer = store.capabilities.one_writer
         self._crashpoints = crashpoints
         self._idle: list[Session] = []
+        self._in_loops: dict[Session, asyncio.AbstractEventLoop] = {}
         self._closed = False
 
     def run(self, tickets: list[Ticket], *, wait: bool) -> None:
@@ -117,6 +119,8 @@ class Units:
     def _commit(self, tickets: list[Ticket], wait: bool) -> None:
         session = self.take(self._idle)
         keep = False
+        if not self._one_writer and (loop := strand_loop()) is not None:
+            self._in_loops[session] = loop
         try:
             with session.unit(wait=wait, single=not self._one_writer):
                 _run_on(session, tickets)
@@ -137,6 +141,7 @@ class Units:
             return aside(self._store.connect)
 
     def _put_back(self, session: Session, keep: bool) -> None:
+        self._in_loops.pop(session, None)
         if keep and not self._closed:
             self._idle.append(session)
         else:
@@ -188,8 +193,16 @@ class Units:
         finally:
             session.close()
 
+    def drop_stranded(self) -> None:
+        """Closes sessions whose loop ended while they waited for an answer: nobody goes on with them."""
+        for session, loop in list(self._in_loops.items()):
+            if loop.is_closed():
+                self._in_loops.pop(session, None)
+                session.close()
+
     def drop_sessions(self) -> None:
         """Closes the idle sessions; others are opened when they are needed."""
+        self.drop_stranded()
         while self._idle:
             self._idle.pop().close()
 

@@ -280,3 +280,20 @@ def test_forked_process_opens_its_own_connection(store: PostgresStore) -> None:
     assert (code, answer) == (0, "BUSY")
     assert commits.perform(Reserve(reservation(2))).decision is Decision.RUN
     commits.close()
+
+
+@pytest.mark.parametrize("default", ["repeatable read", "serializable"])
+def test_database_with_another_default_is_used_at_read_committed(
+    ledger_url: str, store: PostgresStore, default: str
+) -> None:
+    """What every statement relies on is not left to whoever set the database up."""
+    with psycopg.connect(ledger_url, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(
+            f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = '{default}'".encode()
+        )
+        try:
+            with contextlib.closing(store.connect()) as session:
+                assert session._query("SHOW transaction_isolation", ()) == [("read committed",)]
+        finally:
+            connection.execute(f'ALTER DATABASE "{name}" RESET default_transaction_isolation'.encode())

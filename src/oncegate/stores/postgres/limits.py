@@ -18,6 +18,7 @@ from oncegate.suspension import READABLE, WRITABLE, Ear, Stranded, is_strand, wa
 ANSWER_WAIT_MS: Final = 28_000  # above the server's limit for a statement, below what callers wait
 _clock: Final = SystemClock()
 # Drivers from 3.3 on can wait with a limit themselves, at no cost.
+_LOST: Final = (OSError, Stranded, ValueError, RuntimeError)  # the last two: an epoll, a loop that closed
 _TIMEOUT: Final[type[Exception] | None] = getattr(psycopg.errors, "_WaitTimeout", None)
 
 
@@ -61,7 +62,7 @@ class LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
                 wanted = exchange.send(ready)
         except StopIteration as ended:
             return ended.value
-        except (OSError, Stranded) as error:
+        except _LOST as error:
             self._abandon()
             raise psycopg.OperationalError(f"the connection was lost: {error}") from error
 

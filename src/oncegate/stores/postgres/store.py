@@ -51,7 +51,12 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "tcp_user_timeout": 20_000,
 }
 # Plans are made while tables are small, and kept: they must look rows up all the same.
-_PLANNING: Final = {"statement_timeout": str(STATEMENT_WAIT_MS), "enable_seqscan": "off"}
+# Every statement relies on what READ COMMITTED sees, whatever the database's own default is.
+_SETTINGS: Final = {
+    "statement_timeout": str(STATEMENT_WAIT_MS),
+    "enable_seqscan": "off",
+    "default_transaction_isolation": "read committed",
+}
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -145,7 +150,7 @@ class PostgresStore:
         return connection
 
     def _dial(self) -> LimitedConnection:
-        options = " ".join(f"-c {name}={value}" for name, value in _PLANNING.items())
+        options = " ".join(f"-c {name}={_escaped(value)}" for name, value in _SETTINGS.items())
         given = self._given.get("options", "")
         settings = {**_DEFAULTS, **self._given, "options": f"{options} {given}".strip()}
         try:
@@ -168,8 +173,8 @@ class PostgresStore:
         if not self._is_pooler_judged:
             poolers.refuse_transaction_mode(connection, self._open)
             self._is_pooler_judged = True
-        for name, value in _PLANNING.items():
-            connection.execute(f"SET {name} = {value}".encode())
+        for name, value in _SETTINGS.items():
+            connection.execute(f"SET {name} = '{value}'".encode())
 
     def _check_durability(self, connection: Connection) -> None:
         for setting in DURABLE_SETTINGS:
@@ -353,3 +358,8 @@ def _refused(address: str, error: psycopg.Error) -> StoreUnavailable:
     else:
         step = "check that the server runs and that host and port are right"
     return StoreUnavailable(f"{address} cannot be reached ({text}); {step}")
+
+
+def _escaped(value: str) -> str:
+    """A value as it stands in a connection's options."""
+    return value.replace(" ", "\\ ")
