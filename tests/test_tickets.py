@@ -22,7 +22,7 @@ async def _wait(number: int, asked: asyncio.Future[Any], told: list[int]) -> Non
 def test_whoever_waits_longest_for_an_answer_is_told_first() -> None:
     # Given many who ask one after another, and a store that answers nobody
     loop, told = VirtualLoop(), []  # type: tuple[VirtualLoop, list[int]]
-    watch = Watch(cast("asyncio.AbstractEventLoop", loop), 5.0, 30.0, 1)
+    watch = Watch(cast("asyncio.AbstractEventLoop", loop), 5.0, 30.0, 1, 1)
     for number in range(WAITING):
         gathering = Gathering(watch)
         watch.add(gathering)
@@ -31,6 +31,21 @@ def test_whoever_waits_longest_for_an_answer_is_told_first() -> None:
     loop.run_until(lambda: len(told) == WAITING, 60.0)
     # Then they are told in their order: the same run is the same every time
     assert told == list(range(WAITING))
+
+
+def test_commits_in_a_loop_leave_it_time_for_others() -> None:
+    """In one turn so many of them, and none that begins too late; in the next turn again."""
+
+    async def ask(times_ms: list[int]) -> list[bool]:
+        loop = asyncio.get_running_loop()
+        watch, next_turn = Watch(loop, 5.0, 30.0, 3, 4), loop.create_future()
+        first = [watch.may_commit_here(now_ms) for now_ms in times_ms]
+        loop.call_soon(next_turn.set_result, None)
+        await next_turn
+        return [*first, watch.may_commit_here(100)]
+
+    assert asyncio.run(ask([10, 10, 10, 10])) == [True, True, True, False, True]
+    assert asyncio.run(ask([10, 13, 14])) == [True, True, False, True]
 
 
 class Ear:
@@ -50,7 +65,7 @@ class Ear:
 
 
 def _gathered(ears: list[Ear]) -> tuple[Gathering, list[TaskTicket]]:
-    gathering = Gathering(Watch(cast("asyncio.AbstractEventLoop", VirtualLoop()), 5.0, 30.0, 1))
+    gathering = Gathering(Watch(cast("asyncio.AbstractEventLoop", VirtualLoop()), 5.0, 30.0, 1, 1))
     for number, ear in enumerate(ears):
         gathering.add_for(cast("Any", None), ear)
         gathering.tickets[-1].answer = number

@@ -38,7 +38,8 @@ WATCH_SECONDS: Final = 5.0  # how often waiting tasks are looked at
 TURN_WAIT_SECONDS: Final = 5.0  # how long a batch waits for a handler's open transaction
 FORK_WAIT_SECONDS: Final = 2.0  # how long a fork waits for a commit under way
 TRANSACTIONS_MAX: Final = 32  # handlers' own transactions at once, where the store takes many writers
-INLINE_PER_TURN_MAX: Final = 6  # commits in one turn of an event loop; then others have theirs
+INLINE_PER_TURN_MAX: Final = 16  # commits in one turn of an event loop; then others have theirs
+INLINE_TURN_MS_MAX: Final = 4  # and as long as they may take together, but for the last of them
 INLINE_COMMIT_MS_MAX: Final = 3  # a task commits for itself only while commits are this quick
 
 T = TypeVar("T")
@@ -95,7 +96,7 @@ class GroupCommit:
         """Runs an operation for a thread and returns its answer once it is durable."""
         self._check_open()
         ticket = Ticket(operation)
-        if self._try_alone([ticket]):
+        if self._try_alone([ticket], self._clock.ticks_ms()):
             return ticket.result()  # type: ignore[no-any-return]
         waiting = ThreadTicket(operation)
         self._enqueue([waiting])
@@ -140,9 +141,10 @@ class GroupCommit:
     ) -> Ticket | Gathering:
         """Commits here and now where that is best, else begins to gather."""
         watch = self._watches.get(loop) or self._new_watch(loop)
-        if self._gathered_last == 1 and self._may_block_loop() and watch.may_commit_here():
+        if self._gathered_last == 1 and self._may_block_loop():
+            now_ms = self._clock.ticks_ms()
             ticket = Ticket(operation)
-            if self._try_alone([ticket]):
+            if watch.may_commit_here(now_ms) and self._try_alone([ticket], now_ms):
                 return ticket
         return self._gather(loop, watch)
 
@@ -150,7 +152,7 @@ class GroupCommit:
         for known in (self._watches, self._loops, self._batches):
             _forget_closed(known)
         self._units.drop_stranded()
-        watch = Watch(loop, WATCH_SECONDS, ANSWER_WAIT_SECONDS, INLINE_PER_TURN_MAX)
+        watch = Watch(loop, WATCH_SECONDS, ANSWER_WAIT_SECONDS, INLINE_PER_TURN_MAX, INLINE_TURN_MS_MAX)
         self._watches[loop] = watch
         return watch
 
@@ -165,7 +167,11 @@ class GroupCommit:
         self._gathered_here.pop(get_ident(), None)
         tickets = self._gathered.pop(loop).tickets
         self._gathered_last = len(tickets)
-        if len(tickets) == 1 and self._may_block_loop() and self._try_alone(tickets):
+        if (
+            len(tickets) == 1
+            and self._may_block_loop()
+            and self._try_alone(tickets, self._clock.ticks_ms())
+        ):
             deliver(tickets)
             return
         try:
@@ -235,9 +241,8 @@ class GroupCommit:
     def _may_block_loop(self) -> bool:
         return self._capabilities.is_local and self._commit_ms <= INLINE_COMMIT_MS_MAX
 
-    def _try_alone(self, tickets: list[Ticket]) -> bool:
+    def _try_alone(self, tickets: list[Ticket], now_ms: int) -> bool:
         """Commits in the caller's own thread if nobody else writes or waits; tells whether it did."""
-        started = self._clock.ticks_ms()
         if not self._inline or self._waiting or not self._turns.acquire(blocking=False):
             return False
         try:  # at once: an interrupt between the two would keep the turn for ever
@@ -246,7 +251,7 @@ class GroupCommit:
             return False
         finally:
             self._turns.release()
-        self._note_commit(started)
+        self._note_commit(now_ms)
         return True
 
     def _enqueue(self, tickets: list[Ticket]) -> None:

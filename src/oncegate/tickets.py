@@ -139,7 +139,8 @@ class Gathering:
 class Watch:
     """Sees to it that no task of one event loop waits for the store without a limit.
 
-    And that commits made in the loop itself leave it time for others: `commits_max` in one turn of it.
+    And that commits made in the loop itself leave it time for others: in one turn of it `commits_max`, and
+    none that begins later than `turn_ms_max` after the first.
     """
 
     def __init__(
@@ -148,21 +149,25 @@ class Watch:
         every_seconds: float,
         limit_seconds: float,
         commits_max: int,
+        turn_ms_max: int,
     ) -> None:
         self.loop = loop
         self._commits_max = commits_max
         self._commits_left = commits_max
+        self._turn_ms_max = turn_ms_max
+        self._until_ms = 0
         self._every_seconds = every_seconds
         self._limit_seconds = limit_seconds
         self._waiting: dict[Gathering, None] = {}  # in order: whoever waits longest is told first
         self._timer: asyncio.TimerHandle | None = None
 
-    def may_commit_here(self) -> bool:
-        """Takes one of this turn's commits, if there is one left."""
+    def may_commit_here(self, now_ms: int) -> bool:
+        """Takes one of this turn's commits, if there is one left, and time for it."""
         if self._commits_left == self._commits_max:
+            self._until_ms = now_ms + self._turn_ms_max
             self.loop.call_soon(self._turn_ended)
         self._commits_left -= 1
-        return self._commits_left >= 0
+        return self._commits_left >= 0 and now_ms < self._until_ms
 
     def _turn_ended(self) -> None:
         self._commits_left = self._commits_max
