@@ -47,7 +47,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Two even on one core, as tests wait a good part of their time. More than four want more memory than they
 # save time: each has a PostgreSQL server, and one a browser.
-WORKERS_MIN, WORKERS_MAX = 2, 4
+WORKERS_MIN, WORKERS_MAX = 3, 4  # tests wait for servers and disks: three keep two cores busy
 
 
 @pytest.hookimpl(optionalhook=True)
