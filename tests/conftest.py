@@ -45,9 +45,9 @@ if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_FREE_MIN:
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# Two even on one core, as tests wait a good part of their time. More than four want more memory than they
-# save time: each has a PostgreSQL server, and one a browser.
-WORKERS_MIN, WORKERS_MAX = 3, 4  # tests wait for servers and disks: three keep two cores busy
+# Three even on one or two cores, as tests wait a good part of their time. More than four want more memory
+# than they save time: each has a PostgreSQL server, and one a browser.
+WORKERS_MIN, WORKERS_MAX = 3, 4
 
 
 @pytest.hookimpl(optionalhook=True)
