@@ -33,6 +33,9 @@ ROUNDS_MAX = 8
 THREADS = 16
 # What a delivery may be told while the server or the network fails; everything else is a bug.
 TOLERATED = (StoreUnavailable, StoreUnknown, Busy, ClaimLost)
+BLOCKED = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
 
 Event = dict[str, str]
 

@@ -133,7 +133,7 @@ class Driver:
             return suspension.run(request.function, *request.arguments, **request.keywords)
         return self._call_in_thread(request)
 
-    def state(self, function: Callable[..., T], *arguments: Any) -> Coroutine[Any, Any, T]:
+    def run_statement(self, function: Callable[..., T], *arguments: Any) -> Coroutine[Any, Any, T]:
         """Runs one statement of ours in a handler's own transaction, for a task: a flow of one request."""
         if self._gives_way:
             return suspension.run(function, *arguments)
@@ -178,7 +178,7 @@ class WrappingDriver(Driver):
         wrapped: Flow[T] = self._wrap(flow)
         return await self._go_on(wrapped, request)
 
-    def state(self, function: Callable[..., T], *arguments: Any) -> Coroutine[Any, Any, T]:
+    def run_statement(self, function: Callable[..., T], *arguments: Any) -> Coroutine[Any, Any, T]:
         """The same as a flow, which can be looked at."""
         return self.run_async(_asked(Invoke(function, arguments, where=_STATEMENT)))
 

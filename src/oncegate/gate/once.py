@@ -126,11 +126,11 @@ class AsyncTransaction:
 
     async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Runs a statement and returns its rows."""
-        return await self._driver.state(self._transaction.execute, sql, parameters)
+        return await self._driver.run_statement(self._transaction.execute, sql, parameters)
 
     async def enqueue(self, event: Outgoing) -> Placed:
         """Puts an event at the end of its lane: it goes out if this transaction commits."""
-        return await self._driver.state(self._transaction.enqueue, event)
+        return await self._driver.run_statement(self._transaction.enqueue, event)
 
 
 class Once(_Face):

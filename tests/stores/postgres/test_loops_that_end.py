@@ -14,10 +14,8 @@ from oncegate.gate.admission import Verdict
 from oncegate.gate.walks import record as only_record
 from oncegate.testing import run_forked
 from oncegate.testing.waiting import wait_until
+from tests.postgres_site import BLOCKED
 
-BLOCKED = (
-    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-)
 OPEN = (
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 )

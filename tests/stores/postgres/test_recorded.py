@@ -33,7 +33,7 @@ from oncegate.testing.proxy import Proxy
 from oncegate.testing.waiting import wait_until
 from oncegate.tickets import Ticket
 from tests.crash_site import KILLED
-from tests.postgres_site import reservation
+from tests.postgres_site import BLOCKED, reservation
 from tests.support import running
 
 THREADS, KEYS, BATCH = 6, 240, 40
@@ -47,9 +47,6 @@ SELECT one.state, (SELECT count(*) FROM oncegate_outcome WHERE entry = one.id),
 FROM oncegate_entry AS one
 """
 WHOLE = (State.COMMITTED.value, 1, 1, [LogKind.COMMITTED.value], 0)
-BLOCKED = (
-    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-)
 
 
 @pytest.fixture

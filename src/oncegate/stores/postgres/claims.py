@@ -38,7 +38,7 @@ from oncegate.stores.postgres.arrays import (
 from oncegate.stores.postgres.fused import PostgresFusing
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.placeholders import to_numbered
-from oncegate.stores.postgres.recorded import PostgresRecording, mark_arrays
+from oncegate.stores.postgres.recorded import PostgresRecording, arrival_arrays, mark_arrays
 from oncegate.stores.postgres.scripts import (
     JUDGE_ROUNDS_MAX,
     ends_for_good,
@@ -149,12 +149,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
             statements.RESERVE_MARKED if is_marked else statements.RESERVE,
             (
                 self._ticks(),
-                bytea_array([i.key for i in batch]),
-                integer_array([names[i.surface] for i in batch]),
-                integer_array([names[i.tenant] for i in batch]),
-                bytea_array([i.fingerprint for i in batch]),
-                text_array([i.label for i in batch]),
-                bigint_array([i.received_at_ms for i in batch]),
+                *arrival_arrays(batch, names),
                 bigint_array([i.lease_ms for i in batch]),
                 bigint_array([i.token for i in batch]),
                 bytea_array([i.body for i in batch]),

@@ -7,6 +7,7 @@ settlement leave. Must never touch a key that is known: those are judged as ever
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from psycopg.types.numeric import Int8
@@ -115,12 +116,7 @@ class PostgresRecording:
             RECORD_MARKED if is_marked else RECORD,
             (
                 self._ticks(),
-                bytea_array([i.key for i in batch]),
-                integer_array([names[i.surface] for i in batch]),
-                integer_array([names[i.tenant] for i in batch]),
-                bytea_array([i.fingerprint for i in batch]),
-                text_array([i.label for i in batch]),
-                bigint_array([i.received_at_ms for i in batch]),
+                *arrival_arrays(batch, names),
                 bytea_array([i.body for i in batch]),
                 integer_array([names[i.actor] for i in batch]),
                 integer_array([_begins_as(state).value for state, _ in parked]),
@@ -154,6 +150,18 @@ class PostgresRecording:
 
 def _begins_as(state: State) -> State:
     return State.COMMITTED if state is State.IN_FLIGHT else state
+
+
+def arrival_arrays(batch: list[Reservation], names: Mapping[str, int]) -> tuple[Packed, ...]:
+    """What every statement takes of a batch: keys, surfaces, tenants, contents, labels, times."""
+    return (
+        bytea_array([i.key for i in batch]),
+        integer_array([names[i.surface] for i in batch]),
+        integer_array([names[i.tenant] for i in batch]),
+        bytea_array([i.fingerprint for i in batch]),
+        text_array([i.label for i in batch]),
+        bigint_array([i.received_at_ms for i in batch]),
+    )
 
 
 def mark_arrays(marks: list[ContentMark | None]) -> tuple[Packed, Packed, Packed]:
