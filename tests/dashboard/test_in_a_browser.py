@@ -30,12 +30,17 @@ class Tab:
         page.on("console", lambda message: self._heard(message.type, message.text))
         page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
         page.on("dialog", lambda dialog: self.problems.append(f"dialog: {dialog.message}"))
-        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("request", lambda request: self._asked(request.url))
 
     def _heard(self, kind: str, text: str) -> None:
         # A status of 400, 403, 404 or 409 is an answer; the browser reports it all the same.
         if kind in ("error", "warning") and not re.search(r"status of (400|403|404|409)", text):
             self.problems.append(f"{kind}: {text}")
+
+    def _asked(self, url: str) -> None:
+        # The icon is fetched when the browser likes, after the page was shown as well.
+        if "/static/" not in url:
+            self.requests.append(url)
 
     def go(self, path: str) -> None:
         self.page.goto(f"{self.site.address}{path}")
