@@ -25,6 +25,7 @@ from oncegate.gate import sightings
 from oncegate.sender import delivery
 from oncegate.testing.postgres import TEST_URL_VARIABLE, GivenServer, PostgresServer
 from oncegate.testing.spare_ledgers import SpareLedgers
+from tests.loggers import loggers_as_they_were
 
 pytest.register_assert_rewrite("oncegate.testing.conformance")
 sightings.FLUSH_SECONDS = 3600.0
@@ -70,6 +71,13 @@ def pytest_collection_finish() -> None:
     """Lets no collection of garbage go through thousands of tests again and again, here or in a fork."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def kept_loggers() -> Iterator[None]:
+    """No test leaves a logger behind that writes to its own stream."""
+    with loggers_as_they_were():
+        yield
 
 
 @pytest.fixture(scope="session")
