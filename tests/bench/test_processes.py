@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
 
+from oncegate.bench.members import Member
 from oncegate.bench.postgres import _prepare
 from oncegate.bench.processes import (
     ALONE,
@@ -17,7 +19,9 @@ from oncegate.bench.processes import (
     name_of,
     run_together,
 )
+from oncegate.errors import ConfigError
 from oncegate.testing.postgres import PostgresServer
+from oncegate.testing.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +60,76 @@ def test_processes_run_side_by_side_for_the_time_they_are_told(server: PostgresS
     assert run.clients > 0
 
 
-def test_process_that_cannot_start_is_told_of(
-    server: PostgresServer, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Given no server at that address; then the run fails instead of waiting for ever."""
-    with pytest.raises(RuntimeError, match="did not start"):
+def test_process_that_cannot_start_is_told_of(server: PostgresServer) -> None:
+    """Given no database of that name; then the run fails, and says why, instead of waiting for ever."""
+    with pytest.raises(ConfigError, match=r"exit code 1; its last words: .*not_there"):
         run_together(server, server.url("not_there"), (2, 4), 0.3, "crew")
-    assert "not_there" in capfd.readouterr().err
+
+
+BEFORE_THE_WORD = "print('ready', flush=True); sys.exit('no room')"
+AFTER_THE_WORD = "print('ready', flush=True); sys.stdin.readline(); sys.exit('no room')"
+HANGS = "print('still looking', file=sys.stderr, flush=True); print('ready', flush=True); signal.pause()"
+
+
+def let_them_run(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """Measures processes that do something else."""
+    worker = (sys.executable, "-c", f"import os, signal, sys; {program}")
+    monkeypatch.setattr("oncegate.bench.processes.WORKER", worker)
+
+
+@pytest.mark.parametrize("program", [BEFORE_THE_WORD, AFTER_THE_WORD])
+def test_process_that_ends_once_it_was_ready_is_told_of(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    """Given processes that end before or after they are told to begin; then one line says how and why."""
+    let_them_run(monkeypatch, program)
+    with pytest.raises(ConfigError) as caught:
+        run_together(server, "", (2, 4), 0.1, "crew")
+    assert str(caught.value) == (
+        "a process that was to be measured ended with exit code 1; its last words: no room"
+    )
+
+
+def test_process_that_is_killed_is_told_of(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a process that the system kills; then its exit code is the signal's."""
+    let_them_run(monkeypatch, "print('ready', flush=True); os.kill(os.getpid(), signal.SIGKILL)")
+    with pytest.raises(ConfigError, match="ended with exit code -9; it gave no reason"):
+        run_together(server, "", (1, 4), 0.1, "crew")
+
+
+def test_process_that_is_never_ready_is_not_waited_for_without_end(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a process that hangs and does not end when it is hung up on; then it is killed."""
+    let_them_run(monkeypatch, "signal.pause()")
+    monkeypatch.setattr("oncegate.bench.processes.READY_SECONDS", 0.2)
+    monkeypatch.setattr("oncegate.bench.members.END_SECONDS", 0.1)
+    with pytest.raises(ConfigError, match=r"said nothing within 0\.2 s"):
+        run_together(server, "", (2, 4), 0.1, "crew")
+
+
+def test_process_that_gives_no_answer_is_not_waited_for_without_end(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a process that hangs while it is measured; then its last words are told, and it is killed."""
+    let_them_run(monkeypatch, HANGS)
+    monkeypatch.setattr("oncegate.bench.processes.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("oncegate.bench.members.END_SECONDS", 0.1)
+    with pytest.raises(ConfigError, match=r"said nothing within 0\.3 s; its last words: still looking"):
+        run_together(server, "", (2, 4), 0.1, "crew")
+
+
+def test_process_that_says_something_else_is_told_of(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_them_run(monkeypatch, "print('good morning', flush=True)")
+    with pytest.raises(ConfigError, match="said 'good morning' instead of 'ready'"):
+        run_together(server, "", (1, 4), 0.1, "crew")
+
+
+def test_process_that_is_spoken_to_after_its_end_is_told_of_in_the_same_way() -> None:
+    with Member([sys.executable, "-c", "raise SystemExit(3)"]) as member:
+        with pytest.raises(ConfigError, match="exit code 3; it gave no reason"):
+            member.hear(DEADLINE_SECONDS)
+        with pytest.raises(ConfigError, match="exit code 3; it gave no reason"):
+            member.tell("begin")

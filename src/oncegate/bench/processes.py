@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from oncegate.bench.members import Member
 from oncegate.bench.processor import ticks
 from oncegate.bench.worker import READY
+from oncegate.errors import ConfigError
 from oncegate.testing.postgres import PostgresServer
 
 TASKS: Final = 64
 PROCESSES: Final = 4
-WAIT_SECONDS: Final = 600
+WORKER: Final = (sys.executable, "-m", "oncegate.bench.worker")
+READY_SECONDS: Final = 300.0  # it imports everything and warms up, beside others that do the same
+ANSWER_SECONDS: Final = 120.0  # beyond the time that it was told to run
 
 Crew = tuple[int, int]  # so many processes, each with so many callers
 ALONE: Final[Crew] = (1, TASKS)
@@ -47,47 +51,24 @@ class Together:
 
 def run_together(server: PostgresServer, url: str, crew: Crew, seconds: float, prefix: str) -> Together:
     """Starts processes, lets them admit events of their own at the same time, and waits for them."""
-    workers = [_start(url, crew[1], f"{prefix}-{number}") for number in range(crew[0])]
-    try:
-        _await_ready(workers)
+    count, tasks = crew
+    with ExitStack() as stack:
+        members = [
+            stack.enter_context(Member([*WORKER, url, str(tasks), f"{prefix}-{number}"]))
+            for number in range(count)
+        ]
+        for member in members:
+            _await_ready(member)
         before = server_seconds(server)
-        for worker in workers:
-            _tell(worker, str(seconds))
-        answers = [json.loads(_heard(worker)) for worker in workers]
+        for member in members:
+            member.tell(str(seconds))
+        answers = [json.loads(member.hear(seconds + ANSWER_SECONDS)) for member in members]
         return _result(answers, server_seconds(server) - before)
-    finally:
-        for worker in workers:
-            _end(worker)
 
 
-def _start(url: str, tasks: int, prefix: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "oncegate.bench.worker", url, str(tasks), prefix]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def _await_ready(workers: list[subprocess.Popen[str]]) -> None:
-    for worker in workers:
-        if _heard(worker).strip() != READY:
-            raise RuntimeError("a process that was to be measured did not start")
-
-
-def _heard(worker: subprocess.Popen[str]) -> str:
-    """The next line of a process; one that has ended has none."""
-    return "" if worker.stdout is None else worker.stdout.readline()
-
-
-def _tell(worker: subprocess.Popen[str], line: str) -> None:
-    if worker.stdin is not None:
-        worker.stdin.write(f"{line}\n")
-        worker.stdin.flush()
-
-
-def _end(worker: subprocess.Popen[str]) -> None:
-    if worker.stdin is not None:
-        worker.stdin.close()
-    worker.wait(WAIT_SECONDS)
-    if worker.stdout is not None:
-        worker.stdout.close()
+def _await_ready(member: Member) -> None:
+    if (said := member.hear(READY_SECONDS)) != READY:
+        raise ConfigError(f"a process that was to be measured said {said[:80]!r} instead of {READY!r}")
 
 
 def _result(answers: list[dict[str, float]], server: float) -> Together:
