@@ -28,6 +28,7 @@ from oncegate.loopbatches import Committer, LoopBatches
 from oncegate.loopwriters import LoopWriters
 from oncegate.operations import Operation
 from oncegate.store import Session, Store
+from oncegate.suspension import Exclusive
 from oncegate.tickets import Gathering, Places, ThreadTicket, Ticket, Waiter, Watch, by_kind, deliver, fail
 from oncegate.units import Finish, Units
 
@@ -80,6 +81,7 @@ class GroupCommit:
         self._committer = Committer()
         self._units = Units(self.store, self._crashpoints)
         self._spare: list[Session] = []
+        self._handlers: dict[Exclusive, Session] = {}  # transactions that an event loop goes on with
         # Held by whoever writes: a batch, and where there is one writer only, a handler's transaction.
         self._turns: threading.Lock | threading.Semaphore = (
             threading.Lock()  # many times quicker than a semaphore of one
@@ -151,7 +153,7 @@ class GroupCommit:
     def _new_watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
         for known in (self._watches, self._loops, self._batches):
             _forget_closed(known)
-        self._units.drop_stranded()
+        self._drop_stranded()
         watch = Watch(loop, WATCH_SECONDS, ANSWER_WAIT_SECONDS, INLINE_PER_TURN_MAX, INLINE_TURN_MS_MAX)
         self._watches[loop] = watch
         return watch
@@ -324,27 +326,42 @@ class GroupCommit:
         self._note_commit(started)
 
     @contextmanager
-    def transaction(self, *, wait: bool = True) -> Iterator[Session]:
+    def transaction(self, *, wait: bool = True, using: Exclusive | None = None) -> Iterator[Session]:
         """A transaction of its own for a handler; where there is one writer, while no batch commits.
 
         Without `wait`, raises StoreBusy unless it can begin without blocking, be it for a moment.
+        Whoever uses the session holds `using`; if that is of a loop which ends, the transaction is undone.
         """
         self._check_open()
+        if using is not None and using.loop is not None and using.loop not in self._watches:
+            self._new_watch(using.loop)
         if not wait and (self._capabilities.one_writer or not self._spare):
             raise StoreBusy("no transaction is ready at once")
+        is_listed = False
         if not self._transactions.acquire(timeout=TURN_WAIT_SECONDS if wait else 0):
             raise StoreBusy("other handlers' transactions have been open too long; try again later")
         try:
             session = self._units.take(self._spare)
             try:
                 with session.unit():
+                    if using is not None and using.loop is not None:
+                        self._handlers[using], is_listed = session, True
                     yield session
             except BaseException:
                 session.close()
                 raise
             self._spare.append(session)
         finally:
-            self._transactions.release()
+            # One that is not listed any more was given up, and its place with it.
+            if using is None or not is_listed or self._handlers.pop(using, None) is not None:
+                self._transactions.release()
+
+    def _drop_stranded(self) -> None:
+        """Undoes what loops left in the middle that are over: nobody goes on with it."""
+        self._units.drop_stranded()
+        for using, session in list(self._handlers.items()):
+            if using.run_if_stranded(session.close) and self._handlers.pop(using, None) is not None:
+                self._transactions.release()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -370,6 +387,7 @@ class GroupCommit:
 
     def _drop_sessions(self) -> None:
         self.store.close()
+        self._drop_stranded()
         self._units.drop_sessions()
         while self._spare:
             self._spare.pop().close()
@@ -377,6 +395,7 @@ class GroupCommit:
     def before_fork(self) -> bool:
         """Waits for commits under way and closes every session: neither process may inherit one."""
         _forget_closed(self._loops)
+        self._drop_stranded()
         if any(writers.is_busy for writers in list(self._loops.values())):
             return False  # they go on when the loop does, which may be after the fork only
         writers = self._capabilities.writers_max

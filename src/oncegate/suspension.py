@@ -198,11 +198,15 @@ def aside(function: Callable[[], T]) -> T:
 
 
 class Exclusive:
-    """A lock for threads and strands alike. A strand that waits for it gives way."""
+    """A lock for threads and strands alike. A strand that waits for it gives way.
+
+    It knows the event loop that it was made in: what it guards is that loop's, if there was one.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._strand: Any = None
+        self.loop = _running_loop()
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
@@ -232,6 +236,20 @@ class Exclusive:
         if strand is None or is_strand():
             return True
         return strand.loop.is_running() and strand.loop is not _running_loop()
+
+    def run_if_stranded(self, function: Callable[[], None]) -> bool:
+        """Runs it if the loop is over, and no thread is inside: a strand that is inside never goes on."""
+        if self.loop is None or not self.loop.is_closed():
+            return False
+        is_free = self._lock.acquire(blocking=False)
+        if not is_free and self._strand is None:
+            return False
+        try:
+            function()
+        finally:
+            if is_free:
+                self._lock.release()
+        return True
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -39,13 +39,14 @@ class OpenTransaction:
 
     def begin(self, *, wait: bool = True) -> None:
         """Waits for the turn to write and opens the transaction; without `wait`, at once or StoreBusy."""
-        context = self._gate.commits.transaction(wait=wait)
+        context = self._gate.commits.transaction(wait=wait, using=self._using)
         session = context.__enter__()
         with self._changing:
             if not self._unwanted:
                 self._context, self._session = context, session
                 return
-        _abandon(context)
+        with self._using:
+            _abandon(context)
 
     @property
     def session(self) -> Session:

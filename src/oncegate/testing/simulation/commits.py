@@ -23,6 +23,7 @@ from oncegate.gate.sightings import Sightings
 from oncegate.groupcommit import TURN_WAIT_SECONDS, GroupCommit
 from oncegate.operations import Operation
 from oncegate.store import Session, Store
+from oncegate.suspension import Exclusive
 from oncegate.testing.simulation.actors import Actor
 from oncegate.testing.simulation.loop import VirtualLoop
 from oncegate.tickets import Ticket, deliver, fail
@@ -88,7 +89,7 @@ class SimulatedCommits(GroupCommit):
             self._loop.call_later(journey.back_seconds, deliver, tickets, context=home)
 
     @contextmanager
-    def transaction(self, *, wait: bool = True) -> Iterator[Session]:
+    def transaction(self, *, wait: bool = True, using: Exclusive | None = None) -> Iterator[Session]:
         """A handler's own transaction; refused at once while another has the ledger."""
         session = self.store.connect()
         with session.unit():
