@@ -199,6 +199,21 @@ class ReadEntry(Operation["Entry | None"]):
         return session.read([self.request])[0]
 
 
+class IsCommitted(Operation[bool]):
+    """Tells whether a claim has ended as committed, in turn with the writes."""
+
+    request: tuple[int, int]  # the entry and the claim's fence
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[IsCommitted]) -> Sequence[bool]:
+        """Tells it of many."""
+        return session.are_committed([operation.request for operation in operations])
+
+    def recall(self, session: Session) -> bool:
+        """Looks again."""
+        return session.are_committed([self.request])[0]
+
+
 class ReadNamesakes(Operation[list[Entry]]):
     """Reads entries by how their keys begin, in turn with the writes; the newest first."""
 

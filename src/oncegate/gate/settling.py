@@ -29,8 +29,8 @@ from oncegate.gate.outcome import Outcome, StepOutcome, after, encode_outcome, f
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.resources import readable
 from oncegate.model.states import State
-from oncegate.operations import Attach, ReadEntry, Settle
-from oncegate.store import Attachment, Entry, Settlement
+from oncegate.operations import Attach, IsCommitted, Settle
+from oncegate.store import Attachment, Settlement
 
 REASON_LENGTH_MAX = 300
 
@@ -189,10 +189,10 @@ def _finish_joined(gate: GateContext, claim: Claim, body: bytes) -> Flow[None]:
     if not claim.joined:
         raise NotJoined("once.commit(tx=…) was not carried out: await it before the transaction commits")
     if gate.commits.store.capabilities.one_writer:
-        entry = yield Invoke(_look_at, (gate, claim), where=Where.STATEMENT)
-        claim.committed = _is_committed(claim, entry) and (yield from _attach(gate, claim, body))
+        ended = yield Invoke(_look_at, (gate, claim), where=Where.STATEMENT)
+        claim.committed = ended and (yield from _attach(gate, claim, body))
     elif claim.outcome is not None:
-        claim.committed = _is_committed(claim, (yield ReadEntry(claim.key.digest)))
+        claim.committed = yield IsCommitted((claim.entry_id, claim.fence))
     else:
         claim.committed = yield from _attach(gate, claim, body)
     if not claim.committed:
@@ -202,13 +202,9 @@ def _finish_joined(gate: GateContext, claim: Claim, body: bytes) -> Flow[None]:
         )
 
 
-def _is_committed(claim: Claim, entry: Entry | None) -> bool:
-    return entry is not None and entry.fence == claim.fence and entry.state is State.COMMITTED
-
-
-def _look_at(gate: GateContext, claim: Claim) -> Entry | None:
+def _look_at(gate: GateContext, claim: Claim) -> bool:
     with gate.commits.store.look() as session:
-        return session.read([claim.key.digest])[0]
+        return session.are_committed([(claim.entry_id, claim.fence)])[0]
 
 
 def _answer(claim: Claim, value: Any, body: bytes) -> Admission:

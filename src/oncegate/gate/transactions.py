@@ -17,7 +17,7 @@ from oncegate.gate.context import GateContext
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.settling import outcome_of, remember, settlement_of
 from oncegate.model.states import State
-from oncegate.operations import ReadEntry
+from oncegate.operations import IsCommitted
 from oncegate.store import Joined, Outgoing, Placed, Reservation, Reserved, Session, Settlement
 from oncegate.suspension import Exclusive
 
@@ -139,7 +139,7 @@ def commit_block_flow(gate: GateContext, claim: Claim, transaction: OpenTransact
     try:
         yield Invoke(transaction.settle_and_commit, (settlement,), where=Where.STATEMENT)
     except StoreUnknown:
-        if not (yield from was_committed_flow(claim)):
+        if not (yield IsCommitted((claim.entry_id, claim.fence))):
             raise
     except BaseException as error:
         claim.lost = isinstance(error, ClaimLost)
@@ -148,12 +148,6 @@ def commit_block_flow(gate: GateContext, claim: Claim, transaction: OpenTransact
     claim.committed = True
     if outcome is not None:
         remember(gate, claim, State.COMMITTED, outcome, None)
-
-
-def was_committed_flow(claim: Claim) -> Flow[bool]:
-    """Reads back whether a doubtful commit of this claim took effect."""
-    entry = yield ReadEntry(claim.key.digest)
-    return entry is not None and entry.fence == claim.fence and entry.state is State.COMMITTED
 
 
 def open_join(gate: GateContext, claim: Claim, transaction: object, *, can_await: bool) -> Joined:

@@ -217,5 +217,8 @@ class Claims(Protocol):
     def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
         """Gives committed entries without an outcome theirs, where the fence is still right."""
 
+    def are_committed(self, claims: Sequence[tuple[int, int]]) -> list[bool]:
+        """Tells which claims, each an entry and its fence, have ended as committed."""
+
     def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
         """Reads entries by key."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ from oncegate.stores.postgres.placeholders import to_numbered
 from oncegate.stores.postgres.store import PostgresStore
 
 EVENTS = 600
+EXECUTIONS = 9
+PLANNED_FIRST = 5  # a server plans that often for the values it is given, then compares
 ASKED = {
     "settle": statements.SETTLE,
     "end one": statements.END_ONE,
@@ -23,7 +26,9 @@ ASKED = {
     "known keys": statements.KNOWN,
     "read": statements.READ,
     "attach": statements.ATTACH,
+    "committed": statements.COMMITTED,
 }
+KEPT = {name: ASKED[name] for name in ("known keys", "read", "attach", "committed")}
 
 
 AS_USERS_PLAN = {
@@ -67,6 +72,25 @@ def test_plan_made_while_nothing_is_open_names_the_rows_it_wants(session: Any, a
     """Given a ledger that was analysed at rest; then the kept plan reads no table as a whole: what it
     costs does not grow with what is open, or was since the last vacuum."""
     assert whole_reads(session._connection, ASKED[asked]) == []
+
+
+@pytest.mark.parametrize("asked", KEPT)
+def test_plan_is_kept_however_many_a_batch_holds(session: Any, asked: str) -> None:
+    """Given batches of one: a plan for any number must not look dearer, or each is planned anew."""
+    connection, sql = session._connection, KEPT[asked]
+    connection.execute(f"PREPARE asked AS {to_numbered(sql)}".encode())
+    given = ", ".join(_one_of(kind) for kind in re.findall(r"%s(?:::(\w+(?:\[\])?))?", sql))
+    for _ in range(EXECUTIONS):
+        connection.execute(f"EXPLAIN EXECUTE asked ({given})".encode())
+
+    found = connection.execute("SELECT generic_plans FROM pg_prepared_statements WHERE name = 'asked'")
+
+    assert found.fetchone() == (EXECUTIONS - PLANNED_FIRST,)
+
+
+def _one_of(kind: str) -> str:
+    """A batch of one of a kind, or no value."""
+    return f"ARRAY['1'::{kind[:-2]}]" if kind.endswith("[]") else "NULL"
 
 
 @pytest.mark.parametrize("asked", AS_USERS_PLAN)

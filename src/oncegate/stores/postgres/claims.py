@@ -380,6 +380,11 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
         done = {id(batch[place - 1]) for (place,) in rows}
         return [id(item) in done for item in attachments]
 
+    def are_committed(self, claims: Sequence[tuple[int, int]]) -> list[bool]:
+        """Looks for entries that were committed under these fences."""
+        found = set(self._query(statements.COMMITTED, (bigint_array([entry for entry, _ in claims]),)))
+        return [claim in found for claim in claims]
+
     def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
         """Reads entries by key."""
         rows = self._query(statements.READ, (bytea_array(keys),))

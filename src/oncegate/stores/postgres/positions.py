@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-_READ: Final = "SELECT lane, seq FROM oncegate_position WHERE lane = ANY(%s)"
+from oncegate.stores.postgres.statements import SOME_KEYS
+
+_READ: Final = f"SELECT lane, seq FROM oncegate_position WHERE lane = {SOME_KEYS}"
 
 
 class PostgresPositions:

@@ -17,6 +17,10 @@ from typing import Final
 TICKS: Final = "(SELECT ticks + least(greatest(oncegate_clock() - wall, 0), 20000) FROM oncegate_ticks)"
 _NOW: Final = f"clock AS MATERIALIZED (SELECT coalesce(%s::bigint, {TICKS}) AS now)"
 
+# Some keys as one array. Inside a query of its own the planner cannot count them: else a plan for so few
+# looks cheaper than one for any number, and each batch is planned anew, which takes longer than to run it.
+SOME_KEYS: Final = "ANY ((SELECT %s::bytea[])::bytea[])"
+
 NOW: Final = f"WITH {_NOW} SELECT now FROM clock"
 SERVER_CLOCK: Final = "SELECT coalesce(%s::bigint, oncegate_clock())"
 
@@ -132,7 +136,7 @@ FROM clock, oncegate_entry AS entry
 LEFT JOIN LATERAL (SELECT * FROM oncegate_open WHERE oncegate_open.entry = id OFFSET 0) AS open ON true
 LEFT JOIN oncegate_outcome AS outcome
        ON outcome.month = oncegate_month(entry.received_at) AND outcome.entry = entry.id
-WHERE entry.key = ANY(%s)
+WHERE entry.key = {SOME_KEYS}
 """
 
 TAKE_OVER: Final = f"""
@@ -318,6 +322,10 @@ kept AS (
 SELECT place::int FROM held JOIN kept ON kept.entry = held.id
 """
 
+COMMITTED: Final = (
+    "SELECT id, fence FROM oncegate_entry WHERE state = 2 AND id = ANY ((SELECT %s::bigint[])::bigint[])"
+)
+
 LOG: Final = "INSERT INTO oncegate_log (entry, kind, at, actor, note) VALUES (%s, %s, %s, %s, %s)"
 
 ENTRY: Final = """
@@ -333,7 +341,7 @@ READ: Final = (
         "LEFT JOIN LATERAL"
         " (SELECT * FROM oncegate_open WHERE oncegate_open.entry = id OFFSET 0) AS open ON true",
     )
-    + "WHERE entry.key = ANY(%s)"
+    + f"WHERE entry.key = {SOME_KEYS}"
 )
 # The same for what is not final, begun from the small table. OFFSET 0 keeps the planner from walking
 # through all entries instead, which it does when it takes those that are open for many.

@@ -80,6 +80,7 @@ _ATTACH: Final = (
     "INSERT INTO oncegate_outcome (entry, body) SELECT id, ? FROM oncegate_entry"
     " WHERE id = ? AND fence = ? AND state = 2 ON CONFLICT (entry) DO NOTHING"
 )
+_ENDED: Final = "SELECT 1 FROM oncegate_entry WHERE id = ? AND fence = ? AND state = 2"
 _HOLDS: Final = "SELECT 1 FROM oncegate_entry WHERE id = ? AND fence = ? AND state = 1"
 _ENTRY_COLUMNS: Final = (
     "id, key, tenant, surface, label, state, attempt, fence, token, fingerprint, received_at,"
@@ -263,6 +264,10 @@ class SqliteClaims:
     def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
         """Adds outcomes that came after their commit."""
         return [self._changed(_ATTACH, (item.outcome, item.entry_id, item.fence)) for item in attachments]
+
+    def are_committed(self, claims: Sequence[tuple[int, int]]) -> list[bool]:
+        """Looks for entries that were committed under these fences."""
+        return [self._connection.execute(_ENDED, claim).fetchone() is not None for claim in claims]
 
     def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
         """Reads entries by key."""

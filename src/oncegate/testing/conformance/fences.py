@@ -56,6 +56,25 @@ class FenceConformance(StoreBench):
 
         assert answers == [False] * len(answers)
 
+    def test_only_a_claim_that_has_ended_as_committed_is_told_so(self) -> None:
+        """Not one that runs, failed, was taken over or never was; as often as it is asked."""
+        session = self.open()
+        old = self.reserve(session)
+        self.let_lapse()
+        new = self.reserve(session)
+        self.settle(session, new)
+        others = [self.reserve(session, f"key-{state.label}") for state in State]
+        for claim, state in zip(others[1:], list(State)[1:], strict=True):
+            self.settle(session, claim, state)
+        runs, committed, *rest = ((claim.entry_id, claim.fence) for claim in others)
+        ended, taken = (new.entry_id, new.fence), (old.entry_id, old.fence)
+        never = (max(claim.entry_id for claim in others) + 1_000, new.fence)
+
+        answers = session.are_committed([ended, taken, runs, committed, ended, never, *rest])
+
+        assert answers == [True, False, False, True, True, False, *(False for _ in rest)]
+        assert session.are_committed([]) == []
+
     def test_fence_that_was_never_given_out_is_refused(self) -> None:
         """Neither a larger number nor another key's opens an entry."""
         session = self.open()

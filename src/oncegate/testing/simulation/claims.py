@@ -196,6 +196,14 @@ class SimulatedClaims:
         self._ledger.set(self._tables.outcomes, item.entry_id, item.outcome)
         return True
 
+    def are_committed(self, claims: Sequence[tuple[int, int]]) -> list[bool]:
+        """Looks for entries that were committed under these fences."""
+        rows = [self._tables.rows.get(entry) for entry, _ in claims]
+        return [
+            row is not None and row.fence == fence and row.state is State.COMMITTED
+            for row, (_, fence) in zip(rows, claims, strict=True)
+        ]
+
     def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
         """Reads entries by key."""
         numbers = [self._tables.ids.get(key) for key in keys]
