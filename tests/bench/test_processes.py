@@ -12,7 +12,9 @@ from oncegate.bench.postgres import _prepare
 from oncegate.bench.processes import (
     ALONE,
     ALONE_WITH_ALL,
+    JOINED,
     TOGETHER,
+    Crew,
     Together,
     as_document,
     gain,
@@ -42,19 +44,21 @@ def test_gain_compares_runs_of_the_same_round() -> None:
 
 
 def test_crews_are_named_by_processes_and_callers() -> None:
-    assert [name_of(crew) for crew in (ALONE, TOGETHER, ALONE_WITH_ALL)] == [
+    assert [name_of(crew) for crew in (ALONE, TOGETHER, ALONE_WITH_ALL, JOINED)] == [
         "1 process, 64 at once",
         "4 processes, 64 at once each",
         "1 process, 256 at once",
+        "tx= asyncpg, 2 processes, 32 at once each",
     ]
     assert as_document({ALONE: [_run(10), _run(30)]})["1 process, 64 at once"]["rate"] == 20
 
 
-def test_processes_run_side_by_side_for_the_time_they_are_told(server: PostgresServer) -> None:
+@pytest.mark.parametrize("mode", ["data", JOINED.mode])
+def test_processes_run_side_by_side_for_the_time_they_are_told(server: PostgresServer, mode: str) -> None:
     """Given two processes on one ledger; then both have admitted events."""
     url = server.new_database()
     _prepare(url)
-    run = run_together(server, url, (2, 4), 0.3, "crew")
+    run = run_together(server, url, Crew(2, 4, mode), 0.3, "crew")
     assert run.rate > 0
     assert 0 < run.slowest <= 1
     assert run.clients > 0
@@ -63,7 +67,7 @@ def test_processes_run_side_by_side_for_the_time_they_are_told(server: PostgresS
 def test_process_that_cannot_start_is_told_of(server: PostgresServer) -> None:
     """Given no database of that name; then the run fails, and says why, instead of waiting for ever."""
     with pytest.raises(ConfigError, match=r"exit code 1; its last words: .*not_there"):
-        run_together(server, server.url("not_there"), (2, 4), 0.3, "crew")
+        run_together(server, server.url("not_there"), Crew(2, 4), 0.3, "crew")
 
 
 BEFORE_THE_WORD = "print('ready', flush=True); sys.exit('no room')"
@@ -84,7 +88,7 @@ def test_process_that_ends_once_it_was_ready_is_told_of(
     """Given processes that end before or after they are told to begin; then one line says how and why."""
     let_them_run(monkeypatch, program)
     with pytest.raises(ConfigError) as caught:
-        run_together(server, "", (2, 4), 0.1, "crew")
+        run_together(server, "", Crew(2, 4), 0.1, "crew")
     assert str(caught.value) == (
         "a process that was to be measured ended with exit code 1; its last words: no room"
     )
@@ -94,7 +98,7 @@ def test_process_that_is_killed_is_told_of(server: PostgresServer, monkeypatch: 
     """Given a process that the system kills; then its exit code is the signal's."""
     let_them_run(monkeypatch, "print('ready', flush=True); os.kill(os.getpid(), signal.SIGKILL)")
     with pytest.raises(ConfigError, match="ended with exit code -9; it gave no reason"):
-        run_together(server, "", (1, 4), 0.1, "crew")
+        run_together(server, "", Crew(1, 4), 0.1, "crew")
 
 
 def test_process_that_is_never_ready_is_not_waited_for_without_end(
@@ -105,7 +109,7 @@ def test_process_that_is_never_ready_is_not_waited_for_without_end(
     monkeypatch.setattr("oncegate.bench.processes.READY_SECONDS", 0.2)
     monkeypatch.setattr("oncegate.bench.members.END_SECONDS", 0.1)
     with pytest.raises(ConfigError, match=r"said nothing within 0\.2 s"):
-        run_together(server, "", (2, 4), 0.1, "crew")
+        run_together(server, "", Crew(2, 4), 0.1, "crew")
 
 
 def test_process_that_gives_no_answer_is_not_waited_for_without_end(
@@ -116,7 +120,7 @@ def test_process_that_gives_no_answer_is_not_waited_for_without_end(
     monkeypatch.setattr("oncegate.bench.processes.ANSWER_SECONDS", 0.2)
     monkeypatch.setattr("oncegate.bench.members.END_SECONDS", 0.1)
     with pytest.raises(ConfigError, match=r"said nothing within 0\.3 s; its last words: still looking"):
-        run_together(server, "", (2, 4), 0.1, "crew")
+        run_together(server, "", Crew(2, 4), 0.1, "crew")
 
 
 def test_process_that_says_something_else_is_told_of(
@@ -124,7 +128,7 @@ def test_process_that_says_something_else_is_told_of(
 ) -> None:
     let_them_run(monkeypatch, "print('good morning', flush=True)")
     with pytest.raises(ConfigError, match="said 'good morning' instead of 'ready'"):
-        run_together(server, "", (1, 4), 0.1, "crew")
+        run_together(server, "", Crew(1, 4), 0.1, "crew")
 
 
 def test_process_that_is_spoken_to_after_its_end_is_told_of_in_the_same_way() -> None:

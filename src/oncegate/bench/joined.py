@@ -139,6 +139,11 @@ _MODES: Final[dict[str, Callable[[str, int], Opened]]] = {
 _NEEDS: Final = {"tx= SQLAlchemy": "sqlalchemy", "tx= psycopg": "psycopg"}
 
 
+def is_joined(mode: str) -> bool:
+    """Whether a mode is one of these."""
+    return mode in _MODES
+
+
 def joined_modes() -> list[str]:
     """The modes whose libraries are installed."""
     return [mode for mode in _MODES if importlib.util.find_spec(_NEEDS.get(mode, "asyncpg"))]

@@ -29,6 +29,7 @@ SCRIPTS: Final = {
     "two transactions": f"{_KEY}BEGIN;{_RESERVE}COMMIT;\nBEGIN;{_SETTLE}COMMIT;\n",
     "one transaction": f"{_KEY}BEGIN;{_RESERVE}{_SETTLE}COMMIT;\n",
 }
+THREADS: Final = 2
 TABLES: Final = (
     "CREATE TABLE bench_claim (key text PRIMARY KEY, state int, at bigint) WITH (fillfactor = 85)",
     "CREATE TABLE bench_event (key text PRIMARY KEY, body text)",
@@ -49,7 +50,7 @@ def run_pgbench(
             [
                 str(server.programs / "pgbench"),
                 *("-n", "-M", "prepared", "-f", str(Path(file.name))),
-                *("-c", str(clients), "-j", str(min(clients, 2)), "-T", str(seconds)),
+                *("-c", str(clients), "-j", str(min(clients, THREADS)), "-T", str(seconds)),
                 *("-h", str(server.folder), "-U", "oncegate", database),
             ],
             capture_output=True,

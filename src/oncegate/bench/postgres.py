@@ -19,11 +19,13 @@ from oncegate.bench.processes import (
     ALONE,
     ALONE_WITH_ALL,
     CREWS,
+    JOINED,
     PROCESSES,
     Crew,
     Together,
     as_document,
     gain,
+    name_of,
     run_together,
     server_seconds,
 )
@@ -82,8 +84,9 @@ class PostgresBench:
         for mode in joined_modes():
             sample = asyncio.run(self._joined(url, mode, JOINED_TASKS))
             self._samples.setdefault((mode, JOINED_TASKS), []).append(sample)
-        for crew in CREWS if number % 2 else reversed(CREWS):
-            run = run_together(server, url, crew, self.seconds, f"{crew[0]}x{crew[1]}")
+        crews = (*CREWS, JOINED) if JOINED.mode in joined_modes() else CREWS
+        for crew in crews if number % 2 else reversed(crews):
+            run = run_together(server, url, crew, self.seconds, f"{crew.mode}-{crew[0]}x{crew[1]}")
             self._together.setdefault(crew, []).append(run)
 
     def _run_by_hand(self, url: str) -> None:
@@ -154,6 +157,9 @@ def _ratios(
     for mode in joined_modes():
         name = f"{mode} at {JOINED_TASKS}, against pgbench's best with two transactions"
         ratios[name] = rates[mode, JOINED_TASKS].rate / two
+    if JOINED in together:
+        name = f"{name_of(JOINED)}, against pgbench's best with two transactions"
+        ratios[name] = median(run.rate for run in together[JOINED]) / two
     return {name: round(value, 2) for name, value in ratios.items()}
 
 

@@ -1,8 +1,9 @@
 """Several processes on one ledger: how fast together, how evenly, and who uses the processors.
 
 Every process has as many callers as one alone has: what is asked is what another machine would add. Beside
-it stands one process with all the callers of several. All begin at the same moment, when the last is ready,
-and run for the same time.
+it stands one process with all the callers of several. Handlers with transactions of their own are measured
+in as many processes as pgbench has threads. All begin at the same moment, when the last is ready, and run
+for the same time.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from oncegate.bench.members import Member
+from oncegate.bench.pgbench import THREADS
 from oncegate.bench.processor import ticks
 from oncegate.bench.worker import READY
 from oncegate.errors import ConfigError
@@ -28,11 +30,20 @@ WORKER: Final = (sys.executable, "-m", "oncegate.bench.worker")
 READY_SECONDS: Final = 300.0  # it imports everything and warms up, beside others that do the same
 ANSWER_SECONDS: Final = 120.0  # beyond the time that it was told to run
 
-Crew = tuple[int, int]  # so many processes, each with so many callers
-ALONE: Final[Crew] = (1, TASKS)
-TOGETHER: Final[Crew] = (PROCESSES, TASKS)
-ALONE_WITH_ALL: Final[Crew] = (1, PROCESSES * TASKS)
+
+class Crew(NamedTuple):
+    """So many processes, each with so many callers, and what their handlers do."""
+
+    processes: int
+    tasks: int
+    mode: str = "data"
+
+
+ALONE: Final = Crew(1, TASKS)
+TOGETHER: Final = Crew(PROCESSES, TASKS)
+ALONE_WITH_ALL: Final = Crew(1, PROCESSES * TASKS)
 CREWS: Final = (ALONE, TOGETHER, ALONE_WITH_ALL)
+JOINED: Final = Crew(THREADS, 32, "tx= asyncpg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +62,10 @@ class Together:
 
 def run_together(server: PostgresServer, url: str, crew: Crew, seconds: float, prefix: str) -> Together:
     """Starts processes, lets them admit events of their own at the same time, and waits for them."""
-    count, tasks = crew
+    words = [*WORKER, url, crew.mode, str(crew.tasks)]
     with ExitStack() as stack:
         members = [
-            stack.enter_context(Member([*WORKER, url, str(tasks), f"{prefix}-{number}"]))
-            for number in range(count)
+            stack.enter_context(Member([*words, f"{prefix}-{number}"])) for number in range(crew.processes)
         ]
         for member in members:
             _await_ready(member)
@@ -84,8 +94,10 @@ def _result(answers: list[dict[str, float]], server: float) -> Together:
 
 def name_of(crew: Crew) -> str:
     """A crew as people read it."""
-    count, tasks = crew
-    return f"{count} processes, {tasks} at once each" if count > 1 else f"1 process, {tasks} at once"
+    count, tasks, mode = crew
+    what = "" if mode == "data" else f"{mode}, "
+    several = f"{count} processes, {tasks} at once each"
+    return what + (several if count > 1 else f"1 process, {tasks} at once")
 
 
 def as_document(found: dict[Crew, list[Together]]) -> dict[str, dict[str, Any]]:

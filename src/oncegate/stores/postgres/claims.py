@@ -142,7 +142,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
             return self._insert_fused(batch[0])
         if len(batch) == 1 and batch[0].parked[0] is State.IN_FLIGHT and batch[0].content is None:
             return self._insert_one(batch[0])
-        names = self._names.learn({batch[0].actor, *(i.surface for i in batch), *(i.tenant for i in batch)})
+        names = self._names.learn({name for i in batch for name in (i.actor, i.surface, i.tenant)})
         marks = [i.content for i in batch]
         is_marked = any(marks)
         rows = self._query(
@@ -153,10 +153,10 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
                 bigint_array([i.lease_ms for i in batch]),
                 bigint_array([i.token for i in batch]),
                 bytea_array([i.body for i in batch]),
+                integer_array([names[i.actor] for i in batch]),
                 integer_array([i.parked[0].value for i in batch]),
                 text_array([i.parked[1] for i in batch]),
                 *(mark_arrays(marks) if is_marked else ()),
-                names[batch[0].actor],
             ),
         )
         return {

@@ -43,8 +43,6 @@ def _reserve(statement: str) -> str:
     sql = replaced(
         sql, "FROM wanted ORDER BY place", "FROM wanted WHERE (SELECT same FROM here) ORDER BY place"
     )
-    sql = replaced(sql, "SELECT number, state, received_at, %s, reason",
-                    "SELECT number, state, received_at, %s::int, reason")  # fmt: skip
     return replaced(
         sql,
         "SELECT place::int, number, now FROM wanted JOIN fresh ON id = number, clock",

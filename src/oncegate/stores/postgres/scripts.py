@@ -191,10 +191,10 @@ def _insert(facts: Facts, item: Reservation) -> Script[Reserved | None]:
             item.lease_ms,
             item.token,
             item.body,
+            facts.number(item.actor),
             item.parked[0].value,
             _text(item.parked[1]),
             *(() if mark is None else (mark.hash, _text(mark.target), _text(mark.compensation))),
-            facts.number(item.actor),
         ),
     )
     _check_same(same)

@@ -44,10 +44,10 @@ WITH {_NOW},
 wanted AS MATERIALIZED (
     SELECT nextval('oncegate_number') AS number, batch.*
     FROM unnest(%s::bytea[], %s::int[], %s::int[], %s::bytea[], %s::text[], %s::bigint[], %s::bigint[],
-                %s::bigint[], %s::bytea[], %s::int[], %s::text[])
+                %s::bigint[], %s::bytea[], %s::int[], %s::int[], %s::text[])
          WITH ORDINALITY
          AS batch (key, surface, tenant, fingerprint, label, received_at, lease_ms, token, body,
-                   state, reason, place)
+                   actor, state, reason, place)
 ),
 fresh AS (
     INSERT INTO oncegate_entry
@@ -71,7 +71,7 @@ stored AS (
 ),
 logged AS (
     INSERT INTO oncegate_log (entry, kind, at, actor, note)
-    SELECT number, state, received_at, %s, reason
+    SELECT number, state, received_at, actor, reason
     FROM wanted JOIN fresh ON id = number WHERE state <> 1
 )
 SELECT place::int, number, now FROM wanted JOIN fresh ON id = number, clock

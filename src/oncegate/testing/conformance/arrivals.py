@@ -335,6 +335,19 @@ class ArrivalConformance(StoreBench):
             (LogKind.HELD, "worker 4"),
         ]
 
+    def test_arrivals_of_one_batch_are_recorded_each_with_its_own_actor(self) -> None:
+        session = self.open()
+        late = self.reservation("late", quarantine="skew", actor="worker 1")
+        other = self.reservation("other", quarantine="late", actor="worker 2")
+
+        with session.unit():
+            session.reserve([late, other])
+
+        assert {(record.kind, record.actor) for record in self.log()} == {
+            (LogKind.QUARANTINED, "worker 1"),
+            (LogKind.QUARANTINED, "worker 2"),
+        }
+
     def test_other_tenants_key_is_another_key(self) -> None:
         """The same parts under another tenant are a new key, however the two are split."""
         session = self.open()
