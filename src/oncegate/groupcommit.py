@@ -285,7 +285,7 @@ class GroupCommit:
             incoming += self._take_more()
 
     def _run_in_turn(self, batch: list[Ticket]) -> None:
-        if not self._turns.acquire(timeout=TURN_WAIT_SECONDS):
+        if not self._wait_for(self._turns, TURN_WAIT_SECONDS):
             fail(batch, StoreBusy("a handler's transaction has been open too long; try again later"))
             return
         try:
@@ -338,7 +338,7 @@ class GroupCommit:
         if not wait and (self._capabilities.one_writer or not self._spare):
             raise StoreBusy("no transaction is ready at once")
         is_listed = False
-        if not self._transactions.acquire(timeout=TURN_WAIT_SECONDS if wait else 0):
+        if not self._wait_for(self._transactions, TURN_WAIT_SECONDS if wait else 0):
             raise StoreBusy("other handlers' transactions have been open too long; try again later")
         try:
             session = self._units.take(self._spare)
@@ -355,6 +355,13 @@ class GroupCommit:
             # One that is not listed any more was given up, and its place with it.
             if using is None or not is_listed or self._handlers.pop(using, None) is not None:
                 self._transactions.release()
+
+    def _wait_for(self, turns: threading.Lock | threading.Semaphore | Places, seconds: float) -> bool:
+        """Takes a turn or a place, within the time; one that a loop kept which is over is freed first."""
+        if turns.acquire(timeout=0):
+            return True
+        self._drop_stranded()
+        return turns.acquire(timeout=seconds)
 
     def _drop_stranded(self) -> None:
         """Undoes what loops left in the middle that are over: nobody goes on with it."""

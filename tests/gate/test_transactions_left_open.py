@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from oncegate import Admission, AsyncOnce, Gate, groupcommit
+from oncegate import Admission, AsyncOnce, Gate, Once, groupcommit
 from oncegate.errors import StoreBusy
 from oncegate.gate.admission import Verdict
 from oncegate.testing import run_forked
@@ -85,6 +85,37 @@ def test_next_loop_undoes_it_and_has_the_place(gate: Gate, handler: Waiting) -> 
     gc.collect()
     with gate.commits.transaction(), pytest.raises(StoreBusy), gate.commits.transaction():
         pytest.fail("the one place was given twice")
+
+
+def test_thread_undoes_it_and_has_the_place(gate: Gate, handler: Waiting) -> None:
+    """Given a task that never goes on, and no loop after its own; then threads are not refused for ever."""
+
+    @gate.handler("payments", key="{id}", same_database=True)
+    def pay(event: dict[str, str], once: Once) -> None:
+        once.tx.execute("SELECT 1")
+
+    @gate.handler("notes", key="{id}")
+    def note(event: dict[str, str]) -> None:
+        pass
+
+    task = leave_open(gate, handler)
+
+    assert gate.admit_sync("notes", EVENT).verdict is Verdict.RUN
+    assert gate.admit_sync("payments", EVENT).verdict is Verdict.RUN
+    assert not task.done()
+
+
+def test_loop_that_was_there_before_undoes_it_and_has_the_place(gate: Gate, handler: Waiting) -> None:
+    """Given a loop that has used the gate, and one beside it that was closed; then the first goes on."""
+
+    async def main() -> list[Verdict]:
+        before = await gate.admit("bookings", {"id": "before"})
+        task = await asyncio.to_thread(leave_open, gate, handler)
+        after = await gate.admit("bookings", {"id": "after"})
+        assert not task.done()
+        return [before.verdict, after.verdict]
+
+    assert asyncio.run(main()) == [Verdict.RUN, Verdict.RUN]
 
 
 def test_forked_process_can_use_its_gate(gate: Gate, handler: Waiting) -> None:
