@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from oncegate import suspension
+from oncegate.testing.waiting import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.skipif(not suspension.AVAILABLE, reason="greenlet is not installed")
 whose: ContextVar[Any] = ContextVar("whose", default=None)
@@ -112,3 +113,29 @@ def test_each_thread_has_strands_of_its_own() -> None:
             thread.join(60)
 
     assert answers == [1] * 6
+
+
+def test_what_is_opened_aside_for_a_loop_that_is_over_is_closed() -> None:
+    """Given a loop that ends while a connection is opened for it; then nobody keeps the connection."""
+    opening, loop_is_over, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Connection:
+        def close(self) -> None:
+            closed.set()
+
+    def opened() -> Connection:
+        opening.set()
+        assert loop_is_over.wait(DEADLINE_SECONDS)
+        return Connection()
+
+    async def main() -> None:
+        task = asyncio.create_task(suspension.run(lambda: suspension.aside(opened)))
+        await asyncio.to_thread(opening.wait, DEADLINE_SECONDS)
+        task.cancel()
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))  # what it leaves is never unwound
+    thread.start()
+    thread.join(DEADLINE_SECONDS)
+    loop_is_over.set()
+
+    assert closed.wait(DEADLINE_SECONDS)

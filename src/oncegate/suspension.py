@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from contextvars import copy_context
 from types import TracebackType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from oncegate import listening
 
@@ -172,12 +172,22 @@ def pause() -> None:
     strand.give_way()
 
 
-def aside(function: Callable[[], T]) -> T:
-    """Runs what cannot give way: here, or for a strand in a thread of its own."""
+class Closable(Protocol):
+    """Something that is open until it is closed."""
+
+    def close(self) -> object:
+        """Closes it."""
+
+
+C = TypeVar("C", bound=Closable)
+
+
+def aside(function: Callable[[], C]) -> C:
+    """Opens what cannot give way while it is opened: here, or for a strand in a thread of its own."""
     if not is_strand():
         return function()
     strand: Any = getcurrent()
-    answers: list[T] = []
+    answers: list[C] = []
     errors: list[BaseException] = []
 
     def work() -> None:
@@ -187,8 +197,9 @@ def aside(function: Callable[[], T]) -> T:
             errors.append(error)
         try:
             strand.loop.call_soon_threadsafe(strand.resume, 0)
-        except RuntimeError:
-            return  # the loop has been closed; nobody waits any more
+        except RuntimeError:  # the loop has been closed; nobody waits any more
+            for answer in answers:
+                answer.close()
 
     threading.Thread(target=work, name="oncegate-aside", daemon=True).start()
     strand.give_way()
