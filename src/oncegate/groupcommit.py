@@ -37,6 +37,7 @@ WAITING_MAX: Final = 20_000  # beyond this callers are refused instead of queued
 ANSWER_WAIT_SECONDS: Final = 30.0  # longer than the store's own limits; then the outcome is unknown
 WATCH_SECONDS: Final = 5.0  # how often waiting tasks are looked at
 TURN_WAIT_SECONDS: Final = 5.0  # how long a batch waits for a handler's open transaction
+STRANDED_LOOK_SECONDS: Final = 0.5  # how often whoever waits looks for what a loop kept that is over
 FORK_WAIT_SECONDS: Final = 2.0  # how long a fork waits for a commit under way
 TRANSACTIONS_MAX: Final = 32  # handlers' own transactions at once, where the store takes many writers
 INLINE_PER_TURN_MAX: Final = 16  # commits in one turn of an event loop; then others have theirs
@@ -358,10 +359,12 @@ class GroupCommit:
 
     def _wait_for(self, turns: threading.Lock | threading.Semaphore | Places, seconds: float) -> bool:
         """Takes a turn or a place, within the time; one that a loop kept which is over is freed first."""
-        if turns.acquire(timeout=0):
-            return True
-        self._drop_stranded()
-        return turns.acquire(timeout=seconds)
+        is_ours = turns.acquire(timeout=0)
+        while not is_ours and seconds > 0:
+            self._drop_stranded()
+            is_ours = turns.acquire(timeout=min(seconds, STRANDED_LOOK_SECONDS))
+            seconds -= STRANDED_LOOK_SECONDS
+        return is_ours
 
     def _drop_stranded(self) -> None:
         """Undoes what loops left in the middle that are over: nobody goes on with it."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from oncegate import Admission, AsyncOnce, Gate, Once, groupcommit
 from oncegate.errors import StoreBusy
 from oncegate.gate.admission import Verdict
 from oncegate.testing import run_forked
+from oncegate.testing.waiting import DEADLINE_SECONDS
 
 EVENT = {"id": "left"}
 
@@ -116,6 +119,35 @@ def test_loop_that_was_there_before_undoes_it_and_has_the_place(gate: Gate, hand
         return [before.verdict, after.verdict]
 
     assert asyncio.run(main()) == [Verdict.RUN, Verdict.RUN]
+
+
+def test_whoever_waits_already_has_the_place(
+    gate: Gate, handler: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given somebody who waits for the place of a loop; when that is closed, then they have it soon."""
+    monkeypatch.setattr(groupcommit, "TURN_WAIT_SECONDS", DEADLINE_SECONDS)
+    monkeypatch.setattr(groupcommit, "STRANDED_LOOK_SECONDS", 0.05)
+    waits = threading.Event()
+    free = gate.commits._drop_stranded
+
+    def look() -> None:
+        free()
+        waits.set()
+
+    def have_place() -> bool:
+        with gate.commits.transaction():
+            return True
+
+    monkeypatch.setattr(gate.commits, "_drop_stranded", look)
+    with ThreadPoolExecutor(1) as threads, closing(asyncio.new_event_loop()) as loop:
+        task = loop.run_until_complete(handler.begin(gate))
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        waits.clear()
+        next_one = threads.submit(have_place)
+        assert waits.wait(DEADLINE_SECONDS)
+        loop.close()
+        assert next_one.result(DEADLINE_SECONDS)
+    assert not task.done()
 
 
 def test_forked_process_can_use_its_gate(gate: Gate, handler: Waiting) -> None:
