@@ -121,6 +121,8 @@ def test_an_event_is_followed_from_its_lane(tab: Tab) -> None:
     tab.page.get_by_role("link", name="evt-1", exact=True).click()
     expect(tab.page.locator("h1")).to_have_text("Trace")
     expect(tab.page.locator(".timeline")).to_contain_text("emitted to orders")
+    tab.page.wait_for_load_state()  # with the script that hears keys
+    tab.wait_painted()
     tab.page.keyboard.press("/")
     expect(tab.page.locator("input[type=search]")).to_be_focused()
 
@@ -158,6 +160,7 @@ def test_a_lane_and_an_entry_that_is_not_done_renew_themselves(tab: Tab, replayi
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_replay_is_cancelled_without_a_script(replaying: Site, chromium: Browser, width: int) -> None:
     context = chromium.new_context(viewport={"width": width, "height": 800}, java_script_enabled=False)
+    context.set_default_timeout(60_000)
     tab = Tab(replaying, context.new_page())
     tab.sign_in(Role.OPERATOR, by_form=True)
     tab.go(LANE)

@@ -170,21 +170,23 @@ async def test_bytes_that_nobody_asked_for_are_not_the_next_answer() -> None:
 
 
 async def test_bytes_that_come_while_nobody_waits_close_the_connection() -> None:
-    sent = asyncio.Event()
+    answered, closed = asyncio.Event(), asyncio.Event()
 
     async def play(peer: Peer) -> None:
         await peer.request()
         await peer.send(OK)
         if peer.site.connections == 1:
+            await answered.wait()
             await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil")
-            sent.set()
+            assert await peer.request() is None
+            closed.set()
         await peer.request()
 
     async with serving(play) as site, client() as http:
         await post(http, url_of(site))
-        await sent.wait()
-        for _ in range(10):
-            await asyncio.sleep(0)  # the loop has read what nobody asked for
+        answered.set()
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            await closed.wait()
         assert (await post(http, url_of(site))).body == b"ok"
     assert site.connections == 2
 

@@ -65,11 +65,14 @@ def test_what_was_accepted_before_a_restart_is_run_after_it(tmp_path: Path) -> N
     assert _ids(team)[tried:] == ["n-0", "n-1", "n-2"]
 
 
-@pytest.mark.parametrize(("is_known", "calls"), [(True, 1), (False, 2)])
+@pytest.mark.parametrize("is_known", [True, False])
 def test_a_handler_that_can_be_asked_is_asked_before_it_is_called_again(
-    tmp_path: Path, is_known: bool, calls: int
+    tmp_path: Path, is_known: bool
 ) -> None:
-    """Given a handler that went away; the probe's 200 is the outcome, its 404 lets it run (I1)."""
+    """Given a handler that went away; the probe's 200 is the outcome, its 404 lets it run (I1).
+
+    On a slow machine the second call may be too late as well, and is then asked about in its turn.
+    """
     team = TeamHandler()
     team.status = 0
     with team.serving() as url:
@@ -83,7 +86,7 @@ def test_a_handler_that_can_be_asked_is_asked_before_it_is_called_again(
             outcome = site.hook({"id": "n-1"}).document["outcome"]
 
     assert team.asked
-    assert len(team.got) == calls
+    assert len(team.got) == 1 if is_known else 2 <= len(team.got) <= 1 + len(team.asked)
     assert outcome == {"status": 200, "body": {"slot": 9 if is_known else 7}}
 
 

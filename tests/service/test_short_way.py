@@ -18,7 +18,7 @@ from oncegate.gate.admission import Admission, Verdict
 from oncegate.model.states import State
 from oncegate.service import serving
 from oncegate.service.familiar import FamiliarBodies
-from oncegate.service.settings import RecordSettings
+from oncegate.service.settings import RecordSettings, ServerSettings
 from oncegate.store import EntryFilter
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from tests.service.site import BEARER, HOOKS, SECRET, Answer, Site, TeamHandler, forwarding, settings
@@ -229,7 +229,8 @@ def test_a_request_whose_sender_has_gone_is_finished_before_the_server_ends(
     team = TeamHandler()
     team.hold.clear()
     with team.serving() as url:
-        site = Site(tmp_path, forwarding(url))
+        patient = ServerSettings(port=0, drain_within=f"{DEADLINE_SECONDS:g}s")
+        site = Site(tmp_path, msgspec.structs.replace(forwarding(url), server=patient))
         released = threading.Thread(target=_release_when_closed, args=(site, team))
         with site.serving():
             with connected(site) as line:
