@@ -8,15 +8,14 @@ from typing import Any, Final
 from oncegate.store import (
     DeadLetter,
     DeliveryView,
-    DestinationState,
     DestinationView,
     LaneFilter,
     LaneName,
     LanePruned,
     LanePruning,
-    LaneState,
     LaneView,
 )
+from oncegate.stores.lane_views import Destinations, lane_view, pruned_lanes
 from oncegate.stores.postgres.names import Names
 
 _LANE: Final = """
@@ -57,7 +56,6 @@ LEFT JOIN oncegate_delivery AS body ON body.lane = head.lane AND body.seq = head
 LEFT JOIN oncegate_dead_letter AS dead ON dead.lane = head.lane AND dead.seq = head.seq
 WHERE head.state <> 1 GROUP BY head.destination
 """.replace(*_OF_OPEN)
-NO_LAG: Final = (0, 0, 0, 0, None, None)
 _STEERED: Final = "SELECT id, state, reason, since, not_before FROM oncegate_destination"
 _DEAD_COUNTS: Final = """
 SELECT lane.destination, count(*) FROM oncegate_dead_letter AS dead CROSS JOIN LATERAL
@@ -127,7 +125,7 @@ class PostgresLaneCensus:
         sql = f"{_OPEN_LANE if wanted.key is None else _LANE} WHERE {where} ORDER BY head.lane LIMIT %s"
         rows = self._query(sql, (after_lane, *parameters, limit))
         texts, now = self._names.texts({number for row in rows for number in row[1:3]}), self.now_ticks()
-        return [_lane_view(row, texts, now) for row in rows]
+        return [lane_view(row, texts.__getitem__, now) for row in rows]
 
     def _lane_conditions(self, wanted: LaneFilter) -> tuple[list[str], list[Any]]:
         conditions: list[str] = []
@@ -168,33 +166,11 @@ class PostgresLaneCensus:
 
     def destinations(self) -> list[DestinationView]:
         """Tells states and lags."""
-        now = self.now_ticks()
-        lags = {number: rest for number, *rest in self._query(_LAGS, ())}
-        steered = {number: rest for number, *rest in self._query(_STEERED, ())}
-        dead = dict(self._query(_DEAD_COUNTS, ()))
-        numbers = {number for (number,) in self._query(_NAMED, ())} | steered.keys()
-        texts = self._names.texts(numbers)
-        views: list[DestinationView] = []
-        for number in numbers:
-            state, reason, since, not_before = steered.get(number, (1, None, None, 0))
-            waiting, leased, blocked, events, oldest, since_blocked = lags.get(number, NO_LAG)
-            views.append(
-                DestinationView(
-                    name=texts[number],
-                    state=DestinationState(state),
-                    reason=reason,
-                    since_ms=since,
-                    throttled_for_ms=max(0, not_before - now),
-                    waiting=waiting,
-                    leased=leased,
-                    blocked=blocked,
-                    events=events,
-                    oldest_created_at_ms=oldest,
-                    dead_letters=dead.get(number, 0),
-                    oldest_blocked_at_ms=since_blocked,
-                )
-            )
-        return sorted(views, key=lambda view: view.name)
+        found = Destinations(
+            self._query(_LAGS, ()), self._query(_STEERED, ()), self._query(_DEAD_COUNTS, ())
+        )
+        numbers = found.numbers(self._query(_NAMED, ()))
+        return found.views(numbers, self._names.texts(numbers).__getitem__, self.now_ticks())
 
     def waiting_at(self, destination: str) -> int:
         """Counts what waits at a destination."""
@@ -204,27 +180,11 @@ class PostgresLaneCensus:
     def prune_deliveries(self, wanted: LanePruning) -> LanePruned:
         """Removes old deliveries of the next lanes."""
         self._begin()
-        name, removed = wanted.destination, 0
-        destination = None if name is None else self._names.find(name)
+        name = wanted.destination
         rows = self._query(_LANES_AFTER, (wanted.after_lane, wanted.limit))
-        last = wanted.after_lane
-        for lane, of in rows:
-            room = wanted.deliveries_max - removed
-            gone = (
-                len(self._query(_PRUNE, (lane, wanted.before_ms, room)))
-                if name is None or of == destination
-                else 0
-            )
-            removed += gone
-            if gone == room:
-                return LanePruned(removed, last, False)  # there may be more in this lane
-            last = lane
-        return LanePruned(removed, last, len(rows) < wanted.limit)
-
-
-def _lane_view(row: tuple[Any, ...], texts: dict[int, str], now: int) -> LaneView:
-    lane, destination, tenant, key, state, seq, last, attempts, error, due_at, created, replay = row
-    return LaneView(
-        lane, texts[destination], texts[tenant], key, LaneState(state), seq, last, attempts, error,
-        None if due_at is None else due_at - now, created, replay,
-    )  # fmt: skip
+        return pruned_lanes(
+            wanted,
+            rows,
+            None if name is None else self._names.find(name),
+            lambda lane, room: len(self._query(_PRUNE, (lane, wanted.before_ms, room))),
+        )

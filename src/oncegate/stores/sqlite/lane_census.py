@@ -9,15 +9,14 @@ from typing import Any, Final
 from oncegate.store import (
     DeadLetter,
     DeliveryView,
-    DestinationState,
     DestinationView,
     LaneFilter,
     LaneName,
     LanePruned,
     LanePruning,
-    LaneState,
     LaneView,
 )
+from oncegate.stores.lane_views import Destinations, lane_view, pruned_lanes
 from oncegate.stores.sqlite.names import Names
 
 _LANE: Final = (
@@ -49,7 +48,6 @@ _LAGS: Final = (
     " LEFT JOIN oncegate_dead_letter AS dead ON dead.lane = lane.id AND dead.seq = lane.seq"
     " WHERE lane.state <> 1 GROUP BY lane.destination"
 )
-NO_LAG: Final = (0, 0, 0, 0, None, None)
 _STEERED: Final = "SELECT id, state, reason, since, not_before FROM oncegate_destination"
 _DEAD_COUNTS: Final = (
     "SELECT lane.destination, count(*) FROM oncegate_dead_letter AS dead"
@@ -111,7 +109,7 @@ class SqliteLaneCensus:
         sql = f"{_LANE.format(index=index)} WHERE {where} ORDER BY lane.id LIMIT ?"
         rows = self._connection.execute(sql, (after_lane, *parameters, limit)).fetchall()
         now = self.now_ticks()
-        return [self._lane_view(row, now) for row in rows]
+        return [lane_view(row, self._names.text, now) for row in rows]
 
     def _lane_conditions(self, wanted: LaneFilter) -> tuple[list[str], list[Any]]:
         conditions: list[str] = []
@@ -127,14 +125,6 @@ class SqliteLaneCensus:
             conditions.append(f"lane.state IN ({', '.join('?' * len(wanted.states))})")
             parameters += [state.value for state in wanted.states]
         return conditions, parameters
-
-    def _lane_view(self, row: tuple[Any, ...], now: int) -> LaneView:
-        lane, destination, tenant, key, state, seq, last, attempts, error, due_at, created, replay = row
-        text = self._names.text
-        return LaneView(
-            lane, text(destination), text(tenant), key, LaneState(state), seq, last, attempts, error,
-            None if due_at is None else due_at - now, created, replay,
-        )  # fmt: skip
 
     def deliveries(self, lane_id: int, seq_from: int, limit: int) -> list[DeliveryView]:
         """Lists a lane's events."""
@@ -162,32 +152,9 @@ class SqliteLaneCensus:
 
     def destinations(self) -> list[DestinationView]:
         """Tells states and lags."""
-        execute, now = self._connection.execute, self.now_ticks()
-        lags = {number: rest for number, *rest in execute(_LAGS)}
-        steered = {number: rest for number, *rest in execute(_STEERED)}
-        dead = dict(execute(_DEAD_COUNTS).fetchall())
-        numbers = {number for (number,) in execute(_NAMED)} | steered.keys()
-        views: list[DestinationView] = []
-        for number in numbers:
-            state, reason, since, not_before = steered.get(number, (1, None, None, 0))
-            waiting, leased, blocked, events, oldest, since_blocked = lags.get(number, NO_LAG)
-            views.append(
-                DestinationView(
-                    name=self._names.text(number),
-                    state=DestinationState(state),
-                    reason=reason,
-                    since_ms=since,
-                    throttled_for_ms=max(0, not_before - now),
-                    waiting=waiting,
-                    leased=leased,
-                    blocked=blocked,
-                    events=events,
-                    oldest_created_at_ms=oldest,
-                    dead_letters=dead.get(number, 0),
-                    oldest_blocked_at_ms=since_blocked,
-                )
-            )
-        return sorted(views, key=lambda view: view.name)
+        execute = self._connection.execute
+        found = Destinations(execute(_LAGS), execute(_STEERED), execute(_DEAD_COUNTS))
+        return found.views(found.numbers(execute(_NAMED)), self._names.text, self.now_ticks())
 
     def waiting_at(self, destination: str) -> int:
         """Counts what waits at a destination."""
@@ -196,20 +163,14 @@ class SqliteLaneCensus:
 
     def prune_deliveries(self, wanted: LanePruning) -> LanePruned:
         """Removes old deliveries of the next lanes."""
-        name, removed = wanted.destination, 0
-        destination = None if name is None else self._names.find(name)
+        name = wanted.destination
         rows = self._connection.execute(_LANES_AFTER, (wanted.after_lane, wanted.limit)).fetchall()
-        last = wanted.after_lane
-        for lane, of in rows:
-            room = wanted.deliveries_max - removed
-            gone = (
-                self._prune_lane(lane, wanted.before_ms, room) if name is None or of == destination else 0
-            )
-            removed += gone
-            if gone == room:
-                return LanePruned(removed, last, False)  # there may be more in this lane
-            last = lane
-        return LanePruned(removed, last, len(rows) < wanted.limit)
+        return pruned_lanes(
+            wanted,
+            rows,
+            None if name is None else self._names.find(name),
+            lambda lane, room: self._prune_lane(lane, wanted.before_ms, room),
+        )
 
     def _prune_lane(self, lane: int, before_ms: int, room: int) -> int:
         old = self._connection.execute(_OLD, (lane, before_ms, room)).fetchall()
