@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from oncegate.errors import ClaimLost, StoreBusy, StoreUnknown, UsageError
+from oncegate.errors import ClaimLost, StoreBusy, StoreError, StoreUnknown, UsageError
 from oncegate.gate.claim import Claim
 from oncegate.gate.context import GateContext
 from oncegate.gate.requests import Flow, Invoke, Where
@@ -139,7 +139,8 @@ def commit_block_flow(gate: GateContext, claim: Claim, transaction: OpenTransact
     try:
         yield Invoke(transaction.settle_and_commit, (settlement,), where=Where.STATEMENT)
     except StoreUnknown:
-        if not (yield IsCommitted((claim.entry_id, claim.fence))):
+        yield Invoke(transaction.rollback, where=Where.STATEMENT)  # nobody goes on with this connection
+        if not (yield from _was_committed(claim)):
             raise
     except BaseException as error:
         claim.lost = isinstance(error, ClaimLost)
@@ -148,6 +149,15 @@ def commit_block_flow(gate: GateContext, claim: Claim, transaction: OpenTransact
     claim.committed = True
     if outcome is not None:
         remember(gate, claim, State.COMMITTED, outcome, None)
+
+
+def _was_committed(claim: Claim) -> Flow[bool]:
+    """Whether a doubtful commit is known to have happened: where it cannot be read back it is not."""
+    try:
+        is_committed: bool = yield IsCommitted((claim.entry_id, claim.fence))
+    except StoreError:
+        return False
+    return is_committed
 
 
 def open_join(gate: GateContext, claim: Claim, transaction: object, *, can_await: bool) -> Joined:

@@ -112,8 +112,13 @@ class Proxy:
 
         self._on_reply = decide
 
-    def lose_reply(self, marker: bytes, *, skip: int = 0, silently: bool = False) -> None:
-        """Loses the reply that holds the marker, after letting some pass; then cuts, or says nothing."""
+    def lose_reply(
+        self, marker: bytes, *, skip: int = 0, silently: bool = False, for_good: bool = False
+    ) -> None:
+        """Loses the reply that holds the marker, after letting some pass; then cuts, or says nothing.
+
+        With `for_good` the server is gone from then on.
+        """
         left = skip
 
         def decide(link: _Link, data: bytes) -> bool:
@@ -127,6 +132,8 @@ class Proxy:
             self.happened["lost reply"] += 1
             if silently:
                 link.is_silent = True
+            elif for_good:
+                self.refuse()
             else:
                 link.cut()
             return True
