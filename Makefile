@@ -40,7 +40,7 @@ fmt: $(VENV)/.installed ## format the code and apply the safe fixes
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-# The one run behind docs/benchmarks.md: QUICK=1 takes three minutes and leaves the page alone, SHORT=1 twenty, else
+# The one run behind docs/benchmarks.md: QUICK=1 takes five minutes and leaves the page alone, SHORT=1 25, else
 # forty. Peers are installed into build/peers, each into an environment of its own (PEERS=0 leaves them out). With
 # STORE only the gate on that store is measured.
 EXTENT = $(if $(QUICK),quick,$(if $(SHORT),short,full))

@@ -17,7 +17,7 @@ from oncegate.bench.targets import Target, judge
 from oncegate.bench.whole import Extent, WholeBench
 from oncegate.cli.main import main
 
-TINY = Extent("tiny", 1, 0.05, (1, 4), (200, 600), (1, 5), cost_events=200)
+TINY = Extent("tiny", 1, 0.05, (1, 4), (200, 600), (1, 5), cost_events=200, gate_scale=0.01, size_keys=200)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One run without peers' environments, without PostgreSQL and without HTTP."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_SETTING, str(tmp_path_factory.mktemp("none")))
-        sections = ("cost", "streams", "growth")
+        sections = ("cost", "streams", "gate", "growth")
         return WholeBench(TINY, peers=PEERS[:1], postgres=False, sections=sections).run()
 
 
@@ -36,6 +36,7 @@ def test_run_measures_us_the_limits_growth_and_cost(document: dict[str, Any]) ->
     assert [row["keys"] for row in document["growth"]["keys"]] == [200, 600]
     assert all(row["delivered_per_second"] > 0 for row in document["growth"]["lanes"])
     assert all(row["us"] > 0 for row in document["cost"])
+    assert all(row["rate"] > 0 for row in document["gate"]["results"])
 
 
 def test_peer_that_is_not_there_has_its_line_on_the_page(document: dict[str, Any], tmp_path: Path) -> None:
@@ -114,6 +115,41 @@ def test_service_is_judged_beside_the_bare_server_and_by_its_tail() -> None:
         "service, postgres, fresh keys: requests/s over the bare server's": None,
         "service, sqlite, fresh keys: p99": False,
         "service, several processes: postgres x3 / postgres, requests/s": False,
+    }
+
+
+def test_gate_is_judged_beside_the_plain_baseline() -> None:
+    """Given enough events a second, a quick median and a long tail; then only the tail is missed."""
+    gate = {
+        "ratios": {
+            "fresh at 256: events/s against the baseline": 6.0,
+            "fresh at 1: median latency against the baseline": 1.4,
+            "fresh at 32: events/s against the baseline": 1.0,
+        },
+        "results": [{"name": "fresh", "concurrency": 1, "p99_ms": 2.5}],
+        "size": {"bytes_per_key": 172.0},
+    }
+    found = {one.what: one.met for one in judge({"gate": gate}) if one.what.startswith("SQLite")}
+    assert {name: met for name, met in found.items() if met is not None} == {
+        "SQLite, fresh at 256: events/s against the baseline": True,
+        "SQLite, fresh at 1: median latency against the baseline": True,
+        "SQLite, fresh at 1: p99": False,
+        "SQLite: on disk for a settled key": True,
+    }
+
+
+def test_ways_to_commit_on_postgres_are_judged_beside_pgbench() -> None:
+    ratios = {
+        "writes as data at 1: median latency, against one pgbench client's": 1.5,
+        "tx= asyncpg at 32, against pgbench's best with two transactions": 0.61,
+        "tx= psycopg at 32, against pgbench's best with two transactions": 0.4,
+        "4 processes together, against one with as many callers as each": 1.2,
+    }
+    found = {one.what: one.met for one in judge({"modes": {"ratios": ratios}})}
+    assert {name: met for name, met in found.items() if met is not None} == {
+        "PostgreSQL, writes as data at 1: median latency, against one pgbench client's": False,
+        "PostgreSQL, tx= asyncpg at 32, against pgbench's best with two transactions": True,
+        "PostgreSQL, 4 processes together, against one with as many callers as each": True,
     }
 
 

@@ -66,6 +66,10 @@ def as_markdown(document: Document, pictures: list[str]) -> str:
         parts.append(_cost(document))
     if "limits" in document:
         parts += [_limits(document), *_streams(document)]
+    if "gate" in document:
+        parts.append(_gate(document))
+    if "modes" in document:
+        parts.append(_modes(document))
     if "faults" in document:
         parts.append(_faults(document))
     if "growth" in document:
@@ -257,6 +261,43 @@ def _lanes(document: Document) -> str:
     return _table(
         ["store", "lanes", "ordered deliveries a second, to a destination that does nothing"], rows
     )
+
+
+def _gate(document: Document) -> str:
+    words = (
+        "The baseline is a hand-written program that makes the same two durable commits an event, one after"
+        " the other, and keeps the same facts, with none of the promises."
+    )
+    rows = [_measured_row(one["name"], one["concurrency"], one) for one in document["gate"]["results"]]
+    return f"### The gate on SQLite, beside a plain baseline\n\n{words}\n\n{_table(_MEASURED, rows)}"
+
+
+def _modes(document: Document) -> str:
+    words = (
+        "`data` hands the business write over, `block` is a commit block, `same database` one transaction"
+        " for all of an event, `tx=` joins the user's own transaction. pgbench sends the same transactions."
+    )
+    found = document["modes"]
+    rows = [
+        [name, "", f"{one['rate']:,.0f}", _spread(one), f"{one['latency_ms']:.2f}", ""]
+        for name, one in found["pgbench"].items()
+    ]
+    for who in ("asyncpg", "gate"):
+        rows += [_measured_row(f"{who}, {one['name']}", one["concurrency"], one) for one in found[who]]
+    rows += [
+        [f"gate, {name}", "", f"{one['rate']:,.0f}", "", "", ""] for name, one in found["processes"].items()
+    ]
+    ratios = [[name, f"{value:.2f}"] for name, value in found["ratios"].items()]
+    tables = f"{_table(_MEASURED, rows)}\n\n{_table(['ratio of medians', ''], ratios)}"
+    return f"### Ways to commit on PostgreSQL, beside pgbench\n\n{words}\n\n{tables}"
+
+
+_MEASURED: Final = ["what", "at once", "events a second", "lowest - highest", "p50 ms", "p99 ms"]
+
+
+def _measured_row(name: str, at_once: int, one: Document) -> list[str]:
+    times = [f"{one['p50_ms']:.2f}", f"{one['p99_ms']:.2f}"]
+    return [name, str(at_once), f"{one['rate']:,.0f}", _spread(one), *times]
 
 
 def _http(document: Document) -> str:

@@ -6,7 +6,8 @@ Subjects take turns, round after round, each for the same time. The server has d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import importlib.util
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
@@ -41,7 +42,10 @@ CREATE_BOOKING: Final = (
 )
 JOINED_TASKS: Final = 32
 WARM_EACH: Final = 8  # a server plans a statement anew the first five times on each connection
-MODE_CONCURRENCIES: Final = {"data": (1, 32, 256), "block": (32,), "same database": (32,)}
+# Those that run a transaction an event are measured at pgbench's numbers of clients: best against best.
+MODE_CONCURRENCIES: Final = {"data": (1, 32, 256), "block": (8, 32), "same database": (8, 32)}
+ASYNCPG: Final = "tx= asyncpg"
+ON_UVLOOP: Final = f"{ASYNCPG}, on uvloop"
 
 
 @dataclass(slots=True)
@@ -81,9 +85,9 @@ class PostgresBench:
             for tasks in concurrencies:
                 sample = asyncio.run(self._gate(url, mode, tasks))
                 self._samples.setdefault((mode, tasks), []).append(sample)
-        for mode in joined_modes():
-            sample = asyncio.run(self._joined(url, mode, JOINED_TASKS))
-            self._samples.setdefault((mode, JOINED_TASKS), []).append(sample)
+        for name, mode, run_loop in _joined_subjects():
+            sample = run_loop(self._joined(url, name, mode, JOINED_TASKS))
+            self._samples.setdefault((name, JOINED_TASKS), []).append(sample)
         crews = (*CREWS, JOINED) if JOINED.mode in joined_modes() else CREWS
         for crew in crews if number % 2 else reversed(crews):
             run = run_together(server, url, crew, self.seconds, f"{crew.mode}-{crew[0]}x{crew[1]}")
@@ -104,16 +108,16 @@ class PostgresBench:
         with open_gate(url, mode) as gate:
             return await self._warm_and_run(gate, mode, tasks)
 
-    async def _joined(self, url: str, mode: str, tasks: int) -> Sample:
+    async def _joined(self, url: str, name: str, mode: str, tasks: int) -> Sample:
         async with open_joined_gate(url, mode, tasks) as gate:
-            return await self._warm_and_run(gate, mode, tasks)
+            return await self._warm_and_run(gate, name, tasks)
 
-    async def _warm_and_run(self, gate: Gate, mode: str, tasks: int) -> Sample:
-        warm = event_blocks(tasks * WARM_EACH, prefix=f"{mode}-{tasks}-warm")
+    async def _warm_and_run(self, gate: Gate, name: str, tasks: int) -> Sample:
+        warm = event_blocks(tasks * WARM_EACH, prefix=f"{name}-{tasks}-warm")
         await run_gate(gate, warm(), tasks)
-        events, meter = events_for(self.seconds, f"{mode}-{tasks}"), self._meter()
+        events, meter = events_for(self.seconds, f"{name}-{tasks}"), self._meter()
         sample = await run_gate(gate, events, tasks)
-        self._note(f"gate, {mode}, {tasks} at once", meter, sample.events)
+        self._note(f"gate, {name}, {tasks} at once", meter, sample.events)
         return sample
 
     def _note(self, name: str, meter: Meter, events: float) -> None:
@@ -133,6 +137,24 @@ class PostgresBench:
         }
 
 
+RunLoop = Callable[[Coroutine[Any, Any, Sample]], Sample]
+
+
+def _joined_subjects() -> list[tuple[str, str, RunLoop]]:
+    """Handlers with transactions of their own: the name of each subject, its mode, and what runs it."""
+    found: list[tuple[str, str, RunLoop]] = [(mode, mode, asyncio.run) for mode in joined_modes()]
+    if importlib.util.find_spec("uvloop") and ASYNCPG in joined_modes():  # part of the `server` extra
+        found.insert(1, (ON_UVLOOP, ASYNCPG, _run_on_uvloop))
+    return found
+
+
+def _run_on_uvloop(work: Coroutine[Any, Any, Sample]) -> Sample:
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
 def _ratios(
     pgbench: dict[str, dict[str, float]], gate: list[Summary], together: dict[Crew, list[Together]]
 ) -> dict[str, float]:
@@ -140,27 +162,31 @@ def _ratios(
     two = max(v["rate"] for n, v in pgbench.items() if "two" in n)
     one = max(v["rate"] for n, v in pgbench.items() if "one" in n)
     single = pgbench["pgbench, two transactions, 1 clients"]["latency_ms"]
+    against_two, against_one = (
+        f"against pgbench's best with {n}" for n in ("two transactions", "one transaction")
+    )
+    block, same = (_best(gate, mode) for mode in ("block", "same database"))
     ratios = {
-        "writes as data at 256, against pgbench's best with two transactions": rates["data", 256].rate
-        / two,
+        f"writes as data at 256, {against_two}": rates["data", 256].rate / two,
         "writes as data at 1: median latency, against one pgbench client's": rates["data", 1].p50_ms
         / single,
-        "commit block at 32, against pgbench's best with two transactions": rates["block", 32].rate / two,
-        "same database at 32, against pgbench's best with one transaction": (
-            rates["same database", 32].rate / one
-        ),
+        f"commit block at its best ({block.concurrency} at once), {against_two}": block.rate / two,
+        f"same database at its best ({same.concurrency} at once), {against_one}": same.rate / one,
         f"{PROCESSES} processes together, against one with as many callers as each": gain(together, ALONE),
         f"{PROCESSES} processes together, against one with all their callers": gain(
             together, ALONE_WITH_ALL
         ),
     }
-    for mode in joined_modes():
-        name = f"{mode} at {JOINED_TASKS}, against pgbench's best with two transactions"
-        ratios[name] = rates[mode, JOINED_TASKS].rate / two
+    for name, _, _ in _joined_subjects():
+        ratios[f"{name} at {JOINED_TASKS}, {against_two}"] = rates[name, JOINED_TASKS].rate / two
     if JOINED in together:
-        name = f"{name_of(JOINED)}, against pgbench's best with two transactions"
-        ratios[name] = median(run.rate for run in together[JOINED]) / two
+        rate = median(run.rate for run in together[JOINED])
+        ratios[f"{name_of(JOINED)}, {against_two}"] = rate / two
     return {name: round(value, 2) for name, value in ratios.items()}
+
+
+def _best(gate: list[Summary], mode: str) -> Summary:
+    return max((item for item in gate if item.name == mode), key=lambda item: item.rate)
 
 
 def _spread(rates: list[tuple[float, float]]) -> dict[str, float]:

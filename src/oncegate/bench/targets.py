@@ -44,6 +44,8 @@ def judge(document: dict[str, Any]) -> list[Target]:
     found = _Found(document)
     return [
         *_against_limits(found),
+        *_gate(document),
+        *_modes(document),
         *_against_peers(found),
         *_replays(found),
         *_cost(document),
@@ -141,6 +143,53 @@ def _cost(document: dict[str, Any]) -> Iterator[Target]:
         yield Target(
             f"processor time an event, {row['name']}, no store", 40, row["us"], at_least=False, unit="µs"
         )
+
+
+_GATE_AIMS: Final = (  # a ratio of `bench gate`, its aim, and whether that is the least
+    ("fresh at 256: events/s against the baseline", 5, True),
+    ("fresh, uvloop at 256: events/s against the baseline", 5, True),
+    ("fresh at 1: median latency against the baseline", 1.5, False),
+    ("fresh, a thread at 1: median latency against the baseline", 1.5, False),
+    ("replay from memory at 256: against fresh", 5, True),
+)
+P99_MS_MAX: Final = 2.0
+BYTES_A_KEY_MAX: Final = 250.0
+
+
+def _gate(document: dict[str, Any]) -> Iterator[Target]:
+    """What the gate was to reach beside the plain baseline; nothing where it was not measured."""
+    found = document.get("gate")
+    if found is None:
+        return
+    for name, aim, at_least in _GATE_AIMS:
+        if name in found["ratios"]:
+            yield Target(f"SQLite, {name}", aim, found["ratios"][name], at_least=at_least)
+    for one in found["results"]:
+        if (one["name"], one["concurrency"]) == ("fresh", 1):
+            yield Target("SQLite, fresh at 1: p99", P99_MS_MAX, one["p99_ms"], at_least=False, unit="ms")
+    if found["size"]:
+        what, size = "SQLite: on disk for a settled key", found["size"]["bytes_per_key"]
+        yield Target(what, BYTES_A_KEY_MAX, size, at_least=False, unit="bytes")
+
+
+_MODE_AIMS: Final = (  # how a ratio of `bench postgres` begins, its aim, and whether that is the least
+    ("writes as data at 256", 3, True),
+    ("writes as data at 1:", 1.4, False),
+    ("commit block", 0.6, True),
+    ("tx= asyncpg at", 0.6, True),
+    ("tx= asyncpg, on uvloop", 0.6, True),
+    ("same database", 0.5, True),
+    ("4 processes together, against one with as many", 1, True),
+)
+
+
+def _modes(document: dict[str, Any]) -> Iterator[Target]:
+    """What each way to commit on PostgreSQL was to reach; nothing where it was not measured."""
+    ratios = document.get("modes", {}).get("ratios", {})
+    for start, aim, at_least in _MODE_AIMS:
+        for name, value in ratios.items():
+            if name.startswith(start):
+                yield Target(f"PostgreSQL, {name}", aim, value, at_least=at_least)
 
 
 _HTTP_AIMS: Final = (("sqlite, fresh", 0.3), ("sqlite, replay", 0.6), ("postgres, fresh", 0.3))

@@ -1,4 +1,4 @@
-"""`oncegate bench all`: everything in one run and document: limits, streams, faults, growth, cost, HTTP.
+"""`oncegate bench all`: everything in one run and document, section by section.
 
 Sections are measured one after the other; within a round, limits and subjects take turns. Nothing here
 prints or judges: `targets` does the one, `page` the other.
@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from oncegate.bench.cost import measure_cost
+from oncegate.bench.gate import GateBench
 from oncegate.bench.growth import LANES, SIZES, Growth
 from oncegate.bench.http import HttpBench
 from oncegate.bench.limits import Limits
@@ -19,12 +20,13 @@ from oncegate.bench.machine import describe_machine, load_average
 from oncegate.bench.peers.faults import Scenes
 from oncegate.bench.peers.measuring import CONCURRENCIES, Measuring
 from oncegate.bench.peers.roster import OURS, PEERS, Peer, Variant
+from oncegate.bench.postgres import PostgresBench
 from oncegate.bench.sender import SenderBench
 from oncegate.bench.targets import judge
 from oncegate.clock import SystemClock
 from oncegate.testing.postgres import PostgresServer
 
-SECTIONS: Final = ("cost", "streams", "faults", "growth", "http", "sender")
+SECTIONS: Final = ("cost", "streams", "gate", "modes", "faults", "growth", "http", "sender")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +43,15 @@ class Extent:
     sender_keys: tuple[int, ...] = (1,)
     cost_events: int = 20_000
     fill_seconds_max: float = 420.0  # for one size of one store
+    gate_scale: float = 1.0  # of the events that `bench gate` admits in a round
+    size_keys: int = 100_000
+    mode_seconds: int = 2
 
 
 EXTENTS: Final = {
-    "quick": Extent("quick", 1, 0.2, (1, 64), (2_000, 20_000), (1, 1_000), 1_500, (), 3_000),
+    "quick": Extent(
+        "quick", 1, 0.2, (1, 64), (2_000, 20_000), (1, 1_000), 1_500, (), 3_000, 420.0, 0.05, 5_000, 1
+    ),
     "short": Extent("short", 3, 0.5, sizes=SIZES[:3], requests=8_000, fill_seconds_max=90.0),
     "full": Extent("full", 5, 1.0),
 }
@@ -110,6 +117,23 @@ class WholeBench:
         )
         measuring.prepare()
         return measuring
+
+    def _gate(self) -> dict[str, Any]:
+        extent = self.extent
+        bench = GateBench(
+            url=None,
+            rounds=extent.rounds,
+            size_keys=extent.size_keys,
+            scale=extent.gate_scale,
+            talk=self.talk,
+        )
+        return {"gate": bench.run()}
+
+    def _modes(self) -> dict[str, Any]:
+        if not self.postgres:
+            return {}
+        rounds = min(3, self.extent.rounds)
+        return {"modes": PostgresBench(rounds, self.extent.mode_seconds, talk=self.talk).run()}
 
     def _faults(self) -> dict[str, Any]:
         prepared = self._measuring().turns

@@ -31,13 +31,15 @@ def add_parser(subjects: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "--extent",
         choices=("quick", "short", "full"),
         default="full",
-        help="about 3, 20 or 40 minutes (default: full)",
+        help="about 5, 25 or 40 minutes (default: full)",
     )
     parser.add_argument("--install", action="store_true", help="install peers that are not there yet")
     parser.add_argument("--no-peers", action="store_true", help="measure only oncegate and the limits")
     parser.add_argument("--no-postgres", action="store_true", help="leave PostgreSQL out")
     parser.add_argument(
-        "--only", metavar="SECTIONS", help="comma-separated: cost, streams, faults, growth, http, sender"
+        "--only",
+        metavar="SECTIONS",
+        help="comma-separated: cost, streams, gate, modes, faults, growth, http, sender",
     )
     parser.add_argument(
         "--page",
