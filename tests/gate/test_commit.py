@@ -379,6 +379,44 @@ def test_ending_the_transaction_inside_the_block_is_refused(
     assert booked_ledger.state() == "retryable"
 
 
+@pytest.mark.parametrize("statement", ["COMMIT", "/* all */ rollback", "COMMIT AND CHAIN"])
+def test_ending_the_transaction_by_data_touches_no_neighbour(booked_ledger: Ledger, statement: str) -> None:
+    """I2, I3: writes of many events share a commit; whoever would end it is refused before it is sent."""
+    gate = booked_ledger.gate()
+
+    @gate.handler("bookings", key="{id}")
+    async def book(event, once):
+        writes = [(BOOK, (event["id"], "s"))]
+        once.commit(writes=[*writes, (statement, ())] if event["id"] == "N-5" else writes)
+
+    async def storm() -> list[Any]:
+        events = [{"id": f"N-{number}"} for number in range(12)]
+        return await asyncio.gather(
+            *(gate.admit("bookings", event) for event in events), return_exceptions=True
+        )
+
+    answers = asyncio.run(storm())
+    assert [type(answer) for answer in answers if isinstance(answer, Exception)] == [UsageError]
+    assert len(booked_ledger.bookings()) == 11
+
+
+@pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK"])
+def test_ending_the_transaction_in_a_step_or_a_rule_is_refused(
+    booked_ledger: Ledger, style: Style, statement: str
+) -> None:
+    gate = booked_ledger.gate()
+
+    def body(event, once):
+        yield once.write("stock", [(BOOK, ("A", "s")), (statement, ())])
+
+    style.register(gate, "bookings", body)
+    style.register(gate, "rules", lambda event, once: None, writes=lambda event: [(statement, ())])
+    for surface in ("bookings", "rules"):
+        with pytest.raises(UsageError, match="leave COMMIT and ROLLBACK to the gate"):
+            style.admit(gate, surface, EVENT)
+    assert booked_ledger.bookings() == []
+
+
 def test_data_and_block_together_are_one_transaction(booked_ledger: Ledger, style: Style) -> None:
     """Writes handed over before the block are committed with it."""
     gate = booked_ledger.gate()

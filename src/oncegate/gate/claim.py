@@ -6,6 +6,7 @@ reused for another attempt: every attempt has its own fence.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -17,6 +18,7 @@ from oncegate.model.downstream import Doubt
 from oncegate.model.keys import Key
 from oncegate.model.states import Decision
 from oncegate.model.trace import Context
+from oncegate.model.transaction_words import check_statement
 from oncegate.store import Joined, Reserved, Statement, StepRecord, StepState
 
 _RUN: Final = Decision.RUN
@@ -61,6 +63,10 @@ class Claim(Struct, eq=False):
     def is_first_attempt(self) -> bool:
         """Whether no earlier attempt can have done anything."""
         return self.reserved.decision is _RUN or self.reserved.never_run
+
+    def stage(self, writes: Sequence[Statement]) -> None:
+        """Adds business writes to those that are committed with the outcome."""
+        self.writes = [*self.writes, *checked(writes)]
 
     def check_usable(self) -> None:
         """Raises unless this claim may still act."""
@@ -112,3 +118,11 @@ def claim_of(surface: Surface, key: Key, reserved: Reserved, fingerprint: bytes)
         claim.steps = {step.name: step for step in reserved.steps}
         claim.has_saved_steps = True
     return claim
+
+
+def checked(writes: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Business writes as they are kept; raises UsageError for one that would begin or end a transaction."""
+    kept = tuple((sql, tuple(parameters)) for sql, parameters in writes)
+    for sql, _ in kept:
+        check_statement(sql)
+    return kept

@@ -19,7 +19,7 @@ from oncegate.errors import (
     OutcomeUnknown,
     UsageError,
 )
-from oncegate.gate.claim import Claim
+from oncegate.gate.claim import Claim, checked
 from oncegate.gate.codec import attested, codec_of
 from oncegate.gate.context import GateContext
 from oncegate.gate.passing import current_step_key, warn_if_not_passed, with_key
@@ -372,11 +372,12 @@ def save_steps(
 def write_step_flow(gate: GateContext, claim: Claim, name: str, writes: tuple[Any, ...]) -> Flow[None]:
     """Runs business writes as a named step: they and its record are one transaction."""
     check_step_name(name)
+    kept = checked(writes)
     recorded = claim.begin_step(name)
     if recorded is not None and recorded.state is StepState.DONE:
         return
     step = StepRecord(name, _DONE, "(this database)", b"null", started_at_ms=gate.clock.wall_ms())
-    yield from save_steps(gate, claim, writes, step)
+    yield from save_steps(gate, claim, kept, step)
     claim.steps[name] = step
     gate.crashpoints.hit("step.after")
 

@@ -273,7 +273,7 @@ class Gate(Declarations):
         is_callers = transaction is not None and not isinstance(transaction, OpenTransaction)
         where = Where.HERE if is_callers else _CALL
         if surface.writes is not None:
-            claim.writes = [*claim.writes, *surface.writes(event)]
+            claim.stage(surface.writes(event))
         if surface.takes_once:
             face = AsyncOnce if surface.is_async else Once
             once = face(self._context, self._driver, claim, transaction)

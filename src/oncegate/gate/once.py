@@ -91,8 +91,7 @@ class _Face:
             claim.resource = readable(str(resource))[:200]
         if outcome is not _UNSET:
             claim.outcome = claim.surface.codec.encode(outcome)
-        for sql, parameters in writes:
-            claim.writes.append((sql, tuple(parameters)))
+        claim.stage(writes)
 
     def _check_no_transaction(self) -> None:
         if self._transaction is not None:

@@ -17,6 +17,7 @@ from oncegate.gate.context import GateContext
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.settling import outcome_of, remember, settlement_of
 from oncegate.model.states import State
+from oncegate.model.transaction_words import check_statement
 from oncegate.operations import IsCommitted
 from oncegate.store import Joined, Outgoing, Placed, Reservation, Reserved, Session, Settlement
 from oncegate.suspension import Exclusive
@@ -57,6 +58,7 @@ class OpenTransaction:
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Runs a statement and returns its rows."""
+        check_statement(sql)
         with self._using:
             return self.session.execute(sql, parameters)
 
