@@ -417,6 +417,33 @@ def test_ending_the_transaction_in_a_step_or_a_rule_is_refused(
     assert booked_ledger.bookings() == []
 
 
+def test_parameters_by_name_are_written_as_values(booked_ledger: Ledger, style: Style) -> None:
+    """A tuple of a mapping is its names: those were in the row."""
+    gate = booked_ledger.gate()
+    named = "INSERT INTO bookings (equipment, slot) VALUES (:equipment, :slot)"
+
+    def body(event, once):
+        once.commit(writes=[(named, {"equipment": "A", "slot": "s-1"})])
+        yield once.write("stock", [(named, {"equipment": "B", "slot": "s-2"})])
+
+    style.register(gate, "bookings", body)
+    style.admit(gate, "bookings", EVENT)
+    assert booked_ledger.bookings() == [("A", "s-1"), ("B", "s-2")]
+
+
+@pytest.mark.parametrize("writes", ["INSERT", [BOOK], [(BOOK, "ab")], [(BOOK, 7)], 7])
+def test_writes_of_another_shape_are_refused(booked_ledger: Ledger, style: Style, writes: Any) -> None:
+    gate = booked_ledger.gate()
+
+    def body(event, once):
+        once.commit(writes=writes)
+
+    style.register(gate, "bookings", body)
+    with pytest.raises(UsageError, match="pairs of a statement and its parameters"):
+        style.admit(gate, "bookings", EVENT)
+    assert booked_ledger.bookings() == []
+
+
 def test_data_and_block_together_are_one_transaction(booked_ledger: Ledger, style: Style) -> None:
     """Writes handed over before the block are committed with it."""
     gate = booked_ledger.gate()

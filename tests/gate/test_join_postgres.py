@@ -188,6 +188,61 @@ def test_a_transaction_undone_in_silence_is_told(ledger: PostgresLedger, kind: K
     assert ledger.states() == ["retryable"]
 
 
+@pytest.mark.parametrize("fails", [False, True], ids=["returns", "raises"])
+@pytest.mark.parametrize("name", ["psycopg", "asyncpg"])
+def test_writes_that_were_committed_without_the_outcome_wait_for_a_person(
+    ledger: PostgresLedger, name: str, fails: bool
+) -> None:
+    """I1, I9: a savepoint around the join was undone, the rest committed; run again, it would be doubled."""
+    gate, kind = ledger.gate(), next(kind for kind in KINDS if kind.name == name)
+
+    async def say(tx: Any, sql: str) -> None:
+        done = tx.execute(sql)
+        if kind.is_async:
+            await done
+
+    async def body(event, once):
+        async with kind.transaction(ledger.url) as tx:
+            await kind.write(tx, event["equipment"])
+            await say(tx, "SAVEPOINT here")
+            await kind.commit(once, tx, outcome="booked")
+            await say(tx, "ROLLBACK TO here")
+        if fails:
+            raise Undo("too late")
+
+    kind.register(gate, body)
+    with pytest.raises(Undo if fails else UsageError, match="too late" if fails else "savepoint"):
+        kind.run(kind.admit(gate, EVENT))
+    assert (ledger.bookings(), ledger.states()) == (BOOKED, ["unknown"])
+
+
+def test_a_connection_that_does_not_wait_for_the_disk_does_so_for_us(ledger: PostgresLedger) -> None:
+    """I3: what is answered for is durable, whatever the user's own connection is set to."""
+    gate, found = ledger.gate(), []
+
+    def setting(connection: psycopg.Connection[Any]) -> str:
+        ((value,),) = connection.execute("SHOW synchronous_commit").fetchall()
+        return str(value)
+
+    @gate.handler("bookings", key="{id}")
+    def join(event, once):
+        with connection.transaction():
+            once.commit(tx=connection)
+            found.append(setting(connection))
+
+    @gate.handler("same", key="{id}", same_database=True)
+    def same(event, once):
+        found.append(setting(connection))
+
+    off = "-c synchronous_commit=off"
+    with psycopg.connect(ledger.url, autocommit=True, options=off) as connection:
+        gate.admit_sync("bookings", EVENT)
+        with connection.transaction():
+            gate.admit_sync("same", EVENT, tx=connection)
+        found.append(setting(connection))
+    assert found == ["on", "on", "off"]
+
+
 def test_without_a_transaction_there_is_nothing_to_join(ledger: PostgresLedger, kind: Kind) -> None:
     """The message says how to open one."""
     gate = ledger.gate()
@@ -392,6 +447,30 @@ def test_an_error_is_the_callers_to_end(ledger: PostgresLedger, kind: Kind, comm
     with contextlib.nullcontext() if commits else pytest.raises(Undo):
         kind.run(admit())
     assert (ledger.bookings(), ledger.states()) == (([("A", "s-1")], ["held"]) if commits else ([], []))
+
+
+def test_a_cancelled_handler_whose_caller_commits_is_held(ledger: PostgresLedger) -> None:
+    """I1: a timeout inside the caller's transaction is an error like any other."""
+    gate = ledger.gate()
+    entered = asyncio.Event()
+
+    @gate.handler("bookings", key="{id}", same_database=True)
+    async def body(event, once):
+        entered.set()
+        await asyncio.Event().wait()
+
+    async def admit() -> None:
+        connection = await asyncpg.connect(ledger.url)
+        async with connection.transaction():
+            task = asyncio.create_task(gate.admit("bookings", EVENT, tx=connection))
+            await entered.wait()
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await connection.close()
+
+    asyncio.run(admit())
+    assert ledger.states() == ["held"]
 
 
 def test_a_stranded_key_is_recovered_in_the_callers_transaction(ledger: PostgresLedger, kind: Kind) -> None:

@@ -6,9 +6,9 @@ reused for another attempt: every attempt has its own fence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -51,6 +51,7 @@ class Claim(Struct, eq=False):
     committed: bool = False
     join: Joined | None = None
     joined: bool = False
+    stands_alone: bool = False  # the user's transaction was committed, and our settlement undone in it
     lost: bool = False
     context: Context | None = None
 
@@ -122,7 +123,19 @@ def claim_of(surface: Surface, key: Key, reserved: Reserved, fingerprint: bytes)
 
 def checked(writes: Sequence[Statement]) -> tuple[Statement, ...]:
     """Business writes as they are kept; raises UsageError for one that would begin or end a transaction."""
-    kept = tuple((sql, tuple(parameters)) for sql, parameters in writes)
+    try:
+        kept = tuple((sql, _parameters(given)) for sql, given in writes)
+    except (TypeError, ValueError):
+        raise UsageError(
+            "writes are pairs of a statement and its parameters: [(sql, parameters), …]"
+        ) from None
     for sql, _ in kept:
         check_statement(sql)
     return kept
+
+
+def _parameters(given: Any) -> Any:
+    """A copy, by place or by name; text would be taken apart into its letters."""
+    if isinstance(given, str):
+        raise TypeError
+    return dict(given) if isinstance(given, Mapping) else tuple(given)

@@ -41,7 +41,9 @@ def joined_admit_flow(
     try:
         value = yield from start(claim, joined)
         return (yield from _settle(gate, claim, joined, value))
-    except Exception as error:
+    except GeneratorExit:  # the caller is being destroyed, and nothing more can be asked
+        raise
+    except BaseException as error:  # cancelled too: who catches that may still commit
         yield from _hold(gate, claim, joined, error)
         raise
     finally:
@@ -56,7 +58,7 @@ def _settle(gate: GateContext, claim: Claim, joined: Joined, value: Any) -> Flow
     return Admission(Verdict.RUN, claim.key.text, codec.as_replayed(value, body), resource=claim.resource)
 
 
-def _hold(gate: GateContext, claim: Claim, joined: Joined, error: Exception) -> Flow[None]:
+def _hold(gate: GateContext, claim: Claim, joined: Joined, error: BaseException) -> Flow[None]:
     """Who commits in spite of the error keeps half a handler: nothing runs again, a person decides.
 
     Rolled back, as it should be, this leaves no trace.

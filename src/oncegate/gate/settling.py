@@ -46,7 +46,7 @@ def state_after(claim: Claim, error: BaseException) -> State:
         return State.FAILED
     if isinstance(error, TwoResources):
         return State.HELD
-    if isinstance(error, (OutcomeUnknown, NotJoined)) or claim.in_doubt is not None:
+    if isinstance(error, (OutcomeUnknown, NotJoined)) or claim.in_doubt is not None or claim.stands_alone:
         return State.UNKNOWN
     if _waits(claim, error):
         return State.RETRYABLE
@@ -97,6 +97,7 @@ def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -
     """Records that the handler raised; the error itself goes on to the caller."""
     if claim.committed or claim.lost or isinstance(error, _UNRECORDABLE) or _is_locked(claim, error):
         return  # nothing of ours to record, or nowhere to record it: the lease lapses and is looked into
+    yield from _look_for_writes(gate, claim)
     state = state_after(claim, error)
     reason = _reason(claim, state, error)
     outcome = _failure_outcome(claim, error) if state is State.FAILED else None
@@ -195,11 +196,30 @@ def _finish_joined(gate: GateContext, claim: Claim, body: bytes) -> Flow[None]:
         claim.committed = yield IsCommitted((claim.entry_id, claim.fence))
     else:
         claim.committed = yield from _attach(gate, claim, body)
+    if claim.committed:
+        return
+    yield from _look_for_writes(gate, claim)
+    if claim.stands_alone:
+        raise NotCommitted(
+            "the transaction given to once.commit(tx=…) was committed without the outcome: a savepoint "
+            "around once.commit was rolled back; what else it wrote stands alone, a person has to look"
+        )
     if not claim.committed:
         raise NotCommitted(
             "the handler returned before the transaction given to once.commit(tx=…) was committed; "
             "commit it inside the handler"
         )
+
+
+def _look_for_writes(gate: GateContext, claim: Claim) -> Flow[None]:
+    """Finds out whether a joined transaction was committed; asked where its outcome is not there."""
+    if claim.joined and claim.join is not None and (mark := claim.join.mark) is not None:
+        claim.stands_alone = yield Invoke(_was_committed, (gate, mark), where=Where.STATEMENT)
+
+
+def _was_committed(gate: GateContext, mark: str) -> bool:
+    with gate.commits.store.look() as session:
+        return session.was_committed(mark)
 
 
 def _look_at(gate: GateContext, claim: Claim) -> bool:

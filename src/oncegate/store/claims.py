@@ -220,5 +220,11 @@ class Claims(Protocol):
     def are_committed(self, claims: Sequence[tuple[int, int]]) -> list[bool]:
         """Tells which claims, each an entry and its fence, have ended as committed."""
 
+    def was_committed(self, mark: str) -> bool:
+        """Tells whether a user's transaction is known to be committed, with or without what we put into it.
+
+        `mark` is what `Joined.mark` gave. False also where nobody can tell.
+        """
+
     def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
         """Reads entries by key."""

@@ -81,6 +81,10 @@ class Joined(Protocol):
     def is_async(self) -> bool:
         """Whether the calls give awaitables."""
 
+    @property
+    def mark(self) -> str | None:
+        """What names the transaction to `was_committed`; None before a settlement, or if nothing can."""
+
     def reserve_one(self, reservation: Reservation, /) -> Reserved | Awaitable[Reserved]:
         """Reserves a key; another transaction with the same key is waited for."""
 

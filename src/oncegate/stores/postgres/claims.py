@@ -385,6 +385,10 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
         found = set(self._query(statements.COMMITTED, (bigint_array([entry for entry, _ in claims]),)))
         return [claim in found for claim in claims]
 
+    def was_committed(self, mark: str) -> bool:
+        """Asks the server what became of a transaction."""
+        return self._query(statements.FATE, (mark,)) == [("committed",)]
+
     def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
         """Reads entries by key."""
         rows = self._query(statements.READ, (bytea_array(keys),))

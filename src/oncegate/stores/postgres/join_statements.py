@@ -12,10 +12,14 @@ from typing import Final
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.statements import replaced
 
+# What is answered for must be durable, whatever the user's connection is set to: until its commit it is.
 _HERE: Final = (
     "WITH here AS MATERIALIZED (SELECT EXISTS (SELECT 1 FROM oncegate_meta"
-    " WHERE name = 'ledger_id' AND value = %s::text) AS same),"
+    " WHERE name = 'ledger_id' AND value = %s::text) AS same,"
+    " CASE WHEN current_setting('synchronous_commit') = 'off'"
+    " THEN set_config('synchronous_commit', 'on', true) END AS durable),"
 )
+_ENDED: Final = "SELECT same, EXISTS (SELECT 1 FROM ended), pg_current_xact_id()::text FROM here"
 
 
 def _one(sql: str) -> str:
@@ -26,16 +30,14 @@ def _one(sql: str) -> str:
 def _settle() -> str:
     sql = replaced(_one(statements.SETTLE), "WITH", _HERE)
     sql = replaced(sql, "target.state = 1", "target.state = 1 AND (SELECT same FROM here)")
-    return replaced(
-        sql, "SELECT place::int FROM ended", "SELECT same, EXISTS (SELECT 1 FROM ended) FROM here"
-    )
+    return replaced(sql, "SELECT place::int FROM ended", _ENDED)
 
 
 def _end(statement: str) -> str:
     """An end for good: a third of the work of `SETTLE`, which can do every other too."""
     sql = replaced(statement, "WITH", _HERE)
     sql = replaced(sql, "state = 1\n", "state = 1 AND (SELECT same FROM here)\n")
-    return replaced(sql, "SELECT 1 FROM ended", "SELECT same, EXISTS (SELECT 1 FROM ended) FROM here")
+    return replaced(sql, "SELECT 1 FROM ended", _ENDED)
 
 
 def _reserve(statement: str) -> str:

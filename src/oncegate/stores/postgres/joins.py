@@ -51,6 +51,12 @@ class _Join:
         self._kind = kind
         self._transaction = transaction
         self._facts = facts
+        self.mark: str | None = None
+
+    def _settled(self, mark: str | None) -> bool:
+        """Keeps what names the transaction that a claim was ended in, if it was."""
+        self.mark = mark
+        return mark is not None
 
     def is_open(self) -> bool:
         """Whether the transaction has not been ended yet."""
@@ -72,7 +78,7 @@ class BlockingJoin(_Join):
 
     def settle_one(self, settlement: Settlement) -> bool:
         """Ends a claim in the user's transaction."""
-        return perform(settle(self._facts, settlement), self._execute)
+        return self._settled(perform(settle(self._facts, settlement), self._execute))
 
     def publish_one(self, publication: Publication) -> Published:
         """Publishes an event in the user's transaction."""
@@ -96,7 +102,7 @@ class AsyncJoin(_Join):
 
     async def settle_one(self, settlement: Settlement) -> bool:
         """Ends a claim in the user's transaction."""
-        return await perform_async(settle(self._facts, settlement), self._execute)
+        return self._settled(await perform_async(settle(self._facts, settlement), self._execute))
 
     async def publish_one(self, publication: Publication) -> Published:
         """Publishes an event in the user's transaction."""
@@ -119,10 +125,10 @@ class SqlalchemyAsyncJoin(_Join):
 
     async def settle_one(self, settlement: Settlement) -> bool:
         """Ends a claim in the user's transaction."""
-        settled: bool = await self._transaction.run_sync(
+        mark: str | None = await self._transaction.run_sync(
             lambda plain: perform(settle(self._facts, settlement), self._executes(plain))
         )
-        return settled
+        return self._settled(mark)
 
     async def publish_one(self, publication: Publication) -> Published:
         """Publishes an event in the user's transaction."""

@@ -107,18 +107,18 @@ def _is_final(item: Settlement) -> bool:
     return item.state in (State.COMMITTED, State.FAILED) and not item.attempts_given_back
 
 
-def settle(facts: Facts, item: Settlement) -> Script[bool]:
-    """Ends a claim and runs its business writes; False if the fence was lost."""
+def settle(facts: Facts, item: Settlement) -> Script[str | None]:
+    """Ends a claim and runs its business writes; names the transaction, None if the fence was lost."""
     end = _end(facts, item) if _is_final(item) else _settlement(facts, item)
-    ((same, done),) = yield from _on_ledger(*end)
+    ((same, done, transaction),) = yield from _on_ledger(*end)
     _check_same(same)
     if not done:
-        return False
+        return None
     if item.clear_steps:
         yield join_statements.CLEAR_STEPS, (item.entry_id,)
     for statement in item.writes:
         yield from _business_write(statement)
-    return True
+    return str(transaction)
 
 
 def _end(facts: Facts, item: Settlement) -> Statement:

@@ -336,4 +336,6 @@ class PostgresSession(
 
 
 def _user_command(sql: str, parameters: Sequence[Any]) -> Command:
+    if isinstance(parameters, Mapping):  # taken by place, its names would be what is written
+        raise TypeError("parameters by name are not for writes as data on PostgreSQL; give them by place")
     return Command(to_numbered(sql), parameters, Format.TEXT)

@@ -322,6 +322,7 @@ kept AS (
 SELECT place::int FROM held JOIN kept ON kept.entry = held.id
 """
 
+FATE: Final = "SELECT pg_xact_status(%s::text::xid8)"
 COMMITTED: Final = (
     "SELECT id, fence FROM oncegate_entry WHERE state = 2 AND id = ANY ((SELECT %s::bigint[])::bigint[])"
 )

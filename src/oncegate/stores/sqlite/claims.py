@@ -269,6 +269,10 @@ class SqliteClaims:
         """Looks for entries that were committed under these fences."""
         return [self._connection.execute(_ENDED, claim).fetchone() is not None for claim in claims]
 
+    def was_committed(self, mark: str) -> bool:
+        """SQLite cannot tell: its transactions have no names."""
+        return False
+
     def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
         """Reads entries by key."""
         sql = f"SELECT {_ENTRY_COLUMNS} FROM oncegate_entry WHERE key = ?"

@@ -198,6 +198,7 @@ class JoinedSession(SqliteLedger):
     """A session on a user's own connection: it writes into their transaction and never ends it."""
 
     is_async = False
+    mark: str | None = None
 
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
         self._users = connection

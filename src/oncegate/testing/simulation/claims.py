@@ -204,6 +204,10 @@ class SimulatedClaims:
             for row, (_, fence) in zip(rows, claims, strict=True)
         ]
 
+    def was_committed(self, mark: str) -> bool:
+        """No user has a transaction of their own here."""
+        return False
+
     def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
         """Reads entries by key."""
         numbers = [self._tables.ids.get(key) for key in keys]
