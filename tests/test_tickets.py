@@ -96,11 +96,13 @@ def test_limit_of_a_gathering_is_nothing_to_those_who_were_answered() -> None:
 
 def test_only_so_many_are_in_at_a_time() -> None:
     places = Places(2)
-    assert places.acquire(timeout=0)
-    assert places.acquire(timeout=0.001)
+    held: list[None] = []
+    assert places.take(held)
+    assert places.take(held, 0.001)
     # When all places are taken, then nobody comes in, at once or within a time
-    assert not places.acquire(timeout=0)
-    assert not places.acquire(timeout=0.001)
+    assert not places.take(held)
+    assert not places.take(held, 0.001)
     # Until one is given back
-    places.release()
-    assert places.acquire(timeout=0)
+    places.give_back(None)
+    assert places.take(held)
+    assert len(held) == 3

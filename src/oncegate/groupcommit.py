@@ -17,6 +17,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import get_ident
 from typing import Any, Final, TypeVar
 
@@ -30,7 +31,7 @@ from oncegate.operations import Operation
 from oncegate.store import Session, Store
 from oncegate.suspension import Exclusive
 from oncegate.tickets import Gathering, Places, ThreadTicket, Ticket, Waiter, Watch, by_kind, deliver, fail
-from oncegate.units import Finish, Units
+from oncegate.units import Begun, Finish, Units
 
 BATCH_MAX: Final = 512  # keeps one commit in the tens of milliseconds
 WAITING_MAX: Final = 20_000  # beyond this callers are refused instead of queued without end
@@ -84,14 +85,8 @@ class GroupCommit:
         self._spare: list[Session] = []
         self._handlers: dict[Exclusive, Session] = {}  # transactions that an event loop goes on with
         # Held by whoever writes: a batch, and where there is one writer only, a handler's transaction.
-        self._turns: threading.Lock | threading.Semaphore = (
-            threading.Lock()  # many times quicker than a semaphore of one
-            if capabilities.writers_max == 1
-            else threading.Semaphore(capabilities.writers_max)
-        )
-        self._transactions: threading.Lock | threading.Semaphore | Places = (
-            self._turns if capabilities.one_writer else Places(TRANSACTIONS_MAX)
-        )
+        self._turns = Places(capabilities.writers_max)
+        self._transactions = self._turns if capabilities.one_writer else Places(TRANSACTIONS_MAX)
         self._writers: list[threading.Thread] = []
         self._commit_ms = 0.0
 
@@ -211,23 +206,24 @@ class GroupCommit:
 
         What is returned commits it, in any thread, and leaves an answer or an error on each ticket.
         """
-        if self._closed or self._waiting or not self._turns.acquire(blocking=False):
+        if self._closed or self._waiting:
             return None
-        begun = False
+        held: list[None] = []
+        begun: Begun | None = None
         try:
-            finish = self._units.begin(tickets)
-            begun = finish is not None
+            if self._turns.take(held) and (finish := self._units.begin(tickets)) is not None:
+                begun = Begun(partial(self._finish, finish))
         finally:
-            if not begun:
-                self._turns.release()
-        return None if finish is None else lambda: self._finish(finish)
+            if held and begun is None:
+                self._turns.give_back(None)
+        return begun
 
     def _finish(self, finish: Finish) -> None:
         started = self._clock.ticks_ms()
         try:
             finish()
         finally:
-            self._turns.release()
+            self._turns.give_back(None)
         self._note_commit(started)
 
     def _note_commit(self, started_ms: int) -> None:
@@ -246,14 +242,18 @@ class GroupCommit:
 
     def _try_alone(self, tickets: list[Ticket], now_ms: int) -> bool:
         """Commits in the caller's own thread if nobody else writes or waits; tells whether it did."""
-        if not self._inline or self._waiting or not self._turns.acquire(blocking=False):
+        if not self._inline or self._waiting:
             return False
-        try:  # at once: an interrupt between the two would keep the turn for ever
+        held: list[None] = []
+        try:
+            if not self._turns.take(held):
+                return False
             self._units.run(tickets, wait=False)
         except StoreBusy:
             return False
         finally:
-            self._turns.release()
+            if held:
+                self._turns.give_back(None)
         self._note_commit(now_ms)
         return True
 
@@ -286,13 +286,15 @@ class GroupCommit:
             incoming += self._take_more()
 
     def _run_in_turn(self, batch: list[Ticket]) -> None:
-        if not self._wait_for(self._turns, TURN_WAIT_SECONDS):
-            fail(batch, StoreBusy("a handler's transaction has been open too long; try again later"))
-            return
+        held: list[None] = []
         try:
-            self._run(batch, wait=True)
+            if self._wait_for(self._turns, held, TURN_WAIT_SECONDS):
+                self._run(batch, wait=True)
+            else:
+                fail(batch, StoreBusy("a handler's transaction has been open too long; try again later"))
         finally:
-            self._turns.release()
+            if held:
+                self._turns.give_back(None)
 
     def _take(self) -> list[Ticket]:
         first = self._queue.get()
@@ -339,9 +341,10 @@ class GroupCommit:
         if not wait and (self._capabilities.one_writer or not self._spare):
             raise StoreBusy("no transaction is ready at once")
         is_listed = False
-        if not self._wait_for(self._transactions, TURN_WAIT_SECONDS if wait else 0):
-            raise StoreBusy("other handlers' transactions have been open too long; try again later")
+        held: list[None] = []
         try:
+            if not self._wait_for(self._transactions, held, TURN_WAIT_SECONDS if wait else 0):
+                raise StoreBusy("other handlers' transactions have been open too long; try again later")
             session = self._units.take(self._spare)
             try:
                 with session.unit():
@@ -354,15 +357,15 @@ class GroupCommit:
             self._spare.append(session)
         finally:
             # One that is not listed any more was given up, and its place with it.
-            if using is None or not is_listed or self._handlers.pop(using, None) is not None:
-                self._transactions.release()
+            if held and (not is_listed or using is None or self._handlers.pop(using, None) is not None):
+                self._transactions.give_back(None)
 
-    def _wait_for(self, turns: threading.Lock | threading.Semaphore | Places, seconds: float) -> bool:
+    def _wait_for(self, turns: Places, held: list[None], seconds: float) -> bool:
         """Takes a turn or a place, within the time; one that a loop kept which is over is freed first."""
-        is_ours = turns.acquire(timeout=0)
+        is_ours = turns.take(held)
         while not is_ours and seconds > 0:
             self._drop_stranded()
-            is_ours = turns.acquire(timeout=min(seconds, STRANDED_LOOK_SECONDS))
+            is_ours = turns.take(held, min(seconds, STRANDED_LOOK_SECONDS))
             seconds -= STRANDED_LOOK_SECONDS
         return is_ours
 
@@ -371,7 +374,7 @@ class GroupCommit:
         self._units.drop_stranded()
         for using, session in list(self._handlers.items()):
             if using.run_if_stranded(session.close) and self._handlers.pop(using, None) is not None:
-                self._transactions.release()
+                self._transactions.give_back(None)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -409,20 +412,20 @@ class GroupCommit:
         if any(writers.is_busy for writers in list(self._loops.values())):
             return False  # they go on when the loop does, which may be after the fork only
         writers = self._capabilities.writers_max
-        held = 0
-        while held < writers and self._turns.acquire(timeout=FORK_WAIT_SECONDS):
-            held += 1
-        if held == writers:
+        held: list[None] = []
+        while len(held) < writers and self._turns.take(held, FORK_WAIT_SECONDS):
+            pass
+        if len(held) == writers:
             self._drop_sessions()
             return True
-        for _ in range(held):
-            self._turns.release()
+        for _ in held:
+            self._turns.give_back(None)
         return False
 
     def after_fork_in_parent(self) -> None:
         """Goes on."""
         for _ in range(self._capabilities.writers_max):
-            self._turns.release()
+            self._turns.give_back(None)
 
     def after_fork_in_child(self) -> None:
         """Begins anew, with threads and sessions of its own."""

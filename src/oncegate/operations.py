@@ -37,6 +37,7 @@ class Operation(Struct, Generic[T], eq=False):
     """One request to a ledger, answered by a T."""
 
     carries_statements: ClassVar[bool] = False
+    not_recalled: ClassVar[str] = "it was undone; nothing was changed"
     request: Any
 
     @classmethod
@@ -58,6 +59,7 @@ class Reserve(Operation[Reserved]):
     """Reserves a key. Read back by the random token that only this request knows."""
 
     request: Reservation
+    not_recalled = "the key was not reserved, or its claim is left to lapse; nothing was run, try again"
 
     @classmethod
     def run(cls, session: Session, operations: Sequence[Reserve]) -> Sequence[Reserved]:

@@ -27,6 +27,24 @@ Finish = Callable[[], None]
 _Unit = AbstractContextManager[None]
 
 
+class Begun:
+    """A batch that is written down, and what commits it: once, and also if it was lost on its way."""
+
+    __slots__ = ("_finish",)
+
+    def __init__(self, finish: Finish) -> None:
+        self._finish: Finish | None = finish
+
+    def __call__(self) -> None:
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish()
+
+    def __del__(self) -> None:
+        """An interrupt came before it was handed over: without this nobody would ever write again."""
+        self()
+
+
 class Units:
     """Runs tickets on idle sessions; a session that failed is not used again."""
 
@@ -176,7 +194,7 @@ class Units:
             return
         for ticket in tickets:
             if ticket.answer is None:
-                ticket.error = StoreUnavailable("the commit failed and was undone; nothing was changed")
+                ticket.error = StoreUnavailable(f"the commit failed: {ticket.operation.not_recalled}")
 
     def _recall(self, tickets: list[Ticket]) -> None:
         session = aside(self._store.connect)

@@ -193,7 +193,7 @@ def test_a_transaction_undone_in_silence_is_told(ledger: PostgresLedger, kind: K
 def test_writes_that_were_committed_without_the_outcome_wait_for_a_person(
     ledger: PostgresLedger, name: str, fails: bool
 ) -> None:
-    """I1, I9: a savepoint around the join was undone, the rest committed; run again, it would be doubled."""
+    """I1, I9: a savepoint around the join was undone, the rest committed; it must not be run again."""
     gate, kind = ledger.gate(), next(kind for kind in KINDS if kind.name == name)
 
     async def say(tx: Any, sql: str) -> None:

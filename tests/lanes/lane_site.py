@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Any
 
 from oncegate.groupcommit import GroupCommit
 from oncegate.store import Acknowledgement, Delivery, HeadsWanted, Outgoing, Session
 from oncegate.testing.forking import stop_this_process
+from oncegate.testing.waiting import DEADLINE_SECONDS
 
 ENDPOINT = "endpoint"
 LEASE_MS = 20_000
@@ -44,7 +44,9 @@ def stop_between_commits(commits: GroupCommit, name: str) -> None:
     A writer thread may be in the middle of a commit while another thread comes to the point; the stopped
     process would hold the only lock of an SQLite ledger until it wakes.
     """
-    with ExitStack() as turns:
-        for _ in range(commits._capabilities.writers_max):
-            turns.enter_context(commits._turns)
-        stop_this_process(name)
+    held: list[None] = []
+    while len(held) < commits._capabilities.writers_max:
+        commits._turns.take(held, DEADLINE_SECONDS)
+    stop_this_process(name)
+    for _ in held:
+        commits._turns.give_back(None)

@@ -64,15 +64,26 @@ class Driver:
 
     def run(self, flow: Flow[T]) -> T:
         """Drives a flow to its end in the calling thread."""
+        try:
+            return self._drive(flow, None)
+        except BaseException as raised:
+            if _has_ended(flow):
+                raise
+            return self._drive(flow, raised)  # an interrupt on the way from or to the flow: it must know
+
+    def _drive(self, flow: Flow[T], error: BaseException | None) -> T:
         answer: Any = None
-        error: BaseException | None = None
         while True:
             try:
                 request = flow.send(answer) if error is None else flow.throw(error)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
+            finally:
+                error = (
+                    None  # an error and the frame that names it would keep each other, and all they hold
+                )
             try:
-                answer, error = self._answer(request), None
+                answer = self._answer(request)
             except BaseException as raised:  # noqa: BLE001  the flow decides what every error means
                 answer, error = None, raised
 
@@ -121,7 +132,8 @@ class Driver:
                 request = flow.send(answer) if error is None else flow.throw(error)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
-            answer = error = None
+            finally:
+                answer = error = None  # as above
 
     run_async = _go_on  # drives a flow to its end in the calling task
 
@@ -190,6 +202,11 @@ class WrappingDriver(Driver):
 
 def _asked(request: Any) -> Flow[Any]:
     return (yield request)
+
+
+def _has_ended(flow: Flow[Any]) -> bool:
+    """Whether a flow has returned or raised, and does not wait to be gone on with."""
+    return getattr(flow, "gi_frame", None) is None
 
 
 def _call_plain(request: Invoke) -> Any:

@@ -274,12 +274,12 @@ def _record_start(call: EffectCall) -> Flow[None]:
 def _call(call: EffectCall) -> Flow[tuple[Any, bool, int]]:
     """Makes the call; returns its result, whether it took the key, and when it was made."""
     gate, claim = call.gate, call.claim
+    claim.called = True  # before the look: whoever ends the claim meanwhile sees the one, or we the other
     claim.check_usable()
     if gate.clock.ticks_ms() >= claim.valid_until_ms:
         yield from _keep_claim(gate, claim)
     key = claim.key.step(call.step_name)
     passed, arguments, keywords = with_key(call.function, call.arguments, call.keywords, key)
-    claim.called = True
     claim.untold_at_ms = started_at_ms = gate.clock.wall_ms()
     gate.crashpoints.hit("effect.before")
     token = current_step_key.set(key)

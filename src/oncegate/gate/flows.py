@@ -161,7 +161,11 @@ def _run(gate: GateContext, attempt: Attempt, reserved: Reserved, asked_at_ms: i
     gate.leases.watch(claim)
     try:
         try:
-            value = yield from attempt.start(claim)
+            # Over before its end is told: a thread or task that it left behind may call nothing after that.
+            try:
+                value = yield from attempt.start(claim)
+            finally:
+                claim.ended = True
         except (Exception, CancelledError) as error:
             yield from settle_failure_flow(gate, claim, error)
             raise
@@ -174,7 +178,6 @@ def _run(gate: GateContext, attempt: Attempt, reserved: Reserved, asked_at_ms: i
             yield from settle_failure_flow(gate, claim, error)
             raise
     finally:
-        claim.ended = True
         gate.leases.release(claim)
 
 

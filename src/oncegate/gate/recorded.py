@@ -17,7 +17,7 @@ from oncegate.gate.context import GateContext
 from oncegate.gate.outcome import Outcome, encode_outcome
 from oncegate.model.states import Decision, State
 from oncegate.model.surface import Arrival
-from oncegate.operations import Reserve
+from oncegate.operations import Operation, Reserve
 from oncegate.store import Entry, Reserved, Session
 
 OUTCOME: Final = encode_outcome(Outcome(Raw(b"null")))  # what any handler leaves that returns nothing
@@ -28,6 +28,8 @@ _RAN: Final = Verdict.RUN
 
 class Record(Reserve):
     """Reserves a key; a new one is committed with it, and is answered as one that was run."""
+
+    not_recalled = Operation.not_recalled
 
     @classmethod
     def run(cls, session: Session, operations: Sequence[Reserve]) -> Sequence[Reserved]:

@@ -41,7 +41,11 @@ class OpenTransaction:
     def begin(self, *, wait: bool = True) -> None:
         """Waits for the turn to write and opens the transaction; without `wait`, at once or StoreBusy."""
         context = self._gate.commits.transaction(wait=wait, using=self._using)
-        session = context.__enter__()
+        try:
+            session = context.__enter__()
+        except BaseException:
+            _abandon(context)  # an interrupt may come when it is open already
+            raise
         with self._changing:
             if not self._unwanted:
                 self._context, self._session = context, session
@@ -144,6 +148,8 @@ def commit_block_flow(gate: GateContext, claim: Claim, transaction: OpenTransact
         yield Invoke(transaction.rollback, where=Where.STATEMENT)  # nobody goes on with this connection
         if not (yield from _was_committed(claim)):
             raise
+    except GeneratorExit:  # nothing more can be asked; whoever drops the transaction undoes it
+        raise
     except BaseException as error:
         claim.lost = isinstance(error, ClaimLost)
         yield Invoke(transaction.rollback, where=Where.STATEMENT)

@@ -19,6 +19,9 @@ EVENTS = 600
 EXECUTIONS = 9
 PLANNED_FIRST = 5  # a server plans that often for the values it is given, then compares
 ASKED = {
+    "reserve": statements.RESERVE,
+    "reserve one": statements.RESERVE_ONE,
+    "take over": statements.TAKE_OVER,
     "settle": statements.SETTLE,
     "end one": statements.END_ONE,
     "end one in a user's transaction": join_statements.END_FIRST,

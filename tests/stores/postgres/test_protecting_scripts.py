@@ -90,7 +90,7 @@ def test_steps_stay_where_an_end_does_not_remove_them(facts: scripts.Facts) -> N
     next(script)
 
     with pytest.raises(StopIteration) as ended:
-        script.send([(True, True)])
+        script.send([(True, True, "7")])
     assert ended.value.value is True
 
 

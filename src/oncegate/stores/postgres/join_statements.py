@@ -42,9 +42,7 @@ def _end(statement: str) -> str:
 
 def _reserve(statement: str) -> str:
     sql = replaced(_one(statement), "WITH", _HERE)
-    sql = replaced(
-        sql, "FROM wanted ORDER BY place", "FROM wanted WHERE (SELECT same FROM here) ORDER BY place"
-    )
+    sql = replaced(sql, f"WHERE {statements.IS_NEW} ORDER BY", "WHERE (SELECT same FROM here) ORDER BY")
     return replaced(
         sql,
         "SELECT place::int, number, now FROM wanted JOIN fresh ON id = number, clock",

@@ -29,6 +29,7 @@ T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
 Script: TypeAlias = Generator[Statement, Rows, T]
 JUDGE_ROUNDS_MAX: Final = 20  # each lost round means that somebody else moved the key on
+LOCKED_WAIT_MS: Final = 1_000  # when to come again for an entry that an open transaction holds
 _NOT_THERE: Final = frozenset({"42P01", "3F000"})  # no such table, no such schema
 
 
@@ -229,10 +230,16 @@ def judge_known(
         kind, first = CLAIM_KINDS[decision].value, "first " if first_reserved < 0 else ""
         taken = yield (
             statements.TAKE_OVER,
-            (ticks(), entry, fence, state, item.lease_ms, item.token, kind, at_ms, actor, first),
-        )
+            (ticks(), entry, fence, state, item.lease_ms, item.token, kind, at_ms, actor, first,
+             entry, fence, state),
+        )  # fmt: skip
         if not taken:
             return None
+        if taken[0][0] is None:
+            return Reserved(
+                Decision.BUSY, entry, state=known.state, retry_after_ms=LOCKED_WAIT_MS,
+                received_at_ms=received, now_ticks=now,
+            )  # fmt: skip
         steps = yield statements.STEPS_NAMED, (entry,)
         return Reserved(
             decision, entry, taken[0][1], taken[0][0], known.state, tuple(map(_step, steps)),

@@ -38,6 +38,10 @@ MAY_KEEP_TIME: Final = (
     "SELECT NOT pg_is_in_recovery() AND has_table_privilege('oncegate_ticks', 'SELECT, UPDATE')"
 )
 
+# A known key is not tried: the insert would wait for whoever changes its entry just now, such as a user's
+# own transaction, and with it all that is reserved in the same batch. It is the insert that decides.
+IS_NEW: Final = "(SELECT id FROM oncegate_entry AS known WHERE known.key = wanted.key) IS NULL"
+
 # A key that is not run at once has never been reserved by anybody: -1 until the first claim on it.
 RESERVE: Final = f"""
 WITH {_NOW},
@@ -55,7 +59,7 @@ fresh AS (
          reason)
     SELECT number, number, received_at, CASE WHEN state <> 1 THEN received_at END,
            surface, tenant, (state = 1)::int, state, key, fingerprint, label, reason
-    FROM wanted ORDER BY place
+    FROM wanted WHERE {IS_NEW} ORDER BY place
     ON CONFLICT (key) DO NOTHING
     RETURNING id
 ),
@@ -111,8 +115,9 @@ WITH {_NOW},
 fresh AS (
     INSERT INTO oncegate_entry
         (id, fence, received_at, surface, tenant, attempt, state, key, fingerprint, label)
-    SELECT number, number, %s::bigint, %s::int, %s::int, 1, 1, %s::bytea, %s::bytea, %s::text
-    FROM nextval('oncegate_number') AS number
+    SELECT number, number, %s::bigint, %s::int, %s::int, 1, 1, key, %s::bytea, %s::text
+    FROM nextval('oncegate_number') AS number, (SELECT %s::bytea AS key) AS wanted
+    WHERE {IS_NEW}
     ON CONFLICT (key) DO NOTHING
     RETURNING id, received_at
 ),
@@ -139,13 +144,18 @@ LEFT JOIN oncegate_outcome AS outcome
 WHERE entry.key = {SOME_KEYS}
 """
 
+# Nobody waits for an entry that somebody's open transaction holds: it is busy, whatever its lease says.
 TAKE_OVER: Final = f"""
 WITH {_NOW},
+free AS MATERIALIZED (
+    SELECT id FROM oncegate_entry WHERE id = %s AND fence = %s AND state = %s
+    FOR NO KEY UPDATE SKIP LOCKED
+),
 taken AS (
     UPDATE oncegate_entry
     SET state = 1, attempt = attempt + 1, fence = nextval('oncegate_number'), settled_at = NULL,
         reason = NULL
-    WHERE id = %s AND fence = %s AND state = %s
+    WHERE id = (SELECT id FROM free)
     RETURNING id, attempt, fence
 ),
 opened AS (
@@ -161,6 +171,10 @@ logged AS (
     SELECT id, %s, %s, %s, %s || 'attempt ' || attempt || ' under fence ' || fence FROM taken
 )
 SELECT attempt, fence, now FROM taken, clock
+UNION ALL
+SELECT NULL, NULL, now FROM clock
+WHERE NOT EXISTS (SELECT 1 FROM taken)
+  AND EXISTS (SELECT 1 FROM oncegate_entry WHERE id = %s AND fence = %s AND state = %s)
 """
 
 GIVE_UP: Final = """

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from oncegate.errors import StoreRejected
+from oncegate.errors import StoreRejected, UsageError
 from oncegate.model.states import Decision, Known, State, conflict_note, judge
 from oncegate.store import (
     CLAIM_KINDS,
@@ -181,6 +181,8 @@ class SqliteClaims:
 
     def settle(self, settlements: Sequence[Settlement], *, last: bool = False) -> list[bool]:
         """Ends claims; all at once where every fence is right, else one by one."""
+        if last and not self._connection.in_transaction:
+            raise UsageError("a statement ended the transaction; what it wrote is undone")
         if len(settlements) == 1:
             return [self._settle_one(settlements[0])]
         if self._settle_all(settlements):

@@ -141,6 +141,7 @@ class SqliteSession(SqliteLedger):
 
     def execute(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Runs a user's statement inside the open unit."""
+        self._check_open()
         try:
             rows = self._connection.execute(sql, parameters).fetchall()
         except Exception as error:
@@ -148,9 +149,13 @@ class SqliteSession(SqliteLedger):
                 raise
             # Whatever else a user's statement or parameter does, it is theirs alone.
             raise StoreRejected(f"a statement failed: {error}") from error
+        self._check_open()
+        return rows
+
+    def _check_open(self) -> None:
+        """A statement that fails may end the transaction by itself: those after it would stand alone."""
         if not self._connection.in_transaction:
             raise UsageError("a statement ended the transaction; leave COMMIT and ROLLBACK to the gate")
-        return rows
 
     def settle_doubt(self) -> None:
         """Writes a page, which overwrites frames that a failed commit may have left in the WAL."""
