@@ -146,6 +146,18 @@ def test_values_that_nothing_could_work_with_are_all_told_with_where_they_are_fr
     ]
 
 
+@pytest.mark.parametrize("host", ["", "not a host"])
+def test_where_nobody_can_listen_is_told_once_with_where_it_is_from(tmp_path: Path, host: str) -> None:
+    said = "server.host: "
+    (in_file,) = mistakes(tmp_path, f'[server]\nport = 1\nhost = "{host}"\nhosts = ["a.example"]\n')
+    (in_environment,) = mistakes(tmp_path, "", ONCEGATE_SERVER_HOST=host)
+    (beside,) = mistakes(tmp_path, '[server]\nhosts = ["a b"]\n')
+
+    assert in_file.startswith(f"oncegate.toml:3: {said}")
+    assert in_environment.startswith(f"ONCEGATE_SERVER_HOST: {said}")
+    assert beside.startswith("oncegate.toml:2: server.hosts: ")
+
+
 @pytest.mark.parametrize("prefix", ["", "/", "wes", "/wes/", "/ui", "/ui/x", "/a b", "//a", "/a?b"])
 def test_a_prefix_that_no_request_could_have_is_refused(tmp_path: Path, prefix: str) -> None:
     (found,) = mistakes(tmp_path, "", ONCEGATE_CONTRACT_PREFIX=prefix)

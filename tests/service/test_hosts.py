@@ -69,6 +69,30 @@ def test_what_is_no_name_is_refused_as_a_setting(name):
         Hosts("127.0.0.1", [name])
 
 
+NOWHERE = ["", " ", "not a host", "127.0.0.1:8700", "http://a.example", "*", "a..b", ".", "-a", "a\n",
+           "ä.example", "0", "127.1", "2130706433", "0x7f.1", "256.0.0.1", "[::1]",
+           "::g", "a" * 254]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", NOWHERE)
+def test_where_nobody_can_listen_on_purpose_is_refused(host):
+    """To a socket an empty host is every network, and 127.1 this machine: neither would be guarded."""
+    with pytest.raises(ConfigError, match="neither a host's name nor an address"):
+        Hosts(host)
+
+
+@pytest.mark.parametrize("host", ["LOCALHOST", "localhost.", "127.0.0.1", "::1", "127.8.8.8"])
+def test_this_machine_is_guarded_however_it_is_spelled(host):
+    assert not Hosts(host).has("evil.example")
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "10.0.0.7", "fe80::1%eth0", "gate.example.com", "my_host-1"]
+)
+def test_addresses_and_names_can_be_listened_on(host):
+    assert Hosts(host).is_any
+
+
 def test_every_place_of_the_service_refuses_a_foreign_name(tmp_path: Path):
     with Site(tmp_path, settings()).serving() as site:
         for method, path in (

@@ -18,7 +18,7 @@ from oncegate.gate.gate import Gate as PlainGate
 from oncegate.model.durations import parse_duration
 from oncegate.sender.http import HttpClient
 from oncegate.service.configuring import Configuration, Mistake, Mistakes, read_configuration
-from oncegate.service.hosts import Hosts
+from oncegate.service.hosts import read_listening, read_name
 from oncegate.service.page import PATH as PAGE_PATH
 from oncegate.service.recording import open_recorder
 from oncegate.service.settings import DownstreamSettings, Settings, SignatureScheme, SurfaceSettings
@@ -143,7 +143,8 @@ def _places(settings: Settings) -> list[Callable[[], None]]:
     """Single values, each by itself."""
     server = settings.server
     checks: list[tuple[str, Callable[[], Any]]] = [("url", partial(open_store, settings.url))]
-    checks.append(("server.hosts", partial(Hosts, server.host, server.hosts)))
+    checks.append(("server.host", partial(read_listening, server.host)))
+    checks.append(("server.hosts", partial(_each, read_name, server.hosts)))
     checks += [
         (f"server.{name}", partial(parse_duration, getattr(server, name)))
         for name in ("headers_within", "body_within", "drain_within")
@@ -160,6 +161,11 @@ def _places(settings: Settings) -> list[Callable[[], None]]:
 def _check_at(place: str, check: Callable[[], Any]) -> None:
     with mistakes_at(place):
         check()
+
+
+def _each(read: Callable[[str], Any], given: tuple[str, ...]) -> None:
+    for text in given:
+        read(text)
 
 
 def _check_range(value: int, least: int, most: int) -> None:

@@ -8,6 +8,7 @@ the page has rules of its own. Must never let a name pass that nobody has given 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 from typing import Any, Final
@@ -19,6 +20,9 @@ ANY: Final = "*"
 NAME_MAX: Final = 253
 MET_MAX: Final = 64
 _ODD: Final = frozenset("/@\\?#[]%*, \t")
+_LABEL: Final = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
+# Whatever ends in a number is taken for an address by resolvers: 0 is every network, 127.1 this machine.
+_NAME: Final = re.compile(rf"(?!(.*\.)?([0-9]+|0x[0-9a-f]*)\.?\Z)({_LABEL}\.)*{_LABEL}\.?", re.ASCII)
 
 
 def is_loopback(host: str) -> bool:
@@ -50,10 +54,10 @@ class Hosts:
     """The names that are right: this machine's own, the address that is listened on, and those given."""
 
     def __init__(self, listens_on: str, given: Iterable[str] = ()) -> None:
-        names = [read_name(name) for name in given]
+        names, listens_on = [read_name(name) for name in given], read_listening(listens_on)
         # Whoever opens the process to a network puts something in front of it, unless they name names.
         self.is_any = ANY in names or (not names and not is_loopback(listens_on))
-        self._names = frozenset((*names, listens_on.lower()))
+        self._names = frozenset((*names, listens_on))
         # Headers that were found right, so that webhooks' need not be read twice.
         self.met: set[bytes | None] = set()
 
@@ -83,6 +87,23 @@ def read_name(text: str) -> str:
             f"{name[:60]!r} is not a host's name: write it without scheme, port and path, or '*'"
         )
     return host
+
+
+def read_listening(text: str) -> str:
+    """Reads where to listen; raises ConfigError for what is no address and no host's name.
+
+    Nothing at all would be every network to a socket: whoever wants that writes 0.0.0.0.
+    """
+    host = text.lower()
+    try:
+        ip_address(host)
+    except ValueError:
+        if len(host) > NAME_MAX or _NAME.fullmatch(host) is None:
+            raise ConfigError(
+                f"{text[:60]!r} is neither a host's name nor an address: "
+                "127.0.0.1 is this machine only, 0.0.0.0 every network"
+            ) from None
+    return host.removesuffix(".")
 
 
 class HostGuard:
