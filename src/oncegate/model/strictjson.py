@@ -10,11 +10,12 @@ from typing import Any, Final, NoReturn
 
 from oncegate.errors import MalformedRequest
 from oncegate.model.limits import DEPTH_MAX, DIGITS_MAX, is_nested_beyond
+from oncegate.model.numbers import exact_float
 from oncegate.model.plainjson import NOT_PLAIN, read_plainly
 
 
 def parse_strictly(body: bytes) -> Any:
-    """The document, or MalformedRequest: bad UTF-8, NaN, repeated names, huge integers, depth over 64."""
+    """The document, or MalformedRequest: bad UTF-8, NaN, repeated names, lost digits, depth over 64."""
     if is_nested_beyond(body, DEPTH_MAX):
         raise MalformedRequest(f"the body is nested more than {DEPTH_MAX} deep")
     value = read_plainly(body)
@@ -28,7 +29,7 @@ def parse_closely(body: bytes) -> Any:
     except UnicodeDecodeError:
         raise MalformedRequest("the body is not UTF-8") from None
     except ValueError as error:
-        raise MalformedRequest(f"the body is not JSON: {str(error)[:100]}") from None
+        raise MalformedRequest(f"the body cannot be read: {str(error)[:100]}") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -44,17 +45,10 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-def _float(text: str) -> float:
-    number = float(text)
-    if number in (float("inf"), float("-inf")):
-        raise MalformedRequest("the body has a number that is too large")
-    return number
-
-
 def _constant(text: str) -> NoReturn:
     raise MalformedRequest(f"the body has {text}, which is not JSON")
 
 
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant
+    object_pairs_hook=_object, parse_int=_integer, parse_float=exact_float, parse_constant=_constant
 )

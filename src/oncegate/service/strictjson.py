@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 
 from oncegate.errors import MalformedRequest
 from oncegate.model.limits import DEPTH_MAX, DIGITS_MAX, is_nested_beyond
+from oncegate.model.numbers import exact_float
 from oncegate.model.plainjson import NOT_PLAIN, read_plainly
 
 
@@ -57,10 +58,10 @@ def _integer(text: str) -> int:
 
 
 def _number(text: str) -> float:
-    found = float(text)
-    if found in (float("inf"), float("-inf")):
-        raise MalformedRequest("a number is too large")
-    return found
+    try:
+        return exact_float(text)
+    except ValueError as error:
+        raise MalformedRequest(str(error)) from None
 
 
 _DECODER: Final = json.JSONDecoder(
