@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from oncegate.service.settings import ContractSettings, DownstreamSettings
+from oncegate.service.settings import ContractSettings, DownstreamSettings, Settings
 from tests.service.site import Site, TeamHandler, settings
 
 V7 = "0190b3f0-7c1e-7abc-8def-0123456789ab"
@@ -70,25 +70,44 @@ def test_the_token_says_who_calls_and_not_the_body(site: Site) -> None:
 def test_confirmations_of_one_window_are_brought_on_once(tmp_path: Path) -> None:
     """Whatever ids they carry; another content for the window is refused."""
     team = TeamHandler()
-    with team.serving() as url:
-        wanted = settings(
-            downstreams={"team": DownstreamSettings(url=url, honours_key="7d")},
-            contract=ContractSettings(confirmations_forward="team"),
-        )
-        with Site(tmp_path, wanted).serving() as site:
-            answers = [
-                site.partner(
-                    "POST", "/wes/v1/confirmations", {"correlation_id": one, "window": "w-1", "n": n}
-                )
-                for one, n in ((V4, 1), (V4, 1), (V7, 1), (V7[:-1] + "c", 2))
-            ]
-            no_window = site.partner("POST", "/wes/v1/confirmations", {"correlation_id": V4})
+    with team.serving() as url, Site(tmp_path, confirming(url)).serving() as site:
+        answers = [
+            site.partner("POST", "/wes/v1/confirmations", {"correlation_id": one, "window": "w-1", "n": n})
+            for one, n in ((V4, 1), (V4, 1), (V7, 1), (V7[:-1] + "c", 2))
+        ]
+        no_window = site.partner("POST", "/wes/v1/confirmations", {"correlation_id": V4})
 
     assert [answer.status for answer in answers] == [200, 200, 200, 422]
     assert [answer.document["replay"] for answer in answers[:3]] == [False, True, False]
     assert [answer.document["outcome"]["window_seen"] for answer in answers[:3]] == [False, False, True]
     assert len(team.got) == 1
     assert no_window.status == 400
+
+
+def confirming(url: str) -> Settings:
+    """Settings that bring confirmations to a handler."""
+    return settings(
+        downstreams={"team": DownstreamSettings(url=url, honours_key="7d")},
+        contract=ContractSettings(confirmations_forward="team"),
+    )
+
+
+def test_the_context_of_a_confirmation_goes_on_to_the_handler(tmp_path: Path) -> None:
+    """D9: also through the window's own entry, which is of the same trace; without one there is none."""
+    team, trace = TeamHandler(), "0af7651916cd43dd8448eb211c80319c"
+    given = {"traceparent": f"00-{trace}-b7ad6b7169203331-01", "tracestate": "a=1"}
+    with team.serving() as url, Site(tmp_path, confirming(url)).serving() as site:
+        headers = {"authorization": f"Bearer {site.token}", "content-type": "application/json"}
+        for window, carried in (("w-1", given), ("w-2", {})):
+            body = {"correlation_id": V4[:-1] + window[-1], "window": window}
+            assert site.call("POST", "/wes/v1/confirmations", body, {**headers, **carried}).status == 200
+        with site.gate.store.look() as session:
+            linked = session.linked(trace, 10)
+
+    first, second = team.headers
+    assert {name: first.get(name) for name in given} == given
+    assert not {*given, "x-correlation-id"} & set(second)
+    assert len(linked) == 2
 
 
 def test_events_are_polled_and_acknowledged(site: Site) -> None:

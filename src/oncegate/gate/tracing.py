@@ -9,6 +9,8 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from oncegate.gate.claim import Claim
 from oncegate.gate.context import GateContext
 from oncegate.gate.requests import Flow
@@ -26,6 +28,14 @@ def inherited_context() -> Context | None:
     """The context for what is emitted here; None outside handlers."""
     claim = current_claim.get()
     return None if claim is None else inherited(claim.context, claim.key.digest)
+
+
+def carried_context() -> Context | None:
+    """The context that the event being run came with, for one that it leads to; None without any."""
+    claim = current_claim.get()
+    if claim is None or claim.context is None:
+        return None
+    return replace(claim.context, cause=claim.key.digest.hex())
 
 
 def correlated(path: tuple[str, ...], event: Any, context: Context | None) -> Context | None:

@@ -14,6 +14,7 @@ from oncegate.gate.gate import Gate
 from oncegate.gate.once import AsyncOnce
 from oncegate.gate.passing import KEY_HEADER
 from oncegate.gate.surfaces import Downstream
+from oncegate.gate.tracing import carried_context
 from oncegate.gate.walks import record
 from oncegate.model.durations import parse_duration
 from oncegate.model.surface import OnConflict
@@ -194,7 +195,8 @@ def open_contract(gate: Gate, settings: ContractSettings, handlers: FindsHandler
 
     async def confirm(event: Any, once: AsyncOnce) -> Any:
         """Two confirmations of one window under two ids are one: only the first is brought on."""
-        admission = await gate.admit(WINDOWS, event, tenant=event["tenant"])
+        context = carried_context()
+        admission = await gate.admit(WINDOWS, event, tenant=event["tenant"], context=context)
         if admission.verdict is Verdict.CONFLICT:
             raise Failed("the window was confirmed before with another content")
         if admission.verdict is Verdict.BUSY:
