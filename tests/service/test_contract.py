@@ -110,6 +110,15 @@ def test_the_context_of_a_confirmation_goes_on_to_the_handler(tmp_path: Path) ->
     assert len(linked) == 2
 
 
+@pytest.mark.parametrize("path", ["realtime", "confirmations"])
+def test_the_case_of_an_id_is_no_other_content(site: Site, path: str) -> None:
+    bodies = [{"correlation_id": one, "window": "w-1", "n": 1} for one in (V4, V4.upper(), V4.title())]
+    answers = [site.partner("POST", f"/wes/v1/{path}", body) for body in (*bodies, {**bodies[1], "n": 2})]
+
+    assert [answer.status for answer in answers] == [200, 200, 200, 422]
+    assert [answer.document["replay"] for answer in answers[:3]] == [False, True, True]
+
+
 def test_events_are_polled_and_acknowledged(site: Site) -> None:
     publish(site, "1", "2", "3")
     pending = "/wes/v1/dispatch/pending"

@@ -46,11 +46,13 @@ def _event(partner: Partner, body: dict[str, Any]) -> dict[str, Any]:
     named = body.get("partner_id", partner.name)
     if named != partner.name:
         raise Refused(Problem(ProblemKind.FORBIDDEN, "the body names another partner than the token"))
+    correlation_id = read_correlation_id(body.get("correlation_id"))
     return {
         "tenant": partner.tenant,
         "partner_id": partner.name,
-        "correlation_id": read_correlation_id(body.get("correlation_id")),
-        "payload": body,
+        "correlation_id": correlation_id,
+        # In one spelling, or the same call in another would be another content under a known key.
+        "payload": {**body, "correlation_id": correlation_id},
     }
 
 
