@@ -119,6 +119,16 @@ def test_the_case_of_an_id_is_no_other_content(site: Site, path: str) -> None:
     assert [answer.document["replay"] for answer in answers[:3]] == [False, True, True]
 
 
+@pytest.mark.parametrize(
+    "window",
+    [" ", " w", "w ", "", "w\n", "w" * 121, "\u200bw", "a\u202eb", "\ud800", 7, None, ["w"], {"w": 1}],
+)
+def test_a_window_that_could_be_no_key_is_400_and_not_kept_for_anybody(shared: Site, window: Any) -> None:
+    answer = shared.partner("POST", "/wes/v1/confirmations", {"correlation_id": V7, "window": window})
+
+    assert (answer.status, answer.problem) == (400, "malformed")
+
+
 def test_events_are_polled_and_acknowledged(site: Site) -> None:
     publish(site, "1", "2", "3")
     pending = "/wes/v1/dispatch/pending"

@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Any, Final
 from uuid import UUID
 
-from oncegate.errors import MalformedRequest
+from oncegate.errors import InputRefused, MalformedRequest
 from oncegate.feed import Feed
 from oncegate.feed.feed import PAGE_MAX
 from oncegate.gate.gate import Gate
 from oncegate.integrations.problems import Problem, ProblemKind
+from oncegate.model.template import Field, FieldKind
 from oncegate.model.trace import context_of
 from oncegate.service.dispatch import check_can_be_sent
 from oncegate.service.inbound import admit
@@ -22,6 +23,8 @@ from oncegate.service.strictjson import read_json
 from oncegate.service.surfaces import CONFIRMATIONS, REALTIME
 
 WAIT_SECONDS_MAX: Final = 30
+WINDOW_LENGTH_MAX: Final = 120
+_WINDOW: Final = Field("window", ("window",), FieldKind.TEXT)
 _VERSIONS: Final = (4, 7)
 
 
@@ -35,11 +38,22 @@ async def realtime(gate: Gate, partner: Partner, incoming: Incoming) -> Answer:
 async def confirmations(gate: Gate, partner: Partner, incoming: Incoming) -> Answer:
     """Serves `POST …/confirmations`: once for each id, and once for each window."""
     body = await read_object(incoming)
-    window = body.get("window")
-    if not isinstance(window, str) or not 0 < len(window) <= 120 or not window.isprintable():
-        raise MalformedRequest("window must be 1 to 120 printable characters")
-    event, context = {**_event(partner, body), "window": window}, context_of(incoming.headers.only)
+    event = {**_event(partner, body), "window": _window(body)}
+    context = context_of(incoming.headers.only)
     return await admit(gate, CONFIRMATIONS, event, partner.tenant, context)
+
+
+def _window(body: dict[str, Any]) -> str:
+    """The window, if it can be a key: one that cannot would wait for a person, and never be confirmed."""
+    try:
+        window = _WINDOW.read(body)
+    except InputRefused:
+        window = ""
+    if not 0 < len(window) <= WINDOW_LENGTH_MAX or not window.isprintable():
+        raise MalformedRequest(
+            f"window must be 1 to {WINDOW_LENGTH_MAX} printable characters, with no space around them"
+        )
+    return window
 
 
 def _event(partner: Partner, body: dict[str, Any]) -> dict[str, Any]:

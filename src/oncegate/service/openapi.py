@@ -128,7 +128,7 @@ def _schemas() -> dict[str, Any]:
     waiting = {"enum": ["accepted", "held", "quarantined"]}
     yes_no, whole = {"type": "boolean"}, {"type": "integer", "minimum": 1}
     correlation = {"correlation_id": {"type": "string", "format": "uuid"}}
-    window = {"type": "string", "minLength": 1, "maxLength": 120}
+    window = {"type": "string", "minLength": 1, "maxLength": 120, "pattern": r"^\S(.*\S)?$"}
     return {
         "Admission": _object({"replay": yes_no, "key": _TEXT, "outcome": {}}),
         "Waiting": _object({"replay": yes_no, "state": waiting}, {"key": _TEXT}),
