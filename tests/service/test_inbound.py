@@ -200,6 +200,19 @@ def test_without_the_ledger_it_is_503_and_the_handler_is_not_called(tmp_path: Pa
     assert (ready.status, alive.status) == (503, 200)
 
 
+def test_without_the_ledger_only_what_is_settled_and_remembered_is_answered(tmp_path: Path) -> None:
+    """As docs/service.md says; another content under the same key needs the ledger, to be kept (I7)."""
+    team, ledger = TeamHandler(), Down()
+    gate = Gate(f"sqlite:///{tmp_path}/ledger.db", crashpoints=ledger)
+    with team.serving() as url, Site(tmp_path, forwarding(url), gate).serving() as site:
+        site.hook({"id": "n-1"})
+        ledger.is_down = True
+        again, other = site.hook({"id": "n-1"}), site.hook({"id": "n-1", "box": "OTHER"})
+
+    assert (again.status, again.document["replay"], other.status) == (200, True, 503)
+    assert len(team.got) == 1
+
+
 def test_an_event_without_its_key_field_waits_in_quarantine(site: Site) -> None:
     answer = site.hook({"box": "MSKU1"})
 
