@@ -70,7 +70,7 @@ def test_what_can_be_read_but_not_used_is_told_at_once(tmp_path: Path) -> None:
     )
 
     assert [line.partition(": ")[0] for line in found] == [
-        f"oncegate.toml:{line}" for line in (32, 2, 10, 16, 24, 30, 33)
+        f"oncegate.toml:{line}" for line in (32, 2, 10, 16, 24, 30, 34)
     ]
     assert "message_id" in found[1]
     assert "plain-text-secret-here" not in str(found)
@@ -158,11 +158,79 @@ def test_where_nobody_can_listen_is_told_once_with_where_it_is_from(tmp_path: Pa
     assert beside.startswith("oncegate.toml:2: server.hosts: ")
 
 
-@pytest.mark.parametrize("prefix", ["", "/", "wes", "/wes/", "/ui", "/ui/x", "/a b", "//a", "/a?b"])
+@pytest.mark.parametrize(
+    "prefix",
+    ["", "/", "wes", "/wes/", "/ui", "/ui/x", "/a b", "//a", "/a?b", "/in", "/in/x", "/v1/events",
+     "/v1/events/x", "/livez", "/readyz", "/metrics", "/openapi.json", "/a/..", "/./in"],
+)  # fmt: skip
 def test_a_prefix_that_no_request_could_have_is_refused(tmp_path: Path, prefix: str) -> None:
     (found,) = mistakes(tmp_path, "", ONCEGATE_CONTRACT_PREFIX=prefix)
 
     assert found.startswith("ONCEGATE_CONTRACT_PREFIX: contract.prefix: ")
+
+
+@pytest.mark.parametrize("prefix", ["/inner", "/v1", "/v1/eventsource", "/wes/v2.1", "/ui2"])
+def test_a_prefix_beside_other_places_can_be_used(tmp_path: Path, prefix: str) -> None:
+    assert not mistakes(tmp_path, "", ONCEGATE_CONTRACT_PREFIX=prefix)
+
+
+SURFACE = '[surfaces.{0}]\nkey = "{{id}}"\nsignature = "bearer"\nsecrets = ["$S"]\ntenant = "t"\n{1}'
+SECRETS = {"S": "long-enough-for-a-secret"}
+
+
+@pytest.mark.parametrize("name", ["wes.realtime", "wes.confirmations", "wes.confirmations.windows"])
+def test_a_surface_of_the_contracts_own_is_told_before_it_is_served(tmp_path: Path, name: str) -> None:
+    named = SURFACE.format(f'"{name}"', 'retention = "1d"\n')
+
+    taken, low = mistakes(tmp_path, named, **SECRETS)
+    (alone,) = mistakes(tmp_path, named + "[contract]\nenabled = false\n", **SECRETS)
+
+    assert taken.startswith(f"oncegate.toml:1: surfaces.{name}: the contract has a surface of this name")
+    assert low.startswith("oncegate.toml:6: ")
+    assert alone == low
+
+
+def test_a_name_that_cannot_be_used_is_told_once_beside_what_is_wrong_below_it(tmp_path: Path) -> None:
+    found = mistakes(
+        tmp_path,
+        SURFACE.format('"a "', 'retention = "1d"\nskew_max = "1h"\n')
+        + '[downstreams." d"]\nurl = "https://a.example/"\nhonours_key = "7d"\nprobe_url = "x"\n',
+        **SECRETS,
+    )
+
+    assert [line.partition(": ")[0] for line in found] == [f"oncegate.toml:{n}" for n in (8, 11, 1, 6)]
+
+
+@pytest.mark.parametrize("tenant", ["", " t"])
+def test_a_tenant_that_no_event_could_have_is_told(tmp_path: Path, tenant: str) -> None:
+    (found,) = mistakes(tmp_path, SURFACE.format("a", "").replace('"t"', f'"{tenant}"'), **SECRETS)
+
+    assert found.startswith("oncegate.toml:5: surfaces.a.tenant: tenant name ")
+
+
+def test_a_wrong_network_is_told_once_and_nobody_else_is_blamed(tmp_path: Path) -> None:
+    text = (
+        '[network]\nallow_networks = ["10.0.0.1/8"]\n[downstreams.d]\nurl = "https://10.0.0.7/"\n'
+        'honours_key = "7d"\n' + SURFACE.format("a", 'forward = "d"\nretention = "100d"\n')
+    )
+
+    assert mistakes(tmp_path, text, **SECRETS) == [
+        "oncegate.toml:2: network.allow_networks: 10.0.0.1/8 has host bits set"
+    ]
+    (given,) = mistakes(tmp_path, "", ONCEGATE_NETWORK_ALLOW_NETWORKS="10.0.0.0/8,foo")
+    assert given.startswith("ONCEGATE_NETWORK_ALLOW_NETWORKS: network.allow_networks: 'foo' ")
+
+
+def test_each_mistake_in_the_contract_has_its_own_line(tmp_path: Path) -> None:
+    found = mistakes(
+        tmp_path,
+        '[contract]\nretention = "1d"\nrealtime_forward = "x"\nconfirmations_forward = "d"\n'
+        'prefix = "/in"\n[downstreams.d]\nurl = "http://10.0.0.1/"\n',
+    )
+
+    assert [line.partition(": ")[0] for line in found] == [f"oncegate.toml:{n}" for n in (5, 7, 2, 3)]
+    assert found[3] == "oncegate.toml:3: contract.realtime_forward: there is no downstream x; known: none"
+    assert "floor on purpose" not in found[2], "no setting lowers it"
 
 
 def test_a_variable_that_is_nearly_a_setting_is_told(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class RetentionRule:
         if self.retention < self.floor:
             raise ConfigError(
                 f"retention {format_duration(self.retention)} is below the floor of "
-                f"{format_duration(self.floor)}; raise it, or lower the floor on purpose"
+                f"{format_duration(self.floor)}; raise it"
             )
 
     def expires_at(self, received_at: datetime) -> datetime:

@@ -16,13 +16,22 @@ import msgspec
 from oncegate.errors import ConfigError
 from oncegate.gate.gate import Gate as PlainGate
 from oncegate.model.durations import parse_duration
+from oncegate.model.surface import check_name
 from oncegate.sender.http import HttpClient
 from oncegate.service.configuring import Configuration, Mistake, Mistakes, read_configuration
 from oncegate.service.hosts import read_listening, read_name
 from oncegate.service.page import PATH as PAGE_PATH
 from oncegate.service.recording import open_recorder
-from oncegate.service.settings import DownstreamSettings, Settings, SignatureScheme, SurfaceSettings
+from oncegate.service.settings import (
+    ContractSettings,
+    DownstreamSettings,
+    NetworkSettings,
+    Settings,
+    SignatureScheme,
+    SurfaceSettings,
+)
 from oncegate.service.surfaces import (
+    CONTRACT_SURFACES,
     Handlers,
     MistakeAt,
     mistakes_at,
@@ -42,6 +51,15 @@ _RANGES: Final = {
 _FIRST: Final = frozenset({"allow_transport"})  # the key may need it
 _ANY_URL: Final = "https://downstream.example"
 _ANY_SECRET: Final = "a secret that no variable has as its name"
+_ANY_NAME: Final = "any"
+_ANY_NETWORK: Final = ("0.0.0.0/0", "::/0")
+_TAKEN: Final = {
+    PAGE_PATH: "the operations page",
+    "/in": "webhooks",
+    "/v1/events": "published events",
+    "/openapi.json": "the description of all this",
+    **dict.fromkeys(("/livez", "/readyz", "/metrics"), "whoever watches over the service"),
+}
 _PREFIX: Final = re.compile(r"(/[A-Za-z0-9._~-]+)+", re.ASCII)
 RETENTION_MIN: Final = timedelta(hours=1)  # less would take from readers what they have just been offered
 
@@ -65,14 +83,25 @@ def find_mistakes(configuration: Configuration, environment: Mapping[str, str]) 
     """All settings that can be read but not used; must be called in an event loop."""
     settings = configuration.settings
     told = [mistake for attempt in _places(settings) if (mistake := _mistake(attempt)) is not None]
+    settings = _with_any_network(settings)
     told += [mistake for name in settings.downstreams for mistake in _of_downstream(settings, name)]
     good = _usable_downstreams(settings)
     for name in settings.surfaces:
         told += _of_surface(settings, good, name, environment)
-    last = msgspec.structs.replace(settings, downstreams=good, surfaces={})
-    ends = [partial(_try, last, environment, True), partial(_try_recording, settings, environment)]
-    told += [mistake for attempt in ends if (mistake := _mistake(attempt)) is not None]
+    told += _of_contract(settings, good)
+    recording = _mistake(partial(_try_recording, settings, environment))
+    told += [] if recording is None else [recording]
     return [Mistake(configuration.where(one.place), str(one)) for one in told]
+
+
+def _with_any_network(settings: Settings) -> Settings:
+    """Where networks cannot be read, all of them: that was told, and is no mistake of whoever is called."""
+    try:
+        policy_of(settings.network)
+    except ConfigError:
+        network = msgspec.structs.replace(settings.network, allow_networks=_ANY_NETWORK)
+        return msgspec.structs.replace(settings, network=network)
+    return settings
 
 
 def _mistake(attempt: Callable[[], None]) -> MistakeAt | None:
@@ -87,8 +116,12 @@ def _of_downstream(settings: Settings, name: str) -> Iterator[MistakeAt]:
     def use(one: Any) -> None:
         _try(msgspec.structs.replace(settings, downstreams={name: one}, surfaces={}), {}, contract=False)
 
-    given = settings.downstreams[name]
-    yield from _one_by_one(f"downstreams.{name}", given, DownstreamSettings(_ANY_URL), use)
+    place, given = f"downstreams.{name}", settings.downstreams[name]
+    mistake = _mistake(partial(_check_at, place, partial(check_name, "downstream", name)))
+    if mistake is not None:
+        yield mistake
+        name = _ANY_NAME
+    yield from _one_by_one(place, given, DownstreamSettings(_ANY_URL), use)
 
 
 def _of_surface(
@@ -96,6 +129,10 @@ def _of_surface(
 ) -> Iterator[MistakeAt]:
     place, given = f"surfaces.{name}", settings.surfaces[name]
     plain = SurfaceSettings("{id}", given.signature, given.secrets, "any")
+    mistake = _mistake(partial(_check_at, place, partial(_check_surface_name, name, settings.contract)))
+    if mistake is not None:
+        yield mistake
+        name = name if name in CONTRACT_SURFACES else _ANY_NAME
     mistake = _mistake(
         partial(_check_at, f"{place}.secrets", partial(scheme_of, f"{place}.secrets", given, environment))
     )
@@ -103,14 +140,34 @@ def _of_surface(
         yield mistake
         plain = SurfaceSettings("{id}", SignatureScheme.BEARER, (f"${_ANY_SECRET}",), "any")
         given = msgspec.structs.replace(given, signature=plain.signature, secrets=plain.secrets)
-    if given.forward in settings.downstreams and given.forward not in downstreams:
-        given = msgspec.structs.replace(given, forward=None)  # what is wrong there is told there
+    given = _forwarding_to(settings, downstreams, given, "forward")
 
     def use(one: Any) -> None:
         alone = msgspec.structs.replace(settings, downstreams=downstreams, surfaces={name: one})
         _try(alone, {**environment, _ANY_SECRET: _ANY_SECRET}, contract=False)
 
     yield from _one_by_one(place, given, plain, use)
+
+
+def _of_contract(settings: Settings, downstreams: dict[str, Any]) -> Iterator[MistakeAt]:
+    if not settings.contract.enabled:
+        return
+    given = settings.contract
+    for name in ("realtime_forward", "confirmations_forward"):
+        given = _forwarding_to(settings, downstreams, given, name)
+
+    def use(one: Any) -> None:
+        alone = msgspec.structs.replace(settings, downstreams=downstreams, surfaces={}, contract=one)
+        _try(alone, {}, contract=True)
+
+    yield from _one_by_one("contract", given, ContractSettings(), use)
+
+
+def _forwarding_to(settings: Settings, usable: dict[str, Any], given: Any, name: str) -> Any:
+    """The table without its downstream where that cannot be used: what is wrong there is told there."""
+    target = getattr(given, name)
+    is_wrong = target in settings.downstreams and target not in usable
+    return msgspec.structs.replace(given, **{name: None}) if is_wrong else given
 
 
 def _one_by_one(place: str, given: Any, plain: Any, use: Callable[[Any], None]) -> Iterator[MistakeAt]:
@@ -127,7 +184,8 @@ def _one_by_one(place: str, given: Any, plain: Any, use: Callable[[Any], None]) 
         if mistake is None:
             taken = more
         else:
-            yield MistakeAt(f"{place}.{name}", mistake.what)
+            here = f"{place}.{name}"
+            yield MistakeAt(here, mistake.what.removeprefix(f"{here}: "))
 
 
 def _usable_downstreams(settings: Settings) -> dict[str, Any]:
@@ -153,6 +211,7 @@ def _places(settings: Settings) -> list[Callable[[], None]]:
         (f"server.{name}", partial(_check_range, getattr(server, name), least, most))
         for name, (least, most) in _RANGES.items()
     ]
+    checks.append(("network.allow_networks", partial(_check_networks, settings.network)))
     checks.append(("feed.retention", partial(_check_retention, settings.feed.retention)))
     checks.append(("contract.prefix", partial(_check_prefix, settings.contract.prefix)))
     return [partial(_check_at, place, check) for place, check in checks]
@@ -173,17 +232,31 @@ def _check_range(value: int, least: int, most: int) -> None:
         raise ConfigError(f"{value} is not a whole number from {least} to {most}")
 
 
+def _check_networks(network: NetworkSettings) -> None:
+    try:
+        policy_of(network)
+    except ConfigError as error:
+        raise ConfigError(str(error).removeprefix("allow_networks: ")) from None
+
+
+def _check_surface_name(name: str, contract: ContractSettings) -> None:
+    check_name("surface", name)
+    if contract.enabled and name in CONTRACT_SURFACES:
+        raise ConfigError("the contract has a surface of this name; choose another")
+
+
 def _check_retention(text: str) -> None:
     if parse_duration(text) < RETENTION_MIN:
         raise ConfigError("events must be kept for at least an hour")
 
 
 def _check_prefix(prefix: str) -> None:
-    """A path that a request can have, and that the operations page does not take first."""
-    if _PREFIX.fullmatch(prefix) is None:
+    """A path that a request can have, and that nothing else of the service takes."""
+    if _PREFIX.fullmatch(prefix) is None or not {".", ".."}.isdisjoint(prefix.split("/")):
         raise ConfigError(f"{prefix[:60]!r} is not a path such as /wes/v1, without a slash at its end")
-    if prefix == PAGE_PATH or prefix.startswith(f"{PAGE_PATH}/"):
-        raise ConfigError(f"{PAGE_PATH} is the place of the operations page")
+    for path, what in _TAKEN.items():
+        if prefix == path or prefix.startswith(f"{path}/"):
+            raise ConfigError(f"{path} is the place of {what}")
 
 
 def _try(settings: Settings, environment: Mapping[str, str], contract: bool) -> None:

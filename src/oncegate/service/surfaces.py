@@ -17,7 +17,7 @@ from oncegate.gate.surfaces import Downstream
 from oncegate.gate.tracing import carried_context
 from oncegate.gate.walks import record
 from oncegate.model.durations import parse_duration
-from oncegate.model.surface import OnConflict
+from oncegate.model.surface import OnConflict, check_name
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.http import HttpClient
 from oncegate.sender.urls import parse_endpoint_url
@@ -36,6 +36,7 @@ from oncegate.signatures import BearerToken, GithubSignature, Scheme, StandardWe
 REALTIME = "wes.realtime"
 CONFIRMATIONS = "wes.confirmations"
 WINDOWS = "wes.confirmations.windows"
+CONTRACT_SURFACES = frozenset({REALTIME, CONFIRMATIONS, WINDOWS})
 
 _SCHEMES: dict[SignatureScheme, Any] = {
     SignatureScheme.STANDARD_WEBHOOKS: StandardWebhooks,
@@ -136,9 +137,8 @@ def open_entrances(
     for name, one in settings.surfaces.items():
         place = f"surfaces.{name}"
         with mistakes_at(place):
-            entrances[name] = Entrance(
-                name, scheme_of(place, one, environment), one.tenant, _CHALLENGES[one.signature]
-            )
+            scheme, tenant = scheme_of(place, one, environment), check_name("tenant", one.tenant)
+            entrances[name] = Entrance(name, scheme, tenant, _CHALLENGES[one.signature])
             register(gate, name, one, handlers.handler(place, one.forward))
     return entrances
 
