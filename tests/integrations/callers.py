@@ -39,6 +39,7 @@ async def call(
     method: str = "POST",
     path: str = "/orders",
     query: bytes = b"",
+    raw_path: bytes | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Answer:
     """Sends one request over the ASGI protocol; `body` may come in parts."""
@@ -59,6 +60,8 @@ async def call(
         got.append(message)
 
     scope = {"type": "http", "method": method, "path": path, "query_string": query, "headers": raw}
+    if raw_path is not None:
+        scope["raw_path"] = raw_path
     await app(scope, receive, send)
     if not got:
         return Answer(0)

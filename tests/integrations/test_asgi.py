@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -146,6 +147,42 @@ def test_another_request_under_a_known_key_is_422(ledger: Ledger, change: dict[s
     assert len(shop.orders) == 1
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (b"/p/a%2Fb", b"/p/a/b"),
+        (b"/p/a%252Fb", b"/p/a%2Fb"),
+        (b"/p/%E4", b"/p/%ef%bf%bd"),
+        (b"/p/a%3Fb", b"/p/a"),
+    ],
+)
+def test_paths_that_only_look_alike_are_other_requests(ledger: Ledger, one: bytes, other: bytes) -> None:
+    """A server gives the path decoded, and as it was sent: two resources never share a response."""
+    shop = Shop()
+    app = guard(ledger, shop)
+
+    def sent(raw_path: bytes) -> Answer:
+        return ask(app, path=unquote(raw_path.decode(), errors="replace"), raw_path=raw_path)
+
+    assert [sent(raw).status for raw in (one, other, one, other)] == [201, 422, 201, 422]
+    assert sent(one).replayed
+    assert len(shop.orders) == 1
+
+
+@pytest.mark.parametrize(("path", "raw_path"), [("/orders", b"/orders"), ("/café a", b"/caf%C3%A9%20a")])
+def test_a_path_in_its_usual_spelling_is_known_from_before_a_server_told_it(
+    ledger: Ledger, path: str, raw_path: bytes
+) -> None:
+    """Another server, or an older ledger: what is the same request stays the same."""
+    app = guard(ledger, Shop())
+    ask(app, path=path)
+
+    assert ask(app, path=path, raw_path=raw_path).replayed
+    assert ask(app, path=path, raw_path=raw_path + b"?gift=1").replayed, (
+        "some servers leave the query there"
+    )
+
+
 def test_while_the_first_runs_a_repeat_is_409_and_another_request_422(ledger: Ledger) -> None:
     """Content is compared first: another request learns nothing of whether one is running."""
 
@@ -180,10 +217,12 @@ def test_callers_never_meet(ledger: Ledger) -> None:
     assert len(shop.orders) == 2
 
 
-def test_a_request_whose_caller_cannot_be_told_is_refused(ledger: Ledger) -> None:
+@pytest.mark.parametrize("headers", [{}, {"authorization": ""}, {"authorization": " "}])
+def test_a_request_whose_caller_cannot_be_told_is_refused(ledger: Ledger, headers: dict[str, str]) -> None:
+    """Whoever sends an empty header would share keys with everybody else who does."""
     shop = Shop()
 
-    answer = ask(guard(ledger, shop), headers={})
+    answer = ask(guard(ledger, shop), headers=headers)
 
     assert (answer.status, problem(answer)) == (401, "caller-unknown")
     assert shop.orders == []
@@ -248,6 +287,21 @@ def test_a_final_answer_is_kept_also_if_it_is_a_refusal(ledger: Ledger, status: 
     ask(app)
 
     assert (ask(app).status, len(shop.orders)) == (status, 1)
+
+
+@pytest.mark.parametrize(("status", "told"), [(204, None), (304, None), (205, "0"), (200, "0")])
+def test_no_length_is_added_where_there_can_be_no_body(
+    ledger: Ledger, status: int, told: str | None
+) -> None:
+    """RFC 9110: a server must not send Content-Length with 204, nor a wrong one with 304."""
+    shop = Shop()
+    shop.status, shop.body, shop.headers = status, b"", []
+    app = guard(ledger, shop)
+
+    answers = [ask(app), ask(app)]
+
+    assert [(answer.status, answer.replayed) for answer in answers] == [(status, False), (status, True)]
+    assert [answer.headers.get("content-length") for answer in answers] == [told, told]
 
 
 def test_an_application_that_raises_is_run_again(ledger: Ledger) -> None:

@@ -82,6 +82,8 @@ def test_a_repeat_gets_the_first_response_and_runs_nothing(ledger: Ledger) -> No
         ({"HTTP_IDEMPOTENCY_KEY": None}, 400),
         ({"HTTP_IDEMPOTENCY_KEY": '"a","b"'}, 400),
         ({"HTTP_AUTHORIZATION": None}, 401),
+        ({"HTTP_AUTHORIZATION": ""}, 401),
+        ({"HTTP_AUTHORIZATION": " "}, 401),
         ({"PATH_INFO": "/other"}, 422),
         ({"QUERY_STRING": "a=1"}, 422),
     ],
@@ -93,6 +95,21 @@ def test_refusals(ledger: Ledger, changes: dict[str, Any], status: int) -> None:
 
     assert ask(app, **changes).status == status
     assert len(shop.orders) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "told"), [("204 No Content", None), ("304 Not Modified", None), ("200 OK", "0")]
+)
+def test_no_length_is_added_where_there_can_be_no_body(
+    ledger: Ledger, status: str, told: str | None
+) -> None:
+    def shop(environ: Any, start_response: Any) -> Any:
+        start_response(status, [])
+        return []
+
+    app = guard(ledger, shop)
+
+    assert [ask(app).headers.get("content-length") for _ in range(2)] == [told, told]
 
 
 @pytest.mark.parametrize("changes", [{}, {"CONTENT_LENGTH": None, "wsgi.input_terminated": True}])

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from hashlib import sha256
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote
 
 from oncegate.errors import OncegateError
 from oncegate.gate.once import AsyncOnce
@@ -21,7 +22,7 @@ from oncegate.integrations.policy import (
     live_exchange,
 )
 from oncegate.integrations.problems import Problem
-from oncegate.integrations.replies import Gathering, Reply, text_headers
+from oncegate.integrations.replies import Gathering, Reply, can_have_body, text_headers
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -29,15 +30,17 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+_UNQUOTED: Final = "/!$&'()*+,;=:@"  # what stands in a path as it is (RFC 3986), beside letters and digits
+
 
 def caller_by_authorization(scope: Scope) -> str | None:
-    """Tells callers apart by their Authorization header, kept as a hash; None where there is none.
+    """Tells callers apart by their Authorization header, kept as a hash; None where there is none in it.
 
     The header is not checked: that is the application's own work. One who sends a wrong one finds only
     keys of those who send the same wrong one.
     """
     found = [value for name, value in scope["headers"] if name == b"authorization"]
-    return sha256(found[0]).hexdigest()[:40] if len(found) == 1 else None
+    return sha256(found[0]).hexdigest()[:40] if len(found) == 1 and found[0].strip() else None
 
 
 class IdempotencyKey(Middleware[Application, Scope]):
@@ -114,7 +117,12 @@ def _event(key: str, scope: Scope, body: bytes) -> dict[str, str]:
     kinds = [value for name, value in scope["headers"] if name == b"content-type"]
     query = bytes(scope.get("query_string") or b"").decode("latin-1")
     content_type = b",".join(kinds).decode("latin-1")
-    return event_of(key, (scope["method"], scope["path"], query), content_type, body)
+    event = event_of(key, (scope["method"], scope["path"], query), content_type, body)
+    raw_path = bytes(scope.get("raw_path") or b"").partition(b"?")[0].decode("latin-1")
+    # /a%2Fb and /a/b are one path once decoded. The usual spelling says nothing that the path does not.
+    if raw_path and raw_path != quote(scope["path"], _UNQUOTED, errors="replace"):
+        event["raw_path"] = raw_path
+    return event
 
 
 async def _read_body(scope: Scope, receive: Receive, bytes_max: int) -> Gathering | None:
@@ -175,7 +183,8 @@ class _Recording:
 
 async def _send(send: Send, answer: Reply | Problem) -> None:
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
-    if not any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in headers):
+    is_told = any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in headers)
+    if not is_told and can_have_body(answer.status):
         headers.append((b"content-length", str(len(answer.body)).encode()))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})

@@ -82,6 +82,11 @@ def as_kept(reply: Reply, kept: frozenset[str]) -> Reply:
     return Reply(reply.status, headers, reply.body, reply.is_too_large)
 
 
+def can_have_body(status: int) -> bool:
+    """Whether a response of this status has a body, and so a length to tell (RFC 9110, 8.6)."""
+    return status >= 200 and status not in (204, 304)
+
+
 def text_headers(pairs: Iterable[tuple[bytes, bytes]]) -> Headers:
     """Headers as ASGI has them, as text."""
     return tuple((bytes(name).decode("latin-1"), bytes(value).decode("latin-1")) for name, value in pairs)

@@ -20,7 +20,7 @@ from oncegate.integrations.policy import (
     live_exchange,
 )
 from oncegate.integrations.problems import Problem, ProblemKind
-from oncegate.integrations.replies import Gathering, Headers, Reply
+from oncegate.integrations.replies import Gathering, Headers, Reply, can_have_body
 
 Environ: TypeAlias = dict[str, Any]
 StartResponse: TypeAlias = Callable[..., Any]
@@ -30,9 +30,9 @@ READ_BYTES: int = 64 * 1024
 
 
 def caller_by_authorization(environ: Environ) -> str | None:
-    """Tells callers apart by their Authorization header, kept as a hash; None where there is none."""
+    """Tells callers apart by their Authorization header, kept as a hash; None where there is none in it."""
     found = environ.get("HTTP_AUTHORIZATION")
-    return sha256(found.encode("latin-1")).hexdigest()[:40] if found else None
+    return sha256(found.encode("latin-1")).hexdigest()[:40] if found and found.strip() else None
 
 
 class IdempotencyKey(Middleware[Application, Environ]):
@@ -155,6 +155,7 @@ def _status_line(status: int) -> str:
 
 def _complete_headers(answer: Reply | Problem) -> list[tuple[str, str]]:
     headers: Headers = answer.headers
-    if any(name.lower() == "content-length" for name, _ in headers):
+    is_told = any(name.lower() == "content-length" for name, _ in headers)
+    if is_told or not can_have_body(answer.status):
         return list(headers)
     return [*headers, ("Content-Length", str(len(answer.body)))]
