@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,11 @@ import msgspec
 import pytest
 
 from oncegate.cli.main import main
+from oncegate.service.configuring import read_configuration
 from oncegate.service.settings import SignatureScheme
 from tests.service.site import HOOKS, SECRET, Site, settings
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 def send(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[Any], str]:
@@ -39,6 +44,27 @@ def test_one_event_five_times_is_one_effect(
     assert code == 0
     assert outcomes.count("200 replay: false") == 1
     assert set(outcomes) <= {"200 replay: false", "200 replay: true", "409"}
+
+
+def test_the_first_example_works_against_the_sample(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the help has it, in the repository while `make run` runs; only the port is another."""
+    monkeypatch.chdir(REPOSITORY)
+    secret = re.search(r"SAMPLE_SECRET:-([^}]+)}", Path("Makefile").read_text("utf-8"))
+    assert secret is not None
+    sample = read_configuration(Path("examples/oncegate.toml"), {}).settings
+    main(["send", "--help"])
+    shown = capsys.readouterr().out.partition("examples:\n")[2].replace("\\\n", " ")
+    program, _, *words = shlex.split(shown.splitlines()[0], comments=True)
+    running = Site(tmp_path, sample)
+    running.service._environment = {"SAMPLE_SECRET": secret[1]}
+    with running.serving() as site:
+        port = f":{sample.server.port}/"
+        code, lines, _ = send(capsys, *(word.replace(port, f":{site.port}/") for word in words))
+
+    assert (program, code, len(lines)) == ("oncegate", 0, 3)
+    assert [line["outcome"] for line in lines].count("200 replay: false") == 1
 
 
 def test_a_secret_signs_and_is_not_shown(

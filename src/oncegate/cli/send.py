@@ -28,9 +28,10 @@ was 2xx, 409 or 429."""
 
 _EPILOG = """\
 examples:
-  oncegate send http://127.0.0.1:8700/in/notifications --fixture event.json --times 3 --concurrency 3
+  oncegate send http://127.0.0.1:8700/in/notifications --fixture examples/event.json \\
+    --header 'Authorization: Bearer sample-secret-for-this-machine'    # while `make run` runs
   oncegate send https://example.com/hooks --fixture event.json --secret-env WEBHOOK_SECRET
-  oncegate send http://127.0.0.1:9000/ --fixture event.json --header 'Authorization: Bearer …'"""
+  oncegate send http://127.0.0.1:9000/ --fixture event.json --times 50 --concurrency 10"""
 
 
 def add_parser(subparsers: Any) -> None:
