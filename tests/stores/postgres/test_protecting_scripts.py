@@ -91,7 +91,7 @@ def test_steps_stay_where_an_end_does_not_remove_them(facts: scripts.Facts) -> N
 
     with pytest.raises(StopIteration) as ended:
         script.send([(True, True, "7")])
-    assert ended.value.value is True
+    assert ended.value.value == "7"
 
 
 def test_what_is_remembered_of_names_has_a_limit(facts: scripts.Facts) -> None:
