@@ -606,6 +606,73 @@ def test_loops_that_take_turns_in_one_thread_gather_apart(bench: Bench) -> None:
     assert bench.labels() == {"first", "second"}
 
 
+def one_turn(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs what is due now, and stops."""
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+
+
+@contextlib.contextmanager
+def running_elsewhere(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Goes on with a loop in a thread of its own."""
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(DEADLINE_SECONDS)
+
+
+def test_thread_whose_loop_went_on_in_another_asks_from_a_loop_again(bench: Bench) -> None:
+    """Given a loop that asked here and runs elsewhere; then the next loop of this thread is answered."""
+    commits = bench.commits()
+    moved = asyncio.new_event_loop()
+    asked = moved.create_task(commits.perform_async(reserve("moved")))
+    one_turn(moved)  # the task has asked, nothing is on its way
+
+    with contextlib.closing(moved), running_elsewhere(moved):
+        wait_until(asked.done)
+        answers = asyncio.run(perform_all(commits, [reserve("a"), reserve("b")]))
+
+    assert [answer.decision for answer in answers] == [Decision.RUN] * 2
+    assert not commits._gathered_here
+
+
+def test_thread_asks_from_a_loop_while_its_former_one_begins_elsewhere(bench: Bench) -> None:
+    """The same, before the former loop has handed over what it gathered here."""
+    commits = bench.commits()
+    moved, begun, go_on = asyncio.new_event_loop(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        go_on.wait(DEADLINE_SECONDS)
+
+    moved.call_soon(moved.call_soon, hold)  # in its next turn, before what it gathers in this one
+    asked = moved.create_task(commits.perform_async(reserve("moved")))
+    one_turn(moved)
+    with contextlib.closing(moved), running_elsewhere(moved):
+        assert begun.wait(DEADLINE_SECONDS)
+        answers = asyncio.run(perform_all(commits, [reserve("a"), reserve("b")]))
+        go_on.set()
+        wait_until(asked.done)
+
+    assert [answer.decision for answer in (*answers, asked.result())] == [Decision.RUN] * 3
+
+
+def test_loop_closed_before_it_handed_over_is_not_kept(bench: Bench) -> None:
+    """What it gathered has nobody to be told; the next loop that asks lets go of it."""
+    commits = bench.commits()
+    loop = asyncio.new_event_loop()
+    asked = loop.create_task(commits.perform_async(reserve("never")))
+    one_turn(loop)
+    asked.get_coro().close()  # type: ignore[union-attr]
+    loop.close()
+
+    asyncio.run(perform_all(commits, [reserve("next")]))
+
+    assert loop not in commits._gathered
+    assert all(one.loop is not loop for one in commits._gathered_here.values())
+
+
 # --- several processes -----------------------------------------------------------------------------
 
 

@@ -112,9 +112,9 @@ class GroupCommit:
         found nobody to gather with, a few operations do not wait for the next one.
         """
         self._check_open()
-        # Asking for the running loop is a call to the system; one in this thread that runs is it.
+        # Asking for the running loop is a call to the system, which is spared where it is known.
         gathering = self._gathered_here.get(get_ident())
-        if gathering is not None and gathering.loop.is_running():
+        if gathering is not None and gathering.is_of_running_loop:
             return gathering.add(operation)
         loop = asyncio.get_running_loop()
         found = self._gathered.get(loop) or self._first_of_turn(loop, operation)
@@ -147,8 +147,10 @@ class GroupCommit:
         return self._gather(loop, watch)
 
     def _new_watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
-        for known in (self._watches, self._loops, self._batches):
+        for known in (self._watches, self._loops, self._batches, self._gathered):
             _forget_closed(known)
+        for gathering in [one for one in list(self._gathered_here.values()) if one.loop.is_closed()]:
+            self._forget_here(gathering)
         self._drop_stranded()
         watch = Watch(loop, WATCH_SECONDS, ANSWER_WAIT_SECONDS, INLINE_PER_TURN_MAX, INLINE_TURN_MS_MAX)
         self._watches[loop] = watch
@@ -156,14 +158,16 @@ class GroupCommit:
 
     def _gather(self, loop: asyncio.AbstractEventLoop, watch: Watch) -> Gathering:
         """Begins to gather; what has come together by the loop's next turn is one batch."""
-        gathering = self._gathered[loop] = self._gathered_here[get_ident()] = Gathering(watch)
+        gathering = Gathering(watch)
+        self._gathered[loop] = self._gathered_here[gathering.thread] = gathering
         watch.add(gathering)
         loop.call_soon(self._flush, loop)
         return gathering
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._gathered_here.pop(get_ident(), None)
-        tickets = self._gathered.pop(loop).tickets
+        gathering = self._gathered.pop(loop)
+        self._forget_here(gathering)
+        tickets = gathering.tickets
         self._gathered_last = len(tickets)
         if (
             len(tickets) == 1
@@ -182,6 +186,11 @@ class GroupCommit:
         except OncegateError as error:
             fail(tickets, error)
             deliver(tickets)
+
+    def _forget_here(self, gathering: Gathering) -> None:
+        """In the thread it was begun in, which need not be the one that its loop runs in by now."""
+        if self._gathered_here.get(gathering.thread) is gathering:
+            self._gathered_here.pop(gathering.thread, None)
 
     def _begin_in_loop(self, loop: asyncio.AbstractEventLoop, tickets: list[Ticket]) -> None:
         self._check_open()

@@ -10,6 +10,8 @@ import asyncio
 import queue
 import threading
 from collections.abc import Sequence
+from sys import get_asyncgen_hooks
+from threading import get_ident
 from typing import Any, Protocol
 
 from msgspec import Struct, field
@@ -100,16 +102,28 @@ class TaskTicket(Ticket, eq=False, kw_only=True):
 
 
 class Gathering:
-    """What the tasks of one event loop asked for in one turn of it."""
+    """What the tasks of one event loop asked for in one turn of it.
 
-    __slots__ = ("left", "loop", "since", "tickets", "watch")
+    A loop may stop and go on in another thread before it has handed over what was gathered. While it runs,
+    it has a hook of its own in its thread: whoever finds the same one is in the same run of the same loop.
+    """
+
+    __slots__ = ("_hook", "left", "loop", "since", "thread", "tickets", "watch")
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
+        self.thread = get_ident()
+        hook = get_asyncgen_hooks().firstiter
+        self._hook: object = hook if getattr(hook, "__self__", None) is watch.loop else self
         self.loop = watch.loop
         self.since = watch.loop.time()
         self.tickets: list[Ticket] = []
         self.left = 0
+
+    @property
+    def is_of_running_loop(self) -> bool:
+        """Whether its loop is the one that runs in this thread, where that can be told without asking it."""
+        return get_asyncgen_hooks().firstiter is self._hook
 
     def add(self, operation: Operation[Any]) -> asyncio.Future[Any]:
         """Takes one more operation and returns what its task awaits."""
