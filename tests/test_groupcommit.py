@@ -33,6 +33,7 @@ from oncegate.store import (
     StepState,
 )
 from oncegate.stores.sqlite import SqliteStore
+from oncegate.stores.sqlite.session import SqliteSession
 from oncegate.testing import (
     ArmedCrashPoints,
     CrashReached,
@@ -197,6 +198,36 @@ def test_lone_operation_is_committed_by_its_own_caller(bench: Bench) -> None:
 
     assert committers == [threading.current_thread()] * 2
     assert not bench.writers()
+
+
+class Openings(SqliteStore):
+    """Notes which thread opens each session."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.openers: list[threading.Thread] = []
+
+    def connect(self) -> SqliteSession:
+        self.openers.append(threading.current_thread())
+        return super().connect()
+
+
+def test_loop_never_opens_a_session_itself(bench: Bench) -> None:
+    """Opening may wait for another process; what comes after it, tasks commit for themselves."""
+    store, committers = Openings(bench.path), []
+    commits = GroupCommit(faulty(store, bench.faults), clock=ManualClock())
+    bench.faults.before_commit = lambda: committers.append(threading.current_thread())
+
+    async def ask_thrice() -> None:
+        for number in range(3):
+            await perform_all(commits, [reserve(f"{number}")])
+
+    with contextlib.closing(commits):
+        asyncio.run(ask_thrice())
+
+    assert len(store.openers) == 1
+    assert store.openers != [threading.current_thread()]
+    assert committers[1:] == [threading.current_thread()] * 2
 
 
 def test_interrupt_between_the_clock_and_the_commit_keeps_no_turn(bench: Bench) -> None:
@@ -664,7 +695,7 @@ def test_loop_closed_before_it_handed_over_is_not_kept(bench: Bench) -> None:
     loop = asyncio.new_event_loop()
     asked = loop.create_task(commits.perform_async(reserve("never")))
     one_turn(loop)
-    asked.get_coro().close()  # type: ignore[union-attr]
+    asked.get_coro().close()
     loop.close()
 
     asyncio.run(perform_all(commits, [reserve("next")]))

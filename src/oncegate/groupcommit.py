@@ -247,7 +247,9 @@ class GroupCommit:
             deliver(tickets)
 
     def _may_block_loop(self) -> bool:
-        return self._capabilities.is_local and self._commit_ms <= INLINE_COMMIT_MS_MAX
+        """Whether a commit takes the loop a moment only: opening a session may wait for another process."""
+        is_quick = self._capabilities.is_local and self._commit_ms <= INLINE_COMMIT_MS_MAX
+        return is_quick and self._units.has_idle
 
     def _try_alone(self, tickets: list[Ticket], now_ms: int) -> bool:
         """Commits in the caller's own thread if nobody else writes or waits; tells whether it did."""

@@ -122,7 +122,7 @@ class Gathering:
 
     @property
     def is_of_running_loop(self) -> bool:
-        """Whether its loop is the one that runs in this thread, where that can be told without asking it."""
+        """Whether its loop is the one that runs in this thread, where that can be told cheaply."""
         return get_asyncgen_hooks().firstiter is self._hook
 
     def add(self, operation: Operation[Any]) -> asyncio.Future[Any]:

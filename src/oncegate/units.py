@@ -56,6 +56,11 @@ class Units:
         self._in_loops: dict[Session, asyncio.AbstractEventLoop] = {}
         self._closed = False
 
+    @property
+    def has_idle(self) -> bool:
+        """Whether a session is ready, so that none has to be opened."""
+        return bool(self._idle)
+
     def run(self, tickets: list[Ticket], *, wait: bool) -> None:
         """Runs tickets in one unit. Raises StoreBusy only without `wait`, and nothing was done then."""
         try:
