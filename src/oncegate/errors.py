@@ -52,13 +52,23 @@ Exit codes are what the command line returns when an error of that class ends it
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class OncegateError(Exception):
     """The root: catch this to catch everything oncegate raises on purpose."""
 
     exit_code: ClassVar[int] = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As itself: another process is told the same, whatever its class wants to be made of."""
+        return _made_again, (type(self), self.args, vars(self))
+
+
+def _made_again(kind: type[OncegateError], args: tuple[Any, ...], values: dict[str, Any]) -> OncegateError:
+    error = kind.__new__(kind, *args)
+    vars(error).update(values)
+    return error
 
 
 class ConfigError(OncegateError):

@@ -6,6 +6,7 @@ may have had an effect into one that is simply tried again.
 
 from __future__ import annotations
 
+import copyreg
 from typing import Any, Final
 
 import msgspec
@@ -38,6 +39,14 @@ REASON_LENGTH_MAX = 300
 _UNRECORDABLE: Final = (ClaimLost, StoreUnavailable, StoreUnknown)
 _COMMITTED: Final = State.COMMITTED
 _RUN: Final = Verdict.RUN
+
+
+def _nobody() -> Any:
+    """What a claim is in another process: None."""
+
+
+# An error may carry the claim it is about, and go to another process with it: there nobody holds it.
+copyreg.pickle(Claim, lambda _: (_nobody, ()))
 
 
 def state_after(claim: Claim, error: BaseException) -> State:
