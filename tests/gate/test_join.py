@@ -190,6 +190,48 @@ def test_a_connection_to_another_file_is_refused(
         style.admit(gate, "bookings", EVENT)
 
 
+def joined_with(ledger: Ledger, style: Style, connect: Open, level: str, promised: str) -> str:
+    """Joins a connection of that level on a ledger that promises another; returns the entry's state."""
+    ledger.url += f"?synchronous={promised}"
+    gate = ledger.gate()
+
+    def body(event, once):
+        connection = connect()
+        connection.row_factory = sqlite3.Row
+        connection.execute(f"PRAGMA synchronous = {level}")
+        with connection:
+            connection.execute(BOOK, (event["equipment"], "s-1"))
+            once.commit(tx=connection, outcome="booked")
+
+    style.register(gate, "bookings", body)
+    style.admit(gate, "bookings", EVENT)
+    return ledger.state()
+
+
+@pytest.mark.parametrize(
+    ("level", "promised"), [("OFF", "FULL"), ("NORMAL", "FULL"), ("NORMAL", "EXTRA"), ("OFF", "NORMAL")]
+)
+def test_a_connection_less_durable_than_the_ledger_is_refused(
+    booked_ledger: Ledger, style: Style, connect: Open, level: str, promised: str
+) -> None:
+    """I3: its commit would be the outcome's, and could be lost after the answer was given."""
+    with pytest.raises(UsageError, match=f"synchronous={level}.*PRAGMA synchronous = {promised}"):
+        joined_with(booked_ledger, style, connect, level, promised)
+
+    assert booked_ledger.bookings() == []
+    assert booked_ledger.state() != "committed"
+
+
+@pytest.mark.parametrize(
+    ("level", "promised"), [("FULL", "FULL"), ("EXTRA", "FULL"), ("FULL", "EXTRA"), ("NORMAL", "NORMAL")]
+)
+def test_a_connection_as_durable_as_the_ledger_is_joined(
+    booked_ledger: Ledger, style: Style, connect: Open, level: str, promised: str
+) -> None:
+    """With write-ahead logging a commit with FULL is as durable as one with EXTRA."""
+    assert joined_with(booked_ledger, style, connect, level, promised) == "committed"
+
+
 def test_a_connection_in_memory_is_refused(booked_ledger: Ledger, style: Style, connect: Open) -> None:
     """A database without a file cannot be the ledger's."""
     gate = booked_ledger.gate()

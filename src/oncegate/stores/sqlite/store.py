@@ -22,6 +22,7 @@ _DURABILITY = {
     "FULL": Durability.POWER_LOSS,
     "EXTRA": Durability.POWER_LOSS,
 }
+_LEVEL_NAMES = {0: "OFF", **{level: name for name, level in SYNCHRONOUS_LEVELS.items()}}
 
 
 class SqliteStore:
@@ -76,6 +77,7 @@ class SqliteStore:
             connection = connection_behind(transaction)
         if not self._is_same_file(connection):
             raise UsageError(f"tx= is open on another database than the ledger's, {self.path}")
+        self._check_durable(connection)
         return JoinedSession(connection, self.path, self._clock)
 
     def _is_same_file(self, connection: sqlite3.Connection) -> bool:
@@ -85,6 +87,21 @@ class SqliteStore:
             if name == "main" and file:
                 return Path(file).samefile(self.path)
         return False
+
+    def _check_durable(self, connection: sqlite3.Connection) -> None:
+        """The user's commit is the outcome's: it must not promise less than the ledger does (I3).
+
+        Asked at every join: the setting can be changed between two transactions, though not inside one.
+        """
+        cursor = connection.cursor()
+        cursor.row_factory = None
+        (level,) = cursor.execute("PRAGMA main.synchronous").fetchone()
+        if level < min(SYNCHRONOUS_LEVELS[self._synchronous], SYNCHRONOUS_LEVELS["FULL"]):
+            promised, found = self._synchronous, _LEVEL_NAMES.get(level, level)
+            raise UsageError(
+                f"tx= would commit with synchronous={found}, and the ledger promises {promised}: run "
+                f"connection.execute('PRAGMA synchronous = {promised}') before its transaction begins"
+            )
 
     def exists(self) -> bool:
         """Tells whether there is a file."""
