@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from oncegate.errors import ConfigError, UnknownSurface
 from oncegate.gate.accepting import lane_of
 from oncegate.gate.codec import codec_of, declared_codec
-from oncegate.gate.introspection import is_async
+from oncegate.gate.introspection import is_async, refuse_generator
 from oncegate.gate.passing import warn_if_keyless
 from oncegate.gate.surfaces import UNDECLARED, Downstream, Surface, takes_once
 from oncegate.model.content import Content, ContentRule
@@ -63,6 +63,8 @@ class Declarations:
         check_name("downstream", name)
         if name in self._downstreams:
             raise ConfigError(f"downstream {name!r} is declared twice")
+        if probe is not None:
+            refuse_generator(probe)
         capability = Capability(
             honours_key_for=None if honours_key is None else parse_duration(honours_key),
             can_be_asked=probe is not None,
@@ -146,6 +148,7 @@ class Declarations:
         )
 
         def register(function: F) -> F:
+            refuse_generator(function)
             wants_once = takes_once(function)
             if downstream is not None and not wants_once:
                 warn_if_keyless(function, downstream)

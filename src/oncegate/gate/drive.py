@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from oncegate import suspension
 from oncegate.clock import Clock
-from oncegate.gate.introspection import is_async, name_of
+from oncegate.gate.introspection import LAZY, is_async, name_of, refuse_lazy
 from oncegate.gate.requests import Flow, Invoke, NotCalled, Pause, Where
 from oncegate.gate.walks import Ended, Turns, Walk
 from oncegate.groupcommit import GroupCommit
@@ -118,6 +118,8 @@ class Driver:
                     answer = self._call(request)
                     if type(answer) is CoroutineType or isawaitable(answer):
                         answer = await answer
+                    if type(answer) in LAZY:
+                        refuse_lazy(request.function, answer)
                 elif type(request) is Pause:
                     await self._clock.pause_async(request.seconds)
                 else:
@@ -219,4 +221,5 @@ def _call_plain(request: Invoke) -> Any:
     if iscoroutine(answer):
         answer.close()
         raise NotCalled(f"{name_of(request.function)} returned a coroutine to a handler that is not async")
+    refuse_lazy(request.function, answer)
     return answer

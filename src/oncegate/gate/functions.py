@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from oncegate.gate.admission import Admission
 from oncegate.gate.codec import declared_return
-from oncegate.gate.introspection import is_async
+from oncegate.gate.introspection import is_async, refuse_generator
 
 
 class Admits(Protocol):
@@ -39,6 +39,7 @@ class OnceFunction:
         name: str | None,
         options: dict[str, Any],
     ) -> None:
+        refuse_generator(function)
         self._gate = gate
         self._function = function
         self._signature = inspect.signature(function)

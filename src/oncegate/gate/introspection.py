@@ -9,7 +9,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable
-from types import FunctionType, MethodType
+from types import AsyncGeneratorType, FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
 
 from oncegate.errors import UsageError
@@ -17,6 +17,7 @@ from oncegate.errors import UsageError
 T = TypeVar("T")
 FUNCTIONS_REMEMBERED_MAX: Final = 1024
 _NOTHING: Final[Any] = object()
+LAZY: Final = frozenset({GeneratorType, AsyncGeneratorType, map, filter})
 KEY_PARAMETERS: Final = ("idempotency_key", "headers")
 
 
@@ -86,6 +87,28 @@ def is_async(function: Callable[..., Any]) -> bool:
     if inspect.iscoroutinefunction(function):
         return True
     return inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+@remembered
+def refuse_generator(function: Callable[..., Any]) -> None:
+    """Raises UsageError for a function with `yield`: calling it runs nothing of it."""
+    called = getattr(function, "__call__", None)  # noqa: B004
+    if any(
+        inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in (function, called)
+    ):
+        raise UsageError(
+            f"{name_of(function)} is a generator function: calling it runs nothing of it, and nobody"
+            " would go through what it yields; collect that in a list and return it"
+        )
+
+
+def refuse_lazy(function: Callable[..., Any], answer: Any) -> None:
+    """Raises UsageError for an answer that is work still to be done: what was done is not known."""
+    if type(answer) in LAZY:
+        raise UsageError(
+            f"{name_of(function)} returned a {type(answer).__name__}, whose work has not been done, and"
+            " nobody would do it; return a list of what it gives"
+        )
 
 
 @remembered

@@ -15,7 +15,7 @@ from oncegate.gate.claim import Claim
 from oncegate.gate.context import GateContext
 from oncegate.gate.drive import Driver
 from oncegate.gate.effects import EffectCall, effect_flow, write_step_flow
-from oncegate.gate.introspection import step_name_of
+from oncegate.gate.introspection import refuse_generator, step_name_of
 from oncegate.gate.passing import KEY_HEADER, current_step_key
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.resources import readable
@@ -80,6 +80,7 @@ class _Face:
                 "a same-database handler is one transaction: its reservation is not durable before an "
                 "outside call; register the surface without same_database to use effects and steps"
             )
+        refuse_generator(function)
         step_name = name or step_name_of(function)
         call = EffectCall(self._gate, self._claim, downstream, step_name, function, arguments, keywords)
         return effect_flow(call)
