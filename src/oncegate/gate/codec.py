@@ -7,35 +7,28 @@ JSON, and the first caller gets the same plain value that every replay will get.
 from __future__ import annotations
 
 import inspect
+import math
+import re
 import typing
 from collections.abc import Callable
 from contextlib import suppress
+from types import UnionType
 from typing import Any, Final
 
 import msgspec
 
 from oncegate.errors import UsageError
+from oncegate.gate import models
 from oncegate.gate.introspection import remembered
 
 _PLAIN: Final = msgspec.json.Decoder()
 _UNTYPED: Final = (Any, None, type(None), inspect.Signature.empty, object)
 
 
-def _encode_foreign(value: Any) -> Any:
-    dump = getattr(value, "model_dump", None)
-    if dump is None:
-        raise NotImplementedError(f"{type(value).__name__} is not JSON")
-    return dump(mode="json")
-
-
-def _decode_foreign(wanted: type, value: Any) -> Any:
-    validate = getattr(wanted, "model_validate", None)
-    if validate is None:
-        raise NotImplementedError(f"{wanted.__name__} cannot be restored from JSON")
-    return validate(value)
-
-
-_ENCODER: Final = msgspec.json.Encoder(enc_hook=_encode_foreign)
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=models.dump_plainly)
+_PACKER: Final = msgspec.msgpack.Encoder(enc_hook=models.dump_plainly)
+_NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")  # a double whose exponent is all ones
+_RESTORABLE: Final = msgspec.json.Encoder(enc_hook=models.dump)
 
 
 def attested(resource: str | None) -> bytes:
@@ -44,25 +37,36 @@ def attested(resource: str | None) -> bytes:
 
 
 class Codec:
-    """Stores values of one declared type, or plain JSON."""
+    """Stores values of one declared type, or plain JSON.
 
-    __slots__ = ("_decoder", "is_typed")
+    Where what is declared can be restored for some values only, each is looked at before it is stored.
+    """
 
-    def __init__(self, declared: Any = None) -> None:
+    __slots__ = ("_decoder", "_encoder", "_is_doubtful", "is_typed")
+
+    def __init__(self, declared: Any = None, *, is_doubtful: bool = False) -> None:
         self.is_typed = not any(declared is untyped for untyped in _UNTYPED)
-        self._decoder: Any = (
-            msgspec.json.Decoder(declared, dec_hook=_decode_foreign) if self.is_typed else _PLAIN
-        )
+        self._encoder = _RESTORABLE if self.is_typed else _ENCODER
+        self._decoder: Any = _decoder_of(declared) if self.is_typed else _PLAIN
+        self._is_doubtful = is_doubtful or isinstance(self._decoder, _OneOf)
 
     def encode(self, value: Any) -> bytes:
-        """Turns a value into JSON; raises UsageError if it cannot be stored."""
+        """Turns a value into JSON; raises UsageError if it cannot be stored, or would come back changed."""
         try:
-            return _ENCODER.encode(value)
+            body = self._encoder.encode(value)
+            if b"null" in body and value is not None:
+                _refuse_not_finite(value)
         except Exception as error:
             raise UsageError(
                 f"a {type(value).__name__} cannot be stored ({error}); return JSON, a dataclass, or a "
                 "pydantic or msgspec model"
             ) from error
+        if self._is_doubtful and not self.comes_back(value, body):
+            raise UsageError(
+                f"a {type(value).__name__} cannot be stored (it would come back as another type than was "
+                "declared, since its JSON does not tell which it was); declare one type, or returns=dict"
+            )
+        return body
 
     def decode(self, body: bytes) -> Any:
         """Turns stored JSON back into a value of the declared type, or plain JSON if it does not fit."""
@@ -117,4 +121,48 @@ def declared_codec(declared: Any) -> Codec:
     try:
         return Codec(declared)
     except (TypeError, RuntimeError):
-        return Codec()
+        return Codec(is_doubtful=True)
+
+
+def _decoder_of(declared: Any) -> Any:
+    try:
+        return msgspec.json.Decoder(declared, dec_hook=models.restore)
+    except TypeError:
+        if typing.get_origin(declared) not in (typing.Union, UnionType):
+            raise
+        return _OneOf(typing.get_args(declared))
+
+
+class _OneOf:
+    """Restores a value of one of several classes: of the first that gives the very same JSON again."""
+
+    def __init__(self, members: tuple[Any, ...]) -> None:
+        self._decoders = [msgspec.json.Decoder(member, dec_hook=models.restore) for member in members]
+
+    def decode(self, body: bytes) -> Any:
+        """Raises ValueError if it is none of them."""
+        for decoder in self._decoders:
+            with suppress(Exception):
+                value = decoder.decode(body)
+                if _RESTORABLE.encode(value) == body:
+                    return value
+        raise ValueError("it is of none of the declared types")
+
+
+def _refuse_not_finite(value: Any) -> None:
+    """JSON has no such number, and null is written in its place.
+
+    MessagePack has: where no such bytes are in it there is none, and only else the value is gone through.
+    """
+    with suppress(Exception):  # of a whole number that is too large for it, say
+        if _NOT_FINITE.search(_PACKER.encode(value)) is None:
+            return
+    rest = [msgspec.to_builtins(value, enc_hook=models.dump_plainly)]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, float) and not math.isfinite(one):
+            raise ValueError("a number in it is not finite, and would come back as null")
+        if isinstance(one, dict):
+            rest += one.values()
+        elif isinstance(one, (list, tuple, set, frozenset)):
+            rest += one
