@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sqlite3
 import subprocess
@@ -153,6 +154,32 @@ def test_ledger_of_a_newer_version_is_refused_with_code_five(call, script, ledge
     _refuses(script, tmp_path, "sqlite:///oncegate.db", 5, "the ledger has schema 99", commands=FOR_REAL)
     _refuses(call, tmp_path, "sqlite:///oncegate.db", 5, "the ledger has schema 99")
     _doctor_fails(call, "sqlite:///oncegate.db", "the ledger has schema 99")
+
+
+def _break(ledger: Path, sql: str) -> None:
+    with contextlib.closing(sqlite3.connect(ledger)) as connection, connection:
+        connection.execute(sql)
+
+
+META, ENTRY = "UPDATE oncegate_meta SET value = 'abc' WHERE name =", "UPDATE oncegate_entry SET state ="
+
+
+@pytest.mark.parametrize(
+    ("sql", "said", "commands"),
+    [
+        (f"{META} 'schema'", "its schema is 'abc'", COMMANDS),
+        ("DELETE FROM oncegate_meta", "it does not say which schema it has", COMMANDS),
+        (f"{META} 'ticks_offset'", "its ticks_offset is 'abc'", COMMANDS[:2]),
+        (f"{ENTRY} 42", "'42' stands in it as a State", COMMANDS[:2]),
+    ],
+    ids=["schema", "emptied", "ticks", "state"],
+)
+def test_damaged_rows_are_told_with_code_four(call, ledger, sql, said, commands):
+    """What a ledger notes about itself, or an entry's state, that nobody can have written there."""
+    _break(ledger, sql)
+    _refuses(call, ledger.parent, "sqlite:///oncegate.db", 4, said, commands=commands)
+    _refuses(call, ledger.parent, "sqlite:///oncegate.db", 4, "restore it from a copy", commands=commands)
+    _doctor_fails(call, "sqlite:///oncegate.db", said)
 
 
 def _set_schema(ledger: Path, number: int) -> None:

@@ -7,12 +7,25 @@ decides. Must never read a clock: `now_ticks` is the store's own time.
 from __future__ import annotations
 
 from enum import Enum, IntEnum
-from typing import Final
+from typing import Final, Never
 
 from msgspec import Struct
 
+from oncegate.errors import StoreCorrupt
 
-class State(IntEnum):
+
+class Stored(IntEnum):
+    """A choice that ledgers keep as its number: one that nobody gave it is damage, not a mistake here."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Never:
+        raise StoreCorrupt(
+            f"the ledger is damaged: {str(value)[:40]!r} stands in it as a {cls.__name__}, and is none; "
+            "restore it from a copy, do not delete its keys"
+        )
+
+
+class State(Stored):
     """Where an entry stands. The numbers are stored; never renumber."""
 
     IN_FLIGHT = 1

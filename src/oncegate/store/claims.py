@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from oncegate.model.content import ContentMark
-from oncegate.model.states import Decision, State
+from oncegate.model.states import Decision, State, Stored
 
 Statement = tuple[str, Sequence[Any]]
 
 
-class StepState(IntEnum):
+class StepState(Stored):
     """How far a named step has come. The numbers are stored; never renumber."""
 
     STARTED = 1

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from oncegate.errors import BadOutgoing
+from oncegate.model.states import Stored
 
 # How soon a lane is looked at again whose next event may be in a transaction that is still open.
 MAYBE_MORE_MS: Final = 50
@@ -25,7 +26,7 @@ NAME_BYTES_MAX: Final = 2_000  # of a key or an event's id: what every store can
 ENQUEUER: Final = "enqueue"  # who the log says has met a conflict
 
 
-class LaneState(IntEnum):
+class LaneState(Stored):
     """What a lane's head waits for. The numbers are stored; never renumber."""
 
     IDLE = 1
@@ -39,7 +40,7 @@ class LaneState(IntEnum):
         return self.name.lower()
 
 
-class DestinationState(IntEnum):
+class DestinationState(Stored):
     """Whether a destination's lanes are worked on. The numbers are stored; never renumber."""
 
     ACTIVE = 1

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from oncegate.model.states import Decision
+from oncegate.model.states import Decision, Stored
 
 
-class LogKind(IntEnum):
+class LogKind(Stored):
     """What a log record tells. The numbers are stored; never renumber."""
 
     PROBED = 0  # a downstream was asked what the key owns; the note says what it answered

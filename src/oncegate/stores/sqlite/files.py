@@ -132,6 +132,19 @@ def _switch_to_wal(connection: sqlite3.Connection) -> str:
     return str(mode)
 
 
+def damaged(what: str) -> StoreCorrupt:
+    """The file can be read, but not what the ledger notes about itself."""
+    return StoreCorrupt(f"the ledger is damaged: {what}; restore it from a copy, do not delete its keys")
+
+
+def stored_number(name: str, value: object) -> int:
+    """A number that the ledger notes about itself."""
+    try:
+        return int(str(value))
+    except ValueError:
+        raise damaged(f"its {name} is {str(value)[:40]!r}, not a number") from None
+
+
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
     """Runs a block and raises our errors instead of SQLite's."""

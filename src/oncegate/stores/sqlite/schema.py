@@ -10,6 +10,7 @@ from typing import Final
 
 from oncegate.store import Migration
 from oncegate.stores.migrations import read_migrations, still_needed
+from oncegate.stores.sqlite.files import damaged, stored_number
 
 _VERSION: Final = "SELECT value FROM oncegate_meta WHERE name = 'schema'"
 _RECORD: Final = (
@@ -29,7 +30,9 @@ def schema_version(connection: sqlite3.Connection) -> int:
     if connection.execute(_HAS_META).fetchone() is None:
         return 0
     row = connection.execute(_VERSION).fetchone()
-    return int(row[0]) if row else 0
+    if row is None:  # it is written with the table itself
+        raise damaged("it does not say which schema it has")
+    return stored_number("schema", row[0])
 
 
 def pending(connection: sqlite3.Connection) -> list[Migration]:

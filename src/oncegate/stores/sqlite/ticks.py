@@ -11,6 +11,7 @@ import sqlite3
 from typing import Final
 
 from oncegate.clock import Clock
+from oncegate.stores.sqlite.files import stored_number
 from oncegate.stores.sqlite.running import open_entries
 
 _READ: Final = "SELECT name, value FROM oncegate_meta WHERE name IN ('boot', 'ticks_offset')"
@@ -31,7 +32,7 @@ def anchor_ticks(connection: sqlite3.Connection, clock: Clock) -> int:
     """Returns the offset of this boot, writing it if this is the boot's first session."""
     known = dict(connection.execute(_READ).fetchall())
     if _is_current(known, clock, connection):
-        return int(known["ticks_offset"])
+        return stored_number("ticks_offset", known["ticks_offset"])
     connection.execute("BEGIN IMMEDIATE")
     try:
         offset = _anchor_under_lock(connection, clock)
@@ -47,14 +48,14 @@ def read_anchor(connection: sqlite3.Connection, clock: Clock) -> int:
     """Returns the offset without writing: what it is, or would be after a restart of the machine."""
     known = dict(connection.execute(_READ).fetchall())
     if _is_current(known, clock, connection):
-        return int(known["ticks_offset"])
+        return stored_number("ticks_offset", known["ticks_offset"])
     return _latest(connection) - clock.ticks_ms()
 
 
 def _anchor_under_lock(connection: sqlite3.Connection, clock: Clock) -> int:
     known = dict(connection.execute(_READ).fetchall())
     if _is_current(known, clock, connection):
-        return int(known["ticks_offset"])
+        return stored_number("ticks_offset", known["ticks_offset"])
     offset = _latest(connection) - clock.ticks_ms()
     connection.execute(_WRITE, ("boot", clock.boot_id()))
     connection.execute(_WRITE, ("ticks_offset", offset))
@@ -66,7 +67,7 @@ def _is_current(known: dict[str, object], clock: Clock, connection: sqlite3.Conn
         return False
     if clock.boot_id():
         return True
-    now = clock.ticks_ms() + int(str(known["ticks_offset"]))
+    now = clock.ticks_ms() + stored_number("ticks_offset", known["ticks_offset"])
     return now >= _latest(connection) - _UNNAMED_BOOT_SLACK_MS
 
 
