@@ -27,6 +27,7 @@ from oncegate.bench.workload import (
     run_gate,
     run_gate_in_thread,
 )
+from oncegate.errors import BadUrl, StoreUnavailable
 
 EVENTS_PER_ROUND: Final = {1: 1_000, 32: 6_000}
 EVENTS_PER_ROUND_OTHERWISE: Final = 15_000
@@ -145,7 +146,12 @@ def _remove(path: Path) -> None:
 
 def _folder_of(url: str) -> Path:
     """The folder in which an address would put its file: what is measured is that disk."""
-    return Path(url.removeprefix("sqlite:///")).absolute().parent
+    if not url.startswith("sqlite:///"):
+        raise BadUrl(f"{url[:120]} is no sqlite:/// address; this measures the embedded ledger")
+    folder = Path(url.removeprefix("sqlite:///")).absolute().parent
+    if not folder.is_dir():
+        raise StoreUnavailable(f"there is no folder {folder}; create it first")
+    return folder
 
 
 def _document(summaries: list[Summary], size: dict[str, Any] | None) -> dict[str, Any]:

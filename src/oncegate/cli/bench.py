@@ -248,7 +248,6 @@ def _concurrencies(text: str) -> tuple[int, ...]:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= 10_000:
-        raise argparse.ArgumentTypeError("give a number from 1 to 10000")
-    return number
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= 10_000):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from 1 to 10000")
+    return int(text)
