@@ -614,3 +614,34 @@ def test_a_task_cancelled_while_it_waits_for_its_turn_holds_nothing(
         return await gate.admit("bookings", {"id": "next"})
 
     assert asyncio.run(story()).verdict is Verdict.RUN
+
+
+WRONG_WRITES: list[Any] = [
+    BOOK,
+    [BOOK],
+    [(BOOK,)],
+    [(BOOK, "ab")],
+    [(BOOK, {"equipment": "MSKU1234565"})],
+    [(BOOK, None)],
+    [(b"INSERT", ())],
+]
+
+
+@pytest.mark.parametrize("writes", WRONG_WRITES, ids=range(len(WRONG_WRITES)))
+def test_writes_that_are_no_statements_are_told(booked_ledger: Ledger, style: Style, writes: Any) -> None:
+    """Wherever they are given; and nothing is on record."""
+    gate = booked_ledger.gate()
+
+    def commit(event, once):
+        once.commit(writes=writes)
+
+    def write(event, once):
+        yield once.write("book", writes)
+
+    style.register(gate, "commits", commit)
+    style.register(gate, "steps", write)
+    style.register(gate, "made", lambda event: None, writes=lambda event: writes)
+    for surface in ("commits", "steps", "made"):
+        with pytest.raises(UsageError, match="writes= is a list of statements"):
+            style.admit(gate, surface, EVENT)
+    assert booked_ledger.bookings() == []

@@ -351,3 +351,27 @@ def test_effects_and_steps_after_a_join_are_refused(
     assert style.admit(gate, "bookings", EVENT).value == "booked"
     assert len(refused) == 2
     assert not terminal.keys
+
+
+def test_a_block_around_a_join_says_where_to_write(
+    booked_ledger: Ledger, style: Style, connect: Open
+) -> None:
+    """The transaction is the user's own; the gate has none to write through."""
+    gate = booked_ledger.gate()
+
+    def handle(event, once):
+        with connect() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            with once.commit(tx=connection) as tx:
+                tx.execute(BOOK, ("MSKU1234565", "s-1"))
+
+    async def handle_async(event, once):
+        with connect() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            async with once.commit(tx=connection) as tx:
+                await tx.execute(BOOK, ("MSKU1234565", "s-1"))
+
+    gate.handler("bookings", key="{id}")(handle_async if style.is_async else handle)
+    with pytest.raises(UsageError, match="write through what you gave as tx="):
+        style.admit(gate, "bookings", EVENT)
+    assert booked_ledger.bookings() == []

@@ -353,3 +353,28 @@ def test_one_decorator_may_wrap_several_functions(ledger: Ledger) -> None:
 
     assert [pay("o-1"), pay("o-1")] == [Receipt("o-1", 7)] * 2
     assert [look("o-1"), look("o-1")] == [{"order": "o-1", "cents": 7}] * 2
+
+
+@pytest.mark.parametrize(
+    ("key", "function", "said"),
+    [
+        ("{nope}", lambda order_id: order_id, "no parameter 'nope'; its parameters are order_id"),
+        ("{order_id}:{nope.deep}", lambda order_id: order_id, "no parameter 'nope'"),
+        ("{nope}", lambda: 1, "its parameters are none"),
+        ("{nope}", lambda **more: more, r"for one of \*\*more write \{more.nope\}"),
+        ("{idempotency_key}", lambda idempotency_key: 1, "no parameter 'idempotency_key'"),
+    ],
+)
+def test_key_of_what_is_no_parameter_is_told_at_once(
+    ledger: Ledger, key: str, function: Any, said: str
+) -> None:
+    """Every call would be quarantined: its event has no such field."""
+    with pytest.raises(BadTemplate, match=said):
+        ledger.gate().once(key=key, allow_transport=["idempotency_key"])(function)
+
+
+def test_key_may_be_of_keywords_that_have_no_parameter(ledger: Ledger) -> None:
+    """They are fields of the parameter that takes them."""
+    ran = ledger.gate().once(key="{more.id}", name="more")(lambda **more: more["id"])
+
+    assert ran(id="N-1") == "N-1"

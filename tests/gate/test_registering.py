@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oncegate import ConfigError, Gate, StoreUnavailable, Verdict
+from oncegate import ConfigError, Gate, StoreUnavailable, UsageError, Verdict
 from oncegate.errors import BadDuration, BadTemplate, UnknownSurface
 from oncegate.model.downstream import Promise
 from tests.support import Ledger, Style
@@ -27,6 +27,13 @@ def test_an_unknown_surface_is_named_with_those_that_exist(ledger: Ledger, style
     with pytest.raises(UnknownSurface, match="'bokings'; registered: bookings"):
         style.admit(gate, "bokings", EVENT)
     assert not ledger.path.exists()
+
+
+@pytest.mark.parametrize("name", [None, 7, b"bookings", ["bookings"]])
+def test_a_surface_that_is_named_by_no_text_is_told(ledger: Ledger, style: Style, name: Any) -> None:
+    """Such as a setting that is missing."""
+    with pytest.raises(UsageError, match="a surface is named by a text, not by a"):
+        style.admit(ledger.gate(), name, EVENT)
 
 
 def test_a_surface_can_be_registered_once(ledger: Ledger, style: Style) -> None:
@@ -55,6 +62,8 @@ def test_the_handler_is_returned_unchanged(ledger: Ledger) -> None:
         ({"lease": "2h"}, ConfigError),
         ({"time_limit": "-1s"}, ConfigError),
         ({"attempts_max": 0}, ConfigError),
+        ({"attempts_max": "3"}, ConfigError),
+        ({"attempts_max": 2.5}, ConfigError),
         ({"on_busy": "panic"}, ConfigError),
         ({"skew_max": "0s"}, ConfigError),
         ({"tenant": "a..b"}, ConfigError),

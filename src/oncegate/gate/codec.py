@@ -54,7 +54,7 @@ class Codec:
         """Turns a value into JSON; raises UsageError if it cannot be stored, or would come back changed."""
         try:
             body = self._encoder.encode(value)
-            if b"null" in body and value is not None:
+            if value is not None and b"null" in body:
                 _refuse_not_finite(value)
         except Exception as error:
             raise UsageError(

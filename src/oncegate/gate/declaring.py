@@ -10,7 +10,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
-from oncegate.errors import ConfigError, UnknownSurface
+from oncegate.errors import ConfigError, UnknownSurface, UsageError
 from oncegate.gate.accepting import lane_of
 from oncegate.gate.codec import codec_of, declared_codec
 from oncegate.gate.introspection import is_async, refuse_generator
@@ -193,7 +193,9 @@ class Declarations:
         """Finds a registered surface."""
         try:
             return self._surfaces[name]
-        except KeyError:
+        except (KeyError, TypeError):
+            if not isinstance(name, str):
+                raise UsageError(f"a surface is named by a text, not by a {type(name).__name__}") from None
             known = ", ".join(sorted(self._surfaces)) or "none"
             raise UnknownSurface(f"no surface is called {name[:120]!r}; registered: {known}") from None
 

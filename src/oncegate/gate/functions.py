@@ -10,9 +10,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from oncegate.errors import BadTemplate
 from oncegate.gate.admission import Admission
 from oncegate.gate.codec import declared_return
 from oncegate.gate.introspection import is_async, refuse_generator
+from oncegate.model.template import KeyTemplate
 
 
 class Admits(Protocol):
@@ -49,8 +51,27 @@ class OnceFunction:
         # Whoever calls is told at once and can call again; a release would return to nobody.
         options.setdefault("on_conflict", "refuse")
         self._takes_key = "idempotency_key" in self._signature.parameters
+        self._check_key(
+            KeyTemplate.parse(options["key"], allow_transport=options.get("allow_transport", ()))
+        )
         gate.handler(surface, **options)(self._as_handler())
         self.wrapper = self._make_wrapper()
+
+    def _check_key(self, template: KeyTemplate) -> None:
+        """Every field of the key begins with a parameter's name: an event has nothing else."""
+        names = [name for name in self._signature.parameters if name != "idempotency_key"]
+        for field in template.fields:
+            if field.path[0] not in names:
+                raise BadTemplate(
+                    f"key={template.text!r}: {self._function.__name__} has no parameter {field.path[0]!r}; "
+                    f"{self._hint(names, field.path[0])}"
+                )
+
+    def _hint(self, names: list[str], wanted: str) -> str:
+        for name in names:
+            if self._signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                return f"for one of **{name} write {{{name}.{wanted}}}"
+        return f"its parameters are {', '.join(names) or 'none'}"
 
     def _as_handler(self) -> Callable[..., Any]:
         """The function as a handler of one argument, the mapping of its own arguments."""

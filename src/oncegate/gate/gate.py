@@ -31,7 +31,7 @@ from oncegate.gate.functions import OnceFunction
 from oncegate.gate.joining import joined_admit_flow
 from oncegate.gate.leases import LeaseKeeper
 from oncegate.gate.observing import ArrivalObserver, observed_flow
-from oncegate.gate.once import AsyncOnce, Once
+from oncegate.gate.once import AsyncOnce, Once, statements
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.sightings import Sightings
 from oncegate.gate.surfaces import Downstream, Surface
@@ -273,7 +273,7 @@ class Gate(Declarations):
         is_callers = transaction is not None and not isinstance(transaction, OpenTransaction)
         where = Where.HERE if is_callers else _CALL
         if surface.writes is not None:
-            claim.stage(surface.writes(event))
+            claim.stage(statements(surface.writes(event)))
         if surface.takes_once:
             face = AsyncOnce if surface.is_async else Once
             once = face(self._context, self._driver, claim, transaction)

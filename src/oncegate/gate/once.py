@@ -6,7 +6,7 @@ the driver. Nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
@@ -92,7 +92,8 @@ class _Face:
             claim.resource = readable(str(resource))[:200]
         if outcome is not _UNSET:
             claim.outcome = claim.surface.codec.encode(outcome)
-        claim.stage(writes)
+        if writes:
+            claim.stage(statements(writes))
 
     def _check_no_transaction(self) -> None:
         if self._transaction is not None:
@@ -100,6 +101,27 @@ class _Face:
                 "a same-database handler is one transaction already; write through once.tx, or through the "
                 "transaction that was given to gate.admit(tx=…)"
             )
+
+
+def statements(writes: Any) -> tuple[Statement, ...]:
+    """Business writes as they were given; raises UsageError for what is no list of them."""
+    given: tuple[Any, ...] = (writes,) if isinstance(writes, (str, bytes)) else tuple(writes)
+    for one in given:
+        if not _is_statement(one):
+            raise UsageError(
+                "writes= is a list of statements, each with its parameters: "
+                "[('INSERT INTO booking (id) VALUES (?)', ('N-1',))]"
+            )
+    return given
+
+
+def _is_statement(one: Any) -> bool:
+    if not isinstance(one, (tuple, list)) or len(one) != 2 or not isinstance(one[0], str):
+        return False
+    parameters = one[1]
+    return type(parameters) in (tuple, list) or (
+        isinstance(parameters, Iterable) and not isinstance(parameters, (str, bytes, Mapping))
+    )
 
 
 class Transaction:
@@ -115,6 +137,28 @@ class Transaction:
     def enqueue(self, event: Outgoing) -> Placed:
         """Puts an event at the end of its lane: it goes out if this transaction commits."""
         return self._transaction.enqueue(event)
+
+
+class _Theirs:
+    """Stands in a block for a transaction that is the caller's own: they write through that."""
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+        """Says so."""
+        raise _write_through_yours()
+
+    def enqueue(self, event: Outgoing) -> Any:
+        """Says so."""
+        raise _write_through_yours()
+
+
+_THEIRS: Any = _Theirs()
+
+
+def _write_through_yours() -> UsageError:
+    return UsageError(
+        "once.commit(tx=…) has joined your own transaction: write through what you gave as tx=, before it; "
+        "`with once.commit() as tx:` opens one of the gate's"
+    )
 
 
 class AsyncTransaction:
@@ -157,7 +201,7 @@ class Once(_Face):
     def write(self, name: str, writes: Sequence[Statement]) -> None:
         """Runs business writes as a named step, in one transaction with its record."""
         self._check_no_transaction()
-        self._driver.run(write_step_flow(self._gate, self._claim, name, tuple(writes)))
+        self._driver.run(write_step_flow(self._gate, self._claim, name, statements(writes)))
 
     def commit(
         self,
@@ -246,7 +290,7 @@ class AsyncOnce(_Face):
     async def write(self, name: str, writes: Sequence[Statement]) -> None:
         """Runs business writes as a named step, in one transaction with its record."""
         self._check_no_transaction()
-        await self._driver.run_async(write_step_flow(self._gate, self._claim, name, tuple(writes)))
+        await self._driver.run_async(write_step_flow(self._gate, self._claim, name, statements(writes)))
 
     def commit(
         self,
@@ -290,8 +334,9 @@ class CommitBlock:
         return self._opened
 
     def __enter__(self) -> Transaction:
-        if not self._claim.joined:
-            self._driver.run(_enter(self._claim, self._transaction))
+        if self._claim.joined:
+            return Transaction(_THEIRS)
+        self._driver.run(_enter(self._claim, self._transaction))
         return Transaction(self._transaction)
 
     def __exit__(
@@ -336,8 +381,9 @@ class AsyncCommitBlock:
 
     async def __aenter__(self) -> AsyncTransaction:
         await self
-        if not self._claim.joined:
-            await self._driver.run_async(_enter(self._claim, self._transaction))
+        if self._claim.joined:
+            return AsyncTransaction(_THEIRS, self._driver)
+        await self._driver.run_async(_enter(self._claim, self._transaction))
         return AsyncTransaction(self._transaction, self._driver)
 
     async def __aexit__(

@@ -93,6 +93,10 @@ class SurfaceRule:
         object.__setattr__(self, "hold", self._hold() if self.approve_first else None)
         if self.lease > LEASE_MAX:
             raise ConfigError(f"surface {self.name}: a lease is at most {LEASE_MAX}; use time_limit")
+        if type(self.attempts_max) is not int:
+            raise ConfigError(
+                f"surface {self.name}: attempts_max is {self.attempts_max!r}, not a whole number"
+            )
         if self.attempts_max < 1:
             raise ConfigError(f"surface {self.name}: attempts_max is {self.attempts_max}, not positive")
         for path in self.fingerprint_ignore:
