@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from oncegate import open_store
+from oncegate.errors import SchemaMismatch
 from oncegate.store import Migration
 from oncegate.stores.sqlite import files, schema
 from oncegate.testing.waiting import DEADLINE_SECONDS
@@ -271,3 +273,33 @@ def test_disk_that_may_not_be_written_is_refused_with_code_three(ledger, tmp_pat
         assert done.returncode == 3
         assert "check its permissions" in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        ("UPDATE oncegate_meta SET value = 8 WHERE name = 'schema'", "oncegate_trace of migration 0009"),
+        ("DELETE FROM oncegate_meta WHERE name = 'schema'", "no record of its schema"),
+        ("UPDATE oncegate_meta SET value = 'x' WHERE name = 'schema'", "'x' as the schema"),
+    ],
+)
+def test_wrong_record_of_the_schema_is_told_with_what_to_do(call, ledger, tmp_path, damage, named):
+    """Doctor and migrate do not send people to each other, and nothing is applied twice."""
+    _damage(ledger, damage)
+    _refuses(call, tmp_path, "sqlite:///oncegate.db", 5, named)
+    _doctor_fails(call, "sqlite:///oncegate.db", named)
+    with pytest.raises(SchemaMismatch, match="restore oncegate_meta from a backup"):
+        open_store(f"sqlite:///{ledger}").connect()
+
+
+def test_lost_index_is_named_by_doctor(call, ledger):
+    """What a migration made and somebody removed is not found out by whoever needs it."""
+    _damage(ledger, "DROP INDEX oncegate_log_entry")
+    _doctor_fails(call, "sqlite:///oncegate.db", "without index oncegate_log_entry")
+
+
+def _damage(ledger: Path, sql: str) -> None:
+    connection = sqlite3.connect(ledger)
+    with connection:
+        connection.execute(sql)
+    connection.close()

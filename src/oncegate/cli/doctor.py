@@ -119,8 +119,8 @@ def _ledger(store: Store, url: str | None, clock: Clock) -> Iterator[Line]:
             return
         findings = store.examine()
         yield from map(_from, findings)
-        if len(findings) == 1:  # it could not be opened, and has said why
-            return
+        if len(findings) == 1 or any(one.what == "schema" and not one.ok for one in findings):
+            return  # it could not be opened, or cannot be used, and has said why
         yield _writing(store)
         with reading(store, url) as session:
             lines = list(_contents(session, url, clock))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from importlib import resources
+from typing import Final
 
 from oncegate.errors import SchemaMismatch
 from oncegate.store import Migration
+
+_DROPPED: Final = re.compile(r"^DROP (?:TABLE|VIEW|SEQUENCE|INDEX) (oncegate_\w+)", re.MULTILINE)
+_MADE: Final = re.compile(r"^CREATE (?:TABLE|VIEW|SEQUENCE|(?:UNIQUE )?INDEX) (oncegate_\w+)", re.MULTILINE)
 
 
 def read_migrations(package: str, record: str) -> list[Migration]:
@@ -28,3 +33,34 @@ def still_needed(known: list[Migration], version: int) -> list[Migration]:
             "install the newer oncegate that wrote it"
         )
     return [migration for migration in known if migration.number > version]
+
+
+def version_recorded(value: object) -> int:
+    """The number of a ledger's schema as it wrote it down."""
+    try:
+        return int(str(value))
+    except ValueError:
+        raise SchemaMismatch(
+            f"oncegate_meta records {str(value)[:40]!r} as the schema, which is no number; "
+            "restore oncegate_meta from a backup"
+        ) from None
+
+
+def made_by(migrations: list[Migration]) -> dict[str, Migration]:
+    """Names of tables, views, sequences and indexes that are new, each with the migration that makes it."""
+    again = {name for migration in migrations for name in _DROPPED.findall(migration.sql)}
+    made = {name: migration for migration in migrations for name in _MADE.findall(migration.sql)}
+    return {name: migration for name, migration in made.items() if name not in again}
+
+
+def contradiction(version: int, name: str, needed: list[Migration]) -> SchemaMismatch:
+    """The recorded number is lower than what is there: applying the rest could only fail."""
+    recorded = f"records schema {version}" if version else "has no record of its schema"
+    newest = needed[-1]
+    return SchemaMismatch(
+        f"the ledger {recorded} in oncegate_meta, but has {name} of migration "
+        f"{made_by(needed)[name].number:04} already: the record was changed or lost, or a migration was "
+        "run by hand in part; restore oncegate_meta from a backup, or, if you know that all "
+        f"{newest.number} migrations were applied, run: {newest.record} and then `oncegate doctor`, which "
+        "compares everything"
+    )

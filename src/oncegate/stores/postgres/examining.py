@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -10,17 +9,11 @@ import psycopg
 
 from oncegate.errors import StoreUnavailable
 from oncegate.store import Finding
-from oncegate.stores.postgres import poolers, schema
+from oncegate.stores.postgres import catalogue, poolers, schema
 from oncegate.stores.postgres.limits import LimitedConnection
 
 DURABLE_SETTINGS: Final = ("fsync", "full_page_writes", "synchronous_commit")
 DURABLE: Final = frozenset({"on", "local", "remote_write", "remote_apply"})
-# Tables, views and sequences that every ledger has; partitions come and go.
-_MADE: Final = re.compile(
-    r"^CREATE (?:TABLE|VIEW|SEQUENCE) (oncegate_\w+)(?! PARTITION OF)\b", re.MULTILINE
-)
-RESTORE: Final = "restore the database from a backup: no migration brings lost records back"
-_ABSENT: Final = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL"
 _LOG_AHEAD: Final = """
 SELECT (SELECT xact FROM oncegate_log ORDER BY xact DESC, position DESC LIMIT 1)
     >= pg_snapshot_xmax(pg_current_snapshot())
@@ -36,12 +29,13 @@ def examine_server(connection: Connection, another: Callable[[], LimitedConnecti
     pooler = _examine_pooler(connection, another)
     if pooler is not None and not pooler.ok:
         return [server, pooler]
+    shape = _examine_schema(connection)
     return [
         server,
         *([] if pooler is None else [pooler]),
         *_examine_settings(connection),
-        _examine_schema(connection),
-        *_examine_log(connection),
+        shape,
+        *(_examine_log(connection) if shape.ok else ()),
     ]
 
 
@@ -83,24 +77,16 @@ def _examine_replication(connection: Connection) -> Finding:
 
 def _examine_schema(connection: Connection) -> Finding:
     """What a migration made and somebody removed."""
-    lacking = lacking_in(connection)
+    lost = catalogue.lost_in(connection)
     version = schema.schema_version(connection)
-    if lacking:
-        return Finding(False, "schema", f"{version}, but without {', '.join(lacking)}", RESTORE)
+    if lost:
+        value = f"{version}, but without {catalogue.names_of(lost)}"
+        return Finding(False, "schema", value, lost[0].next_step)
     return Finding(True, "schema", f"{version}")
-
-
-def lacking_in(connection: Connection) -> list[str]:
-    """What a migration made and somebody removed."""
-    made = {name for migration in schema.all_migrations() for name in _MADE.findall(migration.sql)}
-    rows = connection.execute(_ABSENT, (sorted(made),)).fetchall()
-    return [str(name) for (name,) in rows]
 
 
 def _examine_log(connection: Connection) -> Iterator[Finding]:
     """A ledger that was copied to a server with younger transaction numbers: its log would seem empty."""
-    if lacking_in(connection):
-        return
     (ahead,) = connection.execute(_LOG_AHEAD).fetchone() or (False,)
     if ahead:
         yield Finding(

@@ -6,13 +6,35 @@ from functools import cache
 from typing import Any, Final
 
 import psycopg
+from psycopg import errors as postgres
 
+from oncegate.errors import SchemaMismatch
 from oncegate.store import Migration
-from oncegate.stores.migrations import read_migrations, still_needed
+from oncegate.stores.migrations import (
+    contradiction,
+    made_by,
+    read_migrations,
+    still_needed,
+    version_recorded,
+)
+from oncegate.stores.postgres.failures import first_line
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(7229, 1)"  # any two numbers; ours for migrations
-_HAS_META: Final = "SELECT to_regclass('oncegate_meta') IS NOT NULL"
-_VERSION: Final = "SELECT value::int FROM oncegate_meta WHERE name = 'schema'"
+_HAS_TABLE: Final = "SELECT to_regclass(%s) IS NOT NULL"
+_VERSION: Final = "SELECT value FROM oncegate_meta WHERE name = 'schema'"
+_PRESENT: Final = (
+    "SELECT name FROM unnest(%s::text[]) WITH ORDINALITY AS made (name, place)"
+    " WHERE to_regclass(name) IS NOT NULL ORDER BY place LIMIT 1"
+)
+_UNFIT: Final = (
+    postgres.DuplicateTable,
+    postgres.DuplicateColumn,
+    postgres.DuplicateFunction,
+    postgres.DuplicateObject,
+    postgres.UndefinedTable,
+    postgres.UndefinedColumn,
+    postgres.UndefinedFunction,
+)
 _RECORD: Final = (
     "INSERT INTO oncegate_meta (name, value) VALUES ('schema', '{number}')"
     " ON CONFLICT (name) DO UPDATE SET value = excluded.value;"
@@ -32,28 +54,69 @@ def newest() -> int:
     return all_migrations()[-1].number
 
 
+def exists(connection: Connection) -> bool:
+    """Tells whether there is anything of a ledger, whole or not."""
+    return any(_has(connection, table) for table in ("oncegate_meta", "oncegate_entry"))
+
+
 def pending(connection: Connection) -> list[Migration]:
-    """Lists what is still to be applied; refuses a ledger from the future."""
+    """Lists what is still to be applied; refuses a newer ledger, and one that contradicts itself."""
+    if not _needed(connection):
+        return []
+    with connection.transaction():
+        return _needed_alone(connection)
+
+
+def _needed(connection: Connection) -> list[Migration]:
     return still_needed(all_migrations(), schema_version(connection))
+
+
+def _needed_alone(connection: Connection) -> list[Migration]:
+    """The same while nobody else migrates: what they make would seem to contradict the number."""
+    connection.execute(_LOCK)
+    needed = _needed(connection)
+    if needed:
+        _refuse_contradiction(connection, needed)
+    return needed
+
+
+def _refuse_contradiction(connection: Connection, needed: list[Migration]) -> None:
+    row = connection.execute(_PRESENT, (list(made_by(needed)),)).fetchone()
+    if row is not None:
+        raise contradiction(schema_version(connection), str(row[0]), needed)
 
 
 def schema_version(connection: Connection) -> int:
     """Tells which migration the ledger has come to; 0 for none."""
-    row = connection.execute(_HAS_META).fetchone()
-    if row is None or not row[0]:
+    if not _has(connection, "oncegate_meta"):
         return 0
-    version = connection.execute(_VERSION).fetchone()
-    return int(version[0]) if version else 0
+    row = connection.execute(_VERSION).fetchone()
+    return version_recorded(row[0]) if row else 0
+
+
+def _has(connection: Connection, table: str) -> bool:
+    row = connection.execute(_HAS_TABLE, (table,)).fetchone()
+    return row is not None and bool(row[0])
 
 
 def apply_pending(connection: Connection) -> list[Migration]:
     """Applies what is pending in one transaction; several processes may do so at once."""
-    if not pending(connection):
+    if not _needed(connection):
         return []
     with connection.transaction():
-        connection.execute(_LOCK)
-        migrations = pending(connection)
+        migrations = _needed_alone(connection)
         for migration in migrations:
-            connection.execute(migration.sql.encode())
-            connection.execute(migration.record.encode())
+            _apply(connection, migration)
     return migrations
+
+
+def _apply(connection: Connection, migration: Migration) -> None:
+    try:
+        connection.execute(migration.sql.encode())
+        connection.execute(migration.record.encode())
+    except _UNFIT as error:
+        raise SchemaMismatch(
+            f"migration {migration.number:04} {migration.name} does not fit this database "
+            f"({first_line(error)}): something of the ledger was removed or made by hand; nothing was "
+            "changed; restore the database from a backup, or use an empty one"
+        ) from error

@@ -20,15 +20,13 @@ from oncegate.errors import (
     StoreUnavailable,
 )
 from oncegate.store import Capabilities, Durability, Finding, Joined, Migration
-from oncegate.stores.postgres import poolers, schema
+from oncegate.stores.postgres import catalogue, poolers, schema
 from oncegate.stores.postgres.arrays import register
 from oncegate.stores.postgres.doubts import Doubts
 from oncegate.stores.postgres.examining import (
     DURABLE,
     DURABLE_SETTINGS,
-    RESTORE,
     examine_server,
-    lacking_in,
 )
 from oncegate.stores.postgres.failures import first_line, refuse_durability, translate
 from oncegate.stores.postgres.joins import join
@@ -74,7 +72,7 @@ class PostgresStore:
         self._accept_loss = accept_loss
         self._durability = Durability.POWER_LOSS
         self._doubts = Doubts()
-        self._is_pooler_judged = False
+        self._is_pooler_judged = self._is_schema_judged = False
         self._given = _taken_apart(url)
         self._facts = Facts(None if clock is None else clock.ticks_ms)
         self._learning = threading.Lock()
@@ -122,6 +120,7 @@ class PostgresStore:
             self._prepare(connection)
             self._check_durability(connection)
             schema.apply_pending(connection)
+            self._refuse_damage(connection)
             return connection
         except psycopg.Error as error:
             connection.close()
@@ -129,6 +128,12 @@ class PostgresStore:
         except BaseException:
             connection.close()
             raise
+
+    def _refuse_damage(self, connection: Connection) -> None:
+        """Once: a ledger is not damaged while it is in use, and the comparison takes milliseconds."""
+        if not self._is_schema_judged:
+            catalogue.refuse_damage(connection)
+            self._is_schema_judged = True
 
     def _wall_ms(self) -> int:
         return (self._clock or SystemClock()).wall_ms()
@@ -210,7 +215,7 @@ class PostgresStore:
         """Tells whether the database holds a ledger; a server that cannot be reached says why not."""
         connection = self._open()
         try:
-            return schema.schema_version(connection) > 0
+            return schema.exists(connection)
         except psycopg.Error as error:
             raise translate(error, committing=False) from error
         finally:
@@ -253,10 +258,11 @@ class PostgresStore:
             raise
 
     def _check_schema(self, connection: Connection) -> None:
-        if schema.schema_version(connection) == 0:
+        if not schema.exists(connection):
             raise StoreUnavailable(f"there is no ledger at {self.address}; run `oncegate migrate`")
         if schema.pending(connection):
             raise SchemaMismatch(f"{self.address} is not up to date; run `oncegate migrate`")
+        self._refuse_damage(connection)
 
     def _begin_look(self, session: PostgresSession) -> bool:
         """Keeps the time and begins a moment for reading; False if this is not our ledger (any more)."""
@@ -282,9 +288,7 @@ class PostgresStore:
         connection = self._open()
         try:
             applied = schema.apply_pending(connection)
-            lacking = lacking_in(connection)
-            if lacking:
-                raise SchemaMismatch(f"{self.address} has lost {', '.join(lacking)}; {RESTORE}")
+            catalogue.refuse_damage(connection)
             ensure_partitions(connection, self._wall_ms())
             return applied
         except postgres.InsufficientPrivilege as error:

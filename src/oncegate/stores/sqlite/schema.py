@@ -1,4 +1,4 @@
-"""The schema of the embedded ledger: numbered SQL files, applied in order, each in one transaction.
+"""The schema of the embedded ledger: numbered SQL files, applied in order, in one transaction.
 
 Called when a session opens and by `oncegate migrate`. Must never touch a schema newer than it knows.
 """
@@ -6,11 +6,18 @@ Called when a session opens and by `oncegate migrate`. Must never touch a schema
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
+from functools import cache
 from typing import Final
 
 from oncegate.store import Migration
-from oncegate.stores.migrations import read_migrations, still_needed
-from oncegate.stores.sqlite.files import damaged, stored_number
+from oncegate.stores.migrations import (
+    contradiction,
+    made_by,
+    read_migrations,
+    still_needed,
+    version_recorded,
+)
 
 _VERSION: Final = "SELECT value FROM oncegate_meta WHERE name = 'schema'"
 _RECORD: Final = (
@@ -18,6 +25,9 @@ _RECORD: Final = (
     " ON CONFLICT (name) DO UPDATE SET value = excluded.value;"
 )
 _HAS_META: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'oncegate_meta'"
+_THINGS: Final = "SELECT type, name FROM sqlite_master WHERE name GLOB 'oncegate_*'"
+
+Thing = tuple[str, str]  # its type and its name
 
 
 def all_migrations() -> list[Migration]:
@@ -30,19 +40,45 @@ def schema_version(connection: sqlite3.Connection) -> int:
     if connection.execute(_HAS_META).fetchone() is None:
         return 0
     row = connection.execute(_VERSION).fetchone()
-    if row is None:  # it is written with the table itself
-        raise damaged("it does not say which schema it has")
-    return stored_number("schema", row[0])
+    return version_recorded(row[0]) if row else 0
 
 
 def pending(connection: sqlite3.Connection) -> list[Migration]:
-    """Lists what is still to be applied; refuses a ledger from the future."""
+    """Lists what is still to be applied; refuses a newer ledger, and one that contradicts itself.
+
+    Called inside a transaction: what others make meanwhile would seem to contradict the number.
+    """
+    needed = _needed(connection)
+    present = {name for _, name in _things(connection)} if needed else set()
+    for name in made_by(needed):
+        if name in present:
+            raise contradiction(schema_version(connection), name, needed)
+    return needed
+
+
+def _needed(connection: sqlite3.Connection) -> list[Migration]:
     return still_needed(all_migrations(), schema_version(connection))
+
+
+def lost_in(connection: sqlite3.Connection) -> list[str]:
+    """What the migrations made and somebody removed."""
+    return [f"{kind} {name}" for kind, name in sorted(_made() - _things(connection))]
+
+
+@cache
+def _made() -> frozenset[Thing]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        apply_pending(connection)
+        return _things(connection)
+
+
+def _things(connection: sqlite3.Connection) -> frozenset[Thing]:
+    return frozenset(connection.execute(_THINGS).fetchall())
 
 
 def apply_pending(connection: sqlite3.Connection) -> list[Migration]:
     """Applies what is pending; several processes may do so at once."""
-    if not pending(connection):
+    if not _needed(connection):
         return []
     connection.execute("BEGIN IMMEDIATE")
     try:

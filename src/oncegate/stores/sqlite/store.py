@@ -152,12 +152,21 @@ class SqliteStore:
             return [
                 Finding(True, "ledger", self.address),
                 Finding(True, "sqlite", sqlite3.sqlite_version),
-                Finding(True, "schema", f"version {schema.all_migrations()[-1].number}, up to date"),
+                self._examine_schema(),
                 self._examine_durability(),
                 self._examine_integrity(session),
             ]
         finally:
             session.close()
+
+    def _examine_schema(self) -> Finding:
+        with read_only(self.path) as connection:
+            lost = schema.lost_in(connection)
+        version = f"version {schema.all_migrations()[-1].number}"
+        if not lost:
+            return Finding(True, "schema", f"{version}, up to date")
+        step = "restore the file from a copy: no migration brings lost records back"
+        return Finding(False, "schema", f"{version}, but without {', '.join(lost)}", step)
 
     def _examine_durability(self) -> Finding:
         durability = self.capabilities.durability
