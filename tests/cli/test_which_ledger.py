@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 
 import pytest
 
+from oncegate.cli.ledger import command_for
 from oncegate.service.configuring import read_configuration
 
 FILE = "oncegate.toml"
@@ -142,3 +144,19 @@ def test_no_file_is_looked_into_unless_it_decides(call, settings, monkeypatch):
     assert call("entries", "list", "--url", "sqlite:///given.db").code == 0
     monkeypatch.setenv("ONCEGATE_URL", "sqlite:///given.db")
     assert call("entries", "list").code == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://app:tulip@host/db", "postgresql://app:…@host/db"),
+        ("postgresql://app:@tulip@host/db", "postgresql://app:…@host/db"),
+        ("postgresql://app:a?tulip@host/db", "postgresql://app:…@host/db"),
+        ("postgresql://host:5432/db?password=a@tulip", "postgresql://host:5432/db?password=…"),
+        ("postgresql://app@host/db?x=1&password=tulip", "postgresql://app@host/db?x=1&password=…"),
+        ("sqlite:////var/lib/a:b@c.db", "sqlite:////var/lib/a:b@c.db"),
+    ],
+)
+def test_next_steps_name_the_ledger_without_any_part_of_its_password(url, shown):
+    """Nothing of what stands before the last @ is repeated, whatever the password holds."""
+    assert shlex.split(command_for("oncegate migrate", url))[-1] == shown

@@ -24,7 +24,7 @@ from oncegate.store import Session, Store
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.wiring import open_store
 
-_SECRET: Final = re.compile(r"(://[^:/@?]*:)[^?]*(?=@)|([?&](?:ssl)?password=)[^&]*")
+_SECRETS: Final = (re.compile(r"([?&](?:ssl)?password=)[^&]*"), re.compile(r"(://[^:/@?]*:).*(?=@)"))
 _BOOT: Final = "SELECT value FROM oncegate_meta WHERE name = 'boot'"
 _SURFACES: Final = "SELECT DISTINCT surface FROM oncegate_entries ORDER BY surface"
 _RECORD: Final = (
@@ -72,11 +72,11 @@ def _store_at(address: str) -> Store:
 
 def command_for(command: str, url: str | None) -> str:
     """A command as the user would type it for the same ledger, for next steps."""
-    return command if url is None else f"{command} --url {shlex.quote(_SECRET.sub(_hidden, url))}"
-
-
-def _hidden(found: re.Match[str]) -> str:
-    return f"{found.group(1) or found.group(2)}…"
+    if url is None:
+        return command
+    for secret in _SECRETS:
+        url = secret.sub(r"\1…", url)
+    return f"{command} --url {shlex.quote(url)}"
 
 
 def file_of(store: Store) -> Path | None:

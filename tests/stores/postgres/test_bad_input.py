@@ -76,11 +76,31 @@ def setting(url: str, name: str, value: str) -> Iterator[None]:
         f"postgresql://user:{SECRET}@host/db?no_such_option=1",
         f"postgresql://user:{SECRET}@host/db?durability=maybe",
         f"mysql://user:{SECRET}@host/db",
+        f"mysql://user:@{SECRET}@host/db",
+        f"postgresql://user:12/{SECRET}?{SECRET}@host/db",
+        f"postgresql://user:12/db?{SECRET}=1@host/db",
     ],
 )
 def test_bad_address_is_refused_without_showing_a_secret(address: str) -> None:
     """Whatever is wrong with an address, its password is in no message."""
     with pytest.raises(BadUrl) as refused:
+        open_store(address)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"postgresql://user:@{SECRET}@host/db",
+        f"postgresql://user:begun@{SECRET}@host:5432/db",
+        f"postgresql://user:begun@{SECRET},@host/db",
+        f"postgresql://user:begun@{SECRET}/more@host/db",
+        f"postgresql://user:begun@{SECRET}?sslmode=prefer@host/db",
+    ],
+)
+def test_password_with_an_at_sign_is_refused_with_how_to_write_it(address: str) -> None:
+    """The driver ends a password at its first @ and takes the rest for a host, which is shown."""
+    with pytest.raises(BadUrl, match="%40") as refused:
         open_store(address)
     assert SECRET not in str(refused.value)
 
@@ -96,6 +116,7 @@ def test_bad_address_is_refused_without_showing_a_secret(address: str) -> None:
             "postgresql://user@one,two/db",
         ),
         ("postgresql:///db", "postgresql:///db"),
+        (f"postgresql://me%40corp:a%40{SECRET}@host/db?passfile=/a@b", "postgresql://me@corp@host/db"),
     ],
 )
 def test_address_is_shown_without_its_password(address: str, shown: str) -> None:

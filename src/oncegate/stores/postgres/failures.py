@@ -23,7 +23,7 @@ from oncegate.errors import (
 )
 from oncegate.stores.postgres import poolers
 
-_SECRET: Final = re.compile(r"(password=)\S+|(://[^:/@\s]+:)[^@\s]+(@)")
+_SECRET: Final = re.compile(r"(password=)\S+|(://[^:/@\s]*:)\S*(@)")
 _RETRY: Final = (postgres.DeadlockDetected, postgres.SerializationFailure, postgres.LockNotAvailable)
 _NO_SCHEMA: Final = (postgres.UndefinedTable, postgres.UndefinedColumn, postgres.UndefinedFunction)
 

@@ -48,6 +48,9 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
+_PASSWORDS: Final = "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25"
+_FILES: Final = ("passfile", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslcrldir")
+_MAY_HOLD_AT: Final = {"user", "password", "sslpassword", "options", "application_name", *_FILES}
 # Plans are made while tables are small, and kept: they must look rows up all the same.
 # Every statement relies on what READ COMMITTED sees, whatever the database's own default is.
 _SETTINGS: Final = {
@@ -334,13 +337,15 @@ def _taken_apart(url: str) -> dict[str, Any]:
         given = conninfo_to_dict(url)
     except psycopg.Error as error:
         text = first_line(error)
-        told = f" ({text})" if "URI query parameter" in text else ""
-        raise BadUrl(f"{shape}{told}; write @ : / # % in a password as %40 %3A %2F %23 %25") from None
+        is_theirs = "URI query parameter" in text and "@" not in url.partition("?")[2]
+        told = f" ({text})" if is_theirs else ""
+        raise BadUrl(f"{shape}{told}; {_PASSWORDS}") from None
     ports = [port for port in str(given.get("port", "")).split(",") if port]
     if not all(port.isascii() and port.isdigit() and 0 < int(port) < 65536 for port in ports):
         raise BadUrl(f"{shape}; a port is a number from 1 to 65535")
-    if "@" in str(given.get("dbname", "")):
-        raise BadUrl(f"{shape}; write @ : / # % in a password as %40 %3A %2F %23 %25")
+    # The driver ends a password at its first @ and takes the rest for whatever comes next.
+    if any("@" in str(value) for name, value in given.items() if name not in _MAY_HOLD_AT):
+        raise BadUrl(f"{shape}; {_PASSWORDS}")
     return {name: value for name, value in given.items() if value is not None}
 
 
