@@ -105,6 +105,18 @@ def test_busy_ledger_is_not_a_sick_one(call, ledger):
     assert "another process is writing right now" in ended.out
 
 
+def test_ledger_that_takes_no_record_is_found_before_the_first_event(call, ledger):
+    """Writing is rehearsed to the end: the lock alone says nothing about whether events can be settled."""
+    connection = sqlite3.connect(ledger, isolation_level=None)
+    connection.execute(
+        "CREATE TRIGGER refuse BEFORE INSERT ON oncegate_log BEGIN SELECT RAISE(ABORT, 'not today'); END"
+    )
+    connection.close()
+    ended = call("doctor")
+    assert ended.code == 1
+    assert "not today" in ended.out
+
+
 def test_sizes_are_readable():
     """Bytes are shown in the unit a person would use."""
     assert [doctor._size(2**power) for power in (0, 10, 20, 30, 40)] == [

@@ -1,6 +1,6 @@
 """`oncegate doctor`: looks at a ledger and its surroundings and says what to do about what it finds.
 
-Must never create a ledger, migrate one, or change an entry.
+Must never create a ledger, migrate one, or change an entry: what it rehearses is undone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import platform
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -22,7 +21,7 @@ from oncegate.cli.ledger import command_for, file_of, find_ledger, open_ledger, 
 from oncegate.cli.output import Cell, Colour, age, paint, print_json, tell, utc
 from oncegate.cli.parser import add_json, add_url
 from oncegate.clock import Clock, SystemClock, from_wall_ms
-from oncegate.errors import StoreBusy, StoreError
+from oncegate.errors import StoreError
 from oncegate.model.states import State
 from oncegate.model.visible import visible
 from oncegate.store import EntryFilter, Finding, Session, Store
@@ -121,7 +120,6 @@ def _ledger(store: Store, url: str | None, clock: Clock) -> Iterator[Line]:
         yield from map(_from, findings)
         if len(findings) == 1 or any(one.what == "schema" and not one.ok for one in findings):
             return  # it could not be opened, or cannot be used, and has said why
-        yield _writing(store)
         with reading(store, url) as session:
             lines = list(_contents(session, url, clock))
         yield from lines
@@ -130,27 +128,9 @@ def _ledger(store: Store, url: str | None, clock: Clock) -> Iterator[Line]:
 
 
 def _from(finding: Finding) -> Line:
-    status = Status.OK if finding.ok else Status.FAIL
+    told = Status.WARN if finding.next_step else Status.OK
+    status = told if finding.ok else Status.FAIL
     return Line(status, finding.what, finding.value, finding.next_step)
-
-
-class _Undo(Exception):
-    """Raised inside a unit to leave nothing of it behind."""
-
-
-def _writing(store: Store) -> Line:
-    """Takes the write lock and gives it back."""
-    session = store.connect()
-    try:
-        with suppress(_Undo), session.unit(wait=False):
-            raise _Undo
-    except StoreBusy:
-        return Line(Status.OK, "writing", "another process is writing right now")
-    except StoreError as error:
-        return Line(Status.FAIL, "writing", "not possible", str(error))
-    finally:
-        session.close()
-    return Line(Status.OK, "writing", "possible")
 
 
 def _address(store: Store, url: str | None) -> Line:

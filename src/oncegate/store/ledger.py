@@ -129,7 +129,7 @@ class Capabilities(Struct, frozen=True):
 
 
 class Finding(Struct, frozen=True):
-    """One line of a store's own examination."""
+    """One line of a store's own examination; one that is ok but has a next step is a warning."""
 
     ok: bool
     what: str
@@ -205,4 +205,7 @@ class Store(Protocol):
         """
 
     def examine(self) -> list[Finding]:
-        """Looks at versions, durability and clock, for `oncegate doctor`."""
+        """Looks at versions, durability and clock, for `oncegate doctor`, and rehearses a claim.
+
+        Leaves nothing behind, waits for no writer, and does not write where the ledger is read-only.
+        """

@@ -33,6 +33,7 @@ from oncegate.stores.postgres.joins import join
 from oncegate.stores.postgres.limits import LimitedConnection
 from oncegate.stores.postgres.looks import Looks
 from oncegate.stores.postgres.partitions import drop_empty_months, ensure_partitions
+from oncegate.stores.postgres.rights import examine_writing
 from oncegate.stores.postgres.scripts import Facts
 from oncegate.stores.postgres.session import PostgresSession
 
@@ -315,13 +316,18 @@ class PostgresStore:
             connection.close()
 
     def examine(self) -> list[Finding]:
-        """Looks at the server, its settings and the schema."""
+        """Looks at the server, its settings and the schema, and rehearses a claim."""
         try:
             connection = self._open()
         except StoreError as error:
             return [Finding(False, "ledger", self.address, str(error))]
         try:
-            return [Finding(True, "ledger", self.address), *examine_server(connection, self._open)]
+            findings = [Finding(True, "ledger", self.address), *examine_server(connection, self._open)]
+            if all(finding.ok for finding in findings if finding.what in ("pooler", "schema")):
+                # Without a way to reopen it writes names inside the transaction too, which is undone.
+                session = PostgresSession(connection, self._ticks)
+                findings.append(examine_writing(connection, session, self._wall_ms()))
+            return findings
         except psycopg.Error as error:
             raise translate(error, committing=False) from error
         finally:

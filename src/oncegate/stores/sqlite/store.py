@@ -9,8 +9,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from oncegate.clock import Clock, SystemClock
-from oncegate.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable, UsageError
+from oncegate.errors import ConfigError, SchemaMismatch, StoreBusy, StoreError, StoreUnavailable, UsageError
 from oncegate.store import Capabilities, Durability, Finding, Migration
+from oncegate.stores.rehearsing import BUSY, POSSIBLE, WHAT, rehearse
 from oncegate.stores.sqlite import schema
 from oncegate.stores.sqlite.files import SYNCHRONOUS_LEVELS, open_connection, translated
 from oncegate.stores.sqlite.joins import connection_behind
@@ -141,7 +142,7 @@ class SqliteStore:
         return []
 
     def examine(self) -> list[Finding]:
-        """Looks at the file, its settings and its integrity."""
+        """Looks at the file, its settings and its integrity, and rehearses a claim."""
         try:
             if not self.exists():
                 return [Finding(False, "ledger", self.address, "it does not exist; run `oncegate migrate`")]
@@ -155,6 +156,7 @@ class SqliteStore:
                 self._examine_schema(),
                 self._examine_durability(),
                 self._examine_integrity(session),
+                self._examine_writing(session),
             ]
         finally:
             session.close()
@@ -178,3 +180,12 @@ class SqliteStore:
         ((answer,),) = session.read_pragma("quick_check(1)")
         step = "restore the file from a copy; do not delete its keys"
         return Finding(answer == "ok", "integrity", str(answer), "" if answer == "ok" else step)
+
+    def _examine_writing(self, session: SqliteSession) -> Finding:
+        try:
+            rehearse(session, self._clock.wall_ms())
+        except StoreBusy:
+            return BUSY
+        except StoreError as error:
+            return Finding(False, WHAT, "not possible", str(error))
+        return POSSIBLE

@@ -122,6 +122,15 @@ class LedgerConformance(StoreBench):
             assert finding.what, finding
             assert finding.value, finding
 
+    def test_examination_changes_nothing(self) -> None:
+        """Whatever is rehearsed is undone: no entry, no record, no name is left."""
+        store = self.make_store(self.clock)
+        session = self.open(store)
+        self.settle(session, self.reserve(session, "done"))
+        self.reserve(session, "running")
+        with unchanged(self, session):
+            store.examine()
+
     def test_joining_something_that_is_no_transaction_is_refused(self) -> None:
         """Only a user's own open transaction can be joined."""
         store = self.make_store(self.clock)
