@@ -48,6 +48,11 @@ class Pair:
             found = connection.execute("SELECT state FROM pg_stat_replication").fetchall()
         return found == [("streaming",)]
 
+    def booked_at_standby(self) -> int:
+        with psycopg.connect(self.standby.url(self.database), autocommit=True) as connection:
+            ((count,),) = connection.execute("SELECT count(*) FROM booking").fetchall()
+        return int(count)
+
     def make_synchronous(self) -> None:
         with psycopg.connect(self.direct, autocommit=True) as connection:
             connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'second'")
@@ -105,6 +110,7 @@ def test_asynchronous_standby_may_lack_the_last_commits_and_the_doctor_says_so(p
     # When it is away while the last events are answered, and takes over
     gate, events = site.gate(), events_of(COUNT)
     site.deliver(gate, events[:-LATE])
+    wait_until(lambda: pair.booked_at_standby() == COUNT - LATE, what="what was committed before")
     pair.standby.stop()
     answered = site.deliver(gate, events[-LATE:])
     pair.primary.stop(signal.SIGQUIT)
@@ -118,3 +124,25 @@ def test_asynchronous_standby_may_lack_the_last_commits_and_the_doctor_says_so(p
     site.recover(gate, events, set())
     site.check(events)
     site.close()
+
+
+def test_doctor_says_which_standby_is_waited_for_and_writes_on_none(pair: Pair) -> None:
+    """A name that fits no standby leaves it asynchronous; on the standby itself nothing is tried."""
+    PostgresStore(pair.direct).connect().close()
+    with psycopg.connect(pair.direct, autocommit=True) as connection:
+        connection.execute("SET synchronous_commit = local")
+        connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'another'")
+        connection.execute("SELECT pg_reload_conf()")
+        asked = "SELECT current_setting('synchronous_standby_names')"
+        wait_until(lambda: connection.execute(asked).fetchall() == [("another",)], what="the setting")
+    findings = {finding.what: finding for finding in PostgresStore(pair.direct).examine()}
+    assert not findings["replication"].ok
+    assert "0 of 1 standby connected" in findings["replication"].value
+    assert findings["writing"].ok
+
+    standby = PostgresStore(pair.standby.url(pair.database))
+    findings = {finding.what: finding for finding in standby.examine()}
+    assert "standby itself" in findings["replication"].value
+    assert "not tried: this server is a standby" in findings["writing"].value
+    with standby.look() as session:
+        assert session.counts() == {}

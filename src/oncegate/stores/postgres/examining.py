@@ -11,6 +11,7 @@ from oncegate.errors import StoreUnavailable
 from oncegate.store import Finding
 from oncegate.stores.postgres import catalogue, poolers, schema
 from oncegate.stores.postgres.limits import LimitedConnection
+from oncegate.stores.postgres.replication import examine_replication
 
 DURABLE_SETTINGS: Final = ("fsync", "full_page_writes", "synchronous_commit")
 DURABLE: Final = frozenset({"on", "local", "remote_write", "remote_apply"})
@@ -55,24 +56,7 @@ def _examine_settings(connection: Connection) -> Iterator[Finding]:
         safe = value in DURABLE
         step = "" if safe else f"set {setting}=on: acknowledged commits can be lost"
         yield Finding(safe, setting, value, step)
-    yield _examine_replication(connection)
-
-
-def _examine_replication(connection: Connection) -> Finding:
-    """A standby that is not synchronous may lack the last commits when it is promoted."""
-    (names,) = connection.execute("SHOW synchronous_standby_names").fetchone() or ("",)
-    (standbys,) = connection.execute("SELECT count(*) FROM pg_stat_replication").fetchone() or (0,)
-    if not standbys:
-        return Finding(True, "replication", "no standby is connected")
-    if names:
-        return Finding(True, "replication", f"{standbys} standbys, synchronous: {names}")
-    return Finding(
-        False,
-        "replication",
-        f"{standbys} standbys, none synchronous",
-        "a promoted standby may lack the last commits, and their events would run again: set "
-        "synchronous_standby_names",
-    )
+    yield examine_replication(connection)
 
 
 def _examine_schema(connection: Connection) -> Finding:

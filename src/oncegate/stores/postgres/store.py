@@ -254,6 +254,8 @@ class PostgresStore:
             self._check_schema(connection)
             # A kept one has its statements prepared; they are planned for what they are asked all the same.
             connection.execute("SET plan_cache_mode = force_custom_plan")
+            # Whoever looks keeps the ledger's time, and must not wait for a standby that is away.
+            connection.execute("SET synchronous_commit = local")
             session = PostgresSession(connection, self._ticks)
             self._begin_look(session)
             return session
