@@ -33,9 +33,10 @@ STRANDED_SHOWN_MAX: Final = 200
 PLAUSIBLE_YEARS: Final = range(2025, 2100)  # a clock without a battery says 1970 or the build year
 
 _DESCRIPTION = """\
-Look at a ledger and its surroundings: where it is, whether it can be written, versions,
-schema, durability, integrity, disk space, clocks, and what waits for somebody. Every line
-is ok, warn or fail, with what to do about it. No entry is changed and no ledger created."""
+Look at a ledger and its surroundings: where it is, versions, schema, durability, standbys,
+integrity, disk space, clocks, and what waits for somebody. Writing is rehearsed: a claim is
+reserved, settled and undone, but not on a standby. Every line is ok, warn or fail, with what
+to do about it. No entry is changed and no ledger created."""
 
 _EPILOG = """\
 exits with 0 if nothing failed, with 1 if anything did; a warning is not a failure.

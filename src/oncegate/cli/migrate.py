@@ -12,8 +12,9 @@ from oncegate.cli.parser import add_json, add_url
 from oncegate.store import Migration, Store
 
 _DESCRIPTION = """\
-Create a ledger, or bring an older one up to date. Each migration is one transaction, and
-several processes may migrate at once. A ledger that is up to date is left as it is."""
+Create a ledger, or bring an older one up to date. All that is pending is applied in one
+transaction, so that none of it stays if any of it fails; what --print gives has one for each.
+Several processes may migrate at once. A ledger that is up to date is left as it is."""
 
 _EPILOG = """\
 examples:
