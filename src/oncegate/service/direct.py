@@ -128,7 +128,6 @@ class DirectHttp(BoundedHttp):
             and int(length) <= self.body_bytes_max
             and parser.get_method() == b"POST"
             and parser.get_http_version() == "1.1"
-            and not parser.should_upgrade()
             and _UNUSUAL.isdisjoint(headers.raw)
             and (host in self.hosts.met or self.hosts.are_named(host))
             and (cycle is None or cycle.response_complete)

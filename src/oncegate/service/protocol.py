@@ -3,8 +3,8 @@
 A request's headers must be complete within one time, counted from its first byte or, for the first request,
 from the connection; its body within another, and it must not come by drops. A slow sender is told 408 where
 it can still be told, and cut off. Pipelined requests and idle connections keep uvicorn's own rules. What is
-refused here is told as a problem document. Must never answer in the place of a request that is being
-carried out: its own answer is the last one then.
+refused here is told as a problem document; who asks for another protocol is answered in this one. Must
+never answer in the place of a request that is being carried out: its own answer is the last one then.
 """
 
 from __future__ import annotations
@@ -98,9 +98,10 @@ class BoundedHttp(HttpToolsProtocol):
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._upgrade()
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as stop:
+                self._read_without_upgrade(memoryview(data)[stop.args[0] :])
         except httptools.HttpParserError:
             self._refuse(_MALFORMED)
             return
@@ -110,11 +111,28 @@ class BoundedHttp(HttpToolsProtocol):
         elif self._bytes_before_body or self._has_begun:
             self._go_on_with_headers()
 
-    def _upgrade(self) -> None:
-        if self._should_upgrade():
-            self.handle_websocket_upgrade()
-        else:
-            self._unsupported_upgrade_warning()
+    def _read_without_upgrade(self, rest: memoryview) -> None:
+        """Reads a request as if it did not ask for another protocol, and then what came behind its head.
+
+        The parser takes all that follows such a head for the other protocol, a body too, and ends the
+        request. So a new one is given the head again, without what asked.
+        """
+        while not self._is_refused:
+            head = self._head_without_upgrade()
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+            self.parser.feed_data(head)
+            try:
+                self.parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as stop:  # of a request behind
+                rest = rest[stop.args[0] :]
+
+    def _head_without_upgrade(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b" % pair for pair in self.headers if pair[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
     def _takes_more(self, count: int) -> bool:
         """Counts bytes of a body with what is around it: chunks' heads and what follows the last."""
@@ -125,6 +143,8 @@ class BoundedHttp(HttpToolsProtocol):
         return not self._is_refused
 
     def _go_on_with_headers(self) -> None:
+        if self._is_refused:
+            return
         if self._bytes_before_body > self.header_bytes_max:
             self._refuse(_TOO_LARGE)
         elif self._deadline is None:
@@ -151,10 +171,18 @@ class BoundedHttp(HttpToolsProtocol):
         ):
             self._refuse(_TOO_LARGE)
             return
+        if self.parser.should_upgrade():
+            self._stop_before_upgrade()
+            return
         self._is_reading, self._has_begun, self._bytes_before_body = True, False, 0
         if self._deadline is not None:
             self._in_time()
         self._begin_request()
+
+    def _stop_before_upgrade(self) -> None:
+        """Here the parser ends the request, which is then read without upgrade; a tunnel cannot be."""
+        if self.parser.get_method() == b"CONNECT":
+            self._refuse(_MALFORMED)
 
     def _header_bytes(self) -> int:
         """The bytes of target and headers; counted only where more came at once than they may have."""
@@ -169,7 +197,9 @@ class BoundedHttp(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is here."""
+        """The request is here, unless its headers were refused or are to be read again."""
+        if not self._is_reading:
+            return
         self._is_reading, self._has_begun, self._bytes_before_body = False, False, 0
         if self._deadline is not None:
             self._in_time()
