@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from oncegate.service.messages import Incoming
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from tests.service.site import BEARER, SECRET, Answer, Site, TeamHandler, forwarding, read_all, settings
 
@@ -143,6 +144,79 @@ def test_too_many_header_bytes_are_431(shared: Site, head: bytes) -> None:
     assert b"content-type: application/problem+json" in head_of
     assert json.loads(body)["type"] == "urn:oncegate:problem:headers-too-large"
     assert shared.call("GET", "/livez").status == 200
+
+
+LARGE = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx: %b\r\n\r\n"
+
+
+@pytest.mark.parametrize("count", [33_000, 40_000, 60_000])
+def test_header_bytes_are_counted_behind_another_request_too(shared: Site, count: int) -> None:
+    """In the same read, where they end in it; while the first is carried out its answer is the last."""
+    first = HEAD + b'\r\ncontent-length: 11\r\n\r\n{"id": "a"}'
+    found = shared.raw(first + LARGE % (b"a" * count))
+
+    assert found.count(b"HTTP/1.1 200") == 1
+    assert found.count(b"HTTP/1.1 431") <= 1
+    assert b"alive" not in found
+
+
+def test_a_head_in_two_reads_behind_another_request_is_counted_whole(shared: Site) -> None:
+    """The first answer shows that the first part was read."""
+    first = HEAD + b'\r\ncontent-length: 11\r\n\r\n{"id": "a"}'
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=DEADLINE_SECONDS) as connection:
+        connection.sendall(first + (LARGE % (b"a" * 40_000))[:-4])
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"\r\n\r\n")
+        assert b"alive" not in read_all(connection)
+
+
+def test_a_body_is_not_counted_as_headers_of_the_request_behind_it(shared: Site) -> None:
+    body = b'{"id": "large", "x": "%b"}' % (b"x" * 50_000)
+    first = HEAD + b"\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=DEADLINE_SECONDS) as connection:
+        connection.sendall(first + (LARGE % b"")[:-2])
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"connection: close\r\n\r\n")
+        assert b"alive" in read_all(connection)
+
+
+def test_headers_without_end_are_counted_after_a_large_request_too(shared: Site) -> None:
+    first = HEAD.replace(b"/in/hooks", b"/v1/events") + b"\r\ncontent-length: 60000\r\n\r\n" + b" " * 60_000
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=DEADLINE_SECONDS) as connection:
+        connection.sendall(first.replace(SECRET.encode(), shared.token.encode()))
+        assert connection.recv(65536).startswith(b"HTTP/1.1 400")
+        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 40_000)
+        assert b"HTTP/1.1 431" in read_all(connection)
+
+
+def test_nothing_behind_a_refused_request_is_carried_out(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even if it came in the same read."""
+    event = json.dumps({"id": "behind", "key": "k", "data": 1}).encode()
+    own = f"authorization: Bearer {site.token}\r\ncontent-type: application/json\r\n".encode()
+    behind = b"POST /v1/events HTTP/1.1\r\nhost: localhost\r\n" + own
+    started: list[str] = []
+    find = site.service._find
+
+    def found_by(incoming: Incoming) -> Any:
+        started.append(incoming.path)
+        return find(incoming)
+
+    monkeypatch.setattr(site.service, "_find", found_by)
+    found = site.raw(
+        b"GET /livez HTTP/1.1\r\nhost: localhost\r\n"
+        + b"x: 1\r\n" * 200
+        + b"\r\n"
+        + behind
+        + b"content-length: %d\r\n\r\n" % len(event)
+        + event
+    )
+
+    assert found.startswith(b"HTTP/1.1 431")
+    assert found.count(b"HTTP/1.1") == 1
+    assert site.call("GET", "/livez").status == 200
+    assert started == ["/livez"]
 
 
 def test_slow_headers_and_bodies_are_cut_off(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ class DirectHttp(BoundedHttp):
     def on_message_begin(self) -> None:
         """A request has begun; what only the application needs is made when it is needed."""
         self._has_begun = True
+        if not self._bytes_before_body:
+            self._begin_behind()
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def _begin_request(self) -> None:
@@ -111,7 +113,7 @@ class DirectHttp(BoundedHttp):
                 return
         self._exchange = None
         url, pairs, expects = self.url, self.headers, self.expect_100_continue
-        super().on_message_begin()
+        self._begin_scope()
         self.url, self.expect_100_continue = url, expects
         self.headers.extend(pairs)
         super()._begin_request()

@@ -67,7 +67,9 @@ class BoundedHttp(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self.access_log = False  # its lines would hold targets as they came, cursors included
         self._deadline: asyncio.TimerHandle | None = None
-        self._bytes_before_body = 0  # received before the headers were complete
+        self._bytes_before_body = 0  # received before the headers were complete, as many as can be theirs
+        self._bytes_of_others = 0  # of these, what may belong to requests before, in the same read
+        self._read_bytes = 0
         self._has_begun = False  # a request, whose headers are not complete
         self._is_reading = False  # a body
         self._is_arriving = False  # a body that did not come at once
@@ -91,9 +93,10 @@ class BoundedHttp(HttpToolsProtocol):
         """Takes bytes; those of a request line or header that does not end count too."""
         if self._is_refused or self.transport.is_closing():
             return
+        self._read_bytes = len(data)
         if not self._is_reading:
-            self._bytes_before_body += len(data)
-        elif not self._takes_more(len(data)):
+            self._bytes_before_body += self._read_bytes
+        elif not self._takes_more(self._read_bytes):
             return
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
@@ -145,7 +148,7 @@ class BoundedHttp(HttpToolsProtocol):
     def _go_on_with_headers(self) -> None:
         if self._is_refused:
             return
-        if self._bytes_before_body > self.header_bytes_max:
+        if self._bytes_before_body - self._bytes_of_others > self.header_bytes_max:
             self._refuse(_TOO_LARGE)
         elif self._deadline is None:
             self._within(self.headers_within_seconds, self._too_late)
@@ -153,7 +156,16 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request has begun."""
         self._has_begun = True
+        if not self._bytes_before_body:
+            self._begin_behind()
+        self._begin_scope()
+
+    def _begin_scope(self) -> None:
         super().on_message_begin()
+
+    def _begin_behind(self) -> None:
+        """Where the request before ended in this read is not told: all of it may be this one's headers."""
+        self._bytes_before_body = self._bytes_of_others = self._read_bytes
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Takes a header, and no more than so many; what comes behind a body is no header."""
@@ -166,6 +178,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """From here on the body's time counts."""
+        if self._is_refused:
+            return
         if len(self.headers) > HEADERS_MAX or (
             self._bytes_before_body > self.header_bytes_max and self._header_bytes() > self.header_bytes_max
         ):
@@ -174,7 +188,8 @@ class BoundedHttp(HttpToolsProtocol):
         if self.parser.should_upgrade():
             self._stop_before_upgrade()
             return
-        self._is_reading, self._has_begun, self._bytes_before_body = True, False, 0
+        self._is_reading, self._has_begun = True, False
+        self._bytes_before_body = self._bytes_of_others = 0
         if self._deadline is not None:
             self._in_time()
         self._begin_request()
