@@ -12,6 +12,7 @@ import pytest
 from oncegate import Conflict, Gate
 from oncegate.errors import CursorExpired, CursorRefused, EventError, EventNotStorable, StoreUnavailable
 from oncegate.feed import Event, Feed, consume, through_gate
+from oncegate.feed.values import Page
 from oncegate.model.surface import CARRIED_BYTES_MAX
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.support import Ledger
@@ -45,6 +46,33 @@ def test_events_are_read_in_pages_and_acknowledged(ledger: Ledger) -> None:
     assert [ack.replay for ack in acks] == [False, True]
     assert ids(feed.read_sync("exec", tenant="acme").events) == ["3"]
     assert ids(feed.read_sync("other", tenant="acme").events) == ["1", "2", "3"]
+
+
+def test_large_events_come_in_pages_that_are_bounded_in_bytes(ledger: Ledger) -> None:
+    """Each says that there is more, and goes on exactly behind its last event (I18)."""
+    feed = Feed(ledger.gate())
+    for event_id in "123456789":
+        feed.publish_sync(tenant="acme", event_id=event_id, key="k", data="x" * 1_000_000)
+
+    pages: list[Page] = []
+    since = None
+    while not pages or pages[-1].has_more:
+        pages.append(feed.read_sync("exec", tenant="acme", since=since, limit=1_000))
+        since = pages[-1].next_cursor
+
+    assert [len(page.events) for page in pages] == [4, 4, 1]
+    assert [event.id for page in pages for event in page.events] == list("123456789")
+    assert feed.read_sync("exec", tenant="acme", since=since).events == ()
+
+
+@pytest.mark.parametrize(("limit", "has_more"), [(1, True), (2, True), (3, False), (4, False)])
+def test_a_page_says_whether_there_is_more(ledger: Ledger, limit: int, has_more: bool) -> None:
+    feed = Feed(ledger.gate())
+    publish(feed, "1", "2", "3")
+
+    page = feed.read_sync("exec", tenant="acme", limit=limit)
+
+    assert (len(page.events), page.has_more) == (min(limit, 3), has_more)
 
 
 def test_an_older_ack_changes_nothing_also_after_a_restart(ledger: Ledger) -> None:

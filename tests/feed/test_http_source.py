@@ -12,6 +12,7 @@ import pytest
 
 from oncegate.errors import ConfigError, CursorExpired, CursorRefused, NotAuthentic, StoreUnavailable
 from oncegate.feed import Event, HttpSource, consume
+from oncegate.store.feed import PAGE_BYTES_MAX
 from tests.service.site import Site, settings
 from tests.serving import running_server
 
@@ -46,6 +47,26 @@ def test_events_are_consumed_and_acknowledged(tmp_path: Path) -> None:
 
     assert seen == list(range(7))
     assert done.events == 4
+
+
+def test_large_events_are_consumed_in_several_pages(tmp_path: Path) -> None:
+    """However many are asked for, an answer stays small; the next one goes on where it ended (I18)."""
+    seen: list[tuple[str, int]] = []
+
+    async def apply(event: Event) -> None:
+        seen.append((event.id, len(event.data)))
+
+    with Site(tmp_path, settings()).serving() as site:
+        for number in range(9):
+            event = {"id": f"e-{number}", "key": "k", "data": "x" * 1_000_000}
+            assert site.partner("POST", "/v1/events", event).status == 200
+        first = site.partner("GET", "/wes/v1/dispatch/pending?limit=1000")
+        source = HttpSource(f"http://127.0.0.1:{site.port}", site.token)
+        asyncio.run(consume(source, apply, limit=1_000, wait_seconds=0, go_on=lambda: len(seen) < 9))
+
+    assert len(first.body) < PAGE_BYTES_MAX + 10_000
+    assert (len(first.document["events"]), first.document["has_more"]) == (4, True)
+    assert seen == [(f"e-{number}", 1_000_000) for number in range(9)]
 
 
 @contextmanager

@@ -181,12 +181,12 @@ class Feed:
         if isinstance(after, str):
             after = cursors.read(tenant, after)
         limit = max(1, min(limit, PAGE_MAX))
-        page: store.FeedPage = yield ReadFeed(store.FeedWanted(tenant, reader, after, limit + 1))
+        page: store.FeedPage = yield ReadFeed(store.FeedWanted(tenant, reader, after, limit))
         _check_place(page)
-        shown = page.events[:limit]
-        events = tuple(_shown(event, cursors.make(tenant, event.position)) for event in shown)
-        place = shown[-1].position if shown else max(page.after, page.floor)
-        return Page(events, cursors.make(tenant, place), len(page.events) > limit)
+        events = tuple(_shown(event, cursors.make(tenant, event.position)) for event in page.events)
+        place = page.events[-1].position if page.events else max(page.after, page.floor)
+        # Positions have no gaps: where the page ends before the last one, there is more.
+        return Page(events, cursors.make(tenant, place), bool(page.events) and place < page.last)
 
     def reader(self, name: str, *, tenant: str = "") -> FeedReader:
         """One reader of the feed, for `consume`."""

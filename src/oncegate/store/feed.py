@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
+
+PAGE_BYTES_MAX: Final = 4 * 1024 * 1024  # of bodies: four of the largest, and a page is made in one piece
 
 
 class Publication(Struct, frozen=True, gc=False):
@@ -57,12 +59,16 @@ class FeedEvent(Struct, frozen=True, gc=False):
 
 
 class FeedWanted(Struct, frozen=True, gc=False):
-    """Asks for events after a position; None means after what the reader has acknowledged."""
+    """Asks for events after a position; None means after what the reader has acknowledged.
+
+    `limit` is of events, `bytes_max` of their bodies together.
+    """
 
     tenant: str
     reader: str
     after: int | None
     limit: int
+    bytes_max: int = PAGE_BYTES_MAX
 
 
 class FeedPage(Struct, frozen=True):
@@ -113,8 +119,10 @@ class Feed(Protocol):
         """
 
     def read_feed(self, wanted: FeedWanted) -> FeedPage:
-        """Returns events after a position in the order of positions, as many as there are up to the limit.
+        """Returns events after a position in the order of positions, as many as there are up to the limits.
 
+        If there is an event, there is one in the page, however large. What is beyond `bytes_max` is not
+        brought into memory, but for one event at most.
         Whatever was committed before the call is there. Positions already given out never change.
         """
 

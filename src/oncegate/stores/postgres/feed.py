@@ -47,9 +47,15 @@ UPDATE oncegate_feed_tenant SET last = last + (SELECT count(*) FROM fresh) WHERE
 """
 _ENDS: Final = "SELECT floor, last FROM oncegate_feed_tenant WHERE tenant = %s"
 _STANDS: Final = "SELECT position FROM oncegate_feed_reader WHERE tenant = %s AND reader = %s"
+# A large body is stored apart, and its length is known without reading it.
 _AFTER: Final = """
-SELECT position, event_id, key, seq, body, at, context FROM oncegate_feed
-WHERE tenant = %s AND position > %s ORDER BY position LIMIT %s
+SELECT position, event_id, key, seq, body, at, context FROM (
+    SELECT *, sum(octet_length(body)) OVER so_far AS bytes, row_number() OVER so_far AS place FROM (
+        SELECT position, event_id, key, seq, body, at, context FROM oncegate_feed
+        WHERE tenant = %s AND position > %s ORDER BY position LIMIT %s
+    ) AS following WINDOW so_far AS (ORDER BY position ROWS UNBOUNDED PRECEDING)
+) AS page
+WHERE bytes <= %s OR place = 1 ORDER BY position
 """
 _EVENT: Final = """
 SELECT coalesce(position, 0), event_id, key, seq, body, at, context FROM oncegate_feed
@@ -120,7 +126,7 @@ class PostgresFeed:
         after = wanted.after
         if after is None:
             ((after,),) = self._query(_STANDS, (tenant, wanted.reader)) or [(0,)]
-        rows = self._query(_AFTER, (tenant, after, wanted.limit))
+        rows = self._query(_AFTER, (tenant, after, wanted.limit, wanted.bytes_max))
         return FeedPage(after, tuple(_event(row) for row in rows), floor, last)
 
     def _number(self, tenant: int) -> None:

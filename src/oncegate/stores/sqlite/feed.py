@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, Final
 
 from oncegate.store.feed import (
     Acked,
@@ -91,8 +92,9 @@ class SqliteFeed:
         after = wanted.after
         if after is None:
             ((after,),) = run(_STANDS, (tenant, wanted.reader)).fetchall() or [(0,)]
-        rows = run(_AFTER, (tenant, after, wanted.limit)).fetchall()
-        return FeedPage(after, tuple(FeedEvent(*row) for row in rows), floor, last)
+        with closing(run(_AFTER, (tenant, after, wanted.limit))) as rows:
+            events = tuple(_within(rows, wanted.bytes_max))
+        return FeedPage(after, events, floor, last)
 
     def ack_feed(self, acks: Sequence[FeedAck]) -> list[Acked]:
         """Moves readers forward."""
@@ -143,3 +145,14 @@ class SqliteFeed:
             "SELECT value FROM oncegate_meta WHERE name = 'feed_secret'"
         ).fetchall()
         return str(secret).encode()
+
+
+def _within(rows: Iterable[tuple[Any, ...]], bytes_max: int) -> Iterator[FeedEvent]:
+    """The first event, and those after it while their bodies are small enough; rows are read one by one."""
+    left = bytes_max
+    for place, row in enumerate(rows):
+        event = FeedEvent(*row)
+        left -= len(event.body)
+        if left < 0 and place:
+            return
+        yield event

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import msgspec
+
 from oncegate.store import Session
 from oncegate.store.feed import (
     Acked,
@@ -61,6 +63,48 @@ class FeedConformance(StoreBench):
         assert seqs == [1, 2, 3]
         assert self.publish(session, "4", key="other").seq == 1
         assert self.feed_ids(session) == ["1", "2", "3", "4"]
+
+    def test_a_page_is_bounded_in_bytes_and_never_empty_for_it(self) -> None:
+        """Whatever the sizes: pages that go on after each other give every event once, in order (I18)."""
+        session = self.open()
+        sizes = [10, 2, 300, 1, 100, 40, 60, 1, 90, 9, 0, 250, 0, 101]
+        with session.unit():
+            session.publish([self._sized(f"e-{place}", size) for place, size in enumerate(sizes)])
+
+        pages: list[list[int]] = []
+        after = 0
+        while page := self._page(session, after, bytes_max=100):
+            pages.append([len(event.body) for event in page])
+            after = page[-1].position
+
+        assert pages == [[10, 2], [300], [1], [100], [40, 60], [1, 90, 9, 0], [250], [0], [101]]
+
+    def test_a_page_that_is_bounded_in_bytes_keeps_its_other_bounds(self) -> None:
+        """The number of events, the end of the feed, and where the reader stands."""
+        session = self.open()
+        with session.unit():
+            session.publish([self._sized(str(place), 10) for place in range(6)])
+        self.feed(session)
+        self.ack(session, 1)
+
+        assert [event.position for event in self._page(session, 0, bytes_max=1_000, limit=4)] == [
+            1,
+            2,
+            3,
+            4,
+        ]
+        assert [event.position for event in self._page(session, None, bytes_max=35)] == [2, 3, 4]
+        assert [event.position for event in self._page(session, 4, bytes_max=20)] == [5, 6]
+        assert self._page(session, 6, bytes_max=1) == ()
+
+    def _sized(self, event_id: str, size: int) -> Publication:
+        return msgspec.structs.replace(self.publication(event_id), body=b"x" * size)
+
+    def _page(
+        self, session: Session, after: int | None, *, bytes_max: int, limit: int = 1_000
+    ) -> tuple[FeedEvent, ...]:
+        with session.unit():
+            return session.read_feed(FeedWanted("acme", "reader", after, limit, bytes_max)).events
 
     def test_an_id_published_again_is_the_same_event(self) -> None:
         """It gets its seq, and no second place in the feed."""
