@@ -205,7 +205,7 @@ def _places(settings: Settings) -> list[Callable[[], None]]:
     checks.append(("server.hosts", partial(_each, read_name, server.hosts)))
     checks += [
         (f"server.{name}", partial(parse_duration, getattr(server, name)))
-        for name in ("headers_within", "body_within", "drain_within")
+        for name in ("headers_within", "body_within", "unread_within", "drain_within")
     ]
     checks += [
         (f"server.{name}", partial(_check_range, getattr(server, name), least, most))

@@ -183,6 +183,7 @@ class DirectHttp(BoundedHttp):
         self.transport.write(head + answer.body)
         if not exchange.keep_alive:
             self.transport.close()
+            self._unread.watch()
         if self.pipeline or self.flow.read_paused:
             self.on_response_complete()
             return

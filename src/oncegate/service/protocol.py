@@ -2,9 +2,10 @@
 
 A request's headers must be complete within one time, counted from its first byte or, for the first request,
 from the connection; its body within another, and it must not come by drops. A slow sender is told 408 where
-it can still be told, and cut off. Pipelined requests and idle connections keep uvicorn's own rules. What is
-refused here is told as a problem document; who asks for another protocol is answered in this one. Must
-never answer in the place of a request that is being carried out: its own answer is the last one then.
+it can still be told, and cut off; who does not read an answer is cut off too. Pipelined requests and idle
+connections keep uvicorn's own rules. What is refused here is told as a problem document; who asks for
+another protocol is answered in this one. Must never answer in the place of a request that is being carried
+out: its own answer is the last one then.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.service.arriving import ArrivingBodies
+from oncegate.service.unread import UnreadAnswer
 
 HEADERS_WITHIN_SECONDS: Final = 10.0
 BODY_WITHIN_SECONDS: Final = 30.0
+UNREAD_SECONDS: Final = 30.0  # without a byte of an answer being taken
 HEADER_BYTES_MAX: Final = 32 * 1024
 HEADERS_MAX: Final = 100
 WIRE_BYTES_MAX: Final = 16 * 1024 * 1024  # of a body with its chunks' heads and whatever follows it
@@ -58,6 +61,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     headers_within_seconds = HEADERS_WITHIN_SECONDS
     body_within_seconds = BODY_WITHIN_SECONDS
+    unread_seconds = UNREAD_SECONDS
     header_bytes_max = HEADER_BYTES_MAX
     look_seconds = LOOK_SECONDS
     wire_bytes_max = WIRE_BYTES_MAX
@@ -77,17 +81,43 @@ class BoundedHttp(HttpToolsProtocol):
         self._wire_bytes = 0  # received since the headers were complete
         self._body_ends_at = 0.0
         self._is_refused = False
+        self._unread: UnreadAnswer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Starts the clock for the first request."""
         super().connection_made(transport)
+        self._unread = UnreadAnswer(transport, self.loop, self.unread_seconds)
         self._within(self.headers_within_seconds, self._too_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the clock."""
         self._in_time()
         self._arrived()
+        self._unread.rest()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """There is more of an answer than the peer takes at once."""
+        super().pause_writing()
+        self._unread.watch()
+
+    def resume_writing(self) -> None:
+        """The peer has taken most of it."""
+        super().resume_writing()
+        self._unread.rest()
+        if self.transport.is_closing():
+            self._unread.watch()
+
+    def on_response_complete(self) -> None:
+        """An answer is written; with the last one the connection ends once it is taken."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._unread.watch()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing has come for long: the connection ends once all answers are taken."""
+        super().timeout_keep_alive_handler()
+        self._unread.watch()
 
     def data_received(self, data: bytes) -> None:
         """Takes bytes; those of a request line or header that does not end count too."""
@@ -291,6 +321,7 @@ class BoundedHttp(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.close()
+        self._unread.watch()
 
     def _is_carried_out(self) -> bool:
         """Whether a request before the refused one has come whole and waits for its answer."""

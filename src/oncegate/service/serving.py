@@ -101,6 +101,7 @@ def _protocol(service: Service, hosts: Hosts) -> type[DirectHttp]:
     limits = {
         "headers_within_seconds": parse_duration(server.headers_within).total_seconds(),
         "body_within_seconds": parse_duration(server.body_within).total_seconds(),
+        "unread_seconds": parse_duration(server.unread_within).total_seconds(),
         "wire_bytes_max": server.body_bytes_max * WIRE_FACTOR + HEADER_BYTES_MAX,
         "body_bytes_max": server.body_bytes_max,
         "arriving": service.arriving,

@@ -36,6 +36,7 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     tenant_concurrency_max: int = 64  # of one tenant; beyond that 429
     headers_within: str = "10s"
     body_within: str = "30s"
+    unread_within: str = "30s"  # how long nothing of an answer may be taken
     drain_within: str = "20s"  # how long SIGTERM waits for requests under way
 
 
