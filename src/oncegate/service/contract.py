@@ -84,14 +84,15 @@ def read_correlation_id(given: object) -> str:
 async def pending(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
     """Serves `GET …/dispatch/pending?since=&limit=&wait=`."""
     query = incoming.query("since", "limit", "wait")
-    page = await feed.read(
+    wait_seconds = _whole("wait", query.get("wait", "0"), 0, WAIT_SECONDS_MAX)
+    reading = feed.read(
         partner.name,
         tenant=partner.tenant,
         since=query.get("since"),
         limit=_whole("limit", query.get("limit", "100"), 1, PAGE_MAX),
-        wait_seconds=_whole("wait", query.get("wait", "0"), 0, WAIT_SECONDS_MAX),
+        wait_seconds=wait_seconds,
     )
-    return json_answer(200, page)
+    return json_answer(200, await (incoming.unless_gone(reading) if wait_seconds else reading))
 
 
 def _whole(name: str, text: str, least: int, most: int) -> int:

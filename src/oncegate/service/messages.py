@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final, TypeAlias
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -11,6 +12,8 @@ import msgspec
 from oncegate.errors import MalformedRequest
 from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.signatures import Headers
+
+T = TypeVar("T")
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -31,7 +34,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Gone(Exception):
-    """The caller went away before its request was complete."""
+    """The caller went away before its request was complete, or while it waited for an event."""
 
 
 class Refused(Exception):
@@ -97,6 +100,23 @@ class Incoming:
             parts.append(part)
             if not message.get("more_body", False):
                 return b"".join(parts)
+
+    async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+        """Does what mostly waits, and leaves it when the caller goes away; its body is not read then."""
+        doing, leaving = asyncio.create_task(work), asyncio.create_task(self._gone())
+        try:
+            await asyncio.wait((doing, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                raise Gone
+            return doing.result()
+        finally:
+            doing.cancel()
+            leaving.cancel()
+            await asyncio.wait((doing, leaving))  # a place is given back once nobody works in it
+
+    async def _gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
     def check_media_type(self) -> None:
         """JSON by any of its names; 415 for anything else."""
