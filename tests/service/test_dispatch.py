@@ -15,6 +15,7 @@ from oncegate import Gate
 from oncegate.errors import BadEndpoint, BadOutgoing
 from oncegate.feed import Feed
 from oncegate.model.backlog import Backlog
+from oncegate.model.canonical import canonical_json
 from oncegate.model.trace import Context
 from oncegate.receiver.incoming import Place
 from oncegate.receiver.lanes import Turn, turn_of
@@ -212,3 +213,15 @@ def test_receivers_see_the_feeds_seq(
     place = Place("k", event.seq, event.seq - 1 if event.previous_seq is None else event.previous_seq)
     if wire[1] == 0:
         assert turn_of(place, 0) is Turn.NOW
+
+
+def test_an_event_is_passed_on_as_it_is_stored(site: Site) -> None:
+    """Taking it apart for every reader would keep the loop of all tenants busy."""
+    data = {"ä": [1, 2.5, None, True, {"deep": "\u2028</script>"}], "big": 2**53 - 1, "empty": {}}
+    assert site.partner("POST", "/v1/events", {"id": "e-1", "key": "k", "data": data}).status == 200
+
+    (told,) = site.partner("GET", "/wes/v1/dispatch/pending").document["events"]
+    (event,) = site.service.feed.read_sync("other", tenant="acme").events
+
+    assert told["data"] == data
+    assert bytes(event.data) == canonical_json(data)

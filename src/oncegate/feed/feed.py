@@ -7,7 +7,7 @@ has not been handed out, and never move a reader back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -49,11 +49,18 @@ _FROM_START: Final[dict[str | None, int | None]] = {None: None, OLDEST: 0}
 class Feed:
     """The feeds of all tenants on one gate's ledger.
 
-    `operation` is what publishes: the service puts one here that also sends to endpoints.
+    `operation` is what publishes: the service puts one here that also sends to endpoints. `decode` makes an
+    event's data of the JSON that is stored: the service, which only passes it on, leaves it as it is.
     """
 
-    def __init__(self, gate: Gate, *, operation: type[Publish] = Publish) -> None:
-        self._operation = operation
+    def __init__(
+        self,
+        gate: Gate,
+        *,
+        operation: type[Publish] = Publish,
+        decode: Callable[[bytes], Any] = msgspec.json.decode,
+    ) -> None:
+        self._operation, self._decode = operation, decode
         self._commits, self._clock = gate.commits, gate.clock
         self._store = gate.store
         self._waking = Waking()
@@ -183,7 +190,10 @@ class Feed:
         limit = max(1, min(limit, PAGE_MAX))
         page: store.FeedPage = yield ReadFeed(store.FeedWanted(tenant, reader, after, limit))
         _check_place(page)
-        events = tuple(_shown(event, cursors.make(tenant, event.position)) for event in page.events)
+        events = tuple(
+            _shown(event, self._decode(event.body), cursors.make(tenant, event.position))
+            for event in page.events
+        )
         place = page.events[-1].position if page.events else max(page.after, page.floor)
         # Positions have no gaps: where the page ends before the last one, there is more.
         return Page(events, cursors.make(tenant, place), bool(page.events) and place < page.last)
@@ -287,8 +297,7 @@ def _check_place(page: store.FeedPage) -> None:
         raise CursorExpired(_BEYOND)
 
 
-def _shown(event: store.FeedEvent, cursor: str) -> Event:
-    data = msgspec.json.decode(event.body)
+def _shown(event: store.FeedEvent, data: Any, cursor: str) -> Event:
     context = decode_context(event.context) if event.context else Context()
     travels = (context.correlation_id, context.traceparent, context.tracestate)
     given = (msgspec.UNSET if text is None else text for text in travels)

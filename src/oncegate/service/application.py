@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Final
 
+import msgspec
+
 from oncegate.errors import ConfigError, OncegateError, StoreError
 from oncegate.feed import Feed
 from oncegate.feed.operations import ReadSecret
@@ -74,7 +76,7 @@ class Service:
         self, gate: Gate, settings: Settings, partners: PartnerBook, environment: Mapping[str, str]
     ) -> None:
         self.gate, self.settings, self.partners = gate, settings, partners
-        self.feed = Feed(gate, operation=Dispatch)
+        self.feed = Feed(gate, operation=Dispatch, decode=msgspec.Raw)
         self.sender = Sender(gate.commits, clock=gate.clock, policy=policy_of(settings.network))
         self.is_draining = False
         self._environment = environment
