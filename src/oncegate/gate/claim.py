@@ -93,12 +93,15 @@ class Claim(Struct, eq=False):
         self.steps[step.name] = step
         self.unsaved[step.name] = step
 
-    def take_unsaved(self) -> tuple[StepRecord, ...]:
-        """Hands over the steps that the ledger does not have yet."""
-        taken = tuple(self.unsaved.values())
-        self.unsaved = {}
-        self.has_saved_steps = self.has_saved_steps or bool(taken)
-        return taken
+    def noted(self) -> tuple[StepRecord, ...]:
+        """The steps that the ledger is not known to have yet."""
+        return tuple(self.unsaved.values())
+
+    def forget_saved(self, saved: Sequence[StepRecord]) -> None:
+        """Leaves out of the next write what the ledger has now, and nothing that was noted since."""
+        for step in saved:
+            if self.unsaved.get(step.name) is step:
+                self.unsaved.pop(step.name, None)
 
     def doubt(self, step: StepRecord | None, now_wall_ms: int) -> Doubt:
         """How long ago earlier attempts may have called a step's downstream."""

@@ -264,10 +264,10 @@ def _as_declared(call: EffectCall, found: Any) -> Any:
 
 def _record_start(call: EffectCall) -> Flow[None]:
     now_ms = call.gate.clock.wall_ms()
-    call.claim.note(
-        StepRecord(call.step_name, StepState.STARTED, call.downstream.name, started_at_ms=now_ms)
-    )
-    yield from save_steps(call.gate, call.claim)
+    start = StepRecord(call.step_name, StepState.STARTED, call.downstream.name, started_at_ms=now_ms)
+    # Not noted for the next write, whosesoever that is: another step's could bring it after this one's end.
+    yield from save_steps(call.gate, call.claim, (), start)
+    call.claim.steps[call.step_name] = start
     call.gate.crashpoints.hit("start.after")
 
 
@@ -358,12 +358,15 @@ def _stored(call: EffectCall, result: Any) -> bytes | None:
 def save_steps(
     gate: GateContext, claim: Claim, writes: tuple[Any, ...] = (), *more: StepRecord
 ) -> Flow[None]:
-    """Records the steps noted so far and `more`, with business writes that belong to them."""
-    steps = (*claim.unsaved.values(), *more)
-    progress = Progress(claim.entry_id, claim.fence, steps, gate.clock.wall_ms(), writes)
-    saved = yield RecordProgress(progress)
-    claim.take_unsaved()
+    """Records the steps noted so far and `more`, with business writes that belong to them.
+
+    What steps beside this one note meanwhile stays noted (test_steps_side_by_side.py).
+    """
+    noted = claim.noted()
+    progress = Progress(claim.entry_id, claim.fence, (*noted, *more), gate.clock.wall_ms(), writes)
     claim.has_saved_steps = True
+    saved = yield RecordProgress(progress)
+    claim.forget_saved(noted)
     if not saved:
         claim.lost = True
         raise ClaimLost(f"{claim.key.text}: another worker holds the key now")

@@ -73,7 +73,7 @@ def settlement_of(
 ) -> Settlement:
     """Puts together everything that ends a claim in one transaction."""
     final = state.is_final
-    steps = () if final else claim.take_unsaved()
+    steps = () if final else claim.noted()
     nothing_called = not claim.called and claim.reserved.lapsed_at_ticks > 0
     return Settlement(
         claim.entry_id,
@@ -99,7 +99,8 @@ def outcome_of(claim: Claim, value: bytes) -> bytes:
 def _calls(claim: Claim) -> tuple[tuple[StepOutcome, ...], int | None]:
     """The steps that were finished, and when a call was made that none of them tells of."""
     received_at_ms = claim.reserved.received_at_ms
-    return finished(claim.steps.values(), received_at_ms), after(received_at_ms, claim.untold_at_ms)
+    steps = tuple(claim.steps.values())  # a copy: a thread that outlives its handler may add to them
+    return finished(steps, received_at_ms), after(received_at_ms, claim.untold_at_ms)
 
 
 def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -> Flow[None]:
