@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from oncegate.errors import StoreUnknown
+from oncegate.operations import Operation
 from oncegate.testing.simulation import VirtualLoop
 from oncegate.tickets import Gathering, Places, TaskTicket, Watch
 
@@ -26,7 +27,7 @@ def test_whoever_waits_longest_for_an_answer_is_told_first() -> None:
     for number in range(WAITING):
         gathering = Gathering(watch)
         watch.add(gathering)
-        loop.create_task(_wait(number, gathering.add(cast("Any", None)), told))
+        loop.create_task(_wait(number, gathering.add(Operation(None)), told))
     # When they have waited too long
     loop.run_until(lambda: len(told) == WAITING, 60.0)
     # Then they are told in their order: the same run is the same every time
@@ -67,7 +68,7 @@ class Ear:
 def _gathered(ears: list[Ear]) -> tuple[Gathering, list[TaskTicket]]:
     gathering = Gathering(Watch(cast("asyncio.AbstractEventLoop", VirtualLoop()), 5.0, 30.0, 1, 1))
     for number, ear in enumerate(ears):
-        gathering.add_for(cast("Any", None), ear)
+        gathering.add_for(Operation(None), ear)
         gathering.tickets[-1].answer = number
     return gathering, cast("list[TaskTicket]", list(gathering.tickets))
 

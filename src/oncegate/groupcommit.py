@@ -141,6 +141,7 @@ class GroupCommit:
         watch = self._watches.get(loop) or self._new_watch(loop)
         if self._gathered_last == 1 and self._may_block_loop():
             now_ms = self._clock.ticks_ms()
+            operation.loop = loop
             ticket = Ticket(operation)
             if watch.may_commit_here(now_ms) and self._try_alone([ticket], now_ms):
                 return ticket

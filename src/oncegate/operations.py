@@ -6,6 +6,7 @@ came of an operation whose commit is in doubt: its answer if it took effect, Non
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -39,6 +40,7 @@ class Operation(Struct, Generic[T], eq=False):
     carries_statements: ClassVar[bool] = False
     not_recalled: ClassVar[str] = "it was undone; nothing was changed"
     request: Any
+    loop: AbstractEventLoop | None = None  # whose task asked for it
 
     @classmethod
     def run(cls, session: Session, operations: Sequence[Any]) -> Sequence[T]:

@@ -133,6 +133,7 @@ class Gathering:
 
     def add_for(self, operation: Operation[Any], waiter: Waiter) -> None:
         """Takes one more operation, for somebody who is told in this loop."""
+        operation.loop = self.loop
         self.tickets.append(TaskTicket(operation, gathering=self, waiter=waiter))
         self.left += 1
 

@@ -6,6 +6,7 @@ reused for another attempt: every attempt has its own fence.
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -54,11 +55,17 @@ class Claim(Struct, eq=False):
     stands_alone: bool = False  # the user's transaction was committed, and our settlement undone in it
     lost: bool = False
     context: Context | None = None
+    loop: AbstractEventLoop | None = None
 
     @property
     def is_new(self) -> bool:
         """Whether its event has come for the first time, and brought its context itself."""
         return self.reserved.decision is _RUN
+
+    @property
+    def is_deserted(self) -> bool:
+        """Whether its task belongs to an event loop that is over: nobody goes on with it."""
+        return self.loop is not None and self.loop.is_closed()
 
     @property
     def is_first_attempt(self) -> bool:

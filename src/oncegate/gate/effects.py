@@ -22,7 +22,7 @@ from oncegate.errors import (
 from oncegate.gate.claim import Claim, checked
 from oncegate.gate.codec import attested, codec_of
 from oncegate.gate.context import GateContext
-from oncegate.gate.passing import current_step_key, warn_if_not_passed, with_key
+from oncegate.gate.passing import current_step_key, put_back, warn_if_not_passed, with_key
 from oncegate.gate.probed import NOTHING_FOUND, holds, no_answer, record_answer
 from oncegate.gate.requests import Flow, Invoke, NotCalled
 from oncegate.gate.resources import readable, resource_of
@@ -293,7 +293,7 @@ def _call(call: EffectCall) -> Flow[tuple[Any, bool, int]]:
         _note_failed_call(call, error, started_at_ms)
         raise
     finally:
-        current_step_key.reset(token)
+        put_back(current_step_key, token)
         passed = passed or key in gate.keys_read
         gate.keys_read.discard(key)
     gate.crashpoints.hit("effect.after")

@@ -8,7 +8,7 @@ The only way a handler is ever reached, whoever calls: a task, a thread, a caret
 
 from __future__ import annotations
 
-from asyncio import CancelledError
+from asyncio import AbstractEventLoop, CancelledError
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -73,8 +73,8 @@ def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
     gate.crashpoints.hit("reserve.before")
     # A lease counts from before the question, not after.
     asked_at_ms, began_us = gate.clock.ticks_ms(), gate.clock.elapsed_us()
-    question = Record if attempt.only_records else Reserve
-    reserved: Reserved = yield question(reservation_of(gate, attempt))
+    question = (Record if attempt.only_records else Reserve)(reservation_of(gate, attempt))
+    reserved: Reserved = yield question
     if not attempt.by_caretaker:
         gate.sightings.answered(surface.rule, arrival, reserved, began_us)
     if attempt.only_records and reserved.decision is _RUN:
@@ -82,7 +82,7 @@ def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
     if reserved.decision is _BUSY and surface.rule.on_busy is OnBusy.WAIT:
         reserved, asked_at_ms = yield from _wait_for_key(gate, attempt, reserved)
     if reserved.decision.claims:
-        return (yield from _run(gate, attempt, reserved, asked_at_ms))
+        return (yield from _run(gate, attempt, reserved, asked_at_ms, question.loop))
     _remember_final(gate, arrival, reserved)
     return (yield from _not_claimed(gate, attempt, reserved))
 
@@ -153,10 +153,17 @@ def reservation_of(gate: GateContext, attempt: Attempt) -> Reservation:
     )
 
 
-def _run(gate: GateContext, attempt: Attempt, reserved: Reserved, asked_at_ms: int) -> Flow[Admission]:
+def _run(
+    gate: GateContext,
+    attempt: Attempt,
+    reserved: Reserved,
+    asked_at_ms: int,
+    loop: AbstractEventLoop | None,
+) -> Flow[Admission]:
     arrival = attempt.arrival
     claim = claim_of(attempt.surface, arrival.key, reserved, arrival.fingerprint)
     claim.valid_until_ms = asked_at_ms + attempt.surface.rule.lease_ms
+    claim.loop = loop
     gate.crashpoints.hit("recover.after" if reserved.decision is _RECOVER else "reserve.after")
     gate.leases.watch(claim)
     try:

@@ -32,6 +32,7 @@ from oncegate.gate.joining import joined_admit_flow
 from oncegate.gate.leases import LeaseKeeper
 from oncegate.gate.observing import ArrivalObserver, observed_flow
 from oncegate.gate.once import AsyncOnce, Once, statements
+from oncegate.gate.passing import put_back
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.sightings import Sightings
 from oncegate.gate.surfaces import Downstream, Surface
@@ -255,15 +256,14 @@ class Gate(Declarations):
         if (context is not None or not claim.is_new) and self.store.capabilities.traces:
             claim.context = context
             yield from link_flow(claim, in_transaction=transaction is not None)
-        outer = current_claim.get()
-        current_claim.set(claim)
+        token = current_claim.set(claim)
         try:
             request = self._request(claim, event, transaction)
             if request is not None:
                 return (yield request)
             return (yield from opaque_flow(self._context, claim, claim.surface.handler, (event,)))
         finally:
-            current_claim.set(outer)
+            put_back(current_claim, token)
 
     def _request(
         self, claim: Claim, event: Any, transaction: OpenTransaction | Joined | None

@@ -1,7 +1,8 @@
 """The lease keeper: renews the claims of handlers that take long, up to their time limit.
 
 One thread a gate, started by the first claim. A claim that cannot be renewed is marked lost, and what its
-handler still tries is refused. Must never renew for ever: past the surface's time limit a claim lapses.
+handler still tries is refused. Must never renew for ever: past the surface's time limit a claim lapses, and
+one whose event loop is over lapses at once.
 """
 
 from __future__ import annotations
@@ -51,8 +52,14 @@ class LeaseKeeper:
     def renew_due(self) -> int:
         """Renews every claim whose turn it is and returns how many were renewed."""
         now = self._clock.ticks_ms()
+        self._release_deserted()
         due = [claim for claim in list(self._claims.values()) if self._is_due(claim, now)]
         return sum(self._renew(claim, now) for claim in due)
+
+    def _release_deserted(self) -> None:
+        for claim in list(self._claims.values()):
+            if claim.is_deserted:
+                self.release(claim)
 
     @staticmethod
     def _is_due(claim: Claim, now: int) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from contextvars import ContextVar
-from typing import Any, Final
+from contextvars import ContextVar, Token
+from typing import Any, Final, TypeVar
 
 from oncegate.gate.introspection import key_parameters, name_of
 from oncegate.gate.surfaces import Downstream
@@ -13,6 +13,20 @@ from oncegate.gate.surfaces import Downstream
 KEY_HEADER: Final = "Idempotency-Key"
 
 current_step_key: ContextVar[str | None] = ContextVar("oncegate_step_key", default=None)
+
+V = TypeVar("V")
+
+
+def put_back(variable: ContextVar[V], token: Token[V]) -> None:
+    """Sets a variable back to what it was.
+
+    A task that is destroyed is closed wherever its last reference goes, be it in the midst of another
+    one's call: the variable there is not its own.
+    """
+    try:
+        variable.reset(token)
+    except ValueError:
+        return
 
 
 class KeyNotPassedWarning(UserWarning):
