@@ -172,6 +172,24 @@ def test_claim_after_a_persons_word_is_not_taken_for_the_first_of_all(
     assert (found.entry.state, found.entry.attempt, found.entry.token) == (State.IN_FLIGHT, 1, 2)
 
 
+def test_claim_after_one_that_was_given_back_is_not_taken_for_the_first_of_all(
+    ledger: Ledger, commits: GroupCommit
+) -> None:
+    """What it left on record is not read back here: a word that nothing happened must be replaced first."""
+    # Given a claim that was given back before anything was called: the next attempt has number 1 again
+    first = commits.perform(reserve(1))
+    step = StepRecord("call", StepState.NOT_APPLIED, "(undeclared)")
+    given = Settlement(first.entry_id, first.fence, State.RETRYABLE, 1, "gate", steps=(step,))
+    commits.perform(Settle(replace(given, attempts_given_back=1)))
+    # When the reply to the next reservation is lost, then nobody runs on it
+    ledger.faults.plan.extend([Fault.LOST_REPLY])
+    with pytest.raises(StoreUnavailable):
+        commits.perform(reserve(2))
+    found = ledger.detail()
+    assert found is not None
+    assert (found.entry.state, found.entry.attempt, found.entry.token) == (State.IN_FLIGHT, 1, 2)
+
+
 @pytest.mark.parametrize("doubt", DOUBTS)
 def test_doubtful_word_about_an_entry_that_is_gone_is_told_as_not_done(
     ledger: Ledger, commits: GroupCommit, doubt: Fault

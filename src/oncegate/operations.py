@@ -6,14 +6,15 @@ came of an operation whose commit is in doubt: its answer if it took effect, Non
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, Future, get_running_loop
 from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from msgspec import Struct
 
 from oncegate.model.states import Decision, State
 from oncegate.store import (
+    CLAIM_KINDS,
     Attachment,
     Entry,
     EntryFilter,
@@ -32,6 +33,7 @@ from oncegate.store import (
 from oncegate.store.people import KIND_OF, latest_ruling
 
 T = TypeVar("T")
+_CLAIMED_AGAIN: Final = frozenset(CLAIM_KINDS.values())
 
 
 class Operation(Struct, Generic[T], eq=False):
@@ -56,12 +58,31 @@ class Operation(Struct, Generic[T], eq=False):
         """Reads back many of this kind."""
         return [operation.recall(session) for operation in operations]
 
+    def missed(self, answer: T | None) -> None:
+        """The task that asked was cancelled and hears no answer; here it is, or None where there is none.
+
+        Must be called in the task's loop.
+        """
+
 
 class Reserve(Operation[Reserved]):
     """Reserves a key. Read back by the random token that only this request knows."""
 
     request: Reservation
     not_recalled = "the key was not reserved, or its claim is left to lapse; nothing was run, try again"
+    late: Future[Reserved | None] | None = None
+
+    def missed(self, answer: Reserved | None) -> None:
+        """Kept for whoever sees to it that the claim is given back."""
+        late = self.answered_late()
+        if not late.done():
+            late.set_result(answer)
+
+    def answered_late(self) -> Future[Reserved | None]:
+        """The answer that a cancelled task has missed, as soon as it is there; only in the task's loop."""
+        if self.late is None:
+            self.late = get_running_loop().create_future()
+        return self.late
 
     @classmethod
     def run(cls, session: Session, operations: Sequence[Reserve]) -> Sequence[Reserved]:
@@ -77,8 +98,8 @@ class Reserve(Operation[Reserved]):
         (entry,) = session.read([self.request.key])
         if entry is None or entry.token != self.request.token or entry.attempt > 1:
             return None
-        if _was_ruled_on(session, entry.entry_id):
-            return None  # its attempts count anew, but it may have run before
+        if _has_a_past(session, entry.entry_id):
+            return None  # its attempts count anew, or one was given back
         now = session.now_ticks()
         return Reserved(
             Decision.RUN,
@@ -90,9 +111,12 @@ class Reserve(Operation[Reserved]):
         )
 
 
-def _was_ruled_on(session: Session, entry_id: int) -> bool:
+def _has_a_past(session: Session, entry_id: int) -> bool:
     found = session.detail(entry_id)
-    return found is None or latest_ruling(found.records) is not None
+    if found is None or found.steps:
+        return True
+    was_claimed = any(record.kind in _CLAIMED_AGAIN for record in found.records)
+    return was_claimed or latest_ruling(found.records) is not None
 
 
 class Renew(Operation[bool]):

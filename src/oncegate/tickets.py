@@ -89,9 +89,11 @@ class TaskTicket(Ticket, eq=False, kw_only=True):
     def tell(self, answer: object, error: BaseException | None) -> None:
         """Tells who waits, once: a walk would take a second word for the answer to its next question."""
         waiter, self.waiter = self.waiter, None
-        if waiter is None or waiter.done():
+        if waiter is None:
             return
-        if error is not None:
+        if waiter.done():
+            self.operation.missed(None if error is not None else answer)
+        elif error is not None:
             waiter.set_exception(error)
         else:
             waiter.set_result(answer)

@@ -2,9 +2,10 @@
 
 import pytest
 
+from tests.loops import pytest_pyfunc_call
 from tests.support import Ledger, ledger, style
 
-__all__ = ["ledger", "style"]
+__all__ = ["ledger", "pytest_pyfunc_call", "style"]
 
 
 @pytest.fixture

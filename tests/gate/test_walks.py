@@ -134,11 +134,11 @@ def test_what_one_walk_sets_no_other_sees(gate: Gate, surface: str) -> None:
     assert [ends[0][1] for ends in in_loop(scene)] == [None] * 5
 
 
-@pytest.mark.parametrize(("surface", "state"), [("plain", State.COMMITTED), ("called", State.IN_FLIGHT)])
-def test_a_cancelled_walk_ends_as_a_cancelled_task_and_leaves_its_entry_as_it_stands(
+@pytest.mark.parametrize(("surface", "state"), [("plain", State.COMMITTED), ("called", State.RETRYABLE)])
+def test_a_cancelled_walk_ends_as_a_cancelled_task_and_gives_back_what_it_has_not_begun(
     gate: Gate, surface: str, state: State
 ) -> None:
-    """What was asked of the ledger is done: an event is on record, or in flight and looked into later."""
+    """What was asked of the ledger is done: an event is on record, or may be run by the next arrival."""
 
     @gate.handler("called", key="{id}")
     async def handler(event: Any, once: Any) -> None:

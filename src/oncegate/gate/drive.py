@@ -22,6 +22,7 @@ from oncegate.gate.introspection import LAZY, is_async, name_of, refuse_lazy
 from oncegate.gate.requests import Flow, Invoke, NotCalled, Pause, Where
 from oncegate.gate.walks import Ended, Turns, Walk
 from oncegate.groupcommit import GroupCommit
+from oncegate.operations import Operation
 from oncegate.tickets import Ticket
 
 T = TypeVar("T")
@@ -128,6 +129,10 @@ class Driver:
             except GeneratorExit:
                 flow.close()  # the task is being destroyed: nothing more can be awaited
                 raise
+            except asyncio.CancelledError as raised:
+                error = raised
+                if isinstance(request, Operation):
+                    _keep_answer(request, asked)
             except BaseException as raised:  # noqa: BLE001  the flow decides what every error means
                 error = raised
             try:
@@ -200,6 +205,12 @@ class WrappingDriver(Driver):
         """Begins nothing yet: what a span sets must be set in the context that the flow goes on in."""
         wrapped: Flow[T] = self._wrap(flow)
         return Begun(self, wrapped, None)
+
+
+def _keep_answer(operation: Operation[Any], asked: Ticket | asyncio.Future[Any]) -> None:
+    """An answer that came in the same turn as the cancellation: it was told, but nobody heard it."""
+    if isinstance(asked, asyncio.Future) and asked.done() and not asked.cancelled():
+        operation.missed(None if asked.exception() is not None else asked.result())
 
 
 def _asked(request: Any) -> Flow[Any]:

@@ -22,6 +22,7 @@ from oncegate.gate.claim import Claim, claim_of
 from oncegate.gate.conflicts import conflict_flow
 from oncegate.gate.context import GateContext
 from oncegate.gate.effects import NotYet
+from oncegate.gate.givingback import give_back_flow
 from oncegate.gate.recorded import Record, recorded
 from oncegate.gate.requests import Flow, Invoke, Pause, Where
 from oncegate.gate.settling import (
@@ -74,7 +75,11 @@ def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
     # A lease counts from before the question, not after.
     asked_at_ms, began_us = gate.clock.ticks_ms(), gate.clock.elapsed_us()
     question = (Record if attempt.only_records else Reserve)(reservation_of(gate, attempt))
-    reserved: Reserved = yield question
+    try:
+        reserved: Reserved = yield question
+    except CancelledError:
+        yield from give_back_flow(gate, surface, arrival, question)
+        raise
     if not attempt.by_caretaker:
         gate.sightings.answered(surface.rule, arrival, reserved, began_us)
     if attempt.only_records and reserved.decision is _RUN:
@@ -128,7 +133,12 @@ def _wait_for_key(gate: GateContext, attempt: Attempt, reserved: Reserved) -> Fl
         left -= wait
         wait = min(wait * 2, LONGEST_WAIT_SECONDS)
         asked_at_ms = gate.clock.ticks_ms()
-        reserved = yield Reserve(reservation_of(gate, attempt))
+        question = Reserve(reservation_of(gate, attempt))
+        try:
+            reserved = yield question
+        except CancelledError:
+            yield from give_back_flow(gate, attempt.surface, attempt.arrival, question)
+            raise
     return reserved, asked_at_ms
 
 

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from oncegate.gate.requests import Flow, Invoke, Pause
 from oncegate.groupcommit import GroupCommit
+from oncegate.operations import Operation
 from oncegate.tickets import Ticket
 
 T = TypeVar("T")
@@ -59,6 +60,7 @@ class Walk(Generic[T]):
 
     __slots__ = (
         "_answer",
+        "_asked",
         "_commits",
         "_ended",
         "_error",
@@ -75,6 +77,7 @@ class Walk(Generic[T]):
         self._flow, self._turns, self._commits = flow, turns, commits
         self._with_task, self._ended = with_task, ended
         self._answer: Any = None
+        self._asked: Operation[Any] | None = None
         self._error: BaseException | None = None
         self._task: asyncio.Task[T] | None = None
         self.context = contextvars.copy_context()
@@ -110,6 +113,8 @@ class Walk(Generic[T]):
         while True:
             answer, error = self._answer, self._error
             self._answer = self._error = None
+            if error is not None and self._asked is not None and isinstance(error, CancelledError):
+                self._asked.missed(answer)
             try:
                 request = self._flow.send(answer) if error is None else self._flow.throw(error)
             except StopIteration as stop:
@@ -128,6 +133,7 @@ class Walk(Generic[T]):
                 return True
             self._become_task(request)
             return False
+        self._asked = request
         try:
             done: Ticket | None = self._commits.perform_for(request, self._turns.loop, self)
         except Exception as error:  # noqa: BLE001  the flow decides what every error means
