@@ -439,7 +439,7 @@ def test_writes_of_another_shape_are_refused(booked_ledger: Ledger, style: Style
         once.commit(writes=writes)
 
     style.register(gate, "bookings", body)
-    with pytest.raises(UsageError, match="pairs of a statement and its parameters"):
+    with pytest.raises(UsageError, match="a list of statements, each with its parameters"):
         style.admit(gate, "bookings", EVENT)
     assert booked_ledger.bookings() == []
 

@@ -7,13 +7,14 @@ reused for another attempt: every attempt has its own fence.
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
 from msgspec import Struct
 
 from oncegate.errors import ClaimLost, UsageError
+from oncegate.gate.requests import ThreadCall
 from oncegate.gate.surfaces import Surface
 from oncegate.model.downstream import Doubt
 from oncegate.model.keys import Key
@@ -56,6 +57,7 @@ class Claim(Struct, eq=False):
     lost: bool = False
     context: Context | None = None
     loop: AbstractEventLoop | None = None
+    left: ThreadCall | None = None  # the handler's thread, which goes on without its task
 
     @property
     def is_new(self) -> bool:
@@ -72,7 +74,7 @@ class Claim(Struct, eq=False):
         """Whether no earlier attempt can have done anything."""
         return self.reserved.decision is _RUN or self.reserved.never_run
 
-    def stage(self, writes: Sequence[Statement]) -> None:
+    def stage(self, writes: Iterable[Statement]) -> None:
         """Adds business writes to those that are committed with the outcome."""
         self.writes = [*self.writes, *checked(writes)]
 
@@ -131,13 +133,14 @@ def claim_of(surface: Surface, key: Key, reserved: Reserved, fingerprint: bytes)
     return claim
 
 
-def checked(writes: Sequence[Statement]) -> tuple[Statement, ...]:
+def checked(writes: Iterable[Statement]) -> tuple[Statement, ...]:
     """Business writes as they are kept; raises UsageError for one that would begin or end a transaction."""
     try:
         kept = tuple((sql, _parameters(given)) for sql, given in writes)
     except (TypeError, ValueError):
         raise UsageError(
-            "writes are pairs of a statement and its parameters: [(sql, parameters), …]"
+            "writes= is a list of statements, each with its parameters: "
+            "[('INSERT INTO booking (id) VALUES (?)', ('N-1',))]"
         ) from None
     for sql, _ in kept:
         check_statement(sql)
@@ -146,6 +149,6 @@ def checked(writes: Sequence[Statement]) -> tuple[Statement, ...]:
 
 def _parameters(given: Any) -> Any:
     """A copy, by place or by name; text would be taken apart into its letters."""
-    if isinstance(given, str):
+    if isinstance(given, (str, bytes)):
         raise TypeError
     return dict(given) if isinstance(given, Mapping) else tuple(given)

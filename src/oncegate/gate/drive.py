@@ -19,7 +19,7 @@ from msgspec import Struct
 from oncegate import suspension
 from oncegate.clock import Clock
 from oncegate.gate.introspection import LAZY, is_async, name_of, refuse_lazy
-from oncegate.gate.requests import Flow, Invoke, NotCalled, Pause, Where
+from oncegate.gate.requests import Flow, Invoke, NotCalled, Pause, ThreadCall, Where
 from oncegate.gate.walks import Ended, Turns, Walk
 from oncegate.groupcommit import GroupCommit
 from oncegate.operations import Operation
@@ -80,9 +80,7 @@ class Driver:
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
             finally:
-                error = (
-                    None  # an error and the frame that names it would keep each other, and all they hold
-                )
+                error = None  # or the error and the frame that names it keep each other, and all they hold
             try:
                 answer = self._answer(request)
             except BaseException as raised:  # noqa: BLE001  the flow decides what every error means
@@ -110,6 +108,7 @@ class Driver:
     async def _go_on(self, flow: Flow[T], request: Any = None) -> T:
         """From a request, or from the beginning; every event passes here twice, hence in one piece."""
         answer: Any = None
+        asked: Ticket | asyncio.Future[Any] | None = None
         error: BaseException | None = None
         while True:
             try:
@@ -129,12 +128,9 @@ class Driver:
             except GeneratorExit:
                 flow.close()  # the task is being destroyed: nothing more can be awaited
                 raise
-            except asyncio.CancelledError as raised:
-                error = raised
-                if isinstance(request, Operation):
-                    _keep_answer(request, asked)
             except BaseException as raised:  # noqa: BLE001  the flow decides what every error means
                 error = raised
+                _keep_answer(raised, request, asked)
             try:
                 request = flow.send(answer) if error is None else flow.throw(error)
             except StopIteration as stop:
@@ -166,11 +162,12 @@ class Driver:
             threads = ThreadPoolExecutor(THREADS_MAX, f"oncegate-{request.where.value}")
             self._threads[request.where] = threads
         context = contextvars.copy_context()
-        loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(
-            threads,
-            lambda: context.run(request.function, *request.arguments, **request.keywords),
-        )
+        call = ThreadCall(lambda: context.run(request.function, *request.arguments, **request.keywords))
+        try:
+            answer = await asyncio.get_running_loop().run_in_executor(threads, call)
+        except asyncio.CancelledError:
+            request.left = call
+            raise
         return await answer if isawaitable(answer) else answer
 
     def close(self) -> None:
@@ -207,10 +204,12 @@ class WrappingDriver(Driver):
         return Begun(self, wrapped, None)
 
 
-def _keep_answer(operation: Operation[Any], asked: Ticket | asyncio.Future[Any]) -> None:
+def _keep_answer(raised: BaseException, request: Any, asked: Ticket | asyncio.Future[Any] | None) -> None:
     """An answer that came in the same turn as the cancellation: it was told, but nobody heard it."""
+    if not isinstance(raised, asyncio.CancelledError) or not isinstance(request, Operation):
+        return
     if isinstance(asked, asyncio.Future) and asked.done() and not asked.cancelled():
-        operation.missed(None if asked.exception() is not None else asked.result())
+        request.missed(None if asked.exception() is not None else asked.result())
 
 
 def _asked(request: Any) -> Flow[Any]:

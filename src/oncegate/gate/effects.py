@@ -6,7 +6,7 @@ have called, unless `model.downstream` says so; must never drop what a call retu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from msgspec import Struct
@@ -32,7 +32,7 @@ from oncegate.model.downstream import SecondCall, plan_after_not_found, plan_sec
 from oncegate.model.keys import check_step_name
 from oncegate.model.states import Decision
 from oncegate.operations import RecordProgress, Renew
-from oncegate.store import Progress, Renewal, StepRecord, StepState
+from oncegate.store import Progress, Renewal, Statement, StepRecord, StepState
 
 OPAQUE_STEP: Final = "call"
 _DONE: Final = StepState.DONE
@@ -372,7 +372,7 @@ def save_steps(
         raise ClaimLost(f"{claim.key.text}: another worker holds the key now")
 
 
-def write_step_flow(gate: GateContext, claim: Claim, name: str, writes: tuple[Any, ...]) -> Flow[None]:
+def write_step_flow(gate: GateContext, claim: Claim, name: str, writes: Iterable[Statement]) -> Flow[None]:
     """Runs business writes as a named step: they and its record are one transaction."""
     check_step_name(name)
     kept = checked(writes)

@@ -27,6 +27,7 @@ from oncegate.gate.recorded import Record, recorded
 from oncegate.gate.requests import Flow, Invoke, Pause, Where
 from oncegate.gate.settling import (
     NotCommitted,
+    expect_no_value,
     outcome_of,
     remember,
     settle_failure_flow,
@@ -84,8 +85,10 @@ def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
         gate.sightings.answered(surface.rule, arrival, reserved, began_us)
     if attempt.only_records and reserved.decision is _RUN:
         return recorded(gate, arrival, reserved)
-    if reserved.decision is _BUSY and surface.rule.on_busy is OnBusy.WAIT:
-        reserved, asked_at_ms = yield from _wait_for_key(gate, attempt, reserved)
+    if not reserved.decision.claims:
+        reserved = _busy_while_value_follows(gate, reserved)
+        if reserved.decision is _BUSY and surface.rule.on_busy is OnBusy.WAIT:
+            reserved, asked_at_ms = yield from _wait_for_key(gate, attempt, reserved)
     if reserved.decision.claims:
         return (yield from _run(gate, attempt, reserved, asked_at_ms, question.loop))
     _remember_final(gate, arrival, reserved)
@@ -135,11 +138,21 @@ def _wait_for_key(gate: GateContext, attempt: Attempt, reserved: Reserved) -> Fl
         asked_at_ms = gate.clock.ticks_ms()
         question = Reserve(reservation_of(gate, attempt))
         try:
-            reserved = yield question
+            reserved = _busy_while_value_follows(gate, (yield question))
         except CancelledError:
             yield from give_back_flow(gate, attempt.surface, attempt.arrival, question)
             raise
     return reserved, asked_at_ms
+
+
+def _busy_while_value_follows(gate: GateContext, reserved: Reserved) -> Reserved:
+    """A handler of this process that has committed in a block, and has not returned, is at work still."""
+    claim = gate.value_follows.get(reserved.entry_id)
+    if claim is None or claim.is_deserted:
+        return reserved
+    if reserved.decision is not Decision.REPLAY or reserved.outcome is not None:
+        return reserved
+    return replace(reserved, decision=_BUSY, retry_after_ms=int(LONGEST_WAIT_SECONDS * 1000))
 
 
 def reservation_of(gate: GateContext, attempt: Attempt) -> Reservation:
@@ -196,6 +209,8 @@ def _run(
             raise
     finally:
         gate.leases.release(claim)
+        if gate.value_follows or claim.left is not None:
+            expect_no_value(gate, claim)
 
 
 def _remember_final(gate: GateContext, arrival: Arrival, reserved: Reserved) -> None:

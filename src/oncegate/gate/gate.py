@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Any, Final, Self, TypeVar
 from weakref import WeakSet
@@ -31,7 +32,7 @@ from oncegate.gate.functions import OnceFunction
 from oncegate.gate.joining import joined_admit_flow
 from oncegate.gate.leases import LeaseKeeper
 from oncegate.gate.observing import ArrivalObserver, observed_flow
-from oncegate.gate.once import AsyncOnce, Once, statements
+from oncegate.gate.once import AsyncOnce, Once
 from oncegate.gate.passing import put_back
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.sightings import Sightings
@@ -259,9 +260,13 @@ class Gate(Declarations):
         token = current_claim.set(claim)
         try:
             request = self._request(claim, event, transaction)
-            if request is not None:
+            if request is None:
+                return (yield from opaque_flow(self._context, claim, claim.surface.handler, (event,)))
+            try:
                 return (yield request)
-            return (yield from opaque_flow(self._context, claim, claim.surface.handler, (event,)))
+            except CancelledError:
+                claim.left = request.left
+                raise
         finally:
             put_back(current_claim, token)
 
@@ -273,7 +278,7 @@ class Gate(Declarations):
         is_callers = transaction is not None and not isinstance(transaction, OpenTransaction)
         where = Where.HERE if is_callers else _CALL
         if surface.writes is not None:
-            claim.stage(statements(surface.writes(event)))
+            claim.stage(surface.writes(event))
         if surface.takes_once:
             face = AsyncOnce if surface.is_async else Once
             once = face(self._context, self._driver, claim, transaction)

@@ -6,7 +6,7 @@ the driver. Nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
@@ -93,7 +93,7 @@ class _Face:
         if outcome is not _UNSET:
             claim.outcome = claim.surface.codec.encode(outcome)
         if writes:
-            claim.stage(statements(writes))
+            claim.stage(writes)
 
     def _check_no_transaction(self) -> None:
         if self._transaction is not None:
@@ -101,27 +101,6 @@ class _Face:
                 "a same-database handler is one transaction already; write through once.tx, or through the "
                 "transaction that was given to gate.admit(tx=…)"
             )
-
-
-def statements(writes: Any) -> tuple[Statement, ...]:
-    """Business writes as they were given; raises UsageError for what is no list of them."""
-    given: tuple[Any, ...] = (writes,) if isinstance(writes, (str, bytes)) else tuple(writes)
-    for one in given:
-        if not _is_statement(one):
-            raise UsageError(
-                "writes= is a list of statements, each with its parameters: "
-                "[('INSERT INTO booking (id) VALUES (?)', ('N-1',))]"
-            )
-    return given
-
-
-def _is_statement(one: Any) -> bool:
-    if not isinstance(one, (tuple, list)) or len(one) != 2 or not isinstance(one[0], str):
-        return False
-    parameters = one[1]
-    return type(parameters) in (tuple, list) or (
-        isinstance(parameters, Iterable) and not isinstance(parameters, (str, bytes, Mapping))
-    )
 
 
 class Transaction:
@@ -201,7 +180,7 @@ class Once(_Face):
     def write(self, name: str, writes: Sequence[Statement]) -> None:
         """Runs business writes as a named step, in one transaction with its record."""
         self._check_no_transaction()
-        self._driver.run(write_step_flow(self._gate, self._claim, name, statements(writes)))
+        self._driver.run(write_step_flow(self._gate, self._claim, name, writes))
 
     def commit(
         self,
@@ -290,7 +269,7 @@ class AsyncOnce(_Face):
     async def write(self, name: str, writes: Sequence[Statement]) -> None:
         """Runs business writes as a named step, in one transaction with its record."""
         self._check_no_transaction()
-        await self._driver.run_async(write_step_flow(self._gate, self._claim, name, statements(writes)))
+        await self._driver.run_async(write_step_flow(self._gate, self._claim, name, writes))
 
     def commit(
         self,

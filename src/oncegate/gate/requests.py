@@ -37,13 +37,57 @@ class Where(Enum):
 _CALL: Final = Where.CALL
 
 
-class Invoke(Struct, frozen=True):
-    """Call this: a user's function, or something of ours that blocks."""
+class ThreadCall:
+    """A call that a thread makes for a task, and who is told of its end if the task waits no more."""
+
+    __slots__ = ("_call", "_ended", "_told", "_untold", "value")
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self._ended = False
+        self._told: Callable[[ThreadCall], None] | None = None
+        self._untold = [None]  # taken out by whoever tells; thread and task may both be about to
+        self.value: Any = NO_VALUE
+
+    def __call__(self) -> Any:
+        """Makes the call, in the thread."""
+        try:
+            self.value = value = self._call()
+        finally:
+            self._ended = True
+            self._tell()
+        return value
+
+    def when_ended(self, told: Callable[[ThreadCall], None]) -> None:
+        """Tells of its end, in the thread, or at once if it has ended."""
+        self._told = told
+        if self._ended:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._told is None:
+            return
+        try:
+            self._untold.pop()
+        except IndexError:
+            return
+        self._told(self)
+
+
+NO_VALUE: Final = object()  # the call has not returned, or raised
+
+
+class Invoke(Struct, eq=False):
+    """Call this: a user's function, or something of ours that blocks.
+
+    `left` is the thread's call, if it goes on after the task that asked for it was cancelled.
+    """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
     keywords: dict[str, Any] = {}
     where: Where = _CALL
+    left: ThreadCall | None = None
 
 
 class Pause(Struct, frozen=True):

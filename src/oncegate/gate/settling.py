@@ -27,7 +27,7 @@ from oncegate.gate.claim import Claim
 from oncegate.gate.context import GateContext
 from oncegate.gate.effects import NotYet, TwoResources
 from oncegate.gate.outcome import Outcome, StepOutcome, after, encode_outcome, finished
-from oncegate.gate.requests import Flow, Invoke, Where
+from oncegate.gate.requests import NO_VALUE, Flow, Invoke, ThreadCall, Where
 from oncegate.gate.resources import readable
 from oncegate.model.states import State
 from oncegate.operations import Attach, IsCommitted, Settle
@@ -181,6 +181,33 @@ def _attach(gate: GateContext, claim: Claim, body: bytes) -> Flow[bool]:
     if attached:
         remember(gate, claim, State.COMMITTED, outcome, None)
     return attached
+
+
+def expect_value(gate: GateContext, claim: Claim) -> None:
+    """It commits before its handler has returned: repeats in this process may wait for the value."""
+    if not claim.ended or claim.left is not None:
+        gate.value_follows[claim.entry_id] = claim
+
+
+def expect_no_value(gate: GateContext, claim: Claim) -> None:
+    """Its flow has ended: nobody returns a value any more, but a thread whose task was cancelled."""
+    if claim.left is None:
+        gate.value_follows.pop(claim.entry_id, None)
+    else:
+        claim.left.when_ended(lambda call: _attach_left(gate, claim, call))
+
+
+def _attach_left(gate: GateContext, claim: Claim, call: ThreadCall) -> None:
+    """In the thread itself, which nobody waits for: only an entry that is committed takes the value."""
+    try:
+        if claim.entry_id in gate.value_follows and call.value is not NO_VALUE:
+            outcome = outcome_of(claim, _encode(claim, call.value)[0])
+            if gate.commits.perform(Attach(Attachment(claim.entry_id, claim.fence, outcome))):
+                remember(gate, claim, _COMMITTED, outcome, None)
+    except StoreError:
+        return  # as after a crash: all is there but the value
+    finally:
+        gate.value_follows.pop(claim.entry_id, None)
 
 
 class NotCommitted(UsageError):

@@ -15,7 +15,7 @@ from oncegate.errors import ClaimLost, StoreBusy, StoreError, StoreUnknown, Usag
 from oncegate.gate.claim import Claim
 from oncegate.gate.context import GateContext
 from oncegate.gate.requests import Flow, Invoke, Where
-from oncegate.gate.settling import outcome_of, remember, settlement_of
+from oncegate.gate.settling import expect_value, outcome_of, remember, settlement_of
 from oncegate.model.states import State
 from oncegate.model.transaction_words import check_statement
 from oncegate.operations import IsCommitted
@@ -142,6 +142,8 @@ def commit_block_flow(gate: GateContext, claim: Claim, transaction: OpenTransact
     body = claim.outcome
     outcome = None if body is None else outcome_of(claim, body)
     settlement = settlement_of(gate, claim, State.COMMITTED, outcome, None)
+    if outcome is None:
+        expect_value(gate, claim)
     try:
         yield Invoke(transaction.settle_and_commit, (settlement,), where=Where.STATEMENT)
     except StoreUnknown:
@@ -187,6 +189,8 @@ def join_flow(gate: GateContext, claim: Claim, joined: Joined) -> Flow[None]:
     gate.leases.release(claim)
     outcome = None if claim.outcome is None else outcome_of(claim, claim.outcome)
     settlement = settlement_of(gate, claim, State.COMMITTED, outcome, None)
+    if outcome is None:
+        expect_value(gate, claim)
     yield from settle_joined_flow(claim, joined, settlement)
     claim.joined = True
 
