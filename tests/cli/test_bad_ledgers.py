@@ -169,18 +169,32 @@ META, ENTRY = "UPDATE oncegate_meta SET value = 'abc' WHERE name =", "UPDATE onc
 @pytest.mark.parametrize(
     ("sql", "said", "commands"),
     [
-        (f"{META} 'schema'", "its schema is 'abc'", COMMANDS),
-        ("DELETE FROM oncegate_meta", "it does not say which schema it has", COMMANDS),
         (f"{META} 'ticks_offset'", "its ticks_offset is 'abc'", COMMANDS[:2]),
         (f"{ENTRY} 42", "'42' stands in it as a State", COMMANDS[:2]),
     ],
-    ids=["schema", "emptied", "ticks", "state"],
+    ids=["ticks", "state"],
 )
 def test_damaged_rows_are_told_with_code_four(call, ledger, sql, said, commands):
     """What a ledger notes about itself, or an entry's state, that nobody can have written there."""
     _break(ledger, sql)
     _refuses(call, ledger.parent, "sqlite:///oncegate.db", 4, said, commands=commands)
     _refuses(call, ledger.parent, "sqlite:///oncegate.db", 4, "restore it from a copy", commands=commands)
+    _doctor_fails(call, "sqlite:///oncegate.db", said)
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        (f"{META} 'schema'", "records 'abc' as the schema, which is no number"),
+        ("DELETE FROM oncegate_meta", "has no record of its schema"),
+    ],
+    ids=["no number", "no record"],
+)
+def test_schema_number_that_is_damaged_or_lost_is_told_with_code_five(call, ledger, sql, said):
+    """Its tables are there: to create them, as an empty ledger is told to, could only fail."""
+    _break(ledger, sql)
+    _refuses(call, ledger.parent, "sqlite:///oncegate.db", 5, said)
+    _refuses(call, ledger.parent, "sqlite:///oncegate.db", 5, "restore oncegate_meta from a backup")
     _doctor_fails(call, "sqlite:///oncegate.db", said)
 
 

@@ -621,7 +621,6 @@ WRONG_WRITES: list[Any] = [
     [BOOK],
     [(BOOK,)],
     [(BOOK, "ab")],
-    [(BOOK, {"equipment": "MSKU1234565"})],
     [(BOOK, None)],
     [(b"INSERT", ())],
 ]

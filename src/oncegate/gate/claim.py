@@ -136,15 +136,20 @@ def claim_of(surface: Surface, key: Key, reserved: Reserved, fingerprint: bytes)
 def checked(writes: Iterable[Statement]) -> tuple[Statement, ...]:
     """Business writes as they are kept; raises UsageError for one that would begin or end a transaction."""
     try:
-        kept = tuple((sql, _parameters(given)) for sql, given in writes)
+        kept = tuple((_statement(sql), _parameters(given)) for sql, given in writes)
     except (TypeError, ValueError):
         raise UsageError(
             "writes= is a list of statements, each with its parameters: "
             "[('INSERT INTO booking (id) VALUES (?)', ('N-1',))]"
         ) from None
-    for sql, _ in kept:
-        check_statement(sql)
     return kept
+
+
+def _statement(sql: Any) -> str:
+    if not isinstance(sql, str):
+        raise TypeError
+    check_statement(sql)
+    return sql
 
 
 def _parameters(given: Any) -> Any:
