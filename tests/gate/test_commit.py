@@ -622,7 +622,7 @@ WRONG_WRITES: list[Any] = [
     [(BOOK,)],
     [(BOOK, "ab")],
     [(BOOK, None)],
-    [(b"INSERT", ())],
+    [([], ())],
 ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,6 +58,12 @@ def test_comments_inside_comments_hide_nothing(sql: str) -> None:
         check_statement(sql)
 
 
-@pytest.mark.parametrize("sql", ["/* COMMIT", "-- COMMIT", "/* /* */ not closed", None, 7])
-def test_what_has_no_word_at_all_is_left_to_the_store(sql: object) -> None:
+@pytest.mark.parametrize("sql", ["/* COMMIT", "-- COMMIT", "/* /* */ not closed"])
+def test_what_has_no_word_at_all_is_left_to_the_store(sql: str) -> None:
     check_statement(sql)
+
+
+@pytest.mark.parametrize("sql", [None, 7, b"SELECT 1"])
+def test_what_is_no_text_is_refused(sql: Any) -> None:
+    with pytest.raises(UsageError, match="a statement is text"):
+        check_statement(sql)

@@ -74,10 +74,6 @@ class Claim(Struct, eq=False):
         """Whether no earlier attempt can have done anything."""
         return self.reserved.decision is _RUN or self.reserved.never_run
 
-    def stage(self, writes: Iterable[Statement]) -> None:
-        """Adds business writes to those that are committed with the outcome."""
-        self.writes = [*self.writes, *checked(writes)]
-
     def check_usable(self) -> None:
         """Raises unless this claim may still act."""
         if self.in_block:
@@ -133,10 +129,13 @@ def claim_of(surface: Surface, key: Key, reserved: Reserved, fingerprint: bytes)
     return claim
 
 
-def checked(writes: Iterable[Statement]) -> tuple[Statement, ...]:
+def checked(writes: Iterable[Statement]) -> list[Statement]:
     """Business writes as they are kept; raises UsageError for one that would begin or end a transaction."""
+    kept: list[Statement] = []
     try:
-        kept = tuple((_statement(sql), _parameters(given)) for sql, given in writes)
+        for sql, parameters in writes:
+            check_statement(sql)
+            kept.append((sql, parameters if type(parameters) is tuple else _copied(parameters)))
     except (TypeError, ValueError):
         raise UsageError(
             "writes= is a list of statements, each with its parameters: "
@@ -145,15 +144,8 @@ def checked(writes: Iterable[Statement]) -> tuple[Statement, ...]:
     return kept
 
 
-def _statement(sql: Any) -> str:
-    if not isinstance(sql, str):
+def _copied(parameters: Any) -> Any:
+    """By place or by name; text would be taken apart into its letters."""
+    if isinstance(parameters, (str, bytes)):
         raise TypeError
-    check_statement(sql)
-    return sql
-
-
-def _parameters(given: Any) -> Any:
-    """A copy, by place or by name; text would be taken apart into its letters."""
-    if isinstance(given, (str, bytes)):
-        raise TypeError
-    return dict(given) if isinstance(given, Mapping) else tuple(given)
+    return dict(parameters) if isinstance(parameters, Mapping) else tuple(parameters)

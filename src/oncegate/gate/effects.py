@@ -380,7 +380,7 @@ def write_step_flow(gate: GateContext, claim: Claim, name: str, writes: Iterable
     if recorded is not None and recorded.state is StepState.DONE:
         return
     step = StepRecord(name, _DONE, "(this database)", b"null", started_at_ms=gate.clock.wall_ms())
-    yield from save_steps(gate, claim, kept, step)
+    yield from save_steps(gate, claim, tuple(kept), step)
     claim.steps[name] = step
     gate.crashpoints.hit("step.after")
 

@@ -16,7 +16,7 @@ from oncegate.errors import UsageError
 from oncegate.gate.accepting import accept_flow
 from oncegate.gate.admission import Admission, Familiar, Verdict, from_memory
 from oncegate.gate.cache import OutcomeCache
-from oncegate.gate.claim import Claim
+from oncegate.gate.claim import Claim, checked
 from oncegate.gate.context import GateContext
 from oncegate.gate.declaring import Declarations
 from oncegate.gate.drive import Begun, Driver, WrappingDriver
@@ -278,7 +278,7 @@ class Gate(Declarations):
         is_callers = transaction is not None and not isinstance(transaction, OpenTransaction)
         where = Where.HERE if is_callers else _CALL
         if surface.writes is not None:
-            claim.stage(surface.writes(event))
+            claim.writes += checked(surface.writes(event))
         if surface.takes_once:
             face = AsyncOnce if surface.is_async else Once
             once = face(self._context, self._driver, claim, transaction)

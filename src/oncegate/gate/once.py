@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from oncegate.errors import UsageError
-from oncegate.gate.claim import Claim
+from oncegate.gate.claim import Claim, checked
 from oncegate.gate.context import GateContext
 from oncegate.gate.drive import Driver
 from oncegate.gate.effects import EffectCall, effect_flow, write_step_flow
@@ -93,7 +93,7 @@ class _Face:
         if outcome is not _UNSET:
             claim.outcome = claim.surface.codec.encode(outcome)
         if writes:
-            claim.stage(writes)
+            claim.writes += checked(writes)
 
     def _check_no_transaction(self) -> None:
         if self._transaction is not None:

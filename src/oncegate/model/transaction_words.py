@@ -20,14 +20,11 @@ _BEGINS_OR_ENDS: Final = re.compile(
 )
 
 
-def check_statement(sql: object) -> None:
-    """Raises UsageError for what begins or ends a transaction; savepoints are the user's own."""
-    if isinstance(sql, str):  # what else may come is for the store to refuse
-        _check(sql)
-
-
 @lru_cache(maxsize=1024)
-def _check(sql: str) -> None:
+def check_statement(sql: str) -> None:
+    """Raises UsageError for what begins or ends a transaction; savepoints are the user's own."""
+    if not isinstance(sql, str):
+        raise UsageError(f"a statement is text, not {type(sql).__name__}")
     for nested in (True, False):  # comments stand inside comments on PostgreSQL, not on SQLite
         found = _BEGINS_OR_ENDS.match(sql, _first_word(sql, nested=nested))
         if found is not None:
