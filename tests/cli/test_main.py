@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -157,13 +159,24 @@ def test_broken_connection_of_a_command_is_not_taken_for_a_closed_pipe(call, mon
 def _listing_many(ledger: Path, folder: Path) -> subprocess.Popen[str]:
     """A command in the middle of its output, which is more than a pipe holds."""
     _add_many(ledger)
-    process = subprocess.Popen(
-        [SCRIPT, "entries", "list", "--json", "--limit", "10000"],
-        cwd=folder, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    with _heeding_interrupts():
+        process = subprocess.Popen(
+            [SCRIPT, "entries", "list", "--json", "--limit", "10000"],
+            cwd=folder, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.read(1) == "{"
     return process
+
+
+@contextlib.contextmanager
+def _heeding_interrupts() -> Iterator[None]:
+    """As at a terminal: tests that a shell runs in the background would pass on that they are ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _add_many(ledger: Path) -> None:

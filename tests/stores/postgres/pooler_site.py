@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -40,7 +39,7 @@ def pooled(direct: str, mode: str, **settings: str) -> Iterator[str]:
             assert process.poll() is None, (folder / "log").read_text()
             yield url
         finally:
-            process.send_signal(signal.SIGQUIT)
+            process.kill()  # it heeds no other signal that a shell in the background passes on
             process.wait(STOP_SECONDS)
 
 
