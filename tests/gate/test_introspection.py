@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from oncegate.errors import UsageError
+from oncegate.gate.callees import callee_of
 from oncegate.gate.codec import codec_of
 from oncegate.gate.introspection import FUNCTIONS_REMEMBERED_MAX, is_async, key_parameters, step_name_of
 
@@ -34,7 +36,7 @@ def _bound(number: int) -> Any:
 def test_an_object_is_not_kept_because_its_method_was_looked_at() -> None:
     # Given what is found out about methods of an object
     desk = Desk()
-    looks: list[Callable[[Any], Any]] = [is_async, key_parameters, step_name_of]
+    looks: list[Callable[[Any], Any]] = [is_async, key_parameters, step_name_of, callee_of]
     for look in looks:
         look(desk.book)
         look(desk.call)
@@ -103,7 +105,7 @@ def _method_of_a_kind(payload: Payload) -> Callable[..., Any]:
 def test_an_event_is_not_kept_because_a_function_had_it(make: Callable[[Payload], Any]) -> None:
     # Given what is found out about a function that was made for one event
     for payload in (Payload(), Payload()):
-        looks: list[Callable[[Any], Any]] = [is_async, key_parameters, step_name_of, codec_of]
+        looks: list[Callable[[Any], Any]] = [is_async, key_parameters, step_name_of, codec_of, callee_of]
         found = [look(make(payload)) for look in looks]
         # Then it is the same for each of them
         assert found[:3] == [True, {"idempotency_key": 0}, "book"]
@@ -142,3 +144,22 @@ def test_what_cannot_be_hashed_is_looked_at_each_time() -> None:
 
     assert is_async(Booker())
     assert key_parameters(functools.partial(Booker())) == {"idempotency_key": 0}
+
+
+def test_a_callee_is_all_that_an_effect_must_know() -> None:
+    # Given functions of each kind, when they are looked at
+    async def book(headers: dict[str, str]) -> float:
+        return 5.0
+
+    found, nameless = callee_of(book), callee_of(lambda: 1)
+    # Then what is found is what each look finds by itself
+    assert (found.step_name, found.is_async, found.key_parameters) == ("book", True, {"headers": 0})
+    assert type(found.codec.decode(b"5")) is float
+    # And a lambda is told by its want of a name, a function with `yield` at once
+    assert (nameless.step_name, nameless.is_async, nameless.key_parameters) == ("", False, {})
+
+    def several() -> Any:
+        yield 1
+
+    with pytest.raises(UsageError, match="generator function"):
+        callee_of(several)

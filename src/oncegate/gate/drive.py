@@ -142,7 +142,7 @@ class Driver:
 
     def _call(self, request: Invoke) -> Any:
         """What a function returned, or what has to be awaited for it."""
-        if request.where is _HERE or (request.where is _CALL and is_async(request.function)):
+        if request.where is _HERE or (request.where is _CALL and _is_async(request)):
             return request.function(*request.arguments, **request.keywords)
         if request.where is _STATEMENT and self._gives_way:  # ours, and never async
             return suspension.run(request.function, *request.arguments, **request.keywords)
@@ -221,8 +221,12 @@ def _has_ended(flow: Flow[Any]) -> bool:
     return getattr(flow, "gi_frame", None) is None
 
 
+def _is_async(request: Invoke) -> bool:
+    return is_async(request.function) if request.is_async is None else request.is_async
+
+
 def _call_plain(request: Invoke) -> Any:
-    if request.where is not _HERE and is_async(request.function):
+    if request.where is not _HERE and _is_async(request):
         raise NotCalled(
             f"{name_of(request.function)} is async and was reached without an event loop; "
             "use an async handler and await gate.admit(…)"

@@ -19,8 +19,9 @@ from oncegate.errors import (
     OutcomeUnknown,
     UsageError,
 )
+from oncegate.gate.callees import Callee, callee_of
 from oncegate.gate.claim import Claim, checked
-from oncegate.gate.codec import attested, codec_of
+from oncegate.gate.codec import Codec, attested
 from oncegate.gate.context import GateContext
 from oncegate.gate.passing import current_step_key, put_back, warn_if_not_passed, with_key
 from oncegate.gate.probed import NOTHING_FOUND, holds, no_answer, record_answer
@@ -72,16 +73,17 @@ class EffectCall(Struct, frozen=True):
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
+    callee: Callee
 
 
 def effect_flow(call: EffectCall) -> Flow[Any]:
     """Runs one effect, or returns what it already did."""
-    check_step_name(call.step_name)
+    key = call.claim.key.step(call.step_name)
     recorded = call.claim.begin_step(call.step_name)
     if recorded is not None and _is_settled(call, recorded):
         if call.claim.resource is None:
             call.claim.resource = recorded.resource
-        return _recorded_result(recorded, call.function)
+        return _recorded_result(recorded, call.callee.codec)
     if not call.claim.is_first_attempt:
         _wait_for_turn(call)
         found = yield from _look_before_call(call, recorded)
@@ -89,7 +91,7 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
             return found
     if _must_record_start(call, recorded):
         yield from _record_start(call)
-    result, passed, started_at_ms = yield from _call(call)
+    result, passed, started_at_ms = yield from _call(call, key)
     _refuse_second_resource(call, recorded, result)
     _note_done(call, result, started_at_ms)
     if call.downstream.is_unrepeatable:  # the only one worth a commit of its own
@@ -116,11 +118,12 @@ def opaque_flow(
     gate: GateContext, claim: Claim, function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> Flow[Any]:
     """Runs a function that knows nothing of the gate, as one effect whose start is the reservation."""
-    call = EffectCall(gate, claim, claim.surface.opaque_at, OPAQUE_STEP, function, arguments, {})
+    at, callee = claim.surface.opaque_at, callee_of(function)
+    call = EffectCall(gate, claim, at, OPAQUE_STEP, function, arguments, {}, callee)
     recorded = claim.begin_step(OPAQUE_STEP)
     if recorded is not None and _is_settled(call, recorded):
         claim.resource = recorded.resource
-        return _recorded_result(recorded, function)
+        return _recorded_result(recorded, callee.codec)
     if not claim.is_first_attempt:
         _wait_for_turn(call)
         found = yield from _look_before_call(call, _opaque_start(call, recorded))
@@ -128,7 +131,7 @@ def opaque_flow(
             return found
         if _must_record_start(call, recorded):
             yield from _record_start(call)
-    result, _, _ = yield from _call(call)
+    result, _, _ = yield from _call(call, claim.key.step(OPAQUE_STEP))
     return result
 
 
@@ -255,7 +258,7 @@ def _shown(answer: Any) -> str:
 
 def _as_declared(call: EffectCall, found: Any) -> Any:
     """A probe's answer as the type that the call itself returns, where it can be read as that."""
-    codec = codec_of(call.function)
+    codec = call.callee.codec
     try:
         return codec.decode(codec.encode(found))
     except UsageError:
@@ -271,20 +274,19 @@ def _record_start(call: EffectCall) -> Flow[None]:
     call.gate.crashpoints.hit("start.after")
 
 
-def _call(call: EffectCall) -> Flow[tuple[Any, bool, int]]:
+def _call(call: EffectCall, key: str) -> Flow[tuple[Any, bool, int]]:
     """Makes the call; returns its result, whether it took the key, and when it was made."""
     gate, claim = call.gate, call.claim
     claim.called = True  # before the look: whoever ends the claim meanwhile sees the one, or we the other
     claim.check_usable()
     if gate.clock.ticks_ms() >= claim.valid_until_ms:
         yield from _keep_claim(gate, claim)
-    key = claim.key.step(call.step_name)
-    passed, arguments, keywords = with_key(call.function, call.arguments, call.keywords, key)
+    passed, arguments, keywords = with_key(call.callee.key_parameters, call.arguments, call.keywords, key)
     claim.untold_at_ms = started_at_ms = gate.clock.wall_ms()
     gate.crashpoints.hit("effect.before")
     token = current_step_key.set(key)
     try:
-        request = Invoke(call.function, arguments, keywords)
+        request = Invoke(call.function, arguments, keywords, is_async=call.callee.is_async)
         if (traffic := current_traffic.get()) is None:
             result = yield request
         else:
@@ -347,7 +349,7 @@ def _note_done(call: EffectCall, result: Any, started_at_ms: int | None) -> None
 
 def _stored(call: EffectCall, result: Any) -> bytes | None:
     """A result as it is stored, or None if it would come back as something else."""
-    codec = codec_of(call.function)
+    codec = call.callee.codec
     try:
         body = codec.encode(result)
     except UsageError:
@@ -385,12 +387,11 @@ def write_step_flow(gate: GateContext, claim: Claim, name: str, writes: Iterable
     gate.crashpoints.hit("step.after")
 
 
-def _recorded_result(recorded: StepRecord, function: Callable[..., Any]) -> Any:
+def _recorded_result(recorded: StepRecord, codec: Codec) -> Any:
     if recorded.result is None:
         raise OutcomeUnknown(
             f"step {recorded.name} is done but its result could not be stored; a person must finish it"
         )
-    codec = codec_of(function)
     if recorded.resource is not None and recorded.result == attested(recorded.resource):
         return codec.decode_attested(recorded.resource)
     return codec.decode(recorded.result)

@@ -65,12 +65,13 @@ class Attempt(Struct, frozen=True):
     by_caretaker: bool = False
     context: Context | None = None
     only_records: bool = False
+    is_unknown: bool = False  # memory was asked just now, and had no answer
 
 
 def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
     """Reserves, runs, settles; or says why not."""
     arrival, surface = attempt.arrival, attempt.surface
-    if (known := remembered_replay(gate, attempt)) is not None:
+    if not attempt.is_unknown and (known := remembered_replay(gate, attempt)) is not None:
         return known
     gate.crashpoints.hit("reserve.before")
     # A lease counts from before the question, not after.

@@ -85,6 +85,7 @@ class Gate(Declarations):
         self.store = store
         self._driver = Driver(commits, clock)
         self._observer: ArrivalObserver | None = None
+        self._is_watched = False  # whether somebody wants to see every event itself, or every flow
         self._context = GateContext(
             clock=clock,
             crashpoints=crashpoints,
@@ -158,11 +159,6 @@ class Gate(Declarations):
         self._context.sightings.remembered(registered.rule, found)
         return from_memory(known.key, known.fingerprint, found, registered.codec)
 
-    @property
-    def _is_watched(self) -> bool:
-        """Whether somebody wants to see every event itself, and every flow."""
-        return self._observer is not None or type(self._driver) is not Driver
-
     def familiar(self, admission: Admission) -> Familiar | None:
         """What to show `recall` when the bytes of this replay come again; None if it is not in memory."""
         if admission.verdict is not Verdict.REPLAY:
@@ -215,10 +211,11 @@ class Gate(Declarations):
                 context = correlated(surface.correlation, event, context)
             attempt = Attempt(surface, arrival, _Start(self, event, context), False, context)
             flow = accept_flow(self._context, attempt, surface.lane)
-        elif not self._is_watched and (known := replay_from_memory(self._context, surface, arrival)):
-            return known
-        else:
+        elif self._is_watched:
             flow = self._attempt_flow(surface, arrival, event, joined, context=context)
+        else:
+            known = replay_from_memory(self._context, surface, arrival)
+            return known or self._attempt_flow(surface, arrival, event, joined, True, context=context)
         observer = self._observer
         return flow if observer is None else observed_flow(observer, surface.rule, arrival, now_ms, flow)
 
@@ -228,12 +225,14 @@ class Gate(Declarations):
         arrival: Arrival,
         event: Any,
         joined: Joined | None = None,
+        is_unknown: bool = False,
         *,
         by_caretaker: bool = False,
         context: Context | None = None,
     ) -> Flow[Admission]:
         at_once = surface.only_records and context is None
-        attempt = Attempt(surface, arrival, _Start(self, event, context), by_caretaker, context, at_once)
+        start = _Start(self, event, context)
+        attempt = Attempt(surface, arrival, start, by_caretaker, context, at_once, is_unknown)
         if joined is not None:
             return joined_admit_flow(
                 self._context, attempt, joined, lambda claim, tx: self._start(claim, event, tx, context)
@@ -282,7 +281,7 @@ class Gate(Declarations):
         if surface.takes_once:
             face = AsyncOnce if surface.is_async else Once
             once = face(self._context, self._driver, claim, transaction)
-            return Invoke(surface.handler, (event, once), where=where)
+            return Invoke(surface.handler, (event, once), where=where, is_async=surface.is_async)
         return None if transaction is None else Invoke(surface.handler, (event,), where=where)
 
     async def ask(self, operation: Operation[T]) -> T:
@@ -347,13 +346,13 @@ class Gate(Declarations):
 
     def wrap_flows(self, wrap: Callable[[Flow[Any]], Flow[Any]]) -> None:
         """Lets somebody look at every flow from now on; `oncegate.signals.tracing` makes spans this way."""
-        self._driver = WrappingDriver(self._driver, wrap)
+        self._driver, self._is_watched = WrappingDriver(self._driver, wrap), True
 
     def observe(self, observer: ArrivalObserver) -> None:
         """Tells somebody of every arrival from now on, and of its answer; a `Recorder` writes them down."""
         if self._observer is not None:
             raise UsageError("somebody is told of this gate's arrivals already; one at a time")
-        self._observer = observer
+        self._observer, self._is_watched = observer, True
 
     def close(self) -> None:
         """Lets running work finish and closes the ledger."""

@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from oncegate.errors import UsageError
+from oncegate.gate.callees import callee_of
 from oncegate.gate.claim import Claim, checked
 from oncegate.gate.context import GateContext
 from oncegate.gate.drive import Driver
 from oncegate.gate.effects import EffectCall, effect_flow, write_step_flow
-from oncegate.gate.introspection import refuse_generator, step_name_of
+from oncegate.gate.introspection import step_name_of
 from oncegate.gate.passing import KEY_HEADER, current_step_key
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.resources import readable
@@ -80,9 +81,10 @@ class _Face:
                 "a same-database handler is one transaction: its reservation is not durable before an "
                 "outside call; register the surface without same_database to use effects and steps"
             )
-        refuse_generator(function)
-        step_name = name or step_name_of(function)
-        call = EffectCall(self._gate, self._claim, downstream, step_name, function, arguments, keywords)
+        callee = callee_of(function)
+        step_name = name or callee.step_name or step_name_of(function)
+        gate, claim = self._gate, self._claim
+        call = EffectCall(gate, claim, downstream, step_name, function, arguments, keywords, callee)
         return effect_flow(call)
 
     def _stage(self, resource: str | None, outcome: Any, writes: Sequence[Statement]) -> None:

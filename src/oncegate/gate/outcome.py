@@ -45,7 +45,10 @@ def finished(steps: Iterable[StepRecord], received_at_ms: int) -> tuple[StepOutc
     return tuple(
         [
             StepOutcome(
-                step.name, step.downstream, step.resource, after(received_at_ms, step.started_at_ms)
+                step.name,
+                step.downstream,
+                step.resource,
+                None if step.started_at_ms is None else step.started_at_ms - received_at_ms,
             )
             for step in steps
             if step.state is _DONE

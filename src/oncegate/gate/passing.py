@@ -34,10 +34,9 @@ class KeyNotPassedWarning(UserWarning):
 
 
 def with_key(
-    function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], key: str
+    parameters: dict[str, int | None], arguments: tuple[Any, ...], keywords: dict[str, Any], key: str
 ) -> tuple[bool, tuple[Any, ...], dict[str, Any]]:
-    """Adds the key to a call whose function has a parameter for it; says first whether it has."""
-    parameters = key_parameters(function)
+    """Adds the key to a call whose function has parameters for it; says first whether it has."""
     if not parameters:
         return False, arguments, keywords
     place = parameters.get("idempotency_key", -1)

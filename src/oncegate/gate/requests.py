@@ -80,7 +80,8 @@ NO_VALUE: Final = object()  # the call has not returned, or raised
 class Invoke(Struct, eq=False):
     """Call this: a user's function, or something of ours that blocks.
 
-    `left` is the thread's call, if it goes on after the task that asked for it was cancelled.
+    `left` is the thread's call, if it goes on after the task that asked for it was cancelled. `is_async`
+    is None where nobody has found out yet: whoever calls the function does.
     """
 
     function: Callable[..., Any]
@@ -88,6 +89,7 @@ class Invoke(Struct, eq=False):
     keywords: dict[str, Any] = {}
     where: Where = _CALL
     left: ThreadCall | None = None
+    is_async: bool | None = None
 
 
 class Pause(Struct, frozen=True):

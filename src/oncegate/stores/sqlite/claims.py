@@ -92,6 +92,7 @@ class SqliteClaims:
     """Reserve, record, renew, progress, settle, attach, read."""
 
     _connection: sqlite3.Connection
+    _cursor: sqlite3.Cursor  # for statements of ours that every event passes: making one takes a while
     _names: Names
 
     def now_ticks(self) -> int:
@@ -103,7 +104,7 @@ class SqliteClaims:
         now = self.now_ticks()
         if len(wanted) == 1:
             (item,) = wanted
-            number = insert_one(self._connection, self._names, item, now)
+            number = insert_one(self._cursor, self._names, item, now)
             return [self._new(number, item, now) if number else self._judge(item, now)]
         first = next_number(self._connection)
         inserted = insert_all(self._connection, self._names, wanted, first, now)
@@ -193,7 +194,7 @@ class SqliteClaims:
         if not (self._commit(item) if _is_plain(item) else self._end(item)):
             return False
         if item.outcome is not None:
-            self._connection.execute(_OUTCOME, (item.entry_id, bytearray(item.outcome)))
+            self._cursor.execute(_OUTCOME, (item.entry_id, bytearray(item.outcome)))
         if item.steps or item.clear_steps:
             self._settle_steps(item)
         if item.writes:
@@ -201,7 +202,7 @@ class SqliteClaims:
         return True
 
     def _commit(self, item: Settlement) -> bool:
-        execute = self._connection.execute
+        execute = self._cursor.execute
         if execute(_COMMIT_NEXT, (item.at_ms, item.entry_id, item.fence)).rowcount != 1:
             return False
         execute(_LOG_COMMITTED, (item.entry_id, item.at_ms, self._names.number(item.actor)))

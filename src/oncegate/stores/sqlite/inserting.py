@@ -46,20 +46,20 @@ def next_number(connection: sqlite3.Connection) -> int:
     return int(last) + 1
 
 
-def insert_one(connection: sqlite3.Connection, names: Names, item: Reservation, now: int) -> int:
+def insert_one(cursor: sqlite3.Cursor, names: Names, item: Reservation, now: int) -> int:
     """Inserts a key under the next number and returns that; 0 if the key is known."""
     if item.quarantine is None and item.hold is None:
-        cursor = connection.execute(_INSERT_NEXT, _running_row(names, item, now))
+        inserted = cursor.execute(_INSERT_NEXT, _running_row(names, item, now))
     else:
-        cursor = connection.execute(_INSERT_ANY_NEXT, _any_row(names, item, now))
-    number = cursor.lastrowid
-    if cursor.rowcount == 0 or number is None:
+        inserted = cursor.execute(_INSERT_ANY_NEXT, _any_row(names, item, now))
+    number = inserted.lastrowid
+    if inserted.rowcount == 0 or number is None:
         return 0
     if is_listed_at(number - 1, number):
-        list_lasting(connection, number)
-    connection.execute(_PAYLOAD, (number, bytearray(item.body)))
+        list_lasting(cursor, number)
+    cursor.execute(_PAYLOAD, (number, bytearray(item.body)))
     if item.content is not None:
-        _keep_marks(connection, [(number, item)])
+        _keep_marks(cursor, [(number, item)])
     return number
 
 
@@ -124,11 +124,11 @@ def _any_row(names: Names, item: Reservation, now: int) -> tuple[Any, ...]:
     return (*head, state.value, *tail, item.received_at_ms, None, None, None, reason)
 
 
-def _keep_marks(connection: sqlite3.Connection, new: Sequence[tuple[int, Reservation]]) -> None:
+def _keep_marks(at: sqlite3.Connection | sqlite3.Cursor, new: Sequence[tuple[int, Reservation]]) -> None:
     marks = [
         (number, item.content.hash, item.content.target, item.content.compensation)
         for number, item in new
         if item.content is not None
     ]
     if marks:
-        connection.executemany(_CONTENT, marks)
+        at.executemany(_CONTENT, marks)

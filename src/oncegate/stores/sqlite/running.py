@@ -47,8 +47,8 @@ def is_listed_at(before: int, last: int) -> bool:
     return before >> LISTED_EVERY_BITS != last >> LISTED_EVERY_BITS
 
 
-def list_lasting(connection: sqlite3.Connection, first: int) -> None:
+def list_lasting(at: sqlite3.Connection | sqlite3.Cursor, first: int) -> None:
     """Moves the mark up to this number and lists the claims below that still run; in the open unit."""
-    connection.execute(_FORGET)
-    connection.execute(_LIST, (first,))
-    connection.execute(_MARK, (first,))
+    at.execute(_FORGET)
+    at.execute(_LIST, (first,))
+    at.execute(_MARK, (first,))

@@ -52,7 +52,7 @@ class SqliteUnit:
         try:
             if self._wait is not session._waits:
                 session.wait_for_others(self._wait)
-            session._connection.execute("BEGIN IMMEDIATE")
+            session._cursor.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             raise translate(error, session._path) from error
 
@@ -68,7 +68,7 @@ class SqliteUnit:
             session.undo(error)
             return
         try:
-            session._connection.execute("COMMIT")
+            session._cursor.execute("COMMIT")
         except sqlite3.Error as refused:
             raise session.not_committed(refused) from refused
 
@@ -97,6 +97,7 @@ class SqliteSession(SqliteLedger):
 
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
         self._connection = connection
+        self._cursor = connection.cursor()
         self._names = Names(connection)
         self._path = path
         self._clock = clock
@@ -209,6 +210,7 @@ class JoinedSession(SqliteLedger):
         self._users = connection
         plain = cast("sqlite3.Connection", PlainRows(connection))
         self._connection = plain
+        self._cursor = cast("sqlite3.Cursor", plain)
         self._names = Names(plain)
         self._path = path
         self._clock = clock
