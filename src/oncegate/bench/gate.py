@@ -1,7 +1,8 @@
 """`oncegate bench gate`: the gate on the embedded ledger beside a plain baseline, in one run.
 
 Subjects take turns, round after round, so that a noisy machine disturbs all of them alike; what counts is
-the ratio. Called by the command line; writes nothing but its own temporary ledgers.
+the ratio within a round, and its spread over the rounds. Called by the command line; writes nothing but its
+own temporary ledgers.
 """
 
 from __future__ import annotations
@@ -14,25 +15,20 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
+from oncegate.bench.alone import BASELINE, TASK, measure_alone
 from oncegate.bench.samples import Sample, Summary
 from oncegate.bench.size import measure_size
 from oncegate.bench.watching import WatchingBench
-from oncegate.bench.workload import (
-    PlainBaseline,
-    event_blocks,
-    open_gate,
-    prepare_business_table,
-    run_gate,
-    run_gate_in_thread,
-)
+from oncegate.bench.workload import event_blocks, open_gate, prepare_business_table, run_gate
 from oncegate.errors import BadUrl, StoreUnavailable
 
 EVENTS_PER_ROUND: Final = {1: 1_000, 32: 6_000}
 EVENTS_PER_ROUND_OTHERWISE: Final = 15_000
-BASELINE_EVENTS: Final = 1_000
 Talk = Callable[[str], None]
+Samples = dict[tuple[str, int], list[Sample]]  # by subject and tasks at once, a sample a round
 
 
 @dataclass(slots=True)
@@ -50,67 +46,47 @@ class GateBench:
         """Measures everything and returns it as plain values."""
         with tempfile.TemporaryDirectory(prefix="oncegate-bench-") as folder:
             place = Path(folder) if self.url is None else _folder_of(self.url)
-            summaries = asyncio.run(self._measure(place))
+            samples = asyncio.run(self._measure(place))
             self.talk("what signals and caretakers cost")
             watching = asyncio.run(self._watching().run(Path(folder)))
             size = measure_size(place, self.size_keys) if self.size_keys else None
-        return _document(summaries, size) | {"watching": watching}
+        return _document(samples, size) | {"watching": watching}
 
     def _watching(self) -> WatchingBench:
         return WatchingBench() if self.scale >= 1 else WatchingBench(pairs=5, events=1_000)
 
-    async def _measure(self, place: Path) -> list[Summary]:
-        samples: dict[tuple[str, int], list[Sample]] = {}
+    async def _measure(self, place: Path) -> Samples:
+        samples: Samples = {}
         for number in range(self.rounds):
             self.talk(f"round {number + 1} of {self.rounds}")
             await self._round(place, number, samples)
-        return [Summary.of(name, tasks, found) for (name, tasks), found in samples.items()]
+        return samples
 
-    async def _round(self, place: Path, number: int, samples: dict[tuple[str, int], list[Sample]]) -> None:
-        baseline = _with_files(place / f"baseline-{number}.db", self._baseline)
-        samples.setdefault(("baseline", 1), []).append(baseline)
+    async def _round(self, place: Path, number: int, samples: Samples) -> None:
+        with tempfile.TemporaryDirectory(prefix="oncegate-bench-", dir=place) as folder:
+            alone = await measure_alone(Path(folder), int(EVENTS_PER_ROUND[1] * self.scale))
+        for name, sample in alone.items():
+            samples.setdefault((name, 1), []).append(sample)
         for tasks in self.concurrencies:
             path = place / f"gate-{number}-{tasks}.db"
             for name, sample in (await self._gate(path, tasks)).items():
-                samples.setdefault((name, tasks), []).append(sample)
+                if (name, tasks) != (TASK, 1):  # measured above, beside the baseline
+                    samples.setdefault((name, tasks), []).append(sample)
             _remove(path)
-        path = place / f"thread-{number}.db"
-        samples.setdefault(("fresh, a thread", 1), []).append(_with_files(path, self._thread))
-        if importlib.util.find_spec("uvloop"):  # part of the `server` extra
-            await self._other_loop(place / f"uvloop-{number}.db", samples)
+        if (crowd := max(self.concurrencies)) > 1 and importlib.util.find_spec("uvloop"):
+            await self._other_loop(place / f"uvloop-{number}.db", crowd, samples)
 
-    async def _other_loop(self, path: Path, samples: dict[tuple[str, int], list[Sample]]) -> None:
-        """The largest crowd once more, on a loop that is not asyncio's own."""
+    async def _other_loop(self, path: Path, tasks: int, samples: Samples) -> None:
+        """The largest crowd once more, on a loop that is not asyncio's own: part of the `server` extra."""
         import uvloop
-
-        tasks = max(self.concurrencies)
 
         def measure() -> Sample:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                return runner.run(self._gate(path, tasks))["fresh"]
+                return runner.run(self._gate(path, tasks))[TASK]
 
         sample = await asyncio.to_thread(measure)
         samples.setdefault(("fresh, uvloop", tasks), []).append(sample)
         _remove(path)
-
-    def _thread(self, path: Path) -> Sample:
-        blocks = event_blocks(max(100, int(EVENTS_PER_ROUND[1] * self.scale)))
-        gate = open_gate(f"sqlite:///{path}", "thread")
-        try:
-            prepare_business_table(gate)
-            run_gate_in_thread(gate, blocks()[:100])
-            return run_gate_in_thread(gate, blocks())
-        finally:
-            gate.close()
-
-    def _baseline(self, path: Path) -> Sample:
-        baseline = PlainBaseline(path)
-        try:
-            blocks = event_blocks(max(100, int(BASELINE_EVENTS * self.scale)))
-            baseline.run(blocks()[:100])
-            return baseline.run(blocks())
-        finally:
-            baseline.close()
 
     async def _gate(self, path: Path, tasks: int) -> dict[str, Sample]:
         count = EVENTS_PER_ROUND.get(tasks, EVENTS_PER_ROUND_OTHERWISE)
@@ -129,14 +105,7 @@ class GateBench:
             read = await run_gate(again, events, tasks)
         finally:
             again.close()
-        return {"fresh": fresh, "replay from memory": remembered, "replay from ledger": read}
-
-
-def _with_files(path: Path, measure: Callable[[Path], Sample]) -> Sample:
-    try:
-        return measure(path)
-    finally:
-        _remove(path)
+        return {TASK: fresh, "replay from memory": remembered, "replay from ledger": read}
 
 
 def _remove(path: Path) -> None:
@@ -154,26 +123,36 @@ def _folder_of(url: str) -> Path:
     return folder
 
 
-def _document(summaries: list[Summary], size: dict[str, Any] | None) -> dict[str, Any]:
-    baseline = next(item for item in summaries if item.name == "baseline")
-    fresh = {item.concurrency: item for item in summaries if item.name == "fresh"}
-    ratios: dict[str, float] = {}
-    for item in summaries:
-        if item.name.startswith("fresh"):
-            what = f"{item.name} at {item.concurrency}"
-            ratios[f"{what}: events/s against the baseline"] = item.rate / baseline.rate
-            ratios[f"{what}: median latency against the baseline"] = item.p50_ms / baseline.p50_ms
-    for item in summaries:
-        if item.name.startswith("replay"):
-            against = fresh[item.concurrency].rate
-            ratios[f"{item.name} at {item.concurrency}: against fresh"] = item.rate / against
+def _document(samples: Samples, size: dict[str, Any] | None) -> dict[str, Any]:
+    ratios = _ratios(samples)
     return {
         "machine": {
             "python": platform.python_version(),
             "sqlite": sqlite3.sqlite_version,
             "durability": "synchronous=FULL, WAL",
         },
-        "results": [item.as_json() for item in summaries],
-        "ratios": {name: round(value, 2) for name, value in ratios.items()},
+        "results": [Summary.of(*subject, found).as_json() for subject, found in samples.items()],
+        "ratios": {name: round(median(found), 2) for name, found in ratios.items()},
+        "spread": {name: [round(min(found), 2), round(max(found), 2)] for name, found in ratios.items()},
         "size": size,
     }
+
+
+def _ratios(samples: Samples) -> dict[str, list[float]]:
+    """What each subject did beside another one, round by round."""
+    baseline, ratios = samples[BASELINE, 1], dict[str, list[float]]()
+    for (name, tasks), found in samples.items():
+        pairs = list(zip(found, baseline, strict=True))
+        if name.startswith(TASK):
+            what = f"{name} at {tasks}"
+            ratios[f"{what}: events/s against the baseline"] = [
+                one.rate / other.rate for one, other in pairs
+            ]
+            ratios[f"{what}: median latency against the baseline"] = [
+                one.percentile(0.5) / other.percentile(0.5) for one, other in pairs
+            ]
+    for (name, tasks), found in samples.items():
+        if name.startswith("replay"):
+            pairs = list(zip(found, samples[TASK, tasks], strict=True))
+            ratios[f"{name} at {tasks}: against fresh"] = [one.rate / other.rate for one, other in pairs]
+    return ratios

@@ -26,6 +26,12 @@ class Sample:
         return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
+def joined(parts: list[Sample]) -> Sample:
+    """One run that was made in several parts."""
+    latencies = [latency for part in parts for latency in part.latencies_ms]
+    return Sample(len(latencies), sum(part.seconds for part in parts), tuple(latencies))
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """Several runs of one workload: the median with the lowest and highest."""

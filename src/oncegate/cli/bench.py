@@ -225,8 +225,10 @@ def _as_text(document: dict[str, Any]) -> str:
             f"{item['name']:<20} {item['concurrency']:>7} {item['rate']:>10,.0f} {spread:>17} "
             f"{item['p50_ms']:>8.2f} {item['p99_ms']:>8.2f}"
         )
-    lines += ["", "ratios of medians"]
-    lines += [f"  {value:>7.2f}x  {name}" for name, value in document["ratios"].items()]
+    lines += ["", "ratios, the median of the rounds (lowest - highest)"]
+    for name, value in document["ratios"].items():
+        low, high = document["spread"][name]
+        lines.append(f"  {value:>7.2f}x {f'({low:.2f} - {high:.2f})':>17}  {name}")
     if document["size"]:
         size = document["size"]
         lines += ["", f"{size['bytes_per_key']} bytes on disk per settled key over {size['keys']:,} keys,"]
