@@ -266,10 +266,22 @@ def _lanes(document: Document) -> str:
 def _gate(document: Document) -> str:
     words = (
         "The baseline is a hand-written program that makes the same two durable commits an event, one after"
-        " the other, and keeps the same facts, with none of the promises."
+        " the other, and keeps the same facts, with none of the promises. At one at a time baseline, task"
+        " and thread take turns every few dozen events."
     )
-    rows = [_measured_row(one["name"], one["concurrency"], one) for one in document["gate"]["results"]]
-    return f"### The gate on SQLite, beside a plain baseline\n\n{words}\n\n{_table(_MEASURED, rows)}"
+    found = document["gate"]
+    rows = [_measured_row(one["name"], one["concurrency"], one) for one in found["results"]]
+    ratios = [
+        [name, f"{value:.2f}", _lowest_highest(found, name)] for name, value in found["ratios"].items()
+    ]
+    head = ["ratio within a round", "median", "lowest - highest"]
+    tables = f"{_table(_MEASURED, rows)}\n\n{_table(head, ratios)}"
+    return f"### The gate on SQLite, beside a plain baseline\n\n{words}\n\n{tables}"
+
+
+def _lowest_highest(found: Document, name: str) -> str:
+    low, high = found["spread"][name]
+    return f"{low:.2f} - {high:.2f}"
 
 
 def _modes(document: Document) -> str:
