@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from oncegate import ConfigError, Gate, StoreUnavailable, Verdict, open_store
+from oncegate import ConfigError, Gate, Sender, StoreUnavailable, Verdict, open_store
 from oncegate.config import store_url
 from oncegate.errors import BadUrl
 from oncegate.store import Durability
@@ -187,3 +188,15 @@ def test_a_folder_that_does_not_exist_is_a_clear_error(tmp_path: Path) -> None:
         with pytest.raises(StoreUnavailable, match="check that its folder exists"):
             gate.admit_sync("s", {"id": 1})
     assert not runs
+
+
+def test_a_sender_without_its_parser_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, and not for each event that is never delivered."""
+    monkeypatch.setitem(sys.modules, "httptools", None)
+    with (
+        Sender(f"sqlite:///{tmp_path / 'oncegate.db'}") as sender,
+        pytest.raises(ConfigError, match=r"pip install 'oncegate\[sender\]'"),
+    ):
+        sender.delivering()

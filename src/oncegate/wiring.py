@@ -144,8 +144,10 @@ class Sender(SenderOnCommits):
 
     def delivering(self, **options: Any) -> DeliveryService:
         """Delivers in this process while an `async with` block lasts."""
+        from oncegate.sender.connection import check_parser
         from oncegate.sender.delivery import DeliveryService
 
+        check_parser()
         return DeliveryService(self, **options)
 
     def close(self) -> None:

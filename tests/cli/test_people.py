@@ -102,6 +102,20 @@ def test_show_leads_to_the_right_desk(call, waiting):
     ).complaint  # fmt: skip
 
 
+def test_a_mistyped_id_is_nobodys(call, waiting):
+    """Not that of the entry whose key happens to begin with the same digits."""
+    connection = sqlite3.connect(waiting)
+    connection.execute("UPDATE oncegate_entry SET key = x'91' || substr(key, 2) WHERE id = 5")
+    connection.commit()
+    connection.close()
+
+    for words in (("held", "approve", "91", *WHY), ("entries", "show", "91")):
+        ended = call(*words)
+        assert ended.code != 0
+        assert "no entry has the id 91" in ended.complaint
+    assert states(waiting)[5] == "held"
+
+
 def test_a_word_is_heard_once_and_stands_in_the_history(call, waiting):
     """Said twice, or by a second operator, it changes nothing and names the first."""
     ended = call("held", "approve", "4", "--as", "Ada", "--reason", "seen the invoice", "--fence", "4")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -378,3 +381,51 @@ def test_key_may_be_of_keywords_that_have_no_parameter(ledger: Ledger) -> None:
     ran = ledger.gate().once(key="{more.id}", name="more")(lambda **more: more["id"])
 
     assert ran(id="N-1") == "N-1"
+
+
+ORDERS = """
+import multiprocessing
+import sys
+from oncegate import Gate
+
+gate = Gate("sqlite:///orders.db")
+
+@gate.once(key="{order_id}")
+def charge(order_id: str) -> str:
+    with open("charged", "a") as file:
+        file.write(order_id + "\\n")
+    return order_id
+
+if __name__ == "__main__":
+    if "--spawn" in sys.argv:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            print(pool.map(charge, ["A-1"]))
+    else:
+        print(charge("A-1"))
+"""
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        ["-c", "import orders; orders.charge('A-1')"],
+        ["-m", "orders"],
+        ["orders.py", "--spawn"],
+        ["-c", "import runpy; runpy.run_path('orders.py', run_name='__main__')"],
+    ],
+)
+def test_a_function_has_one_name_however_its_program_is_started(tmp_path: Path, again: list[str]) -> None:
+    # Given a program that was started by its file, and has charged
+    (tmp_path / "orders.py").write_text(ORDERS, "utf-8")
+    _python(tmp_path, "orders.py")
+    # When it is imported, run as a module, or starts a process that does it
+    _python(tmp_path, *again)
+    # Then the order is known
+    assert (tmp_path / "charged").read_text("utf-8") == "A-1\n"
+
+
+def _python(folder: Path, *words: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 0, ended.stderr

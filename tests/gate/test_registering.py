@@ -205,3 +205,26 @@ def test_lanes_may_be_made_of_what_the_key_may(ledger: Ledger) -> None:
     gate.handler("b", key="{id}", lane="{message_id}", **options)(lambda event: None)
     with pytest.raises(ConfigError, match="transport"):
         gate.handler("c", key="{id}", mode="accept", lane="{message_id}")
+
+
+@pytest.mark.parametrize("probe", ["find", lambda: 1, lambda key, more: 1])
+def test_a_probe_that_could_not_be_called_after_a_crash_is_told_at_once(ledger: Ledger, probe: Any) -> None:
+    """Nobody calls it before there is something to recover."""
+    with pytest.raises(ConfigError, match="downstream 'terminal': probe"):
+        ledger.gate().downstream("terminal", probe=probe)
+
+
+@pytest.mark.parametrize("words", [(handle,), ("terminal", handle), (None, handle)])
+def test_an_effect_without_its_downstream_is_told_in_words(
+    ledger: Ledger, style: Style, words: tuple[Any, ...]
+) -> None:
+    gate = ledger.gate()
+
+    def body(event, once):
+        yield once.effect(*words, "x")
+
+    style.register(gate, "bookings", body)
+    with pytest.raises(
+        UsageError, match=r"once.effect takes a downstream, as gate.downstream\(…\) gives it"
+    ):
+        style.admit(gate, "bookings", EVENT)

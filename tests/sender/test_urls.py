@@ -155,7 +155,7 @@ def test_plain_http_and_loopback_need_the_setting() -> None:
 
 def test_a_refusal_says_what_to_do() -> None:
     for text, hint in (
-        ("http://example.com/", "explicit setting"),
+        ("http://example.com/", "ONCEGATE_ALLOW_HTTP=1"),
         ("https://u:p@example.com/", "as a header"),
         ("https://127.1/", "a.b.c.d"),
         ("https://10.0.0.1/", "10.0.0.0/8, private"),

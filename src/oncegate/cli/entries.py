@@ -36,6 +36,7 @@ from oncegate.store import Entry, EntryDetail, EntryFilter, Session
 
 LIMIT_DEFAULT: Final = 50
 CANDIDATES_MAX: Final = 10
+KEY_DIGITS_MIN: Final = 12  # of a key that is named by decimal digits only: no ledger has ids this long
 KEY_SHOWN: Final = 12  # hex digits; two of a million keys share them once in hundreds of ledgers
 SURFACES_SHOWN_MAX: Final = 20
 
@@ -225,18 +226,22 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def find_entry(session: Session, text: str) -> EntryDetail:
-    """Finds the one entry that an id or the beginning of a key names; raises if that is not one."""
+    """Finds the one entry that an id or the beginning of a key names; raises if that is not one.
+
+    A short number is an id and nothing else: one that was mistyped must not name another entry's key.
+    """
     by_number = _by_number(session, text.strip())
     if by_number is not None:
         return by_number
     prefix = read_key_prefix(text)
+    if prefix.isdigit() and len(prefix) < KEY_DIGITS_MIN:
+        raise NoSuchEntry(f"no entry has the id {prefix}; see: oncegate entries list")
     found = session.entries(EntryFilter(key_prefix=prefix), None, CANDIDATES_MAX + 1)
     if len(found) > 1:
         _refuse_several(prefix, found)
     detail = session.detail(found[0].entry_id) if found else None
     if detail is None:
-        which = f"the id {prefix} or a key" if prefix.isdigit() else "a key"
-        raise NoSuchEntry(f"no entry has {which} that begins with {prefix}; see: oncegate entries list")
+        raise NoSuchEntry(f"no entry has a key that begins with {prefix}; see: oncegate entries list")
     return detail
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from oncegate.errors import ClaimLost, UsageError
+from oncegate.gate.awaiting import Given
 from oncegate.gate.requests import ThreadCall
 from oncegate.gate.surfaces import Surface
 from oncegate.model.downstream import Doubt
@@ -39,6 +40,7 @@ class Claim(Struct, eq=False):
     used_names: set[str] = set()
     unsaved: dict[str, StepRecord] = {}
     writes: list[Statement] = []
+    given: Given = []
     resource: str | None = None
     outcome: bytes | None = None
     in_doubt: str | None = None
@@ -89,7 +91,9 @@ class Claim(Struct, eq=False):
         """Takes a step's name for this attempt and returns what is recorded of it."""
         self.check_usable()
         if name in self.used_names:
-            raise UsageError(f"step {name!r} is used twice in one handler; give each call its own name=")
+            raise UsageError(
+                f"step {name!r} is used twice in one handler; give each call a name of its own"
+            )
         self.used_names.add(name)
         return self.steps.get(name)
 

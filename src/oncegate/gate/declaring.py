@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from enum import Enum
@@ -28,6 +29,19 @@ from oncegate.store import Statement
 F = TypeVar("F", bound=Callable[..., Any])
 E = TypeVar("E", bound=Enum)
 Duration = str | timedelta
+
+
+def _check_probe(downstream: str, probe: Callable[[str], Any]) -> None:
+    """A probe is first called after a crash: what is wrong with it must not be found out then."""
+    if not callable(probe):
+        raise ConfigError(f"downstream {downstream!r}: probe is a {type(probe).__name__}, not a function")
+    refuse_generator(probe)
+    try:
+        inspect.signature(probe).bind("key")
+    except TypeError:
+        raise ConfigError(f"downstream {downstream!r}: probe must take one argument, the key") from None
+    except ValueError:
+        return  # made in C, with no signature to look at
 
 
 class Declarations:
@@ -64,7 +78,7 @@ class Declarations:
         if name in self._downstreams:
             raise ConfigError(f"downstream {name!r} is declared twice")
         if probe is not None:
-            refuse_generator(probe)
+            _check_probe(name, probe)
         capability = Capability(
             honours_key_for=None if honours_key is None else parse_duration(honours_key),
             can_be_asked=probe is not None,

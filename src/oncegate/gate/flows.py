@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from oncegate.errors import ClaimLost, StoreRejected, StoreUnknown
 from oncegate.gate.admission import Admission, Verdict, from_memory, from_reserved
+from oncegate.gate.awaiting import check_ended
 from oncegate.gate.cache import Remembered
 from oncegate.gate.claim import Claim, claim_of
 from oncegate.gate.conflicts import conflict_flow
@@ -195,6 +196,7 @@ def _run(
             # Over before its end is told: a thread or task that it left behind may call nothing after that.
             try:
                 value = yield from attempt.start(claim)
+                check_ended(claim.given)
             finally:
                 claim.ended = True
         except (Exception, CancelledError) as error:
@@ -276,6 +278,7 @@ def _not_claimed(gate: GateContext, attempt: Attempt, reserved: Reserved) -> Flo
 def _settle_together(
     gate: GateContext, claim: Claim, transaction: OpenTransaction, value: Any
 ) -> Flow[Admission]:
+    check_ended(transaction.given)
     codec = claim.surface.codec
     body = claim.outcome if claim.outcome is not None else codec.encode(value)
     outcome = outcome_of(claim, body)

@@ -8,13 +8,30 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 from oncegate.errors import BadTemplate
 from oncegate.gate.admission import Admission
 from oncegate.gate.codec import declared_return
 from oncegate.gate.introspection import is_async, refuse_generator
 from oncegate.model.template import KeyTemplate
+
+# What a module is called in the program that was started with it, and in the processes that this starts.
+_STARTED: Final = ("__main__", "__mp_main__")
+
+
+def surface_of(function: Callable[..., Any]) -> str:
+    """What a function's surface is called: the same whether its module was started or imported.
+
+    The key has the name in it: another name for the same function would be a second effect.
+    """
+    module = function.__module__
+    if module in _STARTED:
+        there = getattr(function, "__globals__", {})
+        spec, file = there.get("__spec__"), there.get("__file__")
+        module = spec.name if spec is not None else Path(file).stem if file else module
+    return f"{module}.{function.__qualname__}"
 
 
 class Admits(Protocol):
@@ -45,8 +62,7 @@ class OnceFunction:
         self._gate = gate
         self._function = function
         self._signature = inspect.signature(function)
-        surface = name or f"{function.__module__}.{function.__qualname__}"
-        self._surface = surface
+        self._surface = surface = name or surface_of(function)
         options.setdefault("returns", declared_return(function))
         # Whoever calls is told at once and can call again; a release would return to nobody.
         options.setdefault("on_conflict", "refuse")

@@ -6,11 +6,12 @@ the driver. Nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from oncegate.errors import UsageError
+from oncegate.gate.awaiting import Given, check_ended, give
 from oncegate.gate.callees import callee_of
 from oncegate.gate.claim import Claim, checked
 from oncegate.gate.context import GateContext
@@ -81,6 +82,10 @@ class _Face:
                 "a same-database handler is one transaction: its reservation is not durable before an "
                 "outside call; register the surface without same_database to use effects and steps"
             )
+        if not isinstance(downstream, Downstream) or not callable(function):
+            raise UsageError(
+                "once.effect takes a downstream, as gate.downstream(…) gives it, and a function"
+            )
         callee = callee_of(function)
         step_name = name or callee.step_name or step_name_of(function)
         gate, claim = self._gate, self._claim
@@ -123,6 +128,11 @@ class Transaction:
 class _Theirs:
     """Stands in a block for a transaction that is the caller's own: they write through that."""
 
+    @property
+    def given(self) -> Given:
+        """Nothing is done through it, so nothing is kept in mind."""
+        return []
+
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """Says so."""
         raise _write_through_yours()
@@ -149,13 +159,17 @@ class AsyncTransaction:
         self._transaction = transaction
         self._driver = driver
 
-    async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Runs a statement and returns its rows."""
-        return await self._driver.run_statement(self._transaction.execute, sql, parameters)
+    def execute(
+        self, sql: str, parameters: Sequence[Any] = ()
+    ) -> Coroutine[Any, Any, list[tuple[Any, ...]]]:
+        """Runs a statement, when it is awaited, and returns its rows."""
+        work = self._driver.run_statement(self._transaction.execute, sql, parameters)
+        return give(self._transaction.given, "tx.execute(…)", work)
 
-    async def enqueue(self, event: Outgoing) -> Placed:
-        """Puts an event at the end of its lane: it goes out if this transaction commits."""
-        return await self._driver.run_statement(self._transaction.enqueue, event)
+    def enqueue(self, event: Outgoing) -> Coroutine[Any, Any, Placed]:
+        """Puts an event at the end of its lane, when it is awaited: it goes out if this commits."""
+        work = self._driver.run_statement(self._transaction.enqueue, event)
+        return give(self._transaction.given, "tx.enqueue(…)", work)
 
 
 class Once(_Face):
@@ -217,7 +231,7 @@ class AsyncOnce(_Face):
     __slots__ = ()
 
     @overload
-    async def effect(
+    def effect(
         self,
         downstream: Downstream,
         function: Callable[..., Awaitable[R]],
@@ -225,10 +239,10 @@ class AsyncOnce(_Face):
         *arguments: Any,
         name: str | None = None,
         **keywords: Any,
-    ) -> R: ...
+    ) -> Coroutine[Any, Any, R]: ...
 
     @overload
-    async def effect(
+    def effect(
         self,
         downstream: Downstream,
         function: Callable[..., R],
@@ -236,9 +250,9 @@ class AsyncOnce(_Face):
         *arguments: Any,
         name: str | None = None,
         **keywords: Any,
-    ) -> R: ...
+    ) -> Coroutine[Any, Any, R]: ...
 
-    async def effect(
+    def effect(
         self,
         downstream: Downstream,
         function: Callable[..., Any],
@@ -246,32 +260,33 @@ class AsyncOnce(_Face):
         *arguments: Any,
         name: str | None = None,
         **keywords: Any,
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Calls a downstream once for this event and step, or returns what it already did."""
         flow = self._effect(downstream, function, arguments, keywords, name)
-        return await self._driver.run_async(flow)
+        return give(self._claim.given, "once.effect(…)", self._driver.run_async(flow))
 
     @overload
-    async def step(
+    def step(
         self, name: str, function: Callable[..., Awaitable[R]], /, *arguments: Any, **keywords: Any
-    ) -> R: ...
+    ) -> Coroutine[Any, Any, R]: ...
 
     @overload
-    async def step(
+    def step(
         self, name: str, function: Callable[..., R], /, *arguments: Any, **keywords: Any
-    ) -> R: ...
+    ) -> Coroutine[Any, Any, R]: ...
 
-    async def step(
+    def step(
         self, name: str, function: Callable[..., Any], /, *arguments: Any, **keywords: Any
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Runs a named step at most once: finished steps are skipped when the handler is run again."""
         flow = self._effect(UNDECLARED, function, arguments, keywords, name)
-        return await self._driver.run_async(flow)
+        return give(self._claim.given, "once.step(…)", self._driver.run_async(flow))
 
-    async def write(self, name: str, writes: Sequence[Statement]) -> None:
+    def write(self, name: str, writes: Sequence[Statement]) -> Coroutine[Any, Any, None]:
         """Runs business writes as a named step, in one transaction with its record."""
         self._check_no_transaction()
-        await self._driver.run_async(write_step_flow(self._gate, self._claim, name, writes))
+        flow = write_step_flow(self._gate, self._claim, name, writes)
+        return give(self._claim.given, "once.write(…)", self._driver.run_async(flow))
 
     def commit(
         self,
@@ -380,6 +395,7 @@ class AsyncCommitBlock:
 
 def _enter(claim: Claim, transaction: OpenTransaction) -> Flow[None]:
     claim.check_usable()
+    check_ended(claim.given)
     yield from begin_flow(transaction)
     claim.in_block = True
 
@@ -388,10 +404,15 @@ def _leave(
     gate: GateContext, claim: Claim, transaction: OpenTransaction, error: BaseException | None
 ) -> Flow[None]:
     claim.in_block = False
-    if error is None:
-        yield from commit_block_flow(gate, claim, transaction)
-    else:
+    if error is not None:
         yield Invoke(transaction.rollback, where=Where.STATEMENT)
+        return
+    try:
+        check_ended(transaction.given)
+    except UsageError:
+        yield Invoke(transaction.rollback, where=Where.STATEMENT)
+        raise
+    yield from commit_block_flow(gate, claim, transaction)
 
 
 def _require(transaction: OpenTransaction | Joined | None) -> OpenTransaction:

@@ -158,7 +158,8 @@ def _encode(claim: Claim, value: Any) -> tuple[bytes, UsageError | None]:
     try:
         return claim.surface.codec.encode(value), None
     except UsageError as error:
-        return b"null", error
+        told = f"{error}; what it did is done and on record, without a value: a repeat gets None"
+        return b"null", UsageError(told)
 
 
 def _commit(gate: GateContext, claim: Claim, body: bytes) -> Flow[None]:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from oncegate.errors import ClaimLost, StoreBusy, StoreError, StoreUnknown, UsageError
+from oncegate.gate.awaiting import Given, check_ended
 from oncegate.gate.claim import Claim
 from oncegate.gate.context import GateContext
 from oncegate.gate.requests import Flow, Invoke, Where
@@ -37,6 +38,7 @@ class OpenTransaction:
         self._unwanted = False
         self._changing = threading.Lock()
         self._using = Exclusive()
+        self.given: Given = []
 
     def begin(self, *, wait: bool = True) -> None:
         """Waits for the turn to write and opens the transaction; without `wait`, at once or StoreBusy."""
@@ -185,6 +187,7 @@ def join_flow(gate: GateContext, claim: Claim, joined: Joined) -> Flow[None]:
     From here on their lock guards the claim: renewing it would only wait behind them.
     """
     claim.check_usable()
+    check_ended(claim.given)
     yield from learn_flow(gate, (gate.actor,))
     gate.leases.release(claim)
     outcome = None if claim.outcome is None else outcome_of(claim, claim.outcome)
