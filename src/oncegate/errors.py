@@ -56,9 +56,14 @@ from typing import Any, ClassVar
 
 
 class OncegateError(Exception):
-    """The root: catch this to catch everything oncegate raises on purpose."""
+    """The root: catch this to catch everything oncegate raises on purpose.
+
+    `passed_into` is the claim whose handler let another event arrive, which this error has ended: what it
+    says is about that other event.
+    """
 
     exit_code: ClassVar[int] = 1
+    passed_into: object = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As itself: another process is told the same, whatever its class wants to be made of."""

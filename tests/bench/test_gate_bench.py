@@ -21,6 +21,18 @@ def test_each_subject_runs_as_many_events_in_turns(tmp_path: Path) -> None:
     assert booked == {(WARM_UP_TURNS + 2) * TURN_EVENTS}
 
 
+def test_files_in_the_folder_that_is_measured_are_left_alone(tmp_path: Path) -> None:
+    """Whatever they are called: a ledger that is removed has forgotten its keys."""
+    theirs = {tmp_path / name for name in ("mine.db", "size.db", "gate-0-1.db", "baseline-0.db")}
+    for path in theirs:
+        path.write_bytes(b"mine")
+    bench = GateBench(f"sqlite:///{tmp_path}/mine.db", (1,), rounds=1, size_keys=10, scale=0.01)
+
+    bench.run()
+
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == dict.fromkeys(theirs, b"mine")
+
+
 def test_parts_of_a_run_are_one_run() -> None:
     """With the time of its parts only, not that of the others' turns between them."""
     whole = joined([Sample(2, 1.0, (1.0, 2.0)), Sample(1, 0.5, (3.0,))])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from oncegate.cli.bench import _concurrencies
+
 
 @pytest.mark.parametrize("text", ["a", "1,b", "0", "-1", "", "1,,2", "99999", "1.5"])
 def test_concurrency_that_is_no_number_is_told_in_words(call, text):
@@ -29,3 +31,8 @@ def test_another_address_is_told_with_code_two(call):
 
     assert ended.code == 2
     assert "is no sqlite:/// address" in ended.complaint
+
+
+def test_a_number_that_is_given_twice_is_measured_once():
+    """Otherwise two samples of a round would stand under one name."""
+    assert _concurrencies("4,1,4") == (4, 1)

@@ -105,7 +105,7 @@ def test_show_leads_to_the_right_desk(call, waiting):
 def test_a_mistyped_id_is_nobodys(call, waiting):
     """Not that of the entry whose key happens to begin with the same digits."""
     connection = sqlite3.connect(waiting)
-    connection.execute("UPDATE oncegate_entry SET key = x'91' || substr(key, 2) WHERE id = 5")
+    connection.execute("UPDATE oncegate_entry SET key = CAST(x'91' || substr(key, 2) AS BLOB) WHERE id = 5")
     connection.commit()
     connection.close()
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -428,3 +429,24 @@ def test_what_a_handler_leaves_behind_may_not_use_its_claim(ledger: Ledger) -> N
         with pytest.raises(UsageError):
             once.effect(ect, terminal.claim, "X")
     assert not terminal.keys
+
+
+def test_a_plain_function_that_acts_and_returns_a_coroutine_is_in_doubt(ledger: Ledger) -> None:
+    """It has run: that its coroutine was not awaited says nothing of what it did before (I1)."""
+    gate, paid = ledger.gate(), list[str]()
+    bank = gate.downstream("bank")
+
+    async def tell() -> None: ...
+
+    def pay_and_tell() -> Any:
+        paid.append("paid")
+        return tell()
+
+    @gate.handler("orders", key="{id}")
+    def order(event: Any, once: Any) -> None:
+        once.effect(bank, pay_and_tell)
+
+    with pytest.raises(UsageError, match="pay_and_tell returned a coroutine"):
+        gate.admit_sync("orders", {"id": 1})
+    assert gate.admit_sync("orders", {"id": 1}).verdict is Verdict.HOLD
+    assert (paid, ledger.state()) == (["paid"], "unknown")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -163,3 +165,65 @@ def test_a_callee_is_all_that_an_effect_must_know() -> None:
 
     with pytest.raises(UsageError, match="generator function"):
         callee_of(several)
+
+
+def test_the_same_text_in_two_modules_is_two_kinds() -> None:
+    """A type's name means another type there."""
+    source = (
+        "from __future__ import annotations\nimport dataclasses\n"
+        "@dataclasses.dataclass\nclass Slot:\n    id: str\n"
+        "def make(number):\n    def call() -> Slot:\n        return Slot(str(number))\n    return call\n"
+    )
+    modules = [types.ModuleType(name) for name in ("carrier_a", "carrier_b")]
+    for module in modules:
+        sys.modules[module.__name__] = module
+        exec(compile(source, f"{module.__name__}.py", "exec"), module.__dict__)
+    try:
+        for module in modules:
+            restored = callee_of(module.make(1)).codec.decode(b'{"id": "1"}')
+            assert type(restored) is module.Slot
+    finally:
+        for module in modules:
+            del sys.modules[module.__name__]
+
+
+class _Booker:
+    """Called like a function; made anew for each event."""
+
+    def __init__(self, payload: Payload) -> None:
+        self.payload = payload
+
+    def __call__(self, idempotency_key: str) -> None: ...
+
+
+def _wrapped(payload: Payload) -> Any:
+    @functools.wraps(_bound)
+    def book(idempotency_key: str) -> object:
+        return payload
+
+    return book
+
+
+def _with_default(payload: Payload) -> Any:
+    def book(idempotency_key: str, payload: Payload = payload) -> None: ...
+
+    return book
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _Booker,
+        _wrapped,
+        _with_default,
+        lambda payload: functools.partial(_Booker(payload)),
+        lambda payload: functools.partial(_wrapped(payload)),
+    ],
+)
+def test_an_event_is_not_kept_by_anything_that_can_be_called(make: Callable[[Payload], Any]) -> None:
+    payload = Payload()
+    callee_of(make(payload))
+    gone = weakref.ref(payload)
+    del payload
+    gc.collect()
+    assert gone() is None

@@ -199,7 +199,7 @@ def test_a_value_that_cannot_be_stored_is_told_after_the_effect_was_committed_on
         return book(event)
 
     style.register(gate, "bookings", book if opaque else book_with_once)
-    with pytest.raises(UsageError, match="cannot be stored.* is done and on record, without a value"):
+    with pytest.raises(UsageError, match=r"cannot be stored.* is done and on record, without a value"):
         style.admit(gate, "bookings", EVENT)
     assert ledger.state() == "committed"
     replay = style.admit(gate, "bookings", EVENT)

@@ -691,3 +691,23 @@ def test_the_log_ahead_of_the_file_is_bounded_and_larger_only_where_the_file_is(
     finally:
         session.close()
     assert 0.8 * pages * PAGE_BYTES < log < 1.6 * pages * PAGE_BYTES
+
+
+def test_a_relative_path_means_the_folder_it_was_given_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon that changes its folder, and opens another session then, stays on its ledger (I1)."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    monkeypatch.chdir(here)
+    store = SqliteStore("oncegate.db")
+    store.connect().close()
+    monkeypatch.chdir(there)
+
+    store.connect().close()
+
+    assert store.exists()
+    assert [store.migrate(), list(there.iterdir())] == [[], []]
+    with store.look() as session:
+        assert session.now_ticks() > 0

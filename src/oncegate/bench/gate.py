@@ -44,11 +44,12 @@ class GateBench:
 
     def run(self) -> dict[str, Any]:
         """Measures everything and returns it as plain values."""
-        with tempfile.TemporaryDirectory(prefix="oncegate-bench-") as folder:
-            place = Path(folder) if self.url is None else _folder_of(self.url)
+        where = None if self.url is None else _folder_of(self.url)
+        with tempfile.TemporaryDirectory(prefix="oncegate-bench-", dir=where) as folder:
+            place = Path(folder)
             samples = asyncio.run(self._measure(place))
             self.talk("what signals and caretakers cost")
-            watching = asyncio.run(self._watching().run(Path(folder)))
+            watching = asyncio.run(self._watching().run(place))
             size = measure_size(place, self.size_keys) if self.size_keys else None
         return _document(samples, size) | {"watching": watching}
 

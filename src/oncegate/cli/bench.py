@@ -248,7 +248,7 @@ def _watching_as_text(found: dict[str, Any]) -> str:
 
 
 def _concurrencies(text: str) -> tuple[int, ...]:
-    return tuple(_positive(part) for part in text.split(","))
+    return tuple(dict.fromkeys(_positive(part) for part in text.split(",")))
 
 
 def _positive(text: str) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from oncegate.errors import ClaimLost, UsageError
+from oncegate.errors import ClaimLost, OncegateError, RecordedFailure, UsageError
 from oncegate.gate.awaiting import Given
 from oncegate.gate.requests import ThreadCall
 from oncegate.gate.surfaces import Surface
@@ -86,6 +86,12 @@ class Claim(Struct, eq=False):
             raise ClaimLost(f"{self.key.text}: the lease lapsed and another worker holds the key")
         if self.committed or self.joined:
             raise UsageError("the outcome is already committed: put effects and steps before once.commit")
+
+    def is_anothers(self, error: BaseException) -> bool:
+        """Whether an error that a call of this claim raised has ended another event, and speaks of that."""
+        if isinstance(error, RecordedFailure):
+            return True
+        return isinstance(error, OncegateError) and error.passed_into is self
 
     def begin_step(self, name: str) -> StepRecord | None:
         """Takes a step's name for this attempt and returns what is recorded of it."""

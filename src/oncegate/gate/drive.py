@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from oncegate import suspension
 from oncegate.clock import Clock
+from oncegate.errors import UsageError
 from oncegate.gate.introspection import LAZY, is_async, name_of, refuse_lazy
 from oncegate.gate.requests import Flow, Invoke, NotCalled, Pause, ThreadCall, Where
 from oncegate.gate.walks import Ended, Turns, Walk
@@ -234,6 +235,7 @@ def _call_plain(request: Invoke) -> Any:
     answer = request.function(*request.arguments, **request.keywords)
     if iscoroutine(answer):
         answer.close()
-        raise NotCalled(f"{name_of(request.function)} returned a coroutine to a handler that is not async")
+        # Not NotCalled: the function has run, and nobody knows what it did before it returned.
+        raise UsageError(f"{name_of(request.function)} returned a coroutine to a handler that is not async")
     refuse_lazy(request.function, answer)
     return answer

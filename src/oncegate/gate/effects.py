@@ -313,10 +313,16 @@ def _keep_claim(gate: GateContext, claim: Claim) -> Flow[None]:
 
 
 def _note_failed_call(call: EffectCall, error: BaseException, started_at_ms: int) -> None:
-    """An unrepeatable call that raised is in doubt, unless it says what happened."""
-    if not call.downstream.is_unrepeatable or isinstance(error, Failed):
+    """An unrepeatable call that raised is in doubt, unless it says what happened.
+
+    What another event's end says is about that event: this call may have acted before it.
+    """
+    if not call.downstream.is_unrepeatable:
         return
-    if isinstance(error, (NotApplied, NotCalled)) and not isinstance(error, NotYet):
+    says_so = not call.claim.is_anothers(error)
+    if says_so and isinstance(error, Failed):
+        return
+    if says_so and isinstance(error, (NotApplied, NotCalled)) and not isinstance(error, NotYet):
         call.claim.note(
             StepRecord(
                 call.step_name, StepState.NOT_APPLIED, call.downstream.name, started_at_ms=started_at_ms

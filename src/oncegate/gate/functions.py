@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from oncegate.errors import BadTemplate
+from oncegate.errors import BadTemplate, ConfigError
 from oncegate.gate.admission import Admission
 from oncegate.gate.codec import declared_return
 from oncegate.gate.introspection import is_async, refuse_generator
@@ -58,6 +58,10 @@ class OnceFunction:
         name: str | None,
         options: dict[str, Any],
     ) -> None:
+        if not hasattr(function, "__qualname__"):
+            raise ConfigError(
+                f"gate.once wraps a function; a {type(function).__name__} is none: call it in one"
+            )
         refuse_generator(function)
         self._gate = gate
         self._function = function

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from oncegate.clock import Clock, SystemClock
 from oncegate.crashpoints import CrashPoints
-from oncegate.errors import UsageError
+from oncegate.errors import OncegateError, UsageError
 from oncegate.gate.accepting import accept_flow
 from oncegate.gate.admission import Admission, Familiar, Verdict, from_memory
 from oncegate.gate.cache import OutcomeCache
@@ -135,7 +135,13 @@ class Gate(Declarations):
         """
         joined = None if tx is None else self._join(surface, tx)
         found = self._look(surface, event, tenant, joined, context)
-        return found if isinstance(found, Admission) else await self._driver.run_async(found)
+        if isinstance(found, Admission):
+            return found
+        try:
+            return await self._driver.run_async(found)
+        except OncegateError as error:
+            error.passed_into = current_claim.get()
+            raise
 
     def begin(
         self, surface: str, event: Any, *, tenant: str | None = None, context: Context | None = None
@@ -183,7 +189,13 @@ class Gate(Declarations):
         if joined is not None and joined.is_async:
             raise UsageError("tx= is async; await gate.admit(…) instead")
         found = self._look(surface, event, tenant, joined, context)
-        return found if isinstance(found, Admission) else self._driver.run(found)
+        if isinstance(found, Admission):
+            return found
+        try:
+            return self._driver.run(found)
+        except OncegateError as error:
+            error.passed_into = current_claim.get()
+            raise
 
     def _join(self, surface: str, transaction: object) -> Joined:
         if self.surface(surface).lane is not None:

@@ -9,6 +9,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from types import AsyncGeneratorType, FunctionType, GeneratorType, MethodType
 from typing import Any, Final, TypeVar
 
@@ -34,30 +35,31 @@ def remembered(look: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..
 
     @functools.wraps(look)
     def find(function: Callable[..., Any]) -> T:
-        if type(function) is not FunctionType:
-            return _find_kind(look, plain, kinds, function)
-        if function.__closure__ is None:
+        if _stands_for_itself(function):
             return plain(function)
         seen = living.get(number := id(function))
         if seen is not None and seen[0]() is function:
             return seen[1]
-        found = _find_kind(look, plain, kinds, function)
-        living[number] = (weakref.ref(function, lambda _: living.pop(number, None)), found)
+        found = _find_kind(look, kinds, function)
+        with suppress(TypeError):  # of what there can be no weak reference to
+            living[number] = (weakref.ref(function, lambda _: living.pop(number, None)), found)
         return found
 
     return find
 
 
+def _stands_for_itself(function: Callable[..., Any]) -> bool:
+    """Whether it is a function of a module or a class, and keeps nothing that an event brought."""
+    return type(function) is FunctionType and function.__closure__ is None and not function.__defaults__
+
+
 def _find_kind(
-    look: Callable[[Callable[..., Any]], T],
-    plain: Callable[[Callable[..., Any]], T],
-    known: dict[Any, T],
-    function: Callable[..., Any],
+    look: Callable[[Callable[..., Any]], T], known: dict[Any, T], function: Callable[..., Any]
 ) -> T:
     try:
         kind = _kind_of(function)
         if kind is None:
-            return plain(function)
+            return look(function)
         found: T = known.get(kind, _NOTHING)
     except TypeError:  # something in it cannot be hashed
         return look(function)
@@ -70,14 +72,20 @@ def _find_kind(
 
 
 def _kind_of(function: Callable[..., Any]) -> Any:
-    """What functions that differ in their values only have in common; None if it stands for itself."""
+    """What functions that differ in their values only have in common; None if nothing is known of that."""
+    if _stands_for_itself(function):
+        return function
     if type(function) is MethodType:
-        return MethodType, _kind_of(function.__func__) or function.__func__
+        kind = _kind_of(function.__func__)
+        return None if kind is None else (MethodType, kind)
     if type(function) is functools.partial:
-        kind = _kind_of(function.func) or function.func
-        return functools.partial, kind, len(function.args), tuple(function.keywords)
-    if type(function) is FunctionType and function.__closure__ and not function.__dict__:
-        return function.__code__, function.__name__, function.__annotations__.get("return")
+        kind = _kind_of(function.func)
+        bound = len(function.args), tuple(function.keywords)
+        return None if kind is None else (functools.partial, kind, *bound)
+    if type(function) is FunctionType and not function.__dict__:
+        # Code is equal to code of the same text in another file, where a type's name may mean another type.
+        code, place = function.__code__, (function.__module__, function.__code__.co_filename)
+        return code, place, function.__name__, function.__annotations__.get("return")
     return None
 
 

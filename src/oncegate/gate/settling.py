@@ -51,7 +51,8 @@ copyreg.pickle(Claim, lambda _: (_nobody, ()))
 
 def state_after(claim: Claim, error: BaseException) -> State:
     """Decides which state an error of the handler leads to."""
-    if isinstance(error, (Failed, *claim.surface.final_errors)):
+    is_final = isinstance(error, (Failed, *claim.surface.final_errors))
+    if is_final and not (claim.in_doubt is not None and claim.is_anothers(error)):
         return State.FAILED
     if isinstance(error, TwoResources):
         return State.HELD

@@ -178,12 +178,17 @@ class SqliteSession(SqliteLedger):
             return
 
 
+def check_text(connection: sqlite3.Connection) -> None:
+    """Raises UsageError for a user's connection that does not read text as text."""
+    if connection.text_factory is not str:
+        raise UsageError("tx= has a text_factory of its own; the ledger needs plain str")
+
+
 class PlainRows:
     """A user's connection, read in plain tuples whatever row factory they have set."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        if connection.text_factory is not str:
-            raise UsageError("tx= has a text_factory of its own; the ledger needs plain str")
+        check_text(connection)
         self._connection = connection
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:

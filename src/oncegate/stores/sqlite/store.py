@@ -16,7 +16,7 @@ from oncegate.stores.sqlite import schema
 from oncegate.stores.sqlite.files import SYNCHRONOUS_LEVELS, open_connection, translated
 from oncegate.stores.sqlite.joins import connection_behind
 from oncegate.stores.sqlite.reading import file_exists, read_only
-from oncegate.stores.sqlite.session import JoinedSession, SqliteSession
+from oncegate.stores.sqlite.session import JoinedSession, SqliteSession, check_text
 
 _DURABILITY = {
     "NORMAL": Durability.PROCESS_CRASH,
@@ -35,6 +35,8 @@ class SqliteStore:
                 f"synchronous={synchronous!r} cannot be used; choose one of {', '.join(SYNCHRONOUS_LEVELS)}"
             )
         self.path = Path(path)
+        # A relative path means the folder of now: sessions are opened later too, in whatever folder.
+        self._file = self.path.absolute()
         self._synchronous = synchronous.upper()
         self._clock = clock or SystemClock()
 
@@ -56,7 +58,7 @@ class SqliteStore:
 
     def connect(self) -> SqliteSession:
         """Opens a session; an empty file becomes a ledger."""
-        connection = open_connection(self.path, self._synchronous)
+        connection = open_connection(self._file, self._synchronous)
         try:
             with translated(self.path):
                 schema.apply_pending(connection)
@@ -76,6 +78,7 @@ class SqliteStore:
         """Wraps a user's own connection that has a transaction open on this very file."""
         with translated(self.path):
             connection = connection_behind(transaction)
+        check_text(connection)
         if not self._is_same_file(connection):
             raise UsageError(f"tx= is open on another database than the ledger's, {self.path}")
         self._check_durable(connection)
@@ -86,7 +89,7 @@ class SqliteStore:
         cursor.row_factory = None  # theirs may give anything but tuples
         for _, name, file in cursor.execute("PRAGMA database_list").fetchall():
             if name == "main" and file:
-                return Path(file).samefile(self.path)
+                return Path(file).samefile(self._file)
         return False
 
     def _check_durable(self, connection: sqlite3.Connection) -> None:
@@ -106,14 +109,14 @@ class SqliteStore:
 
     def exists(self) -> bool:
         """Tells whether there is a file."""
-        return file_exists(self.path)
+        return file_exists(self._file)
 
     @contextmanager
     def look(self, *, again: bool = False) -> Iterator[JoinedSession]:
         """Reads one moment of an existing ledger; creates and changes nothing."""
         if not self.exists():
             raise StoreUnavailable(f"there is no ledger at {self.address}; run `oncegate migrate`")
-        with read_only(self.path) as connection:
+        with read_only(self._file) as connection:
             if schema.pending(connection):
                 raise SchemaMismatch(f"{self.path} is not up to date; run `oncegate migrate`")
             yield JoinedSession(connection, self.path, self._clock)
@@ -125,12 +128,12 @@ class SqliteStore:
         """Tells which migrations the file still needs; all of them if it does not exist."""
         if not self.exists():
             return schema.all_migrations()
-        with read_only(self.path) as connection:
+        with read_only(self._file) as connection:
             return schema.pending(connection)
 
     def migrate(self) -> list[Migration]:
         """Applies and returns the pending migrations."""
-        connection = open_connection(self.path, self._synchronous)
+        connection = open_connection(self._file, self._synchronous)
         try:
             with translated(self.path):
                 return schema.apply_pending(connection)
@@ -162,7 +165,7 @@ class SqliteStore:
             session.close()
 
     def _examine_schema(self) -> Finding:
-        with read_only(self.path) as connection:
+        with read_only(self._file) as connection:
             lost = schema.lost_in(connection)
         version = f"version {schema.all_migrations()[-1].number}"
         if not lost:
