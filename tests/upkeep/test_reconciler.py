@@ -12,7 +12,7 @@ import pytest
 from oncegate import Failed, Gate, NotApplied, StoreUnavailable, Verdict
 from oncegate.clock import from_wall_ms
 from oncegate.crashpoints import CrashPoints
-from oncegate.model.backoff import Backoff
+from oncegate.model.backoff import Backoff, spread
 from oncegate.store import What
 from oncegate.testing import CrashReached, Faults, faulty
 from oncegate.upkeep.reconciler import Reconciler, Report
@@ -136,6 +136,49 @@ def test_a_failed_attempt_is_tried_again_after_its_backoff(depot: Depot) -> None
         depot.ledger.clock.advance(0.001)
         assert became(depot.reconcile(**waits)) == [result]
     assert len(depot.terminal.keys) == 1
+
+
+def test_an_attempt_that_called_nothing_waits_from_its_own_end(ledger: Ledger) -> None:
+    """Not from the last call of an earlier one: attempts would be used up without any wait between them."""
+    gate, runs = ledger.gate(), list[int]()
+
+    @gate.handler("bookings", key="{id}")
+    def fail(event: Any, once: Any) -> None:
+        runs.append(once.attempt)
+        raise KeyError("before any effect")
+
+    with pytest.raises(KeyError):
+        gate.admit_sync("bookings", {"id": 1})
+    waits: dict[str, Any] = {"backoff": Backoff(base=timedelta(seconds=10)), "jitter": lambda: 0.5}
+    for attempt, wait in ((2, 5), (3, 10), (4, 20)):
+        ledger.clock.advance(wait - 0.001)
+        Reconciler(gate, **waits).run_once()
+        assert len(runs) == attempt - 1
+        ledger.clock.advance(0.001)
+        Reconciler(gate, **waits).run_once()
+        assert len(runs) == attempt
+
+
+def test_the_wait_of_an_attempt_is_the_same_however_often_somebody_looks(ledger: Ledger) -> None:
+    """A share drawn anew at each look, by each process, would make the shortest of them the wait."""
+    gate, runs = ledger.gate(), list[int]()
+
+    @gate.handler("bookings", key="{id}")
+    def fail(event: Any, once: Any) -> None:
+        runs.append(once.attempt)
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        gate.admit_sync("bookings", {"id": 1})
+    backoff = Backoff(base=timedelta(seconds=1000), cap=timedelta(hours=1))
+    due = spread(1, 1) * 1000
+    ledger.clock.advance(due - 1)
+    for _ in range(200):
+        Reconciler(gate, backoff=backoff).run_once()
+    assert len(runs) == 1
+    ledger.clock.advance(2)
+    Reconciler(gate, backoff=backoff).run_once()
+    assert len(runs) == 2
 
 
 def test_attempts_of_the_reconciler_are_bounded(ledger: Ledger, style: Style) -> None:

@@ -41,8 +41,9 @@ def remembered(look: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..
         if seen is not None and seen[0]() is function:
             return seen[1]
         found = _find_kind(look, kinds, function)
-        with suppress(TypeError):  # of what there can be no weak reference to
-            living[number] = (weakref.ref(function, lambda _: living.pop(number, None)), found)
+        if type(function) is not MethodType:  # which is made for one call
+            with suppress(TypeError):  # of what there can be no weak reference to
+                living[number] = (weakref.ref(function, lambda _: living.pop(number, None)), found)
         return found
 
     return find

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from math import isfinite
+from zlib import crc32
 
 from oncegate.errors import ConfigError
 
@@ -52,3 +53,11 @@ class Backoff:
     def exhausted(self, attempt: int) -> bool:
         """Tell whether the failed attempt number `attempt` was the last one."""
         return attempt >= self.attempts_max
+
+
+def spread(number: int, attempt: int) -> float:
+    """Return a share in [0, 1) for a numbered thing's attempt: the same whoever asks, and however often.
+
+    One that were drawn anew at every look would sooner or later be short, and the wait with it.
+    """
+    return crc32(f"{number}:{attempt}".encode()) / 2**32

@@ -22,9 +22,9 @@ from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.effects import NotYet
 from oncegate.gate.gate import Gate
 from oncegate.gate.traffic import RATE_PER_SECOND, Traffic, current_traffic
-from oncegate.model.backoff import Backoff
+from oncegate.model.backoff import Backoff, spread
 from oncegate.model.states import State
-from oncegate.store import EntryDetail, Session, StepState
+from oncegate.store import Entry, EntryDetail, Session, StepState
 from oncegate.upkeep.crew import Crew
 from oncegate.upkeep.turns import Stopping, UnderWay, never
 
@@ -86,11 +86,13 @@ class Reconciler:
     ) -> None:
         self._gate = gate
         self._backoff = backoff or Backoff()
-        self._jitter = jitter or random.SystemRandom().random
+        self._drawn = jitter  # for tests; else an entry's share is the same at every look and for everybody
         self._entries_max = entries_max
         self._has_ledger = False
         self._left_out: set[str] = set()
-        self._traffic = Traffic(gate.clock.ticks_ms, self._jitter, rate_per_second)
+        self._traffic = Traffic(
+            gate.clock.ticks_ms, jitter or random.SystemRandom().random, rate_per_second
+        )
         self._crew: Crew[EntryDetail, Looked] = Crew(at_once_per_surface, run_within)
 
     def run_once(self, stopping: Stopping = never) -> Report:
@@ -184,8 +186,18 @@ class Reconciler:
             return True
         if self._gate.surface(entry.surface).caller_retries:
             return False
-        waited = timedelta(milliseconds=now_ticks - (entry.lease_until_ticks or 0))
-        return waited >= self._backoff.delay(max(1, entry.attempt), self._jitter())
+        attempt = max(1, entry.attempt)
+        share = spread(entry.entry_id, attempt) if self._drawn is None else self._drawn()
+        return self._waited(entry, now_ticks) >= self._backoff.delay(attempt, share)
+
+    def _waited(self, entry: Entry, now_ticks: int) -> timedelta:
+        """Since the last attempt failed; its wall time is only taken where ticks do not contradict it.
+
+        Ticks alone would count from the last call, which an attempt that called nothing did not make.
+        """
+        by_ticks_ms = now_ticks - (entry.lease_until_ticks or 0)
+        by_wall_ms = self._gate.clock.wall_ms() - (entry.settled_at_ms or 0)
+        return timedelta(milliseconds=by_wall_ms if 0 <= by_wall_ms < by_ticks_ms else by_ticks_ms)
 
     def _refusal(self, stranded: EntryDetail) -> str | None:
         return self._traffic.refusal(stranded.entry.surface, _downstreams_of(stranded))
