@@ -16,6 +16,7 @@ _NO_HOLDER = "a lane that is not leased has no holder"
 _ONE_STATEMENT = "one statement has a transaction of its own then, which is slower and nothing else"
 _NULL_SEQ = "no seq equals NULL, so nothing is deleted"
 _OWN_ROW = "the row was inserted in the same transaction, and nobody else has seen it"
+_WRITTEN_AGAIN = "the same steps are written once more with the next write"
 _IN_ORDER = "what is replayed is taken from the list when it ends, so nothing at or before it is left there"
 
 _SQLITE_CLAIMS: dict[tuple[str, str], str] = {
@@ -192,17 +193,34 @@ _EFFECTS: dict[tuple[str, str], str] = {
         "if call.downstream.is_unrepeatable:  # the only one worth a commit of its own",
         "if True",
     ): "every finished step gets a commit of its own then, which is slower and nothing else",
-    ("claim.take_unsaved()", "left out"): "the same steps are written once more with the next write",
-    ("check_step_name(call.step_name)", "left out"): "the step's key checks the name again",
+    ("claim.forget_saved(noted)", "left out"): _WRITTEN_AGAIN,
     (
         "if downstream.probe is None:",
         "if False",
     ): "a downstream is only asked if it was declared with a probe; the line is for the type checker",
 }
 _CLAIM: dict[tuple[str, str], str] = {
+    ("if self.unsaved.get(step.name) is step:", "if False"): _WRITTEN_AGAIN,
+    (
+        "if self.unsaved.get(step.name) is step:",
+        "if True",
+    ): "an attempt uses a name once, and notes nothing new under it while it is being saved",
+    ("self.unsaved.pop(step.name, None)", "left out"): _WRITTEN_AGAIN,
     ("if reserved.steps:", "if True"): "no steps are then no steps, and are removed once more at the end",
 }
 _FLOWS: dict[tuple[str, str], str] = {
+    (
+        "if not reserved.decision.claims:",
+        "if True",
+    ): "whoever has the key is not at work on it elsewhere in this process, so nothing is changed",
+    (
+        "if not reserved.decision.claims:",
+        "if False (3)",
+    ): "a reservation that claims nothing has fence 0, and settling under it changes nothing",
+    (
+        "if gate.value_follows or claim.left is not None:",
+        "if True",
+    ): "nothing is taken out where nothing is, which is slower and nothing else",
     (
         "if not reserved.decision.claims:",
         "if False (2)",
@@ -225,6 +243,10 @@ _CONFLICTS: dict[tuple[str, str], str] = {
     ): "a reservation that claims nothing has fence 0, and settling under it changes nothing",
 }
 _SETTLING: dict[tuple[str, str], str] = {
+    (
+        "remember(gate, claim, _COMMITTED, outcome, None)",
+        "left out (2)",
+    ): "a repeat reads the same outcome from the ledger then, which is slower and nothing else",
     (
         "if gate.commits.store.capabilities.one_writer:",
         "if True",
