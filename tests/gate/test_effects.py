@@ -450,3 +450,43 @@ def test_a_plain_function_that_acts_and_returns_a_coroutine_is_in_doubt(ledger: 
         gate.admit_sync("orders", {"id": 1})
     assert gate.admit_sync("orders", {"id": 1}).verdict is Verdict.HOLD
     assert (paid, ledger.state()) == (["paid"], "unknown")
+
+
+def test_arguments_that_python_refuses_are_no_call(ledger: Ledger, style: Style) -> None:
+    """Nothing of the function was run: nobody has to find out whether it happened."""
+    gate, calls = ledger.gate(), list[str]()
+    bank = gate.downstream("bank")
+
+    def pay(amount: int, account: str) -> None:
+        calls.append(account)
+
+    async def pay_async(amount: int, account: str) -> None:
+        calls.append(account)
+
+    def body(event, once):
+        yield once.effect(bank, pay_async if style.is_async else pay, 5)
+
+    style.register(gate, "orders", body)
+    for _ in range(2):
+        with pytest.raises(TypeError, match="account"):
+            style.admit(gate, "orders", {"id": 1})
+    assert (calls, ledger.state()) == ([], "retryable")
+
+
+def test_a_type_error_from_inside_a_function_is_in_doubt(ledger: Ledger, style: Style) -> None:
+    """It may have acted before."""
+    gate, calls = ledger.gate(), list[int]()
+    bank = gate.downstream("bank")
+
+    def pay(amount: int) -> None:
+        calls.append(amount)
+        raise TypeError("pay() missing 1 required positional argument: 'account'")
+
+    def body(event, once):
+        yield once.effect(bank, style.function(pay), 5)
+
+    style.register(gate, "orders", body)
+    with pytest.raises(TypeError):
+        style.admit(gate, "orders", {"id": 1})
+    assert style.admit(gate, "orders", {"id": 1}).verdict is Verdict.HOLD
+    assert (calls, ledger.state()) == ([5], "unknown")

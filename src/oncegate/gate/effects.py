@@ -23,6 +23,7 @@ from oncegate.gate.callees import Callee, callee_of
 from oncegate.gate.claim import Claim, checked
 from oncegate.gate.codec import Codec, attested
 from oncegate.gate.context import GateContext
+from oncegate.gate.introspection import was_refused
 from oncegate.gate.passing import current_step_key, put_back, warn_if_not_passed, with_key
 from oncegate.gate.probed import NOTHING_FOUND, holds, no_answer, record_answer
 from oncegate.gate.requests import Flow, Invoke, NotCalled
@@ -292,7 +293,8 @@ def _call(call: EffectCall, key: str) -> Flow[tuple[Any, bool, int]]:
         else:
             result = yield from _told(traffic, call, request)
     except BaseException as error:
-        _note_failed_call(call, error, started_at_ms)
+        is_refused = was_refused(error, call.function, *arguments, **keywords)
+        _note_failed_call(call, error, started_at_ms, is_refused=is_refused)
         raise
     finally:
         put_back(current_step_key, token)
@@ -312,7 +314,9 @@ def _keep_claim(gate: GateContext, claim: Claim) -> Flow[None]:
     claim.valid_until_ms = asked_at_ms + lease_ms
 
 
-def _note_failed_call(call: EffectCall, error: BaseException, started_at_ms: int) -> None:
+def _note_failed_call(
+    call: EffectCall, error: BaseException, started_at_ms: int, *, is_refused: bool
+) -> None:
     """An unrepeatable call that raised is in doubt, unless it says what happened.
 
     What another event's end says is about that event: this call may have acted before it.
@@ -322,7 +326,8 @@ def _note_failed_call(call: EffectCall, error: BaseException, started_at_ms: int
     says_so = not call.claim.is_anothers(error)
     if says_so and isinstance(error, Failed):
         return
-    if says_so and isinstance(error, (NotApplied, NotCalled)) and not isinstance(error, NotYet):
+    is_denied = isinstance(error, (NotApplied, NotCalled)) and not isinstance(error, NotYet)
+    if is_refused or (says_so and is_denied):
         call.claim.note(
             StepRecord(
                 call.step_name, StepState.NOT_APPLIED, call.downstream.name, started_at_ms=started_at_ms

@@ -134,6 +134,17 @@ def key_parameters(function: Callable[..., Any]) -> dict[str, int | None]:
     }
 
 
+def was_refused(error: BaseException, function: Callable[..., Any], *arguments: Any, **given: Any) -> bool:
+    """Tells whether Python refused a call's arguments: then nothing of the function was run."""
+    if type(error) is not TypeError or type(function) not in (FunctionType, MethodType):
+        return False
+    try:
+        inspect.signature(function, follow_wrapped=False).bind(*arguments, **given)
+    except TypeError:
+        return True
+    return False
+
+
 def name_of(function: Callable[..., Any]) -> str:
     """A callable's own name, for messages and steps."""
     target = getattr(function, "func", function)
