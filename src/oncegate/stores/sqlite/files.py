@@ -172,6 +172,14 @@ def is_the_stores(error: Exception) -> bool:
     return isinstance(error, sqlite3.Error) and name.startswith(_STORES_OWN)
 
 
+def _why_not(path: Path) -> str:
+    if path.is_dir():
+        return "it is a folder; name a file in it"
+    if path.exists():
+        return "check its permissions"
+    return "check that its folder exists and is writable"
+
+
 def translate(error: sqlite3.Error, path: Path) -> StoreError:
     """Finds our error for one of SQLite's, with the cause and the next step."""
     name = getattr(error, "sqlite_errorname", "") or ""
@@ -184,7 +192,8 @@ def translate(error: sqlite3.Error, path: Path) -> StoreError:
             f"{path} is damaged or is not a SQLite file; restore it from a copy, do not delete its keys"
         )
     if name.startswith("SQLITE_READONLY"):
-        return StoreUnavailable(f"{path} cannot be written; check its owner and permissions")
+        beside = f"and those of {path.name}-wal and {path.name}-shm beside it"
+        return StoreUnavailable(f"{path} cannot be written; check its owner and permissions, {beside}")
     if name.startswith("SQLITE_CANTOPEN"):
-        return StoreUnavailable(f"{path} cannot be opened; check that its folder exists and is writable")
+        return StoreUnavailable(f"{path} cannot be opened; {_why_not(path)}")
     return StoreUnavailable(f"{path}: {error}")
