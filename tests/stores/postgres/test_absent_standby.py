@@ -27,12 +27,30 @@ class Primary:
             connection.execute("SET synchronous_commit = local")
             connection.execute(f"ALTER SYSTEM SET {SETTING} = '{standby}'".encode())
             connection.execute("SELECT pg_reload_conf()")
-        wait_until(lambda: self._setting() == standby, what="the setting")
+        wait_until(lambda: self._commits_wait() == bool(standby), what="the setting")
 
-    def _setting(self) -> str:
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            ((value,),) = connection.execute(f"SHOW {SETTING}".encode()).fetchall()
-        return str(value)
+    def _commits_wait(self) -> bool:
+        """Tries it: what SHOW says is not yet in force before the checkpointer has read it too."""
+        with psycopg.connect(self.url, autocommit=True) as watching, psycopg.connect(self.url) as trying:
+            pid = trying.info.backend_pid
+            trying.pgconn.send_query(b"SELECT pg_logical_emit_message(true, 'probe', '')")
+            wait_until(lambda: _seen(watching, pid) is not None, what="the commit")
+            waits = _seen(watching, pid) == "waits"
+            watching.execute("SELECT pg_cancel_backend(%s)", (pid,))
+            while trying.pgconn.get_result() is not None:
+                pass
+        return waits
+
+
+def _seen(watching: psycopg.Connection[tuple[object, ...]], pid: int) -> object:
+    """Whether a session's probe waits for a standby or is done; None as long as it is neither."""
+    ((seen,),) = watching.execute(
+        "SELECT CASE WHEN wait_event = 'SyncRep' THEN 'waits'"
+        " WHEN state = 'idle' AND query LIKE '%%probe%%' THEN 'done' END"
+        " FROM pg_stat_activity WHERE pid = %s",
+        (pid,),
+    ).fetchall()
+    return seen
 
 
 @pytest.fixture
