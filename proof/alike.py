@@ -212,7 +212,7 @@ _FLOWS: dict[tuple[str, str], str] = {
     (
         "if not reserved.decision.claims:",
         "if True",
-    ): "whoever has the key is not at work on it elsewhere in this process, so nothing is changed",
+    ): "a reservation that claims is no replay, and is left as it is",
     (
         "if not reserved.decision.claims:",
         "if False (3)",

@@ -490,3 +490,23 @@ def test_a_type_error_from_inside_a_function_is_in_doubt(ledger: Ledger, style: 
         style.admit(gate, "orders", {"id": 1})
     assert style.admit(gate, "orders", {"id": 1}).verdict is Verdict.HOLD
     assert (calls, ledger.state()) == ([5], "unknown")
+
+
+def test_a_call_that_failed_for_good_leaves_no_doubt_behind(ledger: Ledger, style: Style) -> None:
+    """It has said what happened: what the handler runs into afterwards is tried again, by nobody's word."""
+    gate = ledger.gate()
+    bank = gate.downstream("bank")
+
+    def refuse() -> None:
+        raise Failed("no such account")
+
+    def body(event, once):
+        try:
+            yield once.effect(bank, style.function(refuse))
+        except Failed:
+            raise RuntimeError("the other bank does not answer") from None
+
+    style.register(gate, "orders", body)
+    with pytest.raises(RuntimeError):
+        style.admit(gate, "orders", {"id": 1})
+    assert ledger.state() == "retryable"
