@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oncegate import KeyNotPassedWarning, UsageError, Verdict
+from oncegate import Failed, KeyNotPassedWarning, UsageError, Verdict
 from oncegate.errors import UnknownSurface
 from oncegate.gate.passing import KEY_HEADER
 from oncegate.model.keys import Key
