@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from oncegate import Gate, groupcommit
+from oncegate import Gate, groupcommit, writerthreads
 from oncegate.errors import OncegateError, StoreBusy, StoreRejected, StoreUnavailable, StoreUnknown
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.keys import derive_key
@@ -148,7 +148,7 @@ def test_operations_that_arrive_during_a_commit_form_one_batch(bench: Bench) -> 
     tasks = bench.threads.submit(
         asyncio.run, perform_all(commits, [reserve(f"task-{number}") for number in range(30)])
     )
-    wait_until(lambda: commits._waiting == 51, what="everybody in the queue")
+    wait_until(lambda: commits._writers.waiting == 51, what="everybody in the queue")
     stall.release()
 
     answers = [first.result(), *(thread.result() for thread in threads), *tasks.result()]
@@ -180,7 +180,7 @@ def test_same_key_from_threads_and_tasks_in_one_batch_has_one_winner(bench: Benc
     tasks = bench.threads.submit(
         asyncio.run, perform_all(commits, [reserve("same", token=100 + n) for n in range(10)])
     )
-    wait_until(lambda: commits._waiting == 21, what="everybody in the queue")
+    wait_until(lambda: commits._writers.waiting == 21, what="everybody in the queue")
     stall.release()
 
     decisions = [thread.result().decision for thread in threads]
@@ -260,7 +260,7 @@ def test_gate_lets_go_of_event_loops_that_are_over(bench: Bench) -> None:
 
 def test_large_crowd_is_split_into_bounded_batches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many wait, one commit takes no more than its limit, and all are served."""
-    monkeypatch.setattr(groupcommit, "BATCH_MAX", 7)
+    monkeypatch.setattr(writerthreads, "BATCH_MAX", 7)
     commits = bench.commits()
 
     answers = asyncio.run(perform_all(commits, [reserve(f"e{number}") for number in range(40)]))
@@ -463,12 +463,12 @@ def test_gate_runs_nothing_while_the_store_is_down(bench: Bench) -> None:
 
 def test_queue_refuses_beyond_its_limit(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """With as many waiting as may wait, the next one is refused at once; the others are served."""
-    monkeypatch.setattr(groupcommit, "WAITING_MAX", 6)
+    monkeypatch.setattr(writerthreads, "WAITING_MAX", 6)
     commits, stall = bench.commits(inline=False), Stall(bench.faults)
     first = bench.submit(commits, reserve("first"))
     stall.wait_entered()
     waiting = [bench.submit(commits, reserve(f"e{number}")) for number in range(5)]
-    wait_until(lambda: commits._waiting == 6, what="a full queue")
+    wait_until(lambda: commits._writers.waiting == 6, what="a full queue")
 
     with pytest.raises(StoreUnavailable, match="try again later"):
         commits.perform(reserve("one too many"))
@@ -543,7 +543,7 @@ def test_closing_finishes_what_waits(bench: Bench) -> None:
     first = bench.submit(commits, reserve("first"))
     stall.wait_entered()
     waiting = [bench.submit(commits, reserve(f"e{number}")) for number in range(10)]
-    wait_until(lambda: commits._waiting == 11, what="everybody in the queue")
+    wait_until(lambda: commits._writers.waiting == 11, what="everybody in the queue")
 
     closing = bench.threads.submit(commits.close)
     wait_until(lambda: commits._closed, what="the close")

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import queue
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -32,9 +30,8 @@ from oncegate.store import Session, Store
 from oncegate.suspension import Exclusive
 from oncegate.tickets import Gathering, Places, ThreadTicket, Ticket, Waiter, Watch, by_kind, deliver, fail
 from oncegate.units import Begun, Finish, Units
+from oncegate.writerthreads import WAITING_MAX, WriterThreads
 
-BATCH_MAX: Final = 512  # keeps one commit in the tens of milliseconds
-WAITING_MAX: Final = 20_000  # beyond this callers are refused instead of queued without end
 ANSWER_WAIT_SECONDS: Final = 30.0  # longer than the store's own limits; then the outcome is unknown
 WATCH_SECONDS: Final = 5.0  # how often waiting tasks are looked at
 TURN_WAIT_SECONDS: Final = 5.0  # how long a batch waits for a handler's open transaction
@@ -71,9 +68,6 @@ class GroupCommit:
     def _reset(self) -> None:
         capabilities = self._capabilities
         self.pid = os.getpid()
-        self._guard = threading.Lock()
-        self._queue: queue.SimpleQueue[list[Ticket] | None] = queue.SimpleQueue()
-        self._waiting = 0
         self._gathered: dict[asyncio.AbstractEventLoop, Gathering] = {}
         self._gathered_here: dict[int, Gathering] = {}  # by thread
         self._gathered_last = 0
@@ -87,7 +81,7 @@ class GroupCommit:
         # Held by whoever writes: a batch, and where there is one writer only, a handler's transaction.
         self._turns = Places(capabilities.writers_max)
         self._transactions = self._turns if capabilities.one_writer else Places(TRANSACTIONS_MAX)
-        self._writers: list[threading.Thread] = []
+        self._writers = WriterThreads(capabilities.writers_max)
         self._commit_ms = 0.0
 
     def perform(self, operation: Operation[T]) -> T:
@@ -216,7 +210,7 @@ class GroupCommit:
 
         What is returned commits it, in any thread, and leaves an answer or an error on each ticket.
         """
-        if self._closed or self._waiting:
+        if self._closed or self._writers.waiting:
             return None
         held: list[None] = []
         begun: Begun | None = None
@@ -254,7 +248,7 @@ class GroupCommit:
 
     def _try_alone(self, tickets: list[Ticket], now_ms: int) -> bool:
         """Commits in the caller's own thread if nobody else writes or waits; tells whether it did."""
-        if not self._inline or self._waiting:
+        if not self._inline or self._writers.waiting:
             return False
         held: list[None] = []
         try:
@@ -270,32 +264,8 @@ class GroupCommit:
         return True
 
     def _enqueue(self, tickets: list[Ticket]) -> None:
-        with self._guard:
-            self._check_open()
-            if self._waiting + len(tickets) > WAITING_MAX:
-                raise StoreUnavailable(f"{self._waiting} operations wait already; try again later")
-            self._waiting += len(tickets)
-            if not self._writers:
-                self._start_writers()
-            self._queue.put(tickets)
-
-    def _start_writers(self) -> None:
-        for number in range(self._capabilities.writers_max):
-            name = f"oncegate-writer-{number + 1}"
-            self._writers.append(threading.Thread(target=self._write, name=name, daemon=True))
-            self._writers[-1].start()
-
-    def _write(self) -> None:
-        """A writer thread: takes what has gathered, commits it, tells the callers."""
-        incoming: list[Ticket] = []
-        while incoming or (incoming := self._take()):
-            batch, incoming = incoming[:BATCH_MAX], incoming[BATCH_MAX:]
-            self._run_in_turn(batch)
-            with self._guard:
-                self._waiting -= len(batch)
-            deliver(batch)
-            del batch  # or a writer that waits keeps it, and the loop of those who asked
-            incoming += self._take_more()
+        self._check_open()
+        self._writers.add(tickets, self._run_in_turn)
 
     def _run_in_turn(self, batch: list[Ticket]) -> None:
         held: list[None] = []
@@ -307,24 +277,6 @@ class GroupCommit:
         finally:
             if held:
                 self._turns.give_back(None)
-
-    def _take(self) -> list[Ticket]:
-        first = self._queue.get()
-        if first is None:
-            return []
-        return first + self._take_more()
-
-    def _take_more(self) -> list[Ticket]:
-        more: list[Ticket] = []
-        while True:
-            try:
-                tickets = self._queue.get_nowait()
-            except queue.Empty:
-                return more
-            if tickets is None:
-                self._queue.put(None)
-                return more
-            more += tickets
 
     def _run(self, tickets: list[Ticket], *, wait: bool) -> None:
         """Runs tickets and leaves an answer or an error on each.
@@ -400,12 +352,8 @@ class GroupCommit:
         """Lets what waits finish, then closes the sessions."""
         if self._closed or self.pid != os.getpid():
             return
-        with self._guard:
-            self._closed = True
-            for _ in self._writers:
-                self._queue.put(None)
-        for writer in self._writers:
-            writer.join(ANSWER_WAIT_SECONDS)
+        self._closed = True
+        self._writers.close(ANSWER_WAIT_SECONDS)
         self._committer.close()
         self._units.close()
         self._drop_sessions()

@@ -110,7 +110,7 @@ def test_an_arrival_cancelled_while_its_outcome_is_committed_stays_committed(led
 
     async def tell() -> Admission:
         task = asyncio.create_task(gate.admit("bookings", EVENT))
-        await until(lambda: runs and commits._waiting)
+        await until(lambda: runs and commits._writers.waiting)
         # When the task is cancelled while its settlement waits for its turn
         task.cancel()
         await asyncio.sleep(0)

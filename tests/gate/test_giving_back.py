@@ -23,7 +23,7 @@ async def kept_waiting(gate: Gate) -> AsyncIterator[asyncio.Task[Admission]]:
     commits = gate._context.commits
     with commits.transaction():
         task = asyncio.create_task(gate.admit("bookings", EVENT))
-        await until(lambda: commits._waiting)
+        await until(lambda: commits._writers.waiting)
         yield task
 
 

@@ -40,7 +40,7 @@ def test_what_ends_while_another_step_is_recorded_is_recorded_too(ledger: Ledger
     async def book(event, once):
         notifying = asyncio.create_task(once.step("notify", notify))
         if once.attempt == 1:
-            await until(lambda: commits._waiting)
+            await until(lambda: commits._writers.waiting)
         # When an effect ends while that step's record waits for its turn, and the handler fails
         slot = await once.effect(pay, charge)
         writing.close()
@@ -83,7 +83,7 @@ def test_a_word_that_nothing_happened_is_kept_beside_another_step(ledger: Ledger
         notifying = asyncio.create_task(once.step("notify", notify))
         if once.attempt == 1:
             # When a step says that nothing happened while another one's record waits for its turn
-            await until(lambda: commits._waiting)
+            await until(lambda: commits._writers.waiting)
         refused.set()
         await asyncio.wait([mailing])
         writing.close()
@@ -120,7 +120,7 @@ def test_threads_of_one_handler_keep_each_others_steps(ledger: Ledger) -> None:
         notifying.start()
         if once.attempt == 1:
             wait_for(ended)
-            asyncio.run(until(lambda: commits._waiting))
+            asyncio.run(until(lambda: commits._writers.waiting))
         once.effect(pay, charge)
         writing.close()
         notifying.join()

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from oncegate.errors import UsageError
-from oncegate.gate.awaiting import Given, check_ended, give
+from oncegate.gate.awaiting import Given, check_ended, give, give_statement
 from oncegate.gate.callees import callee_of
 from oncegate.gate.claim import Claim, checked
 from oncegate.gate.context import GateContext
@@ -164,12 +164,12 @@ class AsyncTransaction:
     ) -> Coroutine[Any, Any, list[tuple[Any, ...]]]:
         """Runs a statement, when it is awaited, and returns its rows."""
         work = self._driver.run_statement(self._transaction.execute, sql, parameters)
-        return give(self._transaction.given, "tx.execute(…)", work)
+        return give_statement(self._transaction.given, "tx.execute(…)", work)
 
     def enqueue(self, event: Outgoing) -> Coroutine[Any, Any, Placed]:
         """Puts an event at the end of its lane, when it is awaited: it goes out if this commits."""
         work = self._driver.run_statement(self._transaction.enqueue, event)
-        return give(self._transaction.given, "tx.enqueue(…)", work)
+        return give_statement(self._transaction.given, "tx.enqueue(…)", work)
 
 
 class Once(_Face):
@@ -263,7 +263,7 @@ class AsyncOnce(_Face):
     ) -> Coroutine[Any, Any, Any]:
         """Calls a downstream once for this event and step, or returns what it already did."""
         flow = self._effect(downstream, function, arguments, keywords, name)
-        return give(self._claim.given, "once.effect(…)", self._driver.run_async(flow))
+        return self._driver.run_async(give(self._claim.given, "once.effect(…)", flow))
 
     @overload
     def step(
@@ -280,13 +280,13 @@ class AsyncOnce(_Face):
     ) -> Coroutine[Any, Any, Any]:
         """Runs a named step at most once: finished steps are skipped when the handler is run again."""
         flow = self._effect(UNDECLARED, function, arguments, keywords, name)
-        return give(self._claim.given, "once.step(…)", self._driver.run_async(flow))
+        return self._driver.run_async(give(self._claim.given, "once.step(…)", flow))
 
     def write(self, name: str, writes: Sequence[Statement]) -> Coroutine[Any, Any, None]:
         """Runs business writes as a named step, in one transaction with its record."""
         self._check_no_transaction()
         flow = write_step_flow(self._gate, self._claim, name, writes)
-        return give(self._claim.given, "once.write(…)", self._driver.run_async(flow))
+        return self._driver.run_async(give(self._claim.given, "once.write(…)", flow))
 
     def commit(
         self,
