@@ -29,12 +29,13 @@ run: $(VENV)/.installed ## run the service with a sample configuration (CONFIG=.
 test: $(VENV)/.installed ## run the tests (TEST_ARGS=...)
 	@$(BIN)/python -m pytest $(IN_PARALLEL) $(TEST_ARGS)
 
-check: $(VENV)/.installed ## everything CI runs: format, lint, types, layers, tests
+check: $(VENV)/.installed ## everything CI runs: format, lint, types, layers, tests, the store on a stock server
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest $(IN_PARALLEL) $(TEST_ARGS)
+	$(BIN)/python -m tests.stock_server $(IN_PARALLEL)
 
 fmt: $(VENV)/.installed ## format the code and apply the safe fixes
 	$(BIN)/ruff check --fix-only .

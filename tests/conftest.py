@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from oncegate.gate import sightings
+from oncegate.gate import settling, sightings
 from oncegate.sender import delivery
 from oncegate.testing.postgres import TEST_URL_VARIABLE, GivenServer, PostgresServer
 from oncegate.testing.spare_ledgers import SpareLedgers
@@ -49,6 +49,17 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Three even on one or two cores, as tests wait a good part of their time. More than four want more memory
 # than they save time: each has a PostgreSQL server, and one a browser.
 WORKERS_MIN, WORKERS_MAX = 3, 4
+
+
+OBEYS_WAITS = ("tests/simulation/", "tests/chaos/")
+
+
+@pytest.fixture(autouse=True)
+def _retries_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests about other things bring a failed event again at once; those about waits are marked."""
+    obeys = request.node.get_closest_marker("waits") is not None
+    if not obeys and not request.node.nodeid.startswith(OBEYS_WAITS):
+        monkeypatch.setattr(settling, "retry_in_ms", lambda *_: 0)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -82,12 +93,15 @@ def kept_loggers() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer | GivenServer]:
-    """One PostgreSQL server a test process. Who crashes it or changes its settings starts another."""
+    """One PostgreSQL server a test process. Who crashes it or changes its settings starts another.
+
+    Without autovacuum: readers of the log wait for any transaction of the server, also for that one.
+    """
     given = os.environ.get(TEST_URL_VARIABLE)
     if given:
         yield GivenServer(given)
         return
-    with PostgresServer(in_memory=True) as server:
+    with PostgresServer({"autovacuum": "off"}, in_memory=True) as server:
         yield server
 
 

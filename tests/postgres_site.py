@@ -19,7 +19,7 @@ from oncegate import Gate, Once
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import Busy, ClaimLost, StoreError, StoreUnavailable, StoreUnknown
 from oncegate.model.states import State
-from oncegate.store import LogKind, LogRecord, Reservation, Session, Settlement
+from oncegate.store import LogKind, LogRecord, Reservation, Reserved, Session, Settlement
 from oncegate.stores.postgres import PostgresStore
 from oncegate.testing import ManualClock
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
@@ -57,15 +57,15 @@ def reservation(key: int, **changes: Any) -> Reservation:
     return Reservation(**(values | changes))
 
 
-def settlement(entry: int, fence: int, **changes: Any) -> Settlement:
+def settlement(claim: Reserved, **changes: Any) -> Settlement:
     """A claim's good end."""
-    return Settlement(entry, fence, State.COMMITTED, 1_780_000_000_000, "gate", **changes)
+    return Settlement(*claim.claim, State.COMMITTED, 1_780_000_000_000, "gate", **changes)
 
 
 def finish(session: Session, key: int) -> int:
     """Reserves and settles a key inside the open unit; returns its entry."""
     (reserved,) = session.reserve([reservation(key)])
-    assert session.settle([settlement(reserved.entry_id, reserved.fence)]) == [True]
+    assert session.settle([settlement(reserved)]) == [True]
     return reserved.entry_id
 
 
@@ -181,7 +181,7 @@ class PostgresSite:
                 return
             self.clock.advance(ROUND_SECONDS)
             if turn % 2:
-                Reconciler(gate, jitter=lambda: 0.0).run_once()
+                Reconciler(gate, at_once=True).run_once()
             answered |= self.deliver(gate, left)
         raise AssertionError(f"{len(events) - len(answered)} events were never answered: {self.told}")
 

@@ -147,12 +147,15 @@ def test_take_over_whose_reply_is_lost_starts_nothing(ledger: Ledger, commits: G
 def _settle_for_a_person(ledger: Ledger, commits: GroupCommit) -> Ruling:
     """An entry that ran and is held; returns a person's word that it may run again."""
     first = commits.perform(reserve(1))
-    held = Settlement(first.entry_id, first.fence, State.HELD, 1, "gate", reason="look at it")
+    held = Settlement(*first.claim, State.HELD, 1, "gate", reason="look at it")
     commits.perform(Settle(held))
     found = ledger.detail()
     assert found is not None
     reason = "approved by Ada: looked into it"
-    return Ruling(first.entry_id, found.entry.fence, Verb.APPROVE, "Ada", "looked into it", reason, at_ms=2)
+    seen = found.entry
+    return Ruling(
+        seen.entry_id, seen.fence, seen.key, Verb.APPROVE, "Ada", "looked into it", reason, at_ms=2
+    )
 
 
 def test_claim_after_a_persons_word_is_not_taken_for_the_first_of_all(
@@ -179,7 +182,7 @@ def test_claim_after_one_that_was_given_back_is_not_taken_for_the_first_of_all(
     # Given a claim that was given back before anything was called: the next attempt has number 1 again
     first = commits.perform(reserve(1))
     step = StepRecord("call", StepState.NOT_APPLIED, "(undeclared)")
-    given = Settlement(first.entry_id, first.fence, State.RETRYABLE, 1, "gate", steps=(step,))
+    given = Settlement(*first.claim, State.RETRYABLE, 1, "gate", steps=(step,))
     commits.perform(Settle(replace(given, attempts_given_back=1)))
     # When the reply to the next reservation is lost, then nobody runs on it
     ledger.faults.plan.extend([Fault.LOST_REPLY])
@@ -226,7 +229,7 @@ def test_doubtful_settlement_is_told_as_it_is(
     claim = commits.perform(reserve())
     ledger.faults.plan.extend([doubt])
     writes = (("INSERT INTO booking VALUES ('b')", ()),) if state is State.COMMITTED else ()
-    ended = Settlement(claim.entry_id, claim.fence, state, 1, "test", b"1", writes=writes)
+    ended = Settlement(*claim.claim, state, 1, "test", b"1", writes=writes)
 
     told = outcome_of(lambda: commits.perform(Settle(ended)))
 
@@ -251,12 +254,10 @@ def test_settlement_of_a_lost_claim_is_never_taken_for_done(
     old = commits.perform(reserve(1))
     ledger.clock.advance(30)
     new = commits.perform(reserve(2))
-    commits.perform(Settle(Settlement(new.entry_id, new.fence, State.COMMITTED, 1, "new")))
+    commits.perform(Settle(Settlement(*new.claim, State.COMMITTED, 1, "new")))
     ledger.faults.plan.extend([doubt])
 
-    told = outcome_of(
-        lambda: commits.perform(Settle(Settlement(old.entry_id, old.fence, State.COMMITTED, 1, "old")))
-    )
+    told = outcome_of(lambda: commits.perform(Settle(Settlement(*old.claim, State.COMMITTED, 1, "old"))))
 
     assert told is not True
 
@@ -267,7 +268,7 @@ def test_doubtful_progress_is_told_as_it_is(ledger: Ledger, commits: GroupCommit
     claim = commits.perform(reserve())
     steps = (StepRecord("a", StepState.STARTED, "d"), StepRecord("b", StepState.DONE, "d", b"1"))
     ledger.faults.plan.extend([doubt])
-    wanted = Progress(claim.entry_id, claim.fence, steps, 1, (("INSERT INTO booking VALUES ('s')", ()),))
+    wanted = Progress(*claim.claim, steps, 1, (("INSERT INTO booking VALUES ('s')", ()),))
 
     told = outcome_of(lambda: commits.perform(RecordProgress(wanted)))
 
@@ -287,9 +288,7 @@ def test_a_doubtful_record_of_an_answer_is_told_as_it_is(
     """What a downstream said counts as recorded exactly when it is; another's record is not ours."""
     claim = commits.perform(reserve())
     notes = ["asked d about a: nothing found", "asked d about a: holds S-1"]
-    first, wanted = (
-        RecordProgress(Progress(claim.entry_id, claim.fence, (), 1, probed=note)) for note in notes
-    )
+    first, wanted = (RecordProgress(Progress(*claim.claim, (), 1, probed=note)) for note in notes)
     commits.perform(first)
     ledger.faults.plan.extend([doubt])
 
@@ -307,10 +306,10 @@ def test_a_doubtful_record_of_an_answer_is_told_as_it_is(
 def test_doubtful_attachment_is_told_as_it_is(ledger: Ledger, commits: GroupCommit, doubt: Fault) -> None:
     """An outcome counts as attached exactly when it is there."""
     claim = commits.perform(reserve())
-    commits.perform(Settle(Settlement(claim.entry_id, claim.fence, State.COMMITTED, 1, "test")))
+    commits.perform(Settle(Settlement(*claim.claim, State.COMMITTED, 1, "test")))
     ledger.faults.plan.extend([doubt])
 
-    told = outcome_of(lambda: commits.perform(Attach(Attachment(claim.entry_id, claim.fence, b'"value"'))))
+    told = outcome_of(lambda: commits.perform(Attach(Attachment(*claim.claim, b'"value"'))))
 
     found = ledger.detail()
     assert found is not None
@@ -325,7 +324,7 @@ def test_doubtful_renewal_and_reading_do_no_harm(
     claim = commits.perform(reserve())
     ledger.faults.plan.extend([doubt])
     with pytest.raises(StoreUnavailable):
-        commits.perform(Renew(Renewal(claim.entry_id, claim.fence, 20_000)))
+        commits.perform(Renew(Renewal(*claim.claim, 20_000)))
     ledger.faults.plan.extend([doubt])
 
     entry = commits.perform(ReadEntry(KEY))
@@ -344,7 +343,7 @@ def test_everybody_in_a_doubtful_batch_is_told_their_own_fate(ledger: Ledger, do
         Reserve(Reservation(key, "", "orders", "n", b"c", b"{}", 1, 20_000, 8, 50 + number))
         for number, key in enumerate(keys)
     ]
-    ended = Settlement(claim.entry_id, claim.fence, State.COMMITTED, 1, "test")
+    ended = Settlement(*claim.claim, State.COMMITTED, 1, "test")
     ledger.faults.plan.extend([doubt])
 
     async def perform_together() -> list[Any]:
@@ -451,9 +450,10 @@ def test_event_survives_doubt_about_any_one_commit(
     ledger: Ledger, handlers: Callable[[Ledger, Gate], None], commit: int, doubt: Fault
 ) -> None:
     """Whichever commit of an event is in doubt, and whatever became of it: one effect, one booking."""
-    ledger.faults.plan.extend([Fault.NONE] * commit + [doubt])
     gate = ledger.gate()
     handlers(ledger, gate)
+    gate.check_surfaces()
+    ledger.faults.plan.extend([Fault.NONE] * commit + [doubt])
 
     first = outcome_of(lambda: gate.admit_sync("orders", {"id": "e"}))
     effects_by_then = sum(ledger.effects.values())
@@ -469,6 +469,17 @@ def test_event_survives_doubt_about_any_one_commit(
     check_once(ledger, final, at_most=handlers is unrepeatable)
 
 
+@pytest.mark.parametrize("doubt", DOUBTS)
+def test_doubt_about_a_surfaces_registration_costs_nothing(ledger: Ledger, doubt: Fault) -> None:
+    """It is read back, or made again; the first event runs either way."""
+    ledger.faults.plan.append(doubt)
+    gate = ledger.gate()
+    honouring(ledger, gate)
+    assert gate.admit_sync("orders", {"id": "e"}).verdict is Verdict.RUN
+    gate.close()
+    check_once(ledger, finish(ledger, honouring))
+
+
 @pytest.mark.parametrize("handlers", [honouring, unrepeatable, stepwise], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("doubt", DOUBTS)
 def test_no_effect_starts_on_an_unknown_reservation(
@@ -477,6 +488,7 @@ def test_no_effect_starts_on_an_unknown_reservation(
     """When the reservation cannot be read back either, nothing is called, from a thread or a task."""
     gate = ledger.gate()
     handlers(ledger, gate)
+    gate.check_surfaces()
 
     for admit in (
         lambda: gate.admit_sync("orders", {"id": "e"}),
@@ -495,9 +507,10 @@ def test_no_effect_starts_on_an_unknown_reservation(
 
 def test_no_unrepeatable_call_starts_on_an_unrecorded_start(ledger: Ledger) -> None:
     """When the record of its start is undone, an unrepeatable step is not called."""
-    ledger.faults.plan.extend([Fault.NONE, Fault.UNDONE])
     gate = ledger.gate()
     unrepeatable(ledger, gate)
+    gate.check_surfaces()
+    ledger.faults.plan.extend([Fault.NONE, Fault.UNDONE])
 
     with pytest.raises(StoreError):
         gate.admit_sync("orders", {"id": "e"})
@@ -545,7 +558,7 @@ def test_any_run_of_faults_ends_with_everything_once(ledger: Ledger, seed: int) 
             ledger.clock.advance(30)
 
     ledger.clock.advance(60)
-    Reconciler(gate, jitter=lambda: 0.0).run_once()
+    Reconciler(gate, at_once=True).run_once()
     values = [gate.admit_sync("orders", event).result() for event in events]
     gate.close()
 

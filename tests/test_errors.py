@@ -19,7 +19,7 @@ import oncegate
 from oncegate import errors
 from oncegate.errors import Busy, Failed, InputRefused, OncegateError
 from oncegate.gate.claim import Claim
-from oncegate.gate.effects import NotYet
+from oncegate.gate.turns import NotYet
 
 LINE = re.compile(r"^    (?P<indent>[│├└─ ]*)(?P<name>[A-Z]\w+)(?:\s{2,}(?P<meaning>\S.*))?$")
 
@@ -134,7 +134,7 @@ def _live_claim() -> Claim:
             raise TypeError("a live handler goes nowhere")
 
     unsendable: Any = Unsendable()
-    return Claim(unsendable, unsendable, unsendable, b"", 1, 1)
+    return Claim(unsendable, unsendable, unsendable, unsendable, b"", 1, 1)
 
 
 def test_every_error_survives_pickle_and_copy() -> None:

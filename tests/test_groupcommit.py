@@ -126,7 +126,7 @@ def reserve(name: str, **changes: Any) -> Reserve:
 
 
 def settle(claim: Reserved, *writes: Statement, reason: str | None = None) -> Settle:
-    ended = Settlement(claim.entry_id, claim.fence, State.COMMITTED, 1, "test", b"1", reason, writes=writes)
+    ended = Settlement(*claim.claim, State.COMMITTED, 1, "test", b"1", reason, writes=writes)
     return Settle(ended)
 
 
@@ -278,7 +278,7 @@ def test_operations_of_several_kinds_share_a_commit(bench: Bench) -> None:
     mixed: list[Operation[Any]] = [
         settle(claims[0]),
         reserve("new"),
-        RecordProgress(Progress(claims[1].entry_id, claims[1].fence, (step,), 1)),
+        RecordProgress(Progress(*claims[1].claim, (step,), 1)),
         settle(claims[2]),
         reserve("e3"),
     ]

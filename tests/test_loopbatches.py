@@ -72,7 +72,7 @@ def reserve(name: str) -> Reserve:
 
 
 def settle(claim: Reserved, *writes: Statement) -> Settle:
-    return Settle(Settlement(claim.entry_id, claim.fence, State.COMMITTED, 1, "test", b"1", writes=writes))
+    return Settle(Settlement(*claim.claim, State.COMMITTED, 1, "test", b"1", writes=writes))
 
 
 def crowd(prefix: str = "e") -> list[Operation[Any]]:

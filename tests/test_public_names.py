@@ -31,6 +31,7 @@ PUBLIC = [
     "Quarantined",
     "RecordedFailure",
     "Sender",
+    "StepNameWarning",
     "StoreError",
     "StoreUnavailable",
     "StoreUnknown",

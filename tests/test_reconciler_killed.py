@@ -33,7 +33,7 @@ class Yard(BookingYard):
         super().__init__(ledger, style, ability, attempts_max=99)
 
     def reconcile(self, crashpoints: CrashPoints | None = None) -> None:
-        reconciler = Reconciler(self.process(crashpoints), jitter=lambda: 0.0)
+        reconciler = Reconciler(self.process(crashpoints), at_once=True)
         with contextlib.suppress(CrashReached):
             if self.style.is_async:
                 asyncio.run(reconciler.run_once_async())

@@ -89,7 +89,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def reconciler(gate: Gate, **options: Any) -> Reconciler:
-    return Reconciler(gate, jitter=lambda: 0.0, **options)
+    return Reconciler(gate, at_once=True, **options)
 
 
 REFUSED = {"id": "refused", "sql": "INSERT INTO no_such_table VALUES (?)"}

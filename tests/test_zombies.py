@@ -258,6 +258,8 @@ def test_task_cancelled_while_it_waits_for_its_turn_gives_it_back(
     def take(event: dict[str, Any], once: Once) -> str:
         return "taken"
 
+    gate.check_surfaces()
+
     async def cancel_while_it_waits() -> None:
         with contextlib.ExitStack() as turn:
             if same_database:  # its very first statement waits for the turn

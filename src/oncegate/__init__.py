@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from oncegate.gate.admission import Admission, Verdict
     from oncegate.gate.once import AsyncOnce, Once
-    from oncegate.gate.passing import KeyNotPassedWarning
+    from oncegate.gate.passing import KeyNotPassedWarning, StepNameWarning
     from oncegate.gate.surfaces import Downstream
     from oncegate.model.content import Content
     from oncegate.sender.sender import Emitted
@@ -39,14 +39,16 @@ __version__ = "0.1.0"
 __all__ = [
     "Admission", "AsyncOnce", "Busy", "ClaimLost", "ConfigError", "Conflict", "Content", "Downstream",
     "Emitted", "EventError", "Failed", "Gate", "Held", "KeyNotPassedWarning", "NotApplied", "NotRun",
-    "Once", "OncegateError", "OutcomeUnknown", "Quarantined", "RecordedFailure", "Sender", "StoreError",
-    "StoreUnavailable", "StoreUnknown", "UsageError", "Verdict", "open_store",
+    "Once", "OncegateError", "OutcomeUnknown", "Quarantined", "RecordedFailure", "Sender",
+    "StepNameWarning", "StoreError", "StoreUnavailable", "StoreUnknown", "UsageError", "Verdict",
+    "open_store",
 ]  # fmt: skip
 
 _HOMES = {
     "Admission": "gate.admission",
     "Verdict": "gate.admission",
     "KeyNotPassedWarning": "gate.passing",
+    "StepNameWarning": "gate.passing",
     "AsyncOnce": "gate.once",
     "Once": "gate.once",
     "Downstream": "gate.surfaces",

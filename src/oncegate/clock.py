@@ -72,6 +72,11 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
+def utc_text(ms: int) -> str:
+    """A wall time as text in UTC, to the millisecond."""
+    return from_wall_ms(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def from_wall_ms(wall_ms: int) -> datetime:
     """Turns stored milliseconds into an aware UTC time."""
     return datetime.fromtimestamp(wall_ms / 1000, UTC)

@@ -59,11 +59,13 @@ class OncegateError(Exception):
     """The root: catch this to catch everything oncegate raises on purpose.
 
     `passed_into` is the claim whose handler let another event arrive, which this error has ended: what it
-    says is about that other event.
+    says is about that other event. `retry_after_seconds` is how long the gate waits before the next
+    attempt, where this error ended one.
     """
 
     exit_code: ClassVar[int] = 1
     passed_into: object = None
+    retry_after_seconds: float | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As itself: another process is told the same, whatever its class wants to be made of."""
@@ -188,9 +190,13 @@ class Busy(NotRun):
 
 
 class Backlogged(NotRun):
-    """Too many events wait already, of one key or at one destination; this one was not stored."""
+    """Too many events wait already: of one key, at a destination or for a person; it is not stored."""
 
     status: ClassVar[int] = 429
+
+    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class Conflict(NotRun):

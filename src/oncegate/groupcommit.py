@@ -24,11 +24,12 @@ from oncegate.crashpoints import CrashPoints
 from oncegate.errors import OncegateError, StoreBusy, StoreUnavailable
 from oncegate.forks import here, holders
 from oncegate.loopbatches import Committer, LoopBatches
-from oncegate.loopwriters import LoopWriters
+from oncegate.loopwriters import OWN_WRITERS, LoopWriters, forget_closed
 from oncegate.operations import Operation
+from oncegate.sharing import Sharing
 from oncegate.store import Session, Store
 from oncegate.suspension import Exclusive
-from oncegate.tickets import Gathering, Places, ThreadTicket, Ticket, Waiter, Watch, by_kind, deliver, fail
+from oncegate.tickets import Gathering, Places, ThreadTicket, Ticket, Waiter, Watch, deliver, fail
 from oncegate.units import Begun, Finish, Units
 from oncegate.writerthreads import WAITING_MAX, WriterThreads
 
@@ -76,11 +77,13 @@ class GroupCommit:
         self._batches: dict[asyncio.AbstractEventLoop, LoopBatches] = {}
         self._committer = Committer()
         self._units = Units(self.store, self._crashpoints)
+        self._sharing = Sharing(self._units, one_writer=capabilities.one_writer)
         self._spare: list[Session] = []
         self._handlers: dict[Exclusive, Session] = {}  # transactions that an event loop goes on with
         # Held by whoever writes: a batch, and where there is one writer only, a handler's transaction.
         self._turns = Places(capabilities.writers_max)
         self._transactions = self._turns if capabilities.one_writer else Places(TRANSACTIONS_MAX)
+        self._own_turns = self._turns if capabilities.one_writer else Places(OWN_WRITERS)
         self._writers = WriterThreads(capabilities.writers_max)
         self._commit_ms = 0.0
 
@@ -91,7 +94,10 @@ class GroupCommit:
         if self._try_alone([ticket], self._clock.ticks_ms()):
             return ticket.result()  # type: ignore[no-any-return]
         waiting = ThreadTicket(operation)
-        self._enqueue([waiting])
+        if self._own_turns is not self._turns and self._sharing.is_own(operation):
+            self._sharing.apart.add([waiting], patient=False)
+        else:
+            self._enqueue([waiting])
         return waiting.wait(ANSWER_WAIT_SECONDS)  # type: ignore[no-any-return]
 
     async def perform_async(self, operation: Operation[T]) -> T:
@@ -143,7 +149,7 @@ class GroupCommit:
 
     def _new_watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
         for known in (self._watches, self._loops, self._batches, self._gathered):
-            _forget_closed(known)
+            forget_closed(known)
         for gathering in [one for one in list(self._gathered_here.values()) if one.loop.is_closed()]:
             self._forget_here(gathering)
         self._drop_stranded()
@@ -175,7 +181,7 @@ class GroupCommit:
             if self._capabilities.gives_way:
                 self._begin_in_loop(loop, tickets)
             elif self._inline and self._capabilities.is_local and self._capabilities.one_writer:
-                self._batches_of(loop).add(tickets)
+                self._write_in_loop(loop, tickets)
             else:
                 self._enqueue(tickets)
         except OncegateError as error:
@@ -195,6 +201,13 @@ class GroupCommit:
         if writers.waiting + len(tickets) > WAITING_MAX:
             raise StoreUnavailable(f"{writers.waiting} operations wait already; try again later")
         writers.add(tickets)
+
+    def _write_in_loop(self, loop: asyncio.AbstractEventLoop, tickets: list[Ticket]) -> None:
+        shared, own = self._sharing.split(tickets)
+        if shared:
+            self._batches_of(loop).add(shared)
+        if own:
+            self._enqueue(own)
 
     def _batches_of(self, loop: asyncio.AbstractEventLoop) -> LoopBatches:
         self._check_open()
@@ -243,23 +256,24 @@ class GroupCommit:
 
     def _may_block_loop(self) -> bool:
         """Whether a commit takes the loop a moment only: opening a session may wait for another process."""
-        is_quick = self._capabilities.is_local and self._commit_ms <= INLINE_COMMIT_MS_MAX
-        return is_quick and self._units.has_idle
+        is_local = self._capabilities.is_local
+        return is_local and self._commit_ms <= INLINE_COMMIT_MS_MAX and self._units.has_idle
 
     def _try_alone(self, tickets: list[Ticket], now_ms: int) -> bool:
         """Commits in the caller's own thread if nobody else writes or waits; tells whether it did."""
         if not self._inline or self._writers.waiting:
             return False
         held: list[None] = []
+        turns = self._own_turns if self._sharing.is_own(tickets[0].operation) else self._turns
         try:
-            if not self._turns.take(held):
+            if not turns.take(held):
                 return False
-            self._units.run(tickets, wait=False)
+            self._units.run(tickets, wait=False, patient=False)
         except StoreBusy:
             return False
         finally:
             if held:
-                self._turns.give_back(None)
+                turns.give_back(None)
         self._note_commit(now_ms)
         return True
 
@@ -267,30 +281,23 @@ class GroupCommit:
         self._check_open()
         self._writers.add(tickets, self._run_in_turn)
 
-    def _run_in_turn(self, batch: list[Ticket]) -> None:
+    def _run_in_turn(self, batch: list[Ticket]) -> list[Ticket]:
         held: list[None] = []
         try:
             if self._wait_for(self._turns, held, TURN_WAIT_SECONDS):
-                self._run(batch, wait=True)
-            else:
-                fail(batch, StoreBusy("a handler's transaction has been open too long; try again later"))
+                return self._run(batch, wait=True)
+            fail(batch, StoreBusy("a handler's transaction has been open too long; try again later"))
         finally:
             if held:
                 self._turns.give_back(None)
+        return batch
 
-    def _run(self, tickets: list[Ticket], *, wait: bool) -> None:
-        """Runs tickets and leaves an answer or an error on each.
-
-        One unit for all where the store has one writer, else one for each kind. Raises StoreBusy only
-        without `wait`, and nothing was done then.
-        """
+    def _run(self, tickets: list[Ticket], *, wait: bool) -> list[Ticket]:
+        """Runs tickets, see `Sharing.run`; raises StoreBusy only without `wait`."""
         started = self._clock.ticks_ms()
-        if self._capabilities.one_writer or len(tickets) == 1:
-            self._units.run(tickets, wait=wait)
-        else:
-            for group in by_kind(tickets):
-                self._units.run(group, wait=wait)
+        answered = self._sharing.run(tickets, wait=wait)
         self._note_commit(started)
+        return answered
 
     @contextmanager
     def transaction(self, *, wait: bool = True, using: Exclusive | None = None) -> Iterator[Session]:
@@ -354,6 +361,7 @@ class GroupCommit:
             return
         self._closed = True
         self._writers.close(ANSWER_WAIT_SECONDS)
+        self._sharing.apart.close(ANSWER_WAIT_SECONDS)
         self._committer.close()
         self._units.close()
         self._drop_sessions()
@@ -367,10 +375,11 @@ class GroupCommit:
 
     def before_fork(self) -> bool:
         """Waits for commits under way and closes every session: neither process may inherit one."""
-        _forget_closed(self._loops)
+        forget_closed(self._loops)
         self._drop_stranded()
-        if any(writers.is_busy for writers in list(self._loops.values())):
-            return False  # they go on when the loop does, which may be after the fork only
+        is_busy = any(writers.is_busy for writers in list(self._loops.values()))
+        if is_busy or not self._sharing.apart.wait_until_idle(FORK_WAIT_SECONDS):
+            return False  # loops' writers go on when the loop does, which may be after the fork only
         writers = self._capabilities.writers_max
         held: list[None] = []
         while len(held) < writers and self._turns.take(held, FORK_WAIT_SECONDS):
@@ -390,10 +399,3 @@ class GroupCommit:
     def after_fork_in_child(self) -> None:
         """Begins anew, with threads and sessions of its own."""
         self._reset()
-
-
-def _forget_closed(known: dict[asyncio.AbstractEventLoop, Any]) -> None:
-    """Lets go of what belongs to loops that are over: a program may run one loop after the other."""
-    for loop in list(known):
-        if loop.is_closed():
-            known.pop(loop, None)

@@ -10,15 +10,20 @@ Must never hold up the loop, and never leave anybody without an answer.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from oncegate import suspension
 from oncegate.clock import SystemClock
+from oncegate.model.transaction_words import Carries
 from oncegate.operations import Operation
 from oncegate.tickets import Ticket, deliver
 
+OWN_WRITERS: Final = (
+    8  # transactions of one event each; the server flushes those that commit at once together
+)
 WRITERS_PER_LINE: Final = 2  # one batch is prepared and answered while the other commits
 BATCH_MAX: Final = 512
 BATCH_WHOLE_MAX: Final = 32  # not divided: a statement and a commit cost as much as a few dozen events
@@ -28,7 +33,8 @@ SHORT_SHARE: Final = 0.35  # of its time that a thread waits for a processor; al
 _CLOCK: Final = SystemClock()  # only to tell how long ago the last look was
 _WAITED: Final = Path("/proc/thread-self/schedstat")
 
-Run = Callable[[list[Ticket]], None]
+Run = Callable[[list[Ticket]], list[Ticket]]  # returns those that are to be told
+_Kind = tuple[type[Operation[Any]], Carries] | None
 
 
 class LoopWriters:
@@ -36,7 +42,7 @@ class LoopWriters:
 
     def __init__(self, run: Run, scarcity: Scarcity | None = None) -> None:
         self._run = run
-        self._lines: dict[type[Operation[Any]], _Line] = {}
+        self._lines: dict[_Kind, _Line] = {}
         self._share = Share(scarcity or Scarcity())
 
     def add(self, tickets: Sequence[Ticket]) -> None:
@@ -44,16 +50,19 @@ class LoopWriters:
         self._share.added(len(tickets))
         touched: dict[_Line, None] = {}
         for ticket in tickets:
-            line = self._line(type(ticket.operation))
+            line = self._line(ticket.operation)
             line.waiting.append(ticket)
             touched[line] = None
         for line in touched:
             line.begin()
 
-    def _line(self, kind: type[Operation[Any]]) -> _Line:
+    def _line(self, operation: Operation[Any]) -> _Line:
+        """By kind and by what is carried; all whose statements have a transaction of their own are one."""
+        carries = operation.carries
+        kind = None if carries >= Carries.SEVERAL else (type(operation), carries)
         line = self._lines.get(kind)
         if line is None:
-            line = self._lines[kind] = _Line(self._run, self._share)
+            line = self._lines[kind] = _Line(self._run, self._share, is_own=kind is None)
         return line
 
     @property
@@ -124,31 +133,40 @@ class Share:
 
 
 class _Line:
-    """Operations of one kind, in their order of arrival."""
+    """Operations of one kind, in their order of arrival; or those that have transactions of their own."""
 
-    def __init__(self, run: Run, share: Share) -> None:
+    def __init__(self, run: Run, share: Share, *, is_own: bool) -> None:
         self._run = run
         self._share = share
+        self._is_own = is_own
+        self._writers_max = OWN_WRITERS if is_own else WRITERS_PER_LINE
         self.waiting: list[Ticket] = []
         self.busy = 0
 
     def begin(self) -> None:
         """Starts writers until all is taken, or enough are at work."""
-        while self.waiting and self.busy < WRITERS_PER_LINE:
+        while self.waiting and self.busy < self._writers_max:
             self.busy += 1
             suspension.start(self._write)
 
     def _write(self) -> None:
         try:
             while batch := self._take():
-                self._run(batch)
+                answered = self._run(batch)
                 self._share.answered(len(batch))
-                deliver(batch)
+                deliver(answered)
         finally:
             self.busy -= 1
 
     def _take(self) -> list[Ticket]:
-        count = self._share.batch_max
+        count = 1 if self._is_own else self._share.batch_max
         batch = self.waiting[:count]
         del self.waiting[:count]
         return batch
+
+
+def forget_closed(known: dict[asyncio.AbstractEventLoop, Any]) -> None:
+    """Lets go of what belongs to loops that are over: a program may run one loop after the other."""
+    for loop in list(known):
+        if loop.is_closed():
+            known.pop(loop, None)

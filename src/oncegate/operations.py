@@ -12,10 +12,13 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from msgspec import Struct
 
+from oncegate.model.parking import Parked
 from oncegate.model.states import Decision, State
+from oncegate.model.transaction_words import Carries, carried
 from oncegate.store import (
     CLAIM_KINDS,
     Attachment,
+    ClaimId,
     Entry,
     EntryFilter,
     LogKind,
@@ -33,16 +36,21 @@ from oncegate.store import (
 from oncegate.store.people import KIND_OF, latest_ruling
 
 T = TypeVar("T")
+_NOTHING: Final = Carries.NOTHING
 _CLAIMED_AGAIN: Final = frozenset(CLAIM_KINDS.values())
 
 
 class Operation(Struct, Generic[T], eq=False):
     """One request to a ledger, answered by a T."""
 
-    carries_statements: ClassVar[bool] = False
     not_recalled: ClassVar[str] = "it was undone; nothing was changed"
     request: Any
     loop: AbstractEventLoop | None = None  # whose task asked for it
+
+    @property
+    def carries(self) -> Carries:
+        """What of a user's is run with it."""
+        return _NOTHING
 
     @classmethod
     def run(cls, session: Session, operations: Sequence[Any]) -> Sequence[T]:
@@ -108,6 +116,8 @@ class Reserve(Operation[Reserved]):
             first_reserved_ticks=now,
             received_at_ms=entry.received_at_ms,
             now_ticks=now,
+            token=self.request.token,
+            key=self.request.key,
         )
 
 
@@ -138,7 +148,11 @@ class RecordProgress(Operation[bool]):
     """Records steps of a claim that goes on."""
 
     request: Progress
-    carries_statements = True
+
+    @property
+    def carries(self) -> Carries:
+        """The step's own statements."""
+        return carried(self.request.writes)
 
     @classmethod
     def run(cls, session: Session, operations: Sequence[RecordProgress]) -> Sequence[bool]:
@@ -148,7 +162,7 @@ class RecordProgress(Operation[bool]):
     def recall(self, session: Session) -> bool | None:
         """Compares the recorded steps with ours, and looks for our record of a downstream's answer."""
         detail = session.detail(self.request.entry_id)
-        if detail is None or detail.entry.fence != self.request.fence:
+        if detail is None or not _is_held(detail.entry, self.request):
             return None
         if self.request.probed is not None and not _is_told(detail.records, self.request):
             return None
@@ -165,7 +179,11 @@ class Settle(Operation[bool]):
     """Ends a claim."""
 
     request: Settlement
-    carries_statements = True
+
+    @property
+    def carries(self) -> Carries:
+        """The event's business writes."""
+        return carried(self.request.writes)
 
     @classmethod
     def run(cls, session: Session, operations: Sequence[Settle]) -> Sequence[bool]:
@@ -173,11 +191,26 @@ class Settle(Operation[bool]):
         return session.settle([operation.request for operation in operations])
 
     def recall(self, session: Session) -> bool | None:
-        """Only the holder of the fence can have settled it."""
+        """Only the holder of the claim can have settled it."""
         detail = session.detail(self.request.entry_id)
-        if detail is None or detail.entry.fence != self.request.fence:
+        if detail is None or not _is_settled_by(detail.entry, self.request):
             return None
-        return True if detail.entry.state is self.request.state is not State.IN_FLIGHT else None
+        return True if detail.entry.state is not State.IN_FLIGHT else None
+
+
+def _is_held(entry: Entry, wanted: Progress | Attachment) -> bool:
+    return (entry.fence, entry.token, entry.key) == (wanted.fence, wanted.token, wanted.key)
+
+
+def _is_settled_by(entry: Entry, wanted: Settlement) -> bool:
+    """Whether an entry has ended as a settlement wanted, by that settlement.
+
+    Only a final entry keeps the token. Of the others the key, the fence and the time tell.
+    """
+    token = wanted.token if wanted.state.is_final else None
+    return (entry.state, entry.fence, entry.token, entry.key, entry.settled_at_ms) == (
+        wanted.state, wanted.fence, token, wanted.key, wanted.at_ms,
+    )  # fmt: skip
 
 
 class Attach(Operation[bool]):
@@ -193,7 +226,9 @@ class Attach(Operation[bool]):
     def recall(self, session: Session) -> bool | None:
         """Looks whether an outcome is there."""
         detail = session.detail(self.request.entry_id)
-        return True if detail is not None and detail.outcome is not None else None
+        if detail is None or detail.outcome is None or not _is_held(detail.entry, self.request):
+            return None
+        return True
 
 
 class Observe(Operation[bool]):
@@ -230,7 +265,7 @@ class ReadEntry(Operation["Entry | None"]):
 class IsCommitted(Operation[bool]):
     """Tells whether a claim has ended as committed, in turn with the writes."""
 
-    request: tuple[int, int]  # the entry and the claim's fence
+    request: ClaimId
 
     @classmethod
     def run(cls, session: Session, operations: Sequence[IsCommitted]) -> Sequence[bool]:
@@ -256,6 +291,49 @@ class ReadNamesakes(Operation[list[Entry]]):
         """Reads again."""
         prefix, limit = self.request
         return session.entries(EntryFilter(key_prefix=prefix), None, limit)
+
+
+class Keep(Operation[Reserved | None]):
+    """Keeps an event under a key of its own, unless too many keys begin alike; None if they do.
+
+    Counting and keeping are one step: no number of arrivals at one instant passes the bound. Read back by
+    the key, which no other content has.
+    """
+
+    request: tuple[Reservation, str, int]  # what to keep, how keys like it begin, and how many may be there
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[Keep]) -> Sequence[Reserved | None]:
+        """Keeps one after the other."""
+        session.serialise([operation.request[1] for operation in operations])
+        return [operation._keep(session) for operation in operations]
+
+    def _keep(self, session: Session) -> Reserved | None:
+        wanted, prefix, kept_max = self.request
+        there = session.entries(EntryFilter(key_prefix=prefix), None, kept_max)
+        if len(there) >= kept_max and all(entry.key != wanted.key for entry in there):
+            return None
+        return session.reserve([wanted])[0]
+
+    def recall(self, session: Session) -> Reserved | None:
+        """Finds what was kept."""
+        (entry,) = session.read([self.request[0].key])
+        return None if entry is None else Reserved(Decision.QUARANTINE, entry.entry_id, state=entry.state)
+
+
+class CountParked(Operation[Parked]):
+    """Counts what waits for a person at a surface, of one tenant. Only reads."""
+
+    request: tuple[str, str]
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[CountParked]) -> Sequence[Parked]:
+        """Counts for each."""
+        return [operation.recall(session) for operation in operations]
+
+    def recall(self, session: Session) -> Parked:
+        """Counts again."""
+        return session.parked(*self.request)
 
 
 class Rule(Operation[list[RulingAnswer]]):

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 
 from oncegate.errors import StoreUnknown
+from oncegate.model.transaction_words import Carries
 from oncegate.operations import Operation
 
 
@@ -239,10 +240,13 @@ def fail(tickets: Sequence[Ticket], error: BaseException) -> None:
 
 
 def by_kind(tickets: Sequence[Ticket]) -> list[list[Ticket]]:
-    """Sorts tickets by the kind of their operation, each kind in its order of arrival."""
-    grouped: dict[type[Operation[Any]], list[Ticket]] = {}
+    """Sorts tickets by their operation's kind and by what it carries, each in its order of arrival.
+
+    Nothing that only concerns the ledger is ever run with users' statements, which may fail or wait.
+    """
+    grouped: dict[tuple[type[Operation[Any]], Carries], list[Ticket]] = {}
     for ticket in tickets:
-        kind = type(ticket.operation)
+        kind = (type(ticket.operation), ticket.operation.carries)
         if kind in grouped:
             grouped[kind].append(ticket)
         else:

@@ -61,12 +61,17 @@ class Units:
         """Whether a session is ready, so that none has to be opened."""
         return bool(self._idle)
 
-    def run(self, tickets: list[Ticket], *, wait: bool) -> None:
-        """Runs tickets in one unit. Raises StoreBusy only without `wait`, and nothing was done then."""
+    def run(self, tickets: list[Ticket], *, wait: bool, patient: bool = False) -> list[Ticket]:
+        """Runs tickets in one unit; returns those that somebody's lock is in the way of.
+
+        Nothing of those was done. There are none where a lock is waited for: with `patient`, or where there
+        is one writer. Raises StoreBusy only without `wait`, and nothing was done then.
+        """
         try:
-            self._commit(tickets, wait)
+            self._commit(tickets, wait, patient)
         except BaseException as error:  # noqa: BLE001  whatever it is, those who wait must be told
-            self._tell(tickets, error, wait=wait)
+            return self._tell(tickets, error, wait=wait, patient=patient)
+        return []
 
     def begin(self, tickets: list[Ticket]) -> Finish | None:
         """Runs the tickets' statements if that is possible without waiting; what is returned commits them.
@@ -107,7 +112,7 @@ class Units:
         try:
             self._end(session, unit)
         except BaseException as error:  # noqa: BLE001  whatever it is, those who wait must be told
-            self._tell(tickets, error, wait=True)
+            self._tell(tickets, error, wait=True, patient=True)
 
     def _end(self, session: Session, unit: _Unit) -> None:
         keep = False
@@ -118,39 +123,48 @@ class Units:
             self._put_back(session, keep)
         self._crashpoints.hit("commit.after")
 
-    def _tell(self, tickets: list[Ticket], error: BaseException, *, wait: bool) -> None:
-        """Leaves on each ticket what an error of their unit means for it."""
+    def _tell(
+        self, tickets: list[Ticket], error: BaseException, *, wait: bool, patient: bool
+    ) -> list[Ticket]:
+        """Leaves on each ticket what an error of their unit means for it; returns those to be run apart."""
         if isinstance(error, StoreBusy):
             if not wait:
                 raise error
+            if not (patient or self._one_writer):
+                return tickets
             fail(tickets, error)
         elif isinstance(error, StoreRejected):
-            self._run_apart(tickets, error)
+            return self._run_apart(tickets, error, patient)
         elif isinstance(error, StoreUnknown):
             self._read_back(tickets, error)
         else:
-            self._run_after_fault(tickets, error)
+            return self._run_after_fault(tickets, error, patient)
+        return []
 
-    def _run_after_fault(self, tickets: list[Ticket], error: BaseException) -> None:
+    def _run_after_fault(self, tickets: list[Ticket], error: BaseException, patient: bool) -> list[Ticket]:
         """Something that is no error of the store's: one operation must not spoil its neighbours."""
         if len(tickets) == 1 or isinstance(error, OncegateError) or not isinstance(error, Exception):
             fail(tickets, error)
-            return
-        for ticket in tickets:
-            self.run([ticket], wait=True)
+            return []
+        return self._run_each(tickets, patient)
 
-    def _commit(self, tickets: list[Ticket], wait: bool) -> None:
-        session = self.take(self._idle)
+    def _run_each(self, tickets: list[Ticket], patient: bool) -> list[Ticket]:
+        return [busy for ticket in tickets for busy in self.run([ticket], wait=True, patient=patient)]
+
+    def _commit(self, tickets: list[Ticket], wait: bool, patient: bool) -> None:
+        # Whoever waits for a lock has a session for as long as that takes: no writer is kept from its own.
+        is_apart = patient and not self._one_writer
+        session = aside(self._store.connect) if is_apart else self.take(self._idle)
         keep = False
         if not self._one_writer and (loop := strand_loop()) is not None:
             self._in_loops[session] = loop
         try:
-            with session.unit(wait=wait, single=not self._one_writer):
+            with session.unit(wait=wait, single=not self._one_writer, patient=patient):
                 _run_on(session, tickets)
                 self._crashpoints.hit("commit.before")
-            keep = True
+            keep = not is_apart
         except (StoreBusy, StoreRejected):
-            keep = True
+            keep = not is_apart
             raise
         finally:
             self._put_back(session, keep)
@@ -170,21 +184,16 @@ class Units:
         else:
             session.close()
 
-    def _run_apart(self, tickets: list[Ticket], error: StoreRejected) -> None:
+    def _run_apart(self, tickets: list[Ticket], error: StoreRejected, patient: bool) -> list[Ticket]:
         """One ticket's own statement was refused: those that carry statements are run one by one."""
         if len(tickets) == 1:
             tickets[0].error = error
-            return
-        plain = [ticket for ticket in tickets if not ticket.operation.carries_statements]
+            return []
+        plain = [ticket for ticket in tickets if not ticket.operation.carries]
         if len(plain) == len(tickets):
-            for ticket in tickets:
-                self.run([ticket], wait=True)
-            return
-        if plain:
-            self.run(plain, wait=True)
-        for ticket in tickets:
-            if ticket.operation.carries_statements:
-                self.run([ticket], wait=True)
+            return self._run_each(tickets, patient)
+        busy = self.run(plain, wait=True, patient=patient) if plain else []
+        return busy + self._run_each([one for one in tickets if one.operation.carries], patient)
 
     def _read_back(self, tickets: list[Ticket], error: StoreUnknown) -> None:
         """Finds out which operations of a doubtful commit took effect.

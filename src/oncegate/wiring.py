@@ -18,6 +18,7 @@ from oncegate.gate.gate import Gate as GateOnStore
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.content import WINDOW
 from oncegate.model.durations import parse_duration
+from oncegate.model.ledger_addresses import masked_address
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.book import followers
 from oncegate.sender.sender import Sender as SenderOnCommits
@@ -52,7 +53,7 @@ def open_store(url: str | None = None, *, clock: Clock | None = None) -> Store:
     maker = _MAKERS.get(scheme)
     if maker is None or "://" not in address:
         known = ", ".join(f"{name}://" for name in _MAKERS)
-        raise BadUrl(f"{_shown(address)} is not a store address; it must begin with one of {known}")
+        raise BadUrl(f"{masked_address(address)} is not a store address; it must begin with one of {known}")
     return maker(address, clock)
 
 
@@ -61,10 +62,12 @@ def _open_sqlite(address: str, clock: Clock | None) -> Store:
 
     parts, options = _taken_apart(address, {"synchronous"})
     if parts.fragment or "\0" in unquote(parts.path):
-        raise BadUrl(f"{_shown(address)}: a file name here cannot hold '#' or NUL; write %23 for '#'")
+        raise BadUrl(
+            f"{masked_address(address)}: a file name here cannot hold '#' or NUL; write %23 for '#'"
+        )
     if parts.netloc or not parts.path.strip("/"):
         raise BadUrl(
-            f"{_shown(address)} names no file; use sqlite:///relative.db or sqlite:////absolute.db"
+            f"{masked_address(address)} names no file; use sqlite:///relative.db or sqlite:////absolute.db"
         )
     path = unquote(parts.path[1:])
     return SqliteStore(path, synchronous=options.get("synchronous", "FULL"), clock=clock)
@@ -77,7 +80,7 @@ def _open_postgres(address: str, clock: Clock | None) -> Store:
         raise ConfigError("PostgreSQL needs its driver: pip install 'oncegate[postgres]'") from error
     address, durability = _without(address, "durability")
     if durability not in (None, "accept"):
-        raise BadUrl(f"{_shown(address)}: durability can only be 'accept', not {durability[:40]!r}")
+        raise BadUrl(f"{masked_address(address)}: durability can only be 'accept', not {durability[:40]!r}")
     return PostgresStore(address, clock=clock, accept_loss=durability == "accept")
 
 
@@ -94,10 +97,14 @@ def _taken_apart(address: str, known: set[str]) -> tuple[SplitResult, dict[str, 
         parts = urlsplit(address)
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     except ValueError:
-        raise BadUrl(f"{_shown(address)} cannot be taken apart; check its brackets and options") from None
+        raise BadUrl(
+            f"{masked_address(address)} cannot be taken apart; check its brackets and options"
+        ) from None
     unknown = sorted(set(options) - known)
     if unknown:
-        raise BadUrl(f"{_shown(address)}: unknown option {unknown[0][:40]!r}; known: {', '.join(known)}")
+        raise BadUrl(
+            f"{masked_address(address)}: unknown option {unknown[0][:40]!r}; known: {', '.join(known)}"
+        )
     return parts, options
 
 
@@ -106,14 +113,6 @@ _MAKERS: dict[str, Callable[[str, Clock | None], Store]] = {
     "postgresql": _open_postgres,
     "postgres": _open_postgres,
 }
-
-
-def _shown(address: str) -> str:
-    """An address without anything that may be a secret, short enough for one line."""
-    bare = address.partition("?")[0].partition("#")[0]
-    head, at, tail = bare.rpartition("@")
-    scheme, separator, _ = head.partition("://")
-    return f"{scheme if separator else ''}{separator}…@{tail}"[:120] if at else bare[:120]
 
 
 class Sender(SenderOnCommits):
@@ -171,6 +170,22 @@ def alarm_webhook(url: str, policy: AddressPolicy | None = None) -> Notifier:
     return WebhookNotifier(url, guarded_post(policy))
 
 
+def alive_ping(url: str, policy: AddressPolicy | None = None) -> Callable[[], None]:
+    """Posts nothing to an address that may be called: a dead man's ping."""
+    from oncegate.sender.posting import guarded_post
+
+    policy = policy or policy_from_environment()
+    parse_endpoint_url(url, policy)
+    post = guarded_post(policy)
+
+    def ping() -> None:
+        status = post(url, b"{}", {"content-type": "application/json"})
+        if not 200 <= status < 300:
+            raise ConnectionError(f"answered {status}")
+
+    return ping
+
+
 class Gate(GateOnStore):
     """The gate on the ledger at `url`, else at ONCEGATE_URL, else in ./oncegate.db."""
 
@@ -198,16 +213,20 @@ class Gate(GateOnStore):
         thresholds: Thresholds | None = None,
         notifiers: Sequence[Notifier] | None = None,
         alarms_to: str | None = None,
+        ping: str | None = None,
         feed_retention: str | timedelta = FEED_RETENTION,
         notice: Notice | None = None,
         grace: str | timedelta = GRACE,
+        more: Sequence[Duty] = (),
     ) -> Caretakers:
         """Caretakers for this gate's surfaces, at work while a `with` or `async with` block lasts.
 
         In an async program use `async with`: async handlers are run again in the event loop they belong
         to, and a plain `with` leaves them alone. `notice(name, report)` is told what each turn did.
         Alarms go to `notifiers`, by default to the log `oncegate.signals`; not with `watch_every=None`.
-        With `alarms_to` they are posted to that address as well, under the sender's guard.
+        With `alarms_to` they are posted to that address as well, under the sender's guard. `ping` is an
+        address that is posted to at every look that went well: a service that misses it calls somebody.
+        `more` are caretakers besides those that every gate has.
         """
         duties = standard_duties(
             self,
@@ -219,13 +238,23 @@ class Gate(GateOnStore):
             followers=followers,
             keep_delivered=parse_duration(keep_delivered),
         )
+        duties += more
         if watch_every is not None:
             told: list[Notifier] = [LogNotifier()] if notifiers is None else list(notifiers)
             if alarms_to is not None:
                 told.append(alarm_webhook(alarms_to))
-            watch = Watch(self.store, self.clock, thresholds=thresholds, notifiers=told)
-            duties.append(Duty("watch", parse_duration(watch_every), run_once=watch.run_once))
+            every = parse_duration(watch_every)
+            watch = Watch(
+                self.store, self.clock, thresholds=self.thresholds(thresholds), notifiers=told,
+                ping=None if ping is None else alive_ping(ping), every=every,
+            )  # fmt: skip
+            duties.append(Duty("watch", every, run_once=watch.run_once))
         return Caretakers(duties, clock=self.clock, notice=notice, grace=parse_duration(grace))
+
+    def thresholds(self, given: Thresholds | None = None) -> Thresholds:
+        """The limits to watch by: those given, under those that surfaces declare with `limits=`."""
+        declared = {one.name: dict(one.limits) for one in self.surfaces if one.limits}
+        return (given or Thresholds()).under(Thresholds(places=declared))
 
     def working(self, *, concurrency: int = 64) -> AcceptedWork:
         """Runs what surfaces with `mode="accept"` have stored, while an `async with` or `with` block lasts.

@@ -17,7 +17,7 @@ from oncegate.tickets import Ticket, deliver
 BATCH_MAX: Final = 512  # keeps one commit in the tens of milliseconds
 WAITING_MAX: Final = 20_000  # beyond this callers are refused instead of queued without end
 
-Run = Callable[[list[Ticket]], None]
+Run = Callable[[list[Ticket]], list[Ticket]]  # returns those that are to be told
 
 
 class WriterThreads:
@@ -54,11 +54,11 @@ class WriterThreads:
         incoming: list[Ticket] = []
         while incoming or (incoming := self._take()):
             batch, incoming = incoming[:BATCH_MAX], incoming[BATCH_MAX:]
-            run(batch)
+            answered = run(batch)
             with self._guard:
                 self.waiting -= len(batch)
-            deliver(batch)
-            del batch  # or a writer that waits keeps it, and the loop of those who asked
+            deliver(answered)
+            del batch, answered  # or a writer that waits keeps it, and the loop of those who asked
             incoming += self._take_more()
 
     def _take(self) -> list[Ticket]:

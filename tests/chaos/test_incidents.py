@@ -37,6 +37,12 @@ KEYS = {
     "lost-keys": "{voucher}",
     "deploy-kills": "{order}",
     "partition": "{transfer}",
+    "outage-half-a-minute": "{order}",
+    "outage-half-an-hour": "{order}",
+    "outage-flapping": "{order}",
+    "outage-accepting": "{order}",
+    "outage-ledger": "{order}",
+    "outage-endpoint": "{id}",
 }
 
 

@@ -137,7 +137,7 @@ def test_a_started_unrepeatable_step_is_told_to_need_a_person(
     with session.unit():
         (claim,) = session.reserve([reserved])
         step = StepRecord("send", StepState.STARTED, "mail")
-        session.progress([Progress(claim.entry_id, claim.fence, (step,), 1)])
+        session.progress([Progress(*claim.claim, (step,), 1)])
     session.close()
     listed = call("reconcile", "--once")
     assert "send was begun at mail, which can only be called once: a person" in listed.out

@@ -44,7 +44,7 @@ def test_doctor_counts_and_warns_about_what_waits(call, ledger, tmp_path):
     assert "2 in_flight, 4 committed, 1 failed, 1 retryable, 1 unknown, 2 quarantined" in ended.out
     assert "1 in flight with a lapsed lease, 1 to be tried again" in ended.out
     assert "see: oncegate entries list --state unknown --state quarantined" in ended.out
-    assert ended.err == "0 failed, 2 to look at\n"
+    assert ended.err == "0 failed, 3 to look at\n"
     assert contents(tmp_path) == before
 
 
@@ -131,3 +131,14 @@ def test_sizes_are_readable():
 def _examined(ledger, clock) -> list[doctor.Line]:
     url = f"sqlite:///{ledger}"
     return list(examine(open_store(url), url, clock))
+
+
+def test_recordings_that_others_can_read_are_a_warning_with_the_command(call, ledger, tmp_path):
+    """The folder of the service's settings is looked at; one that was made by an older version is wide."""
+    folder = tmp_path / "arrivals"
+    folder.mkdir(mode=0o755)
+    folder.chmod(0o755)
+    (tmp_path / "oncegate.toml").write_text('[record]\nfolder = "arrivals"\n')
+    assert "chmod 700 arrivals" in call("doctor").out
+    folder.chmod(0o700)
+    assert "chmod" not in call("doctor").out

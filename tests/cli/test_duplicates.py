@@ -36,7 +36,7 @@ def doubled(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_scan_list_and_dismiss(doubled: Path, call: Callable[..., Ended]) -> None:
+def test_scan_list_and_decide(doubled: Path, call: Callable[..., Ended]) -> None:
     """What a person does in the morning."""
     assert "no duplicates are known" in call("duplicates", "list").err
     scanned = call("duplicates", "scan")
@@ -47,13 +47,32 @@ def test_scan_list_and_dismiss(doubled: Path, call: Callable[..., Ended]) -> Non
     stopped, ran = (json.loads(line) for line in call("duplicates", "list", "--json").out.splitlines())
     assert (ran["state"], ran["other"], ran["compensation"]) == ("committed", 1, "cancel route r-a2")
     assert (stopped["state"], stopped["compensation"]) == ("quarantined", None)
-    done = call("duplicates", "dismiss", str(ran["id"]), "--reason", "two carers", "--by", "ann")
-    assert (done.code, done.err) == (0, f"pair {ran['id']} is dismissed\n")
-    again = call("duplicates", "dismiss", str(ran["id"]), "--reason", "other", "--by", "bob")
-    assert (again.code, again.err) == (0, f"pair {ran['id']} was dismissed by ann before: two carers\n")
+    done = call("duplicates", "undone", str(ran["id"]), "--reason", "two carers", "--by", "ann")
+    assert (done.code, done.err) == (0, f"pair {ran['id']} is decided: one undone\n")
+    again = call("duplicates", "undone", str(ran["id"]), "--reason", "other", "--by", "bob")
+    assert again.code == 1
+    assert f"pair {ran['id']} was decided by ann before: one undone: two carers" in again.complaint
     assert len(call("duplicates", "list", "--json").out.splitlines()) == 1
-    assert "dismissed by ann: two carers" in call("duplicates", "list", "--all").out
-    assert "said to be no duplicate" in call("entries", "show", str(ran["id"])).out
+    assert "decided by ann: one undone: two carers" in call("duplicates", "list", "--all").out
+    assert "pair of equal changes decided" in call("entries", "show", str(ran["id"])).out
+
+
+def test_the_first_is_kept_and_the_second_ends(doubled: Path, call: Callable[..., Ended]) -> None:
+    """One commit: the second never runs and the pair is closed; what has run cannot be ended so."""
+    call("duplicates", "scan")
+    stopped, ran = (json.loads(line) for line in call("duplicates", "list", "--json").out.splitlines())
+    assert (stopped["says"], ran["says"]) == (["keep-first", "meant"], ["undone", "meant"])
+    refused = call("duplicates", "keep-first", str(ran["id"]), "--reason", "x")
+    assert (refused.code, "say undone or meant" in refused.complaint) == (1, True)
+    fences = ",".join(map(str, stopped["fences"]))
+    changed = call("duplicates", "keep-first", str(stopped["id"]), "--reason", "x", "--fences", "1,1")
+    assert (changed.code, "has changed since you saw it" in changed.complaint) == (1, True)
+    assert call("duplicates", "keep-first", "4", "--reason", "x", "--fences", "soon").code == 2
+    done = call("duplicates", "keep-first", str(stopped["id"]), "--reason", "a copy", "--fences", fences)
+    assert (done.code, done.err) == (0, f"pair {stopped['id']} is decided: first kept\n")
+    shown = json.loads(call("entries", "show", str(stopped["id"]), "--json").out)
+    assert shown["state"] == "failed"
+    assert [json.loads(line)["id"] for line in call("duplicates", "list", "--json").out.splitlines()] == [2]
 
 
 def test_pages(doubled: Path, call: Callable[..., Ended]) -> None:
@@ -90,12 +109,12 @@ def test_mistakes_are_one_clear_line_and_change_nothing(doubled: Path, call: Cal
     """Unknown pairs, missing reasons, windows that are none."""
     call("duplicates", "scan")
     before = contents(doubled)
-    assert "there is no pair 3;" in call("duplicates", "dismiss", "3", "--reason", "x").complaint
-    assert call("duplicates", "dismiss", "99", "--reason", "x").code == 1
-    assert call("duplicates", "dismiss", "2").code == 2
-    assert call("duplicates", "dismiss", "2", "--reason", " ").code == 2
-    assert call("duplicates", "dismiss", "2", "--reason", "a\x1b[31mb").code == 2
-    assert call("duplicates", "dismiss", "2", "--reason", "x", "--as", "a\nb").code == 2
+    assert "there is no pair 3;" in call("duplicates", "meant", "3", "--reason", "x").complaint
+    assert call("duplicates", "meant", "99", "--reason", "x").code == 1
+    assert call("duplicates", "meant", "2").code == 2
+    assert call("duplicates", "meant", "2", "--reason", " ").code == 2
+    assert call("duplicates", "meant", "2", "--reason", "a\x1b[31mb").code == 2
+    assert call("duplicates", "meant", "2", "--reason", "x", "--as", "a\nb").code == 2
     assert call("duplicates", "list", "--surface", "routs").code == 2
     assert call("duplicates", "scan", "--window", "soon").code == 2
     assert call("duplicates").code == 2
@@ -104,6 +123,6 @@ def test_mistakes_are_one_clear_line_and_change_nothing(doubled: Path, call: Cal
 
 def test_no_ledger_is_made(tmp_path: Path, call: Callable[..., Ended]) -> None:
     """A wrong address is told, not filled."""
-    for command in (("list",), ("scan",), ("dismiss", "1", "--reason", "x")):
+    for command in (("list",), ("scan",), ("meant", "1", "--reason", "x")):
         assert call("duplicates", *command).code == 3
     assert contents(tmp_path) == {}

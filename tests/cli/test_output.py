@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import unicodedata
 
@@ -127,6 +128,33 @@ def test_colour_is_for_terminals_that_want_it(monkeypatch):
     assert paint("x", Colour.RED, _Terminal()) == "x"
 
 
+ENTRY_HEADERS = ("ID", "KEY", "SURFACE", "TENANT", "LABEL", "STATE", "ATTEMPT", "RECEIVED (UTC)", "AGE")
+WHY = "skew: its own time is 61 minutes before ours; the clock of the sender went back at 03:00"
+
+
+@pytest.mark.parametrize("edge", [60, 80, 100, 240])
+def test_a_narrow_terminal_drops_columns_and_keeps_the_reason_whole(edge, monkeypatch):
+    """The reason is what a person needs: it is last, and never cut."""
+    monkeypatch.setenv("COLUMNS", str(edge))
+    values = ("12345", "3f9ac2d4e5b6", "portbase.cis", "acme", "MSKU-0001", "quarantined", "1")
+    row = [Cell.of(value) for value in (*values, "2026-05-28 20:26:40", "2h", WHY)]
+    terminal = _Terminal()
+    print_table((*ENTRY_HEADERS, "REASON"), [row], terminal)
+    plain = re.sub(r"\x1b\[\d*m", "", terminal.getvalue())
+    assert max(map(display_width, plain.splitlines())) <= edge
+    assert WHY in " ".join(plain.split())
+    assert all(name in plain for name in ("12345", "MSKU-0001", "quarantined"))
+    assert ("RECEIVED (UTC)" in plain) == (edge == 240)
+    assert ("KEY" in plain) == (edge == 240)
+
+
+def test_a_reason_without_spaces_is_whole_too(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    terminal = _Terminal()
+    print_table(("ID", "REASON"), [[Cell.of("1"), Cell.of("x" * 100)]], terminal)
+    assert re.sub(r"\x1b\[\d*m|\s", "", terminal.getvalue()) == "IDREASON1" + "x" * 100
+
+
 @pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])
 def test_terminal_gets_colour_and_its_own_width(ledger, tmp_path, no_colour, coloured):
     """On a real terminal lines end at the edge and states have colour, unless NO_COLOR says no."""
@@ -141,7 +169,9 @@ def test_terminal_gets_colour_and_its_own_width(ledger, tmp_path, no_colour, col
     assert ("\x1b[32mcommitted\x1b[0m" in shown) is coloured
     plain = shown.replace("\x1b[32m", "").replace("\x1b[0m", "")
     assert "\x1b]0" not in plain
-    assert "key_input: missing: id: the event" not in plain
+    lines = re.sub(r"\x1b\[\d*m|\r", "", plain).split("\n")
+    assert max(map(display_width, lines)) <= 100
+    assert "key_input: missing: id: the event" in " ".join(plain.split())
 
 
 def _read_all(descriptor: int) -> str:

@@ -6,7 +6,9 @@ import base64
 import contextlib
 import json
 import socket
+import sqlite3
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -336,3 +338,42 @@ def test_a_signed_replay_over_http_is_one_effect_an_event(
     assert "6 arrivals were not taken: HTTP 400" in unsigned.err
     assert "the target does not say" in unsigned.err
     assert secret not in first.err + first.out
+
+
+WRITING_APP = """
+from oncegate import Gate
+gate = Gate("sqlite:///never-opened.db")
+place = []
+@gate.handler("bookings", key="{id}", occurred_at="at")
+def book(event, once):
+    with once.commit() as tx:
+        tx.execute("INSERT INTO booked VALUES (?)", (event["id"],))
+def use(database):
+    place.append(database.url)
+"""
+
+
+def test_a_handler_that_writes_is_replayed_with_its_tables(
+    call: Call, live: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D7: SQL from a file and a function that is told where the database is; without them it is refused."""
+    (Path.cwd() / "writing_app.py").write_text(WRITING_APP)
+    (Path.cwd() / "tables.sql").write_text("CREATE TABLE booked (id text)")
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    command = ("replay", str(live), "--app", "writing_app:gate", "--url", "sqlite:///played.db")
+
+    played = call(*command, "--setup", "tables.sql", "--setup", "writing_app:use", "--expect", "run=3")
+
+    assert played.code == 0, played.err
+    with contextlib.closing(sqlite3.connect("played.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM booked").fetchall() == [(3,)]
+    assert sys.modules["writing_app"].place == ["sqlite:///played.db"]
+    for given, words in (
+        ("nowhere.sql", "--setup: nowhere.sql cannot be read"),
+        ("writing_app:place", "is a list, not a function"),
+        ("writing_app:nothing", "has no 'nothing'; name the function in it"),
+        ("nothing", "does not name a function"),
+    ):
+        refused = call(*command[:-1], "sqlite:///other.db", "--setup", given)
+        assert (refused.code, words in refused.err) == (2, True), refused.err
+    assert "--setup belongs to --app" in call("replay", str(live), "--dry-run", "--setup", "tables.sql").err

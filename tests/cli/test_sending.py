@@ -59,6 +59,27 @@ def lines(out: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        (["10.0.0.7"], (2, "shop.example resolves to an address that may not be called: 10.0.0.7")),
+        (["93.184.215.14", "168.63.129.16"], (2, "168.63.129.16 hands out a cloud's credentials")),
+        ([], (0, "warning: shop.example cannot be resolved here")),
+        (["93.184.215.14"], (0, "")),
+    ],
+)
+def test_a_name_is_resolved_when_its_endpoint_is_added(
+    call: Any, ledger: Any, monkeypatch: pytest.MonkeyPatch, answers: list[str], expected: tuple[int, str]
+) -> None:
+    """A blocked answer refuses it, with the reason; no answer is a warning."""
+    code, said = expected
+    found = [(0, 0, 0, "", (answer, 443)) for answer in answers]
+    monkeypatch.setattr("oncegate.sender.dialing.socket.getaddrinfo", lambda *_, **__: found)
+    ended = call(*ADD)
+    assert (ended.code, said in ended.err, "warning" in ended.err) == (code, True, not answers)
+    assert call("endpoints", "list", "--json").out.count('"orders"') == (1 if code == 0 else 0)
+
+
 def test_an_added_endpoint_is_listed_and_its_secret_shown_once(call: Any, ledger: Any) -> None:
     """Adding prints the new secret; nothing prints it again."""
     added = call(*ADD)

@@ -8,7 +8,7 @@ import pytest
 
 from oncegate import Gate
 from oncegate.clock import SystemClock
-from oncegate.signals.definitions import DEFINITIONS
+from oncegate.signals.definitions import DEFINITIONS, REPEATS_HIGH
 from oncegate.store import Observations, Tally, What
 from oncegate.wiring import open_store
 
@@ -38,8 +38,10 @@ def observe(tmp_path, *tallies: tuple[What, int]) -> None:
     session.close()
 
 
-def test_a_quiet_ledger_ends_with_zero(call, picks):
-    """Tickets are shown, but call nobody."""
+def test_tickets_are_shown_but_call_nobody(call, picks):
+    """A conflict that waits in quarantine does, until a person has decided."""
+    assert "page" in call("signals").out
+    call("quarantine", "discard", "2", "--reason", "ours")
     ended = call("signals")
     assert ended.code == 0
     assert "sender_bugs" in ended.out
@@ -51,8 +53,9 @@ def test_what_pages_ends_with_one_and_comes_first(call, picks, tmp_path):
     observe(tmp_path, (What.REPLAY, 50), (What.FRESH, 50))
     ended = call("signals")
     assert ended.code == 1
-    first = ended.out.splitlines()[1].split()
-    assert first[:4] == ["page", "repeat_ratio_high", "picks", "50.0%"]
+    rows = [line.split()[:4] for line in ended.out.splitlines()]
+    assert rows[1][:2] == ["page", "quarantines"]
+    assert rows[2] == ["page", "repeat_ratio_high", "picks", "50.0%"]
     assert "an upstream sends the same events again" in ended.err
     assert "\\n" not in ended.err
 
@@ -60,14 +63,14 @@ def test_what_pages_ends_with_one_and_comes_first(call, picks, tmp_path):
 def test_json_has_one_object_a_signal(call, picks):
     found = [json.loads(line) for line in call("signals", "--all", "--json").out.splitlines()]
     expected = {one.name for one in DEFINITIONS if one.label == "surface"}  # nothing was sent anywhere
-    assert {one["signal"] for one in found} == expected
+    assert {one["signal"] for one in found} == expected | {"watch_absent"}
     assert all(one["meaning"] and one["action"] for one in found)
 
 
 def test_a_ledger_that_saw_nothing_says_so(call):
     call("migrate")
     ended = call("signals")
-    assert (ended.code, ended.out) == (0, "")
+    assert (ended.code, ended.out) == (7, "")
     assert "nothing was seen yet" in ended.err
 
 
@@ -108,7 +111,7 @@ def test_rules_have_every_signal_with_its_limit(call):
     text = call("signals", "rules").out
     assert text.count("- alert: ") == sum(
         (d.page is not None) + (d.ticket is not None) for d in DEFINITIONS
-    )
+    ) + len(["absent", "down"])
     for line in text.splitlines():
         name, _, value = line.strip().partition(": ")
         if name in ("expr", "summary", "description"):
@@ -120,5 +123,19 @@ def test_dashboard_has_a_panel_for_every_signal(call):
     found = json.loads(call("signals", "dashboard").out)
     assert [panel["title"] for panel in found["panels"]] == [one.title for one in DEFINITIONS]
     assert len({(p["gridPos"]["x"], p["gridPos"]["y"]) for p in found["panels"]}) == len(DEFINITIONS)
-    (ratio,) = [p for p in found["panels"] if p["id"] == 1]
+    (ratio,) = [p for p in found["panels"] if p["title"] == REPEATS_HIGH.title]
     assert {"color": "red", "value": 0.2} in ratio["fieldConfig"]["defaults"]["thresholds"]["steps"]
+
+
+def test_an_operator_sets_a_limit_for_one_surface(call, picks):
+    """It goes before those in code, for everybody who looks; taken back, all is as declared."""
+    assert call("signals").code == 1
+    for name in ("quarantines", "sender_bugs", "waiting_for_person"):
+        call("signals", "limit", name, "--surface", "picks", "--page", "never", "--reason", "known")
+    shown = [json.loads(line) for line in call("signals", "limits", "--json").out.splitlines()]
+    assert {"signal": "quarantines", "place": "picks", "ticket": None, "page": None, "set": True} in shown
+    assert call("signals").code == 0
+    call("signals", "limit", "quarantines", "--surface", "picks", "--reason", "over")
+    assert call("signals").code == 1
+    assert "limits of quarantines on picks" in call("journal").out
+    assert "no signal 'quarantine'" in call("signals", "limit", "quarantine", "--reason", "x").err

@@ -268,7 +268,7 @@ class Trial:
             raise
 
     def _caretake(self, event: Event, points: CrashPoints) -> None:
-        caretaker = Reconciler(self.site.gate(self.scenario, points), jitter=lambda: 0.0)
+        caretaker = Reconciler(self.site.gate(self.scenario, points), at_once=True)
         if self.scenario.is_async:
             asyncio.run(caretaker.run_once_async())
         else:

@@ -63,9 +63,9 @@ class _Store(_Wrapped):
 
 class _Session(_Wrapped):
     @contextmanager
-    def unit(self, *, wait: bool = True, single: bool = False) -> Iterator[None]:
+    def unit(self, *, wait: bool = True, single: bool = False, patient: bool = True) -> Iterator[None]:
         loss = None
-        with suppress(_Undo), self._inside.unit(wait=wait, single=single):
+        with suppress(_Undo), self._inside.unit(wait=wait, single=single, patient=patient):
             yield
             # Asked at the end, as a crash point inside the unit may have armed it.
             loss = self._losses.take(Loss.DONE, Loss.UNDONE)

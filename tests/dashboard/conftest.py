@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, expect
 
 from oncegate.dashboard.doors import FIELD, admit
 from oncegate.dashboard.operators import Role
+from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.dashboard.scene import Scene
 from tests.dashboard.serving import (
@@ -93,6 +94,13 @@ class Site:
         if role is not None:
             assert client.sign_in(self.token(role, tenant)).status == 303
         return client
+
+    @property
+    def url(self) -> str:
+        """The ledger's address, for commands."""
+        store = self.gate.store
+        assert isinstance(store, SqliteStore)
+        return f"sqlite:///{store.path}"
 
     def form(self, client: Client, **fields: str) -> dict[str, str]:
         """A form as the page makes it for this client's session."""

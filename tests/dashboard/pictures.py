@@ -13,7 +13,7 @@ from tests.dashboard.scene import Scene
 from tests.dashboard.serving import add_operator, browser, served
 
 SIZES = ((1280, "light"), (390, "dark"))
-PAGES = ("", "/waiting", "/entries", "/lanes", "/replays", "/feed", "/surfaces", "/journal")
+PAGES = ("", "/waiting", "/doubled", "/entries", "/lanes", "/replays", "/feed", "/surfaces", "/journal")
 
 MORE = (
     ("/replays/abc", "replay"),
@@ -35,6 +35,7 @@ def take(page: Page, address: str, folder: Path, state: str, *, width: int) -> N
 def calm(scene: Scene) -> None:
     """An ordinary day: events come in and go out, and one was sent once more."""
     scene.quiet()
+    scene.work()
     lane = scene.deliver("orders", "A-3", "acme", 4)
     scene.deliver("billing", "B-7", "", 2)
     scene.replay("orders", 0x7D1, "asked for by phone", lane_id=lane, seq_from=2, seq_to=2)
@@ -56,6 +57,7 @@ def main(folder: Path) -> None:
                 if prepare is not None:
                     prepare()
                 if state == "incident":
+                    scene.plan_twice()
                     scene.replaying()
                 for width, scheme in SIZES if state == "incident" else SIZES[:1]:
                     context = chromium.new_context(

@@ -31,10 +31,12 @@ from oncegate.store import (
     ReplayWanted,
 )
 from oncegate.store.feed import FeedAck
+from oncegate.store.notices import WORKER, WorkerWord
 from oncegate.upkeep.content_scan import ContentScan
 
 HOSTILE = "<script>alert(1)</script>\u202eevil\x1b[31m javascript:alert(2)"
 BIG = 2**63 - 1
+DUE = "31 October"
 ERROR = "HTTP 500: <b>boom</b>"
 
 
@@ -58,7 +60,9 @@ class Scene:
 
             return {"slot": once.effect(delta, claim_slot)}
 
-        @gate.handler("payouts", key="{id}", tenant="tenant", approve_first=True)
+        @gate.handler(
+            "payouts", key="{id}", tenant="tenant", approve_first=True, show=("due", "payee.name")
+        )
         def pay(event: dict[str, Any], once: Once) -> str:
             return "paid"
 
@@ -75,8 +79,10 @@ class Scene:
 
         changes = Content(("date", "stops"), "{client}", compensation="cancel route {id}")
 
-        @gate.handler("plans", key="{id}", content=changes)
+        @gate.handler("plans", key="{id}", content=changes, show=("date", "stops"))
         def plan(event: dict[str, Any], once: Once) -> str:
+            if event.get("fails"):
+                raise ConnectionResetError("the planner is away")
             return "planned"
 
     def plan_twice(self) -> None:
@@ -84,6 +90,24 @@ class Scene:
         for number in (1, 2):
             self.admit("plans", id=f"PLAN-{number}", client="c-7", date="2026-10-25", stops=[1, 2])
         ContentScan(self.gate.store, self.gate.clock).run_once()
+
+    def stop_pairs(self, pairs: int, singles: int = 0) -> None:
+        """Changes wanted twice, neither of which ran: both are in quarantine. And some without a twin."""
+        for number in range(pairs):
+            for key in ("a", "b"):
+                self.admit(
+                    "plans", id=f"S-{number}{key}", client=f"c{number}", date="d", stops=[1], fails=True
+                )
+        ContentScan(self.gate.store, self.gate.clock).run_once()
+        for number in range(singles):
+            self.admit("plans", id=f"T-{number}", date="d", stops=[1])
+
+    def work(self) -> None:
+        """A worker that reports."""
+        now_ms = self.gate.clock.wall_ms()
+        surfaces = tuple(one.name for one in self.gate.surfaces)
+        word = msgspec.json.encode(WorkerWord(15_000, surfaces))
+        self.gate.commits.perform(PostNotice(Posting(WORKER, WORKER, "worker-1", word, now_ms, 3_600_000)))
 
     def admit(self, surface: str, **event: Any) -> None:
         """Admits one event, whatever comes of it."""
@@ -109,7 +133,7 @@ class Scene:
     def incident(self) -> None:
         """Things that wait: approvals, doubts, quarantines, a conflict, blocked keys, a slow reader."""
         for number, tenant in enumerate(("acme", "acme", "globex")):
-            self.admit("payouts", id=f"PAY-{number}", tenant=tenant, amount=BIG)
+            self.admit("payouts", id=f"PAY-{number}", tenant=tenant, amount=BIG, due=DUE)
         self.admit("gate.in", id="TRUCK-7")
         for number in range(3):
             self.admit("routes", id=f"R-{number}", at=self.time(hours=2 + number), who=HOSTILE)

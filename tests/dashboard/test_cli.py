@@ -203,7 +203,7 @@ def forwarded(url) -> int:
         with session.unit():
             claim = session.reserve([wanted])[0]
             step = StepRecord("forward", StepState.STARTED, "terminal")
-            session.progress([Progress(claim.entry_id, claim.fence, (step,), 1)])
+            session.progress([Progress(*claim.claim, (step,), 1)])
     return claim.entry_id
 
 

@@ -17,7 +17,16 @@ from tests.dashboard.conftest import Site
 from tests.dashboard.scene import BIG, ERROR
 
 WIDTHS = [1280, 390]
-PAGES = ["/", "/waiting", "/entries", "/lanes?state=all", "/feed", "/surfaces", "/journal?all=1"]
+PAGES = [
+    "/",
+    "/waiting",
+    "/doubled",
+    "/entries",
+    "/lanes?state=all",
+    "/feed",
+    "/surfaces",
+    "/journal?all=1",
+]
 
 
 class Tab:
@@ -132,13 +141,31 @@ def test_every_page_shows_without_errors_and_can_be_used_by_everybody(tab: Tab, 
 
 def test_now_says_at_once_that_something_waits(tab: Tab) -> None:
     tab.sign_in(Role.VIEWER, by_form=True)
-    expect(tab.page.locator(".state strong")).to_have_text("Working, but something waits for you")
-    expect(tab.page.locator(".state")).to_contain_text("Keys that are blocked by a dead letter: 2 (orders)")
-    expect(
-        tab.page.locator(".tile.ticket", has_text="wait for a person").locator(".value")
-    ).to_contain_text("10")
-    tab.page.click("text=Decide what waits for you")
+    expect(tab.page.locator("#verdict")).to_contain_class("page")
+    expect(tab.page.locator(".state strong")).to_have_text("10 events wait for you.")
+    expect(tab.page.locator(".state")).to_contain_text("2 keys are blocked")
+    expect(tab.page.locator(".state")).to_contain_text("No connection to orders")
+    expect(tab.page.locator(".tile.page", has_text="Waiting for you").locator(".value")).to_have_text("10")
+    tab.page.click(".tile:has-text('Waiting for you') a")
     expect(tab.page.locator("h1")).to_have_text("Needs you")
+
+
+@pytest.mark.parametrize("size", [(1440, 900)])
+def test_now_shows_the_verdict_and_what_needs_a_person_without_scrolling(
+    site: Site, chromium: Browser, size: tuple[int, int]
+) -> None:
+    site.scene.plan_twice()
+    context = chromium.new_context(viewport={"width": size[0], "height": size[1]})
+    tab = Tab(site, context.new_page())
+    tab.sign_in(Role.APPROVER)
+    tab.go("/")
+    bottoms = tab.page.evaluate(
+        "['#verdict', '.tiles.four', '.columns.now tbody'].map("
+        "one => document.querySelector(one).getBoundingClientRect().bottom)"
+    )
+    assert max(bottoms) <= size[1]
+    assert tab.page.locator("#verdict strong").inner_text() == "1 change ran twice."
+    context.close()
 
 
 def test_an_entry_is_approved_once_however_often_it_is_clicked(tab: Tab, site: Site) -> None:
@@ -170,14 +197,14 @@ def test_a_doubt_is_settled_by_saying_what_happened(tab: Tab, site: Site) -> Non
     tab.sign_in(Role.APPROVER)
     entry = site.scene.waiting(State.UNKNOWN, "gate.in")
     tab.go(f"/entries/{entry}")
-    action = tab.page.locator("details.action", has_text="Approve…")
+    action = tab.page.locator("details.action", has_text="Record what happened…")
     action.locator("summary").click()
     expect(action).to_contain_text("find out at the downstream", ignore_case=True)
     expect(action.locator("code")).to_contain_text(f"oncegate held approve {entry} --step")
     action.get_by_label("it happened there").check()
     action.get_by_label("and got").fill("S-4711")
     action.locator("input[name=reason]").fill("found it at the terminal")
-    action.get_by_role("button", name="Approve").click()
+    action.get_by_role("button", name="Record what happened").click()
     expect(tab.page.locator(".timeline").first).to_contain_text("claim_slot happened (S-4711)")
     assert state_of(site, entry) is State.RETRYABLE
 
@@ -205,20 +232,22 @@ def test_quarantined_entries_are_released_and_discarded(tab: Tab, site: Site) ->
     assert kinds == [LogKind.RELEASED, LogKind.DISCARDED]
 
 
-def test_a_pair_of_content_duplicates_is_dismissed(tab: Tab, site: Site) -> None:
-    """Side by side, with what would undo the second; dismissed once, with a reason, by whoever may (E6)."""
+def test_a_pair_of_content_duplicates_is_decided(tab: Tab, site: Site) -> None:
+    """Side by side, with what would undo the second; decided once, with a reason (E6)."""
     site.scene.plan_twice()
     tab.sign_in(Role.APPROVER)
     tab.go("/waiting")
+    tab.page.click("text=1 pair of equal changes")
+    tab.page.click("text=both ran (1)")
     pair = tab.page.locator("article", has_text="PLAN-1")
     expect(pair).to_contain_text("PLAN-2")
     expect(pair).to_contain_text("cancel route PLAN-2")
-    tab.decide("Dismiss", "two visits were wanted", within="article:has-text('PLAN-1')")
+    tab.decide("Both were meant", "two visits were wanted", within="article:has-text('PLAN-1')")
     expect(tab.page.locator("article", has_text="PLAN-1")).to_have_count(0)
     assert [kind for kind, _ in log_kinds(site, "approver-all")] == [LogKind.DISMISSED]
     with site.gate.store.look() as session:
         (found,) = session.duplicates(None, 10, dismissed=True)
-    assert (found.dismissed_by, found.note) == ("approver-all", "two visits were wanted")
+    assert (found.dismissed_by, found.note) == ("approver-all", "both meant: two visits were wanted")
 
 
 def test_content_is_hidden_until_it_is_revealed_and_that_is_on_record(tab: Tab, site: Site) -> None:
@@ -292,6 +321,7 @@ def test_past_events_of_a_lane_are_replayed(tab: Tab, site: Site) -> None:
 def test_many_entries_are_decided_by_plan_yes_and_job(tab: Tab, site: Site) -> None:
     tab.sign_in(Role.APPROVER)
     tab.go("/waiting?q=reason:skew")
+    tab.page.click(".bulk summary")
     tab.page.select_option(".bulk select", "release")
     tab.page.fill(".bulk input[name=reason]", "clock repaired")
     tab.page.click("text=Show the plan")
@@ -336,9 +366,15 @@ def test_live_update_brings_what_is_new_and_a_pause_stops_every_request(tab: Tab
     tab.page.clock.install()
     tab.sign_in(Role.VIEWER)
     tab.go("/entries")
+    top = tab.page.locator("tbody tr").first
+    was = top.inner_text().split()[0]
     site.scene.admit("portbase.cis", id="FRESH-1", terminal="Delta")
     tab.page.clock.run_for(6_000)
-    expect(tab.page.locator("tbody")).to_contain_text("FRESH-1")
+    expect(tab.page.locator("#new")).to_have_text("1 new")
+    expect(top).to_contain_text(was)  # no row moves under a reader's hand
+    tab.page.click("#new")
+    expect(top).to_contain_text("FRESH-1")
+    expect(tab.page.locator("#new")).to_be_hidden()
     tab.page.screenshot()  # keys that come before the first picture may be dropped
     tab.page.keyboard.press("p")
     expect(tab.page.locator("#pause")).to_have_text("resume")

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from oncegate.dashboard import waiting_page
+from oncegate.cli.main import main
+from oncegate.dashboard import doubled_page, lanes_page, waiting_page
 from oncegate.dashboard.operators import Role
 from oncegate.sender.desk import Desk, Word
 from oncegate.store import Outgoing, Policy
@@ -82,17 +83,20 @@ def _replaying(site: Site) -> int | None:
 def test_what_needs_you_never_ends_silently(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given more blocked keys and pairs than are shown; then there is a way to the others."""
     monkeypatch.setattr(waiting_page, "PAGE_LANES", 1)
-    monkeypatch.setattr(waiting_page, "PAGE_PAIRS", 1)
+    monkeypatch.setattr(doubled_page, "PAGE_PAIRS", 1)
     site.scene.plan_twice()
     site.scene.admit("plans", id="PLAN-3", client="c-7", date="2026-10-25", stops=[1, 2])
     ContentScan(site.gate.store, site.gate.clock).run_once()
     client = site.client(Role.VIEWER)
     text = client.get("/waiting").text
     assert (text.count("/lane?"), "All blocked keys" in text) == (1, True)
+    way = re.search(r'href="([^"]*)">2 pairs of equal changes', text)
+    assert way is not None
+    text = client.get(way[1].removeprefix(client.prefix)).text
     assert ("PLAN-1" in text, "PLAN-3" in text) == (True, False), "the oldest pair comes first"
     seen, link = "", re.search(r'href="([^"]*)">Later pairs', text)
     while link is not None:
-        seen = client.get(link[1].removeprefix(client.prefix)).text
+        seen = client.get(link[1].removeprefix(client.prefix).replace("&amp;", "&")).text
         link = re.search(r'href="([^"]*)">Later pairs', seen)
     assert ("PLAN-3" in seen, "A-17" in seen) == (True, False)
 
@@ -109,3 +113,25 @@ def test_the_key_that_waits_longest_is_the_first_of_those_that_need_you(site: Si
     text = site.client(Role.VIEWER).get("/waiting").text
     places = [text.index(f">{key}</a>") for key in ("Z-2", "Z-1", "A-17")]
     assert places == sorted(places)
+
+
+def test_idle_keys_are_listed_and_found_by_a_part_of_them(site, capsys, monkeypatch):
+    """Every key of a destination can be found, whether it has something to send or not."""
+    site.scene.deliver("orders", "IDLE-42", "acme", 2)
+    client = site.client(Role.VIEWER)
+    assert "IDLE-42" not in client.get("/lanes?state=all").text
+    for path in ("/lanes?key=DLE-4", "/lanes?destination=orders&state=idle", "/lanes?key=IDLE-42"):
+        text = client.get(path).text
+        assert "IDLE-42" in text.partition('<div id="live"')[2], path
+    assert "A-17" not in client.get("/lanes?destination=orders&state=idle").text
+    assert "A-17" in client.get("/lanes?key=A-1").text
+    other = site.client(Role.VIEWER, tenant="globex").get("/lanes?key=IDLE-42").text
+    assert 'class="card"' not in other
+    monkeypatch.setattr(lanes_page, "LANES_LOOKED_AT", 1)
+    text = client.get("/lanes?key=IDLE-42").text
+    assert "Search further" in text
+    assert 'class="card"' not in text
+    assert main(["lanes", "list", "--idle", "--key-contains", "DLE", "--url", site.url]) == 0
+    assert "IDLE-42" in capsys.readouterr().out
+    assert main(["lanes", "list", "--key-contains", "DLE", "--url", site.url]) == 0
+    assert "none that fits" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from oncegate.testing import ManualClock
 from tests.dashboard.conftest import Client
 from tests.dashboard.serving import Stage
 
-NO_HISTORY = "No history: no caretaker has watched"
+NO_HISTORY = "no history"
 LAPSED = "Claims whose lease is over and that nobody has taken up"
 
 
@@ -43,8 +43,8 @@ def tiles(stage: Stage, gate: Gate) -> dict[str, str]:
     """The signals of the page, by title."""
     with stage.showing(gate.dashboard()) as address:
         text = Client(address).get("/").text
-    found = re.findall(r'<article class="tile.*?</article>', text, re.DOTALL)
-    return {re.findall(r"<h3>(.*?)</h3>", tile)[0]: tile for tile in found}
+    found = re.findall(r'<tr data-row id="signal-.*?</tr>', text, re.DOTALL)
+    return {re.findall(r"</span> (.*?)</td>", row)[0]: row for row in found}
 
 
 def test_a_gauge_has_a_curve_once_a_caretaker_has_watched(stage, gate, clock):
@@ -68,7 +68,7 @@ def test_without_a_caretaker_a_gauge_says_that_it_has_no_history(stage, gate, cl
     shown = tiles(stage, gate)
     assert NO_HISTORY in shown[LAPSED]
     assert 'class="spark"' not in shown[LAPSED]
-    counted = shown["Events put in quarantine within ten minutes"]
+    counted = shown["Interrupted or failed events taken up again within an hour"]
     assert 'class="spark"' in counted
     assert NO_HISTORY not in counted
 

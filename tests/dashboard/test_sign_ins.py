@@ -10,6 +10,7 @@ import pytest
 
 from oncegate.cli.main import main
 from oncegate.dashboard import sign_ins
+from oncegate.dashboard.attempts import WRONG_MAX
 from oncegate.dashboard.operators import Role
 from oncegate.dashboard.sign_ins import WINDOW_MS, Refusals
 from oncegate.errors import StoreFull
@@ -52,7 +53,7 @@ def test_signing_in_and_out_is_on_record(place):
 
 def test_refusals_are_on_record_and_tell_no_token(place):
     client = place.client()
-    for _ in range(20):
+    for _ in range(WRONG_MAX - 1):
         assert client.sign_in("ogp_SECRETSECRET").status == 403
     notes = [note for _, actor, note in _told(place, LogKind.SIGN_IN_REFUSED) if actor == "page"]
     assert [note.partition(", the last")[0] for note in notes] == [

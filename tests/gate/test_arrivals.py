@@ -177,10 +177,12 @@ def test_a_conflict_looks_the_same_whatever_state_the_key_is_in(ledger: Ledger, 
     conflict("settled")
     conflict("fails")
     style.admit(gate, "bookings", {"id": "in flight"})
-    # Then the three answers differ in nothing but the key
+    # Then the three answers differ in nothing but the key, and since when it is known
     assert len(answers) == 3
     for answer in answers:
-        assert answer == Admission(Verdict.CONFLICT, answer.key, reason=WAITS)
+        expected = Admission(Verdict.CONFLICT, answer.key, reason=WAITS, first_seen_ms=answer.first_seen_ms)
+        assert answer == expected
+        assert answer.first_seen_ms is not None
 
 
 def test_ignored_fields_may_differ_between_two_sendings(ledger: Ledger, style: Style) -> None:

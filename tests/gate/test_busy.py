@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from oncegate import Admission, Busy, Gate, Verdict
-from oncegate.testing import ManualClock
+from oncegate.crashpoints import CrashPoints
+from oncegate.errors import ConfigError
+from oncegate.model.surface import OnBusy
+from oncegate.store import EntryFilter
+from oncegate.testing import CrashReached, ManualClock
 from oncegate.testing.waiting import DEADLINE_SECONDS
-from tests.support import LEASE_SECONDS, Ledger, Style, running, until, wait_for
+from oncegate.upkeep.reconciler import Reconciler
+from tests.support import LEASE, LEASE_SECONDS, DeadAfter, Ledger, Style, running, until, wait_for
 
 EVENT = {"id": "N-1"}
 PLAIN = Style("plain")
@@ -252,3 +257,108 @@ def test_different_keys_do_not_wait_for_each_other(ledger: Ledger, style: Style)
         answers = [style.admit(gate, "bookings", {"id": number}) for number in range(3)]
         held.leave.set()
     assert [answer.verdict for answer in answers] == [Verdict.RUN] * 3
+
+
+def _register(gate: Gate, work: Any, **options: Any) -> None:
+    gate.handler("bookings", key="{id}", lease=LEASE, on_busy="acknowledge", **options)(work)
+
+
+def test_a_repeat_of_a_key_in_flight_is_acknowledged_where_the_ledger_keeps_its_body(
+    ledger: Ledger,
+) -> None:
+    """`on_busy="acknowledge"`: the second arrival is accepted at once, and runs nothing."""
+    held, gate, other = Held(), ledger.gate(), ledger.gate()
+    for one in (gate, other):
+        _register(one, lambda event, once: held(event))
+    with running(lambda: gate.admit_sync("bookings", EVENT)) as first:
+        wait_for(held.entered)
+        answer = other.admit_sync("bookings", EVENT)
+        other_content = other.admit_sync("bookings", {**EVENT, "box": 2})
+        held.leave.set()
+
+    assert (answer.verdict, answer.result(), answer.replay) == (Verdict.ACCEPTED, None, False)
+    assert answer.reason == "entry 1 has the same event, and is finished without this arrival"
+    assert answer.first_seen_ms == 1_780_000_000_000
+    assert other_content.verdict is Verdict.CONFLICT  # only the content that the ledger has is acknowledged
+    assert (first[0].verdict, held.runs) == (Verdict.RUN, 1)
+    assert other.admit_sync("bookings", EVENT).verdict is Verdict.REPLAY
+
+
+def test_what_was_acknowledged_is_settled_once_although_the_first_worker_dies(
+    ledger: Ledger, style: Style
+) -> None:
+    """I2: acknowledged is as good as done, whatever becomes of the worker that has the key."""
+    sold: dict[str, int] = {}
+
+    def claim_slot(idempotency_key: str) -> str:
+        sold[idempotency_key] = sold.get(idempotency_key, 0) + 1
+        return "slot"
+
+    def process(crashpoints: CrashPoints | None = None) -> Gate:
+        gate = ledger.gate(crashpoints)
+        terminal = gate.downstream("terminal", honours_key="7d")
+        options = {"on_busy": "acknowledge"}
+        style.register(
+            gate, "bookings", lambda e, once: (yield once.effect(terminal, claim_slot)), **options
+        )
+        return gate
+
+    with pytest.raises(CrashReached):
+        style.admit(process(DeadAfter("effect.before")), "bookings", EVENT)
+    survivor = process()
+    assert style.admit(survivor, "bookings", EVENT).verdict is Verdict.ACCEPTED
+    ledger.lapse()
+    reconciler = Reconciler(survivor, at_once=True)
+    if style.is_async:
+        asyncio.run(reconciler.run_once_async())
+    else:
+        reconciler.run_once()
+
+    assert (ledger.state(), len(sold)) == ("committed", 1)
+
+
+def test_a_caretaker_is_never_told_that_a_busy_key_is_acknowledged(ledger: Ledger) -> None:
+    """What it wants to finish is not finished by being in flight elsewhere."""
+    held, gate, other = Held(), ledger.gate(), ledger.gate()
+    for one in (gate, other):
+        _register(one, lambda event, once: held(event))
+    with running(lambda: gate.admit_sync("bookings", EVENT)):
+        wait_for(held.entered)
+        try:
+            with other.store.look() as session:
+                (entry,) = session.entries(EntryFilter(), None, 2)
+                detail = session.detail(entry.entry_id)
+            assert detail is not None
+            assert other.recover_sync(detail).verdict is Verdict.BUSY
+        finally:
+            held.leave.set()
+
+
+@pytest.mark.parametrize(
+    ("options", "work", "words"),
+    [
+        ({}, lambda event: None, "recovery cannot run an opaque handler again"),
+        ({"same_database": True}, lambda event, once: None, "keeps nothing of an event before"),
+        ({"caller_retries": True}, lambda event, once: None, "only the caller's next try"),
+        ({"mode": "accept"}, lambda event, once: None, "acknowledges each event at once already"),
+    ],
+)
+def test_what_recovery_could_not_finish_is_not_acknowledged(
+    ledger: Ledger, options: dict[str, Any], work: Any, words: str
+) -> None:
+    """Refused when the surface is registered, with the reason."""
+    with pytest.raises(ConfigError, match=words):
+        _register(ledger.gate(), work, **options)
+
+
+def test_a_function_that_returns_a_value_cannot_acknowledge(ledger: Ledger) -> None:
+    with pytest.raises(ConfigError, match="an acknowledgement has none"):
+        ledger.gate().once(key="{order}", on_busy="acknowledge")(lambda order: order)
+
+
+def test_an_opaque_handler_may_acknowledge_where_its_downstream_honours_the_key(ledger: Ledger) -> None:
+    gate = ledger.gate()
+    _register(
+        gate, lambda event, idempotency_key="": None, downstream=gate.downstream("t", honours_key="7d")
+    )
+    assert gate.surface("bookings").rule.on_busy is OnBusy.ACKNOWLEDGE

@@ -596,6 +596,7 @@ def test_a_task_cancelled_while_it_waits_for_its_turn_holds_nothing(
                 async with once.commit():
                     pass
 
+        gate.check_surfaces()
         # Given a task that waits for its turn to write, which another transaction has
         task = None
         if not same_database:

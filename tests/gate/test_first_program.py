@@ -45,7 +45,7 @@ ect = gate.downstream("ect-delta", honours_key="7d", probe=find_slot)
 
 @gate.handler("portbase.cis", key="{notificationId}:{equipment_number}", retention="90d")
 async def book(event, once):
-    slot = await once.effect(ect, claim_slot, event["equipment_number"], event["window"])
+    slot = await once.effect(ect, claim_slot, event["equipment_number"], event["window"], name="claim_slot")
     async with once.commit(resource=slot.id) as tx:      # or once.commit(tx=your_session)
         await tx.execute("CREATE TABLE IF NOT EXISTS bookings (slot TEXT PRIMARY KEY)")
         await tx.execute("INSERT INTO bookings VALUES (?)", (slot.id,))
@@ -63,9 +63,10 @@ asyncio.run(main())
 
 def run(program: str, folder: Path, **variables: str) -> str:
     """Runs a program in a folder of its own and returns what it printed."""
+    (folder / "pay.py").write_text(program, "utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "ONCEGATE_URL"}
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
+        [sys.executable, "-W", "error", "pay.py"],
         cwd=folder,
         env=environment | variables,
         capture_output=True,

@@ -46,6 +46,7 @@ def register(gate: Gate, runs: list[Any], *, opaque: bool, **options: Any) -> No
         return "booked"
 
     gate.handler("bookings", key="{id}", lease=LEASE, **options)(book if opaque else book_once)
+    gate.check_surfaces()
 
 
 @pytest.mark.parametrize("opaque", [True, False], ids=["opaque", "takes once"])

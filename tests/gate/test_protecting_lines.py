@@ -10,10 +10,11 @@ import pytest
 from oncegate import Failed, Gate, Once, Verdict
 from oncegate.errors import ClaimLost, StoreUnavailable, StoreUnknown
 from oncegate.gate.claim import Claim, claim_of
-from oncegate.gate.effects import NotYet
 from oncegate.gate.settling import state_after
+from oncegate.gate.turns import NotYet
 from oncegate.model.keys import derive_key
 from oncegate.model.states import Decision, State, conflict_note
+from oncegate.model.surface import Arrival
 from oncegate.store import Reserved
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ArmedCrashPoints, CrashReached, Faults, faulty
@@ -35,9 +36,8 @@ def _claim(gate: Gate, attempt: int) -> Claim:
         raise AssertionError("never called")
 
     key = derive_key("", "waiting", "{id}", ("N-1",))
-    return claim_of(
-        gate.surface("waiting"), key, Reserved(Decision.RETRY, 1, 1, attempt=attempt), b"f" * 16
-    )
+    arrival = Arrival(key, "", "N-1", b"f" * 16, b"{}", None)
+    return claim_of(gate.surface("waiting"), arrival, Reserved(Decision.RETRY, 1, 1, attempt=attempt))
 
 
 def test_waiting_for_a_request_under_way_is_no_attempt_that_could_be_the_last(ledger: Ledger) -> None:
@@ -123,6 +123,7 @@ def test_value_that_found_no_entry_to_belong_to_is_not_remembered(ledger: Ledger
             pass
         runs.append(1)
         if len(runs) == 1:
+            ledger.rows("UPDATE oncegate_meta SET value = 1 WHERE name = 'floor'")
             for table in ("entry", "payload", "outcome"):
                 ledger.rows(f"DELETE FROM oncegate_{table}")
         return "slot 7"

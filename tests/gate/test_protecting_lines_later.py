@@ -21,14 +21,16 @@ from oncegate.errors import (
     UsageError,
 )
 from oncegate.gate.claim import claim_of
-from oncegate.gate.effects import NotNow, NotYet
 from oncegate.gate.outcome import decode_outcome
+from oncegate.gate.reaching import Reach
 from oncegate.gate.settling import NotCommitted
-from oncegate.gate.traffic import Traffic, current_traffic
+from oncegate.gate.traffic import current_pace
+from oncegate.gate.turns import NotNow, NotYet
 from oncegate.model.conflicts import KEPT_MAX
 from oncegate.model.keys import derive_key
 from oncegate.model.rulings import Verb
 from oncegate.model.states import Decision, State
+from oncegate.model.surface import Arrival
 from oncegate.operations import RecordProgress
 from oncegate.store import EntryFilter, Progress, Reserved, Settlement, StepRecord, StepState
 from oncegate.store.tallies import What
@@ -166,7 +168,8 @@ def test_wait_for_an_earlier_request_says_what_is_waited_for(ledger: Ledger) -> 
     gate = ledger.gate()
     gate.handler("waiting", key="{id}")(lambda event, once: None)
     key = derive_key("", "waiting", "{id}", ("N-1",))
-    claim = claim_of(gate.surface("waiting"), key, Reserved(Decision.RECOVER, 1, 1), b"f" * 16)
+    arrival = Arrival(key, "", "N-1", b"f" * 16, b"{}", None)
+    claim = claim_of(gate.surface("waiting"), arrival, Reserved(Decision.RECOVER, 1, 1))
 
     assert str(NotYet("claim at ect: an earlier request", claim)) == "claim at ect: an earlier request"
 
@@ -243,9 +246,9 @@ def test_steps_recorded_under_a_later_fence_are_not_taken_for_ones_own(ledger: L
     ledger.lapse()
     with session.unit():
         (second,) = session.reserve([reservation(1)])
-        session.progress([Progress(second.entry_id, second.fence, (step,), 1)])
+        session.progress([Progress(*second.claim, (step,), 1)])
         for claim in (first, second):
-            progress = RecordProgress(Progress(claim.entry_id, claim.fence, (step,), 1))
+            progress = RecordProgress(Progress(*claim.claim, (step,), 1))
             recalled.append(progress.recall(session))
     session.close()
 
@@ -274,7 +277,7 @@ def test_lease_of_a_claim_that_has_ended_is_not_kept_up(ledger: Ledger) -> None:
 class _NoTurns:
     """A caretaker's traffic that has had enough for now."""
 
-    def take(self, surface: str, downstream: str) -> str:
+    def take(self, downstream: str) -> str:
         return f"{downstream} has had its share"
 
 
@@ -295,12 +298,12 @@ def test_recovery_of_an_opaque_function_waits_for_its_turn_at_the_downstream(led
     with pytest.raises(CrashReached):
         registered(ledger.gate(ArmedCrashPoints.raising("effect.before"))).admit_sync("bookings", EVENT)
     ledger.lapse()
-    token = current_traffic.set(_NoTurns())  # type: ignore[arg-type]
+    token = current_pace.set(_NoTurns())  # type: ignore[arg-type]
     try:
         with pytest.raises(NotNow, match="has had its share"):
             registered(ledger.gate()).admit_sync("bookings", EVENT)
     finally:
-        current_traffic.reset(token)
+        current_pace.reset(token)
 
     assert calls == []
 
@@ -345,9 +348,8 @@ def test_joined_transaction_that_is_undone_is_told_also_where_the_outcome_was_gi
     assert detail is None or detail.entry.state is not State.COMMITTED
 
 
-def test_downstream_that_answers_a_recovery_has_no_failures_in_a_row_any_more(ledger: Ledger) -> None:
-    """Only in a row do they make caretakers leave it alone."""
-    traffic = Traffic(ledger.clock.ticks_ms, lambda: 0.0)
+def test_downstream_that_answers_a_recovery_rests_no_more(ledger: Ledger) -> None:
+    """One answer closes its circuit, whoever got it."""
 
     def registered(gate: Gate) -> Gate:
         ect = gate.downstream("ect", honours_key="7d")
@@ -360,17 +362,14 @@ def test_downstream_that_answers_a_recovery_has_no_failures_in_a_row_any_more(le
 
     with pytest.raises(CrashReached):
         registered(ledger.gate(ArmedCrashPoints.raising("effect.after"))).admit_sync("bookings", EVENT)
+    gate = registered(ledger.gate())
+    gate.circuits.failed("bookings", "ect", 99, Reach.NOT_REACHED, "refused")
+    assert gate.circuits.rests("bookings") is not None
     ledger.lapse()
-    for _ in range(2):
-        traffic.went_wrong("ect")
-    token = current_traffic.set(traffic)
-    try:
-        registered(ledger.gate()).admit_sync("bookings", EVENT)
-    finally:
-        current_traffic.reset(token)
-    traffic.went_wrong("ect")
+    gate.admit_sync("bookings", EVENT)
 
-    assert traffic.refusal("bookings", ["ect"]) is None
+    assert gate.circuits.rests("bookings") is None
+    assert not gate.circuits.is_unwell("bookings")
 
 
 def test_step_whose_probe_was_unclear_is_one_that_a_person_may_speak_about(ledger: Ledger) -> None:
@@ -408,8 +407,7 @@ def test_business_write_for_which_the_disk_has_no_room_is_no_fault_of_the_write(
         ((pages,),) = session.execute("PRAGMA page_count", ())
         session.execute(f"PRAGMA max_page_count = {pages}", ())
     settlement = Settlement(
-        claim.entry_id,
-        claim.fence,
+        *claim.claim,
         State.COMMITTED,
         1,
         "gate",

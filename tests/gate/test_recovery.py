@@ -18,16 +18,16 @@ from tests.support import LEASE_SECONDS, DeadAfter, Ledger, Style, Terminal
 
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 
-# Before the settlement is committed. The second commit of a plain run is its settlement.
+# Before the settlement is committed, which is the third commit of a process that meets a step at first.
 UNSETTLED = [
     ("reserve.after", 1),
     ("effect.before", 1),
     ("effect.after", 1),
     ("step.after", 1),
     ("settle.before", 1),
-    ("commit.before", 2),
+    ("commit.before", 3),
 ]
-SETTLED = [("commit.after", 2), ("settle.after", 1)]
+SETTLED = [("commit.after", 3), ("settle.after", 1)]
 
 Declare = Callable[[Gate], Downstream]
 
@@ -670,6 +670,6 @@ def test_a_worker_that_dies_every_time_ends_in_front_of_a_person(ledger: Ledger,
         ledger.lapse()
     answer = scene.arrive()
     assert answer.verdict is Verdict.HOLD
-    assert "3 attempts" in answer.reason
+    assert "3 workers died" in answer.reason
     assert (ledger.state(), len(terminal.keys), terminal.sold) == ("held", 3, 1)
     assert ledger.log_kinds() == [LogKind.RECOVERED, LogKind.RECOVERED, LogKind.HELD]

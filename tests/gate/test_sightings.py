@@ -13,8 +13,6 @@ from oncegate import Gate
 from oncegate.gate import lookalikes
 from oncegate.gate import sightings as module
 from oncegate.model.repeats import RepeatClass
-from oncegate.model.surface import SurfaceRule
-from oncegate.model.template import KeyTemplate
 from oncegate.signals.snapshot import NOTHING, Counts, by_surface
 from oncegate.store import Repeat, What
 from oncegate.store.tallies import ARRIVALS, REPEATS, class_of, latency_bound_us
@@ -354,14 +352,101 @@ def test_what_comes_while_others_are_taken_stays_for_the_next_time() -> None:
     assert len(waiting) == 1
 
 
-def test_contents_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_contents_are_brought_to_the_ledger_at_once(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole contents come first: new ids are found where splits no longer are."""
     monkeypatch.setattr(lookalikes, "CONTENTS_MAX", 5)
-    rule = SurfaceRule("orders", KeyTemplate.parse("{id}"))
-    seen = lookalikes.Lookalikes(rule)
+    gate = ledger.gate()
+    orders(gate)
     for number in range(50):
-        body = f'{{"id":"{number}","city":"c{number}","amount":{number}}}'.encode()
-        assert seen.see(number, body, number) is None
-    assert len(seen) == 10
+        gate.admit_sync("orders", {"id": str(number), "city": f"c{number}", "amount": number})
+    gate.sightings.flush()
+    assert ledger.rows("SELECT count(*) FROM oncegate_seen") == [(5,)]
+
+
+PICK = {"correlation_id": ONE, "item": "A", "bin": "4-2", "quantity": 6}
+
+
+@pytest.mark.parametrize(
+    ("second", "kind"),
+    [
+        ({**PICK, "correlation_id": TWO}, RepeatClass.NEW_ID_PER_RETRY),
+        ({**PICK, "correlation_id": TWO, "quantity": 4}, RepeatClass.SPLIT_ACTION),
+    ],
+)
+@pytest.mark.parametrize("told_first", [0, 1])
+def test_two_halves_of_a_duplicate_are_one_whichever_processes_they_reach(
+    ledger: Ledger, second: dict[str, Any], kind: RepeatClass, told_first: int
+) -> None:
+    """C6: each process has one half; the later arrival is the repeat, whoever tells the ledger first."""
+    gates = [ledger.gate(), ledger.gate()]
+    for gate in gates:
+        Style("plain").register(gate, "picks", lambda event: "done", key="{correlation_id:uuid}")
+    gates[0].admit_sync("picks", PICK)
+    ledger.clock.advance(3)
+    gates[1].admit_sync("picks", second)
+    gates[told_first].sightings.flush()
+    assert not classes(ledger)
+    gates[1 - told_first].sightings.flush()
+
+    assert classes(ledger) == {kind: 1}
+    (found,) = repeats_of(ledger, 2)
+    assert found.kind is kind
+    assert "entry 1, 3 s before" in found.evidence
+
+
+def test_a_process_that_starts_later_knows_what_was_seen_before_it(ledger: Ledger) -> None:
+    """A restart between the two sendings hides nothing."""
+    for correlation_id in (ONE, TWO):
+        gate = ledger.gate()
+        Style("plain").register(gate, "picks", lambda event: "done", key="{correlation_id:uuid}")
+        gate.admit_sync("picks", {**PICK, "correlation_id": correlation_id})
+        gate.close()
+    assert classes(ledger) == {RepeatClass.NEW_ID_PER_RETRY: 1}
+
+
+def test_tenants_with_the_same_content_are_no_duplicate(ledger: Ledger) -> None:
+    gate = ledger.gate()
+    Style("plain").register(gate, "picks", lambda event: "done", key="{correlation_id:uuid}")
+    gate.admit_sync("picks", PICK, tenant="acme")
+    gate.admit_sync("picks", {**PICK, "correlation_id": TWO}, tenant="other")
+    gate.sightings.flush()
+    assert not classes(ledger)
+
+
+def test_a_stale_offset_is_found_when_the_run_is_spread_over_processes(ledger: Ledger) -> None:
+    """Twelve repeats over four processes: none sees eight, together they are a run."""
+    gates = [ledger.gate() for _ in range(4)]
+    for gate in gates:
+        orders(gate)
+    for number in range(12):
+        gates[0].admit_sync("orders", {"id": str(number)})
+        ledger.clock.advance(1)
+    for number in range(12):
+        gates[number % 4].admit_sync("orders", {"id": str(number)})
+        ledger.clock.advance(0.1)
+    for gate in gates:
+        gate.sightings.flush()
+
+    found = classes(ledger)
+    assert found[RepeatClass.STALE_OFFSET] >= 3
+    assert sum(found.values()) == 12
+
+
+def test_repeats_in_no_order_over_processes_are_no_stale_offset(ledger: Ledger) -> None:
+    gates = [ledger.gate() for _ in range(4)]
+    for gate in gates:
+        orders(gate)
+    for number in range(12):
+        gates[0].admit_sync("orders", {"id": str(number)})
+        ledger.clock.advance(1)
+    for place, number in enumerate((7, 2, 11, 0, 5, 9, 1, 10, 3, 8, 6, 4)):
+        gates[place % 4].admit_sync("orders", {"id": str(number)})
+        ledger.clock.advance(0.1)
+    for gate in gates:
+        gate.sightings.flush()
+    assert classes(ledger) == {RepeatClass.EXPECTED_REPLAY: 12}
 
 
 def test_a_forked_child_tells_only_what_it_saw_itself(ledger: Ledger) -> None:

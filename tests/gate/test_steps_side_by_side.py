@@ -55,6 +55,7 @@ def test_what_ends_while_another_step_is_recorded_is_recorded_too(ledger: Ledger
         return await gate.admit("bookings", EVENT)
 
     # Then neither is called again
+    gate.surface("bookings").declaring.learn("charge", pay)  # else it leaves a record before its call
     assert asyncio.run(tell()).value == {"id": "c-1"}
     assert calls == ["notify", "charge"]
 
@@ -70,7 +71,7 @@ def test_a_word_that_nothing_happened_is_kept_beside_another_step(ledger: Ledger
 
         async def mail():
             calls.append("mail")
-            if once.attempt == 1:
+            if calls.count("mail") == 1:
                 await refused.wait()
                 raise NotApplied("refused")
 
@@ -78,10 +79,11 @@ def test_a_word_that_nothing_happened_is_kept_beside_another_step(ledger: Ledger
             calls.append("notify")
             writing.enter_context(commits.transaction())
 
+        before = calls.count("mail")
         mailing = asyncio.create_task(once.step("mail", mail))
-        await until(lambda: "mail" in calls)
+        await until(lambda: calls.count("mail") > before)
         notifying = asyncio.create_task(once.step("notify", notify))
-        if once.attempt == 1:
+        if calls.count("mail") == 1:
             # When a step says that nothing happened while another one's record waits for its turn
             await until(lambda: commits._writers.waiting)
         refused.set()
@@ -127,6 +129,7 @@ def test_threads_of_one_handler_keep_each_others_steps(ledger: Ledger) -> None:
         if once.attempt == 1:
             raise Sorry
 
+    gate.surface("bookings").declaring.learn("charge", pay)
     with pytest.raises(Sorry):
         gate.admit_sync("bookings", EVENT)
     assert gate.admit_sync("bookings", EVENT).verdict is Verdict.RUN

@@ -144,6 +144,8 @@ def test_a_cancelled_walk_ends_as_a_cancelled_task_and_gives_back_what_it_has_no
     async def handler(event: Any, once: Any) -> None:
         assert event["id"] == "b"
 
+    gate.check_surfaces()
+
     async def scene(turns: Turns) -> Ends:
         # A second one beside it, so that neither is committed before this returns.
         (walk, ends), (_, others) = (begin(gate, surface, {"id": name}, turns) for name in "ab")

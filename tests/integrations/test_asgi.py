@@ -10,10 +10,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from oncegate import ClaimLost, ConfigError, OutcomeUnknown, StoreUnavailable
+from oncegate import ClaimLost, ConfigError, NotApplied, OutcomeUnknown, StoreUnavailable
 from oncegate.asgi import IdempotencyKey, caller_by_authorization
 from oncegate.crashpoints import CrashPoints
-from oncegate.integrations.policy import NotFinal
+from oncegate.integrations.policy import Undecided
 from oncegate.integrations.replies import Gathering
 from oncegate.testing import CrashReached
 from oncegate.upkeep.reconciler import Reconciler
@@ -263,7 +263,7 @@ def test_headers_with_secrets_cannot_be_kept_at_all(ledger: Ledger, name: str) -
         guard(ledger, Shop(), keep_headers=[name])
 
 
-@pytest.mark.parametrize("status", [500, 502, 503, 401, 403, 408, 409, 425, 429])
+@pytest.mark.parametrize("status", [401, 403, 408, 409, 425, 429])
 def test_an_answer_that_is_not_final_is_not_kept(ledger: Ledger, status: int) -> None:
     """The caller gets it as it is; a repeat runs again and may succeed."""
     shop = Shop()
@@ -304,8 +304,25 @@ def test_no_length_is_added_where_there_can_be_no_body(
     assert [answer.headers.get("content-length") for answer in answers] == [told, told]
 
 
-def test_an_application_that_raises_is_run_again(ledger: Ledger) -> None:
-    """The error goes on to the server, as it would without us."""
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_a_request_that_failed_is_not_run_again(ledger: Ledger, status: int) -> None:
+    """A failure does not say what was done before it: three requests, one effect (I1, I18)."""
+    shop = Shop()
+    app = guard(ledger, shop)
+    shop.status = status
+    first = ask(app)
+    shop.status = 201
+
+    repeats = [ask(app), ask(app)]
+
+    assert (first.status, first.body) == (status, b'{"order": 7}')
+    assert [(answer.status, problem(answer)) for answer in repeats] == [(409, "unresolved")] * 2
+    assert len(shop.orders) == 1
+    assert ledger.state() == "unknown"
+
+
+def test_an_application_that_raises_is_not_run_again(ledger: Ledger) -> None:
+    """The error goes on to the server, as it does without the middleware; repeats get 409."""
     shop = Shop()
     shop.raises = KeyError("x")
     app = guard(ledger, shop)
@@ -313,7 +330,57 @@ def test_an_application_that_raises_is_run_again(ledger: Ledger) -> None:
         ask(app)
     shop.raises = None
 
+    answers = [ask(app), ask(app)]
+
+    assert [(answer.status, problem(answer)) for answer in answers] == [(409, "unresolved")] * 2
+    assert len(shop.orders) == 1
+
+
+def test_an_application_that_declares_that_nothing_was_applied_is_run_again(ledger: Ledger) -> None:
+    shop = Shop()
+    shop.raises = NotApplied("the stock service refused the connection")
+    app = guard(ledger, shop)
+    with pytest.raises(NotApplied):
+        ask(app)
+    shop.raises = None
+
     assert (ask(app).status, len(shop.orders)) == (201, 2)
+
+
+@pytest.mark.parametrize(
+    ("declared", "status", "again"),
+    [(True, 500, True), (True, 503, True), ([503], 503, True), ([503], 500, False), ([], 503, False)],
+)
+def test_failures_that_are_declared_harmless_are_run_again(
+    ledger: Ledger, declared: Any, status: int, again: bool
+) -> None:
+    shop = Shop()
+    app = guard(ledger, shop, retry_on_5xx=declared)
+    shop.status = status
+    ask(app)
+    shop.status = 201
+
+    assert (ask(app).status, len(shop.orders)) == ((201, 2) if again else (409, 1))
+
+
+@pytest.mark.parametrize(("declared", "again"), [(True, True), ([500, 503], False)])
+def test_an_exception_is_harmless_only_where_all_failures_are(
+    ledger: Ledger, declared: Any, again: bool
+) -> None:
+    shop = Shop()
+    shop.raises = KeyError("x")
+    app = guard(ledger, shop, retry_on_5xx=declared)
+    with pytest.raises(KeyError):
+        ask(app)
+    shop.raises = None
+
+    assert (ask(app).status, len(shop.orders)) == ((201, 2) if again else (409, 1))
+
+
+@pytest.mark.parametrize("declared", [[404], ["503"], [600]])
+def test_only_failures_can_be_declared_harmless(ledger: Ledger, declared: Any) -> None:
+    with pytest.raises(ConfigError, match="retry_on_5xx"):
+        guard(ledger, Shop(), retry_on_5xx=declared)
 
 
 def test_a_failure_after_the_response_is_a_failure(ledger: Ledger) -> None:
@@ -325,31 +392,14 @@ def test_a_failure_after_the_response_is_a_failure(ledger: Ledger) -> None:
         ask(app)
     shop.raises_after = None
 
-    assert (ask(app).replayed, len(shop.orders)) == (False, 2)
-
-
-def test_failures_can_be_left_to_a_person(ledger: Ledger) -> None:
-    """Where the application cannot say that a failure did nothing, it is not run again."""
-    shop = Shop()
-    app = guard(ledger, shop, failures_retry=False)
-    shop.status = 500
-    assert ask(app).status == 500
-    shop.status = 201
-
-    answer = ask(app)
-
-    assert (answer.status, problem(answer)) == (409, "unresolved")
-    assert len(shop.orders) == 1
-    assert ledger.state() == "unknown"
+    assert (problem(ask(app)), len(shop.orders)) == ("unresolved", 1)
 
 
 def test_a_failure_at_a_downstream_that_honours_the_key_is_run_again(ledger: Ledger) -> None:
     """And the application finds the key to pass on, the same each time."""
     shop, gate = Shop(), ledger.gate()
     bank = gate.downstream("bank", honours_key="7d")
-    app = IdempotencyKey(
-        shop, gate=gate, caller=caller_by_authorization, failures_retry=False, downstream=bank
-    )
+    app = IdempotencyKey(shop, gate=gate, caller=caller_by_authorization, downstream=bank)
     shop.status = 500
     ask(app)
     shop.status = 201
@@ -432,15 +482,16 @@ def test_after_a_crash_the_application_is_not_run_twice(ledger: Ledger) -> None:
 def test_a_caretaker_never_runs_a_request_by_itself(ledger: Ledger) -> None:
     """One that failed waits for its caller; one that was interrupted goes to a person."""
     shop, gate = Shop(), ledger.gate()
-    app = IdempotencyKey(shop, gate=gate, caller=caller_by_authorization)
+    app = IdempotencyKey(shop, gate=gate, caller=caller_by_authorization, retry_on_5xx=True)
     shop.status = 500
+    ask(app)
     ask(app)
     ledger.clock.advance(3600)
 
     report = run(Reconciler(gate).run_once_async())
 
     assert report.looked == []
-    assert (len(shop.orders), ledger.state()) == (1, "retryable")
+    assert len(shop.orders) == 2
 
 
 def test_a_caretaker_does_not_run_an_interrupted_request_either(ledger: Ledger) -> None:
@@ -536,9 +587,9 @@ def test_a_response_that_never_ends_is_a_failure(ledger: Ledger) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"half", "more_body": True})
 
-    with pytest.raises(NotFinal):
+    with pytest.raises(Undecided):
         ask(guard(ledger, shop))
-    assert ledger.state() == "retryable"
+    assert ledger.state() == "unknown"
 
 
 def test_an_application_cannot_send_past_the_record(ledger: Ledger) -> None:

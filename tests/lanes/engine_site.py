@@ -33,7 +33,7 @@ class Site:
         answer = self.answer(delivery)
         return await answer if asyncio.iscoroutine(answer) else answer
 
-    def engine(self, *, jitter: float = 0.999999, **options: Any) -> Engine:
+    def engine(self, *, jitter: float = 0.0, **options: Any) -> Engine:
         """An engine with the one destination."""
         settings = {"backoff": Backoff(attempts_max=8)} | options
         destination = Destination(ENDPOINT, self.deliver, **settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,20 @@ from oncegate.lanes import Delivered
 from oncegate.lanes.outcomes import Dead
 from oncegate.model.backlog import Backlog
 from oncegate.model.conflicts import KEPT_MAX
+from oncegate.model.identity import KIND, OVERLAP_MIN_MS, KeyRule, Moment, read_identity, rekeyed
 from oncegate.model.states import State
 from oncegate.model.surface import read_arrival
-from oncegate.store import EntryFilter, HeadsWanted, LaneState, LaneView, LogKind, Outgoing, Store
+from oncegate.model.template import KeyTemplate
+from oncegate.store import (
+    DocumentChange,
+    EntryFilter,
+    HeadsWanted,
+    LaneState,
+    LaneView,
+    LogKind,
+    Outgoing,
+    Store,
+)
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock
@@ -102,6 +114,36 @@ def test_repeats_are_accepted_once_and_replayed_afterwards(shop: Shop) -> None:
     assert (again.verdict, again.value) == (Verdict.REPLAY, "took e")
     shop.run()
     assert shop.ran == ["e"]
+
+
+@pytest.mark.parametrize("order", ["o", "p"], ids=["one lane", "two lanes"])
+def test_an_event_in_its_lane_under_an_old_key_and_under_a_new_one_runs_once(
+    shop: Shop, order: str
+) -> None:
+    """I27: its key template was changed while it waited."""
+    shop.admit("e")
+    with closing(shop.gate.store.connect()) as session, session.unit():
+        kept = session.document(KIND, SURFACE)
+        assert kept is not None
+        now = Moment(session.now_ticks(), shop.clock.wall_ms())
+        rule = KeyRule(KeyTemplate.parse("{id:str}"), None)
+        made = rekeyed(read_identity(kept.body), rule, now, OVERLAP_MIN_MS).encoded()
+        assert session.change_document(DocumentChange(KIND, SURFACE, kept.version, made, 1, "ann", "yes"))
+    newer = Gate(store=shop.gate.store, clock=shop.clock)
+
+    @newer.handler(SURFACE, key="{id:str}", mode="accept", lane="{order}", ignore=["order"])
+    def take(event: dict[str, Any], once: Any) -> None:
+        shop.ran.append(event["id"])
+
+    shop.clock.advance(OVERLAP_MIN_MS / 1000)
+    again = newer.admit_sync(SURFACE, {"id": "e", "order": order})
+    assert again.verdict is Verdict.ACCEPTED
+    work = AcceptedWork(newer, jitter=lambda: 0.5)
+    for _ in range(3):
+        asyncio.run(work.run_once())
+        shop.clock.advance(60)
+    assert shop.ran == ["e"]
+    newer.close()
 
 
 def test_another_content_under_the_same_key_is_a_conflict(shop: Shop) -> None:
@@ -188,7 +230,7 @@ def test_final_failure_lets_the_next_one_go(shop: Shop) -> None:
 
 def test_lane_waits_while_its_head_waits_for_a_person(shop: Shop) -> None:
     """After its attempts the gate holds it; nothing overtakes, however long that takes."""
-    shop.errors["e1"] = [NotApplied("no")] * 9
+    shop.errors["e1"] = [RuntimeError("no")] * 9
     shop.admit("e1")
     shop.admit("e2")
     for _ in range(12):

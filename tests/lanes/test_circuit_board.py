@@ -6,9 +6,9 @@ import asyncio
 
 from oncegate.errors import StoreUnavailable
 from oncegate.lanes import Delivered, RetryLater
-from oncegate.lanes.circuit import CircuitState
 from oncegate.lanes.circuit_board import CircuitView, read_circuits
 from oncegate.lanes.engine import Engine
+from oncegate.model.circuit import CircuitState
 from tests.lanes.engine_site import Site
 from tests.lanes.lane_site import ENDPOINT
 

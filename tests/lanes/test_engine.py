@@ -11,9 +11,9 @@ import pytest
 
 from oncegate.errors import ConfigError
 from oncegate.lane_operations import RetryHead, Steer
-from oncegate.lanes import Dead, Delivered, Destination, Disable, Engine, RetryLater, Throttle
-from oncegate.lanes.circuit import Circuit, CircuitState
+from oncegate.lanes import Dead, Delivered, Destination, Disable, Engine, RetryLater, Throttle, Unreached
 from oncegate.model.backoff import Backoff
+from oncegate.model.circuit import Circuit, CircuitState
 from oncegate.store import Delivery, DestinationState, HeadOrder, LaneState, Policy, ReplayWanted, Steering
 from tests.lanes.engine_site import Site
 from tests.lanes.lane_site import ENDPOINT, outgoing
@@ -34,6 +34,13 @@ async def play(site: Site, engine: Engine, rounds: int = 50) -> None:
     raise AssertionError("there is no end to it")
 
 
+async def rest_until(site: Site, engine: Engine, ticks: int) -> None:
+    """Lets time pass from one due moment to the next until the given one."""
+    while site.clock.ticks_ms() < ticks:
+        due = (await engine.run_once()).next_due_in_ms or 1_000
+        site.clock.advance(max(due, 1) / 1000)
+
+
 def test_each_key_is_delivered_in_order(site: Site) -> None:
     """Many keys at once, each in its own order, all of it in one pass."""
     for number in range(1, 6):
@@ -48,7 +55,7 @@ def test_each_key_is_delivered_in_order(site: Site) -> None:
 
 
 def test_failing_event_follows_the_real_schedule(site: Site) -> None:
-    """1, 2, 4, … seconds, to the cap, drawn by jitter; then it is a dead letter and the lane is blocked."""
+    """1, 2, 4, … seconds, to the cap; then it is a dead letter and the lane is blocked."""
     site.fill(2)
     site.answer = lambda delivery: RetryLater("500")
     engine = site.engine(backoff=Backoff(attempts_max=6))
@@ -62,15 +69,15 @@ def test_failing_event_follows_the_real_schedule(site: Site) -> None:
     assert (site.lane().state, site.lane().error) == (LaneState.BLOCKED, "500")
 
 
-def test_jitter_draws_from_the_whole_wait(site: Site) -> None:
-    """Those that failed together do not come back together."""
+def test_jitter_makes_each_wait_a_little_longer(site: Site) -> None:
+    """Those that failed together do not come back together, and none comes early."""
     site.fill(1)
     answers = iter([RetryLater("500"), RetryLater("500"), Delivered()])
     site.answer = lambda delivery: next(answers)
 
-    run(play(site, site.engine(jitter=0.25)))
+    run(play(site, site.engine(jitter=0.5)))
 
-    assert [b - a for a, b in zip(site.times, site.times[1:], strict=False)] == [250, 500]
+    assert [b - a for a, b in zip(site.times, site.times[1:], strict=False)] == [1050, 2100]
 
 
 def test_recovered_head_is_followed_at_once(site: Site) -> None:
@@ -433,6 +440,46 @@ def test_circuit_of_a_dead_destination_is_visible_and_heals(site: Site) -> None:
 
     assert engine.circuits() == {ENDPOINT: CircuitState.CLOSED}
     assert all(site.seqs(f"k{number}") == [1, 1] for number in range(6))
+
+
+def test_an_hour_of_errors_needs_no_operator(site: Site) -> None:
+    """Default schedule, many keys: one is tried at a time, and all arrive when it is over."""
+    back_at = site.clock.ticks_ms() + 3_600_000
+    for number in range(20):
+        site.fill(2, f"k{number}")
+    is_back = lambda: site.clock.ticks_ms() >= back_at  # noqa: E731  one question, asked twice
+    site.answer = lambda delivery: Delivered() if is_back() else RetryLater("500")
+    engine = site.engine(backoff=Backoff())
+
+    run(play(site, engine, rounds=2_000))
+
+    assert is_back()
+    assert site.clock.ticks_ms() - back_at < 10 * 60_000
+    for number in range(20):
+        assert site.lane(f"k{number}").state is LaneState.IDLE
+        assert site.seqs(f"k{number}")[-2:] == [1, 2]
+    assert len([at for at in site.times if at < back_at]) < 400
+
+
+def test_destination_that_is_not_reached_rests_from_the_first_attempt_and_uses_none_up(site: Site) -> None:
+    """A week without a connection: one try at a time, at most two a minute, and no dead letter."""
+    back_at = site.clock.ticks_ms() + 7 * 86_400_000
+    for number in range(3):
+        site.fill(1, f"k{number}")
+    site.answer = lambda delivery: Unreached("no connection")
+    engine = site.engine(backoff=Backoff(attempts_max=1), concurrency=1)
+    run(engine.run_once())
+    assert engine.circuits() == {ENDPOINT: CircuitState.OPEN}
+    assert len(site.arrived) == 1
+    run(rest_until(site, engine, site.clock.ticks_ms() + 3_600_000))
+    assert len(site.arrived) <= 130
+    assert {site.lane(f"k{number}").attempts for number in range(3)} == {0}
+
+    site.clock.advance((back_at - site.clock.ticks_ms()) / 1000)
+    site.answer = lambda delivery: Delivered()
+    run(play(site, engine))
+
+    assert {site.lane(f"k{number}").state for number in range(3)} == {LaneState.IDLE}
 
 
 def test_wrong_settings_are_refused(site: Site) -> None:

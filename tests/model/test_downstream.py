@@ -28,9 +28,7 @@ capabilities = st.builds(
     can_be_asked=st.booleans(),
     request_life_max=durations,
 )
-doubts = st.builds(
-    Doubt, first_call_age=durations, last_call_age=durations, start_was_recorded=st.booleans()
-)
+doubts = st.builds(Doubt, first_call_age=durations, last_call_age=durations, may_have_begun=st.booleans())
 
 
 @pytest.mark.parametrize(
@@ -67,7 +65,7 @@ def test_the_table_of_second_calls(
     honours: timedelta | None, asked: bool, age: timedelta, started: bool, plan: SecondCall
 ) -> None:
     """A row for each ability, on both sides of its limit."""
-    doubt = Doubt(first_call_age=age, last_call_age=timedelta(0), start_was_recorded=started)
+    doubt = Doubt(first_call_age=age, last_call_age=timedelta(0), may_have_begun=started)
     assert plan_second_call(Capability(honours, asked), doubt) is plan
 
 
@@ -78,7 +76,7 @@ def test_a_second_call_is_allowed_only_for_a_reason(capability: Capability, doub
     if plan_second_call(capability, doubt) is not SecondCall.CALL_AGAIN:
         return
     honoured = capability.honours_key_for is not None and doubt.first_call_age < capability.honours_key_for
-    never_called = capability.promise is Promise.AT_MOST_ONCE and not doubt.start_was_recorded
+    never_called = capability.promise is Promise.AT_MOST_ONCE and not doubt.may_have_begun
     assert honoured or never_called
 
 
@@ -88,7 +86,7 @@ def test_more_time_never_allows_what_less_time_forbade(
     capability: Capability, doubt: Doubt, later: timedelta
 ) -> None:
     """Growing older makes the plan for a second call only more careful."""
-    older = Doubt(doubt.first_call_age + later, doubt.last_call_age + later, doubt.start_was_recorded)
+    older = Doubt(doubt.first_call_age + later, doubt.last_call_age + later, doubt.may_have_begun)
     if plan_second_call(capability, older) is SecondCall.CALL_AGAIN:
         assert plan_second_call(capability, doubt) is SecondCall.CALL_AGAIN
 
@@ -114,5 +112,5 @@ def test_a_downstream_that_can_be_asked_is_never_left_to_a_person(
 )
 def test_nothing_found_means_nothing_only_after_a_requests_life(age: timedelta, plan: SecondCall) -> None:
     """What was sent earlier may still arrive."""
-    doubt = Doubt(first_call_age=HOUR, last_call_age=age, start_was_recorded=True)
+    doubt = Doubt(first_call_age=HOUR, last_call_age=age, may_have_begun=True)
     assert plan_after_not_found(Capability(can_be_asked=True, request_life_max=MINUTE), doubt) is plan

@@ -14,6 +14,9 @@ ONE, TWO = "0190a5c2-7b3e-7ccc-8f00-0123456789ab", "6f1c2a90-12ab-4cde-9f00-aaaa
 ORDER = {"correlation_id": ONE, "item": "A-7", "bin": {"aisle": "4", "level": "2"}, "quantity": 6}
 
 
+WHOLE = -7_315_625_031_855_952_664  # of ORDER, wherever it is computed
+
+
 def test_events_that_differ_in_their_id_only_are_alike() -> None:
     again = {**ORDER, "correlation_id": TWO}
     assert likeness_of(ORDER, ["correlation_id"]) == likeness_of(again, ["correlation_id"])
@@ -94,3 +97,45 @@ def test_a_new_id_never_makes_an_event_look_different(event: dict, one: UUID, tw
     first = likeness_of({**event, "the id": str(one)}, ["the id"])
     again = likeness_of({**event, "the id": str(two)}, ["the id"])
     assert first == again
+
+
+def test_an_id_that_stands_in_the_payload_too_is_left_out_there() -> None:
+    """An envelope that repeats the id of what it carries, as the contract's calls do."""
+
+    def enveloped(correlation_id: str) -> dict[str, object]:
+        payload = {
+            "correlation_id": correlation_id,
+            "item": "A",
+            "reference": correlation_id,
+            "quantity": 6,
+        }
+        return {"partner_id": "exec-1", "correlation_id": correlation_id, "payload": payload}
+
+    paths = ["partner_id", "correlation_id"]
+    first = likeness_of(enveloped(ONE), paths)
+    assert first is not None
+    assert first == likeness_of(enveloped(TWO), paths)
+    assert [name for name, _ in first.without] == ["payload.quantity"]
+
+
+def test_a_short_id_is_left_out_only_under_its_own_name() -> None:
+    """An order 7 of 7 pieces is not an order without pieces."""
+    first = likeness_of({"id": 7, "payload": {"id": 7, "pieces": 7, "city": "Delft"}}, ["id"])
+    other = likeness_of({"id": 8, "payload": {"id": 8, "pieces": 8, "city": "Delft"}}, ["id"])
+    same = likeness_of({"id": 8, "payload": {"id": 8, "pieces": 7, "city": "Delft"}}, ["id"])
+    assert first is not None
+    assert first != other
+    assert first == same
+
+
+def test_contents_of_two_tenants_are_never_the_same() -> None:
+    assert likeness_of(ORDER, ["correlation_id"], (), "a") != likeness_of(
+        ORDER, ["correlation_id"], (), "b"
+    )
+
+
+def test_the_numbers_are_the_same_in_every_process() -> None:
+    found = likeness_of(ORDER, ["correlation_id"])
+    assert found is not None
+    assert (found.whole, len(found.without)) == (WHOLE, 1)
+    assert -(2**63) <= found.whole < 2**63

@@ -174,9 +174,23 @@ DAY_MS = 86_400_000
 YEAR_MS = 365 * DAY_MS
 
 
-def test_first_sighting_is_believed():
-    """There is nothing to compare it with."""
+def test_first_sighting_of_an_empty_ledger_is_believed():
+    """There is nothing to compare it with, and nothing to forget."""
     assert believe(None, 5, 7) == Sighting(5, 7)
+
+
+def test_first_sighting_is_compared_with_the_newest_entry():
+    hour = 3_600_000
+    assert believe(None, DAY_MS + hour, 7, newest_ms=DAY_MS) == Sighting(DAY_MS + hour, 7)
+    assert believe(None, YEAR_MS, 7, newest_ms=DAY_MS) == Sighting(DAY_MS, 7, 7)
+
+
+def test_server_and_client_that_leap_together_are_doubted():
+    """The server's clock is a wall clock too; the ledger's own time gains 20 s at most."""
+    last = Sighting(0, 0, None, 0)
+    assert believe(last, YEAR_MS, YEAR_MS, ledger_ms=20_000) == Sighting(20_000, YEAR_MS, YEAR_MS, 20_000)
+    week = 7 * DAY_MS
+    assert believe(last, week, week, ledger_ms=0) == Sighting(week, week, None, 0)
 
 
 @pytest.mark.parametrize("gain", [-YEAR_MS, -7_200_000, -1, 0, 1, 3_600_000])
@@ -189,12 +203,15 @@ def test_wall_clock_that_keeps_pace_or_falls_back_is_believed(gain):
 
 
 def test_leap_is_doubted_for_a_day_of_ledger_time():
-    """Until then time goes on from before the leap."""
-    seen = believe(Sighting(0, 0), YEAR_MS, 10)
+    """Until then time goes on from before the leap; one of more than a week is doubted for ever."""
+    week = 7 * DAY_MS
+    seen = believe(Sighting(0, 0), week, 10)
     assert seen == Sighting(10, 10, 10)
-    seen = believe(seen, YEAR_MS + DAY_MS - 1, DAY_MS + 9)
+    seen = believe(seen, week + DAY_MS - 1, DAY_MS + 9)
     assert seen == Sighting(DAY_MS + 9, DAY_MS + 9, 10)
-    assert believe(seen, YEAR_MS + DAY_MS, DAY_MS + 10) == Sighting(YEAR_MS + DAY_MS, DAY_MS + 10)
+    assert believe(seen, week + DAY_MS, DAY_MS + 10) == Sighting(week + DAY_MS, DAY_MS + 10)
+    later = DAY_MS + 10
+    assert believe(seen, YEAR_MS, later) == Sighting(later, later, 10)
 
 
 def test_leap_that_is_taken_back_is_forgiven():

@@ -5,8 +5,19 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from oncegate.model.states import TRANSITIONS, Decision, Known, State, judge, may_follow
+from oncegate.model.states import (
+    INTERRUPTIONS_MAX,
+    TRANSITIONS,
+    Decision,
+    Known,
+    State,
+    free_in_ms,
+    judge,
+    may_follow,
+    why_given_up,
+)
 
 bounded = settings(max_examples=300, derandomize=True, deadline=None, database=None)
 
@@ -67,6 +78,29 @@ def test_a_claim_is_given_only_where_nobody_can_hold_one(known: Known, now: int,
         if known.state is State.IN_FLIGHT:
             assert now >= known.lease_until_ticks
             assert decision is Decision.RECOVER, "a lapsed lease is a reason to look, not to run"
+
+
+@bounded
+@given(knowns, ticks, limits, ticks)
+def test_nothing_runs_inside_its_wait(known: Known, now: int, limit: int, retry_at: int) -> None:
+    """I26: before its time a failed attempt is busy, and says for how long; later it has no say."""
+    waiting = replace(known, retry_at_ticks=retry_at)
+    decision = judge(waiting, SAME, now, limit)
+    if known.state is State.RETRYABLE and now < retry_at:
+        assert decision is Decision.BUSY
+        assert free_in_ms(waiting, now) == retry_at - now
+    else:
+        assert decision is judge(known, SAME, now, limit)
+
+
+def test_only_deaths_in_a_row_send_an_event_to_a_person_early() -> None:
+    """An outage has many attempts, a poisoned event has many dead workers: only the second is held."""
+    failing = Known(State.RETRYABLE, SAME, attempt=200, lease_until_ticks=0)
+    deadly = Known(State.IN_FLIGHT, SAME, 8, 0, interruptions=INTERRUPTIONS_MAX - 1)
+    assert judge(failing, SAME, 1, 297) is Decision.RETRY
+    assert judge(deadly, SAME, 1, 297) is Decision.HOLD
+    assert judge(replace(deadly, interruptions=INTERRUPTIONS_MAX - 2), SAME, 1, 297) is Decision.RECOVER
+    assert why_given_up(deadly) == "gave up after 8 workers died of it in a row"
 
 
 @bounded

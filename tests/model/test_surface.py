@@ -169,10 +169,19 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
     assert RULE.skew_max == timedelta(minutes=5)
     assert (RULE.lease, RULE.lease_ms) == (timedelta(seconds=20), 20_000)
     assert RULE.time_limit == timedelta(minutes=5)
-    assert (RULE.attempts_max, RULE.on_busy) == (8, OnBusy.REFUSE)
+    assert (RULE.attempts_max, RULE.on_busy) == (None, OnBusy.REFUSE)
+    assert RULE.retry is not None
+    assert RULE.retry.retry_for == timedelta(hours=24)
 
 
 @pytest.mark.parametrize("name", ["a", "portbase.cis", "Käse 7", "x" * 120])
 def test_a_name_that_can_be_shown_is_taken(name: str) -> None:
     """Letters of any script, up to a length that fits a line."""
     assert check_name("surface", name) == name
+
+
+def test_a_name_that_is_not_composed_is_refused() -> None:
+    """Two spellings of one name would be two surfaces, and no event of one would be known to the other."""
+    assert check_name("surface", "caf\u00e9")
+    with pytest.raises(ConfigError, match="NFC"):
+        check_name("surface", "cafe\u0301")

@@ -104,6 +104,7 @@ def test_no_value_is_in_the_file_unless_a_rule_keeps_it(ledger: Ledger, tmp_path
     for word in (CANARY, "acme", "o-1", "Anna"):
         assert word not in text
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     (private,) = [one for one in read_recording(path).arrivals if one.surface == "private"]
     assert not private.has_payload
     assert private.why == "no rules for this surface"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -59,8 +60,10 @@ class Site:
 
 
 @asynccontextmanager
-async def serving(play: Play, tls: ssl.SSLContext | None = None) -> AsyncIterator[Site]:
-    """Serves on a port of loopback; every connection that is still open at the end is dropped."""
+async def serving(
+    play: Play, tls: ssl.SSLContext | None = None, *, bound: socket.socket | None = None
+) -> AsyncIterator[Site]:
+    """Serves on a port of loopback, or on a bound socket; drops open connections at the end."""
     site, tasks = Site(), set[asyncio.Task[None]]()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -76,7 +79,9 @@ async def serving(play: Play, tls: ssl.SSLContext | None = None) -> AsyncIterato
         finally:
             writer.transport.abort()
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
+    if bound is None:
+        bound = socket.create_server(("127.0.0.1", 0))
+    server = await asyncio.start_server(accept, sock=bound, ssl=tls)
     site.port = server.sockets[0].getsockname()[1]
     try:
         yield site

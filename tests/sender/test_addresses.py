@@ -18,7 +18,9 @@ DEVELOPMENT = AddressPolicy(allow_loopback=True)
 RANGES = """
 0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
-::/128 ::1/128 ::/96 64:ff9b::/96 64:ff9b:1::/48 100::/64 2001::/32 2001:db8::/32 2002::/16 3fff::/20
+168.63.129.16/32 192.31.196.0/24 192.52.193.0/24 192.175.48.0/24
+::/128 ::1/128 ::/96 64:ff9b::/96 64:ff9b:1::/48 100::/64 100:0:0:1::/64 2001::/32 2001:2::/48 2001:10::/28
+2001:20::/28 2001:30::/28 2001::/23 2001:db8::/32 2002::/16 2620:4f:8000::/48 3fff::/20
 5f00::/16 fc00::/7 fe80::/10 fec0::/10 ff00::/8 ::/3 4000::/2 8000::/1
 """
 NETWORKS = [ip_network(text) for text in RANGES.split()]
@@ -98,6 +100,44 @@ def test_a_network_of_ones_own_can_be_allowed() -> None:
     assert policy.refusal(ip_address("10.20.1.1")) is None
     assert policy.refusal(ip_address("::ffff:10.20.1.1")) is None
     assert policy.refusal(ip_address("10.21.0.0")) is not None
+
+
+@pytest.mark.parametrize(
+    ("wide", "address"),
+    [
+        ("100.64.0.0/10", "100.100.100.200"),
+        ("168.63.0.0/16", "168.63.129.16"),
+        ("169.254.0.0/16", "169.254.169.254"),
+        ("169.254.170.0/30", "169.254.170.2"),
+        ("192.0.0.0/24", "192.0.0.192"),
+        ("fc00::/7", "fd00:ec2::254"),
+        ("fd00::/8", "fd20:ce::254"),
+    ],
+)
+def test_credentials_of_a_cloud_are_opened_by_their_own_address_only(wide: str, address: str) -> None:
+    """A network that somebody allows for its endpoints does not hand out the machine's credentials."""
+    judged = ip_address(address)
+    refusal = AddressPolicy.of(allow_networks=[wide]).refusal(judged)
+    assert refusal is not None
+    assert "credentials" in refusal
+    assert AddressPolicy.of(allow_networks=[wide]).refusal(judged + 1) is None
+    assert AddressPolicy.of(allow_networks=[address]).refusal(judged) is None
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("168.63.129.16", "Azure"),
+        ("2001:2::1", "benchmarks"),
+        ("2001:10::1", "ORCHID"),
+        ("2001:2f:ffff::1", "ORCHIDv2"),
+        ("2001:1::1", "protocol assignments"),
+        ("5f00::1", "segment routing"),
+        ("192.175.48.6", "AS112"),
+    ],
+)
+def test_a_refusal_says_what_kind_of_address_it_is(address: str, why: str) -> None:
+    assert why in str(POLICY.refusal(ip_address(address)))
 
 
 @pytest.mark.parametrize("bad", ["10.20.0.1/16", "office", "10.0.0.0/33"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -160,7 +161,7 @@ def test_a_failing_event_holds_its_key_back_and_no_other(sender: Sender) -> None
 
 
 def test_retries_follow_the_schedule_and_end_in_a_dead_letter_that_blocks(sender: Sender) -> None:
-    """1, 2, 4 s with the highest jitter; then the key waits for an operator, whose retry frees it."""
+    """1, 2, 4 s and the highest jitter; then the key waits for an operator, whose retry frees it."""
 
     async def scenario() -> None:
         async with stage(sender, attempts_max=3) as (receiver, service):
@@ -170,7 +171,7 @@ def test_retries_follow_the_schedule_and_end_in_a_dead_letter_that_blocks(sender
             for _ in range(3):
                 waits.append((await service.engine.run_once()).next_due_in_ms)
                 sender.clock.advance(4)  # type: ignore[attr-defined]
-            assert waits == [999, 1998, None]
+            assert waits == [1099, 2199, None]
             assert lane(sender, "A").state is LaneState.BLOCKED
 
             receiver.answer = refusing("200 OK")
@@ -488,6 +489,30 @@ def test_a_name_that_leads_inside_the_network_uses_no_attempt_up(sender: Sender)
             found = lane(sender, "A")
             assert (found.attempts, found.state) == (0, LaneState.WAITING)
             assert "10.0.0.1 is not a public address" in (found.error or "")
+
+    play(scenario())
+
+
+def test_an_endpoint_that_cannot_be_reached_uses_no_attempt_up_and_is_reached_again(sender: Sender) -> None:
+    """Nothing was sent, so nothing is given up: when the receiver is back, the events arrive in order."""
+
+    async def scenario() -> None:
+        bound = socket.socket()
+        bound.bind(("127.0.0.1", 0))  # refuses connections until something listens
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}/hook"
+        sender.endpoints.add(new_endpoint("orders", url, secret=SECRET, attempts_max=2), BY_ANN)
+        async with DeliveryService(sender, runs=False) as service:
+            await emit(sender, "A", 2)
+            for _ in range(20):
+                await service.engine.run_once()
+                sender.clock.advance(60)  # type: ignore[attr-defined]
+            assert (lane(sender, "A").attempts, lane(sender, "A").state) == (0, LaneState.WAITING)
+            assert "no connection" in (lane(sender, "A").error or "")
+
+            receiver = Receiver()
+            async with serving(receiver.play, bound=bound):
+                await service.engine.run_once()
+                assert receiver.seqs("A") == [1, 2]
 
     play(scenario())
 

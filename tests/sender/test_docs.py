@@ -59,7 +59,9 @@ def test_defaults_in_the_document_are_the_endpoints_defaults() -> None:
     text = (ROOT / "docs" / "sending.md").read_text("utf-8")
     endpoint: Endpoint = new_endpoint("n", "https://example.com/", secret=SECRET)
 
-    assert (endpoint.attempts_max, endpoint.retry_cap.seconds, endpoint.in_flight_max) == (12, 300, 64)
-    assert f"| {endpoint.attempts_max}, {endpoint.retry_cap.seconds // 60} min |" in text
+    assert (endpoint.attempts_max, endpoint.retry_for.days, endpoint.in_flight_max) == (None, 3, 64)
+    assert f"| {endpoint.retry_for.days} days |" in text
+    waits = f"{endpoint.retry_base.seconds} s, {endpoint.retry_cap.seconds // 60} min"
+    assert f"| {waits}, {endpoint.retry_jitter} |" in text
     assert f"| {endpoint.timeout.seconds} s |" in text
     assert f"none, {endpoint.in_flight_max} |" in text

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from oncegate.errors import (
     BadEndpoint,
@@ -20,14 +23,17 @@ from oncegate.errors import (
 )
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.trace import Context
+from oncegate.sender import registration
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.book import Change
 from oncegate.sender.endpoints import Endpoint, new_endpoint
 from oncegate.sender.sender import Sender
+from oncegate.sender.urls import parse_endpoint_url
 from oncegate.store import DeliveryView, LogKind, Store
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock
+from oncegate.testing.waiting import DEADLINE_SECONDS
 
 SECRET = "whsec_" + "c2VjcmV0" * 8
 BY_ANN = Change("ann", "first customer")
@@ -46,10 +52,29 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 def sender(store: Store) -> Iterator[Sender]:
     """A sender with one endpoint called orders."""
     commits = GroupCommit(store)
-    found = Sender(commits, clock=ManualClock(), policy=AddressPolicy(allow_http=True))
+    policy = AddressPolicy(allow_http=True)
+    found = Sender(commits, clock=ManualClock(), policy=policy, resolve=resolve)
     found.endpoints.add(endpoint("orders"), BY_ANN)
     yield found
     commits.close()
+
+
+ANSWERS = {
+    "example.com": ["93.184.215.14"],
+    "moved.example": ["93.184.215.15"],
+    "inside.example": ["10.0.0.7"],
+    "mixed.example": ["93.184.215.14", "169.254.169.254"],
+    "mapped.example": ["::ffff:127.0.0.1"],
+    "garbled.example": ["not an address"],
+    "empty.example": [],
+}
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """A resolver that knows a few names; any other does not exist."""
+    if host not in ANSWERS:
+        raise OSError("Name or service not known")
+    return ANSWERS[host]
 
 
 def endpoint(name: str) -> Endpoint:
@@ -171,6 +196,55 @@ def test_an_endpoint_that_cannot_be_used_is_not_added(
     with pytest.raises(error):
         sender.endpoints.add(new_endpoint("bad", **settings), BY_ANN)  # type: ignore[arg-type]
     assert [one.name for one in sender.endpoints.all()] == ["orders"]
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        ("inside.example", "10.0.0.7 is not a public address: 10.0.0.0/8, private"),
+        ("mixed.example", "169.254.169.254 hands out a cloud's credentials"),
+        ("mapped.example", "127.0.0.0/8, loopback"),
+        ("garbled.example", "an unreadable address"),
+    ],
+)
+def test_a_name_with_a_blocked_answer_is_refused_when_it_is_registered(
+    sender: Sender, host: str, reason: str
+) -> None:
+    """One blocked answer among public ones is enough; the same when an endpoint moves there."""
+    with pytest.raises(BadEndpoint, match=re.escape(host)) as refused:
+        sender.endpoints.add(new_endpoint("bad", f"https://{host}/", secret=SECRET), BY_ANN)
+    assert reason in str(refused.value)
+    with pytest.raises(BadEndpoint, match=re.escape(host)):
+        sender.endpoints.change("orders", lambda e: replace(e, url=f"https://{host}/"), BY_ANN, "moved")
+    assert [(one.name, one.url) for one in sender.endpoints.all()] == [
+        ("orders", "https://example.com/hook")
+    ]
+
+
+@pytest.mark.parametrize("host", ["unknown.example", "empty.example"])
+def test_a_name_without_an_address_is_registered_with_a_warning(sender: Sender, host: str) -> None:
+    """The process that delivers may have another resolver; each connection judges the answer again."""
+    warning = sender.endpoints.add(new_endpoint("later", f"https://{host}/", secret=SECRET), BY_ANN)
+    assert warning is not None
+    assert f"{host} cannot be resolved here" in warning
+    assert sender.endpoints.get("later").url == f"https://{host}/"
+    moved = new_endpoint("moved", "https://moved.example/", secret=SECRET)
+    assert sender.endpoints.add(moved, BY_ANN) is None
+
+
+def test_a_resolver_that_hangs_does_not_hold_up_a_registration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "RESOLVE_SECONDS_MAX", 0.05)
+    released = threading.Event()
+
+    def hang(host: str, port: int) -> list[str]:
+        released.wait(DEADLINE_SECONDS)
+        return []
+
+    try:
+        url = parse_endpoint_url("https://slow.example/", AddressPolicy())
+        assert "no answer within" in str(registration.judge_name(url, AddressPolicy(), hang))
+    finally:
+        released.set()
 
 
 def test_rotating_a_secret_lets_both_sign_for_a_while(sender: Sender) -> None:

@@ -24,7 +24,7 @@ from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.book import Change
 from oncegate.sender.delivery import DeliveryService
 from oncegate.sender.endpoints import new_endpoint
-from oncegate.sender.journey import Hop, HopKind, journey
+from oncegate.sender.journey import HOPS_MAX, Hop, HopKind, journey, journey_of
 from oncegate.service.dispatch import Dispatch
 from oncegate.store import EntryFilter
 from oncegate.testing.waiting import DEADLINE_SECONDS
@@ -280,7 +280,7 @@ def test_event_that_waits_for_a_person_keeps_its_context(ledger: Ledger, how: st
         (entry,) = session.entries(EntryFilter(waiting), None, 5)
     say = ledger.gate.people.approve if how == "held" else ledger.gate.people.release
     say(entry.entry_id, actor="Ada", reason="genuine")
-    Reconciler(ledger.gate, jitter=lambda: 0.0).run_once()
+    Reconciler(ledger.gate, at_once=True).run_once()
 
     assert ledger.places("trip 7") == BOTH
 
@@ -351,3 +351,38 @@ def test_whole_journey_over_http_into_the_next_surface(
     assert main(["trace", "o-1", "--url", ledger.url]) == 0
     assert "delivered after 1 attempt" in capsys.readouterr().out
     assert main(["trace", "o-77", "--url", ledger.url]) == 1
+
+
+def test_another_tenants_events_do_not_push_ones_own_hops_out(ledger: Ledger) -> None:
+    """700 events of a stranger under the same correlation id, before and after the own ones (I18)."""
+
+    @ledger.gate.handler("orders", key="{id}", tenant="tenant", correlation="{correlation}")
+    def handle(event: dict[str, Any]) -> None:
+        ledger.sender.emit_sync(
+            "planning", key=event["id"], type="t", payload={}, tenant=event["tenant"],
+            context=Context(correlation_id="incident-7"),
+        )  # fmt: skip
+
+    def send(tenant: str, name: str) -> None:
+        event = {"id": name, "tenant": tenant, "correlation": "incident-7"}
+        ledger.gate.admit_sync("orders", event)
+
+    for number in range(HOPS_MAX // 2 + 100):
+        send("loud", f"before-{number}")
+    for number in range(3):
+        send("quiet", f"own-{number}")
+
+    with ledger.gate.store.look() as session:
+        own = journey(session, "incident-7", "quiet")
+        everything = journey(session, "incident-7")
+        entry = next(iter(session.entries(EntryFilter(label_contains="own-0"), None, 1)))
+        of_entry = journey_of(session, entry)
+        part = journey_of(session, entry, "quiet")
+    wanted = {(kind, f"own-{n}") for kind in (HopKind.ARRIVED, HopKind.EMITTED) for n in range(3)}
+    for found in (own, everything, of_entry, part):
+        shown = {(hop.kind, hop.key) for hop in found.hops if hop.tenant == "quiet"}
+        assert shown == wanted
+    assert {hop.tenant for hop in (*own.hops, *part.hops)} == {"quiet"}
+    assert (own.is_cut, part.is_cut, everything.is_cut, of_entry.is_cut) == (False, False, True, True)
+    assert len(everything.hops) == HOPS_MAX
+    assert list(everything.hops) == sorted(everything.hops, key=lambda hop: hop.at_ms)

@@ -92,6 +92,22 @@ def test_one_mistake_does_not_hide_another_in_the_same_table(tmp_path: Path) -> 
     assert len(found) == 8
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('admin = "127.0.0.1:8700"', "the port of [server]"),
+        ('admin = "9090"', "not an address such as"),
+        ("metrics = 1", "Expected `bool`"),
+        ("pages = true", "did you mean page?"),
+    ],
+)
+def test_mistakes_about_listeners_are_told_with_their_line(tmp_path: Path, line: str, told: str) -> None:
+    (found,) = mistakes(tmp_path, f"[listeners]\n{line}\n")
+
+    assert found.startswith("oncegate.toml:2: ")
+    assert told in found
+
+
 def test_settings_that_need_each_other_are_not_tried_apart(tmp_path: Path) -> None:
     assert not mistakes(
         tmp_path,

@@ -138,7 +138,7 @@ def test_publication_and_deliveries_are_one_transaction(gate: Gate) -> None:
     """Given a unit that is undone after it published; then neither is there, and the seq is given again."""
     sender, feed = Sender(gate.commits, policy=POLICY), Feed(gate, operation=Dispatch)
     _follow(sender, "team", "acme")
-    item = feed._item("acme", "e-1", "k", 1)
+    item = feed.item("acme", "e-1", "k", 1)
     session = gate.store.connect()
     with contextlib.suppress(ZeroDivisionError), session.unit():
         assert Dispatch.run(session, [Dispatch(item)])[0].seq == 1
@@ -157,7 +157,7 @@ def test_a_batch_keeps_the_order_of_each_key(gate: Gate) -> None:
     _follow(sender, "team", "acme")
     session = gate.store.connect()
     with session.unit():
-        wanted = [Dispatch(feed._item("acme", f"e-{n}", f"k-{n % 2}", n)) for n in range(6)]
+        wanted = [Dispatch(feed.item("acme", f"e-{n}", f"k-{n % 2}", n)) for n in range(6)]
         answers = Dispatch.run(session, wanted)
     with session.unit():
         lanes = [session.find_lane("team", "acme", f"k-{n}") for n in (0, 1)]

@@ -14,6 +14,7 @@ import pytest
 
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import StoreUnavailable
+from oncegate.model.parking import Parking
 from oncegate.model.surface import OnConflict
 from oncegate.service.settings import SignatureScheme
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
@@ -274,6 +275,8 @@ def test_standard_webhooks_are_verified_on_the_raw_bytes(tmp_path: Path) -> None
             assert send(body, {**good, "webhook-id": bad_id}) == 400
         not_json = b"\xff\xfe"
         assert send(not_json, _signed(key, not_json, now)) == 400
+        svix = {name.replace("webhook-", "svix-"): value for name, value in good.items()}
+        assert [send(body, svix), send(body + b" ", svix)] == [200, 401]
 
 
 def test_github_signatures_are_verified(tmp_path: Path) -> None:
@@ -285,3 +288,15 @@ def test_github_signatures_are_verified(tmp_path: Path) -> None:
 
         assert site.call("POST", "/in/hooks", body, headers).status == 200
         assert site.call("POST", "/in/hooks", body + b"\n", headers).status == 401
+
+
+def test_events_that_wait_for_a_person_are_bounded_with_429(site: Site) -> None:
+    """Before the disk is full; repeats of what waits, and events that can run, go on (I18)."""
+    site.gate._context.parking = Parking(2)
+
+    answers = [site.hook({"n": number}) for number in range(4)]
+
+    assert [answer.status for answer in answers] == [202, 202, 429, 429]
+    assert answers[3].headers["retry-after"] == "60"
+    assert site.hook({"n": 1}).status == 202
+    assert site.hook({"id": "n-1"}).status == 200

@@ -16,6 +16,7 @@ import pytest
 from oncegate.clock import SystemClock
 from oncegate.service.stopping import NOT_FINISHED, RESERVE_SECONDS_MAX, StopTimes, end_within
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
+from tests.service.process import served
 from tests.service.site import SECRET, Answer, Site, TeamHandler
 
 CONFIG = """
@@ -129,3 +130,28 @@ def _hook(port: int) -> Answer:
     caller = Site.__new__(Site)
     caller.port = port
     return caller.hook({"id": "n-1"})
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_changed_key_template_ends_the_start_with_the_command_that_accepts_it(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """Given a surface that the ledger knows: exit code 2 before any event is taken (A2)."""
+    url = "sqlite:///ledger.db" if kind == "sqlite" else request.getfixturevalue("ledger_url")
+    with served(tmp_path, url=url) as site:  # it registers its surface at the start, without any event
+        assert site.call("GET", "/livez").status == 200
+    settings = tmp_path / "oncegate.toml"
+    settings.write_text(settings.read_text("utf-8").replace('"{id}"', '"{id:str}"'), "utf-8")
+
+    refused = subprocess.run(
+        [sys.executable, "-m", "oncegate", "serve"],
+        cwd=tmp_path,
+        env={**os.environ, "HOOKS": SECRET},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+
+    assert (refused.returncode, "startup complete" in refused.stderr) == (2, False)
+    assert "oncegate surfaces rekey hooks --from '{id}' --to '{id:str}'" in refused.stderr

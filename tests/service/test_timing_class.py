@@ -75,10 +75,10 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
         connection.set_progress_handler(work.step, 1)
         return connection
 
-    def sending(self: Wire, commands: Any) -> Any:
+    def sending(self: Wire, commands: Any, *then: Any) -> Any:
         for command in commands:
             work.said(command.sql)
-        return send(self, commands)
+        return send(self, commands, *then)
 
     monkeypatch.setattr(sqlite3, "connect", listening)
     monkeypatch.setattr(Wire, "send", sending)

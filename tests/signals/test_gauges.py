@@ -91,14 +91,14 @@ def test_readings_that_cannot_be_kept_hide_no_alarm(
 
 def test_every_gauge_has_a_number_of_its_own() -> None:
     """They are stored: one that changed would draw another signal's past."""
-    assert list(NUMBERS.values()) == list(range(1, 11))
+    assert list(NUMBERS.values()) == list(range(1, 22))
     assert set(NUMBERS) < {one.name for one in DEFINITIONS}
 
 
 def test_what_nobody_looked_at_has_no_curve() -> None:
     """Nor has a signal that is counted anyway."""
     lapsed = Signal(d.LAPSED, "orders", 2.0, Level.OK)
-    (looked, value) = reading([lapsed, Signal(d.QUARANTINES, "orders", 5.0, Level.OK)], 7).tallies
+    (looked, value) = reading([lapsed, Signal(d.SENDER_BUGS, "orders", 5.0, Level.OK)], 7).tallies
     assert (looked.surface, value.surface, value.total) == (EVERYWHERE, EVERYWHERE, 2000)
     assert curve(d.LAPSED.name, [[], []]) == []
-    assert curve(d.QUARANTINES.name, [[looked, value]]) == []
+    assert curve(d.SENDER_BUGS.name, [[looked, value]]) == []

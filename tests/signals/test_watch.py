@@ -58,7 +58,8 @@ def strand(store: Store, clock: ManualClock) -> None:
 
 
 # By a clock moved by hand the server's own is always far away.
-NO_OFFSET: Any = {"clock_offset": (None, None)}
+# Nor does a worker run here.
+NO_OFFSET: Any = {"clock_offset": (None, None), "worker_absent": (None, None)}
 
 
 def watching(store: Store, clock: ManualClock, notifiers: Any = (), **limits: Any) -> Watch:
@@ -101,7 +102,7 @@ def test_a_wall_clock_that_steps_calls_nobody(store: Store, clock: ManualClock, 
     with session.unit():
         (claim,) = session.reserve([reservation])
     at_ms = clock.wall_ms()
-    held = Settlement(claim.entry_id, claim.fence, State.HELD, at_ms, "suite", reason="who knows")
+    held = Settlement(*claim.claim, State.HELD, at_ms, "suite", reason="who knows")
     with session.unit():
         session.settle([held])
     session.close()

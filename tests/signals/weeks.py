@@ -16,8 +16,10 @@ from itertools import accumulate
 from pathlib import Path
 
 from oncegate.model.repeats import RepeatClass
-from oncegate.signals.snapshot import WINDOWS, Counts, Snapshot
+from oncegate.signals.measures import PAST_DAYS, PAST_WINDOWS
+from oncegate.signals.snapshot import WINDOWS, Counts, Snapshot, Watcher, WatchWord, Worker
 from oncegate.store import Waiting, What
+from oncegate.store.notices import WorkerWord
 from oncegate.store.tallies import of_class, of_latency
 
 SEED = 20251027
@@ -92,8 +94,21 @@ class Recorded:
         """What an evaluation at the end of a minute sees."""
         end = WEEK_MINUTES + minute + 1
         windows = {length: self._window(max(0, end - length), end) for length in WINDOWS}
+        past = {
+            length: tuple(
+                self._window(max(0, end - day * DAY - length), max(0, end - day * DAY))
+                for day in range(1, PAST_DAYS + 1)
+            )
+            for length in PAST_WINDOWS
+        }
+        surfaces = tuple({surface for surface, _ in self._sums})
+        worker = Worker("host, process 7", 9_000, WorkerWord(5_000, surfaces))
         now_ms = (MONDAY + minute) * 60_000
-        return Snapshot(now_ms, 10**9 + minute * 60_000, windows, waiting, ahead_ms)
+        ticks = 10**9 + minute * 60_000
+        watcher = Watcher("host, process 7", 9_000, WatchWord(60_000))
+        return Snapshot(
+            now_ms, ticks, windows, waiting, ahead_ms, past=past, workers=(worker,), watchers=(watcher,)
+        )
 
     def _window(self, begin: int, end: int) -> dict[str, Counts]:
         found: dict[str, dict[int, tuple[int, int]]] = {}

@@ -46,6 +46,36 @@ def test_a_signed_request_is_authentic() -> None:
     assert (found.message_id, found.sent_at_s) == ("msg_1", NOW)
 
 
+def as_svix(headers: dict[str, str]) -> dict[str, str]:
+    return {name.replace("webhook-", "svix-"): value for name, value in headers.items()}
+
+
+def test_the_same_headers_under_the_names_of_svix_are_taken() -> None:
+    found = SCHEME.verify(Headers(as_svix(signed())), BODY, NOW)
+    assert (found.message_id, found.sent_at_s) == ("msg_1", NOW)
+
+
+def test_a_forged_request_under_the_names_of_svix_is_not_authentic() -> None:
+    for forged in (signed(b"another"), signed(webhook_id="msg_2"), signed(at=NOW - 301)):
+        with pytest.raises(NotAuthentic):
+            verify(as_svix(forged))
+
+
+@pytest.mark.parametrize("name", ["webhook-id", "webhook-timestamp", "webhook-signature"])
+def test_headers_of_the_two_prefixes_are_never_mixed(name: str) -> None:
+    """An id of one prefix with a signature of the other could be signed by two senders."""
+    mixed = signed()
+    mixed[name.replace("webhook-", "svix-")] = mixed.pop(name)
+    with pytest.raises(MalformedRequest):
+        verify(mixed)
+
+
+def test_where_both_prefixes_are_there_the_standard_one_counts() -> None:
+    assert verify({**as_svix(signed(message_id="msg_2")), **signed()}) == "msg_1"
+    with pytest.raises(NotAuthentic):
+        verify({**as_svix(signed()), **signed(b"another")})
+
+
 @pytest.mark.parametrize("length", [24, 63, 64, 65, 256])
 def test_a_secret_of_any_length_signs_as_the_library_does(length: int) -> None:
     """Secrets longer than a block of the hash are hashed first."""

@@ -8,6 +8,7 @@ import pytest
 
 from oncegate.store import Store
 from oncegate.testing import ManualClock
+from oncegate.testing.conformance.alternatives import AlternativeConformance
 from oncegate.testing.conformance.arrivals import ArrivalConformance
 from oncegate.testing.conformance.censuses import CensusConformance
 from oncegate.testing.conformance.fences import FenceConformance
@@ -15,6 +16,7 @@ from oncegate.testing.conformance.ledger import LedgerConformance
 from oncegate.testing.conformance.logs import LogConformance
 from oncegate.testing.conformance.pruning import PruningConformance
 from oncegate.testing.conformance.recordings import RecordingConformance
+from oncegate.testing.conformance.registries import RegistryConformance
 from oncegate.testing.conformance.settlements import SettlementConformance
 from oncegate.testing.conformance.steps import StepConformance
 from oncegate.testing.conformance.ticks import TickConformance
@@ -24,6 +26,8 @@ from oncegate.testing.simulation import Ledger, SimulatedStore
 
 class TestSimulatedStore(
     ArrivalConformance,
+    AlternativeConformance,
+    RegistryConformance,
     RecordingConformance,
     FenceConformance,
     SettlementConformance,

@@ -21,7 +21,7 @@ def test_unit_that_ends_a_claim_and_makes_the_next_shows_both():
         (claim,) = session.reserve([_reservation(1)])
 
     with session.unit():
-        session.settle([Settlement(claim.entry_id, claim.fence, State.RETRYABLE, 0, "gate")])
+        session.settle([Settlement(*claim.claim, State.RETRYABLE, 0, "gate")])
         session.reserve([_reservation(2)])
 
     assert seen == [

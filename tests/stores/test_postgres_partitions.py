@@ -60,9 +60,7 @@ def arrive(session: Session, clock: ManualClock, text: str, *, settles: bool = T
     with session.unit():
         (claim,) = session.reserve([wanted])
     if settles:
-        end = Settlement(
-            claim.entry_id, claim.fence, State.COMMITTED, clock.wall_ms(), "test", outcome=b"1"
-        )
+        end = Settlement(*claim.claim, State.COMMITTED, clock.wall_ms(), "test", outcome=b"1")
         with session.unit():
             assert session.settle([end]) == [True]
     return claim.entry_id

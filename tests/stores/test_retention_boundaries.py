@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,7 +25,7 @@ from oncegate.model.retention import FORGET_GRACE
 from oncegate.model.states import State
 from oncegate.testing import ManualClock
 from oncegate.testing.postgres import GivenServer, PostgresServer
-from oncegate.upkeep.pruner import Pruner
+from oncegate.upkeep.pruner import Pruner, sight
 
 SECOND, MILLISECOND = timedelta(seconds=1), timedelta(milliseconds=1)
 NEAR = (-SECOND, -MILLISECOND, timedelta(0), MILLISECOND, SECOND)
@@ -102,6 +103,8 @@ def play(url: str, story: Story) -> Counter[str]:
     runs: Counter[str] = Counter()
     clock = ManualClock(int(story.received_at.timestamp() * 1000))
     with Gate(url, clock=clock, replay_cache_max=0) as gate:
+        with closing(gate.store.connect()) as session:
+            sight(session, clock, is_certain=True)  # as a caretaker does from the first minute on
 
         @gate.handler(
             "dated",

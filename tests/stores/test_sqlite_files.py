@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import sqlite3
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -65,7 +66,7 @@ def reserve(session: Session, name: str, body: bytes = b"{}") -> Reserved:
 
 
 def settlement(claim: Reserved) -> Settlement:
-    return Settlement(claim.entry_id, claim.fence, State.COMMITTED, 1, "test", b'"done"')
+    return Settlement(*claim.claim, State.COMMITTED, 1, "test", b'"done"')
 
 
 def fill(path: Path, entries: int = 200) -> None:
@@ -711,3 +712,60 @@ def test_a_relative_path_means_the_folder_it_was_given_in(
     assert [store.migrate(), list(there.iterdir())] == [[], []]
     with store.look() as session:
         assert session.now_ticks() > 0
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode_of(file: Path) -> int:
+    return stat.S_IMODE(file.stat().st_mode)
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o277, 0o777])
+def test_a_new_ledger_and_its_side_files_are_its_owners_alone(
+    path: Path, umask: int, no_umask: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ledger holds signing secrets; there is no moment at which others can open it (I14)."""
+    os.umask(umask)
+    connect: Any = sqlite3.connect
+    modes: list[int] = []
+
+    def noting(*arguments: Any, **options: Any) -> Any:
+        modes.append(mode_of(path))
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", noting)
+    session = SqliteStore(path).connect()
+    with session.unit():
+        session.sight(1)
+
+    found = {file.name: mode_of(file) for file in path.parent.iterdir()}
+    session.close()
+    assert modes == [0o600]
+    assert found == dict.fromkeys(["ledger.db", "ledger.db-shm", "ledger.db-wal"], 0o600)
+
+
+def test_a_ledger_behind_a_link_is_created_for_its_owner_alone(path: Path, no_umask: None) -> None:
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    SqliteStore(link).connect().close()
+    assert mode_of(path) == 0o600
+
+
+def test_a_mode_that_was_chosen_stays_and_the_doctor_names_it(path: Path) -> None:
+    SqliteStore(path).connect().close()
+    path.chmod(0o640)
+    SqliteStore(path).connect().close()
+
+    (finding,) = (one for one in SqliteStore(path).examine() if one.what == "permissions")
+
+    assert mode_of(path) == 0o640
+    assert finding.ok
+    assert finding.next_step.startswith(f"run: chmod 600 {path}")
+    path.chmod(0o600)
+    (finding,) = (one for one in SqliteStore(path).examine() if one.what == "permissions")
+    assert finding.next_step == ""

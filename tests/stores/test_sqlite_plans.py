@@ -41,7 +41,8 @@ def test_what_waits_is_found_without_reading_every_entry(session: Any) -> None:
 
 def test_pairs_that_wait_are_found_without_reading_those_that_were_dismissed(session: Any) -> None:
     """A few that wait among however many a person has looked at."""
-    assert "USING INDEX oncegate_duplicate_open" in plan(session, contents._OPEN, (0, 20))
+    found = plan(session, contents._OPEN, (0, 0, 0, 0, 20))
+    assert "USING INDEX oncegate_duplicate_open" in found, found
 
 
 @pytest.mark.parametrize("sql", [tallies._WAITING, ticks._LATEST, running.open_entries("id", "state = ?1")])
@@ -63,9 +64,12 @@ def test_a_worker_finds_its_heads_and_events_without_reading_every_lane(session:
     assert name != "_BODY" or "lane=? AND seq=?" in found
 
 
-@pytest.mark.parametrize("sql", [traces.SQLITE_TRACED, traces.SQLITE_NAMED, traces.LINKED])
+@pytest.mark.parametrize(
+    "sql", [traces.SQLITE_TRACED, traces.SQLITE_NAMED, traces.SQLITE_LINKED, traces.SQLITE_PUBLISHED]
+)
 def test_a_journey_is_found_without_reading_every_event(session: Any, sql: str) -> None:
     """By its trace or by an event's id, among however many events were emitted."""
-    found = plan(session, sql, ("x", 1))
+    found = plan(session, sql, (*("x",) * (sql.count("?") - 1), 1))
     assert "SCAN sent" not in found
-    assert "SCAN oncegate_trace" not in found
+    assert "SCAN link" not in found
+    assert "SCAN entry" not in found

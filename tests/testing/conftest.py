@@ -7,7 +7,15 @@ from oncegate.testing.plugin import (
     oncegate_clock,
     oncegate_gate,
     oncegate_postgres,
+    oncegate_replay,
     oncegate_store,
 )
 
-__all__ = ["oncegate_chaos", "oncegate_clock", "oncegate_gate", "oncegate_postgres", "oncegate_store"]
+__all__ = [
+    "oncegate_chaos",
+    "oncegate_clock",
+    "oncegate_gate",
+    "oncegate_postgres",
+    "oncegate_replay",
+    "oncegate_store",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +48,50 @@ def test_a_surface_that_the_gate_does_not_have_is_told(oncegate_replay: Any, tmp
     (tmp_path / "other.jsonl").write_text(text)
     with app() as gate, pytest.raises(ConfigError, match=r"the gate has no surface 'demo\.other'"):
         oncegate_replay(gate, tmp_path / "other.jsonl")
+
+
+TABLES = "CREATE TABLE bookings (slot text, equipment text)"
+
+
+def writing_app() -> Gate:
+    gate = Gate("sqlite:///never-opened.db")
+    terminal = gate.downstream("terminal", honours_key="7d")
+
+    def claim_slot(number: str, idempotency_key: str = "") -> dict[str, str]:
+        return {"id": number}
+
+    @gate.handler("demo.container-notifications", key="{notificationId}:{equipment_number}")
+    def book(event: Any, once: Any) -> Any:
+        slot = once.effect(terminal, claim_slot, event["equipment_number"])
+        with once.commit(resource=slot["id"]) as tx:
+            tx.execute("INSERT INTO bookings VALUES (?, ?)", (slot["id"], event["equipment_number"]))
+        return slot
+
+    return gate
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_mondays_traffic_is_39_rows_of_a_handler_that_writes(oncegate_replay: Any, kind: str) -> None:
+    """On a real database, whose tables the test gives."""
+    seen: list[Any] = []
+    with writing_app() as gate:
+        report = oncegate_replay(gate, STORM, setup=[TABLES, seen.append], database=kind)
+    report.assert_counts(effects=39, run=39, replay=48)
+
+    assert oncegate_replay.database.rows("SELECT count(*) FROM bookings") == [(39,)]
+    assert [database.url for database in seen] == [oncegate_replay.database.url]
+
+
+def test_the_guides_examples_run(
+    oncegate_replay: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "recording.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n(def test_mondays.+?)```", guide, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "monday.jsonl").write_bytes(STORM.read_bytes())
+    with app() as plain, writing_app() as writing:
+        variables: dict[str, Any] = {"gate": plain}
+        exec(example, variables)  # the guide's own code, which this test is about
+        variables["test_mondays_traffic_is_39_slots"](oncegate_replay)
+        variables["gate"] = writing
+        variables["test_mondays_traffic_is_39_rows"](oncegate_replay)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,22 @@ AS_TOLD = re.compile(
 )
 
 
-@pytest.fixture
-def guide(tmp_path, monkeypatch) -> Any:
-    monkeypatch.chdir(tmp_path)
-    variables: dict[str, Any] = {"__name__": "test_booking"}
+def run_examples(monkeypatch: pytest.MonkeyPatch, folder: Path, *, of: str) -> dict[str, Any]:
+    """The examples of one file of the guide, in the order in which they stand."""
+    monkeypatch.chdir(folder)
+    variables: dict[str, Any] = {"__name__": of}
+    name = ""
     for example in EXAMPLES:
-        exec(example, variables)  # the guide's own code, which this test is about
+        named = re.match(r"# (test_\w+)\.py\n", example)
+        name = named[1] if named else name
+        if name == of:
+            exec(example, variables)  # the guide's own code, which this test is about
+    return variables
+
+
+@pytest.fixture
+def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    variables = run_examples(monkeypatch, tmp_path, of="test_booking")
     yield variables
     variables["gate"].close()
 
@@ -42,5 +53,27 @@ def test_broken_handler_of_the_guide_is_caught_as_it_says(guide, oncegate_chaos)
         assert AS_TOLD.fullmatch(text), text
 
 
-def test_guide_has_two_examples():
-    assert len(EXAMPLES) == 2
+def test_the_readmes_handler_runs_on_a_real_database(tmp_path, monkeypatch, oncegate_chaos):
+    """It is the README's own, word by word."""
+    variables = run_examples(monkeypatch, tmp_path, of="test_slots")
+    with variables["gate"]:
+        variables["test_one_slot_and_one_row"](partial(oncegate_chaos, plans=0))
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    (example,) = [one for one in EXAMPLES if "# test_slots.py" in one]
+    start = example.index("@gate.handler")
+    handler = example[start : example.index('return {"slot"', start)]
+    assert handler in readme
+
+
+def test_handlers_of_the_guide_with_a_transaction_of_their_own(tmp_path, monkeypatch, oncegate_chaos):
+    """The sound one passes, the one that commits by itself is caught."""
+    variables = run_examples(monkeypatch, tmp_path, of="test_orders")
+    chaos = partial(oncegate_chaos, plans=0)
+    with variables["gate"]:
+        variables["test_paid_is_one_row"](chaos)
+        with pytest.raises(AssertionError, match=r"finds \('A-1',\), \('A-1',\), not \('A-1',\)"):
+            variables["test_refund_is_one_row"](chaos)
+
+
+def test_every_example_of_the_guide_is_run():
+    assert len(EXAMPLES) == 5

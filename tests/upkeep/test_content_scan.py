@@ -79,7 +79,7 @@ def test_what_has_not_run_is_stopped_for_a_person(office: Office) -> None:
     office.fails = False
     assert office.send("1", "flaky") is Verdict.QUARANTINE
     office.ledger.lapse()
-    assert Reconciler(office.gate, jitter=lambda: 0.0).run_once().looked == []
+    assert Reconciler(office.gate, at_once=True).run_once().looked == []
     assert (office.planned, office.ledger.states()) == ([], ["quarantined"] * 2)
 
 
@@ -237,5 +237,5 @@ def test_a_released_duplicate_that_had_begun_is_asked_about_first(ledger: Ledger
     assert len(ContentScan(gate.store, ledger.clock).run_once().stopped) == 2
     gate.people.release(1, reason="checked", actor="ann")
     ledger.lapse()
-    assert Reconciler(gate, jitter=lambda: 0.0).run_once().finished == 1
+    assert Reconciler(gate, at_once=True).run_once().finished == 1
     assert len(sold) == 2

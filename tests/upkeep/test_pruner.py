@@ -12,7 +12,7 @@ import pytest
 from oncegate import ConfigError, Gate, Verdict
 from oncegate.errors import StoreBusy
 from oncegate.stores.sqlite.session import SqliteSession
-from oncegate.upkeep.pruner import SWEEP_EVERY, Bounds, Pruner
+from oncegate.upkeep.pruner import SWEEP_EVERY, Bounds, Pruner, forget_older
 from tests.support import BOOK, Ledger
 
 DAY = 86_400
@@ -29,7 +29,14 @@ def register(gate: Gate, surface: str = "orders", **options) -> list[str]:
             raise ValueError("not now")
         return event["id"]
 
+    look(gate)
     return runs
+
+
+def look(gate: Gate) -> None:
+    """As a caretaker does from the first minute on: the ledger notes what time it is."""
+    with contextlib.closing(gate.store.connect()) as session, session.unit():
+        session.sight(gate.clock.wall_ms())
 
 
 def admit(gate: Gate, *names: str, surface: str = "orders") -> None:
@@ -170,17 +177,65 @@ def test_clock_that_leaps_a_year_forgets_nothing(ledger: Ledger) -> None:
     assert runs == ["event"]
 
 
-def test_leap_that_lasts_is_believed(ledger: Ledger) -> None:
-    """A machine that was off for months is not stuck for ever."""
+def test_small_leap_that_lasts_is_believed(ledger: Ledger) -> None:
+    """A machine that was off for a week goes on by its clock after a day."""
+    gate = ledger.gate()
+    register(gate)
+    ledger.clock.step_wall(7 * DAY)
+    assert Pruner(gate).run_once().clock_is_doubted
+    ledger.clock.advance(DAY)
+
+    assert not Pruner(gate).run_once().clock_is_doubted
+
+
+def test_large_leap_is_never_believed_without_a_person(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A clock a year ahead, however long it lasts, forgets nothing; the log names the command (I15)."""
+    gate = ledger.gate(replay_cache_max=0)
+    runs = register(gate)
+    admit(gate, "event")
+    ledger.clock.step_wall(365 * DAY)
+    for _ in range(5):
+        ledger.clock.advance(DAY)
+        assert Pruner(gate).run_once().entries == 0
+
+    admit(gate, "event")
+
+    assert runs == ["event"]
+    assert "oncegate prune --believe-clock" in caplog.text
+
+
+def test_the_first_prune_under_a_clock_a_year_ahead_forgets_nothing(ledger: Ledger) -> None:
+    """There is no sighting to compare with: the newest entry says what time it was."""
+    gate = ledger.gate(replay_cache_max=0)
+    runs = register(gate)
+    admit(gate, "event")
+    ledger.rows("DELETE FROM oncegate_meta WHERE name = 'sighting'")
+    ledger.clock.step_wall(365 * DAY)
+
+    report = Pruner(gate).run_once()
+
+    assert (report.entries, report.clock_is_doubted) == (0, True)
+    admit(gate, "event")
+    assert runs == ["event"]
+
+
+def test_a_person_may_say_that_the_clock_is_right(ledger: Ledger) -> None:
+    """After a year in which the machine was really off."""
     gate = ledger.gate()
     register(gate)
     admit(gate, "event")
-    Pruner(gate).run_once()
     ledger.clock.step_wall(365 * DAY)
-    Pruner(gate).run_once()
-    ledger.clock.advance(DAY)
+    bounds, age = Bounds(), timedelta(days=90)
 
-    assert Pruner(gate).run_once().entries == 1
+    kept, was_doubted = forget_older(gate.store, gate.clock, "orders", age, actor="anna", bounds=bounds)
+    gone, is_doubted = forget_older(
+        gate.store, gate.clock, "orders", age, actor="anna", bounds=bounds, is_certain=True
+    )
+
+    assert (kept.entries, was_doubted, gone.entries, is_doubted) == (0, True, 1, False)
+    assert not Pruner(gate).run_once().clock_is_doubted
 
 
 def test_writers_work_between_steps(ledger: Ledger, monkeypatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
@@ -12,8 +13,13 @@ import pytest
 from oncegate import Failed, Gate, NotApplied, StoreUnavailable, Verdict
 from oncegate.clock import from_wall_ms
 from oncegate.crashpoints import CrashPoints
-from oncegate.model.backoff import Backoff, spread
-from oncegate.store import What
+from oncegate.model.backoff import spread
+from oncegate.model.identity import KIND, OVERLAP_MIN_MS, KeyRule, Moment, read_identity, rekeyed
+from oncegate.model.template import KeyTemplate
+from oncegate.signals.measures import measure
+from oncegate.signals.snapshot import Worker
+from oncegate.store import DocumentChange, What
+from oncegate.store.notices import WorkerWord
 from oncegate.testing import CrashReached, Faults, faulty
 from oncegate.upkeep.reconciler import Reconciler, Report
 from tests.support import DeadAfter, Ledger, Style, Terminal
@@ -118,8 +124,9 @@ def test_settled_held_unknown_and_quarantined_entries_are_left_alone(depot: Depo
     assert depot.ledger.states() == ["committed", "quarantined", "unknown"]
 
 
+@pytest.mark.waits
 def test_a_failed_attempt_is_tried_again_after_its_backoff(depot: Depot) -> None:
-    """Jitter is passed in: half of ten seconds after the first failure, half of twenty after the second."""
+    """Jitter is passed in: ten seconds and a half after the first failure, twenty-one after the second."""
     failures = [RuntimeError("no luck"), RuntimeError("no luck")]
 
     def fail(event: Any) -> None:
@@ -127,17 +134,18 @@ def test_a_failed_attempt_is_tried_again_after_its_backoff(depot: Depot) -> None
             raise failures.pop()
 
     depot.before_return = fail
-    waits: dict[str, Any] = {"backoff": Backoff(base=timedelta(seconds=10)), "jitter": lambda: 0.5}
     with pytest.raises(RuntimeError):
         depot.style.admit(depot.process(), "bookings", {"id": 1})
-    for wait, result in ((5, "failed again"), (10, "finished")):
-        depot.ledger.clock.advance(wait - 0.001)
-        assert became(depot.reconcile(**waits)) == []
+    for attempt, wait_ms, result in ((1, 1_000, "failed again"), (2, 2_000, "finished")):
+        due_ms = int(wait_ms * (1 + spread(1, attempt) / 10))
+        depot.ledger.clock.advance((due_ms - 0.5) / 1000)
+        assert became(depot.reconcile()) == []
         depot.ledger.clock.advance(0.001)
-        assert became(depot.reconcile(**waits)) == [result]
+        assert became(depot.reconcile()) == [result]
     assert len(depot.terminal.keys) == 1
 
 
+@pytest.mark.waits
 def test_an_attempt_that_called_nothing_waits_from_its_own_end(ledger: Ledger) -> None:
     """Not from the last call of an earlier one: attempts would be used up without any wait between them."""
     gate, runs = ledger.gate(), list[int]()
@@ -149,35 +157,35 @@ def test_an_attempt_that_called_nothing_waits_from_its_own_end(ledger: Ledger) -
 
     with pytest.raises(KeyError):
         gate.admit_sync("bookings", {"id": 1})
-    waits: dict[str, Any] = {"backoff": Backoff(base=timedelta(seconds=10)), "jitter": lambda: 0.5}
-    for attempt, wait in ((2, 5), (3, 10), (4, 20)):
-        ledger.clock.advance(wait - 0.001)
-        Reconciler(gate, **waits).run_once()
+    for attempt, wait_ms in ((2, 1_000), (3, 2_000), (4, 4_000)):
+        due_ms = int(wait_ms * (1 + spread(1, attempt - 1) / 10))
+        ledger.clock.advance((due_ms - 0.5) / 1000)
+        Reconciler(gate).run_once()
         assert len(runs) == attempt - 1
         ledger.clock.advance(0.001)
-        Reconciler(gate, **waits).run_once()
+        Reconciler(gate).run_once()
         assert len(runs) == attempt
 
 
+@pytest.mark.waits
 def test_the_wait_of_an_attempt_is_the_same_however_often_somebody_looks(ledger: Ledger) -> None:
     """A share drawn anew at each look, by each process, would make the shortest of them the wait."""
     gate, runs = ledger.gate(), list[int]()
 
-    @gate.handler("bookings", key="{id}")
+    @gate.handler("bookings", key="{id}", retry_base="1000s", retry_cap="1h")
     def fail(event: Any, once: Any) -> None:
         runs.append(once.attempt)
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
         gate.admit_sync("bookings", {"id": 1})
-    backoff = Backoff(base=timedelta(seconds=1000), cap=timedelta(hours=1))
-    due = spread(1, 1) * 1000
+    due = 1000 + spread(1, 1) * 100
     ledger.clock.advance(due - 1)
     for _ in range(200):
-        Reconciler(gate, backoff=backoff).run_once()
+        Reconciler(gate).run_once()
     assert len(runs) == 1
     ledger.clock.advance(2)
-    Reconciler(gate, backoff=backoff).run_once()
+    Reconciler(gate).run_once()
     assert len(runs) == 2
 
 
@@ -191,7 +199,7 @@ def test_attempts_of_the_reconciler_are_bounded(ledger: Ledger, style: Style) ->
     depot.before_return = fail
     with pytest.raises(RuntimeError):
         style.admit(depot.process(), "bookings", {"id": 1})
-    results = [became(depot.reconcile(jitter=lambda: 0.0)) for _ in range(4)]
+    results = [became(depot.reconcile(at_once=True)) for _ in range(4)]
     assert results == [["failed again"], ["failed again"], [], []]
     assert ledger.state() == "held"
 
@@ -397,7 +405,7 @@ def test_a_reconciler_without_a_loop_leaves_async_handlers_alone(ledger: Ledger)
     depot.strand(1)
     ledger.lapse()
     for _ in range(3):
-        Reconciler(depot.process(), jitter=lambda: 0.0).run_once()
+        Reconciler(depot.process(), at_once=True).run_once()
         ledger.lapse()
     assert became(depot.reconcile()) == ["finished"]
 
@@ -411,11 +419,25 @@ def test_a_stranded_event_is_finished_under_the_key_it_has(ledger: Ledger, style
     # When a process of the next version, with another template, reconciles
     newer = Depot(ledger, style, key="order:{id}")
     newer.terminal = depot.terminal
+    refused = newer.reconcile()
+    assert (refused.finished, depot.terminal.sold) == (0, 1)  # until a person has accepted the template
+    accept_template(ledger, "bookings", "order:{id}")
     report = newer.reconcile()
     # Then the entry is finished under the key it has, and nothing is called under another
     assert len(set(depot.terminal.keys)) == 1
     assert depot.terminal.sold == 1
     assert (report.finished, ledger.states()) == (1, ["committed"])
+
+
+def accept_template(ledger: Ledger, surface: str, key: str) -> None:
+    """A person's yes to another key template."""
+    with closing(ledger.gate().store.connect()) as session, session.unit():
+        kept = session.document(KIND, surface)
+        assert kept is not None
+        now = Moment(session.now_ticks(), ledger.clock.wall_ms())
+        made = rekeyed(read_identity(kept.body), KeyRule(KeyTemplate.parse(key), None), now, OVERLAP_MIN_MS)
+        wanted = DocumentChange(KIND, surface, kept.version, made.encoded(), now.wall_ms, "ann", "yes")
+        assert session.change_document(wanted)
 
 
 def test_a_changed_list_of_ignored_fields_does_not_strand_a_key_for_ever(
@@ -443,3 +465,26 @@ def test_a_key_that_says_nothing_happened_is_tried_again(depot: Depot) -> None:
     depot.ledger.lapse()
     assert became(depot.reconcile()) == ["failed again"]
     assert depot.ledger.state() == "retryable"
+
+
+def test_a_worker_says_after_its_runs_that_it_is_there(ledger: Ledger) -> None:
+    """At most every 15 s; its name, its surfaces and its interval are what the signal goes by."""
+    gate = ledger.gate()
+    gate.handler("bookings", key="{id}")(lambda event: None)
+    reconciler = Reconciler(gate, every=timedelta(seconds=5))
+
+    def seen() -> list[Worker]:
+        with gate.store.look() as session:
+            return list(measure(session, gate.clock).workers)
+
+    reconciler.run_once()
+    ledger.clock.advance(10)
+    reconciler.run_once()
+    (worker,) = seen()
+    assert (worker.age_ms, worker.word) == (10_000, WorkerWord(5_000, ("bookings",)))
+    ledger.clock.advance(10)
+    reconciler.run_once()
+    (worker,) = seen()
+    assert (worker.age_ms, worker.is_silent) == (0, False)
+    ledger.clock.advance(61)
+    assert seen()[0].is_silent

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from oncegate import ConfigError, Gate, NotApplied, OutcomeUnknown, Verdict
+from oncegate import ConfigError, Gate, OutcomeUnknown, Verdict
 from oncegate.clock import from_wall_ms
 from oncegate.errors import RulingRefused
 from oncegate.model.surface import SurfaceRule
@@ -283,13 +283,13 @@ def test_attempts_count_anew_after_an_approval(ledger: Ledger, style: Style) -> 
     def body(event, once):
         runs.append(once.attempt)
         if len(runs) < 5:
-            raise NotApplied("closed")
+            raise RuntimeError("closed")
         return "open"
 
     style.register(gate, "bookings", body, attempts_max=2)
     for _ in range(2):
         for _ in range(2):
-            with pytest.raises(NotApplied):
+            with pytest.raises(RuntimeError):
                 style.admit(gate, "bookings", EVENT)
         assert ledger.state() == "held"
         assert style.admit(gate, "bookings", EVENT).verdict is Verdict.HOLD

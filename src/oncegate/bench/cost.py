@@ -19,7 +19,19 @@ from oncegate.gate.gate import Gate
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.states import Decision
 from oncegate.operations import Operation
-from oncegate.store import Capabilities, Durability, Reservation, Reserved, Session, Settlement, Store
+from oncegate.store import (
+    Capabilities,
+    Document,
+    DocumentChange,
+    Durability,
+    Progress,
+    Reservation,
+    Reserved,
+    Session,
+    Settlement,
+    Store,
+)
+from oncegate.store.incarnations import Incarnations
 from oncegate.tickets import Ticket
 
 TARGET_US: Final = 40.0
@@ -33,9 +45,10 @@ class NoSession:
 
     def __init__(self) -> None:
         self._numbers = count(1)
+        self._documents: dict[tuple[str, str], Document] = {}
 
     @contextmanager
-    def unit(self, *, wait: bool = True, single: bool = False) -> Iterator[None]:
+    def unit(self, *, wait: bool = True, single: bool = False, patient: bool = True) -> Iterator[None]:
         """A transaction of nothing."""
         yield
 
@@ -46,6 +59,24 @@ class NoSession:
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """Accepts each."""
         return [True] * len(settlements)
+
+    def progress(self, wanted: Sequence[Progress]) -> list[bool]:
+        """Accepts each."""
+        return [True] * len(wanted)
+
+    def now_ticks(self) -> int:
+        """Time stands still."""
+        return 0
+
+    def document(self, kind: str, name: str) -> Document | None:
+        """A surface's identity, which is read once."""
+        return self._documents.get((kind, name))
+
+    def change_document(self, change: DocumentChange) -> bool:
+        """Keeps it in memory."""
+        made = Document(change.kind, change.name, 1, change.body or b"", change.at_ms)
+        self._documents[change.kind, change.name] = made
+        return True
 
     def observe(self, *_: Any) -> None:
         """Counts no arrivals."""
@@ -58,10 +89,16 @@ class NoStore:
     """A store that is none."""
 
     capabilities = Capabilities("none", Durability.MEMORY, 1, audit_trail=False, business_writes=True)
+    incarnations = Incarnations()
 
     def connect(self) -> NoSession:
         """A session that is none."""
         return NoSession()
+
+    @contextmanager
+    def look(self) -> Iterator[NoSession]:
+        """The same, for reading."""
+        yield NoSession()
 
     def close(self) -> None:
         """Has nothing to close."""

@@ -135,12 +135,7 @@ def _settle_block(session: Session, numbers: range, prefix: str) -> None:
     requests = [_reservation(f"{prefix}-{number}", long_ago) for number in numbers]
     with session.unit():
         claims = session.reserve(requests)
-        session.settle(
-            [
-                Settlement(claim.entry_id, claim.fence, State.COMMITTED, long_ago, "bench")
-                for claim in claims
-            ]
-        )
+        session.settle([Settlement(*claim.claim, State.COMMITTED, long_ago, "bench") for claim in claims])
 
 
 def _reservation(key: str, at_ms: int) -> Reservation:
@@ -187,7 +182,7 @@ def _time_reservations(session: Session, size: int) -> Sample:
             (claim,) = session.reserve([_reservation(f"probe-{size}-{number}", SystemClock().wall_ms())])
         latencies.append((perf_counter() - started) * 1000)
         with session.unit():
-            session.settle([Settlement(claim.entry_id, claim.fence, State.COMMITTED, 0, "bench")])
+            session.settle([Settlement(*claim.claim, State.COMMITTED, 0, "bench")])
     return Sample(probes, perf_counter() - begun, tuple(latencies))
 
 

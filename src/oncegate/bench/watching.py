@@ -21,6 +21,7 @@ from oncegate.clock import SystemClock
 from oncegate.gate.cache import Remembered
 from oncegate.gate.sightings import Sightings
 from oncegate.groupcommit import GroupCommit
+from oncegate.model.keys import Key
 from oncegate.model.surface import Arrival, SurfaceRule
 from oncegate.store import Reserved
 from oncegate.wiring import Gate, open_store
@@ -35,7 +36,7 @@ class NoSightings(Sightings):
     def answered(self, rule: SurfaceRule, arrival: Arrival, reserved: Reserved, began_us: int = 0) -> None:
         """Lets it pass."""
 
-    def remembered(self, rule: SurfaceRule, known: Remembered) -> None:
+    def remembered(self, rule: SurfaceRule, known: Remembered, key: Key, label: str = "") -> None:
         """Lets it pass."""
 
     def count(self, rule: SurfaceRule, what: int) -> None:

@@ -46,7 +46,7 @@ def _write_as_data(gate: Gate) -> None:
 
     @gate.handler(SURFACE, key=KEY)
     async def book(event: dict[str, Any], once: AsyncOnce) -> dict[str, str]:
-        slot = await once.effect(terminal, claim_slot, event["equipment_number"])
+        slot = await once.effect(terminal, claim_slot, event["equipment_number"], name="claim_slot")
         once.commit(resource=slot, writes=[(INSERT_BOOKING, (event["equipment_number"], slot))])
         return {"slot": slot}
 
@@ -60,7 +60,7 @@ def _write_from_a_thread(gate: Gate) -> None:
 
     @gate.handler(SURFACE, key=KEY)
     def book(event: dict[str, Any], once: Once) -> dict[str, str]:
-        slot = once.effect(terminal, claim_slot, event["equipment_number"])
+        slot = once.effect(terminal, claim_slot, event["equipment_number"], name="claim_slot")
         once.commit(resource=slot, writes=[(INSERT_BOOKING, (event["equipment_number"], slot))])
         return {"slot": slot}
 
@@ -71,7 +71,7 @@ def _write_in_block(gate: Gate) -> None:
 
     @gate.handler(SURFACE, key=KEY)
     async def book(event: dict[str, Any], once: AsyncOnce) -> dict[str, str]:
-        slot = await once.effect(terminal, claim_slot, event["equipment_number"])
+        slot = await once.effect(terminal, claim_slot, event["equipment_number"], name="claim_slot")
         async with once.commit(resource=slot, outcome={"slot": slot}) as tx:
             await tx.execute(INSERT_BOOKING, (event["equipment_number"], slot))
         return {"slot": slot}

@@ -9,16 +9,19 @@ import argparse
 import sys
 from typing import Any
 
+from msgspec.structs import replace
+
 from oncegate.cli import timeline
 from oncegate.cli.confirming import Tenths, cancelling, is_confirmed
 from oncegate.cli.entries import print_entries, refuse_unknown_surface
 from oncegate.cli.exitcodes import DONE, INTERRUPTED, NOT_SO
 from oncegate.cli.ledger import reading
-from oncegate.cli.output import print_json, tell
+from oncegate.cli.output import complain, print_json, tell
 from oncegate.cli.people import speaking
 from oncegate.model.visible import visible
 from oncegate.store import EntryFilter, Store
 from oncegate.upkeep.bulk import Job, Plan, Progress, make_plan
+from oncegate.upkeep.doubles import Choice
 from oncegate.upkeep.rulings import Word
 
 
@@ -28,10 +31,14 @@ def run_bulk(store: Store, word: Word, wanted: EntryFilter, arguments: argparse.
         if wanted.surface is not None:
             refuse_unknown_surface(session, wanted.surface)
         plan = make_plan(session, word, wanted)
+    plan = replace(plan, choice=_choice(word, arguments))
     _show_plan(plan, arguments)
     if arguments.dry_run or not plan.count:
         return DONE
-    if not arguments.yes and not is_confirmed(plan.count):
+    if plan.doubles.extras and plan.choice is None:
+        complain("say which of them run with --doubles one, all or none; nothing was changed")
+        return NOT_SO
+    if not arguments.yes and not is_confirmed(len(plan.chosen)):
         tell("nothing was changed")
         return NOT_SO
     with speaking(store) as rulings:
@@ -49,6 +56,7 @@ def _show_plan(plan: Plan, arguments: argparse.Namespace) -> None:
     surfaces = ", ".join(f"{count} of {name}" for name, count in sorted(plan.surfaces.items()))
     tell(f"{plan.count} to be {plan.word.verb.past} by {plan.word.actor}: {surfaces}. The newest of them:")
     print_entries(plan.sample, sys.stderr)
+    _tell_doubles(plan)
     if plan.word.verb.runs:
         tell("they run with the next rounds of a reconciler; an entry with a step in doubt that no --step")
         tell("speaks about is left as it is")
@@ -56,6 +64,29 @@ def _show_plan(plan: Plan, arguments: argparse.Namespace) -> None:
         tell("they end for good; their keys stay known")
     if not plan.is_complete:
         tell(f"there are more than {plan.count}; run it again for the rest")
+
+
+def _choice(word: Word, arguments: argparse.Namespace) -> Choice | None:
+    given = arguments.doubles if word.verb.runs else None
+    return None if given is None else Choice(given)
+
+
+def _tell_doubles(plan: Plan) -> None:
+    """What a person must know before the same change runs twice."""
+    if not plan.doubles.extras:
+        return
+    left = _left(plan)
+    tell(
+        f"{len(plan.doubles.extras)} of {plan.count} are the same change as another one, under other keys:"
+    )
+    tell(f"  --doubles one    {left['one']} run: one of each change, none that ran before")
+    tell(f"  --doubles none   {left['none']} run: none of these")
+    tell(f"  --doubles all    {left['all']} run: {len(plan.doubles.extras)} changes run once more")
+    tell("see them: oncegate duplicates list")
+
+
+def _left(plan: Plan) -> dict[str, int]:
+    return {choice.value: len(replace(plan, choice=choice).chosen) for choice in Choice}
 
 
 def _counts(plan: Plan) -> dict[str, Any]:
@@ -66,6 +97,8 @@ def _counts(plan: Plan) -> dict[str, Any]:
         "reason": word.reason,
         "entries": plan.count,
         "more": not plan.is_complete,
+        "same_change": len(plan.doubles.extras),
+        "doubles": _left(plan) if plan.doubles.extras else None,
     }
 
 

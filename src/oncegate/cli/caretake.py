@@ -10,12 +10,14 @@ import signal
 import sys
 import threading
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any, Final
 
 from oncegate.cli.app import add_app, load_gate
 from oncegate.cli.exitcodes import DONE
 from oncegate.cli.output import print_json, tell
 from oncegate.cli.parser import add_json
+from oncegate.config import SETTINGS_FILE
 from oncegate.model.visible import visible
 from oncegate.signals.watch import WatchReport
 from oncegate.upkeep.content_scan import ScanReport
@@ -27,6 +29,7 @@ from oncegate.wiring import Gate
 
 CLOSED_WITHIN_SECONDS: Final = 2.0
 ALARMS_TO: Final = "ONCEGATE_ALARMS_TO"
+PING: Final = "ONCEGATE_PING"
 
 _DESCRIPTION = """\
 Run a gate's caretakers until SIGTERM or an interrupt: the reconciler, which finishes what a crash
@@ -39,7 +42,8 @@ Stopping waits a while for what is under way; a second signal does not wait."""
 _EPILOG = """\
 examples:
   oncegate caretake --app bookings:gate
-  oncegate caretake --app bookings.wiring:gate --reconcile-every 10s --json"""
+  oncegate caretake --app bookings.wiring:gate --reconcile-every 10s --json
+  oncegate caretake --app bookings:gate --alarm-command /usr/local/bin/page-me --urgent"""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -76,6 +80,14 @@ def add_parser(subparsers: Any) -> None:
         help=f"also post alarms there, as JSON (default: ${ALARMS_TO}, if set)",
     )  # fmt: skip
     parser.add_argument(
+        "--alarm-command", nargs="+", metavar="WORD",
+        help="also run this program with its arguments, without a shell; the notice is JSON on its input",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ping", metavar="URL",
+        help=f"post there at every look that went well: a dead man's ping (default: ${PING}, if set)",
+    )  # fmt: skip
+    parser.add_argument(
         "--grace", default="10s", metavar="TIME",
         help="how long stopping waits for what is under way (default: %(default)s)",
     )  # fmt: skip
@@ -94,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         scan_every=arguments.scan_every,
         keep_delivered=arguments.keep_delivered,
         watch_every=arguments.watch_every,
-        alarms_to=arguments.alarms_to or os.environ.get(ALARMS_TO) or None,
+        **_alarms(arguments),
         notice=show,
         grace=arguments.grace,
     )
@@ -106,6 +118,22 @@ def run(arguments: argparse.Namespace) -> int:
         _leave()
     tell("stopped")
     return DONE
+
+
+def _alarms(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Whom alarms go to: the settings in [alarms] of oncegate.toml, and what the command line adds."""
+    from oncegate.service.alarming import alarm_options
+    from oncegate.service.configuring import read_configuration
+    from oncegate.signals.commands import CommandNotifier
+
+    path = Path(SETTINGS_FILE)
+    settings = read_configuration(path if path.exists() else None, os.environ).settings
+    options = alarm_options(settings, os.environ)
+    if arguments.alarm_command:
+        options["notifiers"].append(CommandNotifier(arguments.alarm_command))
+    options["alarms_to"] = arguments.alarms_to or os.environ.get(ALARMS_TO) or None
+    options["ping"] = arguments.ping or os.environ.get(PING) or options["ping"]
+    return options
 
 
 async def _care(gate: Gate, caretakers: Caretakers) -> None:

@@ -1,13 +1,51 @@
-"""How circuits stand, in words and for programs; shared by `endpoints` and `lanes`."""
+"""`oncegate circuits`: which downstreams and endpoints rest; `endpoints` and `lanes` share the words."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from oncegate.cli.output import age, tell, utc
-from oncegate.lanes.circuit import CircuitState
-from oncegate.lanes.circuit_board import CircuitView
+from oncegate.cli.exitcodes import DONE
+from oncegate.cli.ledger import open_ledger, reading
+from oncegate.cli.output import age, print_json, print_table, tell, utc
+from oncegate.cli.parser import add_json, add_url
+from oncegate.cli.sending import cells
+from oncegate.lanes.circuit_board import CircuitView, read_circuits
+from oncegate.model.circuit import CircuitState
+
+_HEADERS: Final = ("CIRCUIT", "STATE", "SINCE (UTC)", "OPENED", "FAILING KEYS", "TOLD", "ERROR")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command to the command line."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "circuits",
+        help="see which downstreams and endpoints are down and rest",
+        description="List the circuits that any process has told of in the last day. Nothing is changed.",
+    )
+    add_url(parser)
+    add_json(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    with reading(open_ledger(arguments.url), arguments.url) as session:
+        circuits = sorted(read_circuits(session).items())
+    if arguments.json:
+        for name, view in circuits:
+            print_json({"circuit": name} | circuit_facts(view))
+        return DONE
+    if not circuits:
+        tell("none has opened in the last day")
+        return DONE
+    rows = [
+        (name, circuit_words(view), utc(view.since_ms), view.openings, view.lanes,
+         f"{age(view.told_ago_ms)} ago", view.error)
+        for name, view in circuits
+    ]  # fmt: skip
+    print_table(_HEADERS, [cells(*row) for row in rows])
+    return DONE
 
 
 def circuit_facts(view: CircuitView | None) -> dict[str, Any]:

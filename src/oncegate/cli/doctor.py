@@ -6,7 +6,9 @@ Must never create a ledger, migrate one, or change an entry: what it rehearses i
 from __future__ import annotations
 
 import argparse
+import os
 import platform
+import shlex
 import shutil
 import time
 from collections.abc import Iterator
@@ -21,7 +23,8 @@ from oncegate.cli.ledger import command_for, file_of, find_ledger, open_ledger, 
 from oncegate.cli.output import Cell, Colour, age, paint, print_json, tell, utc
 from oncegate.cli.parser import add_json, add_url
 from oncegate.clock import Clock, SystemClock, from_wall_ms
-from oncegate.errors import StoreError
+from oncegate.config import SETTINGS_FILE
+from oncegate.errors import OncegateError, StoreError
 from oncegate.model.states import State
 from oncegate.model.visible import visible
 from oncegate.store import EntryFilter, Finding, Session, Store
@@ -100,6 +103,7 @@ def examine(store: Store, url: str | None, clock: Clock) -> Iterator[Line]:
     yield _wall_clock(clock)
     yield _ticks(clock)
     yield from _disk(file_of(store))
+    yield from _recordings(Path(SETTINGS_FILE))
     yield from _ledger(store, url, clock)
 
 
@@ -191,6 +195,22 @@ def _disk(path: Path | None) -> Iterator[Line]:
         yield Line(Status.OK, "disk", value)
 
 
+def _recordings(settings: Path) -> Iterator[Line]:
+    """The folder in which the service of this folder's settings records arrivals, if others can read it."""
+    from oncegate.service.configuring import read_configuration
+
+    try:
+        name = (
+            read_configuration(settings, os.environ).settings.record.folder if settings.exists() else None
+        )
+        mode = Path(name).stat().st_mode if name else 0
+    except (OncegateError, OSError):
+        return  # `oncegate config check` names a mistake in the settings
+    if mode & 0o077:
+        step = f"run: chmod 700 {shlex.quote(str(name))}"
+        yield Line(Status.WARN, "recordings", f"others than the owner can look into {name}", step)
+
+
 def _size(count: float) -> str:
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
@@ -205,6 +225,7 @@ def _contents(session: Session, url: str | None, clock: Clock) -> Iterator[Line]
     yield from _newest(session, clock)
     yield _stranded(session, url)
     yield from _waiting(counts, url)
+    yield from _alarms(session, url, clock)
 
 
 def _entries(counts: dict[State, int]) -> Line:
@@ -246,6 +267,22 @@ def _waiting(counts: dict[State, int], url: str | None) -> Iterator[Line]:
     states = " ".join(f"--state {state.label}" for state in waiting)
     see = command_for(f"oncegate entries list {states}", url)
     yield Line(Status.WARN, "for a person", value, f"see: {see}")
+
+
+def _alarms(session: Session, url: str | None, clock: Clock) -> Iterator[Line]:
+    """What the signals say, but for what waits for a person, which has a line of its own."""
+    from oncegate.signals import definitions as d
+    from oncegate.signals.alerts import evaluate
+    from oncegate.signals.definitions import Level
+    from oncegate.signals.measures import measure
+
+    told = {d.QUARANTINES.name, d.WAITING.name, d.OVERDUE.name}
+    for signal in evaluate(measure(session, clock)):
+        if signal.level in (Level.TICKET, Level.PAGE) and signal.definition.name not in told:
+            where = f" on {signal.surface}" if signal.surface else ""
+            detail = f": {signal.detail}" if signal.detail else ""
+            value = f"{signal.definition.name}{where}, {signal.value:,.4g}{detail}"
+            yield Line(Status.WARN, "signal", value, f"{signal.definition.meaning}. {signal.action}")
 
 
 def _print(line: Line, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`oncegate duplicates`: the same change wanted twice under different keys, found, listed and dismissed.
+"""`oncegate duplicates`: the same change wanted twice under different keys, found, listed and decided.
 
 Nothing is dropped or undone here: what a compensation would be is told, and a person carries it out.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -17,16 +19,24 @@ from oncegate.cli.output import Cell, complain, print_json, print_table, tell, u
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
 from oncegate.cli.people import actor_of
 from oncegate.clock import SystemClock
+from oncegate.errors import ConfigError
+from oncegate.groupcommit import GroupCommit
 from oncegate.model.durations import parse_duration
-from oncegate.model.rulings import check_actor, check_reason
 from oncegate.model.states import State
-from oncegate.store import Dismissal, Duplicate, Entry, Session
+from oncegate.store import Duplicate, Entry, Session
 from oncegate.upkeep.content_scan import ContentScan
+from oncegate.upkeep.differences import differing
 from oncegate.upkeep.duplicates import compensation_of
+from oncegate.upkeep.pairs import PairVerb, PairWord, decide_pair, find_pair, seen_fences, verbs_of
 
 _HEADERS: Final = (
     "ID", "SURFACE", "LABEL", "STATE", "OTHER", "OTHER STATE", "TARGET", "FLAGGED (UTC)", "COMPENSATION"
 )  # fmt: skip
+_HELP: Final = {
+    PairVerb.MEANT: "say that both changes of a pair were meant",
+    PairVerb.UNDONE: "say that you have undone one change of a pair that ran twice",
+    PairVerb.KEEP_FIRST: "keep the first change of a pair and end the second, which has not run",
+}
 LIMIT_DEFAULT: Final = 50
 PAGE_PAIRS: Final = 200
 
@@ -42,21 +52,22 @@ def add_parser(subparsers: Any) -> None:
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
     _add_list(commands)
     _add_scan(commands)
-    _add_dismiss(commands)
+    for verb in PairVerb:
+        _add_verb(commands, verb)
 
 
 def _add_list(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "list",
         help="list what was found, newest first",
-        description="List pairs that were found and not dismissed, newest first, with what would undo a"
+        description="List pairs that were found and not decided, newest first, with what would undo a"
         " change that was made. Nothing is changed.",
     )
     add_url(parser)
     add_json(parser)
     parser.add_argument("--surface", type=read_text, help="pairs of this surface")
     parser.add_argument("--tenant", type=read_text, help="pairs of this tenant")
-    parser.add_argument("--all", action="store_true", help="also those that were dismissed")
+    parser.add_argument("--all", action="store_true", help="also those that were decided")
     parser.add_argument(
         "--limit", type=read_number, default=LIMIT_DEFAULT, metavar="N",
         help="at most so many pairs (default: %(default)s)",
@@ -81,21 +92,24 @@ def _add_scan(commands: Any) -> None:
     parser.set_defaults(run=run_scan)
 
 
-def _add_dismiss(commands: Any) -> None:
+def _add_verb(commands: Any, verb: PairVerb) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
-        "dismiss",
-        help="say that a pair is meant to be two",
-        description="Say that a pair is no duplicate, with a reason; both are kept. An entry that was put"
-        " in quarantine stays there until it is released.",
+        verb.value,
+        help=_HELP[verb],
+        description=f"{_HELP[verb].capitalize()}, with a reason: {verb.consequence}.",
     )
     parser.add_argument("entry", type=read_number, metavar="ID", help="the pair's id, as listed")
-    parser.add_argument("--reason", type=read_text, required=True, help="why, for whoever reads it later")
+    parser.add_argument("--reason", type=read_text, required=True, help="why; kept in the log")
     parser.add_argument(
         "--as", "--by", dest="actor", metavar="NAME", type=read_text,
         help="who you are (default: your login)",
     )  # fmt: skip
+    parser.add_argument(
+        "--fences", type=read_text, metavar="N,M",
+        help="only if the fences of the second and the first, as `list --json` prints, are still these",
+    )  # fmt: skip
     add_url(parser)
-    parser.set_defaults(run=run_dismiss)
+    parser.set_defaults(run=partial(run_verb, verb))
 
 
 def run_list(arguments: argparse.Namespace) -> int:
@@ -105,9 +119,10 @@ def run_list(arguments: argparse.Namespace) -> int:
             refuse_unknown_surface(session, arguments.surface)
         found = list(islice(_wanted(session, arguments), arguments.limit + 1))
         page = [(pair, _undoing(session, pair)) for pair in found[: arguments.limit]]
+        apart = {pair.pair.entry_id: _apart(session, pair) for pair, _ in page} if arguments.json else {}
     if arguments.json:
         for pair, undoing in page:
-            print_json(_facts(pair, undoing))
+            print_json({**_facts(pair, undoing), "differs_in": apart[pair.pair.entry_id]})
     elif page:
         print_table(_HEADERS, [_row(pair, undoing) for pair, undoing in page])
     else:
@@ -140,6 +155,11 @@ def _undoing(session: Session, pair: Duplicate) -> str:
     return compensation_of(session, pair) or ""
 
 
+def _apart(session: Session, pair: Duplicate) -> list[str] | None:
+    details = [session.detail(number) for number in (pair.pair.other_id, pair.pair.entry_id)]
+    return differing(*(None if seen is None else seen.body for seen in details))
+
+
 def _row(pair: Duplicate, undoing: str) -> list[Cell]:
     entry = pair.entry
     values = (
@@ -151,7 +171,12 @@ def _row(pair: Duplicate, undoing: str) -> list[Cell]:
 
 
 def _told(pair: Duplicate, undoing: str) -> str:
-    return undoing if pair.dismissed_at_ms is None else f"dismissed by {pair.dismissed_by}: {pair.note}"
+    if pair.dismissed_at_ms is not None:
+        return f"decided by {pair.dismissed_by}: {pair.note}"
+    if pair.ran_with is None or pair.ran_with.entry_id == pair.pair.other_id:
+        return undoing
+    ran = f"entry {pair.ran_with.entry_id} ran too"  # another than the one it is paired with
+    return f"{ran}; {undoing}" if undoing else ran
 
 
 def _state(entry: Entry | None) -> str:
@@ -168,12 +193,15 @@ def _facts(pair: Duplicate, undoing: str) -> dict[str, Any]:
         "other": pair.pair.other_id,
         "other_key": None if pair.other is None else pair.other.key.hex(),
         "other_state": _state(pair.other),
+        "ran_with": None if pair.ran_with is None else pair.ran_with.entry_id,
         "target": pair.target,
         "flagged_at": utc(pair.flagged_at_ms),
         "compensation": undoing or None,
         "dismissed_at": utc(pair.dismissed_at_ms) or None,
         "dismissed_by": pair.dismissed_by,
         "note": pair.note,
+        "fences": list(seen_fences(pair)),
+        "says": [] if pair.dismissed_at_ms is not None else [verb.value for verb in verbs_of(pair)],
     }
 
 
@@ -199,32 +227,24 @@ def run_scan(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def run_dismiss(arguments: argparse.Namespace) -> int:
-    """Dismisses a pair; one that is dismissed already, or not there, is told and left as it is."""
-    note, actor = check_reason(arguments.reason), check_actor(actor_of(arguments))
-    known = _pair(arguments)
-    if known is None:
-        complain(f"there is no pair {arguments.entry}; see: oncegate duplicates list")
-        return NOT_SO
-    if known.dismissed_at_ms is None and _dismiss(arguments, actor, note):
-        tell(f"pair {arguments.entry} is dismissed")
-        return DONE
-    known = _pair(arguments) or known  # somebody else may have been first, a moment ago
-    tell(f"pair {arguments.entry} was dismissed by {known.dismissed_by} before: {known.note}")
+def run_verb(verb: PairVerb, arguments: argparse.Namespace) -> int:
+    """Says a word about a pair; one that is decided already, or not there, is left as it is."""
+    word = PairWord(verb, actor_of(arguments), arguments.reason, _fences(arguments.fences))
+    store = open_ledger(arguments.url)
+    with reading(store, arguments.url) as session:
+        if find_pair(session, arguments.entry) is None:
+            complain(f"there is no pair {arguments.entry}; see: oncegate duplicates list")
+            return NOT_SO
+    with closing(GroupCommit(store)) as commits:
+        decide_pair(commits, SystemClock(), arguments.entry, word)
+    tell(f"pair {arguments.entry} is decided: {verb.said}")
     return DONE
 
 
-def _pair(arguments: argparse.Namespace) -> Duplicate | None:
-    with reading(open_ledger(arguments.url), arguments.url) as session:
-        known = session.duplicates(arguments.entry + 1, 1, dismissed=True)
-    return known[0] if known and known[0].pair.entry_id == arguments.entry else None
-
-
-def _dismiss(arguments: argparse.Namespace, actor: str, note: str) -> bool:
-    """Dismisses a pair; False if it was dismissed meanwhile."""
-    session = open_ledger(arguments.url).connect()
-    try:
-        with session.unit():
-            return session.dismiss(Dismissal(arguments.entry, SystemClock().wall_ms(), actor, note))
-    finally:
-        session.close()
+def _fences(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    parts = text.split(",")
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
+        raise ConfigError(f"--fences {text[:40]!r} cannot be read; write two numbers, such as 12,7")
+    return int(parts[0]), int(parts[1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from datetime import timedelta
 from typing import Any, Final
 
 from oncegate.cli.circuits import circuit_facts, circuit_sentence, circuit_words
@@ -25,7 +24,7 @@ from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
 from oncegate.lanes.circuit_board import CircuitView, read_circuits
 from oncegate.model.durations import format_duration, parse_duration
-from oncegate.sender.endpoints import ATTEMPTS_DEFAULT, Endpoint, OnDeadLetter, new_endpoint
+from oncegate.sender.endpoints import Endpoint, OnDeadLetter, new_endpoint
 from oncegate.sender.envelope import BodyFormat
 from oncegate.sender.testing import send_test
 from oncegate.signatures.keys import Ed25519SigningKey, HmacSecret
@@ -91,10 +90,19 @@ def _add_add(commands: Any) -> None:
         help="the body: standard (default), cloudevents, or raw",
     )  # fmt: skip
     parser.add_argument(
-        "--attempts", type=read_number, default=ATTEMPTS_DEFAULT, metavar="N",
-        help="tries before an event is given up (default: %(default)s)",
+        "--retry-for", default="3d", metavar="TIME",
+        help="how long failed deliveries are retried before the event is a dead letter (default: 3d)",
     )  # fmt: skip
-    parser.add_argument("--retry-cap", default="5m", metavar="TIME", help="longest wait between tries (5m)")
+    parser.add_argument("--retry-base", default="1s", metavar="TIME", help="first wait; it doubles (1s)")
+    parser.add_argument("--retry-cap", default="5m", metavar="TIME", help="longest wait (5m)")
+    parser.add_argument(
+        "--retry-jitter", type=float, default=0.1, metavar="SHARE",
+        help="each wait is longer by a random part of this share of it (default: 0.1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--attempts", type=read_number, metavar="N",
+        help="give up after so many attempts, even before --retry-for has passed (default: no limit)",
+    )  # fmt: skip
     parser.add_argument("--timeout", default="15s", metavar="TIME", help="for one try (default: 15s)")
     parser.add_argument("--rate", type=float, metavar="N", help="at most so many requests a second")
     parser.add_argument("--in-flight", type=read_number, default=64, metavar="N", help="at once (64)")
@@ -118,15 +126,20 @@ def _run_add(arguments: argparse.Namespace) -> int:
         body_format=BodyFormat(arguments.format),
         on_dead_letter=OnDeadLetter(arguments.policy),
         attempts_max=arguments.attempts,
-        retry_cap=max(parse_duration(arguments.retry_cap), timedelta(seconds=1)),
+        retry_for=parse_duration(arguments.retry_for),
+        retry_base=parse_duration(arguments.retry_base),
+        retry_cap=max(parse_duration(arguments.retry_cap), parse_duration(arguments.retry_base)),
+        retry_jitter=arguments.retry_jitter,
         timeout=parse_duration(arguments.timeout),
         rate_per_second=arguments.rate,
         in_flight_max=arguments.in_flight,
         follows=arguments.follows,
     )
     with opened_sender(arguments.url) as sender:
-        sender.endpoints.add(endpoint, change_of(arguments))
+        warning = sender.endpoints.add(endpoint, change_of(arguments))
     made = endpoint.secrets[0].text if arguments.secret is None else None
+    if warning is not None:
+        tell(f"warning: {warning}")
     _tell_secret(endpoint.name, made, arguments, "added")
     return DONE
 
@@ -244,7 +257,7 @@ def _run_show(arguments: argparse.Namespace) -> int:
         "follows": endpoint.follows or "nobody; programs emit to it",
         "format": endpoint.body_format.value,
         "on dead letter": endpoint.on_dead_letter.value,
-        "retries": f"1 s doubling to {format_duration(endpoint.retry_cap)}, {endpoint.attempts_max} tries",
+        "retries": _retries(endpoint),
         "timeout": format_duration(endpoint.timeout),
         "rate": "unlimited" if rate is None else f"{rate:g}/s",
         "secrets": ", ".join(one["kind"] for one in shown["secrets"]),
@@ -253,6 +266,12 @@ def _run_show(arguments: argparse.Namespace) -> int:
     }
     print_fields([(name, Cell.of(value)) for name, value in fields.items()])
     return DONE
+
+
+def _retries(endpoint: Endpoint) -> str:
+    base, cap = format_duration(endpoint.retry_base), format_duration(endpoint.retry_cap)
+    limit = "" if endpoint.attempts_max is None else f", at most {endpoint.attempts_max} attempts"
+    return f"for {format_duration(endpoint.retry_for)}{limit}; waits double from {base} to {cap}"
 
 
 def _run_steer(arguments: argparse.Namespace) -> int:

@@ -29,9 +29,10 @@ from oncegate.cli.parser import (
 )
 from oncegate.cli.repeats import print_repeats, repeat_facts
 from oncegate.clock import SystemClock
-from oncegate.errors import OncegateError, UnknownSurface
+from oncegate.errors import ConfigError, OncegateError, UnknownSurface
 from oncegate.gate.accepting import SURFACE_LANES
 from oncegate.model.states import State
+from oncegate.sender.finding import find_entries
 from oncegate.store import Entry, EntryDetail, EntryFilter, Session
 
 LIMIT_DEFAULT: Final = 50
@@ -87,6 +88,10 @@ def _add_list(commands: Any) -> None:
         description="List entries, newest first. An entry is listed if all given filters fit it.",
         epilog=_LIST_EPILOG,
     )
+    parser.add_argument(
+        "text", metavar="TEXT", nargs="?", type=read_text,
+        help="an entry's number, the beginning of a key, a label, or a resource that its outcome names",
+    )  # fmt: skip
     add_url(parser)
     add_json(parser)
     states = ", ".join(state.label for state in State)
@@ -137,7 +142,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     )
     store = open_ledger(arguments.url)
     with reading(store, arguments.url) as session:
-        found = session.entries(wanted, arguments.before, arguments.limit + 1)
+        found = _find(session, wanted, arguments)
         if not found:
             _explain_nothing(session, wanted, arguments)
         waiting = _accepted(session)
@@ -152,6 +157,14 @@ def run_list(arguments: argparse.Namespace) -> int:
     if waiting:
         tell(f"accepted and not settled yet: {waiting}, in order of their lanes: oncegate lanes list")
     return DONE
+
+
+def _find(session: Session, wanted: EntryFilter, arguments: argparse.Namespace) -> list[Entry]:
+    if arguments.text is None:
+        return session.entries(wanted, arguments.before, arguments.limit + 1)
+    if wanted != EntryFilter(tenant=wanted.tenant) or arguments.before is not None:
+        raise ConfigError("give a text or filters, not both; --tenant goes with either")
+    return find_entries(session, arguments.text, wanted.tenant)[: arguments.limit]
 
 
 def _accepted(session: Session) -> int:

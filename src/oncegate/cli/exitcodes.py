@@ -12,6 +12,7 @@ DONE: Final = 0
 NOT_SO: Final = 1
 USAGE: Final = 2
 PENDING: Final = 5
+UNKNOWN: Final = 7
 UNEXPECTED: Final = 70  # EX_SOFTWARE of sysexits.h
 SYSTEM_REFUSED: Final = 74  # EX_IOERR of sysexits.h
 INTERRUPTED: Final = 130  # 128 + SIGINT, what a shell reports
@@ -25,6 +26,7 @@ EXIT_CODES: Final[dict[int, str]] = {
     4: "the file is damaged, or is not a ledger or recording",
     PENDING: "the schema is missing, older or newer than this version needs",
     6: "the store would lose committed records",
+    UNKNOWN: "not known: nothing was seen of late to tell by",
     UNEXPECTED: "a fault in oncegate itself; --debug shows where",
     SYSTEM_REFUSED: "the system refused something beside the ledger, such as printing",
     INTERRUPTED: "interrupted from the keyboard",

@@ -35,11 +35,12 @@ def list_incidents(arguments: argparse.Namespace) -> int:
     from oncegate.chaos.incidents.catalogue import INCIDENTS, STORM, STORM_TITLE
 
     titles = {STORM: STORM_TITLE} | {name: one.title() for name, one in INCIDENTS.items()}
+    width = max(map(len, titles)) + 2
     for name, title in titles.items():
         if arguments.json:
             print_json({"incident": name, "title": title, "recording": str(_recording(name))})
         else:
-            print(f"{name:<18}{title}")
+            print(f"{name:<{width}}{title}")
     return DONE
 
 

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TextIO
 
+from msgspec.structs import replace
+
 from oncegate.cli.circuits import circuit_facts, circuit_sentence, tell_circuits
 from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
@@ -18,6 +20,7 @@ from oncegate.store import DeliveryView, LaneFilter, LaneState, LaneView
 
 LIMIT_DEFAULT: Final = 50
 EVENTS_SHOWN: Final = 20
+IDLE_LOOKED_AT: Final = 100_000  # numbers in one search that takes idle lanes in
 _HEADERS: Final = (
     "LANE", "ENDPOINT", "KEY", "STATE", "HEAD SEQ", "TRIES", "NEXT TRY", "BEHIND", "OLDEST", "LAST ERROR"
 )  # fmt: skip
@@ -43,6 +46,13 @@ def add_parser(subparsers: Any) -> None:
         listing.add_argument(
             "--after", type=read_number, default=0, metavar="LANE", help="go on after this"
         )
+        if name == "list":
+            listing.add_argument(
+                "--idle",
+                action="store_true",
+                help="also lanes that have nothing to send, of the next 100,000",
+            )
+        listing.add_argument("--key-contains", type=read_text, metavar="TEXT", help="a part of the key")
         add_url(listing)
         add_json(listing)
         listing.set_defaults(run=_run_list, states=states)
@@ -70,10 +80,16 @@ def filter_of(arguments: argparse.Namespace, states: tuple[LaneState, ...] = ())
     return LaneFilter(arguments.endpoint, arguments.tenant, arguments.key, states)
 
 
+def _listed(arguments: argparse.Namespace) -> LaneFilter:
+    upto = arguments.after + IDLE_LOOKED_AT if getattr(arguments, "idle", False) else None
+    wanted = filter_of(arguments, arguments.states)
+    return replace(wanted, key_contains=arguments.key_contains, idle_upto=upto)
+
+
 def _run_list(arguments: argparse.Namespace) -> int:
     with reading(open_ledger(arguments.url), arguments.url) as session:
         refuse_unknown_endpoint(session, arguments.endpoint)
-        lanes = session.lanes(filter_of(arguments, arguments.states), arguments.after, arguments.limit)
+        lanes = session.lanes(_listed(arguments), arguments.after, arguments.limit)
         circuits = read_circuits(session)
     if arguments.json:
         now_ms = SystemClock().wall_ms()
@@ -82,7 +98,11 @@ def _run_list(arguments: argparse.Namespace) -> int:
         return DONE
     if not lanes:
         tell(
-            "none; every event that was emitted has arrived" if not arguments.states else "none is blocked"
+            "none that fits"
+            if arguments.key_contains
+            else "none is blocked"
+            if arguments.states
+            else "none; every event that was emitted has arrived"
         )
         return DONE
     print_lanes(lanes)

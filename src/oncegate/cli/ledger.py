@@ -11,7 +11,6 @@ command line knows which store it has.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,11 +19,11 @@ from typing import Final
 
 from oncegate.config import DEFAULT_URL, SETTINGS_FILE, URL_VARIABLE, LedgerAddress
 from oncegate.errors import BadUrl, SchemaMismatch, StoreUnavailable
+from oncegate.model.ledger_addresses import masked_address
 from oncegate.store import Session, Store
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.wiring import open_store
 
-_SECRETS: Final = (re.compile(r"([?&](?:ssl)?password=)[^&]*"), re.compile(r"(://[^:/@?]*:).*(?=@)"))
 _BOOT: Final = "SELECT value FROM oncegate_meta WHERE name = 'boot'"
 _SURFACES: Final = "SELECT DISTINCT surface FROM oncegate_entries ORDER BY surface"
 _RECORD: Final = (
@@ -61,9 +60,11 @@ def open_ledger(url: str | None, settings: Path | None = None) -> Store:
 
 
 def _store_at(address: str) -> Store:
+    shown = masked_address(address)
     if "://" not in address:
         raise BadUrl(
-            f"{address[:120]!r} is not a ledger's address; for a file write sqlite:///{address[:120]}"
+            f"{shown!r} is not a ledger's address; for a file write sqlite:///{shown},"
+            " for a server postgresql://user:password@host/database"
         )
     if "%00" in address or "\0" in address:
         raise BadUrl("the address holds a NUL character, which no file name can")
@@ -74,9 +75,7 @@ def command_for(command: str, url: str | None) -> str:
     """A command as the user would type it for the same ledger, for next steps."""
     if url is None:
         return command
-    for secret in _SECRETS:
-        url = secret.sub(r"\1…", url)
-    return f"{command} --url {shlex.quote(url)}"
+    return f"{command} --url {shlex.quote(masked_address(url))}"
 
 
 def file_of(store: Store) -> Path | None:
@@ -94,10 +93,13 @@ def reading(store: Store, url: str | None) -> Iterator[Session]:
     create = command_for("oncegate migrate", url)
     if not store.exists():
         named = "" if url else _named_by(find_ledger(url))
-        raise StoreUnavailable(f"there is no ledger at {store.address}{named}; create it with: {create}")
+        never = "if there never was one, create it with"
+        raise StoreUnavailable(f"there is no ledger at {store.address}{named}; {never}: {create}")
     missing = store.pending_migrations()
     if missing and missing[0].number == 1:
-        raise SchemaMismatch(f"{store.address} holds no ledger yet; create it with: {create}")
+        raise SchemaMismatch(
+            f"{store.address} holds no ledger; if it never held one, create it with: {create}"
+        )
     if missing:
         raise SchemaMismatch(f"{store.address} has an older schema; bring it up to date with: {create}")
     with store.look() as session:

@@ -19,6 +19,7 @@ from oncegate.cli.exitcodes import EXIT_CODES, INTERRUPTED, OUTPUT_CLOSED, SYSTE
 from oncegate.cli.output import complain
 from oncegate.cli.parser import CommandParser, print_help_as_error
 from oncegate.errors import ConfigError, OncegateError
+from oncegate.model.ledger_addresses import masked_text
 from oncegate.model.visible import visible
 
 
@@ -54,14 +55,18 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("doctor", "check the store, its durability, its clock and what is stranded"),
         Command("entries", "list what the gate has seen, or show one entry with its history"),
         Command("trace", "show an event's whole journey across surfaces and endpoints"),
+        Command("circuits", "see which downstreams and endpoints are down and rest"),
         Command("signals", "show what is measured and what calls somebody"),
+        Command("surfaces", "see what events are recognised by; accept a change of it"),
         Command("prune", "forget old entries that are settled"),
         Command("reconcile", "finish what crashes stranded, or list it"),
         Command("duplicates", "find the same change wanted twice under different keys"),
+        Command("resources", "list second resources of one key or one target"),
         Command("caretake", "run the caretakers of your gate until stopped"),
     ),
     "Decide what waits for you": (
         Command("held", "list, show, approve or reject what waits for a person"),
+        Command("restored", "decide what a ledger that went back in time has lost"),
         Command("quarantine", "list, show, release or discard what was not run as it stands"),
         Command("page", "serve the operations page: see and decide in a browser"),
         Command("operators", "say who may use the operations page"),
@@ -147,7 +152,7 @@ def _run(words: list[str]) -> int:
     try:
         arguments, unknown = parser.parse_known_args(words)
         if unknown:
-            arguments.parser.error(f"{unknown[0][:60]!r} is not known here")
+            arguments.parser.error(f"{masked_text(unknown[0])[:60]!r} is not known here")
     except SystemExit as ended:
         return int(ended.code or 0)
     return int(arguments.run(arguments)) if command else print_help_as_error(arguments)
@@ -180,7 +185,8 @@ def _chosen(words: list[str]) -> Command | None:
         if not word.startswith("-"):
             return _command(word)
         if word != "--debug":
-            raise ConfigError(f"option {word!r} comes after a command, as in: oncegate doctor {word}")
+            shown = masked_text(word)
+            raise ConfigError(f"option {shown!r} comes after a command, as in: oncegate doctor {shown}")
     return None
 
 
@@ -191,7 +197,7 @@ def _command(name: str) -> Command:
 
     near = difflib.get_close_matches(name, COMMANDS, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"commands are {', '.join(COMMANDS)}"
-    raise ConfigError(f"there is no command {name[:60]!r}; {hint}")
+    raise ConfigError(f"there is no command {masked_text(name)[:60]!r}; {hint}")
 
 
 def _prepare_streams() -> None:

@@ -13,7 +13,9 @@ from oncegate.cli.output import Cell, print_json, print_table, tell
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_text
 from oncegate.cli.people import actor_of
 from oncegate.clock import SystemClock
-from oncegate.dashboard.operators import OperatorBook, Role, operators, read_role
+from oncegate.dashboard.operators import OperatorBook, Role, find_operator, operators, read_role
+from oncegate.dashboard.sessions import SessionBook
+from oncegate.errors import ConfigError
 from oncegate.groupcommit import GroupCommit
 from oncegate.store import Store
 
@@ -25,6 +27,8 @@ _EPILOG: Final = """\
 examples:
   oncegate operators add ada --role approver
   oncegate operators add bob --role viewer --tenant acme    sees that tenant only
+  oncegate operators rotate ada                             a new token; the old one is over
+  oncegate operators sign-out ada                           ends every session of hers
   oncegate operators remove bob"""
 
 
@@ -39,6 +43,8 @@ def add_parser(subparsers: Any) -> None:
     roles = "; ".join(f"{role.label} {role.means}" for role in Role)
     add.add_argument("--role", type=read_text, required=True, help=f"what they may do: {roles}")
     add.add_argument("--tenant", type=read_text, help="they see this tenant only (default: all)")
+    _command(commands, "rotate", "give an operator a new token and end their sessions", run_rotate)
+    _command(commands, "sign-out", "end every session of an operator at once", run_sign_out)
     _command(commands, "remove", "shut an operator out at once", run_remove)
     listing = commands.add_parser("list", help="list operators")
     add_url(listing)
@@ -72,6 +78,33 @@ def run_add(arguments: argparse.Namespace) -> int:
         token = book.add(arguments.name, role, arguments.tenant, actor_of(arguments))
     tell(f"{arguments.name} may sign in now, as {role.label}; this token is shown only here:")
     print(token)
+    return DONE
+
+
+def run_rotate(arguments: argparse.Namespace) -> int:
+    """Gives an operator a new token and prints it."""
+    store = open_ledger(arguments.url)
+    with reading(store, arguments.url):
+        pass
+    with _book(store) as book:
+        token = book.rotate(arguments.name, actor_of(arguments))
+    tell(f"{arguments.name} has a new token, shown only here; the old one and its sessions are over:")
+    print(token)
+    return DONE
+
+
+def run_sign_out(arguments: argparse.Namespace) -> int:
+    """Ends every session of an operator."""
+    store = open_ledger(arguments.url)
+    with reading(store, arguments.url) as session:
+        if find_operator(session, arguments.name) is None:
+            raise ConfigError(f"no operator is called {arguments.name[:60]!r}")
+    with closing(GroupCommit(store)) as commits:
+        actor = actor_of(arguments)
+        SessionBook(commits, SystemClock()).end_all(
+            arguments.name, actor, f"every session of {arguments.name}, by the command line"
+        )
+    print(f"every session of {arguments.name} is over")
     return DONE
 
 

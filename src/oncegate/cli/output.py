@@ -20,6 +20,13 @@ from typing import Any, Final, TextIO
 from oncegate.model.visible import visible
 
 CELL_WIDTH_MAX: Final = 40  # on a terminal, so that one long label does not push the rest away
+LAST_WIDTH_MIN: Final = 36  # of a table's last column, before columns that matter less are dropped
+INDENT: Final = 4
+# Columns that a narrow terminal does without, the least important first; `--json` has them all.
+DROPPED_FIRST: Final = (
+    "RECEIVED (UTC)", "KEY", "ATTEMPT", "FLAGGED (UTC)", "TENANT", "TARGET", "FENCE", "OTHER STATE", "AGE",
+    "SEQ", "SURFACE",
+)  # fmt: skip
 _GAP: Final = "  "
 _MORE: Final = "…"
 
@@ -99,17 +106,52 @@ class Cell:
 def print_table(
     headers: Sequence[str], rows: Sequence[Sequence[Cell]], stream: TextIO | None = None
 ) -> None:
-    """Prints aligned columns; a column without any value is left out, a terminal's edge is kept."""
+    """Prints aligned columns; a column without any value is left out.
+
+    On a terminal no line passes the edge: columns that matter least are dropped until there is room for the
+    last one, which says why, and is always shown whole, on several lines if need be.
+    """
     target = stream or sys.stdout
     used = [number for number in range(len(headers)) if any(row[number].text for row in rows)]
-    lines = [[Cell(headers[number], Colour.BOLD) for number in used]]
-    lines += [[row[number] for number in used] for row in rows]
     edge = shutil.get_terminal_size().columns if target.isatty() else None
-    if edge is not None:
-        lines = [[*(_narrow(cell) for cell in line[:-1]), line[-1]] for line in lines]
+    lines = _lines(headers, rows, used, edge)
+    while edge is not None and _room(lines, edge) < min(LAST_WIDTH_MIN, _widest(lines)):
+        shown = [headers[number] for number in used[:-1]]
+        least = next((name for name in DROPPED_FIRST if name in shown and _is_spare(name, shown)), None)
+        if least is None:
+            break
+        used = [number for number in used if headers[number] != least]
+        lines = _lines(headers, rows, used, edge)
     widths = [max(display_width(line[number].text) for line in lines) for number in range(len(used))]
     for line in lines:
         print(_joined(line, widths, edge, target), file=target)
+
+
+def _is_spare(name: str, shown: Sequence[str]) -> bool:
+    """A key is spare beside a label; where there is no label it is the name of the row."""
+    return name != "KEY" or "LABEL" in shown
+
+
+def _lines(
+    headers: Sequence[str], rows: Sequence[Sequence[Cell]], used: Sequence[int], edge: int | None
+) -> list[list[Cell]]:
+    lines = [[Cell(headers[number], Colour.BOLD) for number in used]]
+    lines += [[row[number] for number in used] for row in rows]
+    if edge is None:
+        return lines
+    return [[*(_narrow(cell) for cell in line[:-1]), line[-1]] for line in lines]
+
+
+def _room(lines: Sequence[Sequence[Cell]], edge: int) -> int:
+    """How many columns are left for the last value."""
+    columns = range(len(lines[0]) - 1)
+    return edge - sum(
+        max(display_width(line[number].text) for line in lines) + len(_GAP) for number in columns
+    )
+
+
+def _widest(lines: Sequence[Sequence[Cell]]) -> int:
+    return max(display_width(line[-1].text) for line in lines)
 
 
 def _narrow(cell: Cell) -> Cell:
@@ -121,11 +163,32 @@ def _joined(line: Sequence[Cell], widths: Sequence[int], edge: int | None, targe
         paint(cell.text, cell.colour, target) + " " * (width - display_width(cell.text))
         for cell, width in zip(line[:-1], widths, strict=False)
     ]
-    last = line[-1].text
-    if edge is not None:
-        room = edge - sum(width + len(_GAP) for width in widths[:-1])
-        last = shorten(last, max(room, len(_MORE)))
-    return _GAP.join([*padded, paint(last, line[-1].colour, target)]).rstrip()
+    last, colour = line[-1].text, line[-1].colour
+    indent = sum(width + len(_GAP) for width in widths[:-1])
+    if edge is None or display_width(last) <= edge - indent:
+        return _GAP.join([*padded, paint(last, colour, target)]).rstrip()
+    if edge - indent < LAST_WIDTH_MIN:  # too narrow beside the rest: below it
+        below = [" " * INDENT + paint(part, colour, target) for part in _wrapped(last, edge - INDENT)]
+        return "\n".join([_GAP.join(padded).rstrip(), *below])
+    first, *others = [paint(part, colour, target) for part in _wrapped(last, edge - indent)]
+    return "\n".join([_GAP.join([*padded, first]), *(" " * indent + part for part in others)])
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """A text in lines of at most a width, broken between words where that is possible."""
+    lines, line = [], ""
+    for word in text.split(" "):
+        joined = f"{line} {word}" if line else word
+        if display_width(joined) <= width:
+            line = joined
+            continue
+        lines += [line] if line else []
+        line = word
+        while display_width(line) > width:
+            part = shorten(line, width + 1).removesuffix(_MORE)
+            lines.append(part)
+            line = line[len(part) :]
+    return [*lines, line] if line else lines
 
 
 def print_fields(fields: Sequence[tuple[str, Cell]]) -> None:

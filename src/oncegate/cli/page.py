@@ -50,6 +50,10 @@ def add_parser(subparsers: Any) -> None:
         help="a name that the page may be called by, beside this machine's own; may be given several times",
     )  # fmt: skip
     parser.add_argument(
+        "--trust-proxy", action="append", default=[], metavar="ADDRESS",
+        help="a proxy, or a network of proxies, whose X-Forwarded-For counts; may be given several times",
+    )  # fmt: skip
+    parser.add_argument(
         "--read-only",
         action="store_true",
         help="whoever reaches it may look, nobody may act; no signing in",
@@ -85,7 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"nobody could sign in: there are no operators. Add one with: {add}")
     login = not arguments.read_only
     gate = _gate_of(store, arguments.config)
-    serve_page(gate, arguments.host, arguments.port, login=login, names=arguments.allow_host)
+    names, proxies = arguments.allow_host, arguments.trust_proxy
+    serve_page(gate, arguments.host, arguments.port, login=login, names=names, proxies=proxies)
     return DONE
 
 
@@ -121,12 +126,15 @@ def _described(gate: Gate, config: Path | None) -> Gate:
     return gate
 
 
-def serve_page(gate: Gate, host: str, port: int, *, login: bool, names: Sequence[str] = ()) -> None:
+def serve_page(
+    gate: Gate, host: str, port: int, *, login: bool, names: Sequence[str] = (), proxies: Sequence[str] = ()
+) -> None:
     """Serves the page of a gate's ledger until Ctrl-C or SIGTERM."""
     from oncegate.service.hosts import HostGuard, Hosts
+    from oncegate.service.proxies import TrustedProxies
 
     hosts = Hosts(host, names)
-    application = HostGuard(gate.dashboard(login=login), hosts, "--allow-host")
+    application = TrustedProxies(HostGuard(gate.dashboard(login=login), hosts, "--allow-host"), proxies)
     try:
         import uvicorn
 
@@ -135,7 +143,7 @@ def serve_page(gate: Gate, host: str, port: int, *, login: bool, names: Sequence
         raise ConfigError(_HINT) from error
     config = uvicorn.Config(
         application, http=BoundedHttp, log_level="warning", access_log=False, server_header=False,
-        timeout_graceful_shutdown=5,
+        proxy_headers=False, timeout_graceful_shutdown=5,
     )  # fmt: skip
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listener:

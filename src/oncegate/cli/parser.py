@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 from oncegate.cli.exitcodes import USAGE
 from oncegate.cli.output import complain
 from oncegate.errors import ConfigError
+from oncegate.model.ledger_addresses import masked_text
 
 PAGE_MAX: Final = 10_000  # of a list: one page is held in memory
 ROW_NUMBER_MAX: Final = 2**63 - 1  # what a ledger can number
@@ -30,7 +31,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Says what is wrong on one line and ends with the code for wrong usage."""
-        complain(f"{message}; see: {self.prog} --help")
+        complain(f"{masked_text(message)}; see: {self.prog} --help")
         self.exit(USAGE)
 
     def print_help(self, file: Any = None) -> None:
@@ -67,7 +68,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def read_number(text: str) -> int:
     """Reads a positive whole number that a ledger can hold."""
     if not is_row_number(text):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a positive whole number")
+        raise argparse.ArgumentTypeError(f"{masked_text(text)[:40]!r} is not a positive whole number")
     return int(text)
 
 
@@ -101,6 +102,6 @@ def read_key_prefix(text: str) -> str:
     digits = text.strip().partition(":")[0].lower()
     if not 0 < len(digits) <= 48 or not set(digits) <= set("0123456789abcdef"):
         raise ConfigError(
-            f"{text[:60]!r} is not the beginning of a key; give 1 to 48 digits of 0-9 and a-f"
+            f"{masked_text(text)[:60]!r} is not the beginning of a key; give 1 to 48 digits of 0-9 and a-f"
         )
     return digits

@@ -35,7 +35,8 @@ from oncegate.model.rulings import Verb
 from oncegate.model.states import State
 from oncegate.model.visible import visible
 from oncegate.store import Entry, EntryDetail, Session, Store
-from oncegate.upkeep.conflicts import Contest, contest_of
+from oncegate.upkeep.conflicts import Contest, contest_of, difference_remarks
+from oncegate.upkeep.doubles import Choice, SameChanges, twin_remarks
 from oncegate.upkeep.rulings import Rulings, StepWord, Word
 from oncegate.upkeep.waiting import consequence, parked_by, remarks, waits_for
 
@@ -117,6 +118,11 @@ def _add_verb(commands: Any, desk: Desk, verb: Verb) -> None:
     )  # fmt: skip
     if verb.runs:
         _add_steps(parser)
+        parser.add_argument(
+            "--doubles", choices=[choice.value for choice in Choice],
+            help="of entries that are the same change as another one, let run: one of each, all (the change"
+            " runs twice), or none",
+        )  # fmt: skip
     add_filters(parser)
     parser.add_argument("--all", action="store_true", help="all that wait, where no filter is given")
     parser.add_argument("--dry-run", action="store_true", help="show the plan for many; change nothing")
@@ -164,15 +170,17 @@ def run_show(desk: Desk, arguments: argparse.Namespace) -> int:
     with reading(open_ledger(arguments.url), arguments.url) as session:
         seen = _find_waiting(session, desk, arguments.entry)
         contest = contest_of(session, seen)
+        twins = twin_remarks(session, seen.entry.entry_id, SameChanges.read(session))
+        twins += difference_remarks(session, seen, contest)
     if arguments.json:
         facts = timeline.all_facts(seen, is_stranded=False, with_payload=arguments.payload)
         choices = {verb.value: consequence(verb, seen, contest) for verb in desk.verbs}
-        said = {"remarks": remarks(seen, contest), "choices": choices}
+        said = {"remarks": [*twins, *remarks(seen, contest)], "choices": choices}
         print_json({**facts, **said, "same_key": [timeline.facts(one) for one in contest.entries]})
         return DONE
     timeline.print_detail(seen, is_stranded=False, with_payload=arguments.payload)
     print()
-    for line in _explanation(desk, seen, contest):
+    for line in (*(f"note: {remark}" for remark in twins), *_explanation(desk, seen, contest)):
         print(visible(line))
     return DONE
 
@@ -204,7 +212,9 @@ _WAITING: Final = frozenset(state for verb in Verb for state in verb.starts_from
 
 def run_verb(desk: Desk, verb: Verb, arguments: argparse.Namespace) -> int:
     """Says a word about one entry, or about all that fit."""
-    word = Word(verb, actor_of(arguments), arguments.reason, _steps(arguments) if verb.runs else {})
+    steps = _steps(arguments) if verb.runs else {}
+    doubles = verb.runs and arguments.doubles == Choice.ALL.value
+    word = Word(verb, actor_of(arguments), arguments.reason, steps, doubles)
     is_bulk = arguments.entry is None
     _check_which(arguments, is_bulk=is_bulk)
     store = open_ledger(arguments.url)

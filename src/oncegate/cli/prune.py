@@ -51,6 +51,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--older-than", required=True, metavar="AGE", help="entries above this age, such as 90d or 2160h"
     )
+    parser.add_argument(
+        "--believe-clock",
+        action="store_true",
+        help="the machine's clock is right although it is far ahead of the ledger: it was off for so long",
+    )
     parser.add_argument("--dry-run", action="store_true", help="only count; change nothing")
     parser.add_argument(
         "--limit", type=read_number, default=LIMIT_DEFAULT, metavar="N",
@@ -69,11 +74,17 @@ def run(arguments: argparse.Namespace) -> int:
     counted = _count(store, clock, age, bounds, arguments)
     if arguments.dry_run or not counted.entries:
         return _tell(counted, arguments)
-    forgotten, is_doubted = forget_older(store, clock, arguments.surface, age, actor=_ACTOR, bounds=bounds)
+    forgotten, is_doubted = forget_older(
+        store, clock, arguments.surface, age,
+        actor=_ACTOR, bounds=bounds, is_certain=arguments.believe_clock,
+    )  # fmt: skip
     for line in store.make_room(clock.wall_ms()):
         tell(line)
     if is_doubted:
-        tell("the clock has leapt ahead since the last time; the time before the leap was used")
+        tell(
+            "the clock is far ahead of the ledger; the time before the leap was used. If the clock is right"
+            " and all was off for so long, run it again with --believe-clock"
+        )
     return _tell(forgotten, arguments)
 
 

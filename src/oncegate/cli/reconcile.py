@@ -72,7 +72,7 @@ def _reconcile(arguments: argparse.Namespace) -> int:
     gate = load_gate(arguments.app)
     try:
         # No backoff: whoever calls this wants it looked at now.
-        reconciler = Reconciler(gate, entries_max=arguments.limit, jitter=lambda: 0.0, run_within=None)
+        reconciler = Reconciler(gate, entries_max=arguments.limit, at_once=True, run_within=None)
         report = asyncio.run(reconciler.run_once_async())
     finally:
         gate.close()

@@ -37,6 +37,7 @@ arrival, 4 if the file is damaged or of another version."""
 _EPILOG = """\
 examples:
   oncegate replay monday.jsonl --app bookings_with_fakes:gate --expect effects=39
+  oncegate replay monday.jsonl --app shop_with_fakes:gate --setup tables.sql --setup shop_with_fakes:use
   oncegate replay recordings/ --app bookings_with_fakes:gate --shuffle --seed 7
   oncegate replay monday.jsonl --to http://127.0.0.1:8700/in/{surface} --secret-env SECRET --speed 60
   oncegate replay monday.jsonl --simulate --seed 4711
@@ -82,6 +83,11 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
         "--url", metavar="URL",
         help="with --app: a fresh ledger to use and keep (default: one that is gone afterwards;"
         " $ONCEGATE_URL is not used)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--setup", action="append", default=[], metavar="FILE|MODULE:FUNCTION",
+        help="with --app: SQL that makes the tables handlers write to, or a function that is given the"
+        " database; may be repeated",
     )  # fmt: skip
     parser.add_argument(
         "--secret-env",
@@ -150,6 +156,7 @@ def _refuse_misplaced(arguments: argparse.Namespace) -> None:
     """Options that the target knows nothing of are mistakes, not to be passed over."""
     misplaced = {
         "--url belongs to --app": arguments.url is not None and arguments.app is None,
+        "--setup belongs to --app": bool(arguments.setup) and arguments.app is None,
         "--secret-env belongs to --to": arguments.secret_env is not None and arguments.to is None,
         "--header belongs to --to": bool(arguments.header) and arguments.to is None,
         "--concurrency belongs to --to": arguments.concurrency != 1 and arguments.to is None,

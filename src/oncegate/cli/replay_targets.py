@@ -5,18 +5,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
+from oncegate.cli.app import load_name
 from oncegate.cli.replay import VERDICTS, check_plan
 from oncegate.clock import SystemClock
+from oncegate.errors import ConfigError
 from oncegate.recorder.planning import Planned, make_plan
 from oncegate.recorder.recording import Recording
 from oncegate.recorder.replaying import Report, replay
 from oncegate.sender.envelope import Request
 from oncegate.sender.exchange import Exchange, Response
+from oncegate.testing.harness.databases import Setup
 from oncegate.testing.replaying import RealPace, play_to_gate
 from oncegate.wiring import Gate
 
@@ -28,7 +32,22 @@ def replay_to_gate(recording: Recording, app: Gate, url: str, arguments: argpars
     """Plays to the app's handlers, on a ledger of their own and a clock that follows the recording."""
     plan = make_plan(recording, surfaces=arguments.surface, shuffle_seed=_shuffle_seed(arguments))
     check_plan(recording, plan, arguments)
-    return play_to_gate(app, recording, plan, url, arguments.speed)
+    setup = [_setup(text) for text in arguments.setup]
+    return play_to_gate(app, recording, plan, url, arguments.speed, setup=setup)
+
+
+def _setup(text: str) -> Setup:
+    """A file of SQL, or a function by its module and name."""
+    path = Path(text)
+    if path.suffix == ".sql" or path.is_file():
+        try:
+            return path.read_text("utf-8")
+        except OSError as error:
+            raise ConfigError(f"--setup: {text[:80]} cannot be read: {error.strerror}") from None
+    found: Callable[..., object] = load_name("--setup", text)
+    if not callable(found):
+        raise ConfigError(f"--setup: {text[:80]} is a {type(found).__name__}, not a function")
+    return found
 
 
 def _shuffle_seed(arguments: argparse.Namespace) -> int | None:

@@ -58,5 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
     if configuration is None or mistakes:
         return USAGE
     log_as_json()
-    began = serve(configuration.settings, os.environ, lambda address: tell(f"listening on {address}"))
+    began = serve(configuration.settings, os.environ, _tell_addresses)
     return DONE if began else 1
+
+
+def _tell_addresses(address: str, admin: str | None) -> None:
+    tell(f"listening on {address}")
+    if admin is not None:
+        tell(f"listening for operators on {admin}")

@@ -6,29 +6,44 @@ Must only read. Ends with 1 if anything pages, so that a job or a probe can ask.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from oncegate.cli.entries import refuse_unknown_surface
-from oncegate.cli.exitcodes import DONE, NOT_SO
+from oncegate.cli.exitcodes import DONE, NOT_SO, UNKNOWN
 from oncegate.cli.ledger import open_ledger, reading
+from oncegate.cli.limits import add_limits
 from oncegate.cli.output import Cell, Colour, print_json, print_table, tell
 from oncegate.cli.parser import add_json, add_url, read_number, read_text
 from oncegate.cli.repeats import print_repeats, repeat_facts
 from oncegate.clock import SystemClock
+from oncegate.config import SETTINGS_FILE
 
 if TYPE_CHECKING:
+    from oncegate.model.drift import Drift
     from oncegate.signals.alerts import Signal
     from oncegate.store import Repeat
 
 DAYS_DEFAULT: Final = 7
 BUGS_SHOWN: Final = 20
+HOURS_DEFAULT: Final = 48
+ENTRIES_LOOKED_AT: Final = 2_000_000
+REALTIME, WINDOWS = "wes.realtime", "wes.confirmations.windows"  # the contract's surfaces
+DRIFT_COLUMNS: Final = (
+    "PARTNER", "WINDOW", "REALTIME CALLS", "ONLY REALTIME", "ONLY CONFIRMED", "DIFFERENT", "WHAT",
+)  # fmt: skip
+_CODES: Final = {-1: UNKNOWN, 0: DONE, 1: DONE, 2: NOT_SO}  # by level
 DAY_MINUTES: Final = 1440
 
 _DESCRIPTION = """\
 Measure every signal of every surface and show those that matter, the worst first: each with
 its value, its limit, what it means and what to do. Without a command, the exit code is 1 if
-anything pages somebody, 0 otherwise."""
+anything pages somebody, 7 if nothing has arrived in the last hour to tell by, 0 otherwise."""
 
 _EPILOG = """\
 examples:
@@ -36,7 +51,9 @@ examples:
   oncegate signals --all --json
   oncegate signals --no-repeats internal.jobs
   oncegate signals repeats --surface portbase.cis
+  oncegate signals drift --partner exec-1
   oncegate signals rules > oncegate.rules.yml
+  oncegate signals limit quarantines --surface routes --page 10 --reason "migration until Friday"
   oncegate signals dashboard > oncegate.dashboard.json"""
 
 
@@ -58,8 +75,10 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(run=run_signals)
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
     _add_repeats(commands)
+    _add_drift(commands)
     _add_rules(commands)
     _add_dashboard(commands)
+    add_limits(commands)
 
 
 def _add_repeats(commands: Any) -> None:
@@ -77,6 +96,35 @@ def _add_repeats(commands: Any) -> None:
     add_url(parser)
     add_json(parser)
     parser.set_defaults(run=run_repeats)
+
+
+def _add_drift(commands: Any) -> None:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "drift",
+        help="compare realtime calls with the confirmations of their windows",
+        description="Compare what partners said in realtime with the confirmation of the same window: items"
+        " that only one side has, quantities that differ, windows never confirmed. A window is judged when"
+        " nothing has come for 15 minutes, one without a confirmation after a day. The exit code is 1 if"
+        " any differs.",
+    )
+    parser.add_argument("--partner", type=read_text, help="only windows of this partner")
+    parser.add_argument(
+        "--hours", type=read_number, default=HOURS_DEFAULT, metavar="N",
+        help="windows of the last so many hours (default: %(default)s)",
+    )  # fmt: skip
+    for name, default in (
+        ("window", "window"),
+        ("item", "item"),
+        ("quantity", "quantity"),
+        ("lines", "lines"),
+    ):
+        parser.add_argument(
+            f"--{name}-field", default=default, metavar="PATH",
+            help=f"where calls have it, as in [contract] {name}_field (default: %(default)s)",
+        )  # fmt: skip
+    add_url(parser)
+    add_json(parser)
+    parser.set_defaults(run=run_drift)
 
 
 def _add_rules(commands: Any) -> None:
@@ -108,8 +156,9 @@ def run_signals(arguments: argparse.Namespace) -> int:
         for surface in arguments.no_repeats:
             refuse_unknown_surface(session, surface)
         snapshot = measure(session, SystemClock())
-    found = evaluate(snapshot, Thresholds(no_repeats=frozenset(arguments.no_repeats)))
-    shown = [signal for signal in found if arguments.all or signal.level is not Level.OK]
+    given = Thresholds(no_repeats=frozenset(arguments.no_repeats))
+    found = evaluate(snapshot, snapshot.thresholds.under(given))
+    shown = [signal for signal in found if arguments.all or signal.level > Level.OK]
     if arguments.json:
         for signal in shown:
             print_json(facts(signal))
@@ -118,8 +167,23 @@ def run_signals(arguments: argparse.Namespace) -> int:
     if not found:
         tell("nothing was seen yet: no gate has told this ledger about any arrival")
     elif not shown:
-        tell(f"all {len(found)} signals are as they should be; --all shows them")
-    return NOT_SO if worst(found) is Level.PAGE else DONE
+        _tell_quiet(found)
+    return _CODES[worst(found)]
+
+
+def _tell_quiet(found: list[Signal]) -> None:
+    """Nothing is raised: how many signals are right, and what is not known (I28)."""
+    from oncegate.signals.alerts import worst
+    from oncegate.signals.definitions import Level
+
+    unknown = [signal for signal in found if signal.level is Level.UNKNOWN]
+    if worst(found) is Level.UNKNOWN:
+        tell("unknown: nothing has arrived in the last hour; nothing is raised. --all shows the signals")
+        return
+    tell(f"{len(found) - len(unknown)} signals are as they should be; --all shows them")
+    silent = sorted({signal.surface for signal in unknown})
+    if silent:
+        tell(f"unknown: {len(unknown)} signals of {', '.join(silent)}: no arrivals in the last hour")
 
 
 def facts(signal: Signal) -> dict[str, Any]:
@@ -146,7 +210,7 @@ def _print_signals(signals: list[Signal]) -> None:
     )
     told: set[str] = set()
     for signal in signals:
-        if signal.level.value and signal.definition.name not in told:
+        if signal.level > 0 and signal.definition.name not in told:
             told.add(signal.definition.name)
             tell("")
             tell(f"{signal.definition.name}: {signal.definition.meaning}")
@@ -154,9 +218,10 @@ def _print_signals(signals: list[Signal]) -> None:
 
 
 def _row(signal: Signal) -> list[Cell]:
-    colours = (Colour.GREEN, Colour.YELLOW, Colour.RED)
+    colours = {0: Colour.GREEN, 1: Colour.YELLOW, 2: Colour.RED}
+    colour = colours.get(signal.level)
     return [
-        Cell.of(signal.level.label, colours[signal.level]),
+        Cell.of(signal.level.label) if colour is None else Cell.of(signal.level.label, colour),
         Cell.of(signal.definition.name),
         Cell.of(signal.surface),
         Cell.of(shown_value(signal, signal.value)),
@@ -214,11 +279,54 @@ def _print_repeats_json(
     print_json({"surface": surface, "arrivals": arrivals, "classes": counted, "sender_bugs": evidence})
 
 
+def run_drift(arguments: argparse.Namespace) -> int:
+    """Compares and prints."""
+    from oncegate.model.drift import DriftFields
+    from oncegate.upkeep.drift_scan import DriftScan
+
+    fields = DriftFields(
+        arguments.window_field, arguments.item_field, arguments.quantity_field, arguments.lines_field
+    )
+    store = open_ledger(arguments.url)
+    with reading(store, arguments.url):
+        pass  # says what is wrong with the address
+    report = DriftScan(
+        store, SystemClock(), realtime=REALTIME, confirmed=WINDOWS, fields=fields,
+        horizon=timedelta(hours=arguments.hours), entries_max=ENTRIES_LOOKED_AT,
+    ).look()  # fmt: skip
+    found = [
+        one
+        for one in report.drifts
+        if arguments.partner in (None, one.partner, f"{one.tenant}/{one.partner}")
+    ]
+    if arguments.json:
+        for drift in found:
+            print_json(msgspec.to_builtins(drift))
+    elif found:
+        print_table(DRIFT_COLUMNS, [_drift_row(drift) for drift in found])
+    if not report.is_complete:
+        tell(f"more than {report.looked:,} calls: nothing was judged; give fewer --hours")
+        return NOT_SO
+    tell(f"{report.judged:,} windows judged, {len(found):,} differ")
+    return NOT_SO if found else DONE
+
+
+def _drift_row(drift: Drift) -> list[Cell]:
+    what = "no confirmation" if drift.unconfirmed else ", ".join(drift.examples)
+    numbers = (drift.realtime_calls, drift.only_realtime, drift.only_confirmed, drift.differing)
+    place = (f"{drift.tenant}/{drift.partner}", drift.window)
+    return [*map(Cell.of, place), *map(Cell.of, numbers), Cell.of(what)]
+
+
 def run_rules(arguments: argparse.Namespace) -> int:
     """Prints alert rules."""
+    from oncegate.service.alarming import thresholds_of
+    from oncegate.service.configuring import read_configuration
     from oncegate.signals.rules import alert_rules
 
-    print(alert_rules(), end="")
+    path = Path(SETTINGS_FILE)
+    settings = read_configuration(path if path.exists() else None, os.environ).settings
+    print(alert_rules(thresholds_of(settings)), end="")
     return DONE
 
 

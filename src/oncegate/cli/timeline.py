@@ -24,7 +24,7 @@ from oncegate.gate.outcome import Outcome, decode_outcome
 from oncegate.model.states import State
 from oncegate.store import Entry, EntryDetail, Session, StepState
 from oncegate.upkeep.starts import Start, moment, starts, storyline
-from oncegate.upkeep.telling import LAPSED, MEANINGS, happened, told
+from oncegate.upkeep.telling import happened, meaning, told
 from oncegate.upkeep.tenures import Tenure, reserved, tenures
 
 COLOURS: Final = {
@@ -146,8 +146,7 @@ def is_stranded(entry: Entry, session: Session) -> bool:
 
 def print_detail(detail: EntryDetail, *, is_stranded: bool, with_payload: bool) -> None:
     """Prints an entry for people."""
-    meaning = LAPSED if is_stranded else MEANINGS[detail.entry.state]
-    print_fields(list(_fields(detail, meaning)))
+    print_fields(list(_fields(detail, meaning(detail, is_lapsed=is_stranded))))
     print("\nhistory (UTC)")
     print_table(("AT", "WHAT", "BY", "NOTE"), list(_history(detail)))
     _print_fences(tenures(detail.entry, detail.records, is_lapsed=is_stranded))

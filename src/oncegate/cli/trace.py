@@ -11,6 +11,7 @@ from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, read_text
+from oncegate.sender.finding import LOOKED_BACK
 from oncegate.sender.journey import Hop, journey
 
 _DESCRIPTION = """\
@@ -38,6 +39,7 @@ def add_parser(subparsers: Any) -> None:
         epilog=_EPILOG,
     )
     parser.add_argument("name", metavar="ID", type=read_text, help="what to look for")
+    parser.add_argument("--tenant", type=read_text, help="show this tenant's part of it (default: all)")
     add_url(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -46,17 +48,18 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the journey."""
     with reading(open_ledger(arguments.url), arguments.url) as session:
-        found = journey(session, arguments.name)
+        found = journey(session, arguments.name, arguments.tenant)
     if arguments.json:
         for hop in found.hops:
             print_json({**msgspec.to_builtins(hop), "at": utc(hop.at_ms)})
     elif found.hops:
         print_table(_HEADERS, [_row(hop) for hop in found.hops])
     if not found.hops:
-        tell("nothing in this ledger has that id, key or correlation id")
+        tell("nothing in this ledger has that id, key, label, resource or correlation id;")
+        tell(f"labels and resources are looked for among the latest {LOOKED_BACK:,} entries")
         return NOT_SO
     if found.is_cut:
-        tell("there is more than is shown; name an event's id to see less")
+        tell("there is more than is shown; name an event's id, or a tenant with --tenant, to see less")
     return DONE
 
 

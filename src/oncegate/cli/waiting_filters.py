@@ -23,6 +23,7 @@ _NAMES: Final = (
     "key",
     "label",
     "reason_contains",
+    "cause",
     "older_than",
     "age_over",
     "age_under",
@@ -38,6 +39,9 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--label", type=read_text, metavar="TEXT", help="labels that contain this text")
     parser.add_argument(
         "--reason-contains", type=read_text, metavar="TEXT", help="entries whose reason contains this text"
+    )
+    parser.add_argument(
+        "--cause", type=read_text, metavar="NAME", help="entries of one cause, as signals count them: skew"
     )
     parser.add_argument(
         "--older-than", metavar="AGE", help="entries that wait for longer, such as 4h or 7d"
@@ -64,6 +68,7 @@ def filter_of(states: tuple[State, ...], arguments: argparse.Namespace) -> Entry
         _before(arguments.older_than, now_ms),
         _before(arguments.age_over, now_ms),
         _before(arguments.age_under, now_ms),
+        cause=arguments.cause,
     )
 
 

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from oncegate.dashboard import deciding, lanes_page, replays_page
+from oncegate.dashboard import deciding, doubled_page, lanes_page, replays_page
+from oncegate.dashboard.attempts import Attempts
 from oncegate.dashboard.bulk_page import cancel_job, job_page, plan_entries, plan_lanes, start_job
+from oncegate.dashboard.contact import Contact
 from oncegate.dashboard.doors import (
     ANYBODY,
     COOKIE,
@@ -32,20 +32,34 @@ from oncegate.dashboard.doors import (
     is_form_token,
     is_own_page,
     issue,
-    session_key,
 )
 from oncegate.dashboard.jobs import Jobs
-from oncegate.dashboard.operators import Role, find_by_token
+from oncegate.dashboard.looking import Strangers, TooMany, in_thread
+from oncegate.dashboard.messages import HERE_ONLY, apology, message, missing
+from oncegate.dashboard.operators import Known, Role, find_by_token
 from oncegate.dashboard.pages import HOT_PAGES, NAVIGATION, WHOLE_LEDGER, section_of
 from oncegate.dashboard.plans import Plans
-from oncegate.dashboard.reading import path_of, place_of, read_form
+from oncegate.dashboard.reading import cookies_of, is_encrypted, path_of, place_of, read_form
 from oncegate.dashboard.rendering import FOLDER, make_environment
 from oncegate.dashboard.replay_plans import plan_replay
+from oncegate.dashboard.returning import (
+    NEXT,
+    Kept,
+    after_sign_in,
+    again,
+    came_from,
+    keep,
+    sign_in_form,
+    sign_in_path,
+    unpack,
+)
+from oncegate.dashboard.sessions import SessionBook, endings_of
 from oncegate.dashboard.sign_ins import SignIns
-from oncegate.dashboard.visits import Act, Answer, NotAllowed, NotHere, Tools, View, Visit
+from oncegate.dashboard.visits import Act, Answer, NotHere, Tools, View, Visit
 from oncegate.dashboard.waiting_page import badge
 from oncegate.errors import OncegateError, StoreError
 from oncegate.gate.gate import Gate
+from oncegate.store import Session
 
 LOG: Final = logging.getLogger("oncegate.page")
 HEADERS: Final = {
@@ -74,6 +88,11 @@ class Page:
         self.access = access
         self.jobs = Jobs(Plans(tools.commits, tools.clock), tools.clock)
         self.sign_ins = SignIns(tools)
+        self.strangers = Strangers(tools.clock)
+        self.attempts = Attempts(tools.clock)
+        self.sessions = SessionBook(tools.commits, tools.clock)
+        self.act_routes: list[Route] = []
+        self.contact = Contact()
         self.templates = make_environment(tools.clock)
 
     def application(self) -> Starlette:
@@ -83,7 +102,7 @@ class Page:
         acts: dict[str, Act] = {
             "/entries/{entry}/reveal": deciding.reveal,
             "/entries/{entry}/{verb}": deciding.decide,
-            "/duplicates/{entry}/dismiss": deciding.dismiss,
+            "/duplicates/{entry}/{verb}": doubled_page.decide,
             "/lanes/steer/{verb}": lanes_page.steer,
             "/lanes/replay": lanes_page.replay,
             "/lanes/order/{verb}": lanes_page.order,
@@ -98,38 +117,53 @@ class Page:
         routes += [Route("/login", self.login, methods=["GET", "POST"])]
         routes += [Route("/logout", self.logout, methods=["POST"])]
         routes += [Route(path, partial(self.show, view), methods=["GET"]) for path, view in views.items()]
-        routes += [Route(path, partial(self.act, act), methods=["POST"]) for path, act in acts.items()]
+        self.act_routes = [
+            Route(path, partial(self.act, act), methods=["POST"]) for path, act in acts.items()
+        ]
+        routes += self.act_routes
         return Starlette(
-            routes=routes, exception_handlers={HTTPException: self.http_error, Exception: self.fault}
+            routes=routes,
+            exception_handlers={
+                HTTPException: self.http_error,
+                TooMany: self.too_many,
+                Exception: self.fault,
+            },
         )
 
     async def asset(self, request: Request) -> Response:
         """Serves the script, the style and the icon; nothing else is a file."""
         name = request.path_params["name"]
         if name not in ASSETS:
-            return self._render(request, _missing(), ANYBODY)
+            return self._render(request, missing(), ANYBODY)
         body = (FOLDER / "static" / name).read_bytes()
         headers = {**HEADERS, "cache-control": "max-age=300"}
         return Response(body, media_type=ASSETS[name], headers=headers)
 
     async def show(self, view: View, request: Request) -> Response:
         """Answers a GET: signs in first, if that is asked for."""
-        return await run_in_threadpool(self._show, view, request)
+        if self._is_stranger(request):
+            return self._to_sign_in(request)
+        return await in_thread(self._show, view, request)
 
     def _show(self, view: View, request: Request) -> Response:
         try:
             with self.tools.look() as session:
                 visitor = self._visitor(session, request)
                 if visitor is None:
-                    return self._go(request, "/login")
+                    return self._to_sign_in(request)
                 visit = self._visit(request, visitor)
                 try:
                     answer = view(self.tools, session, self._checked(visit))
+                except StoreError:
+                    raise
                 except OncegateError as error:
-                    answer = _apology(error)
-                return self._render(request, answer, visitor, badge(session, visitor.tenant))
+                    answer = apology(error)
+                response = self._render(request, answer, visitor, badge(session, visitor.tenant))
+                self.contact.found(self.tools.clock.wall_ms())
+                return response
         except StoreError as error:
-            return self._render(request, _apology(error), ANYBODY)
+            lost = self.contact.lost(self.tools.clock.wall_ms(), error)
+            return self._render(request, lost, ANYBODY)
 
     def _checked(self, visit: Visit) -> Visit:
         if any("\0" in text for given in (visit.query, visit.form, visit.parts) for text in given.values()):
@@ -142,10 +176,12 @@ class Page:
         """Answers a POST: from our own page, by somebody signed in, with their form's token."""
         form = await read_form(request)
         if form is None:
-            return self._render(request, _message("Too large", "the form is too large", 413), ANYBODY)
+            return self._render(request, message("Too large", "the form is too large", 413), ANYBODY)
         if not is_own_page(request.headers, request.url.scheme):
-            return self._render(request, _message("Refused", _FOREIGN, 403), ANYBODY)
-        return await run_in_threadpool(self._act, act, request, form)
+            return self._render(request, message("Refused", _FOREIGN, 403), ANYBODY)
+        if self._is_stranger(request):
+            return self._render(request, self._sign_in_first(request, form), ANYBODY)
+        return await in_thread(self._act, act, request, form)
 
     def _act(self, act: Act, request: Request, form: Mapping[str, str]) -> Response:
         visitor = ANYBODY
@@ -153,20 +189,26 @@ class Page:
             with self.tools.look() as session:
                 found = self._visitor(session, request)
             if found is None:
-                return self._go(request, "/login")
+                return self._render(request, self._sign_in_first(request, form), ANYBODY)
             visitor = found
             if not is_form_token(visitor, form.get(FIELD, "")):
-                return self._render(request, _message("Refused", _STALE, 403), visitor)
+                return self._render(request, self._stale(request, visitor, form), visitor)
             answer = act(self.tools, self._checked(self._visit(request, visitor, form)))
         except OncegateError as error:
-            answer = _apology(error)
+            answer = apology(error)
         return self._render(request, answer, visitor)
+
+    def _is_stranger(self, request: Request) -> bool:
+        """Whether a request has no session by its cookie alone: then the ledger is not asked."""
+        return self.access is Access.LOGIN and all(map(self.strangers.has, cookies_of(request, COOKIE)))
 
     def _visitor(self, session: Any, request: Request) -> Visitor | None:
         if self.access is Access.READ_ONLY:
             return ANYBODY
-        cookie = request.cookies.get(COOKIE, "")
-        return admit(session, cookie, self.tools.clock.wall_ms()) if cookie else None
+        self.strangers.learn(session)
+        now_ms = self.tools.clock.wall_ms()
+        found = (admit(session, cookie, now_ms) for cookie in cookies_of(request, COOKIE))
+        return next((visitor for visitor in found if visitor is not None), None)
 
     def _visit(self, request: Request, visitor: Visitor, form: Mapping[str, str] | None = None) -> Visit:
         return Visit(
@@ -183,45 +225,97 @@ class Page:
         if self.access is Access.READ_ONLY:
             return self._go(request, "/")
         if request.method != "POST":
-            return self._render(request, Answer("login.html", {"title": "Sign in"}), ANYBODY)
+            return self._render(request, sign_in_form(request.query_params.get(NEXT, "")), ANYBODY)
         form = await read_form(request)
         if form is None or not is_own_page(request.headers, request.url.scheme):
-            return self._render(request, _message("Refused", _FOREIGN, 403), ANYBODY)
-        return await run_in_threadpool(self._sign_in, request, form.get("token", "").strip())
+            return self._render(request, message("Refused", _FOREIGN, 403), ANYBODY)
+        return await in_thread(self._sign_in, request, form)
 
-    def _sign_in(self, request: Request, token: str) -> Response:
+    def _sign_in(self, request: Request, form: Mapping[str, str]) -> Response:
+        place, after, kept = place_of(request), form.get(NEXT, ""), self._kept(form)
+        wait = self.attempts.wait_seconds(place)
+        if wait:
+            words = f"too many wrong tokens from your address; try again in {wait} s"
+            response = self._render(request, sign_in_form(after, kept, words, 429), ANYBODY)
+            response.headers["retry-after"] = str(wait)
+            return response
         try:
             with self.tools.look() as session:
-                known = find_by_token(session, token)
-                key = session_key(session)
+                known = find_by_token(session, form.get("token", "").strip())
+                value = "" if known is None else self._opened(session, known)
+                visitor = admit(session, value, self.tools.clock.wall_ms()) if value else None
         except StoreError as error:
-            return self._render(request, _apology(error), ANYBODY)
-        if known is None:
-            self.sign_ins.refused(place_of(request))
-            values = {"title": "Sign in", "refusal": "nobody has this token; it may have been removed"}
-            return self._render(request, Answer("login.html", values, 403), ANYBODY)
-        self.sign_ins.admitted(known.operator, place_of(request))
-        response = self._go(request, "/waiting" if known.operator.tenant is not None else "/")
-        value = issue(key, known, self.tools.clock.wall_ms())
+            return self._render(request, apology(error), ANYBODY)
+        if known is None or visitor is None:
+            self.attempts.wrong(place)
+            self.sign_ins.refused(place)
+            words = "nobody has this token; it may have been removed"
+            return self._render(request, sign_in_form(after, kept, words, 403), ANYBODY)
+        self.sign_ins.admitted(known.operator, place)
+        response = self._render(request, after_sign_in(visitor, after, kept), visitor)
         self._set_cookie(request, response, value, SESSION_MS // 1000)
         return response
 
+    def _opened(self, session: Session, known: Known) -> str:
+        generation = endings_of(session, known.operator.name).generation
+        return issue(self.strangers.renew(session), known, self.tools.clock.wall_ms(), generation)
+
+    def _kept(self, form: Mapping[str, str]) -> Kept | None:
+        """The form that somebody had filled in, if it goes to one of our actions."""
+        kept = unpack(form.get("kept_path", ""), form.get("kept", ""))
+        if kept is None or not any(route.path_regex.match(kept.path) for route in self.act_routes):
+            return None
+        return kept
+
+    def _to_sign_in(self, request: Request) -> Response:
+        """Leads to the sign-in and back; a fragment, which a script asked for, is told so instead."""
+        query = f"?{request.url.query}" if request.url.query else ""
+        there = sign_in_path(f"{path_of(request)}{query}")
+        if request.headers.get("x-oncegate-fragment") != "1":
+            return self._go(request, there)
+        return PlainTextResponse("the session is over; sign in again", 401, headers=HEADERS)
+
+    def _sign_in_first(self, request: Request, form: Mapping[str, str]) -> Answer:
+        """The sign-in for who sent a form without a session; the form is kept and shown again after it."""
+        back = came_from(request.headers.get("referer", ""), request.scope.get("root_path", ""))
+        return sign_in_form(back, keep(path_of(request), form), _OVER, 401)
+
+    def _stale(self, request: Request, visitor: Visitor, form: Mapping[str, str]) -> Answer:
+        """A form of an earlier session: refused, and shown again to who may send it in this one."""
+        kept = keep(path_of(request), form)
+        if not visitor.form_token or not form.get(FIELD) or kept is None:
+            return message("Refused", _STALE, 403)
+        back = came_from(request.headers.get("referer", ""), request.scope.get("root_path", ""))
+        return again(kept, back, "The form belongs to an earlier session of yours.", 403)
+
     async def logout(self, request: Request) -> Response:
-        """Ends the session in this browser."""
-        if not is_own_page(request.headers, request.url.scheme):
-            return self._render(request, _message("Refused", _FOREIGN, 403), ANYBODY)
-        await run_in_threadpool(self._sign_out, request)
-        response = self._go(request, "/login")
+        """Ends the session, here and wherever else its cookie is; or every session of the operator."""
+        form = await read_form(request)
+        if form is None or not is_own_page(request.headers, request.url.scheme):
+            return self._render(request, message("Refused", _FOREIGN, 403), ANYBODY)
+        if self._is_stranger(request):
+            response = self._go(request, "/login")
+        else:
+            response = await in_thread(self._sign_out, request, bool(form.get("everywhere")))
         self._set_cookie(request, response, "", 0)
         return response
 
-    def _sign_out(self, request: Request) -> None:
-        """Keeps on record who leaves; the cookie goes whether or not the ledger can be asked."""
-        visitor = None
-        with suppress(StoreError), self.tools.look() as session:
-            visitor = self._visitor(session, request)
-        if visitor is not None and visitor.name:
-            self.sign_ins.left(visitor.name, place_of(request))
+    def _sign_out(self, request: Request, everywhere: bool) -> Response:
+        """Ends sessions in the ledger; the cookie goes whether or not that can be written."""
+        try:
+            with self.tools.look() as session:
+                visitor = self._visitor(session, request)
+            if visitor is None or not visitor.name:
+                return self._go(request, "/login")
+            place = place_of(request)
+            if everywhere:
+                self.sessions.end_all(visitor.name, visitor.name, f"everywhere, from {place}")
+            else:
+                self.sessions.end(visitor.name, visitor.session_id, visitor.until_ms, f"from {place}")
+        except StoreError as error:
+            LOG.warning("a session cannot be ended in the ledger: %s", error)
+            return self._render(request, message("Signed out here only", HERE_ONLY, 503), ANYBODY)
+        return self._go(request, "/login")
 
     def _set_cookie(self, request: Request, response: Response, value: str, age: int) -> None:
         response.set_cookie(
@@ -229,7 +323,7 @@ class Page:
             value,
             max_age=age,
             path=request.scope.get("root_path", "") or "/",
-            secure=request.url.scheme == "https",
+            secure=is_encrypted(request),
             httponly=True,
             samesite="strict",
         )
@@ -242,18 +336,23 @@ class Page:
         """What the framework refuses, on a page of ours."""
         status = error.status_code if isinstance(error, HTTPException) else 500
         words = {404: "there is no such page", 405: "this is not done by following a link"}
-        response = self._render(
-            request, _message("Not here", words.get(status, "refused"), status), ANYBODY
-        )
+        response = self._render(request, message("Not here", words.get(status, "refused"), status), ANYBODY)
         for name, value in (getattr(error, "headers", None) or {}).items():
             response.headers[name] = value
+        return response
+
+    def too_many(self, request: Request, error: Exception) -> Response:
+        """So many look at the page that one more would wait for too long."""
+        words = "too many requests look at the ledger; load the page again in a moment"
+        response = self._render(request, message("Not now", words, 503), ANYBODY)
+        response.headers["retry-after"] = "1"
         return response
 
     def fault(self, request: Request, error: Exception) -> Response:
         """A fault of ours: on a page, with the same headers, and without what it was about."""
         LOG.error("the page failed at %s", path_of(request), exc_info=error)
         words = "the page failed here; what happened is in its log. Nothing else is affected"
-        return self._render(request, _message("A fault", words, 500), ANYBODY)
+        return self._render(request, message("A fault", words, 500), ANYBODY)
 
     def _navigation(self, visitor: Visitor) -> list[tuple[str, str, bool]]:
         """The pages a visitor may see; none before they have signed in."""
@@ -290,27 +389,9 @@ def page_of(gate: Gate, access: Access) -> Starlette:
     return Page(tools, access).application()
 
 
+_OVER: Final = "your session is over, and nothing was changed; sign in, and the form is shown again"
 _FOREIGN: Final = "the request does not come from this page; nothing was changed"
 _STALE: Final = (
     "the form does not belong to your session, or you may only look here; nothing was changed."
     " Load the page again"
 )
-
-
-def _message(title: str, message: str, status: int) -> Answer:
-    return Answer("message.html", {"title": title, "message": message}, status)
-
-
-def _missing() -> Answer:
-    return _message("Not here", "there is no such page", 404)
-
-
-def _apology(error: OncegateError) -> Answer:
-    """An error of ours as a page: what it says was written for people and holds no secret."""
-    status = _STATUSES.get(type(error))
-    if status is None:
-        status = 503 if isinstance(error, StoreError) else 400
-    return _message("Not done" if status != 404 else "Not here", str(error), status)
-
-
-_STATUSES: Final[dict[type[OncegateError], int]] = {NotHere: 404, NotAllowed: 403}

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from oncegate.dashboard.commands import bulk_command, heads_command
+from oncegate.dashboard.fields import declared, masked
 from oncegate.dashboard.filters import read_filter
 from oncegate.dashboard.jobs import Jobs, TooManyJobs, Work
 from oncegate.dashboard.operators import Role
 from oncegate.dashboard.plans import JobState, Kind, Line, Sheet, Target
+from oncegate.dashboard.rendering import with_digits
 from oncegate.dashboard.replay_plans import replay_job
 from oncegate.dashboard.visits import Act, Answer, NotHere, Tools, View, Visit, need
 from oncegate.dashboard.waiting_page import filter_for
@@ -23,6 +27,7 @@ from oncegate.sender.desk import Verb as HeadVerb
 from oncegate.sender.desk import Word as HeadWord
 from oncegate.store import Entry, LaneFilter, LaneView, LogKind, Session, replay_name
 from oncegate.upkeep.bulk import Job, Plan, make_plan
+from oncegate.upkeep.doubles import Choice
 from oncegate.upkeep.rulings import Word
 
 _GONE: Final = "this plan is gone: it is too old, or there were many after it. Make a new one"
@@ -44,12 +49,14 @@ def plan_entries(jobs: Jobs) -> Act:
             return _not_done("the filter cannot be read, or nothing can fit it")
         with tools.look() as session:
             plan = make_plan(session, word, wanted)
-        return _planned(jobs, _entries_sheet(plan, visit, bulk_command(verb, wanted, now_ms)), plan.entries)
+            sample = [_entry_line(tools, session, entry) for entry in plan.sample]
+        sheet = _entries_sheet(plan, visit, bulk_command(verb, wanted, now_ms), sample)
+        return _planned(jobs, sheet, plan.entries)
 
     return act
 
 
-def _entries_sheet(plan: Plan, visit: Visit, command: str) -> Sheet:
+def _entries_sheet(plan: Plan, visit: Visit, command: str, sample: list[Line]) -> Sheet:
     return Sheet(
         kind=Kind.ENTRIES,
         owner=visit.visitor.name,
@@ -62,12 +69,16 @@ def _entries_sheet(plan: Plan, visit: Visit, command: str) -> Sheet:
         count=plan.count,
         surfaces=sorted(plan.surfaces.items()),
         is_complete=plan.is_complete,
-        sample=[_entry_line(entry) for entry in plan.sample],
+        sample=sample,
+        extras=sorted(plan.doubles.extras),
+        members=sorted(plan.doubles.members),
     )
 
 
-def _entry_line(entry: Entry) -> Line:
-    return Line(entry.state.label, entry.label or str(entry.entry_id), entry.reason or "", entry.entry_id)
+def _entry_line(tools: Tools, session: Session, entry: Entry) -> Line:
+    number = entry.entry_id
+    fields = declared(tools, session.detail(number))
+    return Line(entry.state.label, entry.label or str(number), entry.reason or "", number, fields)
 
 
 def _effect(verb: Verb) -> str:
@@ -129,11 +140,13 @@ def job_page(jobs: Jobs) -> View:
         sheet = _find(jobs, session, visit)
         job = jobs.plans.job(session, visit.parts["job"])
         values = {
-            "title": f"{sheet.verb} {sheet.count} {sheet.kind.value}".capitalize(),
+            "title": with_digits(f"{sheet.verb} {sheet.count} {sheet.kind.value}".capitalize()),
             "plan": sheet,
+            "sample": [replace(one, fields=masked(one.fields, visit.visitor)) for one in sheet.sample],
             "job": job,
             "is_running": job is not None and job.state is JobState.RUNNING,
             "name": visit.parts["job"],
+            "choices": [(choice.value, sheet.left(choice)) for choice in Choice] if sheet.extras else [],
             "replay": None if sheet.replay is None else replay_name(sheet.replay.nonce),
         }
         return Answer("job.html", values)
@@ -152,26 +165,47 @@ def start_job(jobs: Jobs) -> Act:
         need(tools, visit, _role(sheet), "carry out a plan")
         if targets is None:
             raise NotHere(_GONE)
+        choice = _choice(sheet, visit)
+        if isinstance(choice, str):
+            return _not_done(choice)
         try:
-            begun = jobs.start(name, sheet.count, _work(tools, sheet, targets, visit.visitor.name))
+            total = sheet.count if choice is None else sheet.left(choice)
+            begun = jobs.start(name, total, _work(tools, sheet, targets, visit.visitor.name, choice))
         except TooManyJobs as refused:
             return _not_done(str(refused))
         if begun:
-            tools.note(visit, LogKind.JOB_STARTED, _told(sheet))
+            said = "" if choice is None else f" (of equal changes: {choice.value})"
+            tools.note(visit, LogKind.JOB_STARTED, f"{_told(sheet)}{said}")
         return Answer(go_to=f"/jobs/{name}")
 
     return act
 
 
-def _work(tools: Tools, sheet: Sheet, targets: tuple[Target, ...], actor: str) -> Work:
+def _choice(sheet: Sheet, visit: Visit) -> Choice | str | None:
+    """What the form says about equal changes; None where there are none, a text where it cannot count."""
+    if not sheet.extras:
+        return None
+    try:
+        choice = Choice(visit.form.get("doubles", ""))
+    except ValueError:
+        return "some of these are the same change as another one: say whether one of each, all or none run"
+    if choice is Choice.ALL and visit.form.get("confirm") != "all":
+        return f"confirm that {len(sheet.extras)} changes run twice, or choose another; nothing was changed"
+    return choice
+
+
+def _work(
+    tools: Tools, sheet: Sheet, targets: tuple[Target, ...], actor: str, choice: Choice | None
+) -> Work:
     """What a plan comes to: the same entries or heads as when it was made, in the name of who says yes."""
     if sheet.kind is Kind.ENTRIES:
         word = Word(_verb(sheet.verb), actor, sheet.reason)
-        return Job(tools.rulings, Plan(word, targets, (), dict(sheet.surfaces), sheet.is_complete))
+        plan = Plan(word, targets, (), {}, sheet.is_complete, sheet.doubles, choice)
+        return Job(tools.rulings, plan)
     if sheet.replay is not None:
         return replay_job(tools, sheet.replay, HeadWord(actor, sheet.reason), sheet.count)
-    plan = HeadPlan(_head_verb(sheet.verb), targets, (), 0, sheet.is_complete)
-    return HeadJob(tools.lanes, plan, HeadWord(actor, sheet.reason))
+    heads = HeadPlan(_head_verb(sheet.verb), targets, (), 0, sheet.is_complete)
+    return HeadJob(tools.lanes, heads, HeadWord(actor, sheet.reason))
 
 
 def cancel_job(jobs: Jobs) -> Act:

@@ -13,12 +13,15 @@ from oncegate.store import Entry, EntryFilter, LaneView, StepRecord
 from oncegate.upkeep.waiting import waits_for
 
 
-def ruling_command(verb: Verb, entry: Entry, doubtful: tuple[StepRecord, ...]) -> str:
+def ruling_command(
+    verb: Verb, entry: Entry, doubtful: tuple[StepRecord, ...], *, doubles: bool = False
+) -> str:
     """Says a word about an entry, as it is seen now."""
     words = ["oncegate", waits_for(entry.state), verb.value, str(entry.entry_id)]
     if verb.runs:
         for step in doubtful:
             words += ["--step", f"{step.name}=happened:RESOURCE"]
+    words += ["--doubles", "all"] if doubles else []
     return _with_reason([*words, "--fence", str(entry.fence)])
 
 
@@ -32,6 +35,7 @@ def bulk_command(verb: Verb, wanted: EntryFilter, now_ms: int) -> str:
         ("key", wanted.key_prefix),
         ("label", wanted.label_contains),
         ("reason-contains", wanted.reason_contains),
+        ("cause", wanted.cause),
         ("older-than", _age(wanted.settled_before_ms, now_ms)),
         ("age-over", _age(wanted.received_before_ms, now_ms)),
         ("age-under", _age(wanted.received_after_ms, now_ms)),
@@ -50,9 +54,9 @@ def _age(moment_ms: int | None, now_ms: int) -> str | None:
     return None if moment_ms is None else format_duration(timedelta(milliseconds=now_ms - moment_ms))
 
 
-def dismiss_command(entry_id: int) -> str:
-    """Says that a pair is meant to be two."""
-    return _with_reason(["oncegate", "duplicates", "dismiss", str(entry_id)])
+def pair_command(verb: str, entry_id: int) -> str:
+    """Says a word about a pair."""
+    return _with_reason(["oncegate", "duplicates", verb, str(entry_id)])
 
 
 def head_command(verb: HeadVerb, lane: LaneView) -> str:

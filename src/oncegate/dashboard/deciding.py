@@ -6,8 +6,8 @@ from oncegate.dashboard.entry_page import contents_of, entry_values, find_entry
 from oncegate.dashboard.operators import Role
 from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit, need
 from oncegate.errors import ConfigError, RulingRefused
-from oncegate.model.rulings import Verb, check_reason
-from oncegate.store import Dismissal, EntryDetail, LogKind
+from oncegate.model.rulings import Verb
+from oncegate.store import EntryDetail, LogKind
 from oncegate.upkeep.rulings import StepWord, Word, sayable
 
 
@@ -19,7 +19,10 @@ def decide(tools: Tools, visit: Visit) -> Answer:
     need(tools, visit, Role.APPROVER, f"{verb.value} entry {seen.entry.entry_id}")
     fence = _fence(visit.form.get("fence", ""))
     try:
-        word = Word(verb, visit.visitor.name, visit.form.get("reason", ""), _steps(verb, seen, visit))
+        doubles = visit.form.get("doubles") == "all"
+        word = Word(
+            verb, visit.visitor.name, visit.form.get("reason", ""), _steps(verb, seen, visit), doubles
+        )
         entry = tools.rulings.say(seen.entry.entry_id, word, fence)
     except (RulingRefused, ConfigError) as refused:
         return refused_entry(tools, visit, str(refused))
@@ -58,7 +61,7 @@ def _steps(verb: Verb, seen: EntryDetail, visit: Visit) -> dict[str, StepWord]:
 def refused_entry(tools: Tools, visit: Visit, message: str) -> Answer:
     """The entry as it stands now, with why nothing was changed."""
     with tools.look() as session:
-        values = entry_values(tools, session, find_entry(session, visit))
+        values = entry_values(tools, session, find_entry(session, visit), visit)
     return Answer("entry.html", {**values, "refusal": message}, status=409)
 
 
@@ -73,24 +76,5 @@ def reveal(tools: Tools, visit: Visit) -> Answer:
         seen = find_entry(session, visit)
         if visit.form.get("as") == "raw":
             return Answer(text=(seen.body or b"").decode("utf-8", "replace"))
-        values = entry_values(tools, session, seen)
+        values = entry_values(tools, session, seen, visit)
     return Answer("entry.html", {**values, "content": contents_of(seen)})
-
-
-def dismiss(tools: Tools, visit: Visit) -> Answer:
-    """Says that a pair of content duplicates is meant to be two."""
-    number = visit.number("entry")
-    need(tools, visit, Role.APPROVER, f"dismiss the pair of entry {number}")
-    if visit.tenant is not None:
-        raise NotHere("there is no such pair")
-    try:
-        reason = check_reason(visit.form.get("reason", ""))
-    except ConfigError as refused:
-        return Answer("message.html", {"title": "Not done", "message": str(refused)}, status=409)
-    wanted = Dismissal(number, tools.clock.wall_ms(), visit.visitor.name, reason)
-    with tools.commits.transaction() as session:
-        done = session.dismiss(wanted)
-    if not done:
-        message = "there is no such pair, or it was dismissed already; nothing was changed"
-        return Answer("message.html", {"title": "Not done", "message": message}, status=409)
-    return Answer(go_to="/waiting")

@@ -9,9 +9,11 @@ from msgspec.structs import replace
 from oncegate.dashboard.filters import EXAMPLES, Filter, read_filter
 from oncegate.dashboard.visits import Answer, Tools, Visit
 from oncegate.model.states import State
+from oncegate.sender.journey import Hop, HopKind, journey
 from oncegate.store import Entry, EntryFilter, Session
 
 PAGE_ENTRIES: Final = 50
+HOPS_SHOWN: Final = 50
 # A search for something rare looks at so many numbers back, then offers to go on: no page scans a ledger.
 SEARCH_NUMBERS: Final = 100_000
 
@@ -24,17 +26,28 @@ def entries_page(tools: Tools, session: Session, visit: Visit) -> Answer:
     if number is not None and _is_visible(session, number, visit):
         return Answer(go_to=f"/entries/{number}")
     found, next_before, looked_back = _search(session, asked, visit)
+    is_first = visit.cursor("before") is None
+    hops = _elsewhere(session, asked.text, visit) if asked.text and is_first else ()
+    problem = asked.problem or (asked.suspect if not found and not hops else None)
     values = {
         "title": "Entries",
         "q": text,
-        "problem": asked.problem,
+        "problem": problem,
+        "hops": hops,
         "entries": found,
         "next_before": next_before,
         "looked_back": looked_back,
         "examples": EXAMPLES,
         "states": State,
     }
-    return Answer("entries.html", values, status=400 if asked.problem else 200)
+    return Answer("entries.html", values, status=400 if problem else 200)
+
+
+def _elsewhere(session: Session, text: str, visit: Visit) -> tuple[Hop, ...]:
+    """What else a text names: a key, a resource, an emitted event, a lane, a correlation id."""
+    hops = journey(session, text, visit.tenant).hops
+    listed = [hop for hop in hops if hop.kind is HopKind.ARRIVED and text in hop.key]
+    return tuple(hop for hop in hops if hop not in listed)[:HOPS_SHOWN]
 
 
 def _bare_number(text: str) -> int | None:

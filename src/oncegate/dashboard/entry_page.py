@@ -9,6 +9,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from oncegate.dashboard.commands import trace_command
+from oncegate.dashboard.fields import declared, masked
 from oncegate.dashboard.rendering import as_text
 from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit
 from oncegate.dashboard.waiting_page import card_of
@@ -17,7 +18,7 @@ from oncegate.model.states import State
 from oncegate.sender.journey import journey_of
 from oncegate.store import Entry, EntryDetail, LogKind, LogRecord, Repeat, Session, StepRecord
 from oncegate.upkeep.starts import Start, moment, storyline
-from oncegate.upkeep.telling import LAPSED, MEANINGS, happened, told
+from oncegate.upkeep.telling import happened, meaning, told
 from oncegate.upkeep.tenures import reserved, tenures
 
 
@@ -48,7 +49,7 @@ _TONES = {
 def entry_page(tools: Tools, session: Session, visit: Visit) -> Answer:
     """Everything about one entry but its content."""
     seen = find_entry(session, visit)
-    return Answer("entry.html", entry_values(tools, session, seen))
+    return Answer("entry.html", entry_values(tools, session, seen, visit))
 
 
 def find_entry(session: Session, visit: Visit) -> EntryDetail:
@@ -60,22 +61,22 @@ def find_entry(session: Session, visit: Visit) -> EntryDetail:
     return seen
 
 
-def entry_values(tools: Tools, session: Session, seen: EntryDetail) -> dict[str, Any]:
-    """What the template needs; `content` is there only after a reveal."""
+def entry_values(tools: Tools, session: Session, seen: EntryDetail, visit: Visit) -> dict[str, Any]:
+    """What the template needs, for who sees one tenant or all; `content` is there only after a reveal."""
     outcome, is_lapsed = outcome_of(seen), _is_lapsed(seen.entry, session)
-    found = journey_of(session, seen.entry)
+    found = journey_of(session, seen.entry, visit.tenant)
     return {
         "title": f"Entry {seen.entry.entry_id}",
         "seen": seen,
         "entry": seen.entry,
-        "meaning": LAPSED if is_lapsed else MEANINGS[seen.entry.state],
+        "meaning": meaning(seen, is_lapsed=is_lapsed),
         "tenures": tenures(seen.entry, seen.records, is_lapsed=is_lapsed),
         "moments": history(seen, outcome, session.repeats(seen.entry.entry_id)),
         "steps": _steps(tools, seen, outcome),
         "resource": outcome.resource,
         "error": outcome.error,
         "promise": _promise(tools, seen),
-        "card": card_of(session, seen),
+        "card": card_of(session, seen, masked(declared(tools, seen), visit.visitor)),
         "hops": found.hops,
         "is_cut": found.is_cut,
         "trace_command": trace_command(seen.entry.key.hex()),

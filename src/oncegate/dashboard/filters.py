@@ -20,7 +20,7 @@ from oncegate.store import EntryFilter
 
 TEXT_MAX: Final = 500
 _TERM: Final = re.compile(
-    r"(surface|tenant|state|key|label|reason|id):(.*)|(age|waits)([<>])(.*)", re.DOTALL
+    r"(surface|tenant|state|key|label|reason|cause|resource|id):(.*)|(age|waits)([<>])(.*)", re.DOTALL
 )
 # What looks like a term and is none: a misspelt name, or another sign than the term takes.
 _NEARLY: Final = re.compile(r"([A-Za-z]{2,9})(:|[<>=]=?)(.*)", re.DOTALL)
@@ -30,19 +30,31 @@ EXAMPLES: Final = (
     ("surface:orders", "entries of one surface"),
     ("tenant:acme", "entries of one tenant"),
     ("key:3f9ac2", "keys that begin so"),
+    ("cause:skew", "of one cause, as the page counts them"),
     ("reason:skew", "whose reason contains a text"),
+    ("resource:S-4711", "whose outcome names a resource, such as a slot"),
     ("age>10m  age<2h", "by time since their first arrival"),
     ("waits>4h", "by time in their present state"),
-    ('MSKU "two words"', "whose label contains a text"),
+    ('MSKU "two words"', "whose label contains a text; one text alone is looked for everywhere"),
 )
 
 
 class Filter(Struct, frozen=True):
-    """What was asked for: the store's filter, one entry by its id, or what could not be read."""
+    """What was asked for: the store's filter, one entry by its id, or what could not be read.
+
+    `suspect` is what to say if nothing is found: a word looked like a term and is none.
+    """
 
     wanted: EntryFilter = EntryFilter()
     entry_id: int | None = None
     problem: str | None = None
+    suspect: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What to search for beyond labels, where the filter is nothing but a text."""
+        text = self.wanted.label_contains or ""
+        return text if EntryFilter(label_contains=text) == self.wanted else ""
 
     @property
     def is_narrow(self) -> bool:
@@ -64,10 +76,11 @@ def read_filter(text: str, now_ms: int) -> Filter:
 
 def _read(text: str, now_ms: int) -> Filter:
     fields: dict[str, Any] = {}
+    suspect: str | None = None
     for word in _words(text):
         found = _TERM.fullmatch(word)
         if found is None:
-            _refuse_misspelt(word)
+            suspect = _refuse_misspelt(word) or suspect
             _put(fields, "label_contains", word, "label")
         elif found.group(1) is not None:
             name, read = _FIELDS[found.group(1)]
@@ -77,18 +90,29 @@ def _read(text: str, now_ms: int) -> Filter:
     entry_id = fields.pop("entry_id", None)
     if entry_id is not None and fields:
         raise ConfigError("id: names one entry; it stands alone")
-    return Filter(EntryFilter(**fields), entry_id)
+    return Filter(EntryFilter(**fields), entry_id, suspect=suspect)
 
 
-def _refuse_misspelt(word: str) -> None:
-    """Searching labels for a misspelt term would find nothing, and look as if there were nothing."""
+def _refuse_misspelt(word: str) -> str | None:
+    """Refuses what is plainly a term of another language; returns what to say if a text finds nothing.
+
+    Searching labels for a misspelt term would find nothing, and look as if there were nothing.
+    """
     found = _NEARLY.fullmatch(word)
-    near = [] if found is None else get_close_matches(found[1].lower(), _TERMS, 1, _ALIKE)
-    if found is not None and near:
-        sign = ">" if near[0] in ("age", "waits") else ":"
-        raise ConfigError(
-            f"{found[1] + found[2]!r} is not a term; write {near[0]}{sign}… (or label:… to search labels)"
-        )
+    if found is None:
+        return None
+    name, sign = found[1].lower(), found[2]
+    said = f"{found[1] + sign!r} is not a term; "
+    if name in _TIMES:
+        raise ConfigError(f"{said}write age<1h (came within the hour), age>1h or waits>1h")
+    known = _SYNONYMS.get(name) or next(iter(get_close_matches(name, _TERMS, 1, _ALIKE)), None)
+    if known is not None:
+        right = f"{known}>" if known in ("age", "waits") else f"{known}:"
+        raise ConfigError(f"{said}write {right}… (or label:… to search labels)")
+    if sign != ":":
+        raise ConfigError(f"{said}{_TERMS_SAID}")
+    hint = f"Write {_HINTS[name]}:… " if name in _HINTS else ""
+    return f"{said}no label contains {word[:60]!r} either. {hint}{_TERMS_SAID}"
 
 
 def _words(text: str) -> list[str]:
@@ -153,6 +177,19 @@ _FIELDS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "key": ("key_prefix", _read_key),
     "label": ("label_contains", _read_text),
     "reason": ("reason_contains", _read_text),
+    "cause": ("cause", _read_text),
+    "resource": ("resource", _read_text),
     "id": ("entry_id", _read_id),
 }
 _TERMS: Final = (*_FIELDS, "age", "waits")
+_TERMS_SAID: Final = f"Terms are {', '.join(f'{name}:' for name in _FIELDS)}, age<, age> and waits>"
+_TIMES: Final = frozenset({"since", "before", "after", "until", "received", "older", "newer"})
+_SYNONYMS: Final = {"status": "state", "why": "reason", "error": "reason"}
+# These may well begin a label: said only where nothing is found.
+_HINTS: Final = {
+    "slot": "resource",
+    "entry": "id",
+    "customer": "tenant",
+    "source": "surface",
+    "queue": "surface",
+}

@@ -11,44 +11,68 @@ from oncegate.dashboard.commands import heads_command, replay_command, steer_com
 from oncegate.dashboard.operators import Role
 from oncegate.dashboard.reading import read_seq
 from oncegate.dashboard.replays_page import replays_beside, replays_of_lane
-from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit, need, need_destination
+from oncegate.dashboard.visits import ROW_NUMBER_MAX, Answer, NotHere, Tools, Visit, need, need_destination
 from oncegate.dashboard.waiting_page import lane_card
 from oncegate.errors import ConfigError, UsageError
-from oncegate.lanes.circuit_board import read_circuits
+from oncegate.lanes.circuit_board import DOWNSTREAM, read_circuits
 from oncegate.sender.desk import Verb, Word, new_nonce
 from oncegate.store import DestinationState, HeadAnswer, LaneFilter, LaneState, LaneView, Session
 
 PAGE_LANES: Final = 50
+LANES_LOOKED_AT: Final = 100_000  # numbers in one search that takes idle lanes in
 EVENTS_BEFORE: Final = 5
 EVENTS_SHOWN: Final = 40
 STEERING: Final = {"pause": DestinationState.PAUSED, "resume": DestinationState.ACTIVE}
 
 
 def lanes_page(tools: Tools, session: Session, visit: Visit) -> Answer:
-    """Destinations, then lanes that are not idle: all, or those of one destination or state."""
+    """Destinations, then lanes: of a destination, in a state, or with a text in their keys."""
     destination = visit.query.get("destination") or None
-    only = visit.query.get("state", "blocked")
+    key = visit.query.get("key", "").strip()
+    only = visit.query.get("state", "all" if key else "blocked")
     states = tuple(state for state in LaneState if state.label == only)
-    wanted = LaneFilter(destination, visit.tenant, visit.query.get("key") or None, states)
-    found = session.lanes(wanted, visit.cursor("after") or 0, PAGE_LANES + 1)
+    wanted = LaneFilter(destination, visit.tenant, None, states, key or None)
+    found, next_after, is_further = _lanes(session, wanted, visit.cursor("after") or 0)
     destinations = session.destinations() if visit.tenant is None else []
+    circuits = read_circuits(session)
     values: dict[str, Any] = {
         "title": "Lanes",
         "destinations": destinations,
-        "circuits": read_circuits(session),
-        "cards": [lane_card(lane) for lane in found[:PAGE_LANES]],
-        "next_after": found[PAGE_LANES - 1].lane_id if len(found) > PAGE_LANES else None,
+        "circuits": circuits,
+        "downstreams": [
+            (name.removeprefix(DOWNSTREAM), view)
+            for name, view in sorted(circuits.items())
+            if name.startswith(DOWNSTREAM) and visit.tenant is None
+        ],
+        "cards": [lane_card(lane) for lane in found],
+        "next_after": next_after,
+        "is_further": is_further,
         "destination": destination,
         "is_known": destination in {one.name for one in destinations},
-        "key": visit.query.get("key", ""),
+        "key": key,
         "only": only if states else "all",
-        "states": [state.label for state in LaneState if state is not LaneState.IDLE],
+        "states": [state.label for state in LaneState],
         "steer_command": steer_command,
         "heads_command": heads_command,
         "verbs": Verb,
         **replays_beside(session, visit, destination),
     }
     return Answer("lanes.html", values)
+
+
+def _lanes(session: Session, wanted: LaneFilter, after: int) -> tuple[list[LaneView], int | None, bool]:
+    """One page of lanes, where the next begins, and whether the search stopped before it found enough.
+
+    A search that takes idle lanes in looks at so many numbers, then offers to go on.
+    """
+    if wanted.key_contains is not None or wanted.states == (LaneState.IDLE,):
+        wanted = replace(wanted, idle_upto=after + LANES_LOOKED_AT)
+    found = session.lanes(wanted, after, PAGE_LANES + 1)
+    if len(found) > PAGE_LANES:
+        return found[:PAGE_LANES], found[PAGE_LANES - 1].lane_id, False
+    upto = wanted.idle_upto
+    is_more = upto is not None and bool(session.lanes(LaneFilter(idle_upto=ROW_NUMBER_MAX), upto, 1))
+    return found, upto if is_more else None, is_more
 
 
 def lane_page(tools: Tools, session: Session, visit: Visit) -> Answer:

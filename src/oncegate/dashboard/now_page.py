@@ -8,19 +8,21 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from oncegate.dashboard.causes import CAUSES_MAX, causes_of, destination_rows, surface_rows
 from oncegate.dashboard.drops import drops_of
 from oncegate.dashboard.journal_page import About, about
 from oncegate.dashboard.replays_page import replays_beside
+from oncegate.dashboard.units import shown
+from oncegate.dashboard.verdict import GREY, summaries_of, verdict_of
 from oncegate.dashboard.visits import Answer, Tools, Visit
-from oncegate.dashboard.waiting_page import WAITING
 from oncegate.model.states import State
 from oncegate.signals import definitions as d
-from oncegate.signals.alerts import Signal, evaluate, worst
+from oncegate.signals.alerts import Signal, evaluate
 from oncegate.signals.definitions import Definition, Level, Unit
 from oncegate.signals.gauges import NUMBERS, curve
 from oncegate.signals.measures import MINUTE_MS, measure
 from oncegate.signals.snapshot import HOUR, NOTHING, Counts, Snapshot, by_surface
-from oncegate.store import Entry, EntryFilter, LogKind, LogRecord, Session, Tally, Waiting, What
+from oncegate.store import Entry, EntryFilter, LogKind, LogRecord, Session, Tally, What
 from oncegate.store.tallies import is_gauge
 from oncegate.upkeep.telling import happened
 
@@ -47,104 +49,111 @@ class Hour(Struct, frozen=True):
 
 
 class Tile(Struct, frozen=True):
-    """One signal as a person sees it: the worst of all surfaces. `mark` is a limit that can be drawn."""
+    """One signal as a person sees it: the worst of all surfaces. `mark` is a limit that can be drawn.
+
+    `where` are the surfaces that the value is about. Limits hold for each surface, so a quiet signal shows
+    the highest of them and, in `total`, what all come to.
+    """
 
     definition: Definition
     level: Level
     value: str
     limit: str
     where: str
+    total: str
     detail: str
     points: Sequence[float | None]
     mark: float | None
     action: str
+    is_known: bool = True
+
+    @property
+    def tone(self) -> str:
+        """Its colour: grey where it is quiet only because nothing was observed."""
+        return self.level.label if self.is_known or self.level is not Level.OK else GREY
 
 
 def now_page(tools: Tools, session: Session, visit: Visit) -> Answer:
     """Everything about this moment."""
     snapshot = measure(session, tools.clock, memory=tools.memory)
-    hour = history(session, snapshot)
-    tiles = tiles_of(evaluate(snapshot), hour)
-    destinations = snapshot.destinations
+    signals = evaluate(snapshot)
+    has_worker = any(not one.is_silent for one in snapshot.workers)
+    tiles = tiles_of(signals, history(session, snapshot), has_worker=has_worker)
+    causes = causes_of(signals, snapshot)
+    compares = snapshot.unscanned is not None or session.scanned() > 0
     values: dict[str, Any] = {
         "title": "Now",
+        "verdict": verdict_of(signals, snapshot),
+        "summaries": summaries_of(signals, snapshot, compares=compares),
+        "causes": causes[:CAUSES_MAX],
+        "more_causes": len(causes) - CAUSES_MAX,
+        "surfaces": surface_rows(signals, snapshot),
+        "destinations": destination_rows(signals, snapshot),
         "tiles": tiles,
         "hour": _hour(snapshot),
         "drops": drops_of(snapshot),
-        "arrivals": [float(counts.arrivals) for counts in hour.points],
-        "waiting": _open(snapshot),
         "oldest": _oldest_in_flight(session),
-        "blocked": [one for one in destinations if one.blocked],
+        "workers": sum(not one.is_silent for one in snapshot.workers),
+        "worker_ms": min((one.age_ms for one in snapshot.workers), default=None),
         "recent": _recent(session, snapshot),
         "now_ms": snapshot.now_ms,
         "Level": Level,
-        **_verdict(tiles, snapshot),
         **replays_beside(session, visit, None),
     }
     return Answer("now.html", values)
 
 
-def _verdict(tiles: list[Tile], snapshot: Snapshot) -> dict[str, Any]:
-    """The one line at the top; blocked keys are named there beside worse things."""
-    level = max([tile.level for tile in tiles], default=Level.OK)
-    causes = [tile for tile in tiles if tile.level is level and level is not Level.OK]
-    is_said = any(tile.definition is d.LANES_BLOCKED for tile in causes)
-    blocked = 0 if is_said else sum(one.blocked for one in snapshot.destinations)
-    return {"level": level, "causes": causes, "blocked_keys": blocked}
-
-
-def tiles_of(signals: Iterable[Signal], hour: Hour) -> list[Tile]:
+def tiles_of(signals: Iterable[Signal], hour: Hour, *, has_worker: bool = True) -> list[Tile]:
     """One tile for each signal, with the surface where it is worst; the worst first, then in list order."""
+    unknown = set() if any(one.arrivals for one in hour.points) else set(_BY_ARRIVALS)
+    unknown |= set() if has_worker else {d.WORKER_ABSENT.name}
     by_name: dict[str, list[Signal]] = {}
     for signal in signals:
         by_name.setdefault(signal.definition.name, []).append(signal)
     order = [one.name for one in d.DEFINITIONS if one.name in by_name]
-    tiles = [_tile(by_name[name], hour) for name in order]
+    tiles = [_tile(by_name[name], hour, is_known=name not in unknown) for name in order]
     return sorted(tiles, key=lambda tile: -tile.level)
 
 
-def _tile(signals: list[Signal], hour: Hour) -> Tile:
+def _tile(signals: list[Signal], hour: Hour, *, is_known: bool) -> Tile:
     top = max(signals, key=lambda signal: (signal.level, signal.value))
-    alike = [one for one in signals if one.level is worst(signals)]
+    alike = [one for one in signals if one.level is top.level]
     definition = top.definition
-    value = sum(one.value for one in alike) if definition.unit is Unit.COUNT else top.value
-    is_alarm = top.level is not Level.OK
+    is_alarm, is_count = top.level > Level.OK, definition.unit is Unit.COUNT
+    total = sum(one.value for one in alike) if is_count else top.value
+    value = total if is_alarm else top.value
+    is_split = total > value and bool(top.surface)
+    places = [one.surface for one in alike if one.surface] if is_alarm else [top.surface] * is_split
     return Tile(
         definition,
         top.level,
         shown(value, definition.unit),
         "" if top.limit is None else shown(top.limit, definition.unit),
-        ", ".join(one.surface for one in alike if one.surface) if is_alarm else "",
+        ", ".join(places),
+        shown(total, definition.unit) if is_split else "",
         ", ".join(dict.fromkeys(one.detail for one in alike if one.detail)) if is_alarm else "",
         hour.curve(definition),
         top.limit if definition.name in NUMBERS else None,
         top.action if top.surface else definition.action.replace("SURFACE", "…"),
+        is_known,
     )
 
 
-def shown(value: float, unit: Unit) -> str:
-    """A signal's value for people."""
-    if unit is Unit.RATIO:
-        return f"{value:.1%}" if value < 0.1 else f"{value:.0%}"
-    if unit is Unit.COUNT:
-        return f"{value:,.0f}"
-    if value < 1:
-        return f"{value * 1000:.3g} ms"
-    for name, size in (("h", 3600), ("min", 60)):
-        if value >= 2 * size:
-            return f"{value / size:.0f} {name}"
-    return f"{value:.0f} s"
-
-
+# Signals that say something only while events arrive.
+_BY_ARRIVALS: Final = (
+    d.REPEATS_HIGH.name, d.REPEATS_ZERO.name, d.RESERVATION_P99.name, d.SENDER_BUGS.name,
+    d.LATE_REPLAYS.name, d.ARRIVALS_STOPPED.name,
+)  # fmt: skip
 _CURVES: Final[dict[str, Callable[[Counts], float]]] = {
     d.REPEATS_HIGH.name: lambda counts: counts.repeats / counts.arrivals if counts.arrivals else 0.0,
     d.REPEATS_ZERO.name: lambda counts: float(counts.repeats),
-    d.QUARANTINES.name: lambda counts: float(counts.of(What.QUARANTINED)),
-    d.RECONCILIATIONS.name: lambda counts: float(counts.of(What.RECONCILED)),
+    d.RECONCILIATIONS.name: lambda counts: float(counts.of(What.RECONCILED) + counts.of(What.RECOVER)),
     d.RESERVATION_P99.name: lambda counts: counts.latency_seconds(0.99) or 0.0,
     d.SENDER_BUGS.name: lambda counts: float(
         sum(count for kind, count in counts.classes().items() if kind.is_sender_bug)
     ),
+    d.ARRIVALS_STOPPED.name: lambda counts: float(counts.arrivals),
+    d.KEYLESS.name: lambda counts: float(counts.of(What.KEYLESS)),
     d.LOST.name: lambda counts: float(counts.of(What.LOST)),
     d.LATE_REPLAYS.name: lambda counts: float(
         sum(count for kind, count in counts.classes().items() if kind.label == "late_replay")
@@ -153,8 +162,11 @@ _CURVES: Final[dict[str, Callable[[Counts], float]]] = {
 
 
 def history(session: Session, snapshot: Snapshot) -> Hour:
-    """What was counted and read off in the last hour."""
-    end = snapshot.now_ms // MINUTE_MS + 1
+    """What was counted and read off in the last hour, up to the last whole minute.
+
+    The minute that runs is left out: a point that is not over yet would end every curve in a cliff.
+    """
+    end = snapshot.now_ms // MINUTE_MS
     points: list[list[Tally]] = [[] for _ in range(HOUR // POINT_MINUTES)]
     for tally in session.tallies(end - HOUR, end):
         points[(tally.minute - end + HOUR) // POINT_MINUTES].append(tally)
@@ -182,11 +194,6 @@ def _hour(snapshot: Snapshot) -> list[tuple[str, int, str]]:
         ("quarantined", total(What.QUARANTINED), "could not be read or dated"),
         ("held", total(What.HELD, What.HOLD), "wait for a person"),
     ]
-
-
-def _open(snapshot: Snapshot) -> list[Waiting]:
-    """What waits for a person, by reason, the most frequent first."""
-    return sorted((one for one in snapshot.waiting if one.state in WAITING), key=lambda one: -one.count)
 
 
 def _oldest_in_flight(session: Session) -> Entry | None:

@@ -1,7 +1,7 @@
 """Operators: who may look at the page and what they may do there, kept in the ledger's registry.
 
 An operator signs in with a token that is shown once, when it is made; the ledger keeps its hash. Removing
-an operator ends every session they have.
+an operator, or giving them a new token, ends every session they have.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oncegate.clock import Clock
 from oncegate.errors import ConfigError, StoreBusy
@@ -49,7 +50,7 @@ class Role(IntEnum):
 _MEANS: Final = {
     Role.VIEWER: "looks at everything but the content of events",
     Role.OPERATOR: "also reveals content, retries, skips, replays, pauses and resumes",
-    Role.APPROVER: "also decides about entries that wait: approve, reject, release, discard, dismiss",
+    Role.APPROVER: "also decides about entries that wait: approve, reject, release, discard, pairs",
 }
 
 
@@ -133,14 +134,28 @@ class OperatorBook:
             raise ConfigError(f"there is an operator called {name[:60]!r} already; remove that one first")
         return token
 
+    def rotate(self, name: str, actor: str) -> str:
+        """Gives an operator a new token and returns it; the old one and every session of it are over."""
+        check_actor(actor)
+        known = self._found(name)
+        token = TOKEN_START + secrets.token_urlsafe(TOKEN_BYTES)
+        body = msgspec.json.encode(replace(known.operator, token_sha256=hash_token(token)))
+        if not self._write(name, known.version, body, actor, f"operator {name} got a new token"):
+            raise StoreBusy(f"operator {name!r} is being changed by others; try again")
+        return token
+
     def remove(self, name: str, actor: str) -> None:
         """Removes an operator; raises ConfigError if there is none of that name."""
+        known = self._found(name)
+        if not self._write(name, known.version, None, actor, f"operator {name} removed"):
+            raise StoreBusy(f"operator {name!r} is being changed by somebody else; try again")
+
+    def _found(self, name: str) -> Known:
         with self._commits.store.look() as session:
             known = find_operator(session, name)
         if known is None:
             raise ConfigError(f"no operator is called {name[:60]!r}")
-        if not self._write(name, known.version, None, actor, f"operator {name} removed"):
-            raise StoreBusy(f"operator {name!r} is being changed by somebody else; try again")
+        return known
 
     def _write(self, name: str, version: int, body: bytes | None, actor: str, note: str) -> bool:
         change = DocumentChange(KIND, name, version, body, self._clock.wall_ms(), actor, note)

@@ -7,6 +7,7 @@ from typing import Final
 
 from oncegate.dashboard import lanes_page, replays_page
 from oncegate.dashboard.dead_letters_page import dead_letters_page
+from oncegate.dashboard.doubled_page import doubled_page
 from oncegate.dashboard.entries_page import entries_page
 from oncegate.dashboard.entry_page import entry_page
 from oncegate.dashboard.feed_page import feed_page
@@ -30,6 +31,7 @@ NAVIGATION: Final = (
 HOT_PAGES: Final[Mapping[str, View]] = {
     "/": now_page,
     "/waiting": waiting_page,
+    "/doubled": doubled_page,
     "/entries": entries_page,
     "/entries/{entry}": entry_page,
     "/lanes": lanes_page.lanes_page,
@@ -45,6 +47,7 @@ HOT_PAGES: Final[Mapping[str, View]] = {
 }
 # Where in the navigation a page belongs that is not there itself.
 SECTIONS: Final = {
+    "/doubled": "/waiting",
     "/entries": "/entries",
     "/trace": "/entries",
     "/surface": "/surfaces",
@@ -53,7 +56,9 @@ SECTIONS: Final = {
     "/dead-letters": "/lanes",
 }
 # Pages about the whole ledger: not for operators who see one tenant only.
-WHOLE_LEDGER: Final = frozenset({"/surface", *(path for path, _, is_whole in NAVIGATION if is_whole)})
+WHOLE_LEDGER: Final = frozenset(
+    {"/surface", "/doubled", *(path for path, _, is_whole in NAVIGATION if is_whole)}
+)
 
 
 def section_of(path: str) -> str | None:

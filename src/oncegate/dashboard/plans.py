@@ -20,6 +20,7 @@ from oncegate.clock import Clock
 from oncegate.groupcommit import GroupCommit
 from oncegate.notice_operations import PostNotice
 from oncegate.store import LogKind, Note, Posting, Session
+from oncegate.upkeep.doubles import Choice, Doubles
 
 CONFIRM_WITHIN_MS: Final = 3_600_000
 SHOWN_MS: Final = 24 * 3_600_000
@@ -46,6 +47,7 @@ class Line(Struct, frozen=True):
     text: str
     note: str
     entry_id: int | None = None
+    fields: list[tuple[str, str]] = []
 
 
 class Range(Struct, frozen=True):
@@ -59,7 +61,10 @@ class Range(Struct, frozen=True):
 
 
 class Sheet(Struct, frozen=True):
-    """A plan as it is shown before the yes."""
+    """A plan as it is shown before the yes.
+
+    `extras` and `members` are entries that are the same change as another one (`upkeep/doubles.py`).
+    """
 
     kind: Kind
     owner: str
@@ -74,6 +79,17 @@ class Sheet(Struct, frozen=True):
     is_complete: bool
     sample: list[Line]
     replay: Range | None = None
+    extras: list[int] = []
+    members: list[int] = []
+
+    @property
+    def doubles(self) -> Doubles:
+        """The entries that are the same change as another one."""
+        return Doubles(frozenset(self.extras), frozenset(self.members))
+
+    def left(self, choice: Choice) -> int:
+        """How many a choice lets the word be said about."""
+        return self.count - len(self.doubles.left_out(choice))
 
     def __str__(self) -> str:
         """What the journal says of it."""

@@ -11,6 +11,7 @@ from oncegate.errors import UsageError
 
 BODY_BYTES_MAX: Final = 64 * 1024
 FIELDS_MAX: Final = 200
+COOKIES_MAX: Final = 4
 
 
 def path_of(request: Request) -> str:
@@ -20,8 +21,20 @@ def path_of(request: Request) -> str:
 
 
 def place_of(request: Request) -> str:
-    """Where a request comes from, as far as the server knows: behind a proxy that may be the proxy."""
+    """Where a request comes from: the peer's address, or what a trusted proxy reports."""
     return "an unknown place" if request.client is None else request.client.host
+
+
+def cookies_of(request: Request, name: str) -> list[str]:
+    """All values of a cookie: browsers send one for each path, and do not tell ports of a host apart."""
+    given = "; ".join(request.headers.getlist("cookie")).split(";")
+    parts = (part.strip().partition("=") for part in given)
+    return [value for found, _, value in parts if found == name and value][:COOKIES_MAX]
+
+
+def is_encrypted(request: Request) -> bool:
+    """Whether the browser speaks HTTPS, to us or to a proxy in front of us."""
+    return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
 
 
 async def read_form(request: Request) -> dict[str, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,8 @@ from oncegate.model.timestamps import format_timestamp
 from oncegate.model.visible import visible
 
 FOLDER: Final = Path(__file__).parent
-_UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60))
+_LONG: Final = re.compile(r"(?<![\w.:#&-])[1-9][0-9]{3,14}(?![\w.:;-])", re.ASCII)
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
 def make_environment(clock: Clock) -> Environment:
@@ -28,10 +30,13 @@ def make_environment(clock: Clock) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["when"] = lambda ms: when(ms, clock.wall_ms())
+    environment.filters["moment"] = moment
+    environment.globals["server_now"] = clock.wall_ms
     environment.filters["span"] = span
     environment.filters["later"] = later
-    environment.filters["number"] = lambda value: f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-    environment.filters["count"] = counted
+    environment.filters["number"] = grouped
+    environment.filters["digits"] = with_digits
+    environment.filters["count"] = lambda *given: with_digits(counted(*given))
     environment.filters["sentence"] = lambda text: text[:1].upper() + text[1:]
     environment.globals["sparkline"] = lambda *given, **named: Markup(sparkline(*given, **named))
     return environment
@@ -62,13 +67,18 @@ def when(wall_ms: int | None, now_ms: int) -> Markup | str:
     ).format(utc=utc, shown=shown, ms=wall_ms, ago=ago)
 
 
+def moment(wall_ms: int) -> str:
+    """A time of day, where the day is clear."""
+    return f"{format_timestamp(from_wall_ms(wall_ms))[11:19]} UTC"
+
+
 def span(milliseconds: float) -> str:
     """A length of time in its largest fitting unit."""
     seconds = int(milliseconds // 1000)
     for unit, size in _UNITS:
         if seconds >= 2 * size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
 
 
 def later(milliseconds: int) -> str:
@@ -78,8 +88,21 @@ def later(milliseconds: int) -> str:
     return f"{'-' if milliseconds < 0 else '+'}{text}"
 
 
+def grouped(number: int) -> Markup:
+    """A number with its digits in groups of three, narrow spaces between them.
+
+    Marked as HTML, because `harmless` spells such a space out in text that others wrote.
+    """
+    return Markup(f"{number:,}".replace(",", "&#8239;"))
+
+
+def with_digits(text: str) -> Markup:
+    """Text of ours with its long numbers grouped."""
+    return Markup(_LONG.sub(lambda found: grouped(int(found[0])), str(escape(visible(text)))))
+
+
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """A number with its noun."""
+    """A number with its noun, as plain text."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 

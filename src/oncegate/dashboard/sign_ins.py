@@ -1,4 +1,4 @@
-"""What signing in and out leaves in the journal: who, when, from where; and how many were refused.
+"""What signing in leaves in the journal: who, when, from where; and how many were refused.
 
 Anybody who reaches the page can be refused as often as they like, so refusals are counted and told when
 their number has doubled: at most some twenty records an hour and process, which tell at least half of
@@ -74,10 +74,6 @@ class SignIns:
         if words is not None:
             self._note(LogKind.SIGN_IN_REFUSED, PAGE, words)
         self._note(LogKind.SIGNED_IN, operator.name, f"as {operator.role}, from {place}")
-
-    def left(self, name: str, place: str) -> None:
-        """Somebody has signed out."""
-        self._note(LogKind.SIGNED_OUT, name, f"from {place}")
 
     def refused(self, place: str) -> None:
         """Somebody has come with a token that nobody has."""

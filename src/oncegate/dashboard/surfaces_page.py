@@ -11,6 +11,7 @@ from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit
 from oncegate.gate.surfaces import Surface
 from oncegate.model.durations import format_duration
 from oncegate.model.repeats import RepeatClass
+from oncegate.model.surface import SurfaceRule
 from oncegate.signals.measures import measure
 from oncegate.signals.snapshot import DAY, WEEK, Counts, Snapshot
 from oncegate.store import Session
@@ -91,6 +92,14 @@ def _sheet(name: str, surface: Surface | None, snapshot: Snapshot) -> Sheet:
     )
 
 
+def _retries(rule: SurfaceRule) -> str:
+    limit = "" if rule.attempts_max is None else f"at most {rule.attempts_max} attempts"
+    if rule.retry is None or rule.retry.retry_for is None:
+        return f"{limit}, when the caller tries again"
+    horizon = f"for {format_duration(rule.retry.retry_for)}"
+    return f"{horizon}, {limit}" if limit else horizon
+
+
 def _rules(surface: Surface) -> list[tuple[str, str]]:
     rule = surface.rule
     rules = [
@@ -98,7 +107,7 @@ def _rules(surface: Surface) -> list[tuple[str, str]]:
         ("promise", surface.promise),
         ("retention", format_duration(rule.retention)),
         ("time limit", format_duration(rule.time_limit)),
-        ("attempts", str(rule.attempts_max)),
+        ("retries", _retries(rule)),
         ("late after", format_duration(rule.late_replay_after)),
     ]
     if rule.occurred_at_path:

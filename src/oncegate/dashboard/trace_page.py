@@ -15,12 +15,12 @@ NAME_MAX: Final = 300
 def trace_page(tools: Tools, session: Session, visit: Visit) -> Answer:
     """What was found, in order of time; for those who see one tenant, its part of it."""
     name = visit.query.get("id", "").strip()[:NAME_MAX]
-    found = journey(session, name) if name else None
+    found = journey(session, name, visit.tenant) if name else None
     values = {
         "title": "Trace",
         "name": name,
         "hops": () if found is None else seen_by(visit, found.hops),
-        "is_cut": found is not None and found.is_cut and visit.tenant is None,
+        "is_cut": found is not None and found.is_cut,
         "command": trace_command(name),
     }
     return Answer("trace.html", values)

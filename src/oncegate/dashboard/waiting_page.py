@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from oncegate.dashboard.commands import dismiss_command, head_command, ruling_command
+from oncegate.dashboard.commands import head_command, ruling_command
+from oncegate.dashboard.fields import Fields, declared, masked
 from oncegate.dashboard.filters import Filter, read_filter
 from oncegate.dashboard.visits import Answer, Tools, Visit
 from oncegate.model.rulings import Verb, has_owner, verbs_for
 from oncegate.model.states import State
 from oncegate.sender.desk import Verb as HeadVerb
 from oncegate.store import (
-    Duplicate,
     Entry,
     EntryDetail,
     EntryFilter,
@@ -24,16 +25,16 @@ from oncegate.store import (
     Session,
     StepRecord,
 )
-from oncegate.upkeep.conflicts import Contest, contest_of
-from oncegate.upkeep.duplicates import compensation_of
+from oncegate.upkeep.conflicts import Contest, contest_of, difference_remarks
+from oncegate.upkeep.doubles import SameChanges, twin_remarks, twin_that_ran
 from oncegate.upkeep.rulings import doubts, sayable
 from oncegate.upkeep.waiting import consequence, parked_by, remarks
 
 WAITING: Final = (State.UNKNOWN, State.HELD, State.QUARANTINED)
-PAGE_ENTRIES: Final = 20
-PAGE_LANES: Final = 20
+PAGE_ENTRIES: Final = 12  # a card has its forms: about 2 KB each
+PAGE_LANES: Final = 6
 LANES_LOOKED_AT: Final = 200
-PAGE_PAIRS: Final = 10
+PAIRS_COUNTED: Final = 999
 BADGE_MAX: Final = 100
 
 
@@ -43,9 +44,11 @@ class Button(Struct, frozen=True):
     verb: str
     consequence: str
     command: str
-    is_ending: bool
+    is_ending: bool = False
     steps: tuple[StepRecord, ...] = ()
     is_possible: bool = True
+    doubles: str = ""
+    title: str = ""
 
 
 class Card(Struct, frozen=True):
@@ -56,30 +59,40 @@ class Card(Struct, frozen=True):
     remarks: list[str]
     buttons: list[Button]
     same_key: tuple[Entry, ...] = ()
+    fields: Fields = []
 
 
-def card_of(session: Session, seen: EntryDetail) -> Card:
+def card_of(session: Session, seen: EntryDetail, fields: Fields, same: SameChanges | None = None) -> Card:
     """An entry with why it is here, what can be done, and which other contents came under its key."""
-    contest = contest_of(session, seen)
-    buttons = [_button(verb, seen, contest) for verb in _verbs(seen)]
-    return Card(seen.entry, parked_by(seen), remarks(seen, contest), buttons, contest.entries)
+    contest, same = contest_of(session, seen), same or SameChanges.read(session)
+    number = seen.entry.entry_id
+    ran = twin_that_ran(session, number, same)
+    doubles = (
+        "" if ran is None else f"the same change runs twice: entry {ran.entry_id} is {ran.state.label}"
+    )
+    buttons = [
+        _button(verb, seen, contest, doubles if verb.runs else "") for verb in verbs_for(seen.entry.state)
+    ]
+    said = [
+        *twin_remarks(session, number, same),
+        *remarks(seen, contest),
+        *difference_remarks(session, seen, contest),
+    ]
+    return Card(seen.entry, parked_by(seen), said, buttons, contest.entries, fields)
 
 
-def _verbs(seen: EntryDetail) -> tuple[Verb, ...]:
-    return verbs_for(seen.entry.state)
-
-
-def _button(verb: Verb, seen: EntryDetail, contest: Contest) -> Button:
-    command = ruling_command(verb, seen.entry, doubts(seen))
+def _button(verb: Verb, seen: EntryDetail, contest: Contest, doubles: str) -> Button:
+    command = ruling_command(verb, seen.entry, doubts(seen), doubles=bool(doubles))
     steps = sayable(seen) if verb.runs else ()
     is_possible = not verb.runs or (seen.body is not None and has_owner(seen.entry.reason))
-    what = consequence(verb, seen, contest)
+    what, title = consequence(verb, seen, contest), ""
     if verb is Verb.APPROVE and steps:
+        title = "Record what happened"
         what = (
             "find out at the downstream what happened and say so below: what happened is skipped and the"
             " rest is finished, what did not happen is called again"
         )
-    return Button(verb.value, what, command, not verb.runs, steps, is_possible)
+    return Button(verb.value, what, command, not verb.runs, steps, is_possible, doubles, title)
 
 
 class LaneCard(Struct, frozen=True):
@@ -97,14 +110,6 @@ def lane_card(lane: LaneView) -> LaneCard:
     return LaneCard(lane, buttons)
 
 
-class PairCard(Struct, frozen=True):
-    """Two events that would change the same thing in the same way."""
-
-    pair: Duplicate
-    compensation: str | None
-    command: str
-
-
 def waiting_page(tools: Tools, session: Session, visit: Visit) -> Answer:
     """All that waits for a person, on one page."""
     text = visit.query.get("q", "")
@@ -114,18 +119,24 @@ def waiting_page(tools: Tools, session: Session, visit: Visit) -> Answer:
     after = visit.cursor("after") or 0
     found = _entries(session, asked, visit, after)
     details = [session.detail(entry.entry_id) for entry in found[:PAGE_ENTRIES]]
+    problem = asked.problem or (None if found else asked.suspect)
+    same = SameChanges.read(session)
     values: dict[str, Any] = {
         "title": "Needs you",
         "q": text,
-        "problem": asked.problem,
-        "cards": [card_of(session, seen) for seen in details if seen is not None],
+        "problem": problem,
+        "cards": [
+            card_of(session, seen, masked(declared(tools, seen), visit.visitor), same)
+            for seen in details
+            if seen is not None
+        ],
         "next_after": found[PAGE_ENTRIES - 1].entry_id if len(found) > PAGE_ENTRIES else None,
         **_others(session, visit, is_shown=not text and not after),
         "is_first": not after,
         "verbs": Verb,
         "done": _done(session, visit),
     }
-    return Answer("waiting.html", values, status=400 if asked.problem else 200)
+    return Answer("waiting.html", values, status=400 if problem else 200)
 
 
 def filter_for(asked: Filter, visit: Visit) -> EntryFilter | None:
@@ -136,17 +147,8 @@ def filter_for(asked: Filter, visit: Visit) -> EntryFilter | None:
         return None
     if visit.tenant not in (None, wanted.tenant or visit.tenant):
         return None
-    return EntryFilter(
-        states,
-        wanted.surface,
-        wanted.tenant if visit.tenant is None else visit.tenant,
-        wanted.key_prefix,
-        wanted.label_contains,
-        wanted.reason_contains,
-        wanted.settled_before_ms,
-        wanted.received_before_ms,
-        wanted.received_after_ms,
-    )
+    tenant = wanted.tenant if visit.tenant is None else visit.tenant
+    return replace(wanted, states=states, tenant=tenant)
 
 
 def _entries(session: Session, asked: Filter, visit: Visit, after: int) -> list[Entry]:
@@ -155,18 +157,14 @@ def _entries(session: Session, asked: Filter, visit: Visit, after: int) -> list[
 
 
 def _others(session: Session, visit: Visit, *, is_shown: bool) -> dict[str, Any]:
-    """Blocked keys and pairs, for the first page; one more than is shown says that there are others."""
-    after = visit.cursor("pairs")
-    lanes = _blocked(session, visit) if is_shown and after is None else []
-    pairs = _pairs(session, visit, after or 0) if is_shown else []
+    """Blocked keys and how many pairs, for the first page; one more than is shown says there are others."""
+    lanes = _blocked(session, visit) if is_shown else []
+    pairs = session.open_pairs(0, PAIRS_COUNTED + 1) if is_shown and visit.tenant is None else []
     return {
         "lanes": [lane_card(lane) for lane in lanes[:PAGE_LANES]],
         "more_lanes": len(lanes) > PAGE_LANES,
-        "pairs": [
-            PairCard(pair, compensation_of(session, pair), dismiss_command(pair.pair.entry_id))
-            for pair in pairs[:PAGE_PAIRS]
-        ],
-        "next_pairs": pairs[PAGE_PAIRS - 1].pair.entry_id if len(pairs) > PAGE_PAIRS else None,
+        "pairs": len(pairs[:PAIRS_COUNTED]),
+        "more_pairs": len(pairs) > PAIRS_COUNTED,
     }
 
 
@@ -175,13 +173,6 @@ def _blocked(session: Session, visit: Visit) -> list[LaneView]:
     wanted = LaneFilter(tenant=visit.tenant, states=(LaneState.BLOCKED,))
     found = session.lanes(wanted, 0, LANES_LOOKED_AT)
     return sorted(found, key=lambda lane: lane.oldest_created_at_ms or 0)
-
-
-def _pairs(session: Session, visit: Visit, after: int) -> list[Duplicate]:
-    """Pairs of content duplicates; they may cross tenants, so they are not for those who see one only."""
-    if visit.tenant is not None:
-        return []
-    return session.open_duplicates(after, PAGE_PAIRS + 1)
 
 
 def _done(session: Session, visit: Visit) -> EntryDetail | None:
@@ -194,8 +185,9 @@ def _done(session: Session, visit: Visit) -> EntryDetail | None:
 
 
 def badge(session: Session, tenant: str | None) -> str:
-    """How many wait, for the navigation; counted up to a bound."""
+    """How many wait, for the navigation: entries, blocked keys, and changes that ran twice."""
     waiting = len(session.oldest_entries(EntryFilter(WAITING, tenant=tenant), 0, BADGE_MAX))
     blocked = len(session.lanes(LaneFilter(tenant=tenant, states=(LaneState.BLOCKED,)), 0, BADGE_MAX))
-    total = waiting + blocked
+    doubled = 0 if tenant is not None else sum(one.count for one in session.doubled())
+    total = waiting + blocked + doubled
     return "" if not total else f"{BADGE_MAX - 1}+" if total >= BADGE_MAX else str(total)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
+from contextlib import nullcontext
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -51,6 +52,7 @@ class Feed:
 
     `operation` is what publishes: the service puts one here that also sends to endpoints. `decode` makes an
     event's data of the JSON that is stored: the service, which only passes it on, leaves it as it is.
+    `pages_at_once` bounds how many pages `read` takes from the ledger at a time, in one event loop.
     """
 
     def __init__(
@@ -59,12 +61,14 @@ class Feed:
         *,
         operation: type[Publish] = Publish,
         decode: Callable[[bytes], Any] = msgspec.json.decode,
+        pages_at_once: int | None = None,
     ) -> None:
         self._operation, self._decode = operation, decode
         self._commits, self._clock = gate.commits, gate.clock
         self._store = gate.store
         self._waking = Waking()
         self._cursors: Cursors | None = None
+        self._pages = nullcontext() if pages_at_once is None else asyncio.Semaphore(pages_at_once)
 
     async def publish(
         self,
@@ -81,12 +85,14 @@ class Feed:
         With `tx`, the event becomes visible when that open transaction of yours commits. `context` is the
         journey that it belongs to; in a handler it is that of the event which the handler runs for.
         """
-        item = self._item(tenant, event_id, key, data, context)
+        item = self.item(tenant, event_id, key, data, context)
         if tx is None:
-            published = await self._commits.perform_async(self._operation(item))
-        else:
-            published = await self._join_async(tx, item)
-        return self._told(item, published)
+            return await self.publish_item(item)
+        return self._told(item, await self._join_async(tx, item))
+
+    async def publish_item(self, item: store.Publication) -> Publication:
+        """Publishes what `item` has made."""
+        return self._told(item, await self._commits.perform_async(self._operation(item)))
 
     def publish_sync(
         self,
@@ -99,7 +105,7 @@ class Feed:
         context: Context | None = None,
     ) -> Publication:
         """Publishes an event once, from a thread; as `publish`."""
-        item = self._item(tenant, event_id, key, data, context)
+        item = self.item(tenant, event_id, key, data, context)
         published = self._commits.perform(self._operation(item)) if tx is None else self._join(tx, item)
         return self._told(item, published)
 
@@ -118,9 +124,10 @@ class Feed:
         published = self._store.join(tx).publish_one(item)
         return published if isinstance(published, store.Published) else await published
 
-    def _item(
+    def item(
         self, tenant: str, event_id: str, key: str, data: Any, context: Context | None = None
     ) -> store.Publication:
+        """What is stored of an event; for `publish_item`, where it is made in another thread."""
         if tenant:
             check_name("tenant", tenant)
         body = canonical_json(data)
@@ -162,15 +169,18 @@ class Feed:
 
         `since="oldest"` begins with the oldest event that is still kept.
         """
-        flow = self._read_flow(reader, tenant, since, limit)
-        page = await self._drive_async(flow)
+        page = await self._read_page(reader, tenant, since, limit)
         ends_at = self._clock.ticks_ms() + int(min(wait_seconds, WAIT_SECONDS_MAX) * 1000)
         while not page.events and (left_ms := ends_at - self._clock.ticks_ms()) > 0:
             if self._waking.is_closed:
                 break
             await self._waking.wait(tenant, min(left_ms / 1000, LOOK_EVERY_SECONDS))
-            page = await self._drive_async(self._read_flow(reader, tenant, page.next_cursor, limit))
+            page = await self._read_page(reader, tenant, page.next_cursor, limit)
         return page
+
+    async def _read_page(self, reader: str, tenant: str, since: str | None, limit: int) -> Page:
+        async with self._pages:
+            return await self._drive_async(self._read_flow(reader, tenant, since, limit))
 
     def end_waiting(self) -> None:
         """Lets all who wait for an event have what there is, and nobody wait any more."""

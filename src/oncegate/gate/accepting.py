@@ -72,6 +72,8 @@ def accept_flow(gate: GateContext, attempt: Attempt, lane: KeyTemplate) -> Flow[
     if gate.cache.get(arrival.key.digest) is not None:
         return (yield from admit_flow(gate, attempt))
     entry: Entry | None = yield ReadEntry(arrival.key.digest)
+    for key in arrival.also:
+        entry = entry or (yield ReadEntry(key))
     if _is_answered_inline(entry, arrival):
         return (yield from admit_flow(gate, attempt))
     try:
@@ -88,7 +90,7 @@ def accept_flow(gate: GateContext, attempt: Attempt, lane: KeyTemplate) -> Flow[
         return _backlogged(arrival, f"{outgoing.backlog_max} events wait in its lane")
     if placed.placing is Placing.CONFLICT:
         gate.sightings.count(attempt.surface.rule, What.CONFLICT)
-        wanted = reservation_of(gate, attempt)
+        wanted = msgspec.structs.replace(reservation_of(gate, attempt), also=())
         return (yield from conflict_flow(gate, attempt.surface, wanted, None, attempt.context))
     for bell in gate.bells:
         bell()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
 from msgspec import Struct
 
+from oncegate.clock import from_wall_ms, utc_text
 from oncegate.errors import Busy, Conflict, Held, Quarantined, RecordedFailure
 from oncegate.gate.cache import Remembered
 from oncegate.gate.codec import Codec
@@ -32,8 +34,12 @@ class Admission(Struct, frozen=True):
     """A verdict with what belongs to it.
 
     `value` is what the handler returned, now or when the key was first run; None for an accepted event,
-    which runs later. `error` is the recorded final failure of a replayed key. `reason` of a conflict says
-    what became of the content that came; of the other one it tells nothing.
+    which runs later, or runs elsewhere already (`on_busy="acknowledge"`). `error` is the recorded final
+    failure of a replayed key. `reason` of a conflict says what became of the content that came; of the
+    other one it tells nothing. `first_seen_ms` is when the key first arrived; None if it is new. `skew_ms`
+    is how far the event's own time is ahead of ours, where that is why it did not run. `delayed` is a busy
+    key whose last attempt failed: it waits to be tried again; with `is_down` because a downstream of its
+    surface is down, as far as this process knows.
     """
 
     verdict: Verdict
@@ -43,6 +49,24 @@ class Admission(Struct, frozen=True):
     reason: str | None = None
     error: str | None = None
     retry_after_seconds: float = 0.0
+    first_seen_ms: int | None = None
+    skew_ms: int | None = None
+    delayed: bool = False
+    is_down: bool = False
+
+    @property
+    def first_seen(self) -> datetime | None:
+        """When the key first arrived, in UTC; None where it is new."""
+        return None if self.first_seen_ms is None else from_wall_ms(self.first_seen_ms)
+
+    def why(self) -> dict[str, Any]:
+        """What an answer says besides: since when the key is known, and how far a time is off."""
+        found: dict[str, Any] = {}
+        if self.first_seen_ms is not None:
+            found["first_seen"] = utc_text(self.first_seen_ms)
+        if self.skew_ms is not None:
+            found["skew_ms"] = self.skew_ms
+        return found
 
     @property
     def replay(self) -> bool:
@@ -59,7 +83,8 @@ class Admission(Struct, frozen=True):
 
     def _refusal(self) -> Exception:
         if self.verdict is Verdict.BUSY:
-            return Busy(f"{self.key} is in flight elsewhere", self.retry_after_seconds)
+            where = "waits to be tried again" if self.delayed else "is in flight elsewhere"
+            return Busy(f"{self.key} {where}", self.retry_after_seconds)
         if self.verdict is Verdict.CONFLICT:
             kept = "" if self.reason is None else f"; {self.reason}"
             return Conflict(f"{self.key} is known with another content; nothing was run{kept}")
@@ -75,13 +100,22 @@ class Familiar(Struct, frozen=True, gc=False):
     fingerprint: bytes
 
 
-def replayed(key: Key, outcome: Outcome, state: State, reason: str | None, codec: Codec) -> Admission:
+def replayed(
+    key: Key, outcome: Outcome, state: State, reason: str | None, codec: Codec, *, first_ms: int
+) -> Admission:
     """A replay: the recorded value, or the recorded failure."""
     if state is State.FAILED:
         error = outcome.error or reason or "failed"
-        return Admission(Verdict.REPLAY, key.text, error=error, reason=reason)
+        return Admission(
+            Verdict.REPLAY, key.text, error=error, reason=reason, first_seen_ms=first_ms or None
+        )
     return Admission(
-        Verdict.REPLAY, key.text, value_of(outcome, codec), resource=outcome.resource, reason=reason
+        Verdict.REPLAY,
+        key.text,
+        value_of(outcome, codec),
+        resource=outcome.resource,
+        reason=reason,
+        first_seen_ms=first_ms or None,
     )
 
 
@@ -89,16 +123,32 @@ def from_memory(key: Key, content: bytes, known: Remembered, codec: Codec) -> Ad
     """A replay or a conflict, answered from the cache of final outcomes."""
     if known.fingerprint != content:
         return Admission(Verdict.CONFLICT, key.text)
-    return replayed(key, decode_outcome(known.outcome), known.state, known.reason, codec)
+    return replayed(
+        key, decode_outcome(known.outcome), known.state, known.reason, codec, first_ms=known.received_at_ms
+    )
 
 
-def from_reserved(key: Key, reserved: Reserved, codec: Codec) -> Admission:
-    """The answer to an arrival that may not run."""
+def from_reserved(key: Key, reserved: Reserved, codec: Codec, skew_ms: int | None = None) -> Admission:
+    """The answer to an arrival that may not run, under the key that was judged."""
+    if reserved.judged is not None:
+        key = Key(reserved.judged)
     if reserved.decision is Decision.REPLAY:
-        return replayed(key, decode_outcome(reserved.outcome), reserved.state, reserved.reason, codec)
+        first_ms = reserved.received_at_ms
+        outcome = decode_outcome(reserved.outcome)
+        return replayed(key, outcome, reserved.state, reserved.reason, codec, first_ms=first_ms)
     return Admission(
         Verdict(reserved.decision.value),
         key.text,
         reason=reserved.reason,
         retry_after_seconds=reserved.retry_after_ms / 1000,
+        first_seen_ms=reserved.received_at_ms or None,
+        skew_ms=skew_ms if reserved.decision is Decision.QUARANTINE else None,
+        delayed=reserved.decision is Decision.BUSY and reserved.state is State.RETRYABLE,
     )
+
+
+def from_busy(key: Key, reserved: Reserved) -> Admission:
+    """The acknowledgement of an arrival whose key is in flight: its body is in the ledger already."""
+    reason = f"entry {reserved.entry_id} has the same event, and is finished without this arrival"
+    first_ms = reserved.received_at_ms or None
+    return Admission(Verdict.ACCEPTED, key.text, reason=reason, first_seen_ms=first_ms)

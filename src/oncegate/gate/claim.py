@@ -15,14 +15,16 @@ from msgspec import Struct
 
 from oncegate.errors import ClaimLost, OncegateError, RecordedFailure, UsageError
 from oncegate.gate.awaiting import Given
+from oncegate.gate.declared import Declared
 from oncegate.gate.requests import ThreadCall
 from oncegate.gate.surfaces import Surface
 from oncegate.model.downstream import Doubt
 from oncegate.model.keys import Key
 from oncegate.model.states import Decision
+from oncegate.model.surface import Arrival
 from oncegate.model.trace import Context
 from oncegate.model.transaction_words import check_statement
-from oncegate.store import Joined, Reserved, Statement, StepRecord, StepState
+from oncegate.store import ClaimId, Joined, Reserved, Statement, StepRecord
 
 _RUN: Final = Decision.RUN
 
@@ -31,11 +33,14 @@ class Claim(Struct, eq=False):
     """One attempt at one key; `claim_of` makes it."""
 
     surface: Surface
+    arrival: Arrival
     key: Key
     reserved: Reserved
     fingerprint: bytes
     entry_id: int
     fence: int
+    declared: Declared | None = None  # what its reservation carried
+    past: Any = None  # what is known of earlier attempts, once somebody asks (`gate.recovery`)
     steps: dict[str, StepRecord] = {}
     used_names: set[str] = set()
     unsaved: dict[str, StepRecord] = {}
@@ -57,9 +62,16 @@ class Claim(Struct, eq=False):
     joined: bool = False
     stands_alone: bool = False  # the user's transaction was committed, and our settlement undone in it
     lost: bool = False
+    recorded: bool = False  # what became of it is in the ledger, or nothing did
     context: Context | None = None
     loop: AbstractEventLoop | None = None
+    label: str = ""
     left: ThreadCall | None = None  # the handler's thread, which goes on without its task
+
+    @property
+    def id(self) -> ClaimId:
+        """What every request that acts for it carries."""
+        return self.reserved.claim
 
     @property
     def is_new(self) -> bool:
@@ -118,21 +130,28 @@ class Claim(Struct, eq=False):
             if self.unsaved.get(step.name) is step:
                 self.unsaved.pop(step.name, None)
 
-    def doubt(self, step: StepRecord | None, now_wall_ms: int) -> Doubt:
+    def doubt(self, may_have_begun: bool, last_call_ticks: int, now_wall_ms: int) -> Doubt:
         """How long ago earlier attempts may have called a step's downstream."""
         reserved = self.reserved
         by_ticks = reserved.now_ticks - reserved.first_reserved_ticks
         by_wall = now_wall_ms - reserved.received_at_ms
         return Doubt(
             first_call_age=timedelta(milliseconds=max(by_ticks, by_wall)),
-            last_call_age=timedelta(milliseconds=reserved.now_ticks - reserved.lapsed_at_ticks),
-            start_was_recorded=step is not None and step.state is StepState.STARTED,
+            last_call_age=timedelta(milliseconds=reserved.now_ticks - last_call_ticks),
+            may_have_begun=may_have_begun,
         )
 
 
-def claim_of(surface: Surface, key: Key, reserved: Reserved, fingerprint: bytes) -> Claim:
-    """Makes the claim that a reservation came to, with what earlier attempts recorded."""
-    claim = Claim(surface, key, reserved, fingerprint, reserved.entry_id, reserved.fence)
+def claim_of(
+    surface: Surface, arrival: Arrival, reserved: Reserved, declared: Declared | None = None
+) -> Claim:
+    """Makes the claim that a reservation came to, with what earlier attempts recorded.
+
+    Its key is the one that was judged: downstreams know the event by that.
+    """
+    key = arrival.key if reserved.judged is None else Key(reserved.judged)
+    held = (reserved.entry_id, reserved.fence)
+    claim = Claim(surface, arrival, key, reserved, arrival.fingerprint, *held, declared)
     if reserved.steps:
         claim.steps = {step.name: step for step in reserved.steps}
         claim.has_saved_steps = True

@@ -15,15 +15,17 @@ from msgspec.structs import replace
 
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.context import GateContext
+from oncegate.gate.parking import room_flow
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.surfaces import Surface
 from oncegate.gate.tracing import link_parked_flow
+from oncegate.gate.why import Line
 from oncegate.model.conflicts import KEPT_MAX, reason_of
 from oncegate.model.keys import Key, conflict_prefix, derive_conflict_key
 from oncegate.model.states import State
 from oncegate.model.surface import OnConflict
 from oncegate.model.trace import Context
-from oncegate.operations import ReadNamesakes, Reserve, Settle
+from oncegate.operations import Keep, ReadEntry, ReadNamesakes, Settle
 from oncegate.store import Entry, Joined, Reservation, Reserved, Settlement
 
 WAITS: Final = "what came is kept and waits for a person"
@@ -40,17 +42,30 @@ def conflict_flow(
 ) -> Flow[Admission]:
     """Answers a conflict with `entry_id`, or with an event in its lane where there is no entry yet."""
     key = Key(wanted.key)
+    known: Entry | None = None if entry_id is None else (yield ReadEntry(wanted.key))
+    first_ms = None if known is None else known.received_at_ms
     if surface.rule.on_conflict is OnConflict.REFUSE:
-        return Admission(Verdict.CONFLICT, key.text)
+        return _told(gate, wanted, None, first_ms)
     namesakes: list[Entry] = yield ReadNamesakes((conflict_prefix(key), KEPT_MAX))
     answer = _told_already(wanted, namesakes)
     if answer is None:
-        reserved: Reserved = yield Reserve(_kept_as(wanted, entry_id))
+        kept = _kept_as(wanted, entry_id)
+        yield from room_flow(gate, kept)
+        reserved: Reserved | None = yield Keep((kept, conflict_prefix(key), KEPT_MAX))
+        if reserved is None:
+            return _told(gate, wanted, FULL, first_ms)
         yield from _give_back(gate, reserved)
         if context is not None:
             yield from link_parked_flow(gate, reserved.entry_id, context)
         answer = WAITS
-    return Admission(Verdict.CONFLICT, key.text, reason=answer)
+    return _told(gate, wanted, answer, first_ms)
+
+
+def _told(gate: GateContext, wanted: Reservation, reason: str | None, first_ms: int | None) -> Admission:
+    """The answer, and its line in the log."""
+    why = reason or "another content under a known key; it was not kept"
+    gate.sightings.why.note(Line("conflict", wanted.surface, wanted.key, wanted.label, why, first_ms or 0))
+    return Admission(Verdict.CONFLICT, Key(wanted.key).text, reason=reason, first_seen_ms=first_ms)
 
 
 def joined_conflict_flow(
@@ -58,20 +73,22 @@ def joined_conflict_flow(
 ) -> Flow[Admission]:
     """The same in the caller's own transaction: what is kept is kept if they commit it."""
     key = Key(wanted.key)
+    namesakes, first_ms = yield Invoke(_look, (gate, key), where=Where.STATEMENT)
     if surface.rule.on_conflict is OnConflict.REFUSE:
-        return Admission(Verdict.CONFLICT, key.text)
-    namesakes = yield Invoke(_look, (gate, conflict_prefix(key)), where=Where.STATEMENT)
+        return _told(gate, wanted, None, first_ms)
     answer = _told_already(wanted, namesakes)
     if answer is None:
         yield Invoke(joined.reserve_one, (_kept_as(wanted, entry_id),), where=Where.HERE)
         answer = WAITS
-    return Admission(Verdict.CONFLICT, key.text, reason=answer)
+    return _told(gate, wanted, answer, first_ms)
 
 
-def _look(gate: GateContext, prefix: str) -> list[Entry]:
+def _look(gate: GateContext, key: Key) -> tuple[list[Entry], int | None]:
     """Beside the caller's transaction, which may hold the only lock for writing."""
     with gate.commits.store.look() as session:
-        return ReadNamesakes((prefix, KEPT_MAX)).recall(session)
+        (known,) = session.read([key.digest])
+        namesakes = ReadNamesakes((conflict_prefix(key), KEPT_MAX)).recall(session)
+    return namesakes, None if known is None else known.received_at_ms
 
 
 def _told_already(wanted: Reservation, namesakes: list[Entry]) -> str | None:
@@ -98,7 +115,7 @@ def _give_back(gate: GateContext, reserved: Reserved) -> Flow[None]:
     at_ms, reason = gate.clock.wall_ms(), "released; runs with the next round of a reconciler"
     yield Settle(
         Settlement(
-            reserved.entry_id, reserved.fence, State.RETRYABLE, at_ms, gate.actor, reason=reason,
+            *reserved.claim, State.RETRYABLE, at_ms, gate.actor, reason=reason,
             attempts_given_back=1, last_call_ticks=reserved.lapsed_at_ticks or None,
         )
     )  # fmt: skip

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from oncegate.clock import Clock
 from oncegate.crashpoints import CrashPoints
 from oncegate.gate.cache import OutcomeCache
+from oncegate.gate.circuits import Circuits
 from oncegate.gate.claim import Claim
 from oncegate.gate.leases import LeaseKeeper
+from oncegate.gate.recent import Recent
 from oncegate.gate.sightings import Sightings
+from oncegate.gate.surfaces import Downstream
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.backlog import Backlog
+from oncegate.model.identity import Plan
+from oncegate.model.parking import Parking
 
 
 @dataclass(slots=True)
@@ -27,7 +32,12 @@ class GateContext:
     sightings: Sightings
     new_token: Callable[[], int]
     actor: str
+    circuits: Circuits
+    downstreams: Mapping[str, Downstream] = field(default_factory=dict)  # all that the program declares
     keys_read: set[str] = field(default_factory=set)
     value_follows: dict[int, Claim] = field(default_factory=dict)  # by entry: committed, not yet returned
     bells: list[Callable[[], None]] = field(default_factory=list)
     backlog: Backlog = field(default_factory=Backlog)
+    recent: Recent = field(default_factory=Recent)
+    parking: Parking = field(default_factory=Parking)
+    plans: dict[str, Plan] = field(default_factory=dict)  # by surface: how keys are made, see `identifying`

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from enum import Enum
 from typing import Any, TypeVar
@@ -16,13 +17,15 @@ from oncegate.gate.accepting import lane_of
 from oncegate.gate.codec import codec_of, declared_codec
 from oncegate.gate.introspection import is_async, refuse_generator
 from oncegate.gate.passing import warn_if_keyless
-from oncegate.gate.surfaces import UNDECLARED, Downstream, Surface, takes_once
+from oncegate.gate.surfaces import UNDECLARED, Downstream, Surface, check_acknowledges, takes_once
+from oncegate.model.backoff import Backoff
 from oncegate.model.content import Content, ContentRule
 from oncegate.model.downstream import Capability
 from oncegate.model.durations import parse_duration
 from oncegate.model.paths import parse_path
 from oncegate.model.retention import RETENTION_FLOOR
 from oncegate.model.surface import OnBusy, OnConflict, SurfaceRule, check_name
+from oncegate.model.targets import TargetRule
 from oncegate.model.template import KeyTemplate
 from oncegate.store import Statement
 
@@ -98,7 +101,11 @@ class Declarations:
         redelivery_horizon: Duration | None = None,
         lease: Duration = "20s",
         time_limit: Duration = "5m",
-        attempts_max: int = 8,
+        retry_for: Duration | None = "24h",
+        retry_base: Duration = "1s",
+        retry_cap: Duration = "5m",
+        retry_jitter: float = 0.1,
+        attempts_max: int | None = None,
         on_busy: str = "refuse",
         on_conflict: str | None = None,
         busy_wait_max: Duration = "10s",
@@ -116,9 +123,13 @@ class Declarations:
         decide_within: Duration | None = None,
         writes: Callable[[Any], Sequence[Statement]] | None = None,
         content: Content | None = None,
+        target: str | None = None,
+        target_within: Duration = "72h",
         mode: str = "inline",
         lane: str | None = None,
         correlation: str | None = None,
+        show: Collection[str] = (),
+        limits: Mapping[str, tuple[float | None, float | None]] | None = None,
     ) -> Callable[[F], F]:
         """Registers a function as the handler of a surface and returns it unchanged.
 
@@ -126,15 +137,24 @@ class Declarations:
         fields that may differ between two sendings of the same event. `redelivery_horizon` is how long
         after its first sending an event may come again, manual replays included: a shorter `retention` is
         refused. So is one below `retention_floor`; lower that where keys are meant to be kept for less.
+        A failed attempt is made again after `retry_base`, then after twice as long, up to `retry_cap`, for
+        `retry_for`; `attempts_max` may end it sooner. Attempts that certainly came to nothing use up
+        neither. With `retry_for=None` the caller decides when, and `attempts_max` must say how often.
         With `approve_first` nothing runs before a person says so, who has `decide_within` for it.
         `writes(event)` gives business writes that are committed with every success of the handler.
-        `content` says what an event changes, so that the same change under two keys can be found.
+        `content` says what an event changes, so that the same change under two keys can be found. `target`
+        is a template for what it is about, such as a container: a second resource for one target within
+        `target_within` is a signal (`resources_per_target`).
         With `mode="accept"` an event is stored and answered at once; `AcceptedWork` runs the handler later,
         one event after the other in each `lane`, which is a template like `key`. `correlation` names
-        the field that has the correlation id, which travels with everything the handler emits.
+        the field that has the correlation id, which travels with everything the handler emits. `limits`
+        are those of this surface's signals, such as {"quarantines": (1, 10)}: ticket and page, None: never.
         Another content under a known key is a conflict for whoever sent it; `on_conflict="quarantine"`
         keeps it for a person besides, `"refuse"` does not. The first is what is done, except where
         `caller_retries`: there nobody but the caller could run it.
+        `show` names fields of the event that people see before they decide, such as the amount.
+        `on_busy="acknowledge"` answers a repeat of a key in flight with `ACCEPTED`: the ledger has the
+        event, and recovery finishes it. A surface that recovery could not finish is refused.
         """
         _check_lists(ignore, final_errors)
         template = KeyTemplate.parse(key, allow_transport=allow_transport)
@@ -149,6 +169,7 @@ class Declarations:
             lease=parse_duration(lease),
             time_limit=parse_duration(time_limit),
             attempts_max=attempts_max,
+            retry=_retry(retry_for, retry_base, retry_cap, retry_jitter),
             on_busy=_choice(OnBusy, "on_busy", on_busy),
             on_conflict=_on_conflict(on_conflict, caller_retries=caller_retries),
             busy_wait_max=parse_duration(busy_wait_max),
@@ -159,6 +180,8 @@ class Declarations:
             decide_within=None if decide_within is None else parse_duration(decide_within),
             late_replay_after=parse_duration(late_replay_after),
             content=None if content is None else ContentRule.of(content, surface),
+            target=_target(target, target_within, allow_transport),
+            show=tuple(show),
         )
 
         def register(function: F) -> F:
@@ -183,6 +206,7 @@ class Declarations:
                     writes,
                     in_lane,
                     None if correlation is None else parse_path(correlation.strip("{}")),
+                    limits=_limits(limits),
                 )
             )
             return function
@@ -192,7 +216,17 @@ class Declarations:
     def _register(self, surface: Surface) -> None:
         if surface.name in self._surfaces:
             raise ConfigError(f"surface {surface.name!r} is registered twice")
+        check_acknowledges(surface)
         self._surfaces[surface.name] = surface
+
+    def amend(self, name: str, defaults: Mapping[str, bytes], origin: str) -> None:
+        """Adds to a surface what its function tells and nobody declares.
+
+        That is the values of absent arguments, and where the function is.
+        """
+        surface = self._surfaces[name]
+        rule = replace(surface.rule, defaults=defaults)
+        self._surfaces[name] = replace(surface, rule=rule, origin=origin)
 
     def adopt(self, other: Declarations, change: Callable[[Surface], Surface] | None = None) -> None:
         """Takes over every surface and downstream that is registered with another gate.
@@ -200,7 +234,8 @@ class Declarations:
         For tests: the same handlers on another ledger, without registering them again.
         """
         for name, surface in other._surfaces.items():
-            self._surfaces[name] = surface if change is None else change(surface)
+            # A copy: what one gate learns of a surface's steps is no part of another's declaration.
+            self._surfaces[name] = replace(surface) if change is None else change(surface)
         self._downstreams.update(other._downstreams)
 
     def surface(self, name: str) -> Surface:
@@ -214,6 +249,19 @@ class Declarations:
             raise UnknownSurface(f"no surface is called {name[:120]!r}; registered: {known}") from None
 
 
+def _limits(given: Mapping[str, tuple[float | None, float | None]] | None) -> dict[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigError("limits= is a dict of pairs, such as {'quarantines': (1, 10)}")
+    return dict(given or {})
+
+
+def _target(text: str | None, within: Duration, allow_transport: Collection[str]) -> TargetRule | None:
+    if text is None:
+        return None
+    template = KeyTemplate.parse(text, allow_transport=allow_transport)
+    return TargetRule(template, parse_duration(within))
+
+
 def _check_lists(ignore: object, final_errors: object) -> None:
     if isinstance(ignore, str) or not isinstance(ignore, Collection):
         raise ConfigError("ignore= is a list of paths, such as ['sent_at']")
@@ -221,6 +269,14 @@ def _check_lists(ignore: object, final_errors: object) -> None:
         isinstance(kind, type) and issubclass(kind, BaseException) for kind in final_errors
     ):
         raise ConfigError("final_errors= is a tuple of exception classes, such as (ValueError,)")
+
+
+def _retry(within: Duration | None, base: Duration, cap: Duration, jitter: float) -> Backoff | None:
+    if within is None:
+        return None
+    return Backoff(
+        parse_duration(base), cap=parse_duration(cap), retry_for=parse_duration(within), jitter=jitter
+    )
 
 
 def _on_conflict(text: str | None, *, caller_retries: bool) -> OnConflict:

@@ -48,6 +48,10 @@ class Begun(Struct, Generic[T], eq=False):
         walk.begin(self.request)
         return walk
 
+    async def finish(self) -> T:
+        """Goes on to its end in the calling task."""
+        return await self.driver._go_on(self.flow, self.request)
+
     def close(self) -> None:
         """Leaves it: nothing has been asked of the ledger yet."""
         self.flow.close()

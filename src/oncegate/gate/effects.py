@@ -19,41 +19,42 @@ from oncegate.errors import (
     OutcomeUnknown,
     UsageError,
 )
+from oncegate.gate import stepvalues
 from oncegate.gate.callees import Callee, callee_of
 from oncegate.gate.claim import Claim, checked
-from oncegate.gate.codec import Codec, attested
 from oncegate.gate.context import GateContext
 from oncegate.gate.introspection import was_refused
-from oncegate.gate.passing import current_step_key, put_back, warn_if_not_passed, with_key
+from oncegate.gate.passing import (
+    count_if_not_passed,
+    current_step_key,
+    put_back,
+    tell_if_not_passed,
+    with_key,
+)
 from oncegate.gate.probed import NOTHING_FOUND, holds, no_answer, record_answer
+from oncegate.gate.reaching import Reach, reach_of
+from oncegate.gate.recovery import (
+    THIS_DATABASE,
+    declared_text,
+    earlier,
+    last_call_ticks,
+    must_record_start,
+    opaque_start,
+    recorded_result,
+    refuse_elsewhere,
+    refuse_unnamed,
+)
 from oncegate.gate.requests import Flow, Invoke, NotCalled
 from oncegate.gate.resources import readable, resource_of
 from oncegate.gate.surfaces import Downstream
-from oncegate.gate.traffic import Traffic, current_traffic
+from oncegate.gate.turns import NotYet, note_reach, take_turn
+from oncegate.model.declarations import OPAQUE_STEP, text_of
 from oncegate.model.downstream import SecondCall, plan_after_not_found, plan_second_call
 from oncegate.model.keys import check_step_name
-from oncegate.model.states import Decision
 from oncegate.operations import RecordProgress, Renew
 from oncegate.store import Progress, Renewal, Statement, StepRecord, StepState
 
-OPAQUE_STEP: Final = "call"
 _DONE: Final = StepState.DONE
-
-
-class NotYet(NotApplied):
-    """An earlier request may still be under way at the downstream; ask again later.
-
-    It counts only for the claim it was raised for: one that passes through another event's effect says
-    nothing about that effect.
-    """
-
-    def __init__(self, message: str, claim: Claim) -> None:
-        super().__init__(message)
-        self.claim = claim
-
-
-class NotNow(NotYet):
-    """A caretaker has called this downstream often enough for now, or it is down."""
 
 
 class ProbeUnclear(OutcomeUnknown):
@@ -82,30 +83,40 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
     key = call.claim.key.step(call.step_name)
     recorded = call.claim.begin_step(call.step_name)
     if recorded is not None and _is_settled(call, recorded):
+        if recorded.downstream == THIS_DATABASE:  # a write, which has no result that a call would have
+            refuse_elsewhere(call.claim, call.step_name, call.downstream.name, recorded)
         if call.claim.resource is None:
             call.claim.resource = recorded.resource
-        return _recorded_result(recorded, call.callee.codec)
+        return recorded_result(recorded, call.callee.codec)
     if not call.claim.is_first_attempt:
-        _wait_for_turn(call)
-        found = yield from _look_before_call(call, recorded)
-        if found is not _NOTHING:
-            return found
-    if _must_record_start(call, recorded):
-        yield from _record_start(call)
-    result, passed, started_at_ms = yield from _call(call, key)
+        refuse_unnamed(call.gate, call.claim, call.step_name, call.downstream.name)
+    take_turn(call.gate, call.claim, call.downstream)
+    try:
+        if not call.claim.is_first_attempt:
+            found = yield from _look_before_call(call, recorded)
+            if found is not _NOTHING:
+                return found
+        if _must_record_start(call, recorded):
+            yield from _record_start(call, recorded)
+        result, passed, started_at_ms = yield from _call(call, key)
+    finally:
+        call.gate.circuits.end(call.downstream.name, call.claim.entry_id)
     _refuse_second_resource(call, recorded, result)
     _note_done(call, result, started_at_ms)
     if call.downstream.is_unrepeatable:  # the only one worth a commit of its own
         yield from save_steps(call.gate, call.claim)
     call.gate.crashpoints.hit("step.after")
-    warn_if_not_passed(call.step_name, call.downstream, passed)
+    tell_if_not_passed(call.gate, call.claim, call.step_name, call.downstream, passed)
     return result
 
 
 def _must_record_start(call: EffectCall, recorded: StepRecord | None) -> bool:
     """Whether a call's start goes on record first; a word that nothing happened is out of date then."""
-    was_denied = recorded is not None and recorded.state is StepState.NOT_APPLIED
-    return call.downstream.is_unrepeatable or was_denied
+    if call.downstream.is_unrepeatable or (
+        recorded is not None and recorded.state is StepState.NOT_APPLIED
+    ):
+        return True
+    return must_record_start(call.claim, call.step_name, call.downstream, recorded)
 
 
 def _is_settled(call: EffectCall, recorded: StepRecord) -> bool:
@@ -124,27 +135,30 @@ def opaque_flow(
     recorded = claim.begin_step(OPAQUE_STEP)
     if recorded is not None and _is_settled(call, recorded):
         claim.resource = recorded.resource
-        return _recorded_result(recorded, callee.codec)
-    if not claim.is_first_attempt:
-        _wait_for_turn(call)
-        found = yield from _look_before_call(call, _opaque_start(call, recorded))
-        if found is not _NOTHING:
-            return found
-        if _must_record_start(call, recorded):
-            yield from _record_start(call)
-    result, _, _ = yield from _call(call, claim.key.step(OPAQUE_STEP))
+        return recorded_result(recorded, callee.codec)
+    _take_turn_opaquely(call)
+    try:
+        if not claim.is_first_attempt:
+            found = yield from _look_before_call(call, opaque_start(claim, recorded))
+            if found is not _NOTHING:
+                return found
+            if _must_record_start(call, recorded):
+                yield from _record_start(call, recorded)
+        result, passed, _ = yield from _call(call, claim.key.step(OPAQUE_STEP))
+    finally:
+        gate.circuits.end(at.name, claim.entry_id)
+    count_if_not_passed(call.gate, claim, OPAQUE_STEP, at, passed)
     return result
 
 
-def _opaque_start(call: EffectCall, recorded: StepRecord | None) -> StepRecord | None:
-    """What is known of an opaque call that may have been made: its first start is not recorded.
-
-    An interrupted attempt had started it. Of one that ended, only a record says that nothing happened.
-    """
-    interrupted = call.claim.reserved.decision is Decision.RECOVER
-    if recorded is None and (interrupted or call.downstream.is_unrepeatable):
-        return StepRecord(OPAQUE_STEP, StepState.STARTED, call.downstream.name)
-    return recorded
+def _take_turn_opaquely(call: EffectCall) -> None:
+    """An opaque call's start is its reservation: one that gets no turn did not start it."""
+    try:
+        take_turn(call.gate, call.claim, call.downstream)
+    except NotYet:
+        if call.claim.is_first_attempt:
+            call.claim.note(StepRecord(OPAQUE_STEP, StepState.NOT_APPLIED, call.downstream.name))
+        raise
 
 
 _NOTHING: Final = object()
@@ -152,11 +166,14 @@ _NOTHING: Final = object()
 
 def _look_before_call(call: EffectCall, recorded: StepRecord | None) -> Flow[Any]:
     """Decides about a call that may be the second one; returns what is found, or nothing to call."""
-    capability, where = call.downstream.capability, f"{call.step_name} at {call.downstream.name}"
+    claim, where = call.claim, f"{call.step_name} at {call.downstream.name}"
     if recorded is not None and recorded.state is StepState.NOT_APPLIED:
         return _NOTHING
-    doubt = call.claim.doubt(recorded, call.gate.clock.wall_ms())
-    plan = plan_second_call(capability, doubt)
+    refuse_elsewhere(claim, call.step_name, call.downstream.name, recorded)
+    before = earlier(claim, call.step_name, call.downstream, recorded)
+    last_ticks = last_call_ticks(claim, recorded)
+    doubt = claim.doubt(before.may_have_begun, last_ticks, call.gate.clock.wall_ms())
+    plan = plan_second_call(before.capability, doubt)
     if plan is SecondCall.PERSON:
         _note_doubt(call)
         raise OutcomeUnknown(f"{where} may have happened and cannot be asked about")
@@ -170,7 +187,10 @@ def _look_before_call(call: EffectCall, recorded: StepRecord | None) -> Flow[Any
         yield from _tell(call, holds(resource_of(found)))
         call.gate.crashpoints.hit("step.after")
         return found
-    if plan_after_not_found(capability, doubt) is SecondCall.WAIT:
+    if recorded is not None and recorded.state is _DONE:
+        raise OutcomeUnknown(f"{where} is on record as done, but asked, nothing was found")
+    if plan_after_not_found(before.capability, doubt) is SecondCall.WAIT:
+        _note_wait(call, recorded, text_of(before.capability), last_ticks)
         raise NotYet(
             f"{where}: asked, nothing found, but an earlier request may still be under way", call.claim
         )
@@ -178,31 +198,15 @@ def _look_before_call(call: EffectCall, recorded: StepRecord | None) -> Flow[Any
     return _NOTHING
 
 
+def _note_wait(call: EffectCall, recorded: StepRecord | None, declared: str, last_ticks: int) -> None:
+    """Keeps since when a step waits: what other steps do meanwhile does not begin its wait again (I26)."""
+    step = recorded or StepRecord(call.step_name, StepState.CALLED, call.downstream.name)
+    call.claim.note(replace(step, state=StepState.CALLED, declared=declared, last_call_ticks=last_ticks))
+
+
 def _tell(call: EffectCall, answer: str) -> Flow[None]:
     """Puts on record what the downstream said; it changes nothing but the history that people read."""
     yield from record_answer(call.gate, call.claim, (call.downstream.name, call.step_name), answer)
-
-
-def _wait_for_turn(call: EffectCall) -> None:
-    """Refuses before anything is recorded or called, if a caretaker asks and had better ask later."""
-    traffic = current_traffic.get()
-    if traffic is None:
-        return
-    reason = traffic.take(call.claim.surface.name, call.downstream.name)
-    if reason is not None:
-        raise NotNow(reason, call.claim)
-
-
-def _told(traffic: Traffic, call: EffectCall, request: Invoke) -> Flow[Any]:
-    """Reaches the downstream for a caretaker, and tells its traffic how that went."""
-    try:
-        answer = yield request
-    except BaseException as error:
-        note = traffic.went_well if isinstance(error, (Failed, NotCalled)) else traffic.went_wrong
-        note(call.downstream.name)
-        raise
-    traffic.went_well(call.downstream.name)
-    return answer
 
 
 def _ask(call: EffectCall) -> Flow[Any]:
@@ -211,13 +215,14 @@ def _ask(call: EffectCall) -> Flow[Any]:
         raise UsageError(f"downstream {downstream.name} has no probe")
     call.gate.crashpoints.hit("probe.before")
     probe = Invoke(downstream.probe, (call.claim.key.step(call.step_name),))
-    traffic = current_traffic.get()
     try:
-        answer = (yield probe) if traffic is None else (yield from _told(traffic, call, probe))
+        answer = yield probe
     except Exception as error:
+        note_reach(call.gate, call.claim, call.downstream, error)
         if not isinstance(error, NotCalled):
             yield from _tell(call, no_answer(error))
         raise
+    call.gate.circuits.answered(downstream.name)
     call.gate.crashpoints.hit("probe.after")
     if isinstance(answer, (list, tuple)):
         if len(answer) > 1:
@@ -266,9 +271,12 @@ def _as_declared(call: EffectCall, found: Any) -> Any:
         return found
 
 
-def _record_start(call: EffectCall) -> Flow[None]:
-    now_ms = call.gate.clock.wall_ms()
-    start = StepRecord(call.step_name, StepState.STARTED, call.downstream.name, started_at_ms=now_ms)
+def _record_start(call: EffectCall, recorded: StepRecord | None) -> Flow[None]:
+    name, at, now_ms = call.step_name, call.downstream, call.gate.clock.wall_ms()
+    state = StepState.STARTED if at.is_unrepeatable else StepState.CALLED
+    declared = declared_text(call.claim, name, at, recorded)
+    start = StepRecord(name, state, at.name, started_at_ms=now_ms, declared=declared)
+    call.claim.surface.declaring.learn(name, at)
     # Not noted for the next write, whosesoever that is: another step's could bring it after this one's end.
     yield from save_steps(call.gate, call.claim, (), start)
     call.claim.steps[call.step_name] = start
@@ -287,12 +295,10 @@ def _call(call: EffectCall, key: str) -> Flow[tuple[Any, bool, int]]:
     gate.crashpoints.hit("effect.before")
     token = current_step_key.set(key)
     try:
-        request = Invoke(call.function, arguments, keywords, is_async=call.callee.is_async)
-        if (traffic := current_traffic.get()) is None:
-            result = yield request
-        else:
-            result = yield from _told(traffic, call, request)
+        result = yield Invoke(call.function, arguments, keywords, is_async=call.callee.is_async)
+        gate.circuits.answered(call.downstream.name)
     except BaseException as error:
+        note_reach(call.gate, call.claim, call.downstream, error)
         is_refused = was_refused(error, call.function, *arguments, **keywords)
         _note_failed_call(call, error, started_at_ms, is_refused=is_refused)
         raise
@@ -308,7 +314,7 @@ def _keep_claim(gate: GateContext, claim: Claim) -> Flow[None]:
     """A worker that was stalled past its lease must not call: another may be at it."""
     asked_at_ms = gate.clock.ticks_ms()
     lease_ms = claim.surface.rule.lease_ms
-    if not (yield Renew(Renewal(claim.entry_id, claim.fence, lease_ms))):
+    if not (yield Renew(Renewal(*claim.id, lease_ms))):
         claim.lost = True
     claim.check_usable()
     claim.valid_until_ms = asked_at_ms + lease_ms
@@ -322,11 +328,15 @@ def _note_failed_call(
     What another event's end says is about that event: this call may have acted before it.
     """
     if not call.downstream.is_unrepeatable:
+        known = call.claim.steps.get(call.step_name)
+        if known is not None and known.last_call_ticks is not None:
+            call.claim.note(replace(known, last_call_ticks=None))  # it was called just now
         return
     says_so = not call.claim.is_anothers(error)
     if says_so and isinstance(error, Failed):
         return
     is_denied = isinstance(error, (NotApplied, NotCalled)) and not isinstance(error, NotYet)
+    is_denied = is_denied or reach_of(error) is Reach.NOT_REACHED
     if is_refused or (says_so and is_denied):
         call.claim.note(
             StepRecord(
@@ -340,18 +350,20 @@ def _note_failed_call(
 
 def _note_doubt(call: EffectCall, started_at_ms: int | None = None) -> None:
     """Puts on record which step a person must find out about."""
-    step = StepRecord(call.step_name, StepState.STARTED, call.downstream.name, None, None, started_at_ms)
+    name, at = call.step_name, call.downstream
+    step = StepRecord(name, StepState.STARTED, at.name, None, None, started_at_ms, at.declared)
     known = call.claim.steps.get(call.step_name)
     if known is not None:
         first_ms = started_at_ms if known.started_at_ms is None else known.started_at_ms
-        step = replace(step, resource=known.resource, started_at_ms=first_ms)
+        declared = declared_text(call.claim, name, at, known)
+        step = replace(step, resource=known.resource, started_at_ms=first_ms, declared=declared)
     call.claim.note(step)
 
 
 def _note_done(call: EffectCall, result: Any, started_at_ms: int | None) -> None:
     """Keeps what a step returned, to be recorded with the next write."""
-    claim, resource, body = call.claim, resource_of(result), _stored(call, result)
-    claim.note(StepRecord(call.step_name, _DONE, call.downstream.name, body, resource, started_at_ms))
+    claim, resource, body, at = call.claim, resource_of(result), _stored(call, result), call.downstream
+    claim.note(StepRecord(call.step_name, _DONE, at.name, body, resource, started_at_ms, at.declared))
     if claim.untold_at_ms == started_at_ms:
         claim.untold_at_ms = None
     if claim.resource is None:
@@ -364,8 +376,9 @@ def _stored(call: EffectCall, result: Any) -> bytes | None:
     try:
         body = codec.encode(result)
     except UsageError:
-        return None
-    return body if codec.comes_back(result, body) else None
+        return stepvalues.encode(result)
+    is_same = codec.comes_back(result, body) and not stepvalues.is_typed(body)
+    return body if is_same else stepvalues.encode(result)
 
 
 def save_steps(
@@ -376,7 +389,7 @@ def save_steps(
     What steps beside this one note meanwhile stays noted (test_steps_side_by_side.py).
     """
     noted = claim.noted()
-    progress = Progress(claim.entry_id, claim.fence, (*noted, *more), gate.clock.wall_ms(), writes)
+    progress = Progress(*claim.id, (*noted, *more), gate.clock.wall_ms(), writes)
     claim.has_saved_steps = True
     saved = yield RecordProgress(progress)
     claim.forget_saved(noted)
@@ -392,17 +405,10 @@ def write_step_flow(gate: GateContext, claim: Claim, name: str, writes: Iterable
     recorded = claim.begin_step(name)
     if recorded is not None and recorded.state is StepState.DONE:
         return
-    step = StepRecord(name, _DONE, "(this database)", b"null", started_at_ms=gate.clock.wall_ms())
+    if not claim.is_first_attempt:
+        refuse_unnamed(gate, claim, name, THIS_DATABASE)
+        refuse_elsewhere(claim, name, THIS_DATABASE, recorded)
+    step = StepRecord(name, _DONE, THIS_DATABASE, b"null", started_at_ms=gate.clock.wall_ms())
     yield from save_steps(gate, claim, tuple(kept), step)
     claim.steps[name] = step
     gate.crashpoints.hit("step.after")
-
-
-def _recorded_result(recorded: StepRecord, codec: Codec) -> Any:
-    if recorded.result is None:
-        raise OutcomeUnknown(
-            f"step {recorded.name} is done but its result could not be stored; a person must finish it"
-        )
-    if recorded.resource is not None and recorded.result == attested(recorded.resource):
-        return codec.decode_attested(recorded.resource)
-    return codec.decode(recorded.result)

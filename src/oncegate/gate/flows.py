@@ -16,19 +16,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncegate.errors import ClaimLost, StoreRejected, StoreUnknown
-from oncegate.gate.admission import Admission, Verdict, from_memory, from_reserved
+from oncegate.gate.admission import Admission, Verdict, from_busy, from_memory, from_reserved
 from oncegate.gate.awaiting import check_ended
 from oncegate.gate.cache import Remembered
 from oncegate.gate.claim import Claim, claim_of
 from oncegate.gate.conflicts import conflict_flow
 from oncegate.gate.context import GateContext
-from oncegate.gate.effects import NotYet
-from oncegate.gate.givingback import give_back_flow
+from oncegate.gate.declared import Declared
+from oncegate.gate.givingback import as_it_was, give_back_flow
+from oncegate.gate.identifying import expired
+from oncegate.gate.late import late_flow
+from oncegate.gate.parking import room_flow
 from oncegate.gate.recorded import Record, recorded
+from oncegate.gate.recovery import refuse_unfinished
 from oncegate.gate.requests import Flow, Invoke, Pause, Where
+from oncegate.gate.resources import brought_by
 from oncegate.gate.settling import (
     NotCommitted,
     expect_no_value,
+    keep_in_mind,
     outcome_of,
     remember,
     settle_failure_flow,
@@ -38,14 +44,17 @@ from oncegate.gate.settling import (
 from oncegate.gate.surfaces import Surface
 from oncegate.gate.tracing import link_parked_flow
 from oncegate.gate.transactions import OpenTransaction, begin_flow
+from oncegate.gate.turns import NotYet
 from oncegate.model.states import Decision, State
 from oncegate.model.surface import Arrival, OnBusy
 from oncegate.model.trace import Context
-from oncegate.operations import Reserve
+from oncegate.operations import Reserve, Settle
 from oncegate.store import Reservation, Reserved, What
 
 FIRST_WAIT_SECONDS: Final = 0.002
 LONGEST_WAIT_SECONDS: Final = 0.1
+NEVER: Final = 2**63 - 1
+EXPIRED: Final = "reserved too long after its key template was compared with the ledger; nothing was called"
 
 # Reading a member from its class takes longer than the comparisons that every event passes.
 _RUN: Final = Decision.RUN
@@ -62,11 +71,14 @@ class Attempt(Struct, frozen=True):
 
     surface: Surface
     arrival: Arrival
+    declared: Declared
     start: Start
     by_caretaker: bool = False
     context: Context | None = None
     only_records: bool = False
     is_unknown: bool = False  # memory was asked just now, and had no answer
+    at_once: bool = False  # a person asked for it: no wait is obeyed
+    until_ticks: int = NEVER  # the ledger's time up to which the key may be relied on
 
 
 def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
@@ -77,12 +89,16 @@ def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
     gate.crashpoints.hit("reserve.before")
     # A lease counts from before the question, not after.
     asked_at_ms, began_us = gate.clock.ticks_ms(), gate.clock.elapsed_us()
-    question = (Record if attempt.only_records else Reserve)(reservation_of(gate, attempt))
+    wanted = reservation_of(gate, attempt)
+    if not wanted.runs and not attempt.by_caretaker:
+        yield from room_flow(gate, wanted)
+    question = (Record if attempt.only_records else Reserve)(wanted)
     try:
         reserved: Reserved = yield question
     except CancelledError:
         yield from give_back_flow(gate, surface, arrival, question)
         raise
+    gate.cache.confirmed_ms = asked_at_ms
     if not attempt.by_caretaker:
         gate.sightings.answered(surface.rule, arrival, reserved, began_us)
     if attempt.only_records and reserved.decision is _RUN:
@@ -110,7 +126,7 @@ def replay_from_memory(
     if known is None or known.fingerprint != arrival.fingerprint:
         return None
     if not by_caretaker:
-        gate.sightings.remembered(surface.rule, known)
+        gate.sightings.remembered(surface.rule, known, arrival.key, arrival.label)
     return from_memory(arrival.key, arrival.fingerprint, known, surface.codec)
 
 
@@ -169,13 +185,26 @@ def reservation_of(gate: GateContext, attempt: Attempt) -> Reservation:
         arrival.body,
         gate.clock.wall_ms(),
         rule.lease_ms,
-        rule.attempts_max,
+        rule.tries_max,
         gate.new_token(),
         arrival.quarantine,
         gate.actor,
         rule.hold,
         arrival.content,
+        at_once=attempt.at_once,
+        deaths_max=rule.deaths_max,
+        also=arrival.also,
+        declared=attempt.declared.text,
     )
+
+
+def wanted_again(gate: GateContext, surface: Surface, arrival: Arrival) -> Reservation:
+    """Makes the request for a key that a ledger has lost; nothing is started by it."""
+    return reservation_of(gate, Attempt(surface, arrival, surface.declaring.now, _never))
+
+
+def _never(claim: Claim) -> Flow[Any]:
+    raise AssertionError("what a ledger lost is written down, not run")
 
 
 def _run(
@@ -186,8 +215,12 @@ def _run(
     loop: AbstractEventLoop | None,
 ) -> Flow[Admission]:
     arrival = attempt.arrival
-    claim = claim_of(attempt.surface, arrival.key, reserved, arrival.fingerprint)
+    claim = claim_of(attempt.surface, arrival, reserved, attempt.declared)
+    if reserved.now_ticks >= attempt.until_ticks:
+        yield Settle(as_it_was(gate, claim, EXPIRED))
+        raise expired(gate, attempt.surface)
     claim.valid_until_ms = asked_at_ms + attempt.surface.rule.lease_ms
+    claim.label = arrival.label
     claim.loop = loop
     gate.crashpoints.hit("recover.after" if reserved.decision is _RECOVER else "reserve.after")
     gate.leases.watch(claim)
@@ -197,6 +230,7 @@ def _run(
             try:
                 value = yield from attempt.start(claim)
                 check_ended(claim.given)
+                refuse_unfinished(claim)
             finally:
                 claim.ended = True
         except (Exception, CancelledError) as error:
@@ -206,11 +240,16 @@ def _run(
         # or a user's transaction that was not committed, is one; anything else leaves the claim to lapse
         # and be looked into.
         try:
-            return (yield from settle_success_flow(gate, claim, value))
+            admission = yield from settle_success_flow(gate, claim, value)
+            if (rule := attempt.surface.rule).target is not None:
+                gate.sightings.brought(rule, arrival, brought_by(claim, value), claim.entry_id)
+            return admission
         except (StoreRejected, NotCommitted) as error:
             yield from settle_failure_flow(gate, claim, error)
             raise
     finally:
+        if not claim.recorded and (claim.called or not attempt.surface.takes_once):
+            keep_in_mind(gate, claim, State.IN_FLIGHT)
         gate.leases.release(claim)
         if gate.value_follows or claim.left is not None:
             expect_no_value(gate, claim)
@@ -226,7 +265,7 @@ def _remember_final(gate: GateContext, arrival: Arrival, reserved: Reserved) -> 
             reserved.reason,
             reserved.received_at_ms,
         )
-        gate.cache.put(arrival.key.digest, known)
+        gate.cache.put(reserved.judged or arrival.key.digest, known)
 
 
 def same_database_flow(
@@ -237,22 +276,31 @@ def same_database_flow(
         return known
     arrival = attempt.arrival
     transaction = OpenTransaction(gate)
+    if not (wanted := reservation_of(gate, attempt)).runs and not attempt.by_caretaker:
+        yield from room_flow(gate, wanted)
     gate.crashpoints.hit("reserve.before")
     yield from begin_flow(transaction)
     claim: Claim | None = None
     try:
         reservation = replace(reservation_of(gate, attempt), ends_here=True)
+        asked_at_ms = gate.clock.ticks_ms()
         reserved = yield Invoke(transaction.reserve, (reservation,), where=Where.STATEMENT)
+        gate.cache.confirmed_ms = asked_at_ms
         if not attempt.by_caretaker:
             gate.sightings.answered(attempt.surface.rule, arrival, reserved)
         if not reserved.decision.claims:
             yield Invoke(transaction.commit, where=Where.STATEMENT)
             _remember_final(gate, arrival, reserved)
             return (yield from _not_claimed(gate, attempt, reserved))
-        claim = claim_of(attempt.surface, arrival.key, reserved, arrival.fingerprint)
+        if reserved.now_ticks >= attempt.until_ticks:
+            raise expired(gate, attempt.surface)
+        claim = claim_of(attempt.surface, arrival, reserved)
         gate.crashpoints.hit("reserve.after")
         value = yield from start(claim, transaction)
-        return (yield from _settle_together(gate, claim, transaction, value))
+        admission = yield from _settle_together(gate, claim, transaction, value)
+        if (rule := attempt.surface.rule).target is not None:
+            gate.sightings.brought(rule, arrival, brought_by(claim, value), claim.entry_id)
+        return admission
     except GeneratorExit:
         transaction.rollback()
         raise
@@ -261,18 +309,35 @@ def same_database_flow(
         is_ending = not isinstance(error, (Exception, CancelledError))
         if is_ending:
             raise
-        if claim is not None and not isinstance(error, (ClaimLost, StoreUnknown)):
-            yield from _record_undone(gate, attempt, error)
+        if claim is not None and isinstance(error, ClaimLost):
+            yield from late_flow(gate, claim)
+        elif claim is not None and not isinstance(error, StoreUnknown):
+            yield from _record_undone(gate, attempt, error, claim)
         raise
 
 
 def _not_claimed(gate: GateContext, attempt: Attempt, reserved: Reserved) -> Flow[Admission]:
     if attempt.context is not None and reserved.decision in _PARKED and not reserved.received_at_ms:
         yield from link_parked_flow(gate, reserved.entry_id, attempt.context)
+    if reserved.decision is _BUSY and _is_acknowledged(attempt):
+        return from_busy(attempt.arrival.key, reserved)
     if reserved.decision is not _CONFLICT:
-        return from_reserved(attempt.arrival.key, reserved, attempt.surface.codec)
-    wanted, entry_id = reservation_of(gate, attempt), reserved.entry_id
-    return (yield from conflict_flow(gate, attempt.surface, wanted, entry_id, attempt.context))
+        arrival = attempt.arrival
+        admission = from_reserved(arrival.key, reserved, attempt.surface.codec, arrival.skew_ms)
+        is_down = admission.delayed and gate.circuits.is_unwell(attempt.surface.name)
+        return replace(admission, is_down=True) if is_down else admission
+    wanted = as_judged(reservation_of(gate, attempt), reserved)
+    return (yield from conflict_flow(gate, attempt.surface, wanted, reserved.entry_id, attempt.context))
+
+
+def as_judged(wanted: Reservation, reserved: Reserved) -> Reservation:
+    """A reservation under the key that was judged, and no other."""
+    return replace(wanted, key=reserved.judged or wanted.key, also=()) if wanted.also else wanted
+
+
+def _is_acknowledged(attempt: Attempt) -> bool:
+    """Whether the sender of a busy key may forget its event; a caretaker may not: it comes again itself."""
+    return attempt.surface.rule.on_busy is OnBusy.ACKNOWLEDGE and not attempt.by_caretaker
 
 
 def _settle_together(
@@ -290,10 +355,12 @@ def _settle_together(
     return Admission(Verdict.RUN, claim.key.text, codec.as_replayed(value, body), resource=claim.resource)
 
 
-def _record_undone(gate: GateContext, attempt: Attempt, error: BaseException) -> Flow[None]:
+def _record_undone(gate: GateContext, attempt: Attempt, error: BaseException, undone: Claim) -> Flow[None]:
     """The transaction was undone, the reservation with it: records the failure in one of its own."""
     reserved = yield Reserve(reservation_of(gate, attempt))
     if not reserved.decision.claims:
         return
-    claim = claim_of(attempt.surface, attempt.arrival.key, reserved, attempt.arrival.fingerprint)
+    claim = claim_of(attempt.surface, attempt.arrival, reserved)
+    for step in undone.noted():
+        claim.note(step)
     yield from settle_failure_flow(gate, claim, error)

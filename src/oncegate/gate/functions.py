@@ -7,31 +7,60 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from oncegate.errors import BadTemplate, ConfigError
+from oncegate.errors import BadTemplate, ConfigError, EventNotStorable
 from oncegate.gate.admission import Admission
 from oncegate.gate.codec import declared_return
 from oncegate.gate.introspection import is_async, refuse_generator
+from oncegate.model.canonical import canonical_json
+from oncegate.model.surface import OnBusy
 from oncegate.model.template import KeyTemplate
 
 # What a module is called in the program that was started with it, and in the processes that this starts.
 _STARTED: Final = ("__main__", "__mp_main__")
+# Module names that say nothing of the program: what is started from a prompt, a pipe or a notebook, and
+# what frameworks and templates call the file that every program has.
+_COMMON: Final = frozenset(
+    ("__main__", "__mp_main__", "main", "app", "application", "api", "src", "run", "script", "server",
+     "service", "worker", "wsgi", "asgi", "cli", "manage", "index", "lambda_function", "function_app")
+)  # fmt: skip
+_EMPTY: Final[dict[Any, Any]] = {inspect.Parameter.VAR_POSITIONAL: (), inspect.Parameter.VAR_KEYWORD: {}}
 
 
 def surface_of(function: Callable[..., Any]) -> str:
     """What a function's surface is called: the same whether its module was started or imported.
 
-    The key has the name in it: another name for the same function would be a second effect.
+    The key has the name in it: another name for the same function would be a second effect. Raises
+    ConfigError where many programs have a module of that name: two functions would answer for each other.
     """
-    module = function.__module__
-    if module in _STARTED:
-        there = getattr(function, "__globals__", {})
-        spec, file = there.get("__spec__"), there.get("__file__")
-        module = spec.name if spec is not None else Path(file).stem if file else module
+    module = _module_of(function)
+    if all(part.lower() in _COMMON for part in module.split(".")):
+        raise ConfigError(
+            f"{module}.{function.__qualname__} cannot be the name of a surface: many programs have a module"
+            f" {module}, and on one ledger their functions would answer for each other. Give it a name:"
+            f" @gate.once(name='orders.{function.__name__}', …)"
+        )
     return f"{module}.{function.__qualname__}"
+
+
+def origin_of(function: Callable[..., Any]) -> str:
+    """Where a function is, the same on every machine: its module and its own name."""
+    return f"{_module_of(function)}:{function.__qualname__}"
+
+
+def _module_of(function: Callable[..., Any]) -> str:
+    module: str = function.__module__
+    if module not in _STARTED:
+        return module
+    there = getattr(function, "__globals__", {})
+    spec, file = there.get("__spec__"), there.get("__file__")
+    if spec is not None:
+        return str(spec.name)
+    return Path(file).stem if file else module
 
 
 class Admits(Protocol):
@@ -40,6 +69,9 @@ class Admits(Protocol):
     @property
     def handler(self) -> Callable[..., Callable[[Any], Any]]:
         """Registers a handler."""
+
+    def amend(self, name: str, defaults: Mapping[str, bytes], origin: str) -> None:
+        """Adds to a surface what its function tells."""
 
     async def admit(self, surface: str, event: Any) -> Admission:
         """Admits an event from a task."""
@@ -63,6 +95,8 @@ class OnceFunction:
                 f"gate.once wraps a function; a {type(function).__name__} is none: call it in one"
             )
         refuse_generator(function)
+        if options.get("on_busy") == OnBusy.ACKNOWLEDGE.value:
+            raise ConfigError("gate.once returns a value, and an acknowledgement has none; on_busy='wait'")
         self._gate = gate
         self._function = function
         self._signature = inspect.signature(function)
@@ -75,6 +109,7 @@ class OnceFunction:
             KeyTemplate.parse(options["key"], allow_transport=options.get("allow_transport", ()))
         )
         gate.handler(surface, **options)(self._as_handler())
+        gate.amend(surface, self._defaults(), origin_of(function))
         self.wrapper = self._make_wrapper()
 
     def _check_key(self, template: KeyTemplate) -> None:
@@ -92,6 +127,16 @@ class OnceFunction:
             if self._signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
                 return f"for one of **{name} write {{{name}.{wanted}}}"
         return f"its parameters are {', '.join(names) or 'none'}"
+
+    def _defaults(self) -> dict[str, bytes]:
+        """What absent arguments stand for: a parameter that is added later changes no call made before."""
+        found = {}
+        for name, parameter in self._signature.parameters.items():
+            value = _EMPTY.get(parameter.kind, parameter.default)
+            if value is not parameter.empty:
+                with suppress(EventNotStorable):  # then no call with it can be stored either
+                    found[name] = canonical_json(value)
+        return found
 
     def _as_handler(self) -> Callable[..., Any]:
         """The function as a handler of one argument, the mapping of its own arguments."""

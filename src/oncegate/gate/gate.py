@@ -16,32 +16,41 @@ from oncegate.errors import OncegateError, UsageError
 from oncegate.gate.accepting import accept_flow
 from oncegate.gate.admission import Admission, Familiar, Verdict, from_memory
 from oncegate.gate.cache import OutcomeCache
+from oncegate.gate.circuits import Circuits
 from oncegate.gate.claim import Claim, checked
 from oncegate.gate.context import GateContext
 from oncegate.gate.declaring import Declarations
 from oncegate.gate.drive import Begun, Driver, WrappingDriver
 from oncegate.gate.effects import opaque_flow
 from oncegate.gate.flows import (
+    NEVER,
     Attempt,
     admit_flow,
     counted_recovery,
     replay_from_memory,
     same_database_flow,
+    wanted_again,
 )
 from oncegate.gate.functions import OnceFunction
+from oncegate.gate.identifying import identify_flow
 from oncegate.gate.joining import joined_admit_flow
 from oncegate.gate.leases import LeaseKeeper
 from oncegate.gate.observing import ArrivalObserver, observed_flow
 from oncegate.gate.once import AsyncOnce, Once
 from oncegate.gate.passing import put_back
+from oncegate.gate.recovery import check_handler, recorded_result
 from oncegate.gate.requests import Flow, Invoke, Where
+from oncegate.gate.restoring import Restorer
 from oncegate.gate.sightings import Sightings
 from oncegate.gate.surfaces import Downstream, Surface
 from oncegate.gate.tokens import Tokens
 from oncegate.gate.tracing import correlated, current_claim, link_flow
 from oncegate.gate.transactions import OpenTransaction
 from oncegate.groupcommit import GroupCommit
+from oncegate.model.canonical import copied
+from oncegate.model.identity import Plan, with_all_keys, with_former_keys
 from oncegate.model.keys import Key
+from oncegate.model.parking import PARKED_BYTES_MAX, PARKED_MAX, Parking
 from oncegate.model.surface import Arrival, read_arrival
 from oncegate.model.trace import Context
 from oncegate.operations import Operation
@@ -75,6 +84,8 @@ class Gate(Declarations):
         actor: str = "gate",
         new_token: Callable[[], int] | None = None,
         replay_cache_max: int = 20_000,
+        parked_max: int = PARKED_MAX,
+        parked_bytes_max: int = PARKED_BYTES_MAX,
         commits: GroupCommit | None = None,
         leases: LeaseKeeper | None = None,
         sightings: Sightings | None = None,
@@ -90,12 +101,17 @@ class Gate(Declarations):
             clock=clock,
             crashpoints=crashpoints,
             commits=commits,
-            cache=OutcomeCache(replay_cache_max),
+            cache=OutcomeCache(replay_cache_max, clock),
             leases=leases or LeaseKeeper(commits, clock),
             sightings=sightings or Sightings(commits, clock),
             new_token=new_token or Tokens(),
             actor=actor,
+            circuits=Circuits(clock.ticks_ms),
+            parking=Parking(parked_max, parked_bytes_max),
+            downstreams=self._downstreams,
         )
+        self._restorer = Restorer(self._context, self._downstreams, wanted_again)
+        store.incarnations.attach(self._restorer)
         _live.add(self)
 
     @property
@@ -112,6 +128,11 @@ class Gate(Declarations):
     def commits(self) -> GroupCommit:
         """How this gate's process writes to the ledger; whoever writes too shares it."""
         return self._context.commits
+
+    @property
+    def circuits(self) -> Circuits:
+        """Which downstreams rest, for everything that this gate's process does."""
+        return self._context.circuits
 
     @property
     def sightings(self) -> Sightings:
@@ -154,6 +175,13 @@ class Gate(Declarations):
         found = self._look(surface, event, tenant, None, context)
         return found if isinstance(found, Admission) else self._driver.begin_async(found)
 
+    def arrival_of(self, surface: str, event: Any, tenant: str | None) -> Arrival:
+        """Reads an event as admitting it would, with every key it may be known by; asks nothing."""
+        rule = self.surface(surface).rule
+        arrival = read_arrival(rule, event, tenant, self._context.clock.wall_ms())
+        plan = self._context.plans.get(surface)
+        return arrival if plan is None else with_former_keys(plan, rule, arrival, event, tenant)
+
     def recall(self, surface: str, known: Familiar) -> Admission | None:
         """The replay of an arrival that is the same to the byte as an earlier one, if memory has it."""
         if self._is_watched:
@@ -162,7 +190,7 @@ class Gate(Declarations):
         found = self._context.cache.get(known.key.digest)
         if found is None or found.fingerprint != known.fingerprint:
             return None
-        self._context.sightings.remembered(registered.rule, found)
+        self._context.sightings.remembered(registered.rule, found, known.key)
         return from_memory(known.key, known.fingerprint, found, registered.codec)
 
     def familiar(self, admission: Admission) -> Familiar | None:
@@ -214,22 +242,47 @@ class Gate(Declarations):
         tenant: str | None,
         joined: Joined | None,
         context: Context | None,
+        *,
+        plan: Plan | None = None,
     ) -> Admission | Flow[Admission]:
         """Reads an event; returns what memory answers, else the flow that admits it."""
         surface, now_ms = self.surface(name), self._context.clock.wall_ms()
+        plan = plan or self._context.plans.get(name)
+        if plan is None or now_ms >= plan.recheck_at_ms:
+            return self._identified(surface, event, tenant, joined, context)
         arrival = read_arrival(surface.rule, event, tenant, now_ms)
+        if plan.first is not None or plan.also:
+            arrival = with_former_keys(plan, surface.rule, arrival, event, tenant)
+        until = plan.until_ticks
         if surface.lane is not None:
             if surface.correlation is not None:
                 context = correlated(surface.correlation, event, context)
-            attempt = Attempt(surface, arrival, _Start(self, event, context), False, context)
+            start = _Start(self, copied(event), context)
+            declared = surface.declaring.now
+            attempt = Attempt(surface, arrival, declared, start, False, context, until_ticks=until)
             flow = accept_flow(self._context, attempt, surface.lane)
         elif self._is_watched:
-            flow = self._attempt_flow(surface, arrival, event, joined, context=context)
+            flow = self._attempt_flow(surface, arrival, event, joined, context=context, until_ticks=until)
         else:
             known = replay_from_memory(self._context, surface, arrival)
-            return known or self._attempt_flow(surface, arrival, event, joined, True, context=context)
+            return known or self._attempt_flow(
+                surface, arrival, event, joined, True, context=context, until_ticks=until
+            )
         observer = self._observer
         return flow if observer is None else observed_flow(observer, surface.rule, arrival, now_ms, flow)
+
+    def _identified(
+        self,
+        surface: Surface,
+        event: Any,
+        tenant: str | None,
+        joined: Joined | None,
+        context: Context | None,
+    ) -> Flow[Admission]:
+        """Compares the surface with what the ledger knows of it, and goes on if it is the same."""
+        plan = yield from identify_flow(self._context, surface, joined)
+        found = self._look(surface.name, event, tenant, joined, context, plan=plan)
+        return found if isinstance(found, Admission) else (yield from found)
 
     def _attempt_flow(
         self,
@@ -241,10 +294,15 @@ class Gate(Declarations):
         *,
         by_caretaker: bool = False,
         context: Context | None = None,
+        at_once: bool = False,
+        until_ticks: int = NEVER,
     ) -> Flow[Admission]:
-        at_once = surface.only_records and context is None
+        only_records = surface.only_records and context is None
+        if not only_records:
+            event = copied(event)  # what a handler does to its event is no part of the next arrival
         start = _Start(self, event, context)
-        attempt = Attempt(surface, arrival, start, by_caretaker, context, at_once, is_unknown)
+        declared, more = surface.declaring.now, (only_records, is_unknown, at_once, until_ticks)
+        attempt = Attempt(surface, arrival, declared, start, by_caretaker, context, *more)
         if joined is not None:
             return joined_admit_flow(
                 self._context, attempt, joined, lambda claim, tx: self._start(claim, event, tx, context)
@@ -268,6 +326,9 @@ class Gate(Declarations):
         if (context is not None or not claim.is_new) and self.store.capabilities.traces:
             claim.context = context
             yield from link_flow(claim, in_transaction=transaction is not None)
+        if not claim.is_first_attempt and (said := check_handler(claim)) is not None:
+            claim.resource = said.resource
+            return recorded_result(said, claim.surface.codec)
         token = current_claim.set(claim)
         try:
             request = self._request(claim, event, transaction)
@@ -308,15 +369,26 @@ class Gate(Declarations):
         self, surface: str, arrival: Arrival, context: Context | None = None
     ) -> Admission:
         """Runs an accepted event whose turn it is; only the engine that keeps the order may call this."""
+        return await self._driver.run_async(self._accepted_flow(self.surface(surface), arrival, context))
+
+    def _accepted_flow(
+        self, surface: Surface, arrival: Arrival, context: Context | None
+    ) -> Flow[Admission]:
+        """Under the key it was accepted by, unless it is known by another one meanwhile."""
+        plan = self._context.plans.get(surface.name)
+        now_ms = self._context.clock.wall_ms()
+        if plan is None or now_ms >= plan.recheck_at_ms:
+            plan = yield from identify_flow(self._context, surface)
         event = msgspec.json.decode(arrival.body)
-        flow = self._attempt_flow(self.surface(surface), arrival, event, context=context)
-        return await self._driver.run_async(flow)
+        if not plan.is_plain:
+            arrival = with_all_keys(plan, surface.rule, arrival, event)
+        return (yield from self._attempt_flow(surface, arrival, event, context=context))
 
     def on_accepted(self, bell: Callable[[], None]) -> None:
         """Calls `bell` whenever an event was accepted here, from whatever thread."""
         self._context.bells.append(bell)
 
-    def recover_flow(self, stranded: EntryDetail) -> Flow[Admission]:
+    def recover_flow(self, stranded: EntryDetail, *, at_once: bool = False) -> Flow[Admission]:
         """Runs a stranded entry again from its stored event, under the key it has."""
         if stranded.body is None:
             raise UsageError(f"entry {stranded.entry.entry_id} has no stored event to run again")
@@ -324,16 +396,27 @@ class Gate(Declarations):
         # The entry's own key and content, whatever the surface's template says today.
         arrival = Arrival(Key(entry.key), entry.tenant, entry.label, entry.fingerprint, stranded.body, None)
         surface = self.surface(entry.surface)
-        flow = self._attempt_flow(surface, arrival, event, by_caretaker=True)
+        flow = self._recovered_flow(surface, arrival, event, at_once=at_once)
+        if not entry.attempt:  # let through by a person: nothing was interrupted
+            return flow
         return counted_recovery(self._context, surface, flow)
 
-    def recover_sync(self, stranded: EntryDetail) -> Admission:
-        """Runs a stranded entry again, from a thread."""
-        return self._driver.run(self.recover_flow(stranded))
+    def _recovered_flow(
+        self, surface: Surface, arrival: Arrival, event: Any, *, at_once: bool
+    ) -> Flow[Admission]:
+        """Another function under the same name must not take up what this one left."""
+        plan = self._context.plans.get(surface.name)
+        if plan is None or self._context.clock.wall_ms() >= plan.recheck_at_ms:
+            yield from identify_flow(self._context, surface)
+        return (yield from self._attempt_flow(surface, arrival, event, by_caretaker=True, at_once=at_once))
 
-    async def recover(self, stranded: EntryDetail) -> Admission:
+    def recover_sync(self, stranded: EntryDetail, *, at_once: bool = False) -> Admission:
+        """Runs a stranded entry again, from a thread; with `at_once` before its wait is over."""
+        return self._driver.run(self.recover_flow(stranded, at_once=at_once))
+
+    async def recover(self, stranded: EntryDetail, *, at_once: bool = False) -> Admission:
         """Runs a stranded entry again, from a task."""
-        return await self._driver.run_async(self.recover_flow(stranded))
+        return await self._driver.run_async(self.recover_flow(stranded, at_once=at_once))
 
     def once(
         self,
@@ -356,6 +439,16 @@ class Gate(Declarations):
 
         return wrap
 
+    def check_surfaces(self) -> None:
+        """Compares every registered surface with what the ledger knows of it, from a thread.
+
+        Raises ConfigError for a key template or a function that the ledger knows otherwise. Each surface is
+        compared with its first event anyway; a program that asks at its start is refused before it takes
+        any.
+        """
+        for surface in self._surfaces.values():
+            self._driver.run(identify_flow(self._context, surface))
+
     def wrap_flows(self, wrap: Callable[[Flow[Any]], Flow[Any]]) -> None:
         """Lets somebody look at every flow from now on; `oncegate.signals.tracing` makes spans this way."""
         self._driver, self._is_watched = WrappingDriver(self._driver, wrap), True
@@ -368,6 +461,7 @@ class Gate(Declarations):
 
     def close(self) -> None:
         """Lets running work finish and closes the ledger."""
+        self.store.incarnations.detach(self._restorer)
         self._context.leases.close()
         self._driver.close()
         if self._observer is not None:
@@ -381,6 +475,10 @@ class Gate(Declarations):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+
+# A flow that compares first is an admission to those who look at flows: spans have its name.
+for _first in (Gate._identified, Gate._accepted_flow, Gate._recovered_flow):
+    _first.__name__ = admit_flow.__name__
 
 _live: WeakSet[Gate] = WeakSet()
 

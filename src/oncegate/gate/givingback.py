@@ -16,11 +16,12 @@ from msgspec.structs import replace
 from oncegate.errors import StoreError
 from oncegate.gate.claim import Claim, claim_of
 from oncegate.gate.context import GateContext
-from oncegate.gate.effects import OPAQUE_STEP
 from oncegate.gate.recorded import Record
+from oncegate.gate.recovery import opaque_start
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.settling import settlement_of
 from oncegate.gate.surfaces import Surface
+from oncegate.model.declarations import OPAQUE_STEP
 from oncegate.model.states import Decision, State
 from oncegate.model.surface import Arrival
 from oncegate.operations import Reserve, Settle
@@ -44,8 +45,8 @@ def give_back_flow(gate: GateContext, surface: Surface, arrival: Arrival, questi
         if reserved is None or not _is_claim(question, reserved):
             _tell(given)
             return
-        claim = claim_of(surface, arrival.key, reserved, arrival.fingerprint)
-        _settle(gate, _as_it_was(gate, claim), given)
+        claim = claim_of(surface, arrival, reserved)
+        _settle(gate, as_it_was(gate, claim), given)
 
     question.answered_late().add_done_callback(answered)
     yield Invoke(_wait_a_moment, (given,), where=Where.HERE)
@@ -61,11 +62,11 @@ def _is_claim(question: Reserve, reserved: Reserved) -> bool:
     return reserved.decision.claims and not is_settled
 
 
-def _as_it_was(gate: GateContext, claim: Claim) -> Settlement:
+def as_it_was(gate: GateContext, claim: Claim, reason: str = REASON) -> Settlement:
     """Ends a claim without using up an attempt; what earlier attempts left open stays as open."""
     if not claim.surface.takes_once:
         _note_opaque(claim)
-    settlement = settlement_of(gate, claim, State.RETRYABLE, None, REASON)
+    settlement = settlement_of(gate, claim, State.RETRYABLE, None, reason)
     return replace(settlement, attempts_given_back=1)
 
 
@@ -74,7 +75,9 @@ def _note_opaque(claim: Claim) -> None:
     if claim.is_first_attempt:
         claim.note(StepRecord(OPAQUE_STEP, StepState.NOT_APPLIED, claim.surface.opaque_at.name))
     elif claim.reserved.decision is Decision.RECOVER and OPAQUE_STEP not in claim.steps:
-        claim.note(StepRecord(OPAQUE_STEP, StepState.STARTED, claim.surface.opaque_at.name))
+        started = opaque_start(claim, None)
+        if started is not None:
+            claim.note(started)
 
 
 def _settle(gate: GateContext, settlement: Settlement, given: Future[None]) -> None:

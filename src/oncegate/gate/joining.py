@@ -14,8 +14,10 @@ from oncegate.gate.admission import Admission, Verdict, from_reserved
 from oncegate.gate.claim import Claim, claim_of
 from oncegate.gate.conflicts import joined_conflict_flow
 from oncegate.gate.context import GateContext
-from oncegate.gate.flows import Attempt, remembered_replay, reservation_of
+from oncegate.gate.flows import Attempt, as_judged, remembered_replay, reservation_of
+from oncegate.gate.identifying import expired
 from oncegate.gate.requests import Flow, Invoke, Where
+from oncegate.gate.resources import brought_by
 from oncegate.gate.settling import describe, outcome_of, settlement_of
 from oncegate.gate.transactions import learn_flow, settle_joined_flow
 from oncegate.model.states import Decision, State
@@ -29,18 +31,24 @@ def joined_admit_flow(
     arrival, surface = attempt.arrival, attempt.surface
     if (known := remembered_replay(gate, attempt)) is not None:
         return known
-    yield from learn_flow(gate, (surface.name, arrival.tenant, gate.actor))
+    yield from learn_flow(gate, (surface.name, arrival.tenant, gate.actor, attempt.declared.text))
     reservation = reservation_of(gate, attempt)
     reserved = yield Invoke(joined.reserve_one, (reservation,), where=Where.HERE)
     gate.sightings.answered(surface.rule, arrival, reserved)
     if reserved.decision is Decision.CONFLICT:
-        return (yield from joined_conflict_flow(gate, surface, reservation, reserved.entry_id, joined))
+        wanted = as_judged(reservation, reserved)
+        return (yield from joined_conflict_flow(gate, surface, wanted, reserved.entry_id, joined))
     if not reserved.decision.claims:
-        return from_reserved(arrival.key, reserved, surface.codec)
-    claim = claim_of(surface, arrival.key, reserved, arrival.fingerprint)
+        return from_reserved(arrival.key, reserved, surface.codec, arrival.skew_ms)
+    if reserved.now_ticks >= attempt.until_ticks:
+        raise expired(gate, surface)
+    claim = claim_of(surface, arrival, reserved)
     try:
         value = yield from start(claim, joined)
-        return (yield from _settle(gate, claim, joined, value))
+        admission = yield from _settle(gate, claim, joined, value)
+        if surface.rule.target is not None:
+            gate.sightings.brought(surface.rule, arrival, brought_by(claim, value), claim.entry_id)
+        return admission
     except GeneratorExit:  # the caller is being destroyed, and nothing more can be asked
         raise
     except BaseException as error:  # cancelled too: who catches that may still commit

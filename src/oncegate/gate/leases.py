@@ -49,6 +49,10 @@ class LeaseKeeper:
         """Stops looking after a claim."""
         self._claims.pop(id(claim), None)
 
+    def claims(self) -> list[Claim]:
+        """The claims that are being worked on."""
+        return [] if self._pid != here.pid else list(self._claims.values())
+
     def renew_due(self) -> int:
         """Renews every claim whose turn it is and returns how many were renewed."""
         now = self._clock.ticks_ms()
@@ -71,7 +75,7 @@ class LeaseKeeper:
     def _renew(self, claim: Claim, now: int) -> bool:
         lease_ms = claim.surface.rule.lease_ms
         try:
-            kept = self._commits.perform(Renew(Renewal(claim.entry_id, claim.fence, lease_ms)))
+            kept = self._commits.perform(Renew(Renewal(*claim.id, lease_ms)))
         except StoreError:
             return False  # tried again at the next turn; if that fails too the lease lapses
         if not kept:

@@ -18,7 +18,7 @@ from oncegate.gate.context import GateContext
 from oncegate.gate.drive import Driver
 from oncegate.gate.effects import EffectCall, effect_flow, write_step_flow
 from oncegate.gate.introspection import step_name_of
-from oncegate.gate.passing import KEY_HEADER, current_step_key
+from oncegate.gate.passing import KEY_HEADER, current_step_key, warn_if_named_after_function
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.resources import readable
 from oncegate.gate.surfaces import UNDECLARED, Downstream
@@ -88,6 +88,8 @@ class _Face:
             )
         callee = callee_of(function)
         step_name = name or callee.step_name or step_name_of(function)
+        if name is None:
+            warn_if_named_after_function(self._claim.surface.declaring, step_name)
         gate, claim = self._gate, self._claim
         call = EffectCall(gate, claim, downstream, step_name, function, arguments, keywords, callee)
         return effect_flow(call)

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Any, Final, TypeVar
 
+from oncegate.gate.claim import Claim
+from oncegate.gate.context import GateContext
+from oncegate.gate.declared import Declaring
 from oncegate.gate.introspection import key_parameters, name_of
 from oncegate.gate.surfaces import Downstream
 
@@ -31,6 +34,23 @@ def put_back(variable: ContextVar[V], token: Token[V]) -> None:
 
 class KeyNotPassedWarning(UserWarning):
     """A downstream was declared to honour the key, but the call did not take it."""
+
+
+class StepNameWarning(UserWarning):
+    """A step is named after its function: with the function's name the step changes."""
+
+
+def warn_if_named_after_function(declaring: Declaring, step_name: str) -> None:
+    """Warns, once for each step of a surface, that a step has no name of its own."""
+    if step_name in declaring.named_after_functions:
+        return
+    declaring.named_after_functions.add(step_name)
+    warnings.warn(
+        f"step {step_name} is named after its function: if that is renamed, what is open goes to a person; "
+        f'give the effect a name of its own: name="{step_name}"',
+        StepNameWarning,
+        stacklevel=4,
+    )
 
 
 def with_key(
@@ -72,9 +92,21 @@ def warn_if_keyless(function: Callable[..., Any], downstream: Downstream) -> Non
     )
 
 
-def warn_if_not_passed(step_name: str, downstream: Downstream, passed: bool) -> None:
-    """Warns, once the call is on record, that its downstream was not given what it is said to honour."""
+def count_if_not_passed(
+    gate: GateContext, claim: Claim, step_name: str, downstream: Downstream, passed: bool
+) -> bool:
+    """Counts a call whose downstream was not given the key that it is said to honour (F7)."""
     if passed or downstream.capability.honours_key_for is None:
+        return False
+    gate.sightings.sent_without_key(claim.surface.rule, step_name, downstream.name)
+    return True
+
+
+def tell_if_not_passed(
+    gate: GateContext, claim: Claim, step_name: str, downstream: Downstream, passed: bool
+) -> None:
+    """Warns besides, once the call is on record."""
+    if not count_if_not_passed(gate, claim, step_name, downstream, passed):
         return
     warnings.warn(
         f"{step_name} did not take the key that {downstream.name} is declared to honour; "

@@ -34,7 +34,7 @@ def record_answer(gate: GateContext, claim: Claim, where: tuple[str, str], answe
     """Writes down what a downstream said of a step; `where` names the downstream and the step."""
     downstream, step_name = where
     note = _plain(f"asked {downstream} about {step_name}: {answer}")[:ANSWER_LENGTH_MAX]
-    wanted = Progress(claim.entry_id, claim.fence, (), gate.clock.wall_ms(), probed=note, actor=gate.actor)
+    wanted = Progress(*claim.id, (), gate.clock.wall_ms(), probed=note, actor=gate.actor)
     try:
         saved: Any = yield RecordProgress(wanted)
     except StoreError:

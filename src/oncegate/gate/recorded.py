@@ -37,29 +37,29 @@ class Record(Reserve):
         return session.record([operation.request for operation in operations], OUTCOME)
 
     def recall(self, session: Session) -> Reserved | None:
-        """Finds the entry if it is ours. A settled one has no token left; its times and content tell."""
+        """Finds the entry if our token stands on it."""
         (entry,) = session.read([self.request.key])
         return self._found(entry)
 
     @classmethod
     def recall_all(cls, session: Session, operations: Sequence[Record]) -> Sequence[Reserved | None]:
         """Reads all back at once; of equals that met in one batch, the first was recorded."""
-        keys = [operation.request.key for operation in operations]
-        found = [one._found(entry) for one, entry in zip(operations, session.read(keys), strict=True)]
-        first = {key: place for place, key in reversed(list(enumerate(keys)))}
-        return [
-            answer if answer is None or first[key] == place else _repeated(answer)
-            for place, (key, answer) in enumerate(zip(keys, found, strict=True))
-        ]
+        first: dict[tuple[bytes, bytes], Record] = {}
+        for one in operations:
+            first.setdefault((one.request.key, one.request.fingerprint), one)
+        entries = session.read([one.request.key for one in first.values()])
+        found = {said: one._found(entry) for (said, one), entry in zip(first.items(), entries, strict=True)}
+        answers: list[Reserved | None] = []
+        for one in operations:
+            said = (one.request.key, one.request.fingerprint)
+            answer = found[said]
+            answers.append(answer if answer is None or first[said] is one else _repeated(answer))
+        return answers
 
     def _found(self, entry: Entry | None) -> Reserved | None:
-        at_ms = self.request.received_at_ms
-        ours = (_COMMITTED, self.request.fingerprint, at_ms, at_ms)
-        if entry is None:
+        if entry is None or (entry.state, entry.token) != (_COMMITTED, self.request.token):
             return None
-        if (entry.state, entry.fingerprint, entry.received_at_ms, entry.settled_at_ms) != ours:
-            return None
-        return Reserved(_RUN, entry.entry_id, entry.fence, received_at_ms=at_ms)
+        return Reserved(_RUN, entry.entry_id, entry.fence, received_at_ms=entry.received_at_ms)
 
 
 def _repeated(first: Reserved) -> Reserved:

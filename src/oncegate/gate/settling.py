@@ -7,6 +7,8 @@ may have had an effect into one that is simply tried again.
 from __future__ import annotations
 
 import copyreg
+from asyncio import CancelledError
+from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +17,8 @@ from msgspec.structs import replace
 from oncegate.errors import (
     ClaimLost,
     Failed,
+    NotApplied,
+    OncegateError,
     OutcomeUnknown,
     StoreError,
     StoreUnavailable,
@@ -25,19 +29,28 @@ from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.cache import Remembered
 from oncegate.gate.claim import Claim
 from oncegate.gate.context import GateContext
-from oncegate.gate.effects import NotYet, TwoResources
+from oncegate.gate.effects import TwoResources
+from oncegate.gate.late import late_flow
 from oncegate.gate.outcome import Outcome, StepOutcome, after, encode_outcome, finished
-from oncegate.gate.requests import NO_VALUE, Flow, Invoke, ThreadCall, Where
+from oncegate.gate.reaching import Reach, asked_wait, reach_of, was_turned_away
+from oncegate.gate.recent import Settled
+from oncegate.gate.requests import NO_VALUE, Flow, Invoke, NotCalled, ThreadCall, Where
 from oncegate.gate.resources import readable
+from oncegate.gate.turns import NotYet, Resting
+from oncegate.gate.why import Line, held_reason
+from oncegate.model.backoff import Backoff, spread
+from oncegate.model.durations import format_duration
 from oncegate.model.states import State
 from oncegate.operations import Attach, IsCommitted, Settle
 from oncegate.store import Attachment, Settlement
 
 REASON_LENGTH_MAX = 300
+ASK_AGAIN: Final = timedelta(seconds=5)  # while an earlier request may still be under way
 
 
 _UNRECORDABLE: Final = (ClaimLost, StoreUnavailable, StoreUnknown)
 _COMMITTED: Final = State.COMMITTED
+_WAITING: Final = frozenset({State.HELD, State.UNKNOWN})
 _RUN: Final = Verdict.RUN
 
 
@@ -58,15 +71,47 @@ def state_after(claim: Claim, error: BaseException) -> State:
         return State.HELD
     if isinstance(error, (OutcomeUnknown, NotJoined)) or claim.in_doubt is not None or claim.stands_alone:
         return State.UNKNOWN
-    if _waits(claim, error):
-        return State.RETRYABLE
-    if claim.reserved.attempt >= claim.surface.rule.attempts_max:
-        return State.HELD
-    return State.RETRYABLE
+    if did_nothing(claim, error):
+        return State.HELD if _waited(claim) >= _outer(claim) else State.RETRYABLE
+    return State.HELD if claim.reserved.attempt >= claim.surface.rule.tries_max else State.RETRYABLE
 
 
-def _waits(claim: Claim, error: BaseException) -> bool:
-    return isinstance(error, NotYet) and error.claim is claim
+def did_nothing(claim: Claim, error: BaseException) -> bool:
+    """Whether an attempt certainly came to nothing at the other side: it uses up neither count nor time."""
+    if isinstance(error, NotYet):
+        return error.claim is claim
+    if isinstance(error, (NotApplied, NotCalled)):
+        return not claim.is_anothers(error)
+    return reach_of(error) is Reach.NOT_REACHED or was_turned_away(error)
+
+
+def _waited(claim: Claim) -> timedelta:
+    """Since the first attempt, in the ledger's own time."""
+    reserved = claim.reserved
+    return timedelta(
+        milliseconds=0 if reserved.never_run else reserved.now_ticks - reserved.first_reserved_ticks
+    )
+
+
+def _outer(claim: Claim) -> timedelta:
+    return (claim.surface.rule.retry or Backoff()).outer
+
+
+def retry_in_ms(claim: Claim, error: BaseException) -> int:
+    """How long the key is busy after a failed attempt; 0 where only the caller knows when to try again."""
+    retry = claim.surface.rule.retry
+    if retry is None or isinstance(error, CancelledError):
+        return 0
+    share = spread(claim.entry_id, claim.reserved.attempt)
+    if isinstance(error, Resting) and error.claim is claim:
+        wait = timedelta(seconds=error.retry_after_seconds or 0) * (1 + retry.jitter * share)
+    elif did_nothing(claim, error):
+        wait = retry.delay_after_nothing(_waited(claim), share)
+        if isinstance(error, NotYet):  # its end is known, and near
+            wait = min(wait, ASK_AGAIN)
+    else:
+        wait = retry.delay(claim.reserved.attempt, share)
+    return max(wait, timedelta(seconds=asked_wait(error))) // timedelta(milliseconds=1)
 
 
 def settlement_of(
@@ -79,6 +124,8 @@ def settlement_of(
     return Settlement(
         claim.entry_id,
         claim.fence,
+        claim.reserved.token,
+        claim.reserved.key,
         state,
         gate.clock.wall_ms(),
         gate.actor,
@@ -106,6 +153,9 @@ def _calls(claim: Claim) -> tuple[tuple[StepOutcome, ...], int | None]:
 
 def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -> Flow[None]:
     """Records that the handler raised; the error itself goes on to the caller."""
+    if claim.lost and not claim.committed:
+        yield from late_flow(gate, claim)
+        _refuse_final(claim, error)
     if claim.committed or claim.lost or isinstance(error, _UNRECORDABLE) or _is_locked(claim, error):
         return  # nothing of ours to record, or nowhere to record it: the lease lapses and is looked into
     yield from _look_for_writes(gate, claim)
@@ -113,21 +163,65 @@ def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -
     reason = _reason(claim, state, error)
     outcome = _failure_outcome(claim, error) if state is State.FAILED else None
     settlement = settlement_of(gate, claim, state, outcome, reason)
-    if _waits(claim, error):
-        settlement = replace(settlement, attempts_given_back=1)
+    if state is State.RETRYABLE:
+        settlement = _to_be_retried(gate, settlement, claim, error)
     try:
         settled = yield Settle(settlement)
     except StoreError:
+        if state is State.FAILED:  # the caller is told so, and need not come again
+            _keep_failure(gate, claim, error)
         return  # the handler's own error matters more; the entry stays in flight until it lapses
-    if settled and state is State.FAILED:
+    claim.recorded = settled
+    if not settled:
+        yield from late_flow(gate, claim)
+        _refuse_final(claim, error)
+    elif state is State.FAILED:
         remember(gate, claim, state, outcome, reason)
+    elif state in _WAITING:
+        _tell_why(gate, claim, state, reason)
+        keep_in_mind(gate, claim, state)
+    elif claim.called or not claim.surface.takes_once:
+        keep_in_mind(gate, claim, state)
+
+
+def _keep_failure(gate: GateContext, claim: Claim, error: BaseException) -> None:
+    if claim.lost:
+        _refuse_final(claim, error)
+    keep_in_mind(gate, claim, State.FAILED)
+
+
+def _refuse_final(claim: Claim, error: BaseException) -> None:
+    """A failure that could not be recorded is not told as final: who is told so does not come again."""
+    if isinstance(error, (Failed, *claim.surface.final_errors)):
+        raise ClaimLost(f"{claim.key.text}: the key is not held here any more; the failure is not recorded")
+
+
+def _tell_why(gate: GateContext, claim: Claim, state: State, reason: str) -> None:
+    """Has a line written about an event that waits for a person from now on."""
+    first_ms, name = claim.reserved.received_at_ms, claim.surface.name
+    verdict = "hold" if state is State.HELD else "in doubt"
+    gate.sightings.why.note(
+        Line(verdict, name, claim.key.digest, claim.label, held_reason(reason), first_ms)
+    )
+
+
+def _to_be_retried(
+    gate: GateContext, settlement: Settlement, claim: Claim, error: BaseException
+) -> Settlement:
+    wait_ms = retry_in_ms(claim, error)
+    if isinstance(error, OncegateError) and gate.circuits.is_unwell(claim.surface.name):
+        error.retry_after_seconds = wait_ms / 1000
+    given_back = int(did_nothing(claim, error))
+    return replace(settlement, attempts_given_back=given_back, retry_in_ms=wait_ms)
 
 
 def _reason(claim: Claim, state: State, error: BaseException) -> str:
     """What the entry says from now on; one that waits for a person says that it was tried often enough."""
     reason = describe(error)
     if state is State.HELD and not isinstance(error, TwoResources):
-        reason = f"gave up after {claim.reserved.attempt} attempts: {reason}"[:REASON_LENGTH_MAX]
+        attempts = f"gave up after {claim.reserved.attempt} attempts"
+        nothing = f"gave up after {format_duration(_outer(claim))} in which nothing could be done"
+        reason = f"{nothing if did_nothing(claim, error) else attempts}: {reason}"[:REASON_LENGTH_MAX]
     return reason
 
 
@@ -145,7 +239,7 @@ def settle_success_flow(gate: GateContext, claim: Claim, value: Any) -> Flow[Adm
     elif claim.committed:
         yield from _attach(gate, claim, body)
     else:
-        yield from _commit(gate, claim, body)
+        yield from _commit(gate, claim, value, body)
     gate.crashpoints.hit("settle.after")
     if unstorable is not None:
         raise unstorable
@@ -163,11 +257,12 @@ def _encode(claim: Claim, value: Any) -> tuple[bytes, UsageError | None]:
         return b"null", UsageError(told)
 
 
-def _commit(gate: GateContext, claim: Claim, body: bytes) -> Flow[None]:
+def _commit(gate: GateContext, claim: Claim, value: Any, body: bytes) -> Flow[None]:
     outcome = outcome_of(claim, body)
     settlement = settlement_of(gate, claim, _COMMITTED, outcome, None)
     if not (yield Settle(settlement)):
         claim.lost = True
+        yield from late_flow(gate, claim, value)
         raise ClaimLost(f"{claim.key.text}: another worker holds the key now; nothing was written here")
     claim.committed = True
     remember(gate, claim, _COMMITTED, outcome, None)
@@ -179,7 +274,7 @@ def _attach(gate: GateContext, claim: Claim, body: bytes) -> Flow[bool]:
         return True
     gate.crashpoints.hit("attach.before")
     outcome = outcome_of(claim, body)
-    attached: bool = yield Attach(Attachment(claim.entry_id, claim.fence, outcome))
+    attached: bool = yield Attach(Attachment(*claim.id, outcome))
     if attached:
         remember(gate, claim, State.COMMITTED, outcome, None)
     return attached
@@ -204,7 +299,7 @@ def _attach_left(gate: GateContext, claim: Claim, call: ThreadCall) -> None:
     try:
         if claim.entry_id in gate.value_follows and call.value is not NO_VALUE:
             outcome = outcome_of(claim, _encode(claim, call.value)[0])
-            if gate.commits.perform(Attach(Attachment(claim.entry_id, claim.fence, outcome))):
+            if gate.commits.perform(Attach(Attachment(*claim.id, outcome))):
                 remember(gate, claim, _COMMITTED, outcome, None)
     except StoreError:
         return  # as after a crash: all is there but the value
@@ -232,7 +327,7 @@ def _finish_joined(gate: GateContext, claim: Claim, body: bytes) -> Flow[None]:
         ended = yield Invoke(_look_at, (gate, claim), where=Where.STATEMENT)
         claim.committed = ended and (yield from _attach(gate, claim, body))
     elif claim.outcome is not None:
-        claim.committed = yield IsCommitted((claim.entry_id, claim.fence))
+        claim.committed = yield IsCommitted(claim.id)
     else:
         claim.committed = yield from _attach(gate, claim, body)
     if claim.committed:
@@ -263,7 +358,7 @@ def _was_committed(gate: GateContext, mark: str) -> bool:
 
 def _look_at(gate: GateContext, claim: Claim) -> bool:
     with gate.commits.store.look() as session:
-        return session.are_committed([(claim.entry_id, claim.fence)])[0]
+        return session.are_committed([claim.id])[0]
 
 
 def _answer(claim: Claim, value: Any, body: bytes) -> Admission:
@@ -279,6 +374,17 @@ def remember(
     first_at_ms = claim.reserved.received_at_ms
     known = Remembered(claim.entry_id, state, claim.fingerprint, outcome, reason, first_at_ms)
     gate.cache.put(claim.key.digest, known)
+    claim.recorded = True
+    keep_in_mind(gate, claim, state)
+
+
+def keep_in_mind(gate: GateContext, claim: Claim, state: State) -> None:
+    """Keeps an event that was called, in case the ledger loses it."""
+    steps = tuple(claim.steps.values()) if claim.steps else ()
+    at_ms = gate.clock.wall_ms()
+    gate.recent.note(
+        Settled(claim.surface, claim.arrival, claim.reserved, state, at_ms, claim.resource, steps)
+    )
 
 
 def _failure_outcome(claim: Claim, error: BaseException) -> bytes:

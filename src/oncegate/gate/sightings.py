@@ -2,6 +2,8 @@
 
 Every arrival passes `answered` or `remembered`, so these only count and keep a few numbers; what takes
 longer (classifying, comparing contents, writing) is done by one thread a gate, in batches of bounded size.
+The ledger has what other processes saw, so that one event under two ids, or a run of repeats, is found
+whichever process each part reached.
 Must never delay, change or fail an arrival: what cannot be written is counted as lost. A killed process
 loses what it saw in its last second; no decision depends on it.
 """
@@ -10,19 +12,26 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
-from typing import Final, TypeVar
+from collections import Counter, deque
+from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 from oncegate.clock import Clock
 from oncegate.gate.cache import Remembered
-from oncegate.gate.lookalikes import Lookalikes
+from oncegate.gate.lookalikes import Comparing, Look, look_at
+from oncegate.gate.runs import Repeated, classified, recent_of
+from oncegate.gate.targets import Bringing, Brought, resources_seen
+from oncegate.gate.why import Line, Why, held_reason, parked_reason
 from oncegate.groupcommit import GroupCommit
-from oncegate.model.repeats import Classified, OrderedRun, classify
+from oncegate.model.keys import Key
+from oncegate.model.repeats import Classified
 from oncegate.model.states import Decision
 from oncegate.model.surface import Arrival, SurfaceRule
-from oncegate.operations import Observe
-from oncegate.store import Observations, Repeat, Reserved, Tally, What
+from oncegate.notice_operations import PostNotice
+from oncegate.operations import Observe, Operation
+from oncegate.seen_operations import Meet
+from oncegate.store import Met, Observations, Repeat, Reserved, ResourceSeen, Seen, Tally, What
+from oncegate.store.notices import keyless_posting
 from oncegate.store.tallies import of_class, of_latency, of_reason
 
 FLUSH_SECONDS = 1.0
@@ -31,8 +40,10 @@ COMPARED_MAX: Final = 250  # new events of a gate whose content is compared betw
 COMPARED_MIN: Final = 10  # shared out among its surfaces, with so many for each at least
 COMPARED_BYTES_MAX: Final = 8 * 1024
 WAITING_MAX: Final = 100_000  # sightings of a surface while the thread is kept from gathering them
+KEPT_MAX: Final = 1_000  # operations, and steps without a key, while the ledger cannot be reached
 UNTOLD_MAX: Final = 20_000  # counters kept while the ledger cannot be reached
 MINUTE_MS: Final = 60_000
+TRIM_MS: Final = 5_000  # how often what processes have seen is trimmed by each of them
 
 _RUN: Final = Decision.RUN
 _REPLAY: Final = Decision.REPLAY
@@ -51,7 +62,7 @@ _PARKED: Final = {Decision.QUARANTINE: What.QUARANTINED, Decision.HOLD: What.HEL
 
 Sums = dict[tuple[str, int, int], tuple[int, int]]  # (surface, minute, what) -> (count, total)
 _Repeated = tuple[Decision, int, int, int, int]  # decision, entry, first arrival, now, new ones before it
-_New = tuple[int, bytes, int]  # entry, body, now
+_New = tuple[int, str, bytes, int]  # entry, tenant, body, now
 
 
 class SurfaceSightings:
@@ -62,7 +73,19 @@ class SurfaceSightings:
     is only counted.
     """
 
-    __slots__ = ("fresh", "late_ms", "lookalikes", "lost", "new", "others", "repeated", "rule", "run")
+    __slots__ = (
+        "brought",
+        "fresh",
+        "fresh_left",
+        "late_ms",
+        "looks",
+        "lost",
+        "new",
+        "others",
+        "repeated",
+        "repeats",
+        "rule",
+    )
 
     def __init__(self, rule: SurfaceRule) -> None:
         self.rule = rule
@@ -71,9 +94,12 @@ class SurfaceSightings:
         self.new: list[_New] = []
         self.repeated: list[_Repeated] = []
         self.others: list[int] = []
+        self.brought: list[Bringing] = []
         self.lost = 0
-        self.run = OrderedRun()
-        self.lookalikes = Lookalikes(rule)
+        # Gathered and not yet compared with what others saw; touched under the lock of flushing only.
+        self.looks: list[Look] = []
+        self.repeats: list[Repeated] = []
+        self.fresh_left = 0
 
 
 class Sightings:
@@ -88,8 +114,13 @@ class Sightings:
     def _begin(self) -> None:
         self._surfaces: dict[str, SurfaceSightings] = {}
         self._compared_max = COMPARED_MAX
+        self._trimmed_at_ms = 0
         self._untold: Sums = {}
         self._untold_repeats: dict[tuple[int, int], Repeat] = {}
+        self._untold_resources: deque[ResourceSeen] = deque(maxlen=UNTOLD_MAX)
+        self._kept: deque[Operation[Any]] = deque(maxlen=KEPT_MAX)
+        self._keyless: dict[tuple[str, str, str], int] = {}
+        self.why = Why()
         self._totals: dict[tuple[str, int], tuple[int, int]] = {}
         self._flushing = threading.Lock()
         self._starting = threading.Lock()
@@ -101,6 +132,7 @@ class Sightings:
         seen = self._surfaces.get(rule.name) or self._watch(rule)
         if reserved.decision is not _RUN:
             self._repeated(seen, reserved.decision, reserved.entry_id, reserved.received_at_ms)
+            self._tell_why(rule, arrival, reserved)
             if reserved.decision is Decision.QUARANTINE and not reserved.received_at_ms:
                 self.count(rule, of_reason(arrival.quarantine))
             return
@@ -109,10 +141,27 @@ class Sightings:
             return
         seen.fresh.append(self._clock.elapsed_us() - began_us if began_us else -1)
         if len(seen.new) < self._compared_max and len(arrival.body) <= COMPARED_BYTES_MAX:
-            seen.new.append((reserved.entry_id, arrival.body, reserved.received_at_ms))
+            seen.new.append((reserved.entry_id, arrival.tenant, arrival.body, reserved.received_at_ms))
 
-    def remembered(self, rule: SurfaceRule, known: Remembered) -> None:
+    def _tell_why(self, rule: SurfaceRule, arrival: Arrival, reserved: Reserved) -> None:
+        """Has a line written about an arrival that may not run; a conflict is told by its own flow."""
+        decision, first = reserved.decision, reserved.received_at_ms
+        if decision is _REPLAY and not self.why.tells_replays:
+            return
+        reason = "already done"
+        if decision is Decision.QUARANTINE:
+            reason = parked_reason(reserved.reason or arrival.quarantine)
+        elif decision is Decision.HOLD:
+            reason = held_reason(reserved.reason or rule.hold)
+        elif decision is not _REPLAY:
+            return
+        self.why.note(Line(decision.value, rule.name, arrival.key.digest, arrival.label, reason, first))
+
+    def remembered(self, rule: SurfaceRule, known: Remembered, key: Key, label: str = "") -> None:
         """Notes a replay that was answered from memory."""
+        if self.why.tells_replays:
+            first = known.received_at_ms
+            self.why.note(Line("replay", rule.name, key.digest, label, "already done", first))
         seen = self._surfaces.get(rule.name) or self._watch(rule)
         if len(seen.repeated) < CLASSIFIED_MAX:
             self._repeated(seen, _REPLAY, known.entry_id, known.received_at_ms)
@@ -138,6 +187,24 @@ class Sightings:
         if len(seen.others) < WAITING_MAX:
             seen.others.append(int(what))
 
+    def brought(self, rule: SurfaceRule, arrival: Arrival, brought: Brought, entry_id: int) -> None:
+        """Notes what an event that ran got from downstreams, for its target."""
+        seen = self._surfaces.get(rule.name) or self._watch(rule)
+        if brought and len(seen.brought) < WAITING_MAX:
+            now_ms = self._clock.wall_ms()
+            seen.brought.append(Bringing(entry_id, arrival.tenant, arrival.body, brought, now_ms))
+
+    def sent_without_key(self, rule: SurfaceRule, step: str, downstream: str) -> None:
+        """Notes a call that did not take the key although its downstream is said to honour one (F7)."""
+        self.count(rule, What.KEYLESS)
+        place = (rule.name, step, downstream)
+        if place in self._keyless or len(self._keyless) < KEPT_MAX:
+            self._keyless[place] = self._keyless.get(place, 0) + 1
+
+    def keep(self, operation: Operation[Any]) -> None:
+        """Has an operation that could not be done tried again, about once a second."""
+        self._kept.append(operation)
+
     def _watch(self, rule: SurfaceRule) -> SurfaceSightings:
         with self._starting:
             if self._thread is None and not self._stop.is_set():
@@ -158,12 +225,15 @@ class Sightings:
         """Tells the ledger what was seen since the last time; False if that has to wait."""
         with self._flushing:
             self._gather()
-            return self._tell()
+            self._compare()
+            self.why.write()
+            return self._tell() and self._do_kept()
 
     def totals(self) -> dict[tuple[str, int], tuple[int, int]]:
         """Everything counted since this process began, by surface and kind, for scraping."""
         with self._flushing:
             self._gather()
+            self._compare()
             return dict(self._totals)
 
     def _gather(self) -> None:
@@ -175,10 +245,12 @@ class Sightings:
             self._count_repeats(seen, repeated, len(fresh))
             for what, count in Counter(_taken(seen.others)).items():
                 self._add(name, minute, what, count)
-            for entry_id, body, now_ms in _taken(seen.new):
-                found = seen.lookalikes.see(entry_id, body, now_ms)
-                if found is not None:
-                    self._note(name, entry_id, now_ms, found)
+            for entry_id, tenant, body, now_ms in _taken(seen.new):
+                look = look_at(seen.rule, entry_id, tenant, body, now_ms)
+                if look is not None and len(seen.looks) < self._compared_max:
+                    seen.looks.append(look)
+            for one in _taken(seen.brought):
+                self._untold_resources.extend(resources_seen(seen.rule, one))
             if seen.lost:
                 self._add(name, minute, What.LOST, seen.lost)
                 seen.lost = 0
@@ -198,23 +270,43 @@ class Sightings:
 
     def _count_repeats(self, seen: SurfaceSightings, repeated: list[_Repeated], fresh: int) -> None:
         place = 0
-        for item in repeated:
-            decision, _, first_at_ms, now_ms, fresh_before = item
+        for decision, entry_id, first_at_ms, now_ms, fresh_before in repeated:
             what = _what(decision, first_at_ms)
             self._add(seen.rule.name, now_ms // MINUTE_MS, what)
-            if what is _WHAT[decision]:
-                self._classify(seen, item, fresh_before - place)
-                place = fresh_before
-        seen.run = seen.run.after_fresh(fresh - place)
+            if what is _WHAT[decision] and len(seen.repeats) < CLASSIFIED_MAX:
+                fresh_between = seen.fresh_left + fresh_before - place
+                seen.repeats.append(Repeated(decision, entry_id, first_at_ms, now_ms, fresh_between))
+                place, seen.fresh_left = fresh_before, 0
+        seen.fresh_left += fresh - place
 
-    def _classify(self, seen: SurfaceSightings, item: _Repeated, fresh: int) -> None:
-        decision, entry_id, first_at_ms, now_ms, _ = item
-        run = seen.run.after_fresh(fresh)
-        if decision is not Decision.CONFLICT:
-            run = run.with_repeat(entry_id, first_at_ms)
-        seen.run = run
-        found = classify(decision, now_ms - first_at_ms, run, seen.late_ms)
-        self._note(seen.rule.name, entry_id, now_ms, found)
+    def _compare(self) -> None:
+        """Brings what was gathered before the ledger, which knows what others saw, and classifies it."""
+        waiting = [seen for seen in list(self._surfaces.values()) if seen.looks or seen.repeats]
+        if not waiting:
+            return
+        comparing = Comparing(look for seen in waiting for look in _taken(seen.looks))
+        repeats = [(seen, _taken(seen.repeats)) for seen in waiting]
+        met = self._meet(comparing, repeats)
+        for found in comparing.found(met.before):
+            self._note(found.surface, found.entry_id, found.at_ms, found.classified)
+        for seen, own in repeats:
+            recent = [one for one in met.recent if one.surface == seen.rule.name]
+            for item, kind in classified(own, recent, seen.late_ms):
+                self._note(seen.rule.name, item.entry_id, item.now_ms, kind)
+
+    def _meet(self, comparing: Comparing, repeats: list[tuple[SurfaceSightings, list[Repeated]]]) -> Met:
+        """What others saw; nothing where the ledger does not answer: then only one's own is compared."""
+        now_ms = self._clock.wall_ms()
+        brought = tuple(one for seen, own in repeats for one in recent_of(seen.rule.name, own))
+        trims = abs(now_ms - self._trimmed_at_ms) >= TRIM_MS
+        try:
+            met = self._commits.perform(Meet(Seen(comparing.contents(), brought, now_ms, trims)))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # noqa: BLE001  reports go on with what this process saw itself
+            return Met()
+        self._trimmed_at_ms = now_ms if trims else self._trimmed_at_ms
+        return met
 
     def _note(self, surface: str, entry_id: int, now_ms: int, found: Classified) -> None:
         self._add(surface, now_ms // MINUTE_MS, of_class(found.kind))
@@ -238,10 +330,10 @@ class Sightings:
         self._untold[place] = (had[0] + count, had[1] + total)
 
     def _tell(self) -> bool:
-        if not self._untold and not self._untold_repeats:
+        if not self._untold and not self._untold_repeats and not self._untold_resources:
             return True
         tallies = tuple(Tally(*place, *sums) for place, sums in self._untold.items())
-        seen = Observations(tallies, tuple(self._untold_repeats.values()))
+        seen = Observations(tallies, tuple(self._untold_repeats.values()), tuple(self._untold_resources))
         try:
             self._commits.perform(Observe(seen))
         except (KeyboardInterrupt, SystemExit):
@@ -249,6 +341,22 @@ class Sightings:
         except BaseException:  # noqa: BLE001  whatever it is, what was seen is kept for the next time
             return False
         self._untold, self._untold_repeats = {}, {}
+        self._untold_resources.clear()
+        return True
+
+    def _do_kept(self) -> bool:
+        """Does what was kept, and puts up which steps send no key."""
+        keyless, self._keyless = self._keyless, {}
+        now_ms = self._clock.wall_ms()
+        self._kept.extend(PostNotice(keyless_posting(place, now_ms)) for place in keyless)
+        while self._kept:
+            try:
+                self._commits.perform(self._kept[0])
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException:  # noqa: BLE001  whatever it is, it is tried again the next time
+                return False
+            self._kept.popleft()
         return True
 
     def close(self) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from oncegate.errors import ConfigError
 from oncegate.gate.codec import Codec
+from oncegate.gate.declared import Declaring
 from oncegate.gate.walks import record
+from oncegate.model.declarations import Kind, text_of
 from oncegate.model.downstream import Capability, Promise
-from oncegate.model.surface import SurfaceRule
+from oncegate.model.identity import HANDLER
+from oncegate.model.surface import OnBusy, SurfaceRule
 from oncegate.model.template import KeyTemplate
 from oncegate.store import Statement
 
@@ -25,9 +28,11 @@ class Downstream:
     probe: Callable[[str], Any] | None = None
     # Whether nobody but a person can decide what an interrupted call did; asked at every effect.
     is_unrepeatable: bool = field(init=False)
+    declared: str = field(init=False, repr=False, compare=False)  # the capability as steps keep it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_unrepeatable", self.promise is Promise.AT_MOST_ONCE)
+        object.__setattr__(self, "declared", text_of(self.capability))
 
     @property
     def promise(self) -> Promise:
@@ -47,7 +52,9 @@ class Surface:
     and without that it runs at most once. Where `caller_retries`, a failed attempt is taken up again by a
     new arrival only, never by a caretaker. `writes` are business writes made of the event, committed with
     every success. With a `lane`, events are accepted first and run later, in order of their lanes.
-    `correlation` is where the event has the id of the journey it belongs to.
+    `correlation` is where the event has the id of the journey it belongs to. `origin` names the function
+    behind a surface that `gate.once` made. `limits` are those of its signals that differ, by signal, for a
+    ticket and for a page.
     """
 
     rule: SurfaceRule
@@ -62,10 +69,17 @@ class Surface:
     writes: Callable[[Any], Sequence[Statement]] | None = None
     lane: KeyTemplate | None = None
     correlation: tuple[str, ...] | None = None
+    origin: str = HANDLER
+    limits: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     # Whether there is nothing to call, and nothing else to do either; asked at every event.
     only_records: bool = field(init=False)
+    # What reservations carry, for versions of the program that come later.
+    declaring: Declaring = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        kind = Kind.ONCE if self.takes_once else Kind.OPAQUE
+        kind = Kind.DATABASE if self.same_database else kind
+        object.__setattr__(self, "declaring", Declaring(kind, self.opaque_at))
         does_more = self.same_database or self.writes is not None or self.correlation is not None
         object.__setattr__(self, "only_records", self.handler is record and not does_more)
 
@@ -82,6 +96,29 @@ class Surface:
         if self.takes_once:
             return "by downstream: each effect by what its downstream can do"
         return self.opaque_at.promise.value
+
+
+def check_acknowledges(surface: Surface) -> None:
+    """`on_busy="acknowledge"` needs an event that the ledger has, and a recovery that finishes it."""
+    if surface.rule.on_busy is not OnBusy.ACKNOWLEDGE:
+        return
+    why = ""
+    if surface.lane is not None:
+        why = "mode='accept' acknowledges each event at once already; leave on_busy= out"
+    elif surface.same_database:
+        why = (
+            "same_database=True keeps nothing of an event before its transaction commits, and a crash"
+            " would lose what was acknowledged; use on_busy='wait'"
+        )
+    elif surface.caller_retries:
+        why = "with caller_retries only the caller's next try finishes an event; use on_busy='wait'"
+    elif not surface.takes_once and surface.opaque_at.promise is Promise.AT_MOST_ONCE:
+        why = (
+            "recovery cannot run an opaque handler again; take (event, once), or name a downstream= that"
+            " honours the key or has a probe"
+        )
+    if why:
+        raise ConfigError(f"surface {surface.name}: on_busy='acknowledge' cannot be used: {why}")
 
 
 def takes_once(handler: Callable[..., Any]) -> bool:

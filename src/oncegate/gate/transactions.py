@@ -166,7 +166,7 @@ def commit_block_flow(gate: GateContext, claim: Claim, transaction: OpenTransact
 def _was_committed(claim: Claim) -> Flow[bool]:
     """Whether a doubtful commit is known to have happened: where it cannot be read back it is not."""
     try:
-        is_committed: bool = yield IsCommitted((claim.entry_id, claim.fence))
+        is_committed: bool = yield IsCommitted(claim.id)
     except StoreError:
         return False
     return is_committed

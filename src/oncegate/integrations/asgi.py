@@ -47,7 +47,11 @@ class IdempotencyKey(Middleware[Application, Scope]):
     """Middleware: each request with a key is carried out once, and its response is sent again.
 
     `caller` tells from the scope whose request it is; keys of different callers never meet. `applies`
-    chooses requests beyond `methods`. `downstream` says what the application's effects can do about a
+    chooses requests beyond `methods`.
+
+    A response from 500 on, or an exception, leaves the outcome unknown: the request never runs again by
+    itself, unless `retry_on_5xx` declares such failures harmless (all of them, or a list of statuses), or
+    the application raises `NotApplied`. `downstream` says what the application's effects can do about a
     repeat; with `uses_once` the application finds `once` in its scope ("oncegate.once") and promises that
     whatever it does outside goes through it. The key to pass on is in the scope as "oncegate.key".
     """
@@ -109,7 +113,7 @@ class IdempotencyKey(Middleware[Application, Scope]):
         except Exception as error:
             if "oncegate.once" in additions and isinstance(error, OncegateError):
                 raise  # what the gate itself said through `once` is for the gate to judge
-            raise self._policy.failure(None) from error
+            raise self._policy.failure(None, error) from error
         return self._policy.conclude(exchange, recording.reply())
 
 

@@ -51,7 +51,7 @@ class Middleware(Generic[App, Request]):
         body_bytes_max: int = BODY_BYTES_MAX,
         response_bytes_max: int = RESPONSE_BYTES_MAX,
         keep_headers: Collection[str] = (),
-        failures_retry: bool = True,
+        retry_on_5xx: bool | Collection[int] = False,
         uses_once: bool = False,
         downstream: Downstream | None = None,
         retention: Duration = "30d",
@@ -67,7 +67,7 @@ class Middleware(Generic[App, Request]):
             body_bytes_max=body_bytes_max,
             response_bytes_max=response_bytes_max,
             keep_headers=keep_headers,
-            failures_retry=failures_retry,
+            retry_on_5xx=retry_on_5xx,
         )
         register(
             gate,

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
+from oncegate.clock import utc_text
 from oncegate.errors import ClaimLost, ConfigError, Failed, NotApplied, OutcomeUnknown, StoreError
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.declaring import Duration
 from oncegate.gate.gate import Gate
 from oncegate.gate.surfaces import Downstream
+from oncegate.gate.why import held_reason
 from oncegate.integrations.keyheader import BadKeyHeader, read_key_header
 from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.integrations.replies import REPLAYED_HEADER, Reply, as_kept, kept_headers_of
@@ -82,7 +84,7 @@ class Policy:
         body_bytes_max: int = BODY_BYTES_MAX,
         response_bytes_max: int = RESPONSE_BYTES_MAX,
         keep_headers: Collection[str] = (),
-        failures_retry: bool = True,
+        retry_on_5xx: bool | Collection[int] = False,
     ) -> None:
         if isinstance(methods, str):
             raise ConfigError("methods= is a list of HTTP methods, such as ['POST']")
@@ -92,7 +94,8 @@ class Policy:
         self.body_bytes_max = body_bytes_max
         self.response_bytes_max = response_bytes_max
         self.kept_headers = kept_headers_of(keep_headers)
-        self.failures_retry = failures_retry
+        self._harmless = _harmless_statuses(retry_on_5xx)
+        self._exceptions_harmless = retry_on_5xx is True
 
     def key_of(self, values: Sequence[bytes]) -> str | Problem | None:
         """The key, a problem, or None for a request that may go on without one."""
@@ -115,13 +118,26 @@ class Policy:
             return as_kept(reply, self.kept_headers)
         raise self.failure(reply)
 
-    def failure(self, reply: Reply | None) -> NotFinal | Undecided:
-        """What the gate is told about a failure, or about an application that raised."""
-        return NotFinal(reply) if self._is_harmless(reply) else Undecided(reply)
+    def failure(self, reply: Reply | None, error: Exception | None = None) -> NotFinal | Undecided:
+        """What the gate records about a response that is not final, or about an exception.
 
-    def _is_harmless(self, reply: Reply | None) -> bool:
-        """Whether nothing was done: a refusal says so, a failure only by agreement."""
-        return self.failures_retry or (reply is not None and reply.status < 500)
+        A failure says nothing about what the application did before it. It counts as harmless only where
+        the application declares that.
+        """
+        if reply is None:
+            is_harmless = self._exceptions_harmless or isinstance(error, NotApplied)
+        else:
+            is_harmless = reply.status < 500 or reply.status in self._harmless
+        return NotFinal(reply) if is_harmless else Undecided(reply)
+
+
+def _harmless_statuses(retry_on_5xx: bool | Collection[int]) -> Collection[int]:
+    if isinstance(retry_on_5xx, bool):
+        return range(500, 1000) if retry_on_5xx else ()
+    statuses = frozenset(retry_on_5xx)
+    if not all(isinstance(status, int) and 500 <= status <= 599 for status in statuses):
+        raise ConfigError("retry_on_5xx= is True, False, or a list of statuses from 500 to 599")
+    return statuses
 
 
 def register(
@@ -145,6 +161,7 @@ def register(
         downstream=downstream,
         retention=retention,
         attempts_max=attempts_max,
+        retry_for=None,
         caller_retries=True,
         **options,
     )(run)
@@ -181,20 +198,26 @@ def answer_to(admission: Admission, exchange: Exchange) -> Reply | Problem:
     if admission.verdict is Verdict.RUN and exchange.reply is not None:
         return _whole(exchange.reply)
     if admission.error is not None:
-        return Problem(ProblemKind.RECORDED_FAILURE, "it will not be tried again")
+        return Problem(ProblemKind.RECORDED_FAILURE, "it will not be tried again", why=admission.why())
     if admission.verdict in (Verdict.RUN, Verdict.REPLAY):
-        return _replayed(admission.value)
+        return _replayed(admission)
     if admission.verdict is Verdict.CONFLICT:
-        return Problem(ProblemKind.CONFLICT, "a key stands for one request; send a new key with a new one")
+        why = {"reason": "another request under a known key", **admission.why()}
+        detail = "a key stands for one request; send a new key with a new one"
+        return Problem(ProblemKind.CONFLICT, detail, why=why)
     if admission.verdict is Verdict.BUSY:
         detail = "its response can be had by sending the same request again later"
-        return Problem(ProblemKind.BUSY, detail, min(admission.retry_after_seconds, 60.0))
-    return unresolved()
+        wait = min(admission.retry_after_seconds, 60.0)
+        return Problem(ProblemKind.BUSY, detail, wait, why=admission.why())
+    return unresolved(admission)
 
 
-def unresolved() -> Problem:
-    """The answer where an earlier attempt may have acted and nobody knows."""
-    return Problem(ProblemKind.UNRESOLVED, "whether it took effect is being looked into by a person")
+def unresolved(admission: Admission | None = None) -> Problem:
+    """The answer where an earlier attempt may have acted, and what it did is not known."""
+    why = None if admission is None else {"reason": held_reason(admission.reason), **admission.why()}
+    return Problem(
+        ProblemKind.UNRESOLVED, "whether it took effect is being looked into by a person", why=why
+    )
 
 
 def _whole(reply: Reply) -> Reply | Problem:
@@ -204,12 +227,16 @@ def _whole(reply: Reply) -> Reply | Problem:
     return Problem(ProblemKind.RESPONSE_TOO_LARGE, detail)
 
 
-def _replayed(value: Any) -> Reply | Problem:
+def _replayed(admission: Admission) -> Reply | Problem:
+    value = admission.value
     if not isinstance(value, Reply):
         return unresolved()  # finished by hand, or by a probe: the outcome is no response
     if value.is_too_large:
         return _whole(value)
-    return Reply(value.status, (*value.headers, (REPLAYED_HEADER, "true")), value.body)
+    more = [(REPLAYED_HEADER, "true")]
+    if admission.first_seen_ms is not None:
+        more.append(("idempotency-first-seen", utc_text(admission.first_seen_ms)))
+    return Reply(value.status, (*value.headers, *more), value.body)
 
 
 def answer_to_error(error: BaseException, exchange: Exchange) -> Reply | Problem | None:

@@ -62,6 +62,7 @@ class Problem(msgspec.Struct, frozen=True):
     kind: ProblemKind
     detail: str
     retry_after_seconds: float | None = None
+    why: dict[str, Any] | None = None  # reason, first_seen, skew_ms: members beside the standard ones
     more_headers: tuple[tuple[str, str], ...] = ()  # what its status calls for: Allow, WWW-Authenticate
 
     @property
@@ -77,6 +78,7 @@ class Problem(msgspec.Struct, frozen=True):
             "title": self.kind.title,
             "status": self.status,
             "detail": self.detail,
+            **(self.why or {}),
         }
         return msgspec.json.encode(document)
 

@@ -94,7 +94,7 @@ class IdempotencyKey(Middleware[Application, Environ]):
         except Exception as error:
             if "oncegate.once" in additions and isinstance(error, OncegateError):
                 raise  # what the gate itself said through `once` is for the gate to judge
-            raise self._policy.failure(None) from error
+            raise self._policy.failure(None, error) from error
         return self._policy.conclude(exchange, reply)
 
 

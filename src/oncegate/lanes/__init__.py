@@ -5,7 +5,7 @@ It knows neither HTTP nor handlers: a destination is a name and a coroutine.
 
 from oncegate.lanes.destinations import Destination
 from oncegate.lanes.engine import Engine, Pass
-from oncegate.lanes.outcomes import Dead, Delivered, Disable, NotYet, RetryLater, Throttle
+from oncegate.lanes.outcomes import Dead, Delivered, Disable, NotYet, RetryLater, Throttle, Unreached
 
 __all__ = [
     "Dead",
@@ -17,4 +17,5 @@ __all__ = [
     "Pass",
     "RetryLater",
     "Throttle",
+    "Unreached",
 ]

@@ -18,11 +18,12 @@ from msgspec import Struct
 from oncegate.clock import Clock
 from oncegate.errors import StoreError
 from oncegate.groupcommit import GroupCommit
-from oncegate.lanes.circuit import Circuit, CircuitState
+from oncegate.model.circuit import Circuit, CircuitState
 from oncegate.notice_operations import PostNotice
 from oncegate.store import Notice, Notices, Posting
 
 KIND: Final = "circuit"
+DOWNSTREAM: Final = "downstream "  # begins the name of a circuit that belongs to a downstream
 TELL_SECONDS: Final = 1.0  # so soon is a change told
 AGAIN_MS: Final = 15_000  # while a circuit is not closed, so often
 SILENCE_MS: Final = 60_000
@@ -66,6 +67,19 @@ class CircuitBoard:
         self._writer = f"{socket.gethostname()[:80]}, process {os.getpid()}, engine {holder & 0xFFFF:04x}"
         self._told: dict[str, tuple[CircuitWord, int]] = {}
 
+    def tell_now(self, circuits: Mapping[str, Circuit]) -> None:
+        """The same as `tell`, from a thread; for circuits that are never removed."""
+        for name, circuit in circuits.items():
+            if not self._is_news(name, circuit):
+                continue
+            word, told_at = self._word(name, circuit), self._clock.ticks_ms()
+            try:
+                self._commits.perform(PostNotice(self._posting(name, word, _kept_ms(word))))
+            except StoreError as error:
+                log.info("telling the circuit of %s: %s: %s", name, type(error).__name__, error)
+                return
+            self._told[name] = (word, told_at)
+
     async def tell(self, circuits: Mapping[str, Circuit]) -> None:
         """Posts what has changed, and now and then what is not closed; a store that is away is no harm."""
         for name, circuit in circuits.items():
@@ -96,7 +110,7 @@ class CircuitBoard:
 
     async def _post(self, name: str, word: CircuitWord) -> bool:
         told_at = self._clock.ticks_ms()
-        is_told = await self._try(name, word, SILENCE_MS if word.openings else CLOSED_KEPT_MS)
+        is_told = await self._try(name, word, _kept_ms(word))
         if is_told:
             self._told[name] = (word, told_at)
         return is_told
@@ -106,13 +120,24 @@ class CircuitBoard:
         return not word.openings or await self._try(name, word, 0)
 
     async def _try(self, name: str, word: CircuitWord, keep_ms: int) -> bool:
-        body = msgspec.json.encode(word)
-        posting = Posting(KIND, name, self._writer, body, self._clock.wall_ms(), keep_ms)
         try:
-            return await self._commits.perform_async(PostNotice(posting))
+            return await self._commits.perform_async(PostNotice(self._posting(name, word, keep_ms)))
         except StoreError as error:
             log.info("telling the circuit of %s: %s: %s", name, type(error).__name__, error)
             return False
+
+    def _posting(self, name: str, word: CircuitWord, keep_ms: int) -> Posting:
+        body = msgspec.json.encode(word)
+        return Posting(KIND, name, self._writer, body, self._clock.wall_ms(), keep_ms)
+
+
+def _kept_ms(word: CircuitWord) -> int:
+    return SILENCE_MS if word.openings else CLOSED_KEPT_MS
+
+
+def downstream_circuit(name: str) -> str:
+    """What the circuit of a downstream is called among those of endpoints."""
+    return f"{DOWNSTREAM}{name}"
 
 
 def read_circuits(session: Notices) -> dict[str, CircuitView]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from oncegate.errors import ConfigError
-from oncegate.lanes.circuit import Circuit, CircuitState
 from oncegate.lanes.outcomes import Outcome
 from oncegate.lanes.pacing import Pace
 from oncegate.model.backoff import Backoff
+from oncegate.model.circuit import Circuit, CircuitState
 from oncegate.store import Delivery, Policy
 
 IN_FLIGHT_MAX: Final = 10_000

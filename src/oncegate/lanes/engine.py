@@ -25,15 +25,15 @@ from oncegate.crashpoints import CrashPoints
 from oncegate.errors import ConfigError, StoreError
 from oncegate.groupcommit import GroupCommit
 from oncegate.lane_operations import Enqueue, Extend, LeaseHeads, Release
-from oncegate.lanes.circuit import CircuitState
 from oncegate.lanes.circuit_board import TELL_SECONDS, CircuitBoard
 from oncegate.lanes.destinations import Destination, Traffic
 from oncegate.lanes.leases import Leases
 from oncegate.lanes.outcomes import Outcome, RetryLater
 from oncegate.lanes.recording import Recorder
+from oncegate.model.circuit import CircuitState
 from oncegate.store import Delivery, HeadHeld, Heads, HeadsWanted, Outgoing, Placed
 
-LEASE_MS: Final = 60_000  # well above the longest attempt; extended while one takes longer
+LEASE_MS: Final = 15_000  # how long a killed process keeps its lanes; extended while a delivery runs
 LOOK_SECONDS: Final = 0.02  # how soon work of other processes is looked for after there was some,
 LOOK_SECONDS_MAX: Final = 0.2  # and how seldom when there is none
 TROUBLE_SECONDS_MAX: Final = 5.0  # between two looks at a store that fails

@@ -23,6 +23,12 @@ class RetryLater(Struct, frozen=True):
     after_seconds: float = 0.0
 
 
+class Unreached(Struct, frozen=True):
+    """The destination was not reached, so nothing happened there: no attempt is used up."""
+
+    error: str
+
+
 class Dead(Struct, frozen=True):
     """Trying again is pointless: a dead letter at once."""
 
@@ -49,7 +55,7 @@ class Disable(Struct, frozen=True):
     error: str
 
 
-Outcome: TypeAlias = Delivered | RetryLater | Dead | Throttle | Disable | NotYet
+Outcome: TypeAlias = Delivered | RetryLater | Unreached | Dead | Throttle | Disable | NotYet
 
 
 def clamp_ms(seconds: float) -> int:

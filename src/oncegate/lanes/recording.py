@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Final, TypeVar
 
 from oncegate.clock import Clock
@@ -26,6 +27,7 @@ from oncegate.lanes.outcomes import (
     Outcome,
     RetryLater,
     Throttle,
+    Unreached,
     clamp_ms,
     short,
 )
@@ -81,7 +83,7 @@ class Recorder:
         self,
         traffic: Traffic,
         delivery: Delivery,
-        outcome: RetryLater | Dead | Throttle | Disable | NotYet,
+        outcome: RetryLater | Unreached | Dead | Throttle | Disable | NotYet,
         lease_ms: int,
         holder: int,
     ) -> Delivery | None:
@@ -89,8 +91,9 @@ class Recorder:
             wait_ms = clamp_ms(outcome.after_seconds)
             return await self._wait(delivery, wait_ms, outcome.reason, counts=False)
         self._failed += 1
-        if isinstance(outcome, (RetryLater, Dead)) and traffic.destination.circuit:
-            traffic.circuit.fail(delivery.lane_id, self._clock.ticks_ms(), short(outcome.error))
+        if isinstance(outcome, (RetryLater, Unreached, Dead)) and traffic.destination.circuit:
+            reached, error = not isinstance(outcome, Unreached), short(outcome.error)
+            traffic.circuit.fail(delivery.lane_id, self._clock.ticks_ms(), error, reached=reached)
         if isinstance(outcome, Throttle):
             wait_ms = clamp_ms(outcome.after_seconds)
             await self._perform(ThrottleOperation(Throttling(delivery.destination, wait_ms)))
@@ -99,10 +102,13 @@ class Recorder:
             await self._disable(delivery, outcome)
             return await self._wait(delivery, 0, outcome.error, counts=False)
         destination = traffic.destination
+        if isinstance(outcome, Unreached):
+            delay = destination.backoff.delay(delivery.attempt, self._jitter())
+            return await self._wait(delivery, _ms(delay), outcome.error, counts=False)
         if isinstance(outcome, Dead) or destination.backoff.exhausted(delivery.attempt):
             return await self._give_up(destination, delivery, outcome.error, lease_ms, holder)
         delay = destination.backoff.delay(delivery.attempt, self._jitter())
-        wait_ms = max(int(delay.total_seconds() * 1000), clamp_ms(outcome.after_seconds))
+        wait_ms = max(_ms(delay), clamp_ms(outcome.after_seconds))
         return await self._wait(delivery, wait_ms, outcome.error)
 
     async def _finish(
@@ -152,3 +158,7 @@ class Recorder:
                 pass
             await asyncio.sleep(wait)
         return await self._commits.perform_async(asked)
+
+
+def _ms(delay: timedelta) -> int:
+    return int(delay.total_seconds() * 1000)

@@ -17,6 +17,7 @@ value, with the keys already in order, or refused.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from copy import deepcopy
 from functools import lru_cache
 from hashlib import sha256
 from math import isfinite
@@ -35,6 +36,7 @@ _COMPONENTS_SHOWN_MAX: Final = 8
 _COMPONENT_LENGTH_MAX: Final = 40
 _TEXT: Final = frozenset({str})
 _SCALARS: Final = frozenset({str, int, bool, type(None)})
+_UNCHANGING: Final = _SCALARS | {float}
 _CONTAINERS: Final = frozenset({dict, list, tuple})
 _encode_sorted: Final = Encoder(order="sorted").encode
 _encode_in_order: Final = Encoder().encode
@@ -54,6 +56,20 @@ def canonical_json(value: object) -> bytes:
         except (ValueError, OverflowError):
             pass  # a lone surrogate or an endless integer: the rewriting says where
     return _encode_in_order(_rewritten(value, []))
+
+
+def copied(value: Any) -> Any:
+    """Return an event of its own: changes to it leave the one that was given alone, and the reverse."""
+    kind = type(value)
+    if kind is dict:
+        if _UNCHANGING.issuperset(map(type, value.values())):
+            return value.copy()
+        return {key: copied(child) for key, child in value.items()}
+    if kind is list:
+        return [copied(child) for child in value]
+    if kind is tuple:
+        return tuple([copied(child) for child in value])
+    return deepcopy(value) if isinstance(value, (dict, list, tuple)) else value
 
 
 def fingerprint(payload: object, ignore: frozenset[str] | tuple[str, ...] = ()) -> bytes:

@@ -54,12 +54,13 @@ class Doubt:
     """How long ago an effect may first have been called, and how long ago at the latest.
 
     Both come from the store's own time; `first_call_age` is the larger of that and wall time, so that a
-    wrong wall clock can only make us more careful.
+    wrong wall clock can only make us more careful. `may_have_begun` is False where an earlier attempt would
+    have left a record before the call, and there is none.
     """
 
     first_call_age: timedelta
     last_call_age: timedelta
-    start_was_recorded: bool
+    may_have_begun: bool
 
 
 def plan_second_call(capability: Capability, doubt: Doubt) -> SecondCall:
@@ -69,7 +70,7 @@ def plan_second_call(capability: Capability, doubt: Doubt) -> SecondCall:
         return SecondCall.CALL_AGAIN
     if capability.can_be_asked:
         return SecondCall.ASK_FIRST
-    if honoured_for is None and not doubt.start_was_recorded:
+    if honoured_for is None and not doubt.may_have_begun:
         return SecondCall.CALL_AGAIN
     return SecondCall.PERSON
 

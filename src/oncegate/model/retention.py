@@ -21,6 +21,9 @@ RETENTION_FLOOR: Final = timedelta(days=14)
 FORGET_GRACE: Final = timedelta(hours=1)
 LEAP_MAX: Final = timedelta(hours=1)  # a wall clock that gains more than this on the ledger's has leapt
 LEAP_BELIEVED_AFTER: Final = timedelta(days=1)  # a leap that lasts is a repair, or a machine that was off
+LEAP_BELIEVED_MAX: Final = timedelta(
+    days=7
+)  # half of the shortest usual retention; beyond, a person says so
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _END_OF_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -64,29 +67,56 @@ class RetentionRule:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What a caretaker last saw: wall time beside ledger time, and since when it doubts the wall clock."""
+    """What a caretaker last saw: wall time beside another clock, and since when it doubts the wall clock.
+
+    `ticks_ms` is the clock that wall time is compared with. `ledger_ms` is the ledger's own time, where
+    that is another one: on PostgreSQL the server's clock is a wall clock too.
+    """
 
     wall_ms: int
     ticks_ms: int
     doubted_since_ms: int | None = None
+    ledger_ms: int | None = None
 
 
-def believe(last: Sighting | None, wall_ms: int, ticks_ms: int) -> Sighting:
+def believe(
+    last: Sighting | None,
+    wall_ms: int,
+    ticks_ms: int,
+    *,
+    ledger_ms: int | None = None,
+    newest_ms: int | None = None,
+) -> Sighting:
     """Return the sighting whose wall time may be used for forgetting.
 
     A wall clock that leaps a year ahead makes every key look old, and what is forgotten by mistake runs
-    again once the clock is right. So a leap is believed only after it has lasted for a day of the
-    ledger's own time; until then time goes on at the ledger's pace.
+    again once the clock is right. So a leap is doubted, and time goes on at the ledger's pace. One of up to
+    `LEAP_BELIEVED_MAX` is believed after it has lasted for a day of the ledger's own time. A larger one is
+    believed only on a person's word: keys are kept longer meanwhile, which is safe. The first sighting is
+    compared with the newest entry, received at `newest_ms`.
     """
     if last is None:
-        return Sighting(wall_ms, ticks_ms)
-    expected = last.wall_ms + max(0, ticks_ms - last.ticks_ms)
-    if wall_ms <= expected + LEAP_MAX // _MILLISECOND:
-        return Sighting(wall_ms, ticks_ms)
+        if newest_ms is None:
+            return Sighting(wall_ms, ticks_ms, None, ledger_ms)
+        last = Sighting(newest_ms, ticks_ms, None, ledger_ms)
+    expected = last.wall_ms + _elapsed_ms(last, ticks_ms, ledger_ms)
+    leap_ms = wall_ms - expected
+    if leap_ms <= LEAP_MAX // _MILLISECOND:
+        return Sighting(wall_ms, ticks_ms, None, ledger_ms)
     since = ticks_ms if last.doubted_since_ms is None else min(last.doubted_since_ms, ticks_ms)
-    if ticks_ms - since >= LEAP_BELIEVED_AFTER // _MILLISECOND:
-        return Sighting(wall_ms, ticks_ms)
-    return Sighting(expected, ticks_ms, since)
+    has_lasted = ticks_ms - since >= LEAP_BELIEVED_AFTER // _MILLISECOND
+    if has_lasted and leap_ms <= LEAP_BELIEVED_MAX // _MILLISECOND:
+        return Sighting(wall_ms, ticks_ms, None, ledger_ms)
+    return Sighting(expected, ticks_ms, since, ledger_ms)
+
+
+def _elapsed_ms(last: Sighting, ticks_ms: int, ledger_ms: int | None) -> int:
+    """How much time has passed; by the ledger's own clock where the other one has leapt as well."""
+    elapsed = max(0, ticks_ms - last.ticks_ms)
+    if ledger_ms is None or last.ledger_ms is None:
+        return elapsed
+    by_ledger = max(0, ledger_ms - last.ledger_ms)
+    return elapsed if elapsed - by_ledger <= LEAP_BELIEVED_MAX // _MILLISECOND else by_ledger
 
 
 def forget_before_ms(now_ms: int, retention: timedelta, skew_max: timedelta) -> int:

@@ -13,6 +13,8 @@ from msgspec import Struct
 
 from oncegate.errors import StoreCorrupt
 
+INTERRUPTIONS_MAX: Final = 8  # claims in a row that ended with a dead worker; then a person looks
+
 
 class Stored(IntEnum):
     """A choice that ledgers keep as its number: one that nobody gave it is damage, not a mistake here."""
@@ -90,6 +92,9 @@ class Known(Struct, frozen=True, gc=False):
     fingerprint: bytes
     attempt: int
     lease_until_ticks: int
+    retry_at_ticks: int = 0
+    interruptions: int = 0  # claims in a row that were recovered, the newest one included
+    deaths_max: int = INTERRUPTIONS_MAX
 
 
 def judge(known: Known, fingerprint: bytes, now_ticks: int, attempts_max: int) -> Decision:
@@ -97,14 +102,36 @@ def judge(known: Known, fingerprint: bytes, now_ticks: int, attempts_max: int) -
 
     Content is compared before anything else is revealed, so that another content under the same key
     learns nothing but that it conflicts. A lapsed lease leads to recovery, never to a plain second run.
+    A failed attempt is made again when its wait is over; until then the key is busy and nothing is called.
     """
     if known.fingerprint != fingerprint:
         return Decision.CONFLICT
     if known.state is State.IN_FLIGHT and now_ticks < known.lease_until_ticks:
         return Decision.BUSY
+    if known.state is State.RETRYABLE and now_ticks < known.retry_at_ticks:
+        return Decision.BUSY
     if known.state in _TAKEN_UP_AGAIN:
-        return _TAKEN_UP_AGAIN[known.state] if known.attempt < attempts_max else Decision.HOLD
+        is_over = known.attempt >= attempts_max or _is_deadly(known)
+        return Decision.HOLD if is_over else _TAKEN_UP_AGAIN[known.state]
     return _SETTLED_DECISIONS[known.state]
+
+
+def free_in_ms(known: Known, now_ticks: int) -> int:
+    """How long the key is still busy."""
+    until = known.retry_at_ticks if known.state is State.RETRYABLE else known.lease_until_ticks
+    return max(0, until - now_ticks)
+
+
+def why_given_up(known: Known) -> str:
+    """What the entry says when `judge` holds it for a person instead of letting it be tried again."""
+    if known.state is State.IN_FLIGHT and _is_deadly(known):
+        return f"gave up after {known.interruptions + 1} workers died of it in a row"
+    return f"gave up after {known.attempt} attempts"
+
+
+def _is_deadly(known: Known) -> bool:
+    """Whether so many workers died of this event that the next one would too."""
+    return known.state is State.IN_FLIGHT and known.interruptions + 1 >= known.deaths_max
 
 
 _TAKEN_UP_AGAIN: Final = {State.IN_FLIGHT: Decision.RECOVER, State.RETRYABLE: Decision.RETRY}

@@ -9,13 +9,15 @@ import json
 from typing import Any, Final, NoReturn
 
 from oncegate.errors import MalformedRequest
-from oncegate.model.limits import DEPTH_MAX, DIGITS_MAX, is_nested_beyond
+from oncegate.model.limits import DEPTH_MAX, DIGITS_MAX, VALUES_MAX, has_more_values, is_nested_beyond
 from oncegate.model.numbers import exact_float
 from oncegate.model.plainjson import NOT_PLAIN, read_plainly
 
 
 def parse_strictly(body: bytes) -> Any:
-    """The document, or MalformedRequest: bad UTF-8, NaN, repeated names, lost digits, depth over 64."""
+    """The document, or MalformedRequest: bad UTF-8, NaN, repeated names, lost digits, too deep or many."""
+    if has_more_values(body, VALUES_MAX):
+        raise MalformedRequest(f"the body has more than {VALUES_MAX} JSON values; send fewer at once")
     if is_nested_beyond(body, DEPTH_MAX):
         raise MalformedRequest(f"the body is nested more than {DEPTH_MAX} deep")
     value = read_plainly(body)

@@ -6,6 +6,8 @@ the rule cannot read becomes an arrival with a quarantine reason, under a key ma
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -14,22 +16,27 @@ from typing import Final
 from msgspec import Struct
 
 from oncegate.errors import BadTimestamp, ConfigError, EventNotStorable, InputRefused
+from oncegate.model.backoff import Backoff
 from oncegate.model.canonical import canonical_json, fingerprint, fingerprint_of
 from oncegate.model.content import ContentMark, ContentRule
 from oncegate.model.durations import format_duration
 from oncegate.model.keys import Key, derive_key, derive_quarantine_key
 from oncegate.model.paths import MISSING, lookup, parse_path
 from oncegate.model.retention import RETENTION_FLOOR, RetentionRule, check_horizon
+from oncegate.model.states import INTERRUPTIONS_MAX
+from oncegate.model.targets import TargetRule
 from oncegate.model.template import KeyTemplate
 from oncegate.model.timegate import judge_time
-from oncegate.model.timestamps import parse_timestamp
+from oncegate.model.timestamps import parse_timestamp, to_utc
 
 PAYLOAD_BYTES_MAX: Final = 1024 * 1024  # an event, not a file: larger ones belong beside the ledger
 # What travels inside another event leaves room for the id, key and seq around it, or nobody could take it.
 CARRIED_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - 16 * 1024
+SHOWN_FIELDS_MAX: Final = 8  # on a card of the operations page
 LEASE_MAX: Final = timedelta(hours=1)  # long work is renewed; a crash must not hide for longer
 NAME_LENGTH_MAX: Final = 120
 LABEL_LENGTH_MAX: Final = 120
+RETRY: Final = Backoff()  # 1, 2, 4 s and so on up to 5 minutes, for 24 hours
 APPROVAL: Final = "waits for approval"
 DECIDE_WITHIN: Final = f"{APPROVAL}, to be decided within "  # then a duration, which signals read
 
@@ -40,6 +47,7 @@ class OnBusy(Enum):
     REFUSE = "refuse"
     WAIT = "wait"
     RETRY_LATER = "retry_later"
+    ACKNOWLEDGE = "acknowledge"  # the ledger keeps the first arrival's body, and recovery finishes it
 
 
 class OnConflict(Enum):
@@ -61,6 +69,9 @@ class Reason(Enum):
     CONFLICT = "conflict"
 
 
+_UNREADABLE: Final = (f"{Reason.KEY_INPUT.value}: ", f"{Reason.TENANT_INPUT.value}: ")
+
+
 @dataclass(frozen=True, slots=True)
 class SurfaceRule:
     """How events of one surface are recognised, dated and kept."""
@@ -71,7 +82,8 @@ class SurfaceRule:
     retention: timedelta = timedelta(days=90)
     lease: timedelta = timedelta(seconds=20)
     time_limit: timedelta = timedelta(minutes=5)
-    attempts_max: int = 8
+    attempts_max: int | None = None
+    retry: Backoff | None = RETRY  # None: the caller decides when, `attempts_max` how often
     on_busy: OnBusy = OnBusy.REFUSE
     busy_wait_max: timedelta = timedelta(seconds=10)
     fingerprint_ignore: tuple[str, ...] = ()
@@ -84,29 +96,49 @@ class SurfaceRule:
     late_replay_after: timedelta = timedelta(hours=1)
     content: ContentRule | None = None
     on_conflict: OnConflict = OnConflict.QUARANTINE
+    target: TargetRule | None = None
+    show: tuple[str, ...] = ()
+    # Canonical JSON by field: a field with this value counts as one that is absent.
+    defaults: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+    reads_all: bool = field(init=False)  # whether the fingerprint is that of the whole event
     lease_ms: int = field(init=False)
     hold: str | None = field(init=False)
+    tries_max: int = field(init=False)  # counted attempts, by the horizon and `attempts_max`
+    deaths_max: int = field(init=False)  # workers in a row that may die of one event
 
     def __post_init__(self) -> None:
         check_name("surface", self.name)
         object.__setattr__(self, "lease_ms", int(self.lease.total_seconds() * 1000))
+        object.__setattr__(self, "reads_all", not self.fingerprint_ignore and not self.defaults)
         object.__setattr__(self, "hold", self._hold() if self.approve_first else None)
         if self.lease > LEASE_MAX:
             raise ConfigError(f"surface {self.name}: a lease is at most {LEASE_MAX}; use time_limit")
-        if type(self.attempts_max) is not int:
-            raise ConfigError(
-                f"surface {self.name}: attempts_max is {self.attempts_max!r}, not a whole number"
-            )
-        if self.attempts_max < 1:
-            raise ConfigError(f"surface {self.name}: attempts_max is {self.attempts_max}, not positive")
-        for path in self.fingerprint_ignore:
+        object.__setattr__(self, "tries_max", self._tries_max())
+        object.__setattr__(self, "deaths_max", self.attempts_max or INTERRUPTIONS_MAX)
+        for path in (*self.fingerprint_ignore, *self.show):
             parse_path(path)
+        if len(self.show) > SHOWN_FIELDS_MAX:
+            raise ConfigError(f"surface {self.name}: show has at most {SHOWN_FIELDS_MAX} fields")
         for setting in ("retention", "lease", "time_limit", "skew_max", "late_replay_after"):
             if getattr(self, setting) <= timedelta(0):
                 raise ConfigError(f"surface {self.name}: {setting} must be longer than nothing")
         if self.decide_within is not None and self.decide_within <= timedelta(0):
             raise ConfigError(f"surface {self.name}: decide_within must be longer than nothing")
         self._check_retention()
+
+    def _tries_max(self) -> int:
+        limit = self.attempts_max
+        if limit is not None and type(limit) is not int:
+            raise ConfigError(f"surface {self.name}: attempts_max is {limit!r}, not a whole number")
+        if limit is not None and limit < 1:
+            raise ConfigError(f"surface {self.name}: attempts_max is {limit}, not positive")
+        within = None if self.retry is None else self.retry.attempts_within
+        bounds = [bound for bound in (limit, within) if bound is not None]
+        if not bounds:
+            raise ConfigError(
+                f"surface {self.name}: retries need an end; give retry_for, attempts_max or both"
+            )
+        return min(bounds)
 
     def _hold(self) -> str:
         """Why a new event of this surface waits; the time limit is told to whoever looks at it."""
@@ -131,6 +163,13 @@ class Arrival(Struct, frozen=True, gc=False):
     body: bytes
     quarantine: str | None
     content: ContentMark | None = None
+    skew_ms: int | None = None  # how far its own time is ahead of ours, where it was quarantined for it
+    also: tuple[bytes, ...] = ()  # other keys that the event may be known by (see `identity`)
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether no key could be read, and this one is made of the content."""
+        return self.quarantine is not None and self.quarantine.startswith(_UNREADABLE)
 
 
 def check_name(kind: str, name: str) -> str:
@@ -139,6 +178,8 @@ def check_name(kind: str, name: str) -> str:
         raise ConfigError(
             f"{kind} name {name[:40]!r} cannot be used: give 1 to {NAME_LENGTH_MAX} printable characters"
         )
+    if not unicodedata.is_normalized("NFC", name):
+        raise ConfigError(f"{kind} name {name[:40]!r} is not in NFC: write each letter as one character")
     return name
 
 
@@ -147,30 +188,47 @@ def read_arrival(rule: SurfaceRule, payload: object, tenant: str | None, now_ms:
     body = canonical_json(payload)
     if len(body) > PAYLOAD_BYTES_MAX:
         raise EventNotStorable(f"the event is {len(body)} bytes, more than {PAYLOAD_BYTES_MAX}")
-    content = (
-        fingerprint(payload, rule.fingerprint_ignore) if rule.fingerprint_ignore else fingerprint_of(body)
-    )
+    content = fingerprint_of(body) if rule.reads_all else _fingerprint(rule, payload)
     try:
-        owner = tenant or "" if rule.tenant_path is None else _tenant_of(rule.tenant_path, payload, tenant)
+        owner = owner_of(rule.tenant_path, payload, tenant)
     except InputRefused as refused:
-        return _unreadable(rule, tenant or "", body, Reason.TENANT_INPUT, refused)
+        return _unreadable(rule, owner_of(None, payload, tenant), body, Reason.TENANT_INPUT, refused)
     try:
         parts = rule.key.derive(payload)
     except InputRefused as refused:
         return _unreadable(rule, owner, body, Reason.KEY_INPUT, refused)
     key = derive_key(owner, rule.name, rule.key.text, parts.parts)
-    quarantine = None
+    quarantine, skew_ms = None, None
     if rule.occurred_at_path is not None:
         now = datetime.fromtimestamp(now_ms / 1000, UTC)
-        quarantine = _judge_time(rule, rule.occurred_at_path, payload, now)
+        quarantine, skew_ms = _judge_time(rule, rule.occurred_at_path, payload, now)
     if rule.content is None:
-        return Arrival(key, owner, parts.label, content, body, quarantine)
+        return Arrival(key, owner, parts.label, content, body, quarantine, None, skew_ms)
     try:
         mark = rule.content.mark(owner, payload)
     except InputRefused as refused:
         quarantine = quarantine or f"{Reason.CONTENT_INPUT.value}: {refused.reason}: {refused}"
-        return Arrival(key, owner, parts.label, content, body, quarantine)
-    return Arrival(key, owner, parts.label, content, body, quarantine, mark)
+        return Arrival(key, owner, parts.label, content, body, quarantine, None, skew_ms)
+    return Arrival(key, owner, parts.label, content, body, quarantine, mark, skew_ms)
+
+
+def _fingerprint(rule: SurfaceRule, payload: object) -> bytes:
+    """The content without what may differ between two sendings, or stands there by default."""
+    defaults = rule.defaults
+    if defaults and isinstance(payload, dict):
+        payload = {
+            name: value
+            for name, value in payload.items()
+            if name not in defaults or canonical_json(value) != defaults[name]
+        }
+    return fingerprint(payload, rule.fingerprint_ignore)
+
+
+def owner_of(tenant_path: tuple[str, ...] | None, payload: object, tenant: str | None) -> str:
+    """Whose event it is: by its sender, or by the event itself; raises InputRefused."""
+    if tenant is not None and not tenant.isascii():
+        tenant = unicodedata.normalize("NFC", tenant)
+    return tenant or "" if tenant_path is None else _tenant_of(tenant_path, payload, tenant)
 
 
 def _tenant_of(tenant_path: tuple[str, ...], payload: object, tenant: str | None) -> str:
@@ -178,6 +236,7 @@ def _tenant_of(tenant_path: tuple[str, ...], payload: object, tenant: str | None
     found = lookup(payload, tenant_path)
     if not isinstance(found, str) or not found.isprintable() or not 0 < len(found) <= NAME_LENGTH_MAX:
         raise InputRefused("missing" if found is MISSING else "wrong_type", path, "no usable tenant")
+    found = unicodedata.normalize("NFC", found)
     if tenant is not None and tenant != found:
         raise InputRefused("wrong_type", path, "the event names another tenant than its sender")
     return found
@@ -194,17 +253,21 @@ def _unreadable(
     )
 
 
-def _judge_time(rule: SurfaceRule, path: tuple[str, ...], payload: object, now: datetime) -> str | None:
+def _judge_time(
+    rule: SurfaceRule, path: tuple[str, ...], payload: object, now: datetime
+) -> tuple[str | None, int | None]:
+    """Why an event's time keeps it from running, and how far it is ahead of ours, in milliseconds."""
     try:
         occurred_at = parse_timestamp(lookup(payload, path))
     except BadTimestamp as refused:
-        return f"{Reason.BAD_TIME.value}: {'.'.join(path)}: {refused}"
+        return f"{Reason.BAD_TIME.value}: {'.'.join(path)}: {refused}", None
+    ahead_ms = (to_utc(occurred_at) - now) // timedelta(milliseconds=1)
     if RetentionRule(rule.retention, floor=timedelta(0)).is_too_old(occurred_at, now):
-        return f"{Reason.BEYOND_RETENTION.value}: the event is older than its surface remembers"
+        return f"{Reason.BEYOND_RETENTION.value}: the event is older than its surface remembers", ahead_ms
     skew = judge_time(occurred_at, now, rule.skew_max)
     if skew is None:
-        return None
-    return f"{Reason.SKEW.value}: {_about(skew.distance)} in the {skew.direction.value}"
+        return None, None
+    return f"{Reason.SKEW.value}: {_about(skew.distance)} in the {skew.direction.value}", ahead_ms
 
 
 def _about(distance: timedelta) -> str:

@@ -8,12 +8,14 @@ it may be personal data.
 
 A field is `{path}` or `{path:type}`; `{{` and `}}` are literal braces. Without a type, a text or an
 integer is accepted. The parts carry no type: 7 and "7" give the same key on purpose, so that a
-sender that changes its mind is a conflict in front of a person and not a second effect.
+sender that changes its mind is a conflict in front of a person and not a second effect. For the same
+reason text is normalised to NFC: an é is the same é in one code point or in two.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -25,6 +27,7 @@ from msgspec import Struct
 from oncegate.errors import BadTemplate, BadTimestamp, InputRefused
 from oncegate.model.paths import MISSING, lookup
 from oncegate.model.timestamps import format_timestamp, parse_timestamp
+from oncegate.model.transport import folded, is_transport
 
 TEMPLATE_LENGTH_MAX: Final = 500
 FIELDS_MAX: Final = 16
@@ -48,61 +51,6 @@ _CONTROL: Final = re.compile(
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*")
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-
-# Folded: lower case, without _ and -.
-_TRANSPORT_NAMES: Final = frozenset(
-    {
-        "ackid",
-        "acktoken",
-        "approximatefirstreceivetimestamp",
-        "approximatereceivecount",
-        "attempt",
-        "attemptcount",
-        "attemptid",
-        "attemptnumber",
-        "attempts",
-        "consumertag",
-        "currenttime",
-        "deliveredat",
-        "deliveryattempt",
-        "deliveryattempts",
-        "deliverycount",
-        "deliveryid",
-        "deliverytag",
-        "enqueuedat",
-        "ingestedat",
-        "locktoken",
-        "messageid",
-        "msgid",
-        "nonce",
-        "now",
-        "offset",
-        "partition",
-        "popreceipt",
-        "publishtime",
-        "receipthandle",
-        "receivecount",
-        "receivedat",
-        "redelivered",
-        "redeliverycount",
-        "requestid",
-        "retries",
-        "retry",
-        "retryattempt",
-        "retrycount",
-        "retrynumber",
-        "sentat",
-        "senttimestamp",
-        "spanid",
-        "toolcallid",
-        "tooluseid",
-        "traceid",
-        "traceparent",
-        "tracestate",
-        "xamzntraceid",
-        "xrequestid",
-    }
-)
 
 
 class FieldKind(Enum):
@@ -158,8 +106,16 @@ class KeyTemplate:
     @classmethod
     def parse(cls, text: str, *, allow_transport: Collection[str] = ()) -> KeyTemplate:
         """Return the template that `text` declares, or raise BadTemplate with the next step."""
+        return cls._parsed(text, _folded_names(allow_transport))
+
+    @classmethod
+    def parse_kept(cls, text: str) -> KeyTemplate:
+        """Return a template that was declared before; whether it may name a field was decided then."""
+        return cls._parsed(text, None)
+
+    @classmethod
+    def _parsed(cls, text: str, allowed: frozenset[str] | None) -> KeyTemplate:
         _check_template_text(text)
-        allowed = _folded_names(allow_transport)
         fields: list[Field] = []
         label_format: list[str] = []
         for token in _TOKEN.findall(text):
@@ -206,7 +162,7 @@ def _literal(token: str) -> str:
     return token
 
 
-def _parse_field(text: str, allowed: frozenset[str]) -> Field:
+def _parse_field(text: str, allowed: frozenset[str] | None) -> Field:
     match = _FIELD.fullmatch(text)
     if match is None:
         raise BadTemplate(
@@ -214,7 +170,8 @@ def _parse_field(text: str, allowed: frozenset[str]) -> Field:
         )
     name, type_name = match.groups()
     path = tuple(name.split("."))
-    _refuse_transport(name, path, allowed)
+    if allowed is not None:
+        _refuse_transport(name, path, allowed)
     return Field(name, path, _parse_type(name, type_name))
 
 
@@ -231,8 +188,8 @@ def _parse_type(name: str, type_name: str | None) -> FieldKind:
 
 
 def _refuse_transport(name: str, path: tuple[str, ...], allowed: frozenset[str]) -> None:
-    last = _folded(_last_name(path))
-    if last not in _TRANSPORT_NAMES or last in allowed or _folded(name) in allowed:
+    last = _last_name(path)
+    if not is_transport(last) or folded(last) in allowed or folded(name) in allowed:
         return
     raise BadTemplate(
         f"field {_quoted(name)} names something of the transport, which changes when the same "
@@ -247,14 +204,10 @@ def _last_name(path: tuple[str, ...]) -> str:
     return names[-1] if names else path[-1]
 
 
-def _folded(name: str) -> str:
-    return name.lower().replace("_", "").replace("-", "")
-
-
 def _folded_names(names: Collection[str]) -> frozenset[str]:
     if isinstance(names, str):
         raise BadTemplate("allow_transport takes a collection of field names, not one text")
-    return frozenset(map(_folded, names))
+    return frozenset(map(folded, names))
 
 
 def _quoted(text: str) -> str:
@@ -334,9 +287,14 @@ def _normalise_boolean(value: object, name: str) -> str:
 def _checked_text(value: str, name: str) -> str:
     # Nearly every value passes this one expression; the rest is only for saying what is wrong,
     # and for text outside ASCII.
-    if _PLAIN_TEXT.fullmatch(value) is None:
-        _check_text(value, name)
-    return str.__str__(value)
+    if _PLAIN_TEXT.fullmatch(value) is not None:
+        return str.__str__(value)
+    if value.isascii() or _SURROGATE.search(value):
+        composed = str.__str__(value)
+    else:
+        composed = unicodedata.normalize("NFC", value)
+    _check_text(composed, name)
+    return composed
 
 
 def _check_text(value: str, name: str) -> None:

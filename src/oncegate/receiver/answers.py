@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from oncegate.errors import (
+    Backlogged,
     Busy,
     ClaimLost,
     EventNotStorable,
@@ -18,6 +19,7 @@ from oncegate.errors import (
     StoreError,
 )
 from oncegate.gate.admission import Admission, Verdict
+from oncegate.gate.why import held_reason, parked_reason
 from oncegate.receiver.lanes import Gap
 
 RETRY_SECONDS: Final = 1.0
@@ -47,15 +49,19 @@ def from_admission(admission: Admission, *, ordered: bool, gap: Gap | None = Non
     acknowledged, and stays the sender's first until somebody has decided.
     """
     if admission.error is not None:
-        return answer(422, {"replay": True, "error": "failed"})
+        return answer(422, {"replay": True, "error": "failed", **admission.why()})
     if admission.verdict in (Verdict.RUN, Verdict.REPLAY):
         passed = {} if gap is None else {"passed_over": [gap.first, gap.last]}
-        return answer(200, {"replay": admission.replay, **passed})
+        return answer(200, {"replay": admission.replay, **admission.why(), **passed})
     if admission.verdict is Verdict.BUSY:
-        return answer(409, {"error": "busy"}, admission.retry_after_seconds)
+        return answer(409, {"error": "busy", **admission.why()}, admission.retry_after_seconds)
     if admission.verdict is Verdict.CONFLICT:
-        return answer(422, {"error": "the id is known with another content"})
-    waits = {"waits": admission.verdict.value}
+        reason = admission.reason or "it was not kept"
+        told = {"error": "the id is known with another content", "reason": reason, **admission.why()}
+        return answer(422, told)
+    reason_of = parked_reason if admission.verdict is Verdict.QUARANTINE else held_reason
+    reason = reason_of(admission.reason)
+    waits = {"waits": admission.verdict.value, "reason": reason, **admission.why()}
     # Not 503: with Retry-After it would be a wish of the whole endpoint, and every key would wait.
     return answer(423, waits, WAIT_SECONDS) if ordered else answer(202, waits)
 
@@ -70,6 +76,8 @@ def from_error(error: Exception) -> Answer:
         return answer(422, {"replay": False, "error": "failed"})
     if isinstance(error, StoreError):
         return answer(503, {"error": "try again"}, RETRY_SECONDS)
+    if isinstance(error, Backlogged):
+        return answer(429, {"error": "too many events wait for a person"}, error.retry_after_seconds)
     if isinstance(error, (Busy, ClaimLost)):
         return answer(409, {"error": "busy"}, RETRY_SECONDS)
     if isinstance(error, NotApplied):

@@ -1,7 +1,8 @@
 """From a raw request to an event with its id and its place in a lane. Pure; nothing is looked up.
 
 The signature is checked on the raw bytes first. What the body says is signed and counts; a header that says
-something else is refused, and a header alone counts only where the body says nothing.
+something else is refused. An id that no signature covers is left out. A place that only headers tell is not
+signed: it moves its lane by one event at most.
 """
 
 from __future__ import annotations
@@ -15,15 +16,13 @@ from msgspec import Struct
 from oncegate.errors import EncodedBody, MalformedRequest, RequestTooLarge
 from oncegate.model.strictjson import parse_strictly
 from oncegate.model.trace import Context, context_of
-from oncegate.signatures import Authentic, Headers, Scheme
-from oncegate.signatures.standard import check_message_id
+from oncegate.signatures import Headers, Scheme
 
 BODY_BYTES_MAX: Final = 1024 * 1024
 KEY_LENGTH_MAX: Final = 255
 SEQ_MAX: Final = 2**63 - 1
 
 _SEQ: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
-_QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"', re.ASCII)
 
 
 class Place(Struct, frozen=True):
@@ -32,6 +31,7 @@ class Place(Struct, frozen=True):
     key: str
     seq: int
     previous: int
+    is_signed: bool = True
 
 
 class Incoming(Struct, frozen=True):
@@ -42,7 +42,15 @@ class Incoming(Struct, frozen=True):
     context: Context | None = None
 
 
-def read_request(scheme: Scheme, headers: Headers, body: bytes, now_s: int, *, ordered: bool) -> Incoming:
+def read_request(
+    scheme: Scheme,
+    headers: Headers,
+    body: bytes,
+    now_s: int,
+    *,
+    ordered: bool,
+    trusts_headers: bool = False,
+) -> Incoming:
     """Checks and reads a request, or raises RequestRefused."""
     if len(body) > BODY_BYTES_MAX:
         raise RequestTooLarge(f"the body is larger than {BODY_BYTES_MAX} bytes")
@@ -50,37 +58,26 @@ def read_request(scheme: Scheme, headers: Headers, body: bytes, now_s: int, *, o
         raise EncodedBody("the body is compressed; send it as it is")
     authentic = scheme.verify(headers, body, now_s)
     payload = parse_strictly(body)
-    message_id = _message_id(authentic, headers)
+    message_id = authentic.message_id
     event: dict[str, Any] = (
         {"payload": payload} if message_id is None else {"id": message_id, "payload": payload}
     )
     context = context_of(headers.only)
     if not ordered:
         return Incoming(event, None, context)
-    place = _place(headers, payload if isinstance(payload, dict) else {})
+    place = _place(headers, payload if isinstance(payload, dict) else {}, trusts_headers)
     return Incoming({**event, "key": place.key, "seq": place.seq}, place, context)
 
 
-def _message_id(authentic: Authentic, headers: Headers) -> str | None:
-    """The signed id, else the `Idempotency-Key`, quoted or not."""
-    if authentic.message_id is not None:
-        return authentic.message_id
-    given = headers.find("idempotency-key")
-    if given is None:
-        return None
-    quoted = _QUOTED.fullmatch(given)
-    text = re.sub(r'\\(["\\])', r"\1", quoted[1]) if quoted else given
-    return check_message_id(text, "idempotency-key")
-
-
-def _place(headers: Headers, payload: dict[str, Any]) -> Place:
+def _place(headers: Headers, payload: dict[str, Any], trusts_headers: bool) -> Place:
     signed = _signed_place(payload)
     given_key, given_seq = headers.find("x-key"), headers.find("x-seq")
     if signed is None:
         if given_key is None or given_seq is None:
             raise MalformedRequest("x-key and x-seq are missing, and the body has no key and seq")
         key, seq = _check_key(_unescaped(given_key)), _seq(given_seq, "x-seq")
-        return Place(key, seq, _previous(headers.find("x-previous-seq"), seq))
+        previous = _previous(headers.find("x-previous-seq"), seq)
+        return Place(key, seq, previous) if trusts_headers else Place(key, seq, seq - 1, is_signed=False)
     if given_key is not None and _unescaped(given_key) != signed.key:
         raise MalformedRequest("x-key is not the key in the signed body")
     if given_seq is not None and _seq(given_seq, "x-seq") != signed.seq:

@@ -12,10 +12,11 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from oncegate.errors import ConfigError, RequestRefused
+from oncegate.errors import ConfigError, MalformedRequest, RequestRefused
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.gate import Gate
-from oncegate.model.surface import check_name, read_arrival
+from oncegate.model.surface import check_name
+from oncegate.model.template import KeyTemplate
 from oncegate.operations import Operation, ReadEntry, ReadPosition
 from oncegate.receiver.answers import Answer, from_admission, from_error, passed_over, too_early
 from oncegate.receiver.incoming import Incoming, Place, read_request
@@ -39,6 +40,10 @@ class Receiver:
     been applied. `accept_late` runs an event that its lane has gone on without, instead of refusing it
     (409). `join_late` lets a lane that was never seen begin with whatever seq comes first. `on_gap` is told
     what the sender has given up, once the event behind it was applied; what it raises is only logged.
+
+    No scheme signs `x-key`, `x-seq` and `x-previous-seq`. Where the body does not have them, a lane goes on
+    by one event at a time: headers alone neither declare a gap nor choose where a lane begins.
+    `trust_order_headers` lifts this, for a connection on which only the sender can write headers.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Receiver:
         accept_late: bool = False,
         join_late: bool = False,
         on_gap: Callable[[Gap], object] | None = None,
+        trust_order_headers: bool = False,
     ) -> None:
         if (scheme is None) is not bool(secrets):
             raise ConfigError("a receiver is given either secrets= or scheme=")
@@ -68,14 +74,28 @@ class Receiver:
         self._accept_late = accept_late
         self._join_late = join_late
         self._on_gap = on_gap
+        self._trusts_headers = trust_order_headers
+        self._needs_signed_place = False
         self._remembered = Remembered()
 
     def handler(self, *, key: str = "{id}", **options: Any) -> Callable[[F], F]:
         """Registers the function that applies an event; options as for `gate.handler`.
 
         It gets `{"id", "key", "seq", "payload"}` (without key and seq where there is no order). `key` makes
-        the gate's key, within this sender; a sender whose ids are not signed needs one from the payload.
+        the gate's key, within this sender. A scheme that signs no id needs one from the payload: there the
+        event has no `id`.
         """
+        fields = {
+            field.path[0]
+            for field in KeyTemplate.parse(key, allow_transport=options.get("allow_transport", ())).fields
+        }
+        if "id" in fields and not getattr(self._scheme, "signs_id", False):
+            raise ConfigError(
+                f"{self._surface}: {type(self._scheme).__name__} signs no id, and a recorded request "
+                "could be sent again under another one; make the key from the signed body, such as "
+                f'key="{{payload.id}}" (not key="{key}")'
+            )
+        self._needs_signed_place = not fields.isdisjoint(("key", "seq")) and not self._trusts_headers
         if self._ordered:
             # A failed event is taken up again when the sender brings it, in its turn, not by a caretaker.
             options = {"caller_retries": True, **options, "writes": self._moves}
@@ -117,7 +137,13 @@ class Receiver:
 
     def _read(self, headers: GivenHeaders, body: bytes) -> Incoming:
         now_s = self._gate.clock.wall_ms() // 1000
-        return read_request(self._scheme, Headers(headers), body, now_s, ordered=self._ordered)
+        incoming = read_request(
+            self._scheme, Headers(headers), body, now_s,
+            ordered=self._ordered, trusts_headers=self._trusts_headers,
+        )  # fmt: skip
+        if self._needs_signed_place and incoming.place is not None and not incoming.place.is_signed:
+            raise MalformedRequest("key and seq make the event's key here, and the signed body has none")
+        return incoming
 
     def _check(self, incoming: Incoming) -> Check:
         """May the event run, as far as its lane is concerned?"""
@@ -132,7 +158,7 @@ class Receiver:
         turn = turn_of(place, position)
         if turn is Turn.NOW:
             return gap_of(place, position)
-        if position == 0 and self._join_late:
+        if position == 0 and self._join_late and place.is_signed:
             return None
         if turn is Turn.TOO_EARLY:
             log.warning("%s: seq %d came before %d", self._surface, place.seq, position + 1)
@@ -141,9 +167,10 @@ class Receiver:
 
     def _check_behind(self, incoming: Incoming, place: Place, position: int) -> Check:
         """A repeat of what was applied goes to the gate, which replays it; anything else is too late."""
-        rule, now_ms = self._gate.surface(self._surface).rule, self._gate.clock.wall_ms()
-        arrival = read_arrival(rule, incoming.event, self._sender, now_ms)
+        arrival = self._gate.arrival_of(self._surface, incoming.event, self._sender)
         entry = yield ReadEntry(arrival.key.digest)
+        for key in arrival.also:
+            entry = entry or (yield ReadEntry(key))
         if self._accept_late or (entry is not None and entry.state.is_final):
             return None
         log.warning("%s: seq %d came after the lane went on to %d", self._surface, place.seq, position)

@@ -47,7 +47,7 @@ class RecordingFile:
     def begun_in(cls, folder: Path, began_ms: int, bytes_max: int = BYTES_MAX) -> Self:
         """Begins a file of this process in a folder; where that cannot be, everything is left out."""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path, descriptor = _created(folder, began_ms)
         except OSError as error:
             _log.warning("arrivals are not recorded: %s: %s", folder, error.strerror)

@@ -24,17 +24,25 @@ from oncegate.errors import ConfigError
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
+# The IANA special-purpose registries, and what is known beside them. Addresses that the registries call
+# globally reachable are blocked as well where no receiver of events can have one: sinks for stray DNS,
+# relays and identifiers of protocols. https://www.iana.org/assignments/iana-ipv4-special-registry,
+# https://www.iana.org/assignments/iana-ipv6-special-registry
 _BLOCKED_V4: Final = {
     "0.0.0.0/8": "this host",
     "10.0.0.0/8": "private",
     "100.64.0.0/10": "carrier-grade NAT",
     "127.0.0.0/8": "loopback",
+    "168.63.129.16/32": "the platform of Azure, which answers inside its machines only",
     "169.254.0.0/16": "link-local, where clouds keep credentials",
     "172.16.0.0/12": "private",
     "192.0.0.0/24": "protocol assignments",
     "192.0.2.0/24": "documentation",
+    "192.31.196.0/24": "AS112, a sink for misdirected DNS",
+    "192.52.193.0/24": "AMT relays",
     "192.88.99.0/24": "6to4 relays",
     "192.168.0.0/16": "private",
+    "192.175.48.0/24": "AS112, a sink for misdirected DNS",
     "198.18.0.0/15": "benchmarks",
     "198.51.100.0/24": "documentation",
     "203.0.113.0/24": "documentation",
@@ -48,9 +56,16 @@ _BLOCKED_V6: Final = {
     "64:ff9b::/96": "translated to IPv4",
     "64:ff9b:1::/48": "translated to IPv4",
     "100::/64": "discard",
+    "100:0:0:1::/64": "a dummy prefix",
     "2001::/32": "Teredo tunnel",
+    "2001:2::/48": "benchmarks",
+    "2001:10::/28": "ORCHID, identifiers that are not routed",
+    "2001:20::/28": "ORCHIDv2, identifiers that are not routed",
+    "2001:30::/28": "identifiers of drones",
+    "2001::/23": "protocol assignments",
     "2001:db8::/32": "documentation",
     "2002::/16": "6to4 tunnel",
+    "2620:4f:8000::/48": "AS112, a sink for misdirected DNS",
     "3fff::/20": "documentation",
     "5f00::/16": "segment routing",
     "fc00::/7": "private",
@@ -62,6 +77,25 @@ _BLOCKED_V6: Final = {
     "4000::/2": "not public",
     "8000::/1": "not public",
 }
+
+# Where clouds hand out credentials. A network that is allowed as a whole does not open them: only an entry
+# of `allow_networks` for the one address does.
+_METADATA: Final = frozenset(
+    ip_address(text)
+    for text in (
+        "100.100.100.200",  # Alibaba
+        "168.63.129.16",  # Azure
+        "169.254.42.42",  # Scaleway
+        "169.254.169.254",  # AWS, Azure, Google, Oracle and others
+        "169.254.170.2",  # AWS, tasks
+        "169.254.170.23",  # AWS, pods
+        "192.0.0.192",  # Oracle
+        "fd00:42::42",  # Scaleway
+        "fd00:ec2::23",  # AWS, pods
+        "fd00:ec2::254",  # AWS
+        "fd20:ce::254",  # Google
+    )
+)
 
 
 def _table(ranges: dict[str, str]) -> tuple[tuple[int, int, str, str], ...]:
@@ -85,7 +119,8 @@ class AddressPolicy:
     """Who may be called. The defaults are for production: https, and public addresses only.
 
     `allow_loopback` is for development and tests. `allow_networks` names private networks with endpoints
-    of one's own, as narrowly as possible.
+    of one's own, as narrowly as possible; addresses that hand out a cloud's credentials stay closed unless
+    an entry names the one address.
     """
 
     allow_http: bool = False
@@ -111,11 +146,19 @@ class AddressPolicy:
         found = _blocked_as(judged)
         if found is None or self._is_allowed(judged):
             return None
+        if judged in _METADATA:
+            return (
+                f"{address} hands out a cloud's credentials ({found}); only an entry of allow_networks for"
+                " this one address opens it"
+            )
         return f"{address} is not a public address: {found}"
 
     def _is_allowed(self, address: Address) -> bool:
         allowed = self.allow_networks + (_LOOPBACK if self.allow_loopback else ())
-        return any(address in network for network in allowed)
+        holding = [network for network in allowed if address in network]
+        if address in _METADATA:
+            return any(network.num_addresses == 1 for network in holding)
+        return bool(holding)
 
 
 def _blocked_as(address: Address) -> str | None:

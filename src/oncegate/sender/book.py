@@ -19,7 +19,9 @@ from oncegate.errors import BadEndpoint, StoreBusy, StoreError, UnknownEndpoint
 from oncegate.groupcommit import GroupCommit
 from oncegate.registry_operations import ChangeDocument
 from oncegate.sender.addresses import AddressPolicy
+from oncegate.sender.dialing import look_up
 from oncegate.sender.endpoints import Endpoint, checked, decode_endpoint, encode_endpoint
+from oncegate.sender.registration import LookUp, judge_name
 from oncegate.store import Document, DocumentChange, Session
 
 KIND: Final = "endpoint"
@@ -44,10 +46,13 @@ class Change(Struct, frozen=True):
 class EndpointBook:
     """The endpoints of one ledger."""
 
-    def __init__(self, commits: GroupCommit, clock: Clock, policy: AddressPolicy) -> None:
+    def __init__(
+        self, commits: GroupCommit, clock: Clock, policy: AddressPolicy, resolve: LookUp = look_up
+    ) -> None:
         self._commits = commits
         self._clock = clock
         self.policy = policy
+        self._resolve = resolve
         self._known: dict[str, Endpoint] = {}
         self._read_at_ms: int | None = None
         self._forgotten = 0
@@ -128,15 +133,23 @@ class EndpointBook:
         with store.look() as session:
             return session.documents(KIND)
 
-    def add(self, endpoint: Endpoint, change: Change) -> None:
-        """Adds an endpoint; raises BadEndpoint if there is one of that name."""
-        checked(endpoint, self.policy)
+    def add(self, endpoint: Endpoint, change: Change) -> str | None:
+        """Adds an endpoint and returns a warning if its host has no address here.
+
+        Raises BadEndpoint if there is one of that name, or if its host has an address that is blocked.
+        """
+        warning = self._judged(checked(endpoint, self.policy))
         if len(self._fresh()) >= ENDPOINTS_MAX:
             raise BadEndpoint(f"there are {ENDPOINTS_MAX} endpoints already")
         if endpoint.follows is not None:
             self._check_unused(endpoint.name)
         if not self._write(endpoint.name, 0, encode_endpoint(endpoint), change, "added"):
             raise BadEndpoint(f"there is an endpoint called {endpoint.name!r} already")
+        return warning
+
+    def _judged(self, endpoint: Endpoint) -> str | None:
+        """Resolves the endpoint's host, so that a blocked address is refused before the first event."""
+        return judge_name(endpoint.address(self.policy), self.policy, self._resolve)
 
     def _check_unused(self, name: str) -> None:
         """A follower's lanes must have no gaps, so it cannot go on with those of an earlier endpoint."""
@@ -157,6 +170,8 @@ class EndpointBook:
             new = checked(make(old), self.policy)
             if new.follows != old.follows:
                 raise BadEndpoint(f"what {name} follows cannot be changed; add an endpoint of another name")
+            if new.url != old.url:
+                self._judged(new)
             if self._write(name, found.version, encode_endpoint(new), change, what):
                 return new
         raise StoreBusy(f"endpoint {name!r} is being changed by others; try again")

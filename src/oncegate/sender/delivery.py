@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import BadEndpoint, StoreError, Unacceptable, UnknownEndpoint
-from oncegate.lanes.circuit import CircuitState
 from oncegate.lanes.destinations import Destination
 from oncegate.lanes.engine import STOP_SECONDS, Engine
-from oncegate.lanes.outcomes import Delivered, Disable, NotYet, Outcome, RetryLater, Throttle
+from oncegate.lanes.outcomes import Delivered, Disable, NotYet, Outcome, RetryLater, Throttle, Unreached
+from oncegate.model.circuit import CircuitState
 from oncegate.sender.emission import wire_event
 from oncegate.sender.endpoints import IN_FLIGHT_MAX, Endpoint, OnDeadLetter
 from oncegate.sender.envelope import build_request
@@ -115,6 +115,8 @@ def _outcome(judgement: Judgement) -> Outcome:
         return Throttle(judgement.reason, wait or THROTTLE_SECONDS)
     if judgement.result is Result.LOCKED:
         return NotYet(judgement.reason, wait or THROTTLE_SECONDS)
+    if judgement.result is Result.UNREACHED:
+        return Unreached(judgement.reason)
     return RetryLater(judgement.reason, wait)
 
 

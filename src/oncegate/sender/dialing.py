@@ -47,7 +47,7 @@ class SystemResolver:
         asked = self._asked.get((host, port))
         if asked is None:
             loop = asyncio.get_running_loop()
-            asked = loop.run_in_executor(self._threads, _look_up, host, port)
+            asked = loop.run_in_executor(self._threads, look_up, host, port)
             self._asked[host, port] = asked
             asked.add_done_callback(lambda done: self._answered(host, port, done))
         # One caller whose time is up must not take the answer away from the others.
@@ -63,7 +63,8 @@ class SystemResolver:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _look_up(host: str, port: int) -> list[str]:
+def look_up(host: str, port: int) -> list[str]:
+    """All addresses of a name, from the machine's own resolver; blocks, and raises OSError."""
     # Bytes keep Python from encoding the name in a way of its own.
     found = socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM)
     return [str(sockaddr[0]) for *_, sockaddr in found]

@@ -27,8 +27,10 @@ from oncegate.sender.urls import EndpointUrl, parse_endpoint_url
 from oncegate.signatures.keys import HmacSecret, SigningKey, read_signing_key
 
 SECRETS_MAX: Final = 4  # those that sign at once while receivers change over
-ATTEMPTS_DEFAULT: Final = 12  # with the default schedule, a little over half an hour
-ATTEMPTS_MAX: Final = 100
+RETRY_FOR: Final = timedelta(days=3)
+RETRY_FOR_MAX: Final = timedelta(days=30)
+RETRY_BASE_MIN: Final = timedelta(milliseconds=100)
+ATTEMPTS_MAX: Final = 10_000
 TIMEOUT_MAX: Final = timedelta(seconds=30)
 IN_FLIGHT_MAX: Final = 256
 ROTATION_OVERLAP: Final = timedelta(days=1)
@@ -64,7 +66,8 @@ class Secret(Struct, frozen=True):
 class Endpoint(Struct, frozen=True, kw_only=True):
     """One destination of the sender.
 
-    One that `follows` a tenant gets every event published for it from then on, and nothing else.
+    One that `follows` a tenant gets every event published for it from then on, and nothing else. A delivery
+    is retried for `retry_for`; with `attempts_max` it also ends after so many attempts.
     """
 
     name: str
@@ -73,9 +76,11 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, str], ...] = ()
     body_format: BodyFormat = BodyFormat.STANDARD
     on_dead_letter: OnDeadLetter = OnDeadLetter.BLOCK
-    attempts_max: int = ATTEMPTS_DEFAULT
+    retry_for: timedelta = RETRY_FOR
     retry_base: timedelta = timedelta(seconds=1)
     retry_cap: timedelta = timedelta(minutes=5)
+    retry_jitter: float = 0.1
+    attempts_max: int | None = None
     timeout: timedelta = timedelta(seconds=15)
     rate_per_second: float | None = None
     in_flight_max: int = 64
@@ -84,7 +89,13 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     @property
     def backoff(self) -> Backoff:
         """When a failed delivery is tried again."""
-        return Backoff(base=self.retry_base, cap=self.retry_cap, attempts_max=self.attempts_max)
+        return Backoff(
+            base=self.retry_base,
+            cap=self.retry_cap,
+            attempts_max=self.attempts_max,
+            retry_for=self.retry_for,
+            jitter=self.retry_jitter,
+        )
 
     def address(self, policy: AddressPolicy) -> EndpointUrl:
         """The URL, taken apart and judged."""
@@ -174,8 +185,12 @@ def _check_secrets(secrets: tuple[Secret, ...]) -> None:
 
 
 def _check_limits(endpoint: Endpoint) -> None:
-    if not 1 <= endpoint.attempts_max <= ATTEMPTS_MAX:
-        raise BadEndpoint(f"attempts_max is 1 to {ATTEMPTS_MAX}")
+    if endpoint.attempts_max is not None and not 1 <= endpoint.attempts_max <= ATTEMPTS_MAX:
+        raise BadEndpoint(f"attempts_max is 1 to {ATTEMPTS_MAX:,}")
+    if not timedelta(0) <= endpoint.retry_for <= RETRY_FOR_MAX:
+        raise BadEndpoint(f"retry_for is at most {RETRY_FOR_MAX.days} days")
+    if endpoint.retry_base < RETRY_BASE_MIN:
+        raise BadEndpoint("the first wait, retry_base, is at least 100 ms")
     if not timedelta(0) < endpoint.timeout <= TIMEOUT_MAX:
         raise BadEndpoint(f"the timeout is at most {TIMEOUT_MAX.seconds} s and longer than nothing")
     if not 1 <= endpoint.in_flight_max <= IN_FLIGHT_MAX:

@@ -1,11 +1,13 @@
-"""A journey: every entry and every emitted event of the traces that an id, a key or a correlation id names.
+"""A journey: every entry and emitted event of the traces that an id, a key, a label or a resource names.
 
 Reads one ledger; changes nothing. What other ledgers know of the journey, they know under the same
-correlation id.
+correlation id. Tenants may use the same correlation id: the number of hops is bounded, and the bound is
+shared between them, so that no tenant's events push another's hops out.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import Enum
 from typing import Final
 
@@ -15,6 +17,7 @@ from msgspec.structs import replace
 from oncegate.gate.accepting import SURFACE_LANES
 from oncegate.gate.outcome import decode_outcome
 from oncegate.model.trace import Context, decode_context, named, trace_named, trace_of_key
+from oncegate.sender.finding import find_entries
 from oncegate.store import (
     Entry,
     EntryDetail,
@@ -31,10 +34,10 @@ TRACES_MAX: Final = 20  # a key may have been part of very many journeys
 HOPS_MAX: Final = 500
 LANES_MAX: Final = 10
 EVENTS_OF_A_KEY_MAX: Final = 20  # the latest ones
-_KEY_HEX: Final = 48
 FEED: Final = "feed"
 _STEPS: Final = {
     StepState.STARTED: "started, not known to be done",
+    StepState.CALLED: "called, not known to be done; the downstream can tell",
     StepState.DONE: "done",
     StepState.NOT_APPLIED: "certainly not done",
 }
@@ -79,31 +82,57 @@ class Journey(Struct, frozen=True):
     is_cut: bool
 
 
-def journey(session: Session, text: str) -> Journey:
-    """Finds the whole journey of whatever the text names; no hops if it names nothing."""
-    starts = [*_entries_named(session, text), *_events_named(session, text)]
+def journey(session: Session, text: str, tenant: str | None = None) -> Journey:
+    """Finds the whole journey of whatever the text names; no hops if it names nothing.
+
+    With a tenant it is that tenant's part, to the same bound.
+    """
+    named_by = [*_entries_named(session, text, tenant), *_events_named(session, text, tenant)]
+    starts = [hop for hop in named_by if tenant in (None, hop.tenant)]
     traces = dict.fromkeys([hop.trace_id for hop in starts if hop.trace_id is not None])
     traces |= dict.fromkeys(_names_of(text))
-    others = [hop for one in list(traces)[:TRACES_MAX] for hop in _on(session, one)]
+    others = [hop for one in list(traces)[:TRACES_MAX] for hop in _on(session, one, tenant)]
     found = _complete(session, [*starts, *others])
     return replace(found, is_cut=found.is_cut or len(traces) > TRACES_MAX)
 
 
-def journey_of(session: Session, entry: Entry) -> Journey:
-    """The journey that an entry belongs to, by its trace alone, along indexes."""
+def journey_of(session: Session, entry: Entry, tenant: str | None = None) -> Journey:
+    """The journey that an entry belongs to, by its trace alone, along indexes; its own tenant's hops first.
+
+    With a tenant it is that tenant's part.
+    """
     here = _arrival(session, entry)
-    return _complete(session, [here, *_on(session, here.trace_id or "")])
+    trace_id = here.trace_id or ""
+    own = [here, *_on(session, trace_id, entry.tenant)]
+    others = [] if tenant is not None else _on(session, trace_id, None)
+    return _complete(session, [*own, *others], entry.tenant)
 
 
-def _complete(session: Session, known: list[Hop]) -> Journey:
+def _complete(session: Session, known: list[Hop], first: str | None = None) -> Journey:
     """Each hop once, with the calls that were made for what arrived, in order of time."""
     hops: dict[tuple[HopKind, str, str, int | None], Hop] = {}
     for hop in known:
         hops.setdefault((hop.kind, hop.place, hop.id, hop.seq), hop)
-    arrived = [hop for hop in hops.values() if hop.kind is HopKind.ARRIVED][:HOPS_MAX]
-    calls = [call for hop in arrived for call in _calls(session, hop)]
-    found = sorted([*hops.values(), *calls], key=_moment)
-    return Journey(tuple(found[:HOPS_MAX]), len(found) > HOPS_MAX)
+    arrived = [hop for hop in hops.values() if hop.kind is HopKind.ARRIVED]
+    calls = [call for hop in _shared(arrived, first) for call in _calls(session, hop)]
+    found = [*hops.values(), *calls]
+    return Journey(tuple(_shared(found, first)), len(found) > HOPS_MAX)
+
+
+def _shared(hops: list[Hop], first: str | None) -> list[Hop]:
+    """As many hops as are shown, in order of time: each tenant's first, then each tenant's second, …
+
+    The hops of the tenant that is `first` come before all others.
+    """
+    ordered, turns = sorted(hops, key=_moment), Counter[str]()
+    if len(ordered) <= HOPS_MAX:
+        return ordered
+    ranked: list[tuple[int, Hop]] = []
+    for hop in ordered:
+        ranked.append((0 if hop.tenant == first else turns[hop.tenant], hop))
+        turns[hop.tenant] += 1
+    ranked.sort(key=lambda one: one[0])
+    return sorted((hop for _, hop in ranked[:HOPS_MAX]), key=_moment)
 
 
 def _moment(hop: Hop) -> tuple[int, int, int]:
@@ -117,30 +146,28 @@ def _names_of(text: str) -> list[str]:
     return [trace_named(text), *([] if by_parent is None else [by_parent])]
 
 
-def _on(session: Session, trace_id: str) -> list[Hop]:
-    entries = [
-        detail.entry for one in session.linked(trace_id, HOPS_MAX) if (detail := session.detail(one))
-    ]
-    entries += session.entries(EntryFilter(key_prefix=trace_id), None, 2)  # where the journey began
+def _on(session: Session, trace_id: str, tenant: str | None) -> list[Hop]:
+    linked = session.linked(trace_id, HOPS_MAX, tenant)
+    entries = [detail.entry for one in linked if (detail := session.detail(one))]
+    began = session.entries(EntryFilter(key_prefix=trace_id), None, 2)  # where the journey began
+    entries += [entry for entry in began if tenant in (None, entry.tenant)]
     hops = [_arrival(session, entry) for entry in entries]
-    hops += [_emission(one) for one in session.traced(trace_id, HOPS_MAX)]
-    return hops + [_publication(one) for one in session.published_on(trace_id, HOPS_MAX)]
+    hops += [_emission(one) for one in session.traced(trace_id, HOPS_MAX, tenant)]
+    return hops + [_publication(one) for one in session.published_on(trace_id, HOPS_MAX, tenant)]
 
 
-def _entries_named(session: Session, text: str) -> list[Hop]:
-    is_key = len(text) == _KEY_HEX and all(character in "0123456789abcdef" for character in text)
-    found = session.entries(EntryFilter(key_prefix=text), None, 1) if is_key else []
-    return [_arrival(session, entry) for entry in found]
+def _entries_named(session: Session, text: str, tenant: str | None) -> list[Hop]:
+    return [_arrival(session, entry) for entry in find_entries(session, text, tenant)]
 
 
-def _events_named(session: Session, text: str) -> list[Hop]:
+def _events_named(session: Session, text: str, tenant: str | None) -> list[Hop]:
     """Emitted events by their id, else the latest of a key."""
     by_id = [_emission(one) for one in session.emitted_as(text, HOPS_MAX)]
     by_id += [_publication(one) for one in session.published_as(text, HOPS_MAX)]
     if by_id:
         return by_id
     hops: list[Hop] = []
-    for lane in session.lanes(LaneFilter(key=text), 0, LANES_MAX):
+    for lane in session.lanes(LaneFilter(tenant=tenant, key=text), 0, LANES_MAX):
         first = max(1, lane.last_seq - EVENTS_OF_A_KEY_MAX + 1)
         for view in session.deliveries(lane.lane_id, first, EVENTS_OF_A_KEY_MAX):
             same = session.emitted_as(view.event_id, LANES_MAX)

@@ -14,7 +14,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from oncegate.model.backoff import Backoff
 from oncegate.sender.exchange import Exchange, NoResponse, Response
 
 RETRY_AFTER_MAX: Final = timedelta(hours=24)  # nobody may park our events for longer
@@ -27,6 +26,7 @@ class Result(Enum):
 
     DELIVERED = "delivered"  # 2xx
     FAILED = "failed"  # trying again may help: no response, 5xx, 408, 425
+    UNREACHED = "unreached"  # no request was sent: no name, no connection, no TLS
     REJECTED = (
         "rejected"  # the receiver does not want it as it is: 3xx, other 4xx; tried again all the same
     )
@@ -42,16 +42,13 @@ class Judgement(Struct, frozen=True):
     reason: str
     wait_min: timedelta = timedelta(0)
 
-    def next_wait(self, backoff: Backoff, attempt: int, jitter: float) -> timedelta:
-        """How long to wait after the failed attempt number `attempt`: never less than was asked for."""
-        return max(self.wait_min, backoff.delay(attempt, jitter))
-
 
 def judge(exchange: Exchange) -> Judgement:
     """Decides what an attempt came to."""
     if isinstance(exchange, NoResponse):
         return Judgement(
-            Result.FAILED, f"{exchange.kind.value} while {exchange.phase.value}: {exchange.detail}"
+            Result.FAILED if exchange.was_sent else Result.UNREACHED,
+            f"{exchange.kind.value} while {exchange.phase.value}: {exchange.detail}",
         )
     return Judgement(_result_of(exchange), _reason(exchange), exchange.retry_after or timedelta(0))
 

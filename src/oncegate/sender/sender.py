@@ -21,8 +21,10 @@ from oncegate.model.backlog import Backlog
 from oncegate.model.trace import Context
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.book import EndpointBook
+from oncegate.sender.dialing import look_up
 from oncegate.sender.emission import Emission, outgoing_of
 from oncegate.sender.endpoints import Endpoint
+from oncegate.sender.registration import LookUp
 from oncegate.store import Joined, Outgoing, Placed, Placing
 from oncegate.store.lanes import LANE_BACKLOG_MAX
 
@@ -45,12 +47,13 @@ class Sender:
         clock: Clock | None = None,
         policy: AddressPolicy | None = None,
         backlog_max: int = LANE_BACKLOG_MAX,
+        resolve: LookUp = look_up,
     ) -> None:
         self.commits = commits
         self.backlog_max = backlog_max
         self.backlog = Backlog()
         self.clock = clock or SystemClock()
-        self.endpoints = EndpointBook(commits, self.clock, policy or AddressPolicy())
+        self.endpoints = EndpointBook(commits, self.clock, policy or AddressPolicy(), resolve)
         self._listeners: list[Callable[[], None]] = []
 
     async def emit(

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Final
 
 import msgspec
 
 from oncegate.errors import ConfigError, OncegateError, StoreError
 from oncegate.feed import Feed
-from oncegate.feed.operations import ReadSecret
 from oncegate.gate.gate import Gate
 from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.model.durations import parse_duration
@@ -26,11 +25,15 @@ from oncegate.sender.sender import Sender
 from oncegate.service import contract
 from oncegate.service.accesslog import AccessLog, PlainLog
 from oncegate.service.arriving import ArrivingBodies
+from oncegate.service.connections import Connections
 from oncegate.service.counting import Counting
 from oncegate.service.dispatch import Dispatch, check_room
 from oncegate.service.failures import answer_to_error, leaves_the_body
 from oncegate.service.inbound import admit_webhook, check_webhook
+from oncegate.service.largebodies import LargeBodies
+from oncegate.service.listeners import Listeners
 from oncegate.service.messages import (
+    PIECE_BYTES,
     Answer,
     Gone,
     Incoming,
@@ -40,33 +43,39 @@ from oncegate.service.messages import (
     Send,
     json_answer,
     method_not_allowed,
+    problem_answer,
     send_answer,
+    send_in_pieces,
 )
 from oncegate.service.openapi import document
 from oncegate.service.page import PageMount
 from oncegate.service.partners import Partner, PartnerBook, Role
+from oncegate.service.readiness import Readiness
 from oncegate.service.recording import open_recorder
 from oncegate.service.refusals import NOTED, Refusals
 from oncegate.service.settings import Settings
 from oncegate.service.stopping import StopTimes
 from oncegate.service.surfaces import Entrance, Handlers, open_contract, open_entrances, policy_of
 from oncegate.service.throttle import Throttle
+from oncegate.service.unread import UnreadBytes
 from oncegate.service.webhooks import Webhooks
 from oncegate.signals.prometheus import exposition
 from oncegate.upkeep.accepted import AcceptedWork
 
-READY_WITHIN_SECONDS: Final = 2.0
+VISITS_AT_ONCE: Final = 32  # requests to the operations page
 POLLS_FACTOR: Final = (
     4  # readers mostly wait, which is no work: they have room of their own, and more of it
 )
 
-PEERS_SHARE: Final = 4  # one peer has at most so small a part of the bodies that are arriving
+PEERS_SHARE: Final = 4  # one peer has at most so small a part of arriving bodies and idle connections
+PAGES_AT_ONCE: Final = 8  # pages of the feed that are read from the ledger; each may have 4 MiB
 BODIES_FACTOR: Final = 4  # bodies that still arrive are no work either; slow ones are cut off elsewhere
 
 log: Final = logging.getLogger("oncegate.service")
 
 _QUIET: Final = frozenset({"livez", "readyz", "metrics"})
 _Handle = Callable[[Incoming], Awaitable[Answer]]
+_Routes = dict[tuple[str, str], tuple[str, _Handle]]
 
 
 class Service:
@@ -76,9 +85,10 @@ class Service:
         self, gate: Gate, settings: Settings, partners: PartnerBook, environment: Mapping[str, str]
     ) -> None:
         self.gate, self.settings, self.partners = gate, settings, partners
-        self.feed = Feed(gate, operation=Dispatch, decode=msgspec.Raw)
+        self.feed = Feed(gate, operation=Dispatch, decode=msgspec.Raw, pages_at_once=PAGES_AT_ONCE)
         self.sender = Sender(gate.commits, clock=gate.clock, policy=policy_of(settings.network))
         self.is_draining = False
+        self.refusal: OncegateError | None = None  # why it cannot begin
         self._environment = environment
         total_max, tenant_max = settings.server.concurrency_max, settings.server.tenant_concurrency_max
         self._throttle = Throttle(total_max, tenant_max)
@@ -87,13 +97,21 @@ class Service:
         self._bodies = Throttle(total_max * BODIES_FACTOR, 0)
         self._counting = Counting()
         self.arriving = ArrivingBodies(total_max, max(1, total_max // PEERS_SHARE))
-        self.webhooks = Webhooks(gate, self._throttle, self._tell)
+        connections_max = settings.server.connections_max
+        self.connections = Connections(connections_max, max(1, connections_max // PEERS_SHARE))
+        self.unread = UnreadBytes(settings.server.unread_bytes_max)
+        self.large = LargeBodies(settings.server.body_values_max)
+        self.webhooks = Webhooks(gate, self._throttle, self._tell, self.large)
         self._refusals = Refusals(gate.commits, gate.clock)
         self._work, self._ending = AsyncExitStack(), asyncio.Lock()
         self._client: HttpClient | None = None
         self._page = PageMount(gate)
+        self.visits = Throttle(VISITS_AT_ONCE, 0)
+        self.listeners = Listeners(settings.listeners)
+        self._readiness = Readiness(gate.commits, gate.clock)
         self._entrances: dict[str, Entrance] = {}
-        self._routes: dict[tuple[str, str], tuple[str, _Handle]] = {}
+        self._routes: _Routes = {}
+        self._operators: _Routes = {}  # at their own listener, if they have one
         self._event: _Handle = self._nothing
 
     def open(self) -> None:
@@ -104,14 +122,22 @@ class Service:
         self.webhooks.open(self._entrances)
         self._route("GET", "/livez", "livez", self._livez)
         self._route("GET", "/readyz", "readyz", self._readyz)
-        self._route("GET", "/metrics", "metrics", self._metrics)
-        self._route("GET", "/openapi.json", "openapi", self._openapi)
+        self._open_operators_routes()
         self._route("POST", "/v1/events", "events", self._by(Role.PUBLISH, self._publish))
         self._event = self._by(Role.PUBLISH, self._find_event)
         if self.settings.contract.enabled:
             open_contract(self.gate, self.settings.contract, handlers)
             self._open_contract_routes(self.settings.contract.prefix)
         open_recorder(self.gate, self.settings.record, self._environment)
+
+    def _open_operators_routes(self) -> None:
+        if self.listeners.has_admin:
+            self._operators = dict(self._routes)  # the health checks
+        routes = self._operators if self.listeners.has_admin else self._routes
+        if self.listeners.settings.metrics:
+            routes["GET", "/metrics"] = ("metrics", self._metrics)
+        if self.listeners.settings.openapi:
+            routes["GET", "/openapi.json"] = ("openapi", self._openapi)
 
     def _open_contract_routes(self, prefix: str) -> None:
         self._route("POST", f"{prefix}/realtime", "realtime", self._by(Role.SEND, self._realtime))
@@ -139,6 +165,7 @@ class Service:
     async def close(self) -> None:
         """Writes down what is left to be written, and ends connections to handlers."""
         await self.end_work()
+        self.large.close()
         await self._refusals.close()
         self.access.flush()
         if self._client is not None:
@@ -148,10 +175,28 @@ class Service:
         """Serves one request, or the server's own beginning and end."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
-        elif scope["type"] == "http" and self._page.has(scope["path"]):
-            await self._page(scope, receive, send)
+        elif scope["type"] == "http" and self._page.has(scope["path"]) and self._has_page(scope):
+            await self._serve_page(scope, receive, send)
         elif scope["type"] == "http":
             await self._serve(Incoming(scope, receive, self.settings.server.body_bytes_max), send)
+
+    def _has_page(self, scope: Scope) -> bool:
+        listeners = self.listeners
+        return listeners.settings.page and listeners.has_admin == listeners.is_admin(scope.get("server"))
+
+    async def _serve_page(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The page has a few places of its own: it takes none of the callers', and they none of it."""
+
+        async def counted(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                self._counting.answers["ui", message["status"]] += 1
+            await send_in_pieces(send, message)
+
+        try:
+            with self.visits.entered():
+                await self._page(scope, receive, counted)
+        except Refused as refused:
+            await send_answer(counted, problem_answer(refused.problem), close=True)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -159,8 +204,11 @@ class Service:
             if message["type"] == "lifespan.startup":
                 try:
                     self.open()
+                    with suppress(StoreError):  # then before a surface's first event
+                        await asyncio.to_thread(self.gate.check_surfaces)
                     await self.start()
                 except OncegateError as error:
+                    self.refusal = error
                     await send({"type": "lifespan.startup.failed", "message": str(error)})
                     return
                 await send({"type": "lifespan.startup.complete"})
@@ -173,10 +221,12 @@ class Service:
         route, handle = self._find(incoming)
         try:
             answer, is_read = await self._answer(handle, incoming)
+            self._tell(route, answer, incoming.caller)
+            await send_answer(send, answer, close=not is_read)
         except Gone:
             return
-        self._tell(route, answer, incoming.caller)
-        await send_answer(send, answer, close=not is_read)
+        finally:
+            incoming.give_places_back()
 
     def _tell(self, route: str, answer: Answer, caller: str | None) -> None:
         """Counts an answer and writes it down, wherever it is sent from."""
@@ -190,16 +240,22 @@ class Service:
     async def _answer(self, handle: _Handle, incoming: Incoming) -> tuple[Answer, bool]:
         """The answer, and whether the connection can go on: not after a body that was not read."""
         try:
-            return await handle(incoming), True
+            answer = await handle(incoming)
+            if len(answer.body) > PIECE_BYTES:
+                incoming.take_place(self.unread.entered(incoming.tenant, len(answer.body)))
+            return answer, True
         except Gone:
             raise
         except Exception as error:  # noqa: BLE001  whatever it is, the caller gets a document
             return answer_to_error(error), not leaves_the_body(error)
 
     def _find(self, incoming: Incoming) -> tuple[str, _Handle]:
-        found = self._routes.get((incoming.method, incoming.path))
+        is_admin = self.listeners.is_admin(incoming.server)
+        found = (self._operators if is_admin else self._routes).get((incoming.method, incoming.path))
         if found is not None:
             return found
+        if is_admin:
+            return "none", self._nothing
         if incoming.path.startswith("/in/"):
             return "in", self._in
         if incoming.path.startswith("/v1/events/"):
@@ -216,10 +272,11 @@ class Service:
             body = await incoming.body()
         check_webhook(self.gate.clock, entrance, incoming.headers, body)
         with self._throttle.entered(), self._throttle.tenant(entrance.tenant):
-            return await admit_webhook(self.gate, entrance, incoming.headers, body)
+            return await admit_webhook(self.gate, self.large, entrance, incoming.headers, body)
 
     async def _nothing(self, incoming: Incoming) -> Answer:
-        allowed = [method for method, path in self._routes if path == incoming.path]
+        routes = self._operators if self.listeners.is_admin(incoming.server) else self._routes
+        allowed = [method for method, path in routes if path == incoming.path]
         if allowed:
             raise method_not_allowed(*allowed)
         raise Refused(Problem(ProblemKind.NOT_FOUND, "there is nothing at this address"))
@@ -239,32 +296,33 @@ class Service:
         async def handle(incoming: Incoming) -> Answer:
             with throttle.entered():
                 partner = await self.partners.authenticate(incoming.headers)
-            incoming.caller = partner.name
+            incoming.caller, incoming.tenant = partner.name, partner.tenant
             if role not in partner.roles:
                 raise Refused(Problem(ProblemKind.FORBIDDEN, f"this needs the role {role.value}"))
             if incoming.method == "POST":
                 with self._bodies.entered():  # what is still arriving is no work yet
                     await incoming.body()
-            with throttle.entered(), throttle.tenant(partner.tenant):
-                return await serve(partner, incoming)
+            incoming.take_place(throttle.entered())
+            incoming.take_place(throttle.tenant(partner.tenant))
+            return await serve(partner, incoming)
 
         return handle
 
     async def _realtime(self, partner: Partner, incoming: Incoming) -> Answer:
-        return await contract.realtime(self.gate, partner, incoming)
+        return await contract.realtime(self.gate, self.large, partner, incoming)
 
     async def _confirm(self, partner: Partner, incoming: Incoming) -> Answer:
-        return await contract.confirmations(self.gate, partner, incoming)
+        return await contract.confirmations(self.gate, self.large, partner, incoming)
 
     async def _pending(self, partner: Partner, incoming: Incoming) -> Answer:
         return await contract.pending(self.feed, partner, incoming)
 
     async def _ack(self, partner: Partner, incoming: Incoming) -> Answer:
-        return await contract.acknowledge(self.feed, partner, incoming)
+        return await contract.acknowledge(self.feed, self.large, partner, incoming)
 
     async def _publish(self, partner: Partner, incoming: Incoming) -> Answer:
         await check_room(self.sender, partner.tenant)
-        answer = await contract.publish(self.feed, partner, incoming)
+        answer = await contract.publish(self.feed, self.large, partner, incoming)
         self.sender.wake()
         return answer
 
@@ -276,23 +334,27 @@ class Service:
 
     async def _readyz(self, incoming: Incoming) -> Answer:
         """Ready while the ledger can be written and nobody has asked us to end."""
-        try:
-            async with asyncio.timeout(READY_WITHIN_SECONDS):
-                await self.gate.commits.perform_async(ReadSecret(None))
-            is_ready = not self.is_draining
-        except (StoreError, TimeoutError):
-            is_ready = False
+        is_ready = not self.is_draining and await self._readiness.can_write()
         return json_answer(200 if is_ready else 503, {"ready": is_ready})
 
     async def _openapi(self, incoming: Incoming) -> Answer:
-        return json_answer(200, document(self.settings.contract.prefix))
+        return json_answer(
+            200, document(self.settings.contract.prefix, metrics=self.listeners.settings.metrics)
+        )
 
     async def _metrics(self, incoming: Incoming) -> Answer:
         text = self._counting.text(
-            self._throttle.total + self.polls.total,
-            self._throttle.shed + self.polls.shed,
-            self.arriving.total,
-            self.arriving.cut,
+            {
+                "requests_in_flight": self._throttle.total + self.polls.total + self.visits.total,
+                "requests_shed_total": self._throttle.shed + self.polls.shed + self.visits.shed,
+                "bodies_arriving": self.arriving.total,
+                "bodies_cut_total": self.arriving.cut,
+                "unread_bytes": self.unread.total,
+                "unread_refused_total": self.unread.refused,
+                "connections": self.connections.total,
+                "connections_closed_total": self.connections.closed,
+                "connections_refused_total": self.connections.refused,
+            }
         )
         try:
             seen = await asyncio.to_thread(exposition, self.gate)

@@ -18,9 +18,12 @@ from oncegate.gate.gate import Gate as PlainGate
 from oncegate.model.durations import parse_duration
 from oncegate.model.surface import check_name
 from oncegate.sender.http import HttpClient
+from oncegate.service.alarming import alarm_options, thresholds_of
 from oncegate.service.configuring import Configuration, Mistake, Mistakes, read_configuration
 from oncegate.service.hosts import read_listening, read_name
+from oncegate.service.listeners import check_admin
 from oncegate.service.page import PATH as PAGE_PATH
+from oncegate.service.proxies import read_proxy
 from oncegate.service.recording import open_recorder
 from oncegate.service.settings import (
     ContractSettings,
@@ -45,8 +48,11 @@ from oncegate.wiring import open_store
 _RANGES: Final = {
     "port": (0, 65_535),
     "body_bytes_max": (1, 1024**3),
+    "body_values_max": (100, 10_000_000),
     "concurrency_max": (1, 100_000),
     "tenant_concurrency_max": (1, 100_000),
+    "unread_bytes_max": (1024**2, 1024**4),
+    "connections_max": (1, 1_000_000),
 }
 _FIRST: Final = frozenset({"allow_transport"})  # the key may need it
 _ANY_URL: Final = "https://downstream.example"
@@ -90,7 +96,8 @@ def find_mistakes(configuration: Configuration, environment: Mapping[str, str]) 
         told += _of_surface(settings, good, name, environment)
     told += _of_contract(settings, good)
     recording = _mistake(partial(_try_recording, settings, environment))
-    told += [] if recording is None else [recording]
+    alarms = _mistake(partial(_try_alarms, settings, environment))
+    told += [one for one in (recording, alarms) if one is not None]
     return [Mistake(configuration.where(one.place), str(one)) for one in told]
 
 
@@ -203,14 +210,16 @@ def _places(settings: Settings) -> list[Callable[[], None]]:
     checks: list[tuple[str, Callable[[], Any]]] = [("url", partial(open_store, settings.url))]
     checks.append(("server.host", partial(read_listening, server.host)))
     checks.append(("server.hosts", partial(_each, read_name, server.hosts)))
+    checks.append(("server.trusted_proxies", partial(_each, read_proxy, server.trusted_proxies)))
     checks += [
         (f"server.{name}", partial(parse_duration, getattr(server, name)))
-        for name in ("headers_within", "body_within", "unread_within", "drain_within")
+        for name in ("headers_within", "body_within", "unread_within", "idle_within", "drain_within")
     ]
     checks += [
         (f"server.{name}", partial(_check_range, getattr(server, name), least, most))
         for name, (least, most) in _RANGES.items()
     ]
+    checks.append(("listeners.admin", partial(check_admin, settings.listeners, server)))
     checks.append(("network.allow_networks", partial(_check_networks, settings.network)))
     checks.append(("feed.retention", partial(_check_retention, settings.feed.retention)))
     checks.append(("contract.prefix", partial(_check_prefix, settings.contract.prefix)))
@@ -271,6 +280,13 @@ def _try(settings: Settings, environment: Mapping[str, str], contract: bool) -> 
                 open_contract(gate, settings.contract, handlers)
     finally:
         gate.close()
+
+
+def _try_alarms(settings: Settings, environment: Mapping[str, str]) -> None:
+    """Whom alarms go to, and by which limits."""
+    with mistakes_at("alarms"):
+        thresholds_of(settings)
+        alarm_options(settings, environment)
 
 
 def _try_recording(settings: Settings, environment: Mapping[str, str]) -> None:

@@ -17,12 +17,15 @@ import msgspec
 
 from oncegate.config import SETTINGS_FILE, URL_VARIABLE, LedgerAddress
 from oncegate.errors import ConfigError
+from oncegate.model.ledger_addresses import masked_address
 from oncegate.model.masking import masked_url
 from oncegate.service.settings import (
+    AlarmsSettings,
     ContractSettings,
     DeliverySettings,
     DownstreamSettings,
     FeedSettings,
+    ListenersSettings,
     NetworkSettings,
     RecordSettings,
     ServerSettings,
@@ -33,11 +36,13 @@ from oncegate.service.settings import (
 PREFIX: Final = "ONCEGATE_"
 _SINGLE: Final[dict[str, type[msgspec.Struct]]] = {
     "server": ServerSettings,
+    "listeners": ListenersSettings,
     "network": NetworkSettings,
     "contract": ContractSettings,
     "feed": FeedSettings,
     "delivery": DeliverySettings,
     "record": RecordSettings,
+    "alarms": AlarmsSettings,
 }
 _NAMED: Final[dict[str, type[msgspec.Struct]]] = {
     "downstreams": DownstreamSettings,
@@ -230,6 +235,8 @@ class _Reading:
         return given is not None and (given != "" or variable != URL_VARIABLE)
 
     def _default(self, field: Any, place: str) -> Any:
+        if field.default_factory is not msgspec.NODEFAULT:
+            field.default = field.default_factory()
         if field.default is msgspec.NODEFAULT:
             self._wrong(place.rpartition(".")[0], f"{place} is missing")
             return None
@@ -291,10 +298,6 @@ def _toml_mistake(path: Path, text: str, error: tomllib.TOMLDecodeError) -> Mist
     return Mistake(f"{path}:{max(1, line)}", re.sub(r" \(at .*\)", "", said) + hint)
 
 
-_PASSWORD: Final = re.compile(r"(://[^:/@\s]*:)\S*(?=@)")
-_IN_QUERY: Final = re.compile(r"([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)[^&#]*", re.IGNORECASE)
-
-
 def _shown(name: str, value: Any) -> str:
     if name == "key" and isinstance(value, str) and not value.startswith("$") and "{" not in value:
         return "…"
@@ -303,7 +306,7 @@ def _shown(name: str, value: Any) -> str:
     if name in ("url", "probe_url") and isinstance(value, str) and value.startswith(("https:", "http:")):
         return masked_url(value)
     if name in ("url", "probe_url") and isinstance(value, str):
-        return _IN_QUERY.sub(r"\1…", _PASSWORD.sub(r"\1…", value))
+        return masked_address(value)
     return str(msgspec.to_builtins(value))
 
 

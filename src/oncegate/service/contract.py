@@ -17,9 +17,9 @@ from oncegate.model.template import Field, FieldKind
 from oncegate.model.trace import context_of
 from oncegate.service.dispatch import check_can_be_sent
 from oncegate.service.inbound import admit
+from oncegate.service.largebodies import LargeBodies
 from oncegate.service.messages import Answer, Incoming, Refused, json_answer, method_not_allowed
 from oncegate.service.partners import Partner
-from oncegate.service.strictjson import read_json
 from oncegate.service.surfaces import CONFIRMATIONS, REALTIME
 
 WAIT_SECONDS_MAX: Final = 30
@@ -28,19 +28,19 @@ _WINDOW: Final = Field("window", ("window",), FieldKind.TEXT)
 _VERSIONS: Final = (4, 7)
 
 
-async def realtime(gate: Gate, partner: Partner, incoming: Incoming) -> Answer:
+async def realtime(gate: Gate, large: LargeBodies, partner: Partner, incoming: Incoming) -> Answer:
     """Serves `POST …/realtime`."""
-    body = await read_object(incoming)
+    body, beside = await read_object(large, incoming)
     context = context_of(incoming.headers.only)
-    return await admit(gate, REALTIME, _event(partner, body), partner.tenant, context)
+    return await admit(gate, REALTIME, _event(partner, body), partner.tenant, context, large=beside)
 
 
-async def confirmations(gate: Gate, partner: Partner, incoming: Incoming) -> Answer:
+async def confirmations(gate: Gate, large: LargeBodies, partner: Partner, incoming: Incoming) -> Answer:
     """Serves `POST …/confirmations`: once for each id, and once for each window."""
-    body = await read_object(incoming)
+    body, beside = await read_object(large, incoming)
     event = {**_event(partner, body), "window": _window(body)}
     context = context_of(incoming.headers.only)
-    return await admit(gate, CONFIRMATIONS, event, partner.tenant, context)
+    return await admit(gate, CONFIRMATIONS, event, partner.tenant, context, large=beside)
 
 
 def _window(body: dict[str, Any]) -> str:
@@ -82,13 +82,13 @@ def read_correlation_id(given: object) -> str:
 
 
 async def pending(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
-    """Serves `GET …/dispatch/pending?since=&limit=&wait=`."""
+    """Serves `GET …/dispatch/pending?since=&limit=&wait=`; an empty `since` is where the reader stands."""
     query = incoming.query("since", "limit", "wait")
     wait_seconds = _whole("wait", query.get("wait", "0"), 0, WAIT_SECONDS_MAX)
     reading = feed.read(
         partner.name,
         tenant=partner.tenant,
-        since=query.get("since"),
+        since=query.get("since") or None,
         limit=_whole("limit", query.get("limit", "100"), 1, PAGE_MAX),
         wait_seconds=wait_seconds,
     )
@@ -101,28 +101,24 @@ def _whole(name: str, text: str, least: int, most: int) -> int:
     return int(text)
 
 
-async def acknowledge(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
+async def acknowledge(feed: Feed, large: LargeBodies, partner: Partner, incoming: Incoming) -> Answer:
     """Serves `POST …/dispatch/ack {"cursor": …}`."""
-    body = await read_object(incoming)
+    body, _ = await read_object(large, incoming)
     cursor = body.get("cursor")
     if not isinstance(cursor, str) or set(body) != {"cursor"}:
         raise MalformedRequest('the body must be {"cursor": "…"}')
     return json_answer(200, await feed.ack(partner.name, cursor, tenant=partner.tenant))
 
 
-async def publish(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
+async def publish(feed: Feed, large: LargeBodies, partner: Partner, incoming: Incoming) -> Answer:
     """Serves `POST /v1/events {"id", "key", "data"}`."""
-    body = await read_object(incoming)
+    body, beside = await read_object(large, incoming)
     if set(body) != {"id", "key", "data"}:
         raise MalformedRequest('the body must be {"id": "…", "key": "…", "data": …}')
     check_can_be_sent(body["id"], body["key"])
-    done = await feed.publish(
-        tenant=partner.tenant,
-        event_id=body["id"],
-        key=body["key"],
-        data=body["data"],
-        context=context_of(incoming.headers.only),
-    )
+    given = (partner.tenant, body["id"], body["key"], body["data"], context_of(incoming.headers.only))
+    item = await beside.in_turn(partner.tenant, feed.item, *given) if beside else feed.item(*given)
+    done = await feed.publish_item(item)
     told = {"id": done.event_id, "key": done.key, "seq": done.seq, "replay": done.replay}
     return json_answer(200, told)  # not in the log: an id is whatever the publisher chose
 
@@ -138,11 +134,12 @@ async def find_event(feed: Feed, partner: Partner, incoming: Incoming) -> Answer
     return json_answer(200, {"id": event_id, "seq": seq})
 
 
-async def read_object(incoming: Incoming) -> dict[str, Any]:
-    """Reads a body that is a JSON object."""
+async def read_object(large: LargeBodies, incoming: Incoming) -> tuple[dict[str, Any], LargeBodies | None]:
+    """Reads a body that is a JSON object, and tells where the rest of the work on it belongs."""
     body = await incoming.body()
     incoming.check_media_type()
-    found = read_json(body)
+    beside = large if large.has(body) else None
+    found = large.read(body) if beside is None else await large.in_turn(incoming.tenant, large.read, body)
     if not isinstance(found, dict):
         raise MalformedRequest("the body must be a JSON object")
-    return found
+    return found, beside

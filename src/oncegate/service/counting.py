@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 
 class Counting:
@@ -11,19 +12,12 @@ class Counting:
     def __init__(self) -> None:
         self.answers: Counter[tuple[str, int]] = Counter()  # by route and status
 
-    def text(self, in_flight: int, shed: int, arriving: int = 0, cut: int = 0) -> str:
-        """The counts in the Prometheus text format."""
+    def text(self, others: Mapping[str, int]) -> str:
+        """The counts in the Prometheus text format, with others beside them, by name."""
         lines = ["# TYPE oncegate_http_requests_total counter"]
         for (route, status), count in sorted(self.answers.items()):
             lines.append(f'oncegate_http_requests_total{{route="{route}",status="{status}"}} {count}')
-        lines += [
-            "# TYPE oncegate_http_requests_in_flight gauge",
-            f"oncegate_http_requests_in_flight {in_flight}",
-            "# TYPE oncegate_http_requests_shed_total counter",
-            f"oncegate_http_requests_shed_total {shed}",
-            "# TYPE oncegate_http_bodies_arriving gauge",
-            f"oncegate_http_bodies_arriving {arriving}",
-            "# TYPE oncegate_http_bodies_cut_total counter",
-            f"oncegate_http_bodies_cut_total {cut}",
-        ]
+        for name, value in others.items():
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += [f"# TYPE oncegate_http_{name} {kind}", f"oncegate_http_{name} {value}"]
         return "\n".join(lines) + "\n"

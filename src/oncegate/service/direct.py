@@ -18,10 +18,11 @@ from msgspec import Struct
 from oncegate.gate.admission import Admission
 from oncegate.gate.walks import Walk
 from oncegate.service.hosts import Hosts
+from oncegate.service.listeners import Listeners
 from oncegate.service.messages import JSON_HEADERS, Answer
 from oncegate.service.protocol import BoundedHttp
 from oncegate.service.surfaces import Entrance
-from oncegate.service.webhooks import Webhooks
+from oncegate.service.webhooks import LargeBody, Webhooks
 from oncegate.signatures import LoweredHeaders
 
 LENGTH_DIGITS_MAX: Final = 12
@@ -82,12 +83,19 @@ class DirectHttp(BoundedHttp):
     body_bytes_max: int
     heads: Heads
     hosts: Hosts
+    listeners: Listeners
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._exchange: Exchange | None = None
-        self._idle_since = 0.0
+        self._entrances: dict[bytes, Entrance] = {}
         self._idle_look: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Webhooks come to the service's own listener only."""
+        super().connection_made(transport)
+        if not self.listeners.is_admin(self.server):
+            self._entrances = self.webhooks.entrances
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the clock."""
@@ -104,10 +112,11 @@ class DirectHttp(BoundedHttp):
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def _begin_request(self) -> None:
-        entrance = self.webhooks.entrances.get(self.url)
+        entrance = self._entrances.get(self.url)
         if entrance is not None:
             headers = LoweredHeaders(self.headers)
             if self._is_plain(headers):
+                self._body_left = int(headers.raw[b"content-length"])
                 self._exchange = Exchange(entrance, headers, self.parser.should_keep_alive())
                 self.cycle = self._exchange  # type: ignore[assignment]
                 return
@@ -140,8 +149,10 @@ class DirectHttp(BoundedHttp):
         """Takes a part of the body."""
         if self._exchange is None:
             super().on_body(body)
-        elif not self._is_refused:
-            self._exchange.parts.append(body)
+        else:
+            self._body_left -= len(body)
+            if not self._is_refused:
+                self._exchange.parts.append(body)
 
     def _end_request(self) -> None:
         exchange, self._exchange = self._exchange, None
@@ -155,10 +166,23 @@ class DirectHttp(BoundedHttp):
         if isinstance(found, Answer):
             self._respond(exchange, found)
             return
+        if isinstance(found, LargeBody):
+            task = self.loop.create_task(self._answer_large(exchange, found))
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+            return
         walk = found.walk(self.webhooks.turns, partial(self._walked, exchange))
         if not exchange.response_complete:
             exchange.walk = walk
             self.tasks.add(walk)  # type: ignore[arg-type]  # for those who drain, it is one
+
+    async def _answer_large(self, exchange: Exchange, found: LargeBody) -> None:
+        try:
+            self._respond(exchange, await self.webhooks.admit_large(found))
+        except BaseException:
+            exchange.response_complete = True
+            self.transport.close()  # whoever waits must not wait for ever
+            raise
 
     def _walked(self, exchange: Exchange, admission: Admission, error: BaseException | None) -> None:
         """What was begun has come to its end, whichever."""
@@ -204,7 +228,12 @@ class DirectHttp(BoundedHttp):
 
     def _is_in_use(self) -> bool:
         is_waiting = self.cycle is not None and not self.cycle.response_complete
-        return is_waiting or self._has_begun or self._is_reading or bool(self._bytes_before_body)
+        return (
+            is_waiting
+            or self._has_begun
+            or self._is_reading
+            or bool(self._bytes_before_body or self._behind)
+        )
 
 
 def _status(status: int) -> bytes:

@@ -6,6 +6,7 @@ import logging
 from typing import Final
 
 from oncegate.errors import (
+    Backlogged,
     BadOutgoing,
     Conflict,
     CursorExpired,
@@ -43,6 +44,9 @@ def answer_to_error(error: Exception) -> Answer:
     if isinstance(error, NotAuthentic):
         challenge = (("www-authenticate", error.challenge),)
         return problem_answer(Problem(ProblemKind.NOT_AUTHENTIC, str(error), more_headers=challenge))
+    if isinstance(error, Backlogged):
+        detail = "too many events of this sender wait for a person; nothing was stored, send it again later"
+        return problem_answer(Problem(ProblemKind.TOO_MANY, detail, error.retry_after_seconds))
     for kind, problem in _KINDS:
         if isinstance(error, kind):
             return problem_answer(Problem(problem, str(error)))

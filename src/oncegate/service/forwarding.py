@@ -26,7 +26,22 @@ PLACE_OF_KEY: Final = "{key}"
 
 
 class ForwardFailed(OncegateError):
-    """The handler failed or did not answer; it may have acted."""
+    """The handler failed or did not answer; it may have acted. Without a status there was no answer."""
+
+    def __init__(self, message: str, status: int = 504) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class HandlerDown(NotApplied):
+    """The handler was not reached, or says that it has done nothing and may be asked again."""
+
+    def __init__(self, message: str, answer: Response | None = None) -> None:
+        super().__init__(message)
+        self.was_reached = answer is not None
+        self.status = None if answer is None else answer.status
+        wait = None if answer is None else answer.retry_after
+        self.headers = {} if wait is None else {"retry-after": str(int(wait.total_seconds()))}
 
 
 class Forwarder(Protocol):
@@ -63,11 +78,14 @@ class HttpProbe:
         url = parse_endpoint_url(self._template.replace(PLACE_OF_KEY, quote(key, safe="")), self._policy)
         found = await self._client.get(url, (("accept", "application/json"),), deadline=self._timeout)
         if isinstance(found, NoResponse):
+            if not found.was_sent:
+                raise HandlerDown(f"the handler was not reached: {found.kind.value}")
             raise ForwardFailed(f"no answer to the probe: {found.kind.value}")
         if found.status == 404:
             return None
         if found.status != 200:
-            raise ForwardFailed(f"the probe was answered {found.status}; only 200 and 404 say something")
+            told = f"the probe was answered {found.status}; only 200 and 404 say something"
+            raise ForwardFailed(told, found.status)
         return _value(found)
 
 
@@ -85,14 +103,14 @@ def judged(exchange: Exchange) -> Any:
     if isinstance(exchange, NoResponse):
         if exchange.was_sent:
             raise ForwardFailed(f"no answer: {exchange.kind.value}")
-        raise NotApplied(f"the handler was not reached: {exchange.kind.value}")
+        raise HandlerDown(f"the handler was not reached: {exchange.kind.value}")
     if 200 <= exchange.status < 300:
         return _value(exchange)
     if exchange.status in _NOT_NOW:
-        raise NotApplied(f"the handler answered {exchange.status}")
+        raise HandlerDown(f"the handler answered {exchange.status}", exchange)
     if 400 <= exchange.status < 500 and exchange.status != 409:
         raise Failed(f"the handler answered {exchange.status}")
-    raise ForwardFailed(f"the handler answered {exchange.status}")
+    raise ForwardFailed(f"the handler answered {exchange.status}", exchange.status)
 
 
 def _value(response: Response) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
-from oncegate.clock import Clock
+from oncegate.clock import Clock, utc_text
 from oncegate.errors import (
+    Backlogged,
     ClaimLost,
     Conflict,
     EventError,
@@ -20,15 +22,15 @@ from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.gate import Gate
 from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.model.trace import Context, context_of
+from oncegate.service.largebodies import LargeBodies
 from oncegate.service.messages import Answer, check_media_type, json_answer, problem_answer
-from oncegate.service.strictjson import read_json
 from oncegate.service.surfaces import Entrance
 from oncegate.signatures import Headers
 
 _RUN: Final = Verdict.RUN
 _REPLAY: Final = Verdict.REPLAY
 # Errors that say nothing about the event's handler: they mean the same wherever they come from.
-PLAIN: Final = (StoreError, EventError, Conflict, Quarantined)
+PLAIN: Final = (StoreError, EventError, Conflict, Quarantined, Backlogged)
 
 
 def check_webhook(clock: Clock, entrance: Entrance, headers: Headers, body: bytes) -> None:
@@ -46,17 +48,33 @@ def check_sender(clock: Clock, entrance: Entrance, headers: Headers, body: bytes
         raise
 
 
-async def admit_webhook(gate: Gate, entrance: Entrance, headers: Headers, body: bytes) -> Answer:
+async def admit_webhook(
+    gate: Gate, large: LargeBodies, entrance: Entrance, headers: Headers, body: bytes
+) -> Answer:
     """Admits what `check_webhook` let pass."""
-    return await admit(gate, entrance.surface, read_json(body), entrance.tenant, context_of(headers.only))
+    context, tenant = context_of(headers.only), entrance.tenant
+    if not large.has(body):
+        return await admit(gate, entrance.surface, large.read(body), tenant, context)
+    event = await large.in_turn(tenant, large.read, body)
+    return await admit(gate, entrance.surface, event, tenant, context, large=large)
 
 
 async def admit(
-    gate: Gate, surface: str, event: Any, tenant: str, context: Context | None = None
+    gate: Gate,
+    surface: str,
+    event: Any,
+    tenant: str,
+    context: Context | None = None,
+    *,
+    large: LargeBodies | None = None,
 ) -> Answer:
-    """Admits an event and says what came of it."""
+    """Admits an event and says what came of it; with `large`, what is made of its content is made there."""
     try:
-        return answer_to(await gate.admit(surface, event, tenant=tenant, context=context))
+        if large is None:
+            return answer_to(await gate.admit(surface, event, tenant=tenant, context=context))
+        begin = partial(gate.begin, surface, event, tenant=tenant, context=context)
+        begun = await large.in_turn(tenant, begin)
+        return answer_to(begun if isinstance(begun, Admission) else await begun.finish())
     except PLAIN:
         raise
     except OncegateError as error:
@@ -67,24 +85,33 @@ def answer_to(admission: Admission) -> Answer:
     """The verdict as HTTP."""
     verdict, key = admission.verdict, admission.key
     if admission.error is not None:
-        return problem_answer(Problem(ProblemKind.RECORDED_FAILURE, "it will not be tried again"))
+        detail = "it will not be tried again"
+        return problem_answer(Problem(ProblemKind.RECORDED_FAILURE, detail, why=admission.why()))
     if verdict is _RUN or verdict is _REPLAY:
         document = {"replay": verdict is _REPLAY, "key": key, "outcome": admission.value}
+        if admission.first_seen_ms is not None:
+            document["first_seen"] = utc_text(admission.first_seen_ms)
         return json_answer(200, document, key=key)
-    if admission.verdict is Verdict.BUSY:
+    if admission.verdict is Verdict.BUSY and admission.is_down:
+        detail = "it is on record and tried again later"
         return problem_answer(
-            Problem(ProblemKind.BUSY, "send it again later", min(admission.retry_after_seconds, 60.0))
+            Problem(ProblemKind.HANDLER_FAILED, detail, min(admission.retry_after_seconds, 60.0))
         )
+    if admission.verdict is Verdict.BUSY:
+        wait = min(admission.retry_after_seconds, 60.0)
+        return problem_answer(Problem(ProblemKind.BUSY, "send it again later", wait, why=admission.why()))
     if admission.verdict is Verdict.CONFLICT:
         kept = "" if admission.reason is None else f"; {admission.reason}"
         detail = f"the key is known with another content; nothing was run{kept}"
-        return problem_answer(Problem(ProblemKind.CONFLICT, detail))
+        why = {"reason": admission.reason or "another content under a known key", **admission.why()}
+        return problem_answer(Problem(ProblemKind.CONFLICT, detail, why=why))
     if admission.verdict is Verdict.ACCEPTED:
         return json_answer(
             202, {"replay": False, "key": admission.key, "state": "accepted"}, key=admission.key
         )
     state = "quarantined" if admission.verdict is Verdict.QUARANTINE else "held"
     document = {"replay": False, "key": admission.key, "state": state, "reason": admission.reason}
+    document |= admission.why()
     return json_answer(202, document, key=admission.key)
 
 
@@ -99,5 +126,8 @@ def after_failure(error: OncegateError) -> Answer:
     detail = (
         "another worker has it now" if isinstance(error, ClaimLost) else "it is on record; send it again"
     )
-    # Without Retry-After: with it, senders would leave all events alone, not this one.
-    return problem_answer(Problem(ProblemKind.HANDLER_FAILED, detail))
+    # With Retry-After senders leave all events alone, not this one: only where all would meet the same.
+    wait = error.retry_after_seconds
+    return problem_answer(
+        Problem(ProblemKind.HANDLER_FAILED, detail, None if wait is None else min(wait, 60.0))
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from contextlib import AbstractContextManager
 from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
@@ -21,6 +22,7 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 JSON_HEADERS: Final = (("content-type", "application/json"), ("cache-control", "no-store"))
 _JSON_BYTES: Final = tuple((name.encode(), value.encode()) for name, value in JSON_HEADERS)
+PIECE_BYTES: Final = 64 * 1024  # of an answer, given to the connection at once
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -58,12 +60,25 @@ class Incoming:
     def __init__(self, scope: Scope, receive: Receive, body_bytes_max: int) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
+        self.server: tuple[str, int | None] | None = scope.get("server")  # our own address
         self.headers = Headers(scope["headers"])
         self._query = bytes(scope.get("query_string") or b"")
         self._receive = receive
         self._body_bytes_max = body_bytes_max
         self._body: bytes | None = None
         self.caller: str | None = None  # the partner's name, once it is known
+        self.tenant = ""  # the partner's, once it is known
+        self.places: list[AbstractContextManager[None]] = []  # kept until the answer is taken
+
+    def take_place(self, place: AbstractContextManager[None]) -> None:
+        """Takes a place that is given back when the answer has been sent; raises Refused without one."""
+        place.__enter__()
+        self.places.append(place)
+
+    def give_places_back(self) -> None:
+        """The answer has been sent, or there is nobody to send it to."""
+        while self.places:
+            self.places.pop().__exit__(None, None, None)
 
     def query(self, *known: str) -> dict[str, str]:
         """The query's values; one that is not known, comes twice or is not UTF-8 is refused."""
@@ -165,4 +180,15 @@ async def send_answer(send: Send, answer: Answer, *, close: bool = False) -> Non
     if close:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+    await send_in_pieces(send, {"type": "http.response.body", "body": answer.body})
+
+
+async def send_in_pieces(send: Send, message: MutableMapping[str, Any]) -> None:
+    """Sends a message, a large body in pieces: each waits until the peer has taken most of those before."""
+    body = message.get("body", b"")
+    if len(body) <= PIECE_BYTES:
+        await send(message)
+        return
+    for at in range(0, len(body), PIECE_BYTES):
+        await send({"type": "http.response.body", "body": body[at : at + PIECE_BYTES], "more_body": True})
+    await send({**message, "body": b""})

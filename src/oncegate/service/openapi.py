@@ -21,8 +21,9 @@ _ANYWHERE: Final = (408, 421, 431)  # what the server itself may answer, whereve
 _REF: Final = "#/components/schemas/"
 
 
-def document(prefix: str = "/wes/v1") -> dict[str, Any]:
-    """The document, with the contract under a prefix."""
+def document(prefix: str = "/wes/v1", *, metrics: bool = True) -> dict[str, Any]:
+    """The document, with the contract under a prefix; without the counts where they are switched off."""
+    counts = {"/metrics": {"get": _plain("Counts in the Prometheus text format", (200,))}}
     return {
         "openapi": "3.1.0",
         "info": {"title": "oncegate", "version": "1", "summary": "Exactly-once effects over HTTP"},
@@ -36,7 +37,7 @@ def document(prefix: str = "/wes/v1") -> dict[str, Any]:
             "/v1/events/{id}": {"get": _find_event()},
             "/livez": {"get": _plain("Whether the process runs", (200,))},
             "/readyz": {"get": _plain("Whether the ledger can be written", (200, 503))},
-            "/metrics": {"get": _plain("Counts in the Prometheus text format", (200,))},
+            **(counts if metrics else {}),
         },
         "components": {
             "schemas": _schemas(),
@@ -128,10 +129,12 @@ def _schemas() -> dict[str, Any]:
     waiting = {"enum": ["accepted", "held", "quarantined"]}
     yes_no, whole = {"type": "boolean"}, {"type": "integer", "minimum": 1}
     correlation = {"correlation_id": {"type": "string", "format": "uuid"}}
+    first_seen = {"first_seen": {"type": "string", "format": "date-time"}}
+    why = {"reason": _TEXT, **first_seen, "skew_ms": {"type": "integer"}}
     window = {"type": "string", "minLength": 1, "maxLength": 120, "pattern": r"^\S(.*\S)?$"}
     return {
-        "Admission": _object({"replay": yes_no, "key": _TEXT, "outcome": {}}),
-        "Waiting": _object({"replay": yes_no, "state": waiting}, {"key": _TEXT}),
+        "Admission": _object({"replay": yes_no, "key": _TEXT, "outcome": {}}, first_seen),
+        "Waiting": _object({"replay": yes_no, "state": waiting}, {"key": _TEXT, **why}),
         "Realtime": _object(correlation, {"partner_id": _TEXT}),
         "Confirmation": _object({**correlation, "window": window}, {"partner_id": _TEXT}),
         "Cursor": _object({"cursor": _TEXT}, closed=True),
@@ -148,7 +151,7 @@ def _schemas() -> dict[str, Any]:
             {"events": {"type": "array", "items": {"$ref": _REF + "FeedEvent"}}, "next_cursor": _TEXT,
              "has_more": yes_no}
         ),
-        "Problem": _object({"type": _TEXT, "title": _TEXT, "status": whole, "detail": _TEXT}),
+        "Problem": _object({"type": _TEXT, "title": _TEXT, "status": whole, "detail": _TEXT}, why),
     }  # fmt: skip
 
 

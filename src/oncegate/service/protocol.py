@@ -2,10 +2,10 @@
 
 A request's headers must be complete within one time, counted from its first byte or, for the first request,
 from the connection; its body within another, and it must not come by drops. A slow sender is told 408 where
-it can still be told, and cut off; who does not read an answer is cut off too. Pipelined requests and idle
-connections keep uvicorn's own rules. What is refused here is told as a problem document; who asks for
-another protocol is answered in this one. Must never answer in the place of a request that is being carried
-out: its own answer is the last one then.
+it can still be told, and cut off; who does not read an answer is cut off too. At the bound of connections
+the oldest idle ones are closed. What is refused here is told as a problem document; who asks for another
+protocol is answered in this one. Must never answer in the place of a request that is being carried out: its
+own answer is the last one then.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import asyncio
 from typing import Any, Final
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.service.arriving import ArrivingBodies
+from oncegate.service.connections import Connections
+from oncegate.service.lastwords import BODY_TOO_LARGE, CROWDED, FULL, MALFORMED, TIMED_OUT, TOO_LARGE
+from oncegate.service.pipelining import PIPELINED_BYTES_MAX, PipelinedHttp
 from oncegate.service.unread import UnreadAnswer
 
 HEADERS_WITHIN_SECONDS: Final = 10.0
@@ -30,33 +32,7 @@ LOOK_SECONDS: Final = 5.0  # how often a body that is arriving is looked at
 BODY_BYTES_PER_LOOK_MIN: Final = 500  # a sender that is only slow sends more
 
 
-def _last_words(reason: str, problem: Problem) -> bytes:
-    """An answer as it goes over the wire when no application gives one; the connection ends with it."""
-    lines = [f"HTTP/1.1 {problem.status} {reason}", "connection: close"]
-    lines += [f"{name}: {value}" for name, value in problem.headers]
-    return "\r\n".join([*lines, "", ""]).encode("ascii") + problem.body
-
-
-_TIMED_OUT: Final = _last_words(
-    "Request Timeout", Problem(ProblemKind.TIMED_OUT, "send the whole request at once")
-)
-_TOO_LARGE: Final = _last_words(
-    "Request Header Fields Too Large",
-    Problem(ProblemKind.HEADERS_TOO_LARGE, "send fewer or shorter headers"),
-)
-_MALFORMED: Final = _last_words("Bad Request", Problem(ProblemKind.MALFORMED, "this is not HTTP"))
-_BODY_TOO_LARGE: Final = _last_words(
-    "Content Too Large", Problem(ProblemKind.BODY_TOO_LARGE, "there is more around the body than in it")
-)
-_CROWDED: Final = _last_words(
-    "Service Unavailable",
-    Problem(
-        ProblemKind.OVERLOADED, "too many bodies arrive too slowly; send the whole request at once", 1.0
-    ),
-)
-
-
-class BoundedHttp(HttpToolsProtocol):
+class BoundedHttp(PipelinedHttp):
     """One connection within limits."""
 
     headers_within_seconds = HEADERS_WITHIN_SECONDS
@@ -66,6 +42,7 @@ class BoundedHttp(HttpToolsProtocol):
     look_seconds = LOOK_SECONDS
     wire_bytes_max = WIRE_BYTES_MAX
     arriving = ArrivingBodies()
+    room = Connections()
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -75,25 +52,30 @@ class BoundedHttp(HttpToolsProtocol):
         self._bytes_of_others = 0  # of these, what may belong to requests before, in the same read
         self._read_bytes = 0
         self._has_begun = False  # a request, whose headers are not complete
-        self._is_reading = False  # a body
-        self._is_arriving = False  # a body that did not come at once
+        self._is_arriving = False  # a body that did not come at once, or requests that wait for an answer
         self._body_bytes = 0  # received since the body was looked at last
         self._wire_bytes = 0  # received since the headers were complete
         self._body_ends_at = 0.0
-        self._is_refused = False
+        self._idle_since = 0.0
         self._unread: UnreadAnswer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Starts the clock for the first request."""
         super().connection_made(transport)
         self._unread = UnreadAnswer(transport, self.loop, self.unread_seconds)
-        self._within(self.headers_within_seconds, self._too_late)
+        self._idle_since = self.loop.time()
+        if self.room.enter(self._peer, self):
+            self._within(self.headers_within_seconds, self._too_late)
+        else:
+            self._refuse(FULL)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the clock."""
         self._in_time()
         self._arrived()
+        self._behind = b""
         self._unread.rest()
+        self.room.leave(self._peer, self)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -111,23 +93,24 @@ class BoundedHttp(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """An answer is written; with the last one the connection ends once it is taken."""
         super().on_response_complete()
+        self._idle_since = self.loop.time()
         if self.transport.is_closing():
             self._unread.watch()
+        else:
+            self._go_on_behind()
 
     def timeout_keep_alive_handler(self) -> None:
         """Nothing has come for long: the connection ends once all answers are taken."""
         super().timeout_keep_alive_handler()
         self._unread.watch()
 
-    def data_received(self, data: bytes) -> None:
-        """Takes bytes; those of a request line or header that does not end count too."""
-        if self._is_refused or self.transport.is_closing():
-            return
+    def _feed(self, data: bytes | memoryview) -> bool:
+        """Gives bytes to the parser; those of a request line or header that does not end count too."""
         self._read_bytes = len(data)
         if not self._is_reading:
             self._bytes_before_body += self._read_bytes
         elif not self._takes_more(self._read_bytes):
-            return
+            return False
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
         try:
@@ -136,13 +119,14 @@ class BoundedHttp(HttpToolsProtocol):
             except httptools.HttpParserUpgrade as stop:
                 self._read_without_upgrade(memoryview(data)[stop.args[0] :])
         except httptools.HttpParserError:
-            self._refuse(_MALFORMED)
-            return
+            self._refuse(MALFORMED)
+            return False
         if self._is_reading:
             if not self._is_arriving:
                 self._begin_arriving()
         elif self._bytes_before_body or self._has_begun:
             self._go_on_with_headers()
+        return not (self._is_refused or self.transport.is_closing())
 
     def _read_without_upgrade(self, rest: memoryview) -> None:
         """Reads a request as if it did not ask for another protocol, and then what came behind its head.
@@ -172,14 +156,14 @@ class BoundedHttp(HttpToolsProtocol):
         self._body_bytes += count
         self._wire_bytes += count
         if self._wire_bytes > self.wire_bytes_max:
-            self._refuse(_BODY_TOO_LARGE)
+            self._refuse(BODY_TOO_LARGE)
         return not self._is_refused
 
     def _go_on_with_headers(self) -> None:
         if self._is_refused:
             return
         if self._bytes_before_body - self._bytes_of_others > self.header_bytes_max:
-            self._refuse(_TOO_LARGE)
+            self._refuse(TOO_LARGE)
         elif self._deadline is None:
             self._within(self.headers_within_seconds, self._too_late)
 
@@ -213,7 +197,7 @@ class BoundedHttp(HttpToolsProtocol):
         if len(self.headers) > HEADERS_MAX or (
             self._bytes_before_body > self.header_bytes_max and self._header_bytes() > self.header_bytes_max
         ):
-            self._refuse(_TOO_LARGE)
+            self._refuse(TOO_LARGE)
             return
         if self.parser.should_upgrade():
             self._stop_before_upgrade()
@@ -222,22 +206,33 @@ class BoundedHttp(HttpToolsProtocol):
         self._bytes_before_body = self._bytes_of_others = 0
         if self._deadline is not None:
             self._in_time()
+        self._body_left = -1
         self._begin_request()
+        if self._body_left < 0:
+            self._body_left = self._announced()
 
     def _stop_before_upgrade(self) -> None:
         """Here the parser ends the request, which is then read without upgrade; a tunnel cannot be."""
         if self.parser.get_method() == b"CONNECT":
-            self._refuse(_MALFORMED)
+            self._refuse(MALFORMED)
 
     def _header_bytes(self) -> int:
         """The bytes of target and headers; counted only where more came at once than they may have."""
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+
+    def _announced(self) -> int:
+        """How long the body is; the parser has refused what says it twice or otherwise."""
+        for name, value in self.headers:
+            if name == b"content-length":
+                return int(value)
+        return -1
 
     def _begin_request(self) -> None:
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Takes a part of the body, unless the request was refused."""
+        self._body_left -= len(body)
         if not self._is_refused:
             super().on_body(body)
 
@@ -246,6 +241,7 @@ class BoundedHttp(HttpToolsProtocol):
         if not self._is_reading:
             return
         self._is_reading, self._has_begun, self._bytes_before_body = False, False, 0
+        self._is_over = True
         if self._deadline is not None:
             self._in_time()
         if self._is_arriving:
@@ -267,7 +263,10 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _too_late(self) -> None:
         self._deadline = None
-        self._refuse(_TIMED_OUT)
+        if self.flow.read_paused:  # it is we who do not read: an earlier request is being carried out
+            self._within(self.headers_within_seconds, self._too_late)
+        else:
+            self._refuse(TIMED_OUT)
 
     def _begin_arriving(self) -> None:
         """The body did not come with its headers: it has a time, a least speed, and room with others."""
@@ -286,7 +285,7 @@ class BoundedHttp(HttpToolsProtocol):
             return
         left = self._body_ends_at - self.loop.time()
         if left <= 0 or self._body_bytes < BODY_BYTES_PER_LOOK_MIN:
-            self._refuse(_TIMED_OUT)
+            self._refuse(TIMED_OUT)
             return
         self._body_bytes = 0
         self._within(min(self.look_seconds, left), self._look)
@@ -300,16 +299,40 @@ class BoundedHttp(HttpToolsProtocol):
     def _peer(self) -> str:
         return self.client[0] if self.client else ""
 
+    def _has_bytes_behind(self) -> None:
+        """They take the room of bodies that are arriving."""
+        if len(self._behind) > PIPELINED_BYTES_MAX:
+            self._refuse(CROWDED)
+        elif not self._is_arriving:
+            self._is_arriving = True
+            self.arriving.enter(self._peer, self)
+
     def cut_off(self) -> None:
         """Makes room for a body that may come quicker."""
         self._is_arriving = False
-        self._refuse(_CROWDED)
+        self._refuse(CROWDED)
+
+    def idle_since(self) -> float | None:
+        """Since when there is no request whose head has come, and nothing of an answer to be taken."""
+        is_answered = self.cycle is None or self.cycle.response_complete
+        if not is_answered or self._is_reading or self._behind or self.transport.get_write_buffer_size():
+            return None
+        return self._idle_since
+
+    def make_room(self) -> None:
+        """Ends an idle connection, because there are too many."""
+        if self._has_begun:
+            self._refuse(FULL)
+        else:
+            self._is_refused = True
+            self._in_time()
+            self.transport.close()
 
     def _refuse(self, answer: bytes) -> None:
         """Ends the connection, with an answer unless another one is under way."""
         self._in_time()
         self._arrived()
-        self._is_refused = True
+        self._is_refused, self._behind = True, b""
         if self.transport.is_closing():
             return
         if self._is_carried_out():
@@ -322,11 +345,6 @@ class BoundedHttp(HttpToolsProtocol):
             self.cycle.message_event.set()
         self.transport.close()
         self._unread.watch()
-
-    def _is_carried_out(self) -> bool:
-        """Whether a request before the refused one has come whole and waits for its answer."""
-        cycle = self.cycle
-        return cycle is not None and not cycle.response_complete and not cycle.more_body
 
     def _may_answer(self) -> bool:
         """Whether nobody has answered what is refused, and nothing before it waits for an answer."""

@@ -4,32 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
+import os
+import resource
 import socket
+import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from functools import partial
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
 from oncegate.errors import StoreUnavailable
 from oncegate.model.durations import parse_duration
 from oncegate.service.accesslog import GatheredLog
+from oncegate.service.alarming import alarm_options
 from oncegate.service.application import Service
 from oncegate.service.direct import DirectHttp, Heads
 from oncegate.service.hosts import HostGuard, Hosts
+from oncegate.service.largebodies import SWITCH_SECONDS
+from oncegate.service.listeners import BACKLOG, ByListener, address_of, listen, read_address
 from oncegate.service.partners import PartnerBook
+from oncegate.service.pipelining import Pipelines
 from oncegate.service.protocol import HEADER_BYTES_MAX
+from oncegate.service.proxies import TrustedProxies
 from oncegate.service.settings import Settings
 from oncegate.service.stopping import StopTimes, end_within
+from oncegate.service.surfaces import drift_scan
+from oncegate.upkeep.turns import Duty
 from oncegate.wiring import Gate
 
-BACKLOG = 2048
-KEEP_ALIVE_SECONDS = 5  # how long a connection may have nothing to say
+OTHER_FILES = 256  # open beside connections: the ledger, what is called, the libraries
 GARBAGE_THRESHOLD = 20_000  # new objects before a look for cycles, which requests do not leave behind
 WIRE_FACTOR = 8  # a byte in a chunk of its own takes six
+
+Started = Callable[[str, str | None], None]  # where it listens, and where for operators
+
+DRIFT_EVERY = timedelta(minutes=10)
+log = logging.getLogger("oncegate.service")
 
 
 class DrainingServer(uvicorn.Server):
@@ -70,7 +86,8 @@ def stop_times(service: Service) -> StopTimes:
 
 def make_service(settings: Settings, environment: Mapping[str, str]) -> Service:
     """A service on the ledger that the settings name."""
-    gate = Gate(settings.url)
+    server = settings.server
+    gate = Gate(settings.url, parked_max=server.parked_max, parked_bytes_max=server.parked_bytes_max)
     return Service(gate, settings, PartnerBook(gate.commits, gate.clock), environment)
 
 
@@ -78,18 +95,24 @@ def make_server(service: Service) -> DrainingServer:
     """The server of a service, with deadlines for slow senders."""
     server = service.settings.server
     hosts, refused = Hosts(server.host, server.hosts), partial(service.access.answered, "host", 421, None)
+    guarded: Any = HostGuard(service, hosts, "[server] hosts", refused)
+    if service.settings.listeners.admin is not None:
+        names = Hosts(read_address(service.settings.listeners.admin)[0], server.hosts)
+        admin = HostGuard(service, names, "[server] hosts", refused)
+        guarded = ByListener(service.listeners, guarded, admin)
     config = uvicorn.Config(
-        HostGuard(service, hosts, "[server] hosts", refused),
+        TrustedProxies(guarded, server.trusted_proxies),
         host=server.host,
         port=server.port,
         http=_protocol(service, hosts),
         lifespan="on",
         log_config=None,
+        proxy_headers=False,  # it believes any peer on this machine; TrustedProxies does not
         access_log=False,
         server_header=False,
         ws="none",
         backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_keep_alive=parse_duration(server.idle_within).total_seconds(),  # type: ignore[arg-type]  # as below
         timeout_graceful_shutdown=stop_times(service).work,  # type: ignore[arg-type]  # any number will do
     )
     return DrainingServer(config, service)
@@ -105,9 +128,12 @@ def _protocol(service: Service, hosts: Hosts) -> type[DirectHttp]:
         "wire_bytes_max": server.body_bytes_max * WIRE_FACTOR + HEADER_BYTES_MAX,
         "body_bytes_max": server.body_bytes_max,
         "arriving": service.arriving,
+        "room": service.connections,
+        "pipelines": Pipelines(),
         "webhooks": service.webhooks,
         "heads": Heads(),
         "hosts": hosts,
+        "listeners": service.listeners,
     }
     return type("ServiceHttp", (DirectHttp,), limits)
 
@@ -115,22 +141,50 @@ def _protocol(service: Service, hosts: Hosts) -> type[DirectHttp]:
 def serve(
     settings: Settings,
     environment: Mapping[str, str],
-    started: Callable[[str], None] = lambda address: None,
+    started: Started = lambda address, admin: None,
 ) -> bool:
-    """Serves until told to end; False if it could not begin. Caretakers work beside it."""
+    """Serves until told to end; False if it could not begin. Caretakers work beside it.
+
+    Raises ConfigError for a setting that cannot be used: also for another key template than the ledger's.
+    """
     service = make_service(settings, environment)
     service.access = GatheredLog(service.gate.clock)
+    _open_enough_files(service)
     server = make_server(service)
     with suppress(StoreUnavailable):  # it may come later; until then nobody is told that we are ready
         service.gate.store.connect().close()
     _settle_memory()
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_run(service, server, started))
+    except SystemExit:  # uvicorn's way to end where the application refuses to start
+        if service.refusal is None:
+            raise
     finally:
         service.gate.close()
         server.is_over()
+    if service.refusal is not None:
+        raise service.refusal
     return server.started
+
+
+def _open_enough_files(service: Service) -> None:
+    """Raises the limit of open files for the connections; where it cannot be raised, fewer are taken."""
+    wanted = service.settings.server.connections_max + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    if soft != unlimited and soft < wanted:
+        soft = wanted if hard == unlimited else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft != unlimited and soft < wanted:
+        service.connections.total_max = max(1, soft - OTHER_FILES)
+        log.warning(
+            "only %d files may be open: at most %d connections instead of %d; raise the limit (ulimit -n)",
+            soft,
+            service.connections.total_max,
+            service.settings.server.connections_max,
+        )
 
 
 def _settle_memory() -> None:
@@ -150,16 +204,27 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _run(service: Service, server: DrainingServer, started: Callable[[str], None]) -> None:
+def _of_contract(service: Service) -> list[Duty]:
+    """The comparison of realtime with confirmations, where the contract is served."""
+    contract = service.settings.contract
+    if not contract.enabled:
+        return []
+    return [Duty("drift scan", DRIFT_EVERY, run_once=drift_scan(service.gate, contract).run_once)]
+
+
+async def _run(service: Service, server: DrainingServer, started: Started) -> None:
     settings = service.settings.server
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG) as listener:
-        host, port = listener.getsockname()[:2]
-        started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(listen(settings.host, settings.port))]
+        if (admin := service.listeners.open_admin()) is not None:
+            sockets.append(stack.enter_context(admin))
+        started(address_of(sockets[0]), None if admin is None else address_of(admin))
         assert isinstance(service.gate, Gate)
         care = service.gate.caretakers(
             feed_retention=service.settings.feed.retention,
             grace=timedelta(seconds=stop_times(service).reserve / 2),
+            more=_of_contract(service),
+            **alarm_options(service.settings, os.environ),
         )
         async with care:
-            await server.serve(sockets=[listener])
+            await server.serve(sockets=sockets)

@@ -6,7 +6,8 @@ from enum import Enum
 
 from msgspec import Struct, field
 
-from oncegate.model.surface import OnConflict
+from oncegate.model.limits import VALUES_MAX
+from oncegate.model.surface import OnBusy, OnConflict
 
 
 class SignatureScheme(Enum):
@@ -31,13 +32,32 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"  # this machine only, until somebody decides otherwise
     port: int = 8700
     hosts: tuple[str, ...] = ()  # names it is called by, beside this machine's own; "*" for any
+    trusted_proxies: tuple[str, ...] = ()  # whose X-Forwarded-For and -Proto count
     body_bytes_max: int = 1024 * 1024  # an event, not a file
+    body_values_max: int = VALUES_MAX  # JSON values in a body; beyond that 400
     concurrency_max: int = 512  # requests under way in one process; beyond that 503
     tenant_concurrency_max: int = 64  # of one tenant; beyond that 429
+    parked_max: int = 10_000  # events of one surface and tenant that wait for a person; beyond that 429
+    parked_bytes_max: int = 256 * 1024 * 1024  # of those
     headers_within: str = "10s"
     body_within: str = "30s"
     unread_within: str = "30s"  # how long nothing of an answer may be taken
+    unread_bytes_max: int = 64 * 1024 * 1024  # of large answers that are being read; beyond that 503
+    connections_max: int = 4096  # of one process, a quarter of them idle ones of one address
+    idle_within: str = "5s"  # how long a connection may have nothing to say
     drain_within: str = "20s"  # how long SIGTERM waits for requests under way
+
+
+class ListenersSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where operators find what is theirs; each part can be switched off.
+
+    `admin` is HOST:PORT, an address of its own for all three; without it they are at the service's.
+    """
+
+    admin: str | None = None
+    metrics: bool = True  # /metrics
+    openapi: bool = True  # /openapi.json
+    page: bool = True  # /ui
 
 
 class NetworkSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,13 +69,21 @@ class NetworkSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ContractSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The planner/executor contract. A surface without a `…_forward` only records what comes."""
+    """The planner/executor contract. A surface without a `…_forward` only records what comes.
+
+    Realtime calls and the confirmation of their window are compared by `item_field` and `quantity_field`;
+    a confirmation has its items in the list `lines_field`.
+    """
 
     enabled: bool = True
     prefix: str = "/wes/v1"
     retention: str = "30d"
     realtime_forward: str | None = None
     confirmations_forward: str | None = None
+    window_field: str = "window"
+    item_field: str = "item"
+    quantity_field: str = "quantity"
+    lines_field: str = "lines"
 
 
 class DeliverySettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,12 +125,40 @@ class DownstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     timeout: str = "15s"
 
 
+class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """From which value on a signal is a ticket, and from which a page; without one, never."""
+
+    ticket: float | None = None
+    page: float | None = None
+
+
+class AlarmsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whom alarms go to beside the log, and the limits that differ.
+
+    Addresses and the password may be "$NAME", the name of an environment variable. `smtp` is HOST:PORT,
+    `smtp_tls` "starttls", "implicit" or "none". `command` is a program with its arguments. `ping` is posted
+    to at every look that went well.
+    """
+
+    webhook: str | None = None
+    email_to: tuple[str, ...] = ()
+    email_from: str | None = None
+    smtp: str | None = None
+    smtp_tls: str = "starttls"
+    smtp_user: str | None = None
+    smtp_password: str | None = None
+    command: tuple[str, ...] = ()
+    ping: str | None = None
+    limits: dict[str, LimitSettings] = {}
+
+
 class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where webhooks come in. `secrets` are given as "$NAME", the name of an environment variable.
 
     Another content under a known key is answered 422, and kept for a person unless `on_conflict` is
-    "refuse". With `mode = "accept"`, events of one `lane` are run one after the other; without a lane each
-    key is one.
+    "refuse". A repeat of an event that is being handled is answered 409; with `on_busy = "wait"` it gets
+    the outcome, with "acknowledge" 202 at once. With `mode = "accept"`, events of one `lane` are run one
+    after the other; without a lane each key is one.
     """
 
     key: str
@@ -115,11 +171,20 @@ class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     retention: str = "90d"
     redelivery_horizon: str | None = None
     ignore: tuple[str, ...] = ()
+    show: tuple[str, ...] = ()
     occurred_at: str | None = None
     skew_max: str = "5m"
-    attempts_max: int = 8
+    target: str | None = None  # what an event is about: two resources for one are a signal
+    target_within: str = "72h"
+    retry_for: str = "24h"
+    retry_base: str = "1s"
+    retry_cap: str = "5m"
+    retry_jitter: float = 0.1
+    attempts_max: int | None = None
     on_conflict: OnConflict = OnConflict.QUARANTINE
+    on_busy: OnBusy = OnBusy.REFUSE
     allow_transport: tuple[str, ...] = ()
+    limits: dict[str, LimitSettings] = {}  # of its signals, where they differ
 
 
 class Settings(Struct, frozen=True):
@@ -127,10 +192,12 @@ class Settings(Struct, frozen=True):
 
     url: str = "sqlite:///oncegate.db"
     server: ServerSettings = field(default_factory=ServerSettings)
+    listeners: ListenersSettings = field(default_factory=ListenersSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
     contract: ContractSettings = field(default_factory=ContractSettings)
     feed: FeedSettings = field(default_factory=FeedSettings)
     delivery: DeliverySettings = field(default_factory=DeliverySettings)
     record: RecordSettings = field(default_factory=RecordSettings)
+    alarms: AlarmsSettings = field(default_factory=AlarmsSettings)
     downstreams: dict[str, DownstreamSettings] = {}
     surfaces: dict[str, SurfaceSettings] = {}

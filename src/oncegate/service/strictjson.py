@@ -10,13 +10,15 @@ import json
 from typing import Any, Final, NoReturn
 
 from oncegate.errors import MalformedRequest
-from oncegate.model.limits import DEPTH_MAX, DIGITS_MAX, is_nested_beyond
+from oncegate.model.limits import DEPTH_MAX, DIGITS_MAX, VALUES_MAX, has_more_values, is_nested_beyond
 from oncegate.model.numbers import exact_float
 from oncegate.model.plainjson import NOT_PLAIN, read_plainly
 
 
-def read_json(body: bytes) -> Any:
+def read_json(body: bytes, values_max: int = VALUES_MAX) -> Any:
     """Reads a JSON text, or raises MalformedRequest with the reason."""
+    if len(body) > values_max and has_more_values(body, values_max):  # a value takes a byte at least
+        raise MalformedRequest(f"the body has more than {values_max} JSON values; send fewer at once")
     brackets = body.count(b"[") + body.count(b"{")
     if brackets > DEPTH_MAX and is_nested_beyond(body, DEPTH_MAX):  # few cannot be nested so deep
         raise MalformedRequest(f"the body is nested more than {DEPTH_MAX} deep")

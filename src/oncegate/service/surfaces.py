@@ -16,11 +16,13 @@ from oncegate.gate.passing import KEY_HEADER
 from oncegate.gate.surfaces import Downstream
 from oncegate.gate.tracing import carried_context
 from oncegate.gate.walks import record
+from oncegate.model.drift import DriftFields
 from oncegate.model.durations import parse_duration
-from oncegate.model.surface import OnConflict, check_name
+from oncegate.model.surface import OnBusy, OnConflict, check_name
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.http import HttpClient
 from oncegate.sender.urls import parse_endpoint_url
+from oncegate.service.alarming import limits_of
 from oncegate.service.configuring import find_secrets
 from oncegate.service.forwarding import Forwarder, HttpForwarder, HttpProbe
 from oncegate.service.settings import (
@@ -32,6 +34,7 @@ from oncegate.service.settings import (
     SurfaceSettings,
 )
 from oncegate.signatures import BearerToken, GithubSignature, Scheme, StandardWebhooks, StripeSignature
+from oncegate.upkeep.drift_scan import DriftScan
 
 REALTIME = "wes.realtime"
 CONFIRMATIONS = "wes.confirmations"
@@ -95,6 +98,15 @@ class Handlers:
 
         return bring
 
+    def check_acknowledges(self, one: SurfaceSettings) -> None:
+        """Refuses to acknowledge what a crash would leave to a person, with every event of the surface."""
+        known = self._known.get(one.forward or "")
+        if one.on_busy is OnBusy.ACKNOWLEDGE and known is not None and known[0].is_unrepeatable:
+            raise ConfigError(
+                f"on_busy = 'acknowledge' needs a downstream that recovery may call again; give"
+                f" {one.forward} honours_key or probe_url"
+            )
+
 
 async def _forward(
     forwarder: Forwarder, event: Any, journey: Mapping[str, str], idempotency_key: str
@@ -139,6 +151,7 @@ def open_entrances(
         with mistakes_at(place):
             scheme, tenant = scheme_of(place, one, environment), check_name("tenant", one.tenant)
             entrances[name] = Entrance(name, scheme, tenant, _CHALLENGES[one.signature])
+            handlers.check_acknowledges(one)
             register(gate, name, one, handlers.handler(place, one.forward))
     return entrances
 
@@ -157,14 +170,41 @@ def register(gate: Gate, name: str, one: SurfaceSettings, handler: Any) -> None:
         retention=one.retention,
         redelivery_horizon=one.redelivery_horizon,
         ignore=one.ignore,
+        show=one.show,
         occurred_at=one.occurred_at,
+        target=one.target,
+        limits=limits_of(one.limits),
+        target_within=one.target_within,
         skew_max=one.skew_max,
+        retry_for=one.retry_for,
+        retry_base=one.retry_base,
+        retry_cap=one.retry_cap,
+        retry_jitter=one.retry_jitter,
         attempts_max=one.attempts_max,
         on_conflict=one.on_conflict.value,
+        on_busy=one.on_busy.value,
         allow_transport=one.allow_transport,
         mode=one.mode.value,
         lane=one.lane,
     )(handler)
+
+
+def drift_scan(gate: Gate, settings: ContractSettings) -> DriftScan:
+    """Compares realtime with confirmations; raises ConfigError where a field cannot be a path."""
+    return DriftScan(
+        gate.store,
+        gate.clock,
+        realtime=REALTIME,
+        confirmed=WINDOWS,
+        fields=drift_fields(settings),
+    )
+
+
+def drift_fields(settings: ContractSettings) -> DriftFields:
+    """Where the contract's calls have what is compared."""
+    return DriftFields(
+        settings.window_field, settings.item_field, settings.quantity_field, settings.lines_field
+    )
 
 
 class FindsHandlers(Protocol):
@@ -180,6 +220,7 @@ def open_contract(gate: Gate, settings: ContractSettings, handlers: FindsHandler
     A partner that is told of a conflict mends its call and makes it under a new id: what was refused is not
     kept, because a release would do the same work a second time.
     """
+    drift_fields(settings)  # a mistake in them is told with the others
     realtime = handlers.handler("contract.realtime_forward", settings.realtime_forward)
     confirmed = handlers.handler("contract.confirmations_forward", settings.confirmations_forward)
     key = "{partner_id}:{correlation_id}"

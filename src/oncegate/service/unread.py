@@ -1,7 +1,8 @@
-"""Answers that nobody reads: a connection whose peer takes nothing for so long is ended.
+"""Answers that are not read: bounded in bytes, and in the time in which nothing of one is taken.
 
-Called by the protocol when an answer does not fit into the system's buffers, and when a connection is
-closed before all of it was taken. Must never end one whose peer is only slow.
+A large answer has room for its bytes until the peer has taken them; without room it is refused. The
+protocol calls `UnreadAnswer` when an answer does not fit into the system's buffers, and when a connection
+is closed before all of it was taken. Must never end a connection whose peer is only slow.
 """
 
 from __future__ import annotations
@@ -12,10 +13,53 @@ import socket
 import struct
 import sys
 import termios
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
+from oncegate.integrations.problems import Problem, ProblemKind
+from oncegate.service.messages import Refused
+
+TENANTS_SHARE: Final = 4  # one tenant has at most so small a part of the bytes
+RETRY_SECONDS: Final = 1.0
+
 _AT_ONCE: Final = struct.pack("ii", 1, 0)  # linger for no time: what is on its way is thrown away
+
+
+class UnreadBytes:
+    """The bytes of large answers that are being sent, altogether and of each tenant."""
+
+    def __init__(self, total_max: int) -> None:
+        self._total_max, self._tenant_max = total_max, total_max // TENANTS_SHARE
+        self._tenants: Counter[str] = Counter()
+        self.total = 0
+        self.refused = 0
+
+    @contextmanager
+    def entered(self, tenant: str, count: int) -> Iterator[None]:
+        """Takes room until the answer is sent; one answer alone always has it."""
+        if self._is_beyond(self.total, count, self._total_max):
+            raise self._refusal(ProblemKind.OVERLOADED, "answers that wait to be read take all the room")
+        if self._is_beyond(self._tenants[tenant], count, self._tenant_max):
+            raise self._refusal(ProblemKind.TOO_MANY, "read the answers that you have asked for")
+        self.total += count
+        self._tenants[tenant] += count
+        try:
+            yield
+        finally:
+            self.total -= count
+            self._tenants[tenant] -= count
+            if not self._tenants[tenant]:
+                del self._tenants[tenant]
+
+    @staticmethod
+    def _is_beyond(taken: int, more: int, most: int) -> bool:
+        return taken > 0 and taken + more > most
+
+    def _refusal(self, kind: ProblemKind, detail: str) -> Refused:
+        self.refused += 1
+        return Refused(Problem(kind, f"{detail}; try again in a moment", RETRY_SECONDS))
 
 
 class UnreadAnswer:

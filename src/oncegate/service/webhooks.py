@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct
+
 from oncegate.errors import OncegateError
 from oncegate.gate.admission import Admission
 from oncegate.gate.drive import Begun
@@ -17,10 +19,10 @@ from oncegate.gate.gate import Gate
 from oncegate.gate.walks import Turns
 from oncegate.model.trace import CARRIERS, Context, context_of
 from oncegate.service.failures import answer_to_error
-from oncegate.service.familiar import FamiliarBodies
+from oncegate.service.familiar import FamiliarBodies, Mark
 from oncegate.service.inbound import PLAIN, after_failure, answer_to, check_sender
+from oncegate.service.largebodies import LargeBodies
 from oncegate.service.messages import Answer, check_media_type
-from oncegate.service.strictjson import read_json
 from oncegate.service.surfaces import Entrance
 from oncegate.service.throttle import Throttle
 from oncegate.signatures import LoweredHeaders
@@ -29,12 +31,22 @@ ROUTE = "in"
 Tell = Callable[[str, Answer, str | None], None]
 
 
+class LargeBody(Struct, frozen=True):
+    """A webhook that is its sender's, and is to be read beside the loop."""
+
+    entrance: Entrance
+    body: bytes
+    mark: Mark
+    context: Context | None
+
+
 class Webhooks:
     """What comes in at `/in/…` of one service."""
 
     turns: Turns
 
-    def __init__(self, gate: Gate, room: Throttle, tell: Tell) -> None:
+    def __init__(self, gate: Gate, room: Throttle, tell: Tell, large: LargeBodies) -> None:
+        self._large = large
         self._gate, self._clock, self._room, self._tell = gate, gate.clock, room, tell
         self._familiar = FamiliarBodies()
         self.entrances: dict[bytes, Entrance] = {}  # by target, as it stands in a request
@@ -46,14 +58,16 @@ class Webhooks:
             f"/in/{name}".encode(): entrance for name, entrance in entrances.items() if _is_plain(name)
         }
 
-    def take(self, entrance: Entrance, headers: LoweredHeaders, body: bytes) -> Answer | Begun[Admission]:
-        """The answer, if memory has it or the request is refused; else what is to be walked."""
+    def take(
+        self, entrance: Entrance, headers: LoweredHeaders, body: bytes
+    ) -> Answer | Begun[Admission] | LargeBody:
+        """The answer, if memory has it or the request is refused; else what is to be walked, or awaited."""
         try:
             check_sender(self._clock, entrance, headers, body)
             if headers.has_repeats or headers.raw.get(b"content-type") != b"application/json":
                 check_media_type(headers)
             begun = self._recall(entrance, headers, body)
-            if type(begun) is Begun:
+            if type(begun) is Begun or type(begun) is LargeBody:
                 return begun
             assert type(begun) is Admission
             answer = answer_to(begun)
@@ -64,20 +78,25 @@ class Webhooks:
 
     def _recall(
         self, entrance: Entrance, headers: LoweredHeaders, body: bytes
-    ) -> Admission | Begun[Admission]:
-        """Replays bytes that were replayed before; whatever else there is, is read."""
+    ) -> Admission | Begun[Admission] | LargeBody:
+        """Replays bytes that were replayed before; whatever else there is, is read, here unless large."""
         mark, known = self._familiar.find(entrance.surface, body)
         if known is not None:
             replayed = self._gate.recall(entrance.surface, known)
             if replayed is not None:
                 return replayed
         context = None if CARRIERS.isdisjoint(headers.raw) else context_of(headers.only)
-        begun = self._begin(entrance, read_json(body), context)
+        if self._large.has(body):
+            return LargeBody(entrance, body, mark, context)
+        begun = self._begin(entrance, self._large.read(body), context)
         if type(begun) is Admission:
-            known = self._gate.familiar(begun)
-            if known is not None:
-                self._familiar.learn(mark, known)
+            self._learn(mark, begun)
         return begun
+
+    def _learn(self, mark: Mark, admission: Admission) -> None:
+        known = self._gate.familiar(admission)
+        if known is not None:
+            self._familiar.learn(mark, known)
 
     def _begin(
         self, entrance: Entrance, event: Any, context: Context | None
@@ -91,6 +110,28 @@ class Webhooks:
         finally:
             if type(begun) is not Begun:
                 self._room.give_back(entrance.tenant)
+
+    async def admit_large(self, found: LargeBody) -> Answer:
+        """The answer to a large body, which is read beside the loop when its tenant's turn has come."""
+        tenant = found.entrance.tenant
+        try:
+            self._room.take(tenant)
+            try:
+                begun = await self._large.in_turn(tenant, self._begin_large, found)
+                admission = begun if isinstance(begun, Admission) else await begun.finish()
+                self._learn(found.mark, admission)
+                answer = answer_to(admission)
+            finally:
+                self._room.give_back(tenant)
+        except Exception as error:  # noqa: BLE001  whatever it is, the caller gets a document
+            answer = _failed(error)
+        self._tell(ROUTE, answer, None)
+        return answer
+
+    def _begin_large(self, found: LargeBody) -> Admission | Begun[Admission]:
+        """In the worker thread: reads the body and makes what the ledger is asked."""
+        event, entrance = self._large.read(found.body), found.entrance
+        return self._gate.begin(entrance.surface, event, tenant=entrance.tenant, context=found.context)
 
     def finish(self, tenant: str, admission: Admission, error: BaseException | None) -> Answer | None:
         """The answer to something that was begun, and its room given back; None if it was cancelled."""

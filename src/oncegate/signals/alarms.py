@@ -71,7 +71,7 @@ def advance(alarms: Alarms, signals: Iterable[Signal], now_ticks: int) -> tuple[
 
 def _advance(known: Alarm | None, signal: Signal, now: int) -> tuple[Alarm | None, Change | None]:
     if known is None:
-        if signal.level is Level.OK:
+        if signal.level <= Level.OK:
             return None, None
         return Alarm(signal.level, signal.limit, now, now), Change.RAISED
     if signal.level > known.level:
@@ -81,7 +81,7 @@ def _advance(known: Alarm | None, signal: Signal, now: int) -> tuple[Alarm | Non
     calm_since = now if known.calm_since_ticks is None else known.calm_since_ticks
     if now - calm_since < _CALM_MS:
         return replace(known, calm_since_ticks=calm_since), None
-    if signal.level is Level.OK:
+    if signal.level <= Level.OK:
         return None, Change.CALMED
     return Alarm(signal.level, signal.limit, known.since_ticks, now), Change.CALMED
 

@@ -12,13 +12,15 @@ from enum import Enum, IntEnum
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oncegate.errors import ConfigError
 
 
 class Level(IntEnum):
-    """How much a signal matters now."""
+    """How much a signal matters now. UNKNOWN is neither right nor wrong: nothing was seen to tell by."""
 
+    UNKNOWN = -1
     OK = 0
     TICKET = 1
     PAGE = 2
@@ -55,6 +57,15 @@ class Definition(Struct, frozen=True):
     label: str = "surface"
 
 
+DOUBLED: Final = Definition(
+    "doubled",
+    "Changes that ran twice",
+    Unit.COUNT,
+    "two events wanted the same change to the same target under different keys, and both ran",
+    "oncegate duplicates list; undo one, or dismiss the pair if both were meant",
+    "max by (surface) (oncegate_doubled_pairs)",
+    page=1,
+)
 REPEATS_HIGH: Final = Definition(
     "repeat_ratio_high",
     "Share of arrivals that were already known",
@@ -86,14 +97,44 @@ IN_FLIGHT_AGE: Final = Definition(
     "max by (surface) (oncegate_in_flight_oldest_age_seconds)",
     page=600,
 )
+RETRIED_FOR: Final = Definition(
+    "retried_for",
+    "Longest time that an event is tried again and again",
+    Unit.SECONDS,
+    "an event is neither settled nor in front of a person, and attempt follows attempt",
+    "what is in its way: oncegate entries list --state retryable --surface SURFACE",
+    "max by (surface) (oncegate_retried_seconds)",
+    ticket=6 * 3600,
+    page=3 * 24 * 3600,
+)
 TWO_RESOURCES: Final = Definition(
     "resources_per_key",
     "Keys that own two resources or more",
     Unit.COUNT,
-    "a downstream says that one key owns several resources: something was claimed twice",
-    "oncegate held list; cancel the one that is not needed, then settle the entry",
-    'max by (surface) (oncegate_entries_waiting{reason="two_resources"})',
+    "a downstream says that one key owns several resources, or a late worker brought another one back",
+    "oncegate held list and oncegate resources list; cancel the one that is not needed",
+    "max by (surface) (oncegate_keys_with_two_resources)",
     page=1,
+)
+TARGETS: Final = Definition(
+    "resources_per_target",
+    "Targets that got two resources or more",
+    Unit.COUNT,
+    "two events about one target, such as a container, each got a resource of their own",
+    "oncegate resources list --surface SURFACE; cancel one, or dismiss the finding if both were meant",
+    "max by (surface) (oncegate_targets_with_two_resources)",
+    page=1,
+)
+KEYLESS: Final = Definition(
+    "sent_without_key",
+    "Calls within an hour that did not take the key",
+    Unit.COUNT,
+    "a downstream is declared to honour the key, and calls go out without it: a retry may act twice there",
+    "did a deploy drop it? give the named function a parameter idempotency_key or headers, or use"
+    " once.headers",
+    "sum by (surface) (increase(oncegate_effects_without_key_total[1h]))",
+    ticket=1,
+    page=10,
 )
 LATE_REPLAYS: Final = Definition(
     "late_replays",
@@ -127,22 +168,21 @@ RESERVATION_P99: Final = Definition(
 )
 RECONCILIATIONS: Final = Definition(
     "reconciliations",
-    "Entries taken up by a caretaker within an hour",
+    "Interrupted or failed events taken up again within an hour",
     Unit.COUNT,
-    "workers die or stall with work in hand, more often than now and then",
+    "processes die, stall or fail with work in hand; a worker or the next delivery took it up",
     "look at the workers: memory, deployments, time limits",
     "sum by (surface) (increase(oncegate_reconciliations_total[1h]))",
     ticket=20,
 )
 QUARANTINES: Final = Definition(
     "quarantines",
-    "Events put in quarantine within ten minutes",
+    "Events in quarantine",
     Unit.COUNT,
-    "events come that cannot be read or dated",
+    "events that cannot be read, dated or told apart were not run; nothing happens until a person decides",
     "oncegate quarantine list --surface SURFACE shows each with its reason",
-    'sum by (surface) (increase(oncegate_arrivals_total{verdict="quarantine",known="no"}[10m]))',
-    ticket=1,
-    page=10,
+    'sum by (surface) (oncegate_entries_waiting{state="quarantined"})',
+    page=1,
 )
 WAITING: Final = Definition(
     "waiting_for_person",
@@ -158,8 +198,8 @@ OVERDUE: Final = Definition(
     "Longest wait for a person",
     Unit.SECONDS,
     "somebody should have decided by now",
-    "oncegate held list --surface SURFACE, oldest first; call whoever is responsible",
-    'max by (surface) (oncegate_waiting_oldest_age_seconds{state=~"held|unknown"})',
+    "oncegate held list, or quarantine list, --surface SURFACE, oldest first; call the person responsible",
+    'max by (surface) (oncegate_waiting_oldest_age_seconds{state=~"held|unknown|quarantined"})',
     page=4 * 3600,
 )
 DEADLINE: Final = Definition(
@@ -190,6 +230,26 @@ CLOCK_OFFSET: Final = Definition(
     "max(abs(oncegate_clock_offset_seconds))",
     ticket=30,
     page=150,
+    label="",
+)
+SCAN_BEHIND: Final = Definition(
+    "content_scan_behind",
+    "Age of the oldest event that the content scan has not looked at",
+    Unit.SECONDS,
+    "no scan runs, or it waits for a transaction that somebody has left open on the database server",
+    "run the caretakers; oncegate doctor names the transaction that the scan waits for",
+    "max(oncegate_content_scan_behind_seconds)",
+    ticket=3600,
+    label="",
+)
+WENT_BACK: Final = Definition(
+    "ledger_went_back",
+    "Times the ledger went back, not decided yet",
+    Unit.COUNT,
+    "a failover or a restore lost records of events whose effects happened; what was remembered waits",
+    "oncegate restored list; fence or release each event, then oncegate restored close",
+    "max(oncegate_ledger_went_back)",
+    page=1,
     label="",
 )
 LOST: Final = Definition(
@@ -236,33 +296,133 @@ DELIVERY_AGE: Final = Definition(
     label="destination",
 )
 
+CIRCUIT_OPEN: Final = Definition(
+    "circuit_open",
+    "How long a destination or downstream has been failing as a whole",
+    Unit.SECONDS,
+    "its circuit is open: one delivery or call at a time tries, all others wait",
+    "oncegate circuits tells the error; call the people who run DESTINATION",
+    "max by (destination) (oncegate_circuit_open_seconds)",
+    ticket=60,
+    page=900,
+    label="destination",
+)
+FEED_LAG: Final = Definition(
+    "feed_lag",
+    "Age of the oldest event that a reader of the feed has not acknowledged",
+    Unit.SECONDS,
+    "the reader has stopped, or is slower than what is published",
+    "oncegate feed readers; call the people who run reader READER",
+    "max by (reader) (oncegate_feed_oldest_unread_age_seconds)",
+    ticket=600,
+    page=3600,
+    label="reader",
+)
+ARRIVALS_STOPPED: Final = Definition(
+    "arrivals_stopped",
+    "Arrivals that should have come and did not",
+    Unit.COUNT,
+    "nothing arrives on a surface that was busy at this time on every day of the past week",
+    "does the sender still send, and does it reach us? oncegate entries list --surface SURFACE",
+    "(sum by (surface) (increase(oncegate_arrivals_total[1h])) == 0) + on (surface)"
+    " (sum by (surface) (increase(oncegate_arrivals_total[1h] offset 1d))"
+    " < sum by (surface) (increase(oncegate_arrivals_total[1h] offset 7d))"
+    " or sum by (surface) (increase(oncegate_arrivals_total[1h] offset 7d)))",
+    ticket=5,
+    page=20,
+)
+DRIFT: Final = Definition(
+    "drift",
+    "Windows whose confirmation differs from the realtime calls",
+    Unit.COUNT,
+    "realtime and confirmation of one window do not say the same: items are missing, or quantities differ",
+    "oncegate signals drift --partner PARTNER; ask the partner which side is right",
+    "max by (partner) (oncegate_windows_with_drift)",
+    ticket=1,
+    label="partner",
+)
+WORKER_ABSENT: Final = Definition(
+    "worker_absent",
+    "Time since a worker last looked after a surface",
+    Unit.SECONDS,
+    "no worker runs: what a crash interrupts waits for the next delivery, and nothing is pruned or scanned",
+    "run one: gate.caretakers() in a program, or oncegate caretake",
+    "max by (surface) (oncegate_worker_absent_seconds)",
+    ticket=60,
+    page=300,
+)
+
+WATCH_ABSENT: Final = Definition(
+    "watch_absent",
+    "Time since a watch last looked at the signals",
+    Unit.SECONDS,
+    "no process watches this ledger: no alarm is raised by anything but what you look at now",
+    "run one: gate.caretakers() in a program, oncegate caretake or oncegate serve",
+    "max(oncegate_watch_absent_seconds)",
+    ticket=60,
+    page=900,
+    label="",
+)
+
 DEFINITIONS: Final = (
-    REPEATS_HIGH, REPEATS_ZERO, IN_FLIGHT_AGE, TWO_RESOURCES, LATE_REPLAYS, SENDER_BUGS, RESERVATION_P99,
-    RECONCILIATIONS, QUARANTINES, WAITING, OVERDUE, DEADLINE, LAPSED, CLOCK_OFFSET, LOST,
+    DOUBLED, REPEATS_HIGH, REPEATS_ZERO, IN_FLIGHT_AGE, RETRIED_FOR, TWO_RESOURCES, TARGETS, KEYLESS,
+    LATE_REPLAYS, SENDER_BUGS, RESERVATION_P99,
+    RECONCILIATIONS, QUARANTINES, WAITING, OVERDUE, DEADLINE, LAPSED, CLOCK_OFFSET, SCAN_BEHIND,
+    WENT_BACK, LOST,
     LANES_BLOCKED, LANE_BLOCKED_AGE, DELIVERY_AGE,
+    CIRCUIT_OPEN, FEED_LAG, ARRIVALS_STOPPED, WORKER_ABSENT, DRIFT,
+    WATCH_ABSENT,
 )  # fmt: skip
 BY_NAME: Final[Mapping[str, Definition]] = {one.name: one for one in DEFINITIONS}
+
+
+Limit = tuple[float | None, float | None]
+Limits = dict[str, Limit]
 
 
 class Thresholds(Struct, frozen=True):
     """Limits of one installation: those that differ, by signal, as (ticket, page).
 
+    `places` has those of single surfaces, destinations or readers, by name and signal.
+
     `no_repeats` are surfaces on which nothing is ever sent twice, so that zero repeats mean nothing.
     """
 
-    limits: dict[str, tuple[float | None, float | None]] = {}
+    limits: Limits = {}
     no_repeats: frozenset[str] = frozenset()
     repeats_min: int = 8  # fewer repeats than this are chance on a quiet feed
+    places: dict[str, Limits] = {}
     zero_share: float = 0.01  # expected of a feed that nothing is known of yet: the low end of normal
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.limits) - set(BY_NAME))
-        if unknown:
-            raise ConfigError(f"there is no signal {unknown[0]!r}; signals are {', '.join(BY_NAME)}")
+        for limits in (self.limits, *self.places.values()):
+            for name, pair in limits.items():
+                _check(name, pair)
 
-    def of(self, definition: Definition) -> tuple[float | None, float | None]:
-        """The limits for a ticket and for a page."""
-        return self.limits.get(definition.name, (definition.ticket, definition.page))
+    def of(self, definition: Definition, place: str = "") -> Limit:
+        """The limits for a ticket and for a page, at a place."""
+        here = self.places.get(place, {})
+        usual = self.limits.get(definition.name, (definition.ticket, definition.page))
+        return here.get(definition.name, usual)
+
+    def under(self, other: Thresholds) -> Thresholds:
+        """The same with the other's limits on top."""
+        places = {
+            name: {**self.places.get(name, {}), **other.places.get(name, {})}
+            for name in {**self.places, **other.places}
+        }
+        silent = self.no_repeats | other.no_repeats
+        return replace(self, limits={**self.limits, **other.limits}, no_repeats=silent, places=places)
+
+
+def _check(name: str, pair: object) -> None:
+    if name not in BY_NAME:
+        raise ConfigError(f"there is no signal {name!r}; signals are {', '.join(BY_NAME)}")
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise ConfigError(f"limits of {name} are two, for a ticket and for a page; None: never")
+    for value in pair:
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise ConfigError(f"a limit of {name} is {value!r}, not a number")
 
 
 CLEAR_SHARE: Final = 0.8  # an alarm calms only below so much of its limit,

@@ -29,6 +29,17 @@ NUMBERS: Final = {
     d.LANES_BLOCKED.name: 8,
     d.LANE_BLOCKED_AGE.name: 9,
     d.DELIVERY_AGE.name: 10,
+    d.DOUBLED.name: 11,
+    d.QUARANTINES.name: 12,
+    d.CIRCUIT_OPEN.name: 13,
+    d.FEED_LAG.name: 14,
+    d.WORKER_ABSENT.name: 15,
+    d.SCAN_BEHIND.name: 16,
+    d.TARGETS.name: 17,
+    d.DRIFT.name: 18,
+    d.RETRIED_FOR.name: 19,
+    d.WATCH_ABSENT.name: 20,
+    d.WENT_BACK.name: 21,
 }
 LOOKED: Final = 0
 EVERYWHERE: Final = ""  # no surface has this name

@@ -9,11 +9,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from oncegate.clock import Clock
-from oncegate.signals.snapshot import HOUR, WINDOWS, Counts, Snapshot, added, by_surface
+from oncegate.lanes.circuit_board import read_circuits
+from oncegate.model.circuit import CircuitState
+from oncegate.signals.limits import decided_limits
+from oncegate.signals.seconds import open_seconds_of
+from oncegate.signals.snapshot import (
+    DAY,
+    HOUR,
+    TEN_MINUTES,
+    WINDOWS,
+    Counts,
+    Snapshot,
+    Watcher,
+    WatchWord,
+    Worker,
+    added,
+    by_surface,
+)
 from oncegate.store import Session, Waiting
+from oncegate.store.incarnations import WENT_BACK
+from oncegate.store.notices import DRIFT, KEYLESS, WATCH, WORKER, DriftWord, WorkerWord
 
 MINUTE_MS: Final = 60_000
+KEYLESS_SHOWN_MS: Final = 2 * 3_600_000
+PAST_DAYS: Final = 7
+PAST_WINDOWS: Final = (TEN_MINUTES, HOUR)
 LATE_PART: Final = 144  # a remembered window may begin so small a part of its length too early,
 LATE_MINUTES_MAX: Final = 10
 SETTLED_MINUTES: Final = 5  # after which processes have written down what they counted in a minute
@@ -29,6 +52,7 @@ class Memory:
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, dict[str, Counts]]] = {}
         self._parked: tuple[bytes, list[Waiting]] | None = None
+        self._past: tuple[int, dict[int, tuple[dict[str, Counts], ...]]] | None = None
 
     def waiting(self, session: Session) -> list[Waiting]:
         """What is open: those in flight counted anew, the others only if any of them has changed."""
@@ -51,6 +75,20 @@ class Memory:
             known = self._known[length] = (settled, past)
         return added(known[1], by_surface(session.tally_sums(known[0], end)))
 
+    def past(self, session: Session, end: int) -> dict[int, tuple[dict[str, Counts], ...]]:
+        """What was counted on each of the last seven days in the windows that end at this time of day."""
+        known = self._past
+        if known is None or known[0] != end:
+            found = {
+                length: tuple(
+                    by_surface(session.tally_sums(end - day * DAY - length, end - day * DAY))
+                    for day in range(1, PAST_DAYS + 1)
+                )
+                for length in PAST_WINDOWS
+            }
+            known = self._past = (end, found)
+        return known[1]
+
 
 def measure(
     session: Session,
@@ -72,4 +110,30 @@ def measure(
         tuple(memory.waiting(session)),
         session.clock_ahead_ms(wall_ms),
         tuple(session.destinations()),
+        tuple(session.doubled()),
+        tuple(session.reader_positions()),
+        {name: one for name, one in read_circuits(session).items() if one.state is not CircuitState.CLOSED},
+        tuple(
+            Worker(one.writer, one.age_ms, msgspec.json.decode(one.body, type=WorkerWord))
+            for one in session.notices(WORKER)
+        ),
+        memory.past(session, end) if HOUR in windows else {},
+        session.unscanned(),
+        tuple(open_seconds_of(session)),
+        _keyless(session),
+        {one.name: msgspec.json.decode(one.body, type=DriftWord) for one in session.notices(DRIFT)},
+        tuple(
+            Watcher(one.writer, one.age_ms, msgspec.json.decode(one.body, type=WatchWord))
+            for one in session.notices(WATCH)
+        ),
+        decided_limits(session),
+        tuple(one.name for one in session.documents(WENT_BACK)),
     )
+
+
+def _keyless(session: Session) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for one in session.notices(KEYLESS):
+        if one.age_ms < KEYLESS_SHOWN_MS:
+            found[one.name] = (*found.get(one.name, ()), one.writer)
+    return found

@@ -12,13 +12,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from oncegate.errors import ConfigError
 from oncegate.gate.gate import Gate
+from oncegate.model.repeats import RepeatClass
 from oncegate.model.states import State
 from oncegate.model.surface import Reason
-from oncegate.signals.alerts import age_seconds, blocked_seconds, late_seconds, undelivered_seconds
+from oncegate.signals.alerts import (
+    age_seconds,
+    blocked_seconds,
+    late_seconds,
+    open_seconds,
+    reader_name,
+    two_of_target,
+    two_resources,
+    undelivered_seconds,
+    unread_seconds,
+    unscanned_seconds,
+    watch_absent,
+    worker_absent,
+)
 from oncegate.signals.measures import measure
 from oncegate.signals.snapshot import Snapshot
 from oncegate.store import What
-from oncegate.store.tallies import LATENCY_BUCKETS, class_of, latency_bound_us, of_latency
+from oncegate.store.tallies import LATENCY_BUCKETS, latency_bound_us, of_class, of_latency
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -54,7 +68,8 @@ class GateCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Reads this process's counters and one moment of the ledger."""
-        yield from counters(self._gate.sightings.totals())
+        surfaces = [surface.name for surface in self._gate.surfaces]
+        yield from counters(self._gate.sightings.totals(), surfaces)
         with self._gate.store.look() as session:
             snapshot = measure(session, self._gate.clock, windows=())  # counters are the process's own
         yield from gauges(snapshot)
@@ -68,42 +83,47 @@ def exposition(gate: Gate) -> bytes:
     return bytes(library.generate_latest(registry))
 
 
-def counters(totals: Totals) -> Iterator[Metric]:
-    """What this process has counted since it began."""
+def counters(totals: Totals, registered: Iterable[str] = ()) -> Iterator[Metric]:
+    """What this process has counted since it began.
+
+    Every counter of a registered surface is there from the beginning, at 0: one that appears with its first
+    event has no increase for a rule to see.
+    """
     core = _library().core
+    surfaces = sorted({surface for surface, _ in totals} | set(registered))
     arrivals = core.CounterMetricFamily(
         "oncegate_arrivals", "Arrivals by what they got, and whether their key was known",
         labels=("surface", "verdict", "known"),
     )  # fmt: skip
-    for (surface, verdict, known), count in sorted(_arrivals(totals).items()):
+    for (surface, verdict, known), count in sorted(_arrivals(totals, surfaces).items()):
         arrivals.add_metric((surface, verdict, known), count)
     repeats = core.CounterMetricFamily("oncegate_repeats", "Repeats by class", labels=("surface", "class"))
-    for (surface, what), (count, _) in sorted(totals.items()):
-        kind = class_of(what)
-        if kind is not None:
-            repeats.add_metric((surface, kind.label), count)
+    for surface in surfaces:
+        for kind in RepeatClass:
+            repeats.add_metric((surface, kind.label), totals.get((surface, of_class(kind)), (0, 0))[0])
     yield arrivals
     yield repeats
-    yield _plain_counter(totals, What.RECONCILED, "oncegate_reconciliations", "Entries a caretaker took up")
-    yield _plain_counter(totals, What.LOST, "oncegate_sightings_lost", "Arrivals that were not counted")
+    recovered = (What.RECONCILED, What.RECOVER)
+    for wanted, name, text in (
+        (recovered, "oncegate_reconciliations", "Interrupted or failed events taken up again"),
+        ((What.KEYLESS,), "oncegate_effects_without_key", "Calls that did not take the key"),
+        ((What.LOST,), "oncegate_sightings_lost", "Arrivals that were not counted"),
+    ):
+        family = core.CounterMetricFamily(name, text, labels=("surface",))
+        for surface in surfaces:
+            count = sum(totals.get((surface, what), (0, 0))[0] for what in wanted)
+            family.add_metric((surface,), count)
+        yield family
     yield _latencies(totals)
 
 
-def _arrivals(totals: Totals) -> dict[tuple[str, str, str], int]:
-    found: dict[tuple[str, str, str], int] = {}
+def _arrivals(totals: Totals, surfaces: Iterable[str]) -> dict[tuple[str, str, str], int]:
+    found = {(surface, *place): 0 for surface in surfaces for place in _VERDICTS.values()}
     for (surface, what), (count, _) in totals.items():
         if what in _VERDICTS:
             place = (surface, *_VERDICTS[What(what)])
-            found[place] = found.get(place, 0) + count
+            found[place] += count
     return found
-
-
-def _plain_counter(totals: Totals, wanted: What, name: str, text: str) -> Metric:
-    family = _library().core.CounterMetricFamily(name, text, labels=("surface",))
-    for (surface, what), (count, _) in sorted(totals.items()):
-        if what == wanted:
-            family.add_metric((surface,), count)
-    return family  # type: ignore[no-any-return]
 
 
 def _latencies(totals: Totals) -> Metric:
@@ -130,6 +150,10 @@ def gauges(snapshot: Snapshot) -> Iterator[Metric]:
     yield _gauge(
         "oncegate_in_flight_oldest_age_seconds", "Age of the oldest entry in flight", ("surface",),
         _largest(((item.surface,), age) for item, age in ages if item.state is State.IN_FLIGHT),
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_retried_seconds", "Longest time from an arrival to its last failed attempt", ("surface",),
+        _largest(((item.surface,), item.tried_ms / 1000) for item in waiting if item.tried_ms),
     )  # fmt: skip
     yield _gauge(
         "oncegate_waiting_oldest_age_seconds", "Longest time in a state", ("surface", "state"),
@@ -166,9 +190,59 @@ def gauges(snapshot: Snapshot) -> Iterator[Metric]:
         "oncegate_lane_events_waiting", "Events that are not delivered yet", ("destination",),
         {(one.name,): one.events for one in snapshot.destinations},
     )  # fmt: skip
+    yield _gauge(
+        "oncegate_doubled_pairs", "Open pairs of equal changes that both ran", ("surface",),
+        {(one.surface,): one.count for one in snapshot.doubled},
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_keys_with_two_resources", "Keys that own two resources or more", ("surface",),
+        {(name,): two_resources(snapshot, name)[0] for name in snapshot.surfaces},
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_targets_with_two_resources", "Targets that got two resources or more", ("surface",),
+        {(name,): two_of_target(snapshot, name)[0] for name in snapshot.surfaces},
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_circuit_open_seconds", "Time since a destination's circuit opened", ("destination",),
+        {(name,): open_seconds(snapshot, name) for name in _with_circuits(snapshot)},
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_feed_oldest_unread_age_seconds", "Age of the oldest event not acknowledged", ("reader",),
+        {(reader_name(one),): unread_seconds(snapshot, one) for one in snapshot.readers},
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_worker_absent_seconds", "Time since a worker ran, once it is overdue", ("surface",),
+        {(name,): worker_absent(snapshot, name)[0] for name in _looked_after(snapshot)},
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_watch_absent_seconds", "Time since a watch looked, once it is overdue",
+        (), {(): watch_absent(snapshot)[0]},
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_content_scan_behind_seconds", "Age of the oldest event the content scan has not seen",
+        (), {(): unscanned_seconds(snapshot)},
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_ledger_went_back", "Times the ledger went back, not decided yet",
+        (), {(): float(len(snapshot.went_back))},
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_windows_with_drift", "Windows whose confirmation differs from realtime", ("partner",),
+        {(name,): word.windows for name, word in snapshot.drifts.items()},
+    )  # fmt: skip
     if snapshot.clock_ahead_ms is not None:
         ahead: Values = {(): snapshot.clock_ahead_ms / 1000}
         yield _gauge("oncegate_clock_offset_seconds", "This clock before the ledger's", (), ahead)
+
+
+def _with_circuits(snapshot: Snapshot) -> list[str]:
+    """Every destination, and the downstreams that are down."""
+    return sorted({one.name for one in snapshot.destinations} | snapshot.circuits.keys())
+
+
+def _looked_after(snapshot: Snapshot) -> set[str]:
+    """Surfaces that some worker has spoken of."""
+    return {surface for one in snapshot.workers for surface in one.word.surfaces}
 
 
 def _reason(reason: str) -> str:

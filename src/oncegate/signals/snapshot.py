@@ -7,8 +7,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from oncegate.lanes.circuit_board import CircuitView
 from oncegate.model.repeats import RepeatClass
-from oncegate.store import DestinationView, Tally, Waiting
+from oncegate.signals.definitions import Thresholds
+from oncegate.store import DestinationView, Doubled, SecondResource, Tally, Unscanned, Waiting
+from oncegate.store.feed import ReaderPosition
+from oncegate.store.notices import DriftWord, WorkerWord
 from oncegate.store.tallies import ARRIVALS, REPEATS, class_of, is_gauge, latency_bound_us, reason_of
 
 TEN_MINUTES: Final = 10
@@ -18,6 +22,7 @@ QUARTER_DAY: Final = 360
 DAY: Final = 1440
 WEEK: Final = 10_080
 # In minutes, up to and with the present one.
+SILENT_AFTER_MS: Final = 45_000  # a worker says every 15 s that it is there
 WINDOWS: Final = (TEN_MINUTES, TWENTY_MINUTES, HOUR, QUARTER_DAY, DAY, WEEK)
 
 
@@ -76,8 +81,49 @@ class Counts(Struct, frozen=True):
 NOTHING: Final = Counts()
 
 
+class Worker(Struct, frozen=True):
+    """What a worker said of itself, and how long ago."""
+
+    name: str
+    age_ms: int
+    word: WorkerWord
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has missed several of its own runs."""
+        return self.age_ms > 3 * self.word.every_ms + SILENT_AFTER_MS
+
+
+class WatchWord(Struct, frozen=True):
+    """What a watch says at each look: how often it looks, and by which limits."""
+
+    every_ms: int
+    thresholds: Thresholds = Thresholds()
+
+
+class Watcher(Struct, frozen=True):
+    """What a watch said of itself, and how long ago."""
+
+    name: str
+    age_ms: int
+    word: WatchWord
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has missed several of its own looks."""
+        return self.age_ms > 3 * self.word.every_ms + SILENT_AFTER_MS
+
+
 class Snapshot(Struct, frozen=True):
-    """One moment. `windows` has the counts by length of window and surface."""
+    """One moment. `windows` has the counts by length of window and surface.
+
+    `past` has the counts of the same windows on earlier days, yesterday first; `circuits` those that are
+    not closed. `keyless` has the steps of each surface that took no key of late. `drifts` has the partners
+    whose windows were compared, with how many differ. `went_back` has the open incidents of a ledger that
+    went back in time.
+    not closed. `decided` are limits that operators have set. `keyless` has the steps of each surface that
+    took no key of late.
+    """
 
     now_ms: int
     now_ticks: int
@@ -85,16 +131,36 @@ class Snapshot(Struct, frozen=True):
     waiting: tuple[Waiting, ...] = ()
     clock_ahead_ms: int | None = None
     destinations: tuple[DestinationView, ...] = ()
+    doubled: tuple[Doubled, ...] = ()
+    readers: tuple[ReaderPosition, ...] = ()
+    circuits: dict[str, CircuitView] = {}
+    workers: tuple[Worker, ...] = ()
+    past: dict[int, tuple[dict[str, Counts], ...]] = {}
+    unscanned: Unscanned | None = None
+    seconds: tuple[SecondResource, ...] = ()
+    keyless: dict[str, tuple[str, ...]] = {}
+    drifts: dict[str, DriftWord] = {}
+    watchers: tuple[Watcher, ...] = ()
+    decided: Thresholds = Thresholds()
+    went_back: tuple[str, ...] = ()  # open incidents of a ledger that went back in time
 
     def counts(self, window: int, surface: str) -> Counts:
         """What was counted at a surface in a window."""
         return self.windows.get(window, {}).get(surface, NOTHING)
 
     @property
+    def thresholds(self) -> Thresholds:
+        """The limits to go by: those of the watch that looked last, under those that operators have set."""
+        last = min(self.watchers, key=lambda one: one.age_ms, default=None)
+        return (Thresholds() if last is None else last.word.thresholds).under(self.decided)
+
+    @property
     def surfaces(self) -> list[str]:
         """Every surface that anything is known of."""
         named = {surface for counts in self.windows.values() for surface in counts}
-        return sorted(named | {item.surface for item in self.waiting})
+        waiting = {item.surface for item in self.waiting}
+        doubled = {one.surface for one in self.doubled}
+        return sorted(named | waiting | doubled | {one.surface for one in self.seconds if one.surface})
 
 
 def added(one: dict[str, Counts], other: dict[str, Counts]) -> dict[str, Counts]:

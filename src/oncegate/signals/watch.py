@@ -8,11 +8,14 @@ believe a wall clock that has just leapt ahead: the ledger notes what time it wa
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from oncegate.clock import Clock
@@ -23,9 +26,13 @@ from oncegate.signals.definitions import Thresholds
 from oncegate.signals.gauges import reading
 from oncegate.signals.measures import MINUTE_MS, measure
 from oncegate.signals.notifiers import LogNotifier, Notifier
-from oncegate.store import Observations, Session, Store
+from oncegate.signals.seconds import needless
+from oncegate.signals.snapshot import WatchWord
+from oncegate.store import Observations, Posting, ResourceDismissal, Session, Store
+from oncegate.store.notices import WATCH, WORKERS_MAX
 
 WATCH_EVERY: Final = timedelta(minutes=1)
+KEPT_MS: Final = 30 * 86_400_000  # how long it is remembered when a watch was last seen
 TRIM_EVERY_MS: Final = 3600 * 1000
 MINUTES_KEPT: Final = timedelta(days=8)  # a week's history, with a day to spare; then hours
 HOURS_KEPT: Final = timedelta(days=92)  # as long as keys are kept by default
@@ -56,25 +63,36 @@ class Watch:
         *,
         thresholds: Thresholds | None = None,
         notifiers: Sequence[Notifier] | None = None,
+        ping: Callable[[], None] | None = None,
+        every: timedelta = WATCH_EVERY,
     ) -> None:
         self._store = store
         self._clock = clock
         self._thresholds = thresholds or Thresholds()
         self._notifiers = (LogNotifier(),) if notifiers is None else tuple(notifiers)
         self._untold: list[deque[Notice]] = [deque(maxlen=UNTOLD_MAX) for _ in self._notifiers]
+        self._ping = ping
+        self._every_ms = every // timedelta(milliseconds=1)
+        self._writer = f"{socket.gethostname()[:80]}, process {os.getpid()}"
         self._alarms: Alarms = {}
         self._trimmed_at_ms: int | None = None
 
     def run_once(self, stopping: Callable[[], bool] = lambda: False) -> WatchReport:
-        """Measures, evaluates, tells and trims, from a thread."""
+        """Measures, evaluates, tells and trims, from a thread.
+
+        A look that ended well, with every notice delivered, ends with the dead man's ping. Its absence
+        says that this watch is dead, its ledger away, or a notifier failing.
+        """
         session = self._store.connect()
         try:
             with session.unit():
                 seen = session.sight(self._clock.wall_ms())
+                session.post(self._word(seen.wall_ms))
             with session.unit():
                 snapshot = measure(session, self._clock, seen.wall_ms)
             signals = evaluate(snapshot, self._thresholds)
             _keep(session, reading(signals, seen.wall_ms // MINUTE_MS))
+            self._settle_needless(session, seen.wall_ms)
             trimmed = self._trim(session, seen.wall_ms // MINUTE_MS, stopping)
         finally:
             session.close()
@@ -82,7 +100,22 @@ class Watch:
         for notifier, untold in zip(self._notifiers, self._untold, strict=True):
             untold.extend(notices)
             _tell(notifier, untold)
+        if self._ping is not None and not any(self._untold):
+            _say_alive(self._ping)
         return WatchReport(tuple(signals), tuple(notices), trimmed, seen.doubted_since_ms is not None)
+
+    def _word(self, at_ms: int) -> Posting:
+        """That this watch looks, how often and by which limits, for those that look from elsewhere."""
+        body = msgspec.json.encode(WatchWord(self._every_ms, self._thresholds))
+        return Posting(WATCH, WATCH, self._writer, body, at_ms, KEPT_MS, kept_max=WORKERS_MAX)
+
+    def _settle_needless(self, session: Session, at_ms: int) -> None:
+        """Closes findings that turned out to be the resource on record, and forgets old targets."""
+        with session.unit():
+            for one in needless(session):
+                note = "the key owns the same resource: nothing was doubled"
+                session.dismiss_resource(ResourceDismissal(one.number, at_ms, "watch", note))
+            session.trim_targets(at_ms, TRIM_STEP)
 
     def _trim(self, session: Session, minute: int, stopping: Callable[[], bool]) -> int:
         """Once an hour folds and forgets counters, in short units."""
@@ -109,6 +142,13 @@ def _keep(session: Session, found: Observations) -> None:
             session.observe([found])
     except StoreError as error:
         log.warning("the readings of this minute could not be kept: %s", error)
+
+
+def _say_alive(ping: Callable[[], None]) -> None:
+    try:
+        ping()
+    except Exception as error:  # noqa: BLE001  a ping may raise anything; its address is a secret
+        log.warning("the dead man's ping was not taken: %s", type(error).__name__)
 
 
 def _tell(notifier: Notifier, untold: deque[Notice]) -> None:

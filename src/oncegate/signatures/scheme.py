@@ -131,7 +131,14 @@ class Authentic(Struct, frozen=True):
 
 
 class Scheme(Protocol):
-    """One way of telling that a request is its sender's."""
+    """One way of telling that a request is its sender's.
+
+    `signs_id` says whether the signature covers an id of the request, so that `verify` returns one.
+    """
+
+    @property
+    def signs_id(self) -> bool:
+        """Whether every authentic request has a signed id."""
 
     def verify(self, headers: Headers, body: bytes, now_s: int) -> Authentic:
         """Returns what is certain about a request, or raises MalformedRequest or NotAuthentic."""

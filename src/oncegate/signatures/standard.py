@@ -28,6 +28,8 @@ from oncegate.signatures.signing import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_H
 _ID: Final = re.compile(r"[ -\-/-~]{1,255}", re.ASCII)
 # The only lengths that can be right; anything else is not worth decoding.
 _SIGNATURE_BYTES: Final = {"v1": 32, "v1a": 64}
+_STANDARD: Final = (ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER)
+_SVIX: Final = ("svix-id", "svix-timestamp", "svix-signature")
 
 
 def check_message_id(message_id: str, name: str = ID_HEADER) -> str:
@@ -38,7 +40,13 @@ def check_message_id(message_id: str, name: str = ID_HEADER) -> str:
 
 
 class StandardWebhooks:
-    """The scheme of Standard Webhooks; any of the secrets will do."""
+    """The scheme of Standard Webhooks; any of the secrets will do.
+
+    Svix names the same three headers `svix-id`, `svix-timestamp` and `svix-signature`. A request
+    has all three under one of the two prefixes.
+    """
+
+    signs_id: Final = True
 
     def __init__(self, secrets: Sequence[str | VerifyingKey], *, tolerance_s: int = TOLERANCE_S) -> None:
         self._keys = tuple(
@@ -49,13 +57,14 @@ class StandardWebhooks:
 
     def verify(self, headers: Headers, body: bytes, now_s: int) -> Authentic:
         """Checks id, time and signature."""
-        message_id = check_message_id(headers.require(ID_HEADER))
-        timestamp = headers.require(TIMESTAMP_HEADER)
-        given = headers.require(SIGNATURE_HEADER)
-        sent_at_s = read_timestamp(timestamp, TIMESTAMP_HEADER, now_s, self._tolerance_s)
+        id_name, timestamp_name, signature_name = _names(headers)
+        message_id = check_message_id(headers.require(id_name), id_name)
+        timestamp = headers.require(timestamp_name)
+        given = headers.require(signature_name)
+        sent_at_s = read_timestamp(timestamp, timestamp_name, now_s, self._tolerance_s)
         # The timestamp as it came, not as it was read: leading zeros are signed too.
         if not self._is_signed(signed_content(message_id, timestamp, body), given):
-            raise NotAuthentic(f"{SIGNATURE_HEADER} has no valid signature")
+            raise NotAuthentic(f"{signature_name} has no valid signature")
         return Authentic(message_id, sent_at_s)
 
     def _is_signed(self, content: bytes, given: str) -> bool:
@@ -67,6 +76,13 @@ class StandardWebhooks:
                 if version == expected_version:
                     found |= accepts(signature)
         return found
+
+
+def _names(headers: Headers) -> tuple[str, str, str]:
+    """The names under which a request has its three headers: one set or the other, never a mix."""
+    if headers.find(ID_HEADER) is None and headers.find(_SVIX[0]) is not None:
+        return _SVIX
+    return _STANDARD
 
 
 def read_entries(given: str) -> list[tuple[str, bytes]]:

@@ -28,6 +28,8 @@ _PARTS_MAX: Final = 2 * ENTRIES_MAX + 1  # the time, the signatures, and as many
 class StripeSignature:
     """HMAC-SHA256 of `time.body`, in hex; any of the secrets will do."""
 
+    signs_id: Final = False
+
     def __init__(
         self, secrets: Sequence[str], *, header: str = _HEADER, tolerance_s: int = TOLERANCE_S
     ) -> None:

@@ -15,12 +15,14 @@ group commit (`groupcommit.py`) calls it from one thread at a time per session a
       Lanes     ordered work: enqueue, lease heads, finish, fail, dead letters
       LaneDesk  what operators do to lanes and destinations, lists, pruning of deliveries
       Replays   the list of replays, and what became of each
+      SeenByAll what processes have seen of late, for all of them
       Tallies   counts what was seen, for signals
       Positions how far ordered lanes of incoming events have come
       Traces    which entries and emitted events belong to one journey
       Browsing  lists for pages, and notes of what people looked at
       Notices   what processes tell each other, for a while
       Contents  which events would change the same thing in the same way
+      Resources second resources of one key or one target
 
 Three results. A call returns (done), raises StoreUnavailable or StoreRejected (not done: nothing was
 changed), or raises StoreUnknown (it may have taken effect). After StoreUnknown the group commit opens a
@@ -39,6 +41,7 @@ from oncegate.store.browsing import Browsing, Note
 from oncegate.store.census import Census, EntryDetail, EntryFilter
 from oncegate.store.claims import (
     Attachment,
+    ClaimId,
     Claims,
     Entry,
     Progress,
@@ -54,10 +57,12 @@ from oncegate.store.contents import (
     ContentPage,
     Contents,
     Dismissal,
+    Doubled,
     Duplicate,
     Flag,
     Flagged,
     Pair,
+    Unscanned,
 )
 from oncegate.store.lane_desk import (
     DeadLetter,
@@ -103,6 +108,14 @@ from oncegate.store.positions import Positions, move_of
 from oncegate.store.pruning import Due, Forgetting, Pruning
 from oncegate.store.registry import Document, DocumentChange, Registry
 from oncegate.store.replays import ReplayFilter, ReplayOrder, Replays, ReplayState
+from oncegate.store.resources import (
+    LateResource,
+    ResourceDismissal,
+    Resources,
+    ResourceSeen,
+    SecondResource,
+)
+from oncegate.store.seen import Before, Met, Seen, SeenByAll, SeenContent, SeenRepeat
 from oncegate.store.tallies import Observations, Repeat, Tallies, Tally, Waiting, What
 from oncegate.store.traces import TracedDelivery, TracedPublication, TraceLink, Traces
 
@@ -112,9 +125,11 @@ __all__ = [
     "Acknowledgement",
     "Advanced",
     "Attachment",
+    "Before",
     "Browsing",
     "Capabilities",
     "Census",
+    "ClaimId",
     "ClaimNote",
     "Claims",
     "ContentPage",
@@ -127,6 +142,7 @@ __all__ = [
     "Dismissal",
     "Document",
     "DocumentChange",
+    "Doubled",
     "Due",
     "Duplicate",
     "Durability",
@@ -153,9 +169,11 @@ __all__ = [
     "LaneState",
     "LaneView",
     "Lanes",
+    "LateResource",
     "Log",
     "LogKind",
     "LogRecord",
+    "Met",
     "Migration",
     "Note",
     "Notice",
@@ -182,8 +200,16 @@ __all__ = [
     "Replays",
     "Reservation",
     "Reserved",
+    "ResourceDismissal",
+    "ResourceSeen",
+    "Resources",
     "Ruling",
     "RulingAnswer",
+    "SecondResource",
+    "Seen",
+    "SeenByAll",
+    "SeenContent",
+    "SeenRepeat",
     "Session",
     "Settlement",
     "Statement",
@@ -198,6 +224,7 @@ __all__ = [
     "TracedDelivery",
     "TracedPublication",
     "Traces",
+    "Unscanned",
     "Waiting",
     "What",
     "move_of",

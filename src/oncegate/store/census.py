@@ -7,6 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from oncegate.model.parking import Parked
 from oncegate.model.states import State
 from oncegate.store.claims import Entry, StepRecord
 from oncegate.store.log import LogRecord
@@ -26,7 +27,9 @@ class EntryFilter(Struct, frozen=True):
     """Which entries to list; every field that is None is not asked for.
 
     `settled_before_ms`: entries that have stood in their state since before this moment. `above_id`:
-    entries with larger ids, which bounds how far a search for something rare goes back.
+    entries with larger ids, which bounds how far a search for something rare goes back. `cause` is the kind
+    of reason under which `waiting` counts what is open. `resource`: entries whose outcome has this text as
+    one of its values, or a step of which has it as its resource; no index leads there, so bound the search.
     """
 
     states: tuple[State, ...] = ()
@@ -39,6 +42,8 @@ class EntryFilter(Struct, frozen=True):
     received_before_ms: int | None = None
     received_after_ms: int | None = None
     above_id: int | None = None
+    cause: str | None = None
+    resource: str | None = None
 
 
 class Census(Protocol):
@@ -50,6 +55,9 @@ class Census(Protocol):
     def detail(self, entry_id: int) -> EntryDetail | None:
         """Reads one entry with all that belongs to it."""
 
+    def parked(self, surface: str, tenant: str) -> Parked:
+        """Counts quarantined and held entries of a surface and a tenant, and the bytes of their events."""
+
     def counts(self) -> dict[State, int]:
         """Counts entries by state."""
 
@@ -57,7 +65,9 @@ class Census(Protocol):
         """Names the surfaces that have entries."""
 
     def stranded(self, limit: int, surfaces: Sequence[str] | None = None) -> list[EntryDetail]:
-        """Returns entries whose lease has lapsed or that may be tried again, oldest first.
+        """Returns entries whose lease has lapsed or that may be tried again, those due first at the front.
+
+        A failed attempt whose wait is not over is among them, with its `retry_at_ticks`.
 
         Only those of the given surfaces count, if any are given.
         """

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from oncegate.model.content import ContentMark
-from oncegate.model.states import Decision, State, Stored
+from oncegate.model.states import INTERRUPTIONS_MAX, Decision, State, Stored
 
 Statement = tuple[str, Sequence[Any]]
 
@@ -19,12 +19,15 @@ class StepState(Stored):
     STARTED = 1
     DONE = 2
     NOT_APPLIED = 3
+    CALLED = 4  # may have happened, at a downstream that can be called again or asked
 
 
 class StepRecord(Struct, frozen=True, gc=False):
     """A step of a handler that has been started or finished.
 
     `started_at_ms` is when the call was made that the record tells of; None where nobody wrote it down.
+    `declared` is what the downstream was declared to do then (`model.declarations`). `last_call_ticks` is
+    when it may last have been called, in the ledger's time; None means when the claim's last attempt ended.
     """
 
     name: str
@@ -33,14 +36,33 @@ class StepRecord(Struct, frozen=True, gc=False):
     result: bytes | None = None
     resource: str | None = None
     started_at_ms: int | None = None
+    declared: str | None = None
+    last_call_ticks: int | None = None
+
+
+class ClaimId(NamedTuple):
+    """Names one claim. Every request that acts for it carries all four.
+
+    Numbers of entries and fences are given out again by a ledger that went back in time (an asynchronous
+    failover, a restored copy): only the random token says that this very claim is meant. The key is there
+    for stores that have no entry numbers.
+    """
+
+    entry_id: int
+    fence: int
+    token: int
+    key: bytes
 
 
 class Reservation(Struct, frozen=True, gc=False):
-    """Asks for a key. `token` is random and names this request for reading back.
+    """Asks for a key. `token` is random: it names this request for reading back, and the claim it makes.
 
     `quarantine` and `hold` are reasons for which a new key is not run but waits for a person. `ends_here`
     announces that the claim is settled in the transaction that makes it: a store may leave out what only
-    others would need in between.
+    others would need in between. `declared` is what the program declares about the surface
+    (`model.declarations`): the store keeps it with the first claim on the key. With `at_once` a failed
+    attempt is made again before its wait is over: a person asked for it. `also` are other keys that the
+    event may be known by. After `deaths_max` claims in a row that ended with a dead worker the key is held.
     """
 
     key: bytes
@@ -58,6 +80,10 @@ class Reservation(Struct, frozen=True, gc=False):
     hold: str | None = None
     content: ContentMark | None = None
     ends_here: bool = False
+    declared: str | None = None
+    at_once: bool = False
+    also: tuple[bytes, ...] = ()
+    deaths_max: int = INTERRUPTIONS_MAX
 
     @property
     def runs(self) -> bool:
@@ -79,7 +105,10 @@ class Reserved(Struct, frozen=True, gc=False):
     before, also after the key was forgotten. `steps` are what earlier attempts recorded. `never_run` says
     that the key was known but no claim was ever given on it before: a person has let it through.
     `received_at_ms` is when the key first arrived; 0 for one that was parked just now, and for a
-    conflict, which learns nothing.
+    conflict, which learns nothing. `declared` is what was declared when the first claim on a known key was
+    made; None where no declaration was kept, and for claims that are the first.
+    `token` and `key` are the request's own, where it claims.
+    `judged` is the key that was judged, where it is one of `Reservation.also`.
     """
 
     decision: Decision
@@ -96,6 +125,15 @@ class Reserved(Struct, frozen=True, gc=False):
     lapsed_at_ticks: int = 0
     now_ticks: int = 0
     never_run: bool = False
+    declared: str | None = None
+    token: int = 0
+    key: bytes = b""
+    judged: bytes | None = None
+
+    @property
+    def claim(self) -> ClaimId:
+        """Names the claim that was given."""
+        return ClaimId(self.entry_id, self.fence, self.token, self.key)
 
 
 class Renewal(Struct, frozen=True, gc=False):
@@ -103,6 +141,8 @@ class Renewal(Struct, frozen=True, gc=False):
 
     entry_id: int
     fence: int
+    token: int
+    key: bytes
     lease_ms: int
 
 
@@ -114,6 +154,8 @@ class Progress(Struct, frozen=True, gc=False):
 
     entry_id: int
     fence: int
+    token: int
+    key: bytes
     steps: tuple[StepRecord, ...]
     at_ms: int
     writes: tuple[Statement, ...] = ()
@@ -125,12 +167,15 @@ class Settlement(Struct, frozen=True, gc=False):
     """Ends a claim: new state, outcome and business writes in one transaction, and one log record.
 
     `last_call_ticks` is when a downstream may last have been called, if that was before now; an entry
-    that may be taken up again keeps it. `attempts_given_back` is 1 where the attempt could not even begin
-    and shall not count. `clear_steps` drops step records that the outcome now carries.
+    that may be taken up again keeps it. `attempts_given_back` is 1 where the attempt certainly came to
+    nothing and shall not count. A retryable entry is busy for `retry_in_ms` of the ledger's time.
+    `clear_steps` drops step records that the outcome now carries.
     """
 
     entry_id: int
     fence: int
+    token: int
+    key: bytes
     state: State
     at_ms: int
     actor: str
@@ -141,6 +186,12 @@ class Settlement(Struct, frozen=True, gc=False):
     clear_steps: bool = False
     last_call_ticks: int | None = None
     attempts_given_back: int = 0
+    retry_in_ms: int = 0
+
+    @property
+    def busy_ms(self) -> int | None:
+        """How long the key is busy after it; None where it is not, or is not tried again."""
+        return self.retry_in_ms if self.retry_in_ms and self.state is State.RETRYABLE else None
 
 
 class Attachment(Struct, frozen=True, gc=False):
@@ -148,11 +199,16 @@ class Attachment(Struct, frozen=True, gc=False):
 
     entry_id: int
     fence: int
+    token: int
+    key: bytes
     outcome: bytes
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """Everything recorded of a key but its payload and outcome bodies."""
+    """Everything recorded of a key but its payload and outcome bodies.
+
+    `token` is that of the claim in flight, or of the claim that ended the entry for good; None otherwise.
+    """
 
     entry_id: int
     key: bytes
@@ -168,10 +224,15 @@ class Entry(Struct, frozen=True, gc=False):
     settled_at_ms: int | None
     lease_until_ticks: int | None
     reason: str | None
+    retry_at_ticks: int | None = None
 
 
 class Claims(Protocol):
-    """Who may run a key, and what came of it."""
+    """Who may run a key, and what came of it.
+
+    A claim is *held* where entry, fence and token on the entry are the request's own. A request whose claim
+    is not held changes nothing and is answered False.
+    """
 
     def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
         """Decides each reservation atomically, in order, and returns one answer each.
@@ -179,9 +240,14 @@ class Claims(Protocol):
         A key that is not known is inserted in flight (or quarantined or held, if the reservation says so,
         with one log record), its mark of content is kept, and the answer is RUN (or QUARANTINE or HOLD). A
         known key is judged by `model.states.judge`; when that claims, attempt and fence grow, the lease
-        starts anew and one log record tells both (`log.ClaimNote`). A conflict writes one log record. The
+        starts anew and one log record tells both (`log.ClaimNote`). The declaration that came with the
+        first claim stays with the key, whatever later ones bring. A conflict writes one log record. The
         same key twice in `wanted` is decided as two arrivals. Inserting is one conditional statement: no
         reading first.
+
+        A reservation with other keys (`also`) is judged under its own key if that is known, else under the
+        first of the others that is, and only inserted, under its own, if none is. Looking and inserting are
+        one step among all who ask with any of these keys (`store.alternatives`).
         """
 
     def record(self, wanted: Sequence[Reservation], outcome: bytes) -> Sequence[Reserved]:
@@ -194,30 +260,37 @@ class Claims(Protocol):
         all other stores.
         """
 
+    def serialise(self, names: Sequence[str]) -> None:
+        """Lets no other session go past this call with one of these names until the open unit ends.
+
+        What is read after it and what is written in the unit are then one step among all who ask so: for
+        bounds that are counted. Where there is one writer, there is nothing to do.
+        """
+
     def renew(self, claims: Sequence[Renewal]) -> list[bool]:
-        """Extends each lease whose fence is still right and tells which were."""
+        """Extends each lease whose claim is still held and tells which were."""
 
     def progress(self, wanted: Sequence[Progress]) -> list[bool]:
-        """Records steps and runs the writes, only where the fence is still right and in flight.
+        """Records steps and runs the writes, only where the claim is still held and in flight.
 
         Writes a log record only for an answer of a downstream (`Progress.probed`).
         """
 
     def settle(self, settlements: Sequence[Settlement], *, last: bool = False) -> list[bool]:
-        """Ends each claim whose fence is still right and in flight; False changes nothing at all.
+        """Ends each claim that is still held and in flight; False changes nothing at all.
 
         `last` announces that nothing follows in the unit: the store may commit it with this very call,
-        if every fence is right; if one is not, the caller must leave the unit with an error.
+        if every claim is held; if one is not, the caller must leave the unit with an error.
 
         State, outcome, steps, writes and one log record are one transaction. A write that fails raises
         StoreRejected for the whole unit.
         """
 
     def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
-        """Gives committed entries without an outcome theirs, where the fence is still right."""
+        """Gives committed entries without an outcome theirs, where the claim committed them."""
 
-    def are_committed(self, claims: Sequence[tuple[int, int]]) -> list[bool]:
-        """Tells which claims, each an entry and its fence, have ended as committed."""
+    def are_committed(self, claims: Sequence[ClaimId]) -> list[bool]:
+        """Tells which claims have ended as committed."""
 
     def was_committed(self, mark: str) -> bool:
         """Tells whether a user's transaction is known to be committed, with or without what we put into it.

@@ -55,7 +55,11 @@ class Dismissal(Struct, frozen=True):
 
 
 class Duplicate(Struct, frozen=True):
-    """A flagged pair as people see it; what was forgotten since is None."""
+    """A flagged pair as people see it; what was forgotten since is None.
+
+    `ran_with` is the nearest equal entry before it that ran, where the later one ran: it need not be the
+    other half of the pair, which may have been stopped.
+    """
 
     pair: Pair
     entry: Entry | None
@@ -66,6 +70,22 @@ class Duplicate(Struct, frozen=True):
     dismissed_at_ms: int | None = None
     dismissed_by: str | None = None
     note: str | None = None
+    ran_with: Entry | None = None
+
+
+class Doubled(Struct, frozen=True, gc=False):
+    """Entries of one surface that ran after an equal one had run, and that no person has decided on."""
+
+    surface: str
+    count: int
+    oldest_at_ms: int
+
+
+class Unscanned(Struct, frozen=True, gc=False):
+    """The next mark that the scan has not looked at: when its event came, and what the scan waits for."""
+
+    received_at_ms: int
+    waits_for: str = ""
 
 
 class Contents(Protocol):
@@ -80,6 +100,9 @@ class Contents(Protocol):
 
     def scanned(self) -> int:
         """The position up to which marks have been looked at."""
+
+    def unscanned(self) -> Unscanned | None:
+        """The next mark that the scan has not looked at; None where it has looked at all."""
 
     def note_scanned(self, position: int) -> None:
         """Keeps a position for the next scan; one that is behind what is known changes nothing."""
@@ -99,10 +122,23 @@ class Contents(Protocol):
     def duplicates(self, before_id: int | None, limit: int, *, dismissed: bool) -> list[Duplicate]:
         """Lists pairs, newest first, by the later entry's number; dismissed ones only if asked for."""
 
-    def open_duplicates(self, after_id: int, limit: int) -> list[Duplicate]:
+    def open_duplicates(
+        self, after_id: int, limit: int, *, ran: bool = False, surface: str | None = None
+    ) -> list[Duplicate]:
         """Lists pairs that were not dismissed, oldest first, by the later entry's number.
 
-        As quick however many were dismissed: this is what waits for a person.
+        With `ran`, those that `doubled` counts. `surface` is the later one's. As quick however many were
+        dismissed: this is what waits for a person.
+        """
+
+    def open_pairs(self, after_id: int, limit: int) -> list[Pair]:
+        """The numbers of pairs that were not dismissed, in the same order, without what belongs to them."""
+
+    def doubled(self) -> list[Doubled]:
+        """Counts pairs that were not dismissed and whose change ran twice, by the later one's surface.
+
+        The later entry is committed, and so is some equal one before it within 72 hours, whichever stand
+        between the two. The work grows with the open pairs and their groups only.
         """
 
     def dismiss(self, dismissal: Dismissal) -> bool:

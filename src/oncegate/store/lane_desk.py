@@ -129,12 +129,18 @@ class LaneView(Struct, frozen=True):
 
 
 class LaneFilter(Struct, frozen=True):
-    """Which lanes to list; every field that is None is not asked for."""
+    """Which lanes to list; every field that is None is not asked for.
+
+    `idle_upto` lists idle lanes too, with numbers up to this one: there may be very many, and no index
+    leads to those of a destination or to a part of a key.
+    """
 
     destination: str | None = None
     tenant: str | None = None
     key: str | None = None
     states: tuple[LaneState, ...] = ()
+    key_contains: str | None = None
+    idle_upto: int | None = None
 
 
 class DeliveryView(Struct, frozen=True):
@@ -240,7 +246,7 @@ class LaneDesk(Protocol):
         """Tells what lanes are called; leaves out numbers that no lane has."""
 
     def lanes(self, wanted: LaneFilter, after_lane: int, limit: int) -> list[LaneView]:
-        """Lists lanes in order of their numbers. Without a key, only those that are not idle."""
+        """Lists lanes in order of their numbers; without a key or `idle_upto`, those that are not idle."""
 
     def deliveries(self, lane_id: int, seq_from: int, limit: int) -> list[DeliveryView]:
         """Lists a lane's events from a seq on."""

@@ -14,6 +14,7 @@ from oncegate.store.census import Census
 from oncegate.store.claims import Claims, Reservation, Reserved, Settlement
 from oncegate.store.contents import Contents
 from oncegate.store.feed import Feed, Publication, Published
+from oncegate.store.incarnations import Incarnations
 from oncegate.store.lane_desk import LaneDesk
 from oncegate.store.lanes import Lanes, Outgoing, Placed
 from oncegate.store.log import Log
@@ -23,6 +24,8 @@ from oncegate.store.positions import Positions
 from oncegate.store.pruning import Pruning
 from oncegate.store.registry import Registry
 from oncegate.store.replays import Replays
+from oncegate.store.resources import Resources
+from oncegate.store.seen import SeenByAll
 from oncegate.store.tallies import Tallies
 from oncegate.store.traces import Traces
 
@@ -39,8 +42,10 @@ class Session(
     LaneDesk,
     Replays,
     Tallies,
+    SeenByAll,
     Positions,
     Contents,
+    Resources,
     Traces,
     Browsing,
     Notices,
@@ -48,13 +53,16 @@ class Session(
 ):
     """One connection to a ledger, used by one thread at a time."""
 
-    def unit(self, *, wait: bool = True, single: bool = False) -> AbstractContextManager[None]:
+    def unit(
+        self, *, wait: bool = True, single: bool = False, patient: bool = True
+    ) -> AbstractContextManager[None]:
         """One transaction: commits on leaving, rolls back if the block raises.
 
         All other calls are made inside one. `single` announces exactly one call of Claims, which may then
         be a statement that commits by itself. Without `wait`, raises StoreBusy at once when somebody else
-        is writing. Raises StoreUnavailable if it could not begin or certainly did not commit, StoreUnknown
-        if the commit may have happened.
+        is writing. Without `patient`, a row that somebody's transaction holds is waited for a moment only,
+        and then StoreBusy is raised; where there is one writer no row is held. Raises StoreUnavailable if
+        it could not begin or certainly did not commit, StoreUnknown if the commit may have happened.
         """
 
     def execute(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -158,6 +166,10 @@ class Store(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What this store does and promises."""
+
+    @property
+    def incarnations(self) -> Incarnations:
+        """Which incarnation of the ledger this process has seen; compared at every connection."""
 
     @property
     def address(self) -> str:

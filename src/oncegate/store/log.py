@@ -44,6 +44,8 @@ class LogKind(Stored):
     DESTINATION_RESUMED = 27
     DUPLICATE = 40
     DISMISSED = 41
+    SECOND_RESOURCE = 42  # a downstream gave another resource for the same key or target
+    WENT_BACK = 43  # the ledger went back in time under a living process; the note says what is missing
     SIGNED_IN = 50
     SIGN_IN_REFUSED = 51
     SIGNED_OUT = 52

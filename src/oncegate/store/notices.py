@@ -12,6 +12,30 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 KEPT_MAX: Final = 10_000
+WORKER: Final = "worker"  # the kind, and the name, of what workers say of themselves
+WORKERS_MAX: Final = 100
+WATCH: Final = "watch"  # the kind, and the name, of what watches say of themselves
+KEYLESS: Final = "keyless"  # the kind of what gates say of calls that took no key
+KEYLESS_KEPT_MS: Final = 2 * 86_400_000
+KEYLESS_MAX: Final = 200
+
+
+DRIFT: Final = "drift"  # the kind, and the writer, of what is said of partners whose windows differ
+DRIFT_KEPT_MS: Final = 2 * 3_600_000
+
+
+class DriftWord(Struct, frozen=True):
+    """How many windows of a partner differ, and the latest of them."""
+
+    windows: int
+    latest: tuple[str, ...]
+
+
+class WorkerWord(Struct, frozen=True):
+    """What a worker says after a run: how often it runs, and which surfaces it looks after."""
+
+    every_ms: int
+    surfaces: tuple[str, ...]
 
 
 class Posting(Struct, frozen=True):
@@ -29,6 +53,13 @@ class Posting(Struct, frozen=True):
     keep_ms: int
     must_be_first: bool = False
     kept_max: int = KEPT_MAX
+
+
+def keyless_posting(place: tuple[str, str, str], at_ms: int) -> Posting:
+    """Says that a step of a surface calls a downstream without the key; by surface, then step."""
+    surface, step, downstream = place
+    who = f"{step} at {downstream}"
+    return Posting(KEYLESS, surface, who, b"", at_ms, KEYLESS_KEPT_MS, kept_max=KEYLESS_MAX)
 
 
 class Notice(Struct, frozen=True):

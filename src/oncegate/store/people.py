@@ -21,7 +21,7 @@ RULING_KINDS: Final = frozenset(KIND_OF.values())
 
 
 class Ruling(Struct, frozen=True):
-    """One person's decision about one entry, as that person saw it: `fence` is what stood there.
+    """One person's decision about one entry, as that person saw it: `fence` and `key` are what stood there.
 
     `note` is what the log says; `reason` what the entry says from now on. `steps` are what the person knows
     about steps in doubt, `outcome` what replays get where the verb ends the entry.
@@ -29,6 +29,7 @@ class Ruling(Struct, frozen=True):
 
     entry_id: int
     fence: int
+    key: bytes
     verb: Verb
     actor: str
     note: str
@@ -56,7 +57,7 @@ class People(Protocol):
     def rule(self, rulings: Sequence[Ruling]) -> list[RulingAnswer]:
         """Carries out each ruling atomically, in order, and returns one answer each.
 
-        A ruling takes effect only where the fence is the one it names and the state is one that its verb
+        A ruling takes effect only where fence and key are those it names and the state is one that its verb
         starts from. Then, in one transaction: the state becomes what the verb leads to, the fence grows,
         `reason` and the time stand on the entry, the steps are recorded, the outcome is kept, and the log
         gets exactly one record with `note`. Where the verb runs the entry, its attempts count anew and it

@@ -23,22 +23,30 @@ class Due(Struct, frozen=True):
 
 
 class Forgetting(Struct, frozen=True):
-    """Asks to remove these entries of a surface, as far as they are final and from before a moment."""
+    """Asks to remove these entries of a surface, as far as they are final and from before a moment.
+
+    With `refused`, also those that wait for another try and have done nothing: retryable, and no step of
+    them was called.
+    """
 
     surface: str
     before_ms: int
     entries: tuple[int, ...]
     at_ms: int
     actor: str
+    refused: bool = False
 
 
 class Pruning(Protocol):
     """Forgetting: in steps, each a short unit, so that no writer waits for long."""
 
-    def due(self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int) -> Due:
+    def due(
+        self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int, *, refused: bool = False
+    ) -> Due:
         """Looks at the next `limit` entries after an id and names those that may be forgotten.
 
-        These are committed or failed entries of the surface, received and settled before the moment. An
+        These are committed or failed entries of the surface, received and settled before the moment; with
+        `refused` also retryable ones whose steps, if any, are all known as not applied. An
         entry received later than `now_ms` was dated by a wrong clock and does not count as recent. Only
         reads; the work is bounded by `limit`, whatever the ledger holds.
         """
@@ -51,8 +59,9 @@ class Pruning(Protocol):
         of a removed entry is ever given out again.
         """
 
-    def sight(self, wall_ms: int) -> Sighting:
+    def sight(self, wall_ms: int, *, is_certain: bool = False) -> Sighting:
         """Notes the wall time beside the ledger's own and returns what may be believed of it.
 
-        All sessions of a ledger share one sighting; `model.retention.believe` decides.
+        All sessions of a ledger share one sighting; `model.retention.believe` decides. The first one is
+        compared with the newest entry. `is_certain` is a person's word that the wall clock is right.
         """

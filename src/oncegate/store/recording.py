@@ -34,7 +34,7 @@ def record_in_two_steps(
     """Reserves, and settles what was new; the caller's unit commits both or neither."""
     answers = claims.reserve(wanted)
     ends = [
-        Settlement(answer.entry_id, answer.fence, _COMMITTED, item.received_at_ms, item.actor, outcome)
+        Settlement(*answer.claim, _COMMITTED, item.received_at_ms, item.actor, outcome)
         for item, answer in zip(wanted, answers, strict=True)
         if answer.decision is _RUN
     ]

@@ -10,6 +10,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from oncegate.store.log import LogKind
+
 
 class Document(Struct, frozen=True):
     """A document as it stands. `version` counts its changes, from 1, and never goes back."""
@@ -24,7 +26,8 @@ class Document(Struct, frozen=True):
 class DocumentChange(Struct, frozen=True):
     """Asks to write or, without a body, remove a document that has `version` now; 0 means a new one.
 
-    `note` is what the log says; it must hold no secret.
+    `note` is what the log says, under the kind `recorded_as`; it must hold no secret. Without a kind there
+    is no record: for a document that a program makes and nobody has decided about.
     """
 
     kind: str
@@ -34,6 +37,7 @@ class DocumentChange(Struct, frozen=True):
     at_ms: int
     actor: str
     note: str
+    recorded_as: LogKind | None = LogKind.DOCUMENT_CHANGED
 
 
 class Registry(Protocol):

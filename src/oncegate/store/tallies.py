@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from oncegate.model.repeats import RepeatClass
 from oncegate.model.states import State
+from oncegate.store.resources import ResourceSeen
 
 LATENCY_BUCKETS: Final = 18  # 0.25 ms, 0.5 ms, 1 ms … 16 s and more
 LATENCY_FIRST_US: Final = 250
@@ -56,6 +57,7 @@ class What(IntEnum):
     RECONCILED = 10
     LOST = 11
     HELD = 12
+    KEYLESS = 13
 
 
 # Arrivals of keys that were known already; the others are FRESH, QUARANTINED and HELD.
@@ -145,6 +147,7 @@ class Observations(Struct, frozen=True):
 
     tallies: tuple[Tally, ...] = ()
     repeats: tuple[Repeat, ...] = ()
+    resources: tuple[ResourceSeen, ...] = ()
 
 
 class Waiting(Struct, frozen=True):
@@ -153,6 +156,7 @@ class Waiting(Struct, frozen=True):
     `oldest_ticks` is when the first of them was reserved (in flight) or came into its state, in the
     ledger's own time; None if that was not noted. `oldest_at_ms` is the same in wall time. `lapsed` are in
     flight under a lease that is over. `decide_within_ms` is how long their surface gives a person.
+    `tried_ms` is the longest time from an arrival to its last failed attempt, where more will follow.
     """
 
     surface: str
@@ -163,6 +167,7 @@ class Waiting(Struct, frozen=True):
     oldest_at_ms: int
     lapsed: int
     decide_within_ms: int | None = None
+    tried_ms: int = 0
 
 
 class Tallies(Protocol):
@@ -172,7 +177,8 @@ class Tallies(Protocol):
         """Adds counts and totals to what is there, and repeats to their entries.
 
         Many sessions may add to the same counters at once; none is lost and none waits for ever. A repeat
-        of an entry that is not there (any more) is left out; the latest evidence of a class stays.
+        of an entry that is not there (any more) is left out; the latest evidence of a class stays. A second
+        resource for one target within its time is kept for a person, with a log record at both entries.
         """
 
     def tallies(self, from_minute: int, to_minute: int, surface: str | None = None) -> list[Tally]:

@@ -51,7 +51,12 @@ class TracedPublication(Struct, frozen=True):
 
 
 class Traces(Protocol):
-    """Links between what happened."""
+    """Links between what happened.
+
+    Whoever sends an event names its trace, so several tenants may use one name. What is found of a trace is
+    one tenant's where one is named; otherwise the limit is shared fairly: each tenant's first, then each
+    tenant's second, and so on. No tenant's events push another's out.
+    """
 
     def link(self, links: Sequence[TraceLink]) -> None:
         """Keeps the place of entries; an entry that has one keeps the one it has."""
@@ -59,16 +64,16 @@ class Traces(Protocol):
     def link_of(self, entry_id: int) -> TraceLink | None:
         """Finds an entry's place; None if its event came with nothing."""
 
-    def linked(self, trace_id: str, limit: int) -> list[int]:
+    def linked(self, trace_id: str, limit: int, tenant: str | None = None) -> list[int]:
         """Numbers of the entries of a trace, in their order."""
 
-    def traced(self, trace_id: str, limit: int) -> list[TracedDelivery]:
+    def traced(self, trace_id: str, limit: int, tenant: str | None = None) -> list[TracedDelivery]:
         """Emitted events of a trace, in order of their making."""
 
     def emitted_as(self, event_id: str, limit: int) -> list[TracedDelivery]:
         """Emitted events of this id, at whatever destination."""
 
-    def published_on(self, trace_id: str, limit: int) -> list[TracedPublication]:
+    def published_on(self, trace_id: str, limit: int, tenant: str | None = None) -> list[TracedPublication]:
         """Published events of a trace, in order of their making."""
 
     def published_as(self, event_id: str, limit: int) -> list[TracedPublication]:

@@ -28,6 +28,14 @@ CASE WHEN state = 7 AND {colon} BETWEEN 2 AND 40 THEN {prefix}
      WHEN state IN (5, 6) THEN 'in_doubt'
      ELSE '' END
 """
+SQLITE_KIND: Final = REASON_KIND.format(
+    colon="instr(reason, ':')", prefix="substr(reason, 1, instr(reason, ':') - 1)"
+)
+POSTGRES_KIND: Final = (
+    REASON_KIND.format(colon="strpos(reason, ':')", prefix="split_part(reason, ':', 1)")
+    .replace("%", "%%")
+    .replace("state ", "entry.state ")
+)
 # How long a person has for an event that waits for approval, in words; null where nothing was said.
 TIME_TO_DECIDE: Final = f"""
 CASE WHEN state = 6 AND reason LIKE '{DECIDE_WITHIN}%'
@@ -77,8 +85,9 @@ def repeat_of(row: tuple[int, int, int, int, int, str]) -> Repeat:
 
 def waiting_of(row: tuple[Any, ...]) -> Waiting:
     """A count of open entries as it was read."""
-    surface, state, reason, within, count, oldest_ticks, oldest_at, lapsed = row
-    return Waiting(surface, State(state), reason, count, oldest_ticks, oldest_at, lapsed, _limit_ms(within))
+    surface, state, reason, within, count, oldest_ticks, oldest_at, lapsed, tried = row
+    limit = _limit_ms(within)
+    return Waiting(surface, State(state), reason, count, oldest_ticks, oldest_at, lapsed, limit, tried)
 
 
 def _limit_ms(within: str | None) -> int | None:

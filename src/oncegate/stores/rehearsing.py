@@ -42,11 +42,11 @@ def rehearse(session: Session, now_ms: int, begun: Callable[[], object] = lambda
     with suppress(_Undo), session.unit(wait=False):
         begun()
         (reserved,) = session.reserve([_reservation(now_ms)])
-        entry, fence = reserved.entry_id, reserved.fence
-        session.renew([Renewal(entry, fence, _LEASE_MS)])
+        claim = reserved.claim
+        session.renew([Renewal(*claim, _LEASE_MS)])
         step = StepRecord("rehearsal", StepState.STARTED, _NAME, started_at_ms=now_ms)
-        session.progress([Progress(entry, fence, (step,), now_ms)])
-        ended = Settlement(entry, fence, State.COMMITTED, now_ms, _NAME, outcome=b"null", clear_steps=True)
+        session.progress([Progress(*claim, (step,), now_ms)])
+        ended = Settlement(*claim, State.COMMITTED, now_ms, _NAME, outcome=b"null", clear_steps=True)
         session.settle([ended])
         raise _Undo
 

@@ -12,15 +12,33 @@ from oncegate.store import TracedDelivery, TracedPublication
 
 LINK: Final = "INSERT INTO oncegate_trace (entry, trace, context) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 LINK_OF: Final = "SELECT entry, trace, context FROM oncegate_trace WHERE entry = ?"
-LINKED: Final = "SELECT entry FROM oncegate_trace WHERE trace = ? ORDER BY entry LIMIT ?"
+# One tenant's rows, or everybody's.
+_OF_TENANT: Final = (
+    " (CAST(? AS text) IS NULL OR {tenant} = (SELECT id FROM oncegate_name WHERE text = CAST(? AS text)))"
+)
+# Each tenant's first row, then each tenant's second: a limit behind it is shared, and pushes nobody out.
+_FAIRLY: Final = " ORDER BY row_number() OVER (PARTITION BY {tenant} ORDER BY {order}), {order} LIMIT ?"
+_LINKED: Final = (
+    "SELECT link.entry FROM (SELECT entry FROM oncegate_trace WHERE trace = ? {apart}) AS link {entries}"
+    " WHERE"
+    + _OF_TENANT.format(tenant="entry.tenant")
+    + _FAIRLY.format(tenant="entry.tenant", order="link.entry")
+)
+SQLITE_LINKED: Final = _LINKED.format(
+    apart="", entries="LEFT JOIN oncegate_entry AS entry ON entry.id = link.entry"
+)
+POSTGRES_LINKED: Final = _LINKED.format(
+    apart="OFFSET 0",
+    entries="LEFT JOIN LATERAL"
+    " (SELECT tenant FROM oncegate_entry AS one WHERE one.id = link.entry OFFSET 0) AS entry ON true",
+).replace("?", "%s")
 
 # The deliveries are found first, along an index and no more than wanted; the rest is looked up for these.
 _DELIVERY: Final = (
     "SELECT past.lane, past.seq, destination.text, tenant.text, lane.key, past.event, kind.text,"
     " past.created_at, past.context, {head}.seq, ack.at, coalesce(ack.attempts, dead.attempts, 0),"
     " coalesce(dead.error, ack.note), dead.seq IS NOT NULL"
-    " FROM (SELECT * FROM oncegate_delivery AS sent WHERE {{which}}"
-    " ORDER BY sent.created_at, sent.lane, sent.seq LIMIT ?) AS past {lanes}"
+    " FROM (SELECT sent.* FROM oncegate_delivery AS sent {{which}}) AS past {lanes}"
     " JOIN oncegate_name AS destination ON destination.id = past.destination"
     " JOIN oncegate_name AS tenant ON tenant.id = lane.tenant"
     " JOIN oncegate_name AS kind ON kind.id = past.type"
@@ -39,30 +57,6 @@ _POSTGRES: Final = _DELIVERY.format(
     ack="ack.lane = past.lane AND ack.seq = past.seq",
 )
 # As the index has it: a context that begins with {"trace_id":"
-SQLITE_TRACED: Final = _SQLITE.format(
-    which="substr(sent.context, 14, 32) = ? AND substr(sent.context, 1, 13) = x'7b2274726163655f6964223a22'"
-)
-POSTGRES_TRACED: Final = _POSTGRES.format(
-    which="substring(sent.context FROM 14 FOR 32) = ?"
-    " AND substring(sent.context FROM 1 FOR 13) = '\\x7b2274726163655f6964223a22'::bytea"
-).replace("?", "%s")
-# By way of the destinations, because that is what the index of event ids begins with; from one to the next.
-_NAMED: Final = (
-    "sent.destination IN (WITH RECURSIVE named (number) AS (SELECT min(destination) FROM oncegate_lane"
-    " UNION ALL SELECT (SELECT min(destination) FROM oncegate_lane WHERE destination > number) FROM named"
-    " WHERE number IS NOT NULL) SELECT number FROM named WHERE number IS NOT NULL) AND sent.event = ?"
-)
-SQLITE_NAMED: Final = _SQLITE.format(which=_NAMED)
-POSTGRES_NAMED: Final = _POSTGRES.format(which=_NAMED).replace("?", "%s")
-
-
-_PUBLISHED: Final = (
-    "SELECT tenant.text, past.key, past.seq, past.event_id, past.at, past.context"
-    " FROM (SELECT * FROM oncegate_feed AS sent WHERE {which}"
-    " ORDER BY sent.at, sent.tenant, sent.seq LIMIT ?) AS past"
-    " JOIN oncegate_name AS tenant ON tenant.id = past.tenant"
-    " ORDER BY past.at, past.tenant, past.seq"
-)
 _SQLITE_TRACE: Final = (
     "substr(sent.context, 14, 32) = ? AND substr(sent.context, 1, 13) = x'7b2274726163655f6964223a22'"
 )
@@ -70,14 +64,50 @@ _POSTGRES_TRACE: Final = (
     "substring(sent.context FROM 14 FOR 32) = ?"
     " AND substring(sent.context FROM 1 FOR 13) = '\\x7b2274726163655f6964223a22'::bytea"
 )
+_ORDER: Final = "sent.created_at, sent.lane, sent.seq"
+_SHARED: Final = (
+    " AND" + _OF_TENANT.format(tenant="owner.tenant") + _FAIRLY.format(tenant="owner.tenant", order=_ORDER)
+)
+SQLITE_TRACED: Final = _SQLITE.format(
+    which=f"JOIN oncegate_lane AS owner ON owner.id = sent.lane WHERE {_SQLITE_TRACE}{_SHARED}"
+)
+POSTGRES_TRACED: Final = _POSTGRES.format(
+    which="CROSS JOIN LATERAL"
+    " (SELECT tenant FROM oncegate_lane AS one WHERE one.id = sent.lane OFFSET 0) AS owner"
+    f" WHERE {_POSTGRES_TRACE}{_SHARED}"
+).replace("?", "%s")
+# By way of the destinations, because that is what the index of event ids begins with; from one to the next.
+_NAMED: Final = (
+    "WHERE"
+    " sent.destination IN (WITH RECURSIVE named (number) AS (SELECT min(destination) FROM oncegate_lane"
+    " UNION ALL SELECT (SELECT min(destination) FROM oncegate_lane WHERE destination > number) FROM named"
+    " WHERE number IS NOT NULL) SELECT number FROM named WHERE number IS NOT NULL) AND sent.event = ?"
+    f" ORDER BY {_ORDER} LIMIT ?"
+)
+SQLITE_NAMED: Final = _SQLITE.format(which=_NAMED)
+POSTGRES_NAMED: Final = _POSTGRES.format(which=_NAMED).replace("?", "%s")
+
+
+_PUBLISHED: Final = (
+    "SELECT tenant.text, past.key, past.seq, past.event_id, past.at, past.context"
+    " FROM (SELECT * FROM oncegate_feed AS sent WHERE {which}) AS past"
+    " JOIN oncegate_name AS tenant ON tenant.id = past.tenant"
+    " ORDER BY past.at, past.tenant, past.seq"
+)
 # By way of the tenants, because that is what the index of published ids begins with; from one to the next.
 _BY_TENANT: Final = (
     "sent.tenant IN (WITH RECURSIVE named (number) AS (SELECT min(tenant) FROM oncegate_feed_key"
     " UNION ALL SELECT (SELECT min(tenant) FROM oncegate_feed_key WHERE tenant > number) FROM named"
     " WHERE number IS NOT NULL) SELECT number FROM named WHERE number IS NOT NULL) AND sent.event_id = ?"
+    " ORDER BY sent.at, sent.tenant, sent.seq LIMIT ?"
 )
-SQLITE_PUBLISHED: Final = _PUBLISHED.format(which=_SQLITE_TRACE)
-POSTGRES_PUBLISHED: Final = _PUBLISHED.format(which=_POSTGRES_TRACE).replace("?", "%s")
+_IN_FEEDS: Final = (
+    " AND"
+    + _OF_TENANT.format(tenant="sent.tenant")
+    + _FAIRLY.format(tenant="sent.tenant", order="sent.at, sent.tenant, sent.seq")
+)
+SQLITE_PUBLISHED: Final = _PUBLISHED.format(which=_SQLITE_TRACE + _IN_FEEDS)
+POSTGRES_PUBLISHED: Final = _PUBLISHED.format(which=_POSTGRES_TRACE + _IN_FEEDS).replace("?", "%s")
 PUBLISHED_AS: Final = _PUBLISHED.format(which=_BY_TENANT)
 
 

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from oncegate.store import Statement
 
 
-def by_position(batches: Sequence[tuple[Statement, ...]]) -> Iterable[Statement]:
-    """Orders many settlements' statements so that equal texts meet, each one's own kept in order."""
-    longest = max((len(batch) for batch in batches), default=0)
-    for position in range(longest):
-        column = [batch[position] for batch in batches if len(batch) > position]
-        yield from sorted(column, key=lambda statement: statement[0])
+def in_turn(batches: Sequence[tuple[Statement, ...]]) -> Iterable[Statement]:
+    """Orders many events' statements: one event after the other, each one's next to each other.
+
+    Events of one statement each have no order of their own, so that equal texts may meet.
+    """
+    if all(len(batch) == 1 for batch in batches):
+        return sorted((batch[0] for batch in batches), key=lambda statement: statement[0])
+    return [statement for batch in batches for statement in batch]

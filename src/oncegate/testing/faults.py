@@ -63,23 +63,23 @@ class _FaultySession:
         self._faults = faults
 
     @contextmanager
-    def unit(self, *, wait: bool = True, single: bool = False) -> Iterator[None]:
+    def unit(self, *, wait: bool = True, single: bool = False, patient: bool = True) -> Iterator[None]:
         fault = self._faults.next()
         self._faults.units += 1
         if fault is Fault.DOWN:
             raise StoreUnavailable("the store is down")
         if fault is Fault.UNDONE:
-            yield from self._undone(wait, single)
+            yield from self._undone(wait, patient)
             raise StoreUnknown("no reply to the commit")
-        with self._session.unit(wait=wait, single=single):
+        with self._session.unit(wait=wait, single=single, patient=patient):
             yield
             self._faults.before_commit()
         if fault is Fault.LOST_REPLY:
             raise StoreUnknown("no reply to the commit")
 
-    def _undone(self, wait: bool, single: bool) -> Iterator[None]:
-        try:
-            with self._session.unit(wait=wait, single=single):
+    def _undone(self, wait: bool, patient: bool) -> Iterator[None]:
+        try:  # not `single`: a statement that commits by itself could not be undone
+            with self._session.unit(wait=wait, patient=patient):
                 yield
                 self._faults.before_commit()
                 raise _Undo

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,19 +28,20 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def oncegate_chaos() -> Callable[..., Chaos]:
+def oncegate_chaos(request: pytest.FixtureRequest) -> Callable[..., Chaos]:
     """`oncegate_chaos(handler, event).assert_effects(claim_slot=1)`: see docs/testing.md."""
     from oncegate.testing.harness import Chaos
 
-    return Chaos
+    # The server is started only where a trial asks for a database of it.
+    return partial(Chaos, server=lambda: request.getfixturevalue("oncegate_postgres"))
 
 
 @pytest.fixture
-def oncegate_replay(tmp_path: Path) -> Replay:
+def oncegate_replay(tmp_path: Path, request: pytest.FixtureRequest) -> Replay:
     """`oncegate_replay(gate, "monday.jsonl").assert_counts(effects=39)`: see docs/recording.md."""
     from oncegate.testing.replaying import Replay
 
-    return Replay(tmp_path)
+    return Replay(tmp_path, lambda: request.getfixturevalue("oncegate_postgres"))
 
 
 @pytest.fixture

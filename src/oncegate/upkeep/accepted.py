@@ -21,6 +21,7 @@ from oncegate.gate.accepting import accepted_arrival, destination_of
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.conflicts import DECIDED, WAITS
 from oncegate.gate.gate import Gate
+from oncegate.gate.turns import Resting
 from oncegate.lanes import Delivered, Destination, Engine, NotYet, Pass, RetryLater
 from oncegate.lanes.engine import STOP_SECONDS
 from oncegate.lanes.outcomes import Dead, Outcome
@@ -28,8 +29,8 @@ from oncegate.model.backoff import Backoff
 from oncegate.store import Delivery
 
 HELD_SECONDS: Final = 5.0  # how soon a lane looks again whether a person has decided about its head
-# The gate counts a key's attempts and holds it for a person in the end; the lane only waits.
-_PATIENCE: Final = Backoff(cap=timedelta(minutes=1), attempts_max=1_000_000)
+# The gate times a key's retries and holds it for a person in the end; the lane only waits.
+_PATIENCE: Final = Backoff(cap=timedelta(minutes=1), retry_for=None)
 
 
 class AcceptedWork:
@@ -55,8 +56,13 @@ class AcceptedWork:
 
     def _runs(self, surface: str) -> Callable[[Delivery], Awaitable[Outcome]]:
         async def run(delivery: Delivery) -> Outcome:
+            circuits = self._gate.circuits
+            if (resting := circuits.rests(surface)) is not None:
+                return NotYet(circuits.why(resting[0]), max(resting[1] / 1000, 0.1))
             try:
                 return _outcome(await self._gate.run_accepted(surface, *accepted_arrival(delivery)))
+            except Resting as error:
+                return NotYet(str(error), max(error.retry_after_seconds or 0.0, 0.1))
             except Exception as error:  # noqa: BLE001  the gate has recorded it: the next try learns the end
                 return RetryLater(f"{type(error).__name__}: {error}")
 

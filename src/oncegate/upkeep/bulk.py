@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from oncegate.errors import RulingRefused
 from oncegate.store import Entry, EntryDetail, EntryFilter, Ruling, Session
+from oncegate.upkeep.doubles import Choice, Doubles, doubles_among
 from oncegate.upkeep.rulings import Rulings, Word, ruling_of, sayable
 
 PLAN_ENTRIES_MAX: Final = 100_000  # a plan is held in memory
@@ -28,13 +29,24 @@ Seen = tuple[int, int]  # an entry and the fence under which it was seen
 
 
 class Plan(Struct, frozen=True):
-    """What a word would be said about. `is_complete` is false where there are more than a plan can hold."""
+    """What a word would be said about. `is_complete` is false where there are more than a plan can hold.
+
+    `doubles` are entries that are the same change as another one; `choice` says which of them count.
+    """
 
     word: Word
     entries: tuple[Seen, ...]
     sample: tuple[Entry, ...]
     surfaces: dict[str, int]
     is_complete: bool
+    doubles: Doubles = Doubles()
+    choice: Choice | None = None
+
+    @property
+    def chosen(self) -> tuple[Seen, ...]:
+        """The entries that the choice lets the word be said about; without a choice, one of each change."""
+        left_out = self.doubles.left_out(self.choice or Choice.ONE)
+        return tuple(seen for seen in self.entries if seen[0] not in left_out)
 
     @property
     def count(self) -> int:
@@ -72,14 +84,17 @@ def make_plan(
     entries: list[Seen] = []
     sample: list[Entry] = []
     surfaces: dict[str, int] = {}
+    is_complete = True
     for entry in _walk(session, wanted):
         if len(entries) == entries_max:
-            return Plan(word, tuple(entries), tuple(sample), surfaces, is_complete=False)
+            is_complete = False
+            break
         entries.append((entry.entry_id, entry.fence))
         surfaces[entry.surface] = surfaces.get(entry.surface, 0) + 1
         if len(sample) < SAMPLE_ENTRIES:
             sample.append(entry)
-    return Plan(word, tuple(entries), tuple(sample), surfaces, is_complete=True)
+    doubles = doubles_among(session, [number for number, _ in entries]) if word.verb.runs else Doubles()
+    return Plan(word, tuple(entries), tuple(sample), surfaces, is_complete, doubles)
 
 
 def _walk(session: Session, wanted: EntryFilter) -> Iterator[Entry]:
@@ -94,9 +109,11 @@ class Job:
 
     def __init__(self, rulings: Rulings, plan: Plan) -> None:
         self.plan = plan
-        self.progress = Progress(plan.count)
+        self._entries = plan.chosen
+        self.progress = Progress(len(self._entries))
         self._rulings = rulings
         self._cancelled = threading.Event()
+        self._doubled: frozenset[int] = frozenset()
 
     def cancel(self) -> None:
         """Stops the job after the batch under way; what is done stays done."""
@@ -104,7 +121,8 @@ class Job:
 
     def run(self, on_progress: Callable[[Progress], object] = lambda progress: None) -> Progress:
         """Runs to the end or until it is cancelled; an error of the store ends it with progress kept."""
-        entries = self.plan.entries
+        entries = self._entries
+        self._doubled = self._found_since()
         for start in range(0, len(entries), BATCH_ENTRIES):
             if self._cancelled.is_set():
                 self.progress = replace(self.progress, is_cancelled=True)
@@ -112,6 +130,13 @@ class Job:
             self._advance(entries[start : start + BATCH_ENTRIES])
             on_progress(self.progress)
         return self.progress
+
+    def _found_since(self) -> frozenset[int]:
+        """Entries that a scan has found to be the same change since the plan was made: not let run."""
+        if not self.plan.word.verb.runs or self.plan.choice is Choice.ALL:
+            return frozenset()
+        with self._rulings.commits.store.look() as session:
+            return doubles_among(session, [number for number, _ in self._entries]).extras
 
     def _advance(self, batch: tuple[Seen, ...]) -> None:
         before = self.progress
@@ -137,6 +162,9 @@ class Job:
                 seen = session.detail(entry_id)
                 if seen is None or seen.entry.fence != fence:
                     changed += 1
+                    continue
+                if entry_id in self._doubled:
+                    refusals.append(f"entry {entry_id} was found to be the same change as another one")
                     continue
                 try:
                     rulings.append(ruling_of(seen, _narrowed(self.plan.word, seen), at_ms))

@@ -14,6 +14,7 @@ from oncegate.model.rulings import Verb
 from oncegate.model.states import State
 from oncegate.store import Entry, EntryDetail, Session
 from oncegate.store.conflicts import kept_beside, wanted_key
+from oncegate.upkeep.differences import difference
 
 
 class Contest(Struct, frozen=True):
@@ -44,6 +45,15 @@ def contest_of(session: Session, seen: EntryDetail) -> Contest:
     others = tuple(entry for entry in found if entry.entry_id != seen.entry.entry_id)
     first = None if wanted is None else session.read([key.digest])[0]
     return Contest(wanted is not None, first, others)
+
+
+def difference_remarks(session: Session, seen: EntryDetail, contest: Contest) -> list[str]:
+    """In which fields a later content differs from the one that has the key; names only."""
+    if not contest.is_later or contest.first is None:
+        return []
+    first = session.detail(contest.first.entry_id)
+    text = "" if first is None else difference(first.body, seen.body)
+    return [f"against entry {contest.first.entry_id} {text}"] if text else []
 
 
 def contest_remarks(contest: Contest, refused: int) -> list[str]:

@@ -13,8 +13,9 @@ from typing import Final
 
 from oncegate.clock import Clock
 from oncegate.errors import StoreBusy
+from oncegate.gate.why import LINES_MAX, log
 from oncegate.model.content import WINDOW
-from oncegate.store import ContentPage, Flag, Pair, Session, Store
+from oncegate.store import ContentPage, Flag, Flagged, Pair, Session, Store
 from oncegate.upkeep.turns import Stopping, never
 
 STEP_MARKS: Final = 5_000  # read in one go, in about 20 ms
@@ -99,7 +100,18 @@ class ContentScan:
                     session.note_scanned(page.position)
             report.pairs += [pair for pair, done in zip(part, flagged, strict=True) if done.is_new]
             report.stopped += [entry for done in flagged for entry in done.stopped]
+            _tell(part, flagged)
 
     def _flags(self, pairs: list[Pair]) -> list[Flag]:
         now_ms = self._clock.wall_ms()
         return [Flag(pair.entry_id, pair.other_id, now_ms, self._actor) for pair in pairs]
+
+
+def _tell(pairs: list[Pair], flagged: list[Flagged]) -> None:
+    """A line for each entry that was put in quarantine; of many, so many and how many more."""
+    stopped = [(entry, pair) for pair, done in zip(pairs, flagged, strict=True) for entry in done.stopped]
+    for entry, pair in stopped[:LINES_MAX]:
+        other = pair.other_id if entry == pair.entry_id else pair.entry_id
+        log.warning("quarantine of entry %d: reason=content_duplicate of entry %d", entry, other)
+    if len(stopped) > LINES_MAX:
+        log.warning("quarantine of %d entries more: reason=content_duplicate", len(stopped) - LINES_MAX)

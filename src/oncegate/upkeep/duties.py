@@ -39,7 +39,7 @@ def standard_duties(
 ) -> list[Duty]:
     """The reconciler, the pruners of keys, of the feed and of lanes, and the content scan of a gate."""
     feed = FeedPruner(gate.store, gate.clock, feed_retention, followers=followers)
-    reconciler, pruner = Reconciler(gate), Pruner(gate)
+    reconciler, pruner = Reconciler(gate, every=reconcile_every), Pruner(gate)
     scan = ContentScan(gate.store, gate.clock, window=scan_window)
     return [
         Duty(

@@ -7,6 +7,7 @@ and a leap has to last before it is believed. Any number of pruners may run at o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,11 +16,13 @@ from typing import Final
 from oncegate.clock import Clock
 from oncegate.errors import StoreBusy
 from oncegate.gate.gate import Gate
+from oncegate.gate.surfaces import Surface
+from oncegate.model.durations import format_duration
 from oncegate.model.retention import Sighting, forget_before_ms
-from oncegate.model.surface import SurfaceRule
 from oncegate.store import Forgetting, Session, Store
 from oncegate.upkeep.turns import Stopping, never
 
+_log: Final = logging.getLogger("oncegate.pruner")
 STEP_ENTRIES: Final = 500  # about 10 ms of writing
 LOOK_ENTRIES: Final = 2_000  # read in one go
 LOOKED_MAX: Final = 100_000  # a bounded run; what is left over comes next time
@@ -38,11 +41,15 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Whose entries shall go, from before which moment, and who says so."""
+    """Whose entries shall go, from before which moment, and who says so.
+
+    `refused`: also what waits for its caller's next try and has done nothing.
+    """
 
     surface: str
     before_ms: int
     actor: str
+    refused: bool = False
 
 
 @dataclass(slots=True)
@@ -107,7 +114,7 @@ class Pruner:
             for surface in self._gate.surfaces:
                 if stopping():
                     break
-                report.surfaces.append(self._prune(session, surface.rule, now.wall_ms))
+                report.surfaces.append(self._prune(session, surface, now.wall_ms))
         finally:
             session.close()
         return report
@@ -119,8 +126,10 @@ class Pruner:
             self._places.clear()
             self._swept_at_ms = now
 
-    def _prune(self, session: Session, rule: SurfaceRule, now_ms: int) -> Forgotten:
-        wanted = Wanted(rule.name, forget_before_ms(now_ms, rule.retention, rule.skew_max), "pruner")
+    def _prune(self, session: Session, surface: Surface, now_ms: int) -> Forgotten:
+        rule = surface.rule
+        before_ms = forget_before_ms(now_ms, rule.retention, rule.skew_max)
+        wanted = Wanted(rule.name, before_ms, "pruner", surface.caller_retries)
         place = self._places.get(rule.name, 0)
         with self._gate.store.look() as reader:
             found = find_due(reader, wanted, now_ms, place, self._bounds)
@@ -130,17 +139,26 @@ class Pruner:
         return done
 
 
-def sight(session: Session, clock: Clock) -> Sighting:
-    """Asks the ledger which wall time may be believed."""
+def sight(session: Session, clock: Clock, *, is_certain: bool = False) -> Sighting:
+    """Asks the ledger which wall time may be believed, and warns where that is not the clock's."""
     with session.unit():
-        return session.sight(clock.wall_ms())
+        now = session.sight(clock.wall_ms(), is_certain=is_certain)
+    if now.doubted_since_ms is not None:
+        _log.warning(
+            "the wall clock is %s ahead of the ledger; keys are kept as if it were not. If the clock is "
+            "right and this program was off for so long, run: oncegate prune --believe-clock",
+            format_duration(timedelta(seconds=(clock.wall_ms() - now.wall_ms) // 1000)),
+        )
+    return now
 
 
 def find_due(session: Session, wanted: Wanted, now_ms: int, after_id: int, bounds: Bounds) -> Found:
     """Walks entries in order of arrival until they are recent or a bound is reached; changes nothing."""
     found, surface, before_ms = Found(next_after=after_id), wanted.surface, wanted.before_ms
     while found.looked < bounds.looked_max and len(found.entries) < bounds.forgotten_max:
-        seen = session.due(surface, before_ms, now_ms, found.next_after, bounds.look_entries)
+        seen = session.due(
+            surface, before_ms, now_ms, found.next_after, bounds.look_entries, refused=wanted.refused
+        )
         room = bounds.forgotten_max - len(found.entries)
         found.entries += seen.entries[:room]
         found.looked += seen.looked
@@ -163,7 +181,9 @@ def forget(store: Store, session: Session, clock: Clock, wanted: Wanted, found: 
     removed = longest = 0
     is_complete = found.is_complete
     for step in _steps(found.entries, STEP_ENTRIES):
-        request = Forgetting(wanted.surface, wanted.before_ms, step, clock.wall_ms(), wanted.actor)
+        request = Forgetting(
+            wanted.surface, wanted.before_ms, step, clock.wall_ms(), wanted.actor, wanted.refused
+        )
         try:
             count, took = _forget_step(session, clock, request)
         except StoreBusy:
@@ -184,12 +204,19 @@ def _forget_step(session: Session, clock: Clock, request: Forgetting) -> tuple[i
 
 
 def forget_older(
-    store: Store, clock: Clock, surface: str, age: timedelta, *, actor: str, bounds: Bounds
+    store: Store,
+    clock: Clock,
+    surface: str,
+    age: timedelta,
+    *,
+    actor: str,
+    bounds: Bounds,
+    is_certain: bool = False,
 ) -> tuple[Forgotten, bool]:
     """Forgets a surface's entries above an age, whatever its retention; also tells if the clock leapt."""
     session = store.connect()
     try:
-        now = sight(session, clock)
+        now = sight(session, clock, is_certain=is_certain)
         wanted = Wanted(surface, now.wall_ms - age // timedelta(milliseconds=1), actor)
         with store.look() as reader:
             found = find_due(reader, wanted, now.wall_ms, 0, bounds)

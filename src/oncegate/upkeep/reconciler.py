@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
+import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain, zip_longest
@@ -19,13 +19,14 @@ from typing import Final
 
 from oncegate.errors import ConfigError, Failed, OutcomeUnknown, StoreError, StoreRejected
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.effects import NotYet
 from oncegate.gate.gate import Gate
-from oncegate.gate.traffic import RATE_PER_SECOND, Traffic, current_traffic
-from oncegate.model.backoff import Backoff, spread
+from oncegate.gate.traffic import RATE_PER_SECOND, RecoveryPace, current_pace
+from oncegate.gate.turns import NotYet
+from oncegate.lanes.circuit_board import CircuitBoard, downstream_circuit
 from oncegate.model.states import State
-from oncegate.store import Entry, EntryDetail, Session, StepState
+from oncegate.store import EntryDetail, Session, StepState
 from oncegate.upkeep.crew import Crew
+from oncegate.upkeep.presence import Presence
 from oncegate.upkeep.turns import Stopping, UnderWay, never
 
 ENTRIES_PER_RUN_MAX: Final = 200  # a bounded step; what is left over comes next time
@@ -70,29 +71,29 @@ class Reconciler:
 
     `rate_per_second` bounds second calls and questions at each downstream. A run of tasks returns after
     `run_within`; recoveries that take longer go on, up to their surface's time limit, and the next run of
-    the same event loop tells what became of them. None waits for all.
+    the same event loop tells what became of them. None waits for all. With `at_once` failed attempts are
+    made again without their backoff. `every` is how often runs are meant to come, for those who watch.
     """
 
     def __init__(
         self,
         gate: Gate,
         *,
-        backoff: Backoff | None = None,
-        jitter: Callable[[], float] | None = None,
+        at_once: bool = False,
         entries_max: int = ENTRIES_PER_RUN_MAX,
         at_once_per_surface: int = AT_ONCE_PER_SURFACE,
         rate_per_second: float = RATE_PER_SECOND,
         run_within: timedelta | None = RUN_WITHIN,
+        every: timedelta = timedelta(seconds=5),
     ) -> None:
         self._gate = gate
-        self._backoff = backoff or Backoff()
-        self._drawn = jitter  # for tests; else an entry's share is the same at every look and for everybody
+        self._presence = Presence(gate.store, gate.clock, every)
+        self._at_once = at_once
         self._entries_max = entries_max
         self._has_ledger = False
         self._left_out: set[str] = set()
-        self._traffic = Traffic(
-            gate.clock.ticks_ms, jitter or random.SystemRandom().random, rate_per_second
-        )
+        self._pace = RecoveryPace(gate.clock.ticks_ms, rate_per_second)
+        self._board = CircuitBoard(gate.commits, gate.clock, secrets.randbits(16))
         self._crew: Crew[EntryDetail, Looked] = Crew(at_once_per_surface, run_within)
 
     def run_once(self, stopping: Stopping = never) -> Report:
@@ -104,6 +105,7 @@ class Reconciler:
                 break
             reason = self._refusal(stranded)  # the ones before it may have met a downstream that is down
             report.looked.append(_waits(stranded, reason) if reason else self._recover(stranded))
+        self._say(self._plain())
         return report
 
     async def run_once_async(self, stopping: Stopping = never) -> Report:
@@ -138,7 +140,14 @@ class Reconciler:
         done, is_all = await self._crew.work(work, self._recover_async, _surface_of, stopping)
         report.looked += done
         report.is_complete = report.is_complete and is_all
+        await asyncio.to_thread(self._say, surfaces)
         return report
+
+    def _say(self, surfaces: list[str]) -> None:
+        """Tells other processes that this one is at work, and which downstreams rest."""
+        self._presence.say(surfaces)
+        circuits = self._gate.circuits.all()
+        self._board.tell_now({downstream_circuit(name): one for name, one in circuits.items()})
 
     def _find(self, surfaces: list[str]) -> list[EntryDetail]:
         if not self._has_ledger:  # caretakers may be at work before the first arrival makes it
@@ -186,35 +195,27 @@ class Reconciler:
             return True
         if self._gate.surface(entry.surface).caller_retries:
             return False
-        attempt = max(1, entry.attempt)
-        share = spread(entry.entry_id, attempt) if self._drawn is None else self._drawn()
-        return self._waited(entry, now_ticks) >= self._backoff.delay(attempt, share)
-
-    def _waited(self, entry: Entry, now_ticks: int) -> timedelta:
-        """Since the last attempt failed; its wall time is only taken where ticks do not contradict it.
-
-        Ticks alone would count from the last call, which an attempt that called nothing did not make.
-        """
-        by_ticks_ms = now_ticks - (entry.lease_until_ticks or 0)
-        by_wall_ms = self._gate.clock.wall_ms() - (entry.settled_at_ms or 0)
-        return timedelta(milliseconds=by_wall_ms if 0 <= by_wall_ms < by_ticks_ms else by_ticks_ms)
+        return self._at_once or now_ticks >= (entry.retry_at_ticks or 0)
 
     def _refusal(self, stranded: EntryDetail) -> str | None:
-        return self._traffic.refusal(stranded.entry.surface, _downstreams_of(stranded))
+        surface, downstreams = stranded.entry.surface, list(_downstreams_of(stranded))
+        if (resting := self._gate.circuits.rests(surface, downstreams)) is not None:
+            return self._gate.circuits.why(resting[0])
+        return next(filter(None, map(self._pace.refusal, downstreams)), None)
 
     def _recover(self, stranded: EntryDetail) -> Looked:
-        token = current_traffic.set(self._traffic)
+        token = current_pace.set(self._pace)
         try:
-            return _became(stranded, self._gate.recover_sync(stranded))
+            return _became(stranded, self._gate.recover_sync(stranded, at_once=self._at_once))
         except Exception as error:  # noqa: BLE001  a handler may raise anything; the gate has recorded it
             return _failed(stranded, error)
         finally:
-            current_traffic.reset(token)
+            current_pace.reset(token)
 
     async def _recover_async(self, stranded: EntryDetail) -> Looked:
-        current_traffic.set(self._traffic)  # for this task alone
+        current_pace.set(self._pace)  # for this task alone
         limit = self._gate.surface(stranded.entry.surface).rule.time_limit
-        recovery = asyncio.ensure_future(self._gate.recover(stranded))
+        recovery = asyncio.ensure_future(self._gate.recover(stranded, at_once=self._at_once))
         try:
             _, late = await asyncio.wait({recovery}, timeout=limit.total_seconds())
             if late:

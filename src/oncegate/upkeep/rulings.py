@@ -24,6 +24,7 @@ from oncegate.model.timestamps import format_timestamp
 from oncegate.operations import Rule
 from oncegate.store import Entry, EntryDetail, LogRecord, Ruling, RulingAnswer, StepRecord, StepState
 from oncegate.store.people import latest_ruling
+from oncegate.upkeep.doubles import refusal_of, twin_that_ran
 
 RESOURCE_LENGTH_MAX: Final = 200  # as long as the gate keeps
 RESULT_BYTES_MAX: Final = 65_536
@@ -50,12 +51,16 @@ class StepWord(Struct, frozen=True):
 
 
 class Word(Struct, frozen=True):
-    """What a person says: the verb, who they are, why, and what they know about steps in doubt."""
+    """What a person says: the verb, who they are, why, and what they know about steps in doubt.
+
+    `doubles` confirms that a change may run twice, where the entry is the same change as another one.
+    """
 
     verb: Verb
     actor: str
     reason: str
     steps: Mapping[str, StepWord] = {}
+    doubles: bool = False
 
     def __post_init__(self) -> None:
         check_actor(self.actor)
@@ -77,17 +82,23 @@ class Rulings:
         reason: str,
         steps: Mapping[str, StepWord] | None = None,
         fence: int | None = None,
+        doubles: bool = False,
     ) -> Entry:
         """Lets a held or doubtful entry run; what is in doubt must be said in `steps`."""
-        return self.say(entry_id, Word(Verb.APPROVE, actor, reason, steps or {}), fence)
+        return self.say(entry_id, Word(Verb.APPROVE, actor, reason, steps or {}, doubles), fence)
 
     def reject(self, entry_id: int, *, actor: str, reason: str, fence: int | None = None) -> Entry:
         """Ends a held or doubtful entry for good; replays are told who and why."""
         return self.say(entry_id, Word(Verb.REJECT, actor, reason), fence)
 
-    def release(self, entry_id: int, *, actor: str, reason: str, fence: int | None = None) -> Entry:
-        """Lets an entry out of quarantine; it runs once, under the key it has."""
-        return self.say(entry_id, Word(Verb.RELEASE, actor, reason), fence)
+    def release(
+        self, entry_id: int, *, actor: str, reason: str, fence: int | None = None, doubles: bool = False
+    ) -> Entry:
+        """Lets an entry out of quarantine; it runs once, under the key it has.
+
+        `doubles` confirms that it may run although it is the same change as one that ran.
+        """
+        return self.say(entry_id, Word(Verb.RELEASE, actor, reason, doubles=doubles), fence)
 
     def discard(self, entry_id: int, *, actor: str, reason: str, fence: int | None = None) -> Entry:
         """Ends a quarantined entry for good; its key stays known."""
@@ -100,10 +111,13 @@ class Rulings:
         """
         with self.commits.store.look() as session:
             seen = session.detail(entry_id)
+            ran = twin_that_ran(session, entry_id) if word.verb.runs and not word.doubles else None
         if seen is None:
             raise RulingRefused(f"there is no entry {entry_id}; nothing was changed")
         if fence is not None and fence != seen.entry.fence:
             raise RulingRefused(standing(seen.entry, latest_ruling(seen.records)))
+        if ran is not None:
+            raise RulingRefused(refusal_of(seen, ran))
         (answer,) = self.carry_out((ruling_of(seen, word, self.clock.wall_ms()),))
         if not answer.done or answer.entry is None:
             raise RulingRefused(refusal(answer, entry_id))
@@ -125,7 +139,8 @@ def ruling_of(seen: EntryDetail, word: Word, at_ms: int) -> Ruling:
     said = f"{verb.past} by {word.actor}: {word.reason}"
     outcome = None if verb.runs else _ending(seen, steps, said, verb)
     note = "; ".join([word.reason, *(_told(step) for step in steps)])
-    return Ruling(entry.entry_id, entry.fence, verb, word.actor, note, said, at_ms, steps, outcome)
+    seen_as = (entry.entry_id, entry.fence, entry.key)
+    return Ruling(*seen_as, verb, word.actor, note, said, at_ms, steps, outcome)
 
 
 def doubts(seen: EntryDetail) -> tuple[StepRecord, ...]:

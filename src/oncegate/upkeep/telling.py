@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from oncegate.model.states import State
-from oncegate.store import LogKind, LogRecord
+from oncegate.store import EntryDetail, LogKind, LogRecord
 
 MEANINGS: Final = {
     State.IN_FLIGHT: "a worker holds the key",
@@ -16,6 +16,13 @@ MEANINGS: Final = {
     State.HELD: "waits for a person; nothing runs until then",
     State.QUARANTINED: "kept, but not run; the reason says what is wrong with the event",
 }
+_DECIDED: Final = {
+    LogKind.APPROVED: "approved; a reconciler or the next arrival runs it",
+    LogKind.RELEASED: "released from quarantine; a reconciler or the next arrival runs it",
+}
+_TRIED: Final = frozenset(
+    {LogKind.RETRYABLE, LogKind.RECOVERED, LogKind.TAKEN_UP, LogKind.UNKNOWN, LogKind.HELD}
+)
 LAPSED: Final = "its worker's lease lapsed; the next arrival or a reconciler finds out what happened"
 
 _HAPPENED: Final = {
@@ -34,7 +41,7 @@ _HAPPENED: Final = {
     LogKind.RELEASED: "released from quarantine: may run",
     LogKind.DISCARDED: "discarded for good",
     LogKind.DUPLICATE: "found to be a content duplicate",
-    LogKind.DISMISSED: "said to be no duplicate",
+    LogKind.DISMISSED: "pair of equal changes decided",
     LogKind.FORGOTTEN: "forgotten after their retention",
     LogKind.DOCUMENT_CHANGED: "settings changed",
     LogKind.REVEALED: "content looked at",
@@ -64,6 +71,19 @@ def told(record: LogRecord) -> str:
     if record.kind is not LogKind.RECOVERED:
         return record.note or ""
     return "; ".join(part for part in (record.note, CRASHED) if part)
+
+
+def meaning(seen: EntryDetail, *, is_lapsed: bool) -> str:
+    """What an entry's state means, with what a person decided about it since it was last tried."""
+    if is_lapsed:
+        return LAPSED
+    if seen.entry.state is State.RETRYABLE:
+        for record in reversed(seen.records):
+            if record.kind in _DECIDED:
+                return _DECIDED[record.kind]
+            if record.kind in _TRIED:
+                break
+    return MEANINGS[seen.entry.state]
 
 
 def happened(kind: LogKind) -> str:

@@ -165,7 +165,7 @@ def test_lost_reply_to_a_reservation_is_read_back(
     gate.admit_sync(SURFACE, first)
     if silently:
         monkeypatch.setattr(LimitedConnection, "answer_wait_ms", SILENCE_MS)
-    proxy.lose_reply(b"SELECT 1\0", silently=silently)  # the tag of the statement that reserves
+    proxy.lose_reply(b"SELECT 1\0", silently=silently, skip=1)  # the reservation, after names are learned
 
     told = gate.admit_sync(SURFACE, event)
 
@@ -197,7 +197,7 @@ def test_commit_that_is_still_under_way_never_comes_after_it_was_read_back(
     behind.rows("INSERT INTO booking VALUES ('shared', 'free')")
     claim = commits.perform(Reserve(reservation(1)))
     writes = (("UPDATE booking SET slot = ? WHERE ref = ?", ("taken", "shared")),)
-    settle = Settle(settlement(claim.entry_id, claim.fence, writes=writes))
+    settle = Settle(settlement(claim, writes=writes))
     with psycopg.connect(behind.direct) as holder:
         holder.execute("SELECT 1 FROM booking WHERE ref = 'shared' FOR UPDATE")
         with running(lambda: commits.perform(settle)) as told:
@@ -268,8 +268,8 @@ def test_statement_that_takes_too_long_is_given_up_by_the_server(site: PostgresS
     with psycopg.connect(site.direct) as holder:
         holder.execute("SELECT 1 FROM oncegate_entry FOR UPDATE")
         with pytest.raises(StoreUnavailable, match="took too long"):
-            commits.perform(Settle(settlement(claim.entry_id, claim.fence)))
-    assert commits.perform(Settle(settlement(claim.entry_id, claim.fence)))
+            commits.perform(Settle(settlement(claim)))
+    assert commits.perform(Settle(settlement(claim)))
     commits.close()
 
 
@@ -302,7 +302,7 @@ def test_unknown_stays_unknown_while_the_server_is_gone(behind: PostgresSite, pr
     proxy.refuse_new()
     writes = ((BOOK, ("E-0", "s")),)
     with pytest.raises(StoreUnknown):
-        commits.perform(Settle(settlement(claim.entry_id, claim.fence, writes=writes)))
+        commits.perform(Settle(settlement(claim, writes=writes)))
     assert behind.rows("SELECT ref FROM booking") == [("E-0",)]
     proxy.allow()
     again = commits.perform(Reserve(reservation(1)))

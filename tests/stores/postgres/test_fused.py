@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from oncegate.errors import UsageError
 from oncegate.model.states import Decision, State
@@ -36,7 +37,7 @@ def undone(session: PostgresSession, *, fence_off_by: int | None = None) -> None
     with session.unit():
         (reserved,) = session.reserve([reservation(KEY, ends_here=True)])
         if fence_off_by is not None:
-            end = settlement(reserved.entry_id, reserved.fence + fence_off_by, outcome=OUTCOME)
+            end = settlement(replace(reserved, fence=reserved.fence + fence_off_by), outcome=OUTCOME)
             assert session.settle([end], last=True) == [False]
         raise ZeroDivisionError
 
@@ -55,7 +56,7 @@ def test_a_good_end_keeps_all_that_two_transactions_would(
     # When a key is reserved and settled in one transaction
     with session.unit():
         (reserved,) = session.reserve([reservation(KEY, ends_here=True, body=b"event")])
-        end = settlement(reserved.entry_id, reserved.fence, outcome=OUTCOME, writes=writes)
+        end = settlement(reserved, outcome=OUTCOME, writes=writes)
         assert session.settle([end], last=True) == [True]
     # Then entry, payload, outcome and one record are there, and no lease
     with session.unit():
@@ -75,7 +76,7 @@ def test_a_good_end_keeps_all_that_two_transactions_would(
 def test_another_end_keeps_what_it_needs(session: PostgresSession, ledger_url: str, state: State) -> None:
     with session.unit():
         (reserved,) = session.reserve([reservation(KEY, ends_here=True)])
-        end = Settlement(reserved.entry_id, reserved.fence, state, 1, "gate", reason="so")
+        end = Settlement(*reserved.claim, state, 1, "gate", reason="so")
         assert session.settle([end]) == [True]
     assert [row[1] for row in kept(ledger_url, "open")] == ([] if state is State.FAILED else [state.value])
     assert len(kept(ledger_url, "payload")) == 1
@@ -84,7 +85,8 @@ def test_another_end_keeps_what_it_needs(session: PostgresSession, ledger_url: s
 def test_a_commit_without_an_end_leaves_a_lease(session: PostgresSession, ledger_url: str) -> None:
     with session.unit():
         (reserved,) = session.reserve([reservation(KEY, ends_here=True, token=99)])
-    assert [(row[0], row[1], row[4]) for row in kept(ledger_url, "open")] == [(reserved.entry_id, 1, 99)]
+    assert [row[:2] for row in kept(ledger_url, "open")] == [(reserved.entry_id, 1)]
+    assert [row[-1] for row in kept(ledger_url, "entry")] == [99]
     assert len(kept(ledger_url, "payload")) == 1
 
 

@@ -11,7 +11,14 @@ import pytest
 
 from oncegate import AsyncOnce, Gate
 from oncegate.store import Session
-from oncegate.stores.postgres import join_statements, statements
+from oncegate.stores.postgres import (
+    fused,
+    join_statements,
+    lane_scripts,
+    lane_statements,
+    recorded,
+    statements,
+)
 from oncegate.stores.postgres.placeholders import to_numbered
 from oncegate.stores.postgres.store import PostgresStore
 
@@ -31,6 +38,25 @@ ASKED = {
     "attach": statements.ATTACH,
     "committed": statements.COMMITTED,
 }
+COSTED = {
+    **ASKED,
+    "now": statements.NOW,
+    "keep time": statements.KEEP_TIME,
+    "reserve in a handler's transaction": fused.RESERVE,
+    "end in a handler's transaction": fused.END,
+    "record": recorded.RECORD,
+    "record one": recorded.RECORD_ONE,
+    "reserve in a user's transaction": join_statements.RESERVE,
+    "settle in a user's transaction": join_statements.SETTLE,
+    "known key in a user's transaction": join_statements.KNOWN,
+    "enqueue": lane_statements.ENQUEUE,
+    "enqueue in a user's transaction": lane_scripts.ENQUEUE,
+    "lease": lane_statements.LEASE,
+    "finish": lane_statements.FINISH,
+    "fail": lane_statements.FAIL,
+    "extend": lane_statements.EXTEND,
+}
+COMPILED_ABOVE = 100_000  # `jit_above_cost` as a server comes
 KEPT = {name: ASKED[name] for name in ("known keys", "read", "attach", "committed")}
 
 
@@ -77,6 +103,15 @@ def test_plan_made_while_nothing_is_open_names_the_rows_it_wants(session: Any, a
     assert whole_reads(session._connection, ASKED[asked]) == []
 
 
+@pytest.mark.parametrize("asked", COSTED)
+def test_no_plan_seems_so_dear_that_a_server_would_compile_it(session: Any, asked: str) -> None:
+    """Given connections that plan without sequential scans; then no statement needs one: a step that is
+    switched off adds 1e10 to the cost, and a server with JIT compiles such a plan at every run."""
+    plan = kept_plan(session._connection, COSTED[asked])
+    assert plan["Total Cost"] < COMPILED_ABOVE
+    assert [step["Node Type"] for step in nodes(plan) if step.get("Disabled")] == []
+
+
 @pytest.mark.parametrize("asked", KEPT)
 def test_plan_is_kept_however_many_a_batch_holds(session: Any, asked: str) -> None:
     """Given batches of one: a plan for any number must not look dearer, or each is planned anew."""
@@ -121,16 +156,21 @@ def whole_reads(
     tables: tuple[str, ...] = ("oncegate_open", "oncegate_entry"),
 ) -> list[dict[str, Any]]:
     """The steps of the kept plan that read these tables without naming rows."""
-    connection.execute("SET plan_cache_mode = force_generic_plan")
-    connection.execute(f"PREPARE asked AS {to_numbered(sql)}".encode())
-    unknown = ", ".join(["NULL"] * sql.count("%s"))
-
-    ((found,),) = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE asked ({unknown})".encode()).fetchall()
-
     reads = [
         step
-        for step in nodes(found[0]["Plan"])
+        for step in nodes(kept_plan(connection, sql))
         if step.get("Relation Name") in tables and step["Node Type"] != "ModifyTable"
     ]
     assert reads
     return [step for step in reads if not {"Index Cond", "Recheck Cond"} & step.keys()]
+
+
+def kept_plan(connection: psycopg.Connection[Any], sql: str) -> dict[str, Any]:
+    """The plan that a connection makes once, for any values."""
+    connection.execute("SET plan_cache_mode = force_generic_plan")
+    connection.execute(f"PREPARE asked AS {to_numbered(sql)}".encode())
+    unknown = ", ".join(["NULL"] * sql.count("%s"))
+    given = f" ({unknown})" if unknown else ""
+    ((found,),) = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE asked{given}".encode()).fetchall()
+    plan: dict[str, Any] = found[0]["Plan"]
+    return plan

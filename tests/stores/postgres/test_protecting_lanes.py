@@ -155,8 +155,10 @@ def test_a_word_and_its_record_are_one_transaction_where_it_is_said_alone(sessio
     with session.unit():
         (claim,) = session.reserve([reservation(1)])
     with session.unit():
-        session.settle([Settlement(claim.entry_id, claim.fence, State.HELD, NOW_MS, "gate", reason="ask")])
-    ruling = Ruling(claim.entry_id, claim.fence, Verb.APPROVE, "Ada", "because", "approved", NOW_MS)
+        session.settle([Settlement(*claim.claim, State.HELD, NOW_MS, "gate", reason="ask")])
+    ruling = Ruling(
+        claim.entry_id, claim.fence, claim.key, Verb.APPROVE, "Ada", "because", "approved", NOW_MS
+    )
     undo(session, lambda: session.rule([ruling]))
 
     with session.unit():

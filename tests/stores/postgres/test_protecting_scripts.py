@@ -58,7 +58,23 @@ def test_a_key_that_somebody_moved_on_is_judged_anew(facts: scripts.Facts) -> No
     script = scripts.reserve(facts, item)
     next(script)
     script.send([(True, None, None)])
-    lapsed = (item.key, 1, State.IN_FLIGHT.value, item.fingerprint, 1, 1, 0, None, 0, NOW_MS, None, 10)
+    lapsed = (
+        item.key,
+        1,
+        State.IN_FLIGHT.value,
+        item.fingerprint,
+        1,
+        1,
+        0,
+        None,
+        0,
+        NOW_MS,
+        None,
+        10,
+        None,
+        0,
+        0,
+    )
     assert script.send([lapsed])[0] == statements.TAKE_OVER
 
     assert script.send([])[0] == join_statements.RESERVE
@@ -85,7 +101,7 @@ def test_a_reservation_on_another_ledger_than_the_gates_is_refused(facts: script
 
 def test_steps_stay_where_an_end_does_not_remove_them(facts: scripts.Facts) -> None:
     """What was done is not done again by the next attempt."""
-    end = Settlement(1, 1, State.RETRYABLE, NOW_MS, reservation(KEY).actor, clear_steps=False)
+    end = Settlement(1, 1, 7, b"key", State.RETRYABLE, NOW_MS, reservation(KEY).actor, clear_steps=False)
     script = scripts.settle(facts, end)
     next(script)
 
@@ -130,6 +146,6 @@ def _giving_up(session: PostgresSession, item: Any) -> tuple[str, Any]:
     with session.unit():
         (row,) = session._query(statements.KNOWN, (session._ticks(), bytea_array([item.key])))
         actor = session._names.learn({item.actor})[item.actor]
-    sql, values = next(scripts.judge_known(item, row, actor, session._ticks))
+    sql, values = next(scripts.judge_known(item, row, (actor, None), session._ticks))
     assert sql == statements.GIVE_UP
     return sql, values

@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.states import Decision
@@ -113,6 +114,28 @@ def test_each_key_is_won_once_by_many_processes(store: PostgresStore) -> None:
     assert won == Counter(range(KEYS))
 
 
+def test_two_that_know_each_others_key_do_not_pass_each_other(
+    store: PostgresStore, session: Session
+) -> None:
+    """An event under its old key and under its new one, at the same instant: one runs, the other waits."""
+    first, second = reservation(1), reservation(2)
+    answers: list[Reserved] = []
+    with contextlib.closing(store.connect()) as other:
+
+        def reserve() -> None:
+            with other.unit(single=True):
+                answers.extend(other.reserve([replace(second, also=(first.key,))]))
+
+        thread = threading.Thread(target=reserve)
+        with session.unit():
+            (won,) = session.reserve([replace(first, also=(second.key,))])
+            thread.start()
+            wait_until_blocked(store)
+        thread.join(MEET_SECONDS)
+    assert won.decision is Decision.RUN
+    assert [(answer.decision, answer.judged) for answer in answers] == [(Decision.BUSY, first.key)]
+
+
 def test_loser_to_an_uncommitted_key_is_told_of_it_where_one_statement_would_not(
     store: PostgresStore, session: Session
 ) -> None:
@@ -158,11 +181,11 @@ def test_renewing_and_ending_the_same_claims_do_not_deadlock(store: PostgresStor
 
         def settle() -> list[bool]:
             with first.unit(single=True):
-                return first.settle([settlement(c.entry_id, c.fence) for c in claims])
+                return first.settle([settlement(c) for c in claims])
 
         def renew() -> list[bool]:
             with second.unit(single=True):
-                return second.renew([Renewal(c.entry_id, c.fence, 30_000) for c in (claims[2], claims[0])])
+                return second.renew([Renewal(*c.claim, 30_000) for c in (claims[2], claims[0])])
 
         # Given somebody who keeps the end of all three from getting past the second
         holder.execute("SELECT 1 FROM oncegate_open WHERE entry = %s FOR UPDATE", (claims[1].entry_id,))
@@ -190,7 +213,7 @@ def test_business_writes_in_each_others_way_are_all_done(store: PostgresStore) -
             places = range(40) if number % 2 else reversed(range(40))
             claim = commits.perform(Reserve(reservation(number)))
             writes = tuple((sell, (place,)) for place in places)
-            assert commits.perform(Settle(settlement(claim.entry_id, claim.fence, writes=writes)))
+            assert commits.perform(Settle(settlement(claim, writes=writes)))
 
         in_threads([partial(work, both[n % 2], n) for n in range(24)])
         for commits in both:
@@ -209,7 +232,7 @@ def test_old_and_new_holder_in_one_batch_are_told_apart(store: PostgresStore, se
     assert new.decision is Decision.RECOVER
     # When both end it in one batch, with a write or without
     with session.unit(single=True):
-        told = session.settle([settlement(1, old.fence), settlement(new.entry_id, new.fence)])
+        told = session.settle([settlement(old), settlement(new)])
     # Then only the present holder did
     assert (old.entry_id, told) == (new.entry_id, [False, True])
 
@@ -218,8 +241,8 @@ def test_claim_renewed_twice_in_one_batch_is_kept(session: Session) -> None:
     """Two renewals of one claim that meet in a batch are both told that it is held."""
     with session.unit(single=True):
         (claim,) = session.reserve([reservation(1)])
-    renewal = Renewal(claim.entry_id, claim.fence, 1000)
-    stale = Renewal(claim.entry_id, claim.fence + 99, 1000)
+    renewal = Renewal(*claim.claim, 1000)
+    stale = Renewal(*claim.claim._replace(fence=claim.fence + 99), 1000)
     with session.unit(single=True):
         assert session.renew([renewal, stale, renewal]) == [True, False, True]
 
@@ -259,7 +282,7 @@ def test_steps_recorded_in_one_batch_do_not_deadlock(store: PostgresStore) -> No
         with first.unit(single=True):
             claims = first.reserve([reservation(key) for key in range(60)])
         step = (StepRecord("claim", StepState.STARTED, "terminal"),)
-        wanted = [Progress(claim.entry_id, claim.fence, step, 0) for claim in claims]
+        wanted = [Progress(*claim.claim, step, 0) for claim in claims]
 
         def record(session: Session, items: list[Progress]) -> list[bool]:
             with session.unit(single=True):

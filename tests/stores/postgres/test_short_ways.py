@@ -29,10 +29,10 @@ def test_last_end_of_a_transaction_clears_steps_that_were_saved(session: Postgre
     with session.unit():
         (reserved,) = session.reserve([reservation(1)])
         step = StepRecord("charge", StepState.DONE, "bank", b"1")
-        session.progress([Progress(reserved.entry_id, reserved.fence, (step,), 1)])
+        session.progress([Progress(*reserved.claim, (step,), 1)])
 
     with session.unit():
-        end = settlement(reserved.entry_id, reserved.fence, outcome=b"{}", clear_steps=True)
+        end = settlement(reserved, outcome=b"{}", clear_steps=True)
         assert session.settle([end], last=True) == [True]
 
     with session.unit():

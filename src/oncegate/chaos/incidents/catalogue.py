@@ -6,10 +6,12 @@ from typing import Final
 
 from oncegate.chaos.incidents.delayed_commit import DelayedCommit
 from oncegate.chaos.incidents.deploy_kills import DeployKills
+from oncegate.chaos.incidents.endpoint_down import EndpointDown
 from oncegate.chaos.incidents.forgotten_keys import ForgottenKeys
 from oncegate.chaos.incidents.homecare import ClockChange
 from oncegate.chaos.incidents.incident import Incident
 from oncegate.chaos.incidents.lost_keys import LostKeys
+from oncegate.chaos.incidents.outages import Accepting, Flapping, HalfAMinute, HalfAnHour, LedgerDown
 from oncegate.chaos.incidents.partition import Partition
 from oncegate.chaos.incidents.retry_storm import RetryStorm
 from oncegate.chaos.incidents.visibility_lapse import VisibilityLapse
@@ -31,5 +33,11 @@ INCIDENTS: Final[dict[str, Incident]] = {
         LostKeys(),
         DeployKills(),
         Partition(),
+        HalfAMinute(),
+        HalfAnHour(),
+        Flapping(),
+        Accepting(),
+        LedgerDown(),
+        EndpointDown(),
     )
 }

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from oncegate.chaos.museum import fences, keys, outcomes
+from oncegate.chaos.museum import batches, deployments, failovers, fences, keys, outcomes
 from oncegate.chaos.museum.exhibit import Exhibit
 
-_ROOMS: Final = (keys, fences, outcomes)
+_ROOMS: Final = (keys, fences, outcomes, batches, deployments, failovers)
 
 EXHIBITS: Final[dict[str, type[Exhibit]]] = {
     name: found

@@ -11,6 +11,7 @@ from oncegate.chaos.simulator.worker import TrueFace
 from oncegate.gate.claim import Claim
 from oncegate.model.states import Decision, Known, State, judge
 from oncegate.store import Renewal, Reservation, Reserved
+from oncegate.testing.simulation.claims import Acting
 from oncegate.testing.simulation.commits import SimulatedLeases
 from oncegate.testing.simulation.ledger import Row
 from oncegate.testing.simulation.store import SimulatedSession
@@ -26,9 +27,8 @@ class UnfencedCommit(Exhibit):
     caught_as = ("I4",)
 
     class session_type(SimulatedSession):  # noqa: N801
-        def holder(self, entry_id: int, fence: int) -> Row | None:
-            row = self._tables.rows.get(entry_id)
-            return row if row is not None and row.state is State.IN_FLIGHT else None
+        def is_held(self, row: Row, item: Acting) -> bool:
+            return True
 
 
 class SettledTwice(Exhibit):
@@ -41,9 +41,9 @@ class SettledTwice(Exhibit):
     caught_as = ("I4", "I9")
 
     class session_type(SimulatedSession):  # noqa: N801
-        def holder(self, entry_id: int, fence: int) -> Row | None:
-            row = self._tables.rows.get(entry_id)
-            return row if row is not None and row.fence == fence else None
+        def holder(self, item: Acting) -> Row | None:
+            row = self._tables.rows.get(item.entry_id)
+            return row if row is not None and row.fence == item.fence else None
 
 
 class FenceThatStays(Exhibit):

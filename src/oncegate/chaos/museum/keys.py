@@ -21,6 +21,7 @@ from oncegate.testing.simulation.store import SimulatedSession
 FIVE_MINUTES_MS: Final = 300_000
 MONTH_MS: Final = 30 * 86_400_000
 STATEMENT_MS: Final = 15
+DEPLOYED_AFTER: Final = 2  # events, of the simulator's few
 
 
 class FiveMinuteStore(Exhibit):
@@ -114,6 +115,22 @@ class GlobalKey(Exhibit):
         def reserve_one(self, item: Reservation) -> Reserved:
             shared = f"{item.surface}/{item.label}"
             return super().reserve_one(replace(item, key=sha256(shared.encode()).digest()[:24]))
+
+
+class RewordedTemplate(Exhibit):
+    """The key template that was reworded.
+
+    A new version says `{order_id:str}` where the old one said `{order_id}`. The text is part of the key:
+    every event that is known is new, and nobody is asked.
+    """
+
+    caught_as = ("I1", "I9")
+
+    class session_type(SimulatedSession):  # noqa: N801
+        def reserve_one(self, item: Reservation) -> Reserved:
+            is_deployed = len(self._tables.rows) >= DEPLOYED_AFTER
+            key = sha256(b"{order_id:str}" + item.key).digest()[:24] if is_deployed else item.key
+            return super().reserve_one(replace(item, key=key))
 
 
 class TransportKey(Exhibit):

@@ -9,7 +9,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from oncegate.chaos.museum.exhibit import Exhibit
+from oncegate.chaos.simulator.services import Service
+from oncegate.chaos.simulator.surfaces import Handlers
 from oncegate.chaos.simulator.worker import TrueFace
+from oncegate.errors import NotApplied
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.model.states import Decision, Known, State, judge
 from oncegate.store import LogKind, Progress, Reservation, Settlement, Statement, StepState
@@ -27,11 +30,33 @@ class DeleteOnException(Exhibit):
 
     class session_type(SimulatedSession):  # noqa: N801
         def _end(self, item: Settlement) -> bool:
-            row = self.holder(item.entry_id, item.fence)
+            row = self.holder(item)
             if row is None or item.state is not State.RETRYABLE:
                 return super()._end(item)
             self._remove(row)
             return True
+
+
+class _FailsHarmlessly(Handlers):
+    async def _call(self, service: Service, event: dict[str, Any], key: str) -> Any:
+        try:
+            return await super()._call(service, event, key)
+        except Exception as error:
+            raise NotApplied("it failed") from error
+
+
+class FailureIsHarmless(Exhibit):
+    """The request that runs again because it failed.
+
+    The middleware in front of an API keeps good answers and runs a request again after an error or a 500.
+    An error does not say what was done before it: three requests under one key are three effects.
+    """
+
+    caught_as = ("I1",)
+    surfaces = ("mail", "trip")
+
+    class face_type(TrueFace):  # noqa: N801
+        handlers_type = _FailsHarmlessly
 
 
 class PassingFailureKept(Exhibit):
@@ -63,6 +88,34 @@ class FinalFailureRetried(Exhibit):
             if known.state is State.FAILED:
                 return Decision.RETRY
             return judge(known, item.fingerprint, now, item.attempts_max)
+
+
+class RunsInsideItsWait(Exhibit):
+    """The retry that does not wait.
+
+    A failed event that comes again runs at once: a sender in a loop calls a downstream that is
+    down as often as it likes.
+    """
+
+    caught_as = ("I26",)
+
+    class session_type(SimulatedSession):  # noqa: N801
+        def decide(self, known: Known, item: Reservation, now: int) -> Decision:
+            return judge(replace(known, retry_at_ticks=0), item.fingerprint, now, item.attempts_max)
+
+
+class CountsInsteadOfTime(Exhibit):
+    """The horizon that is counted, not timed.
+
+    Three attempts and it is over, however short the outage: a person is asked about what would have mended
+    itself.
+    """
+
+    caught_as = ("I26",)
+
+    class session_type(SimulatedSession):  # noqa: N801
+        def decide(self, known: Known, item: Reservation, now: int) -> Decision:
+            return judge(known, item.fingerprint, now, min(3, item.attempts_max))
 
 
 class DoubtIsRetried(Exhibit):
@@ -119,9 +172,9 @@ class RecordInItsOwnTransaction(Exhibit):
             self._later.append((entry, kind, at_ms, actor, note))
 
         @contextmanager
-        def unit(self, *, wait: bool = True, single: bool = False) -> Iterator[None]:
+        def unit(self, *, wait: bool = True, single: bool = False, patient: bool = True) -> Iterator[None]:
             self._later = []
-            with super().unit(wait=wait, single=single):
+            with super().unit(wait=wait, single=single, patient=patient):
                 yield
             if self._later:
                 with super().unit():
@@ -146,9 +199,9 @@ class BookingInItsOwnTransaction(Exhibit):
             self._later += batches
 
         @contextmanager
-        def unit(self, *, wait: bool = True, single: bool = False) -> Iterator[None]:
+        def unit(self, *, wait: bool = True, single: bool = False, patient: bool = True) -> Iterator[None]:
             self._later = []
-            with super().unit(wait=wait, single=single):
+            with super().unit(wait=wait, single=single, patient=patient):
                 yield
             if self._later:
                 with super().unit():

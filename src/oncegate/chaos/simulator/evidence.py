@@ -76,11 +76,11 @@ class Change(Struct, frozen=True):
 
 
 class Write(Struct, frozen=True):
-    """A fenced write: what it showed, what it met, what it left, what it was told."""
+    """A write for a claim: what it showed, what it met, what it left, what it was told."""
 
     at: float
     call: str
-    fence: int
+    claim: tuple[int, int]  # fence and token
     before: Row | None
     after: Row | None
     answer: bool
@@ -100,3 +100,7 @@ class Evidence:
     intents: dict[int, Intent] = field(default_factory=dict)
     fates: dict[Intent | None, Fate] = field(default_factory=dict)
     tables: Tables = field(default_factory=Tables)
+    knowers: dict[Intent, set[str]] = field(default_factory=dict)  # workers that began its handler
+    alive: set[str] = field(default_factory=set)  # workers that never died
+    lost: dict[Intent, set[str]] = field(default_factory=dict)  # by a failover, in part; who knew then
+    is_faultless: bool = False  # nothing goes wrong but what handlers do

@@ -9,7 +9,7 @@ from oncegate.store.recording import record_in_two_steps
 from oncegate.testing.simulation.ledger import Row
 from oncegate.testing.simulation.store import SimulatedSession, SimulatedStore
 
-Note = Callable[[str, int, "Row | None", "Row | None", bool], None]
+Note = Callable[[str, tuple[int, int], "Row | None", "Row | None", bool], None]
 
 
 class ObservedSession:
@@ -23,11 +23,12 @@ class ObservedSession:
         self.reserve = session.reserve
 
     def _watched(self, name: str, items: Sequence[Any]) -> list[bool]:
-        answers: list[bool] = []
-        for item in items:
-            before = self._rows.get(item.entry_id)
-            answers += getattr(self._session, name)([item])
-            self._note(name, item.fence, before, self._rows.get(item.entry_id), answers[-1])
+        if len({item.entry_id for item in items}) < len(items):  # what one leaves, the next one meets
+            return [answer for item in items for answer in self._watched(name, [item])]
+        before = [self._rows.get(item.entry_id) for item in items]
+        answers: list[bool] = getattr(self._session, name)(items)
+        for item, met, answer in zip(items, before, answers, strict=True):
+            self._note(name, (item.fence, item.token), met, self._rows.get(item.entry_id), answer)
         return answers
 
     def record(self, wanted: Sequence[Any], outcome: bytes) -> Sequence[Any]:

@@ -57,6 +57,7 @@ class FaultKind(Enum):
     CALL_SLOW = "request to a downstream delayed"
     CALL_REFUSED = "downstream refuses"
     CLOCK_STEP = "wall clock steps"
+    FAILOVER = "failover loses the last commits"
 
 
 class Fault(Struct, frozen=True):
@@ -64,7 +65,7 @@ class Fault(Struct, frozen=True):
 
     At a moment (`at`), or to whoever is the `nth` to reach a crash point (`name`), or with the `nth`
     batch, unit or call of the run. `seconds` is how long a stall or an outage lasts, how late a request
-    comes, when a worker restarts, or how far a clock steps.
+    comes, when a worker restarts, or how far a clock steps. A failover at a moment loses `nth` commits.
     """
 
     kind: FaultKind
@@ -126,6 +127,8 @@ def describe_fault(fault: Fault) -> str:
     parts: list[Any] = [fault.kind.value]
     if fault.name:
         parts.append(f"{fault.name}, number {fault.nth}")
+    elif fault.kind is FaultKind.FAILOVER:
+        parts.append(f"{fault.nth} of them at {fault.at:g} s")
     elif fault.at:
         parts.append(f"worker {fault.worker} at {fault.at:g} s")
     else:

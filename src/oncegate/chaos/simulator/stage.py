@@ -98,6 +98,8 @@ class Stage(ABC):
         if fault.kind is FaultKind.STORE_DOWN:
             self._set_store_down(True)
             self.later(fault.seconds, self._set_store_down, False)
+        elif fault.kind is FaultKind.FAILOVER:
+            self._fail_over(fault.nth)
         elif fault.kind is FaultKind.CLOCK_STEP:
             worker.clock.wall_offset_ms += int(fault.seconds * 1000)
         elif worker.is_up and fault.kind is FaultKind.STALL_AT_TIME:
@@ -107,6 +109,10 @@ class Stage(ABC):
 
     def _set_store_down(self, is_down: bool) -> None:
         self.store_is_down = is_down
+
+    def _fail_over(self, commits: int) -> None:
+        """The store loses its last commits, where a stage can play that."""
+        raise NotImplementedError
 
     def note(self, *words: Any) -> None:
         """Adds a line to the trace."""

@@ -14,8 +14,20 @@ from oncegate.gate.surfaces import Downstream
 from oncegate.testing.simulation.actors import current_actor
 
 BOOKINGS = "INSERT bookings"
+COUNT = "UPDATE numbers"
+INVOICE = "INSERT-NUMBERED invoices"
+WRONG = "UPDATE nowhere"
 LEASE_SECONDS = 20.0
+VERSIONS = 3  # of the program: a worker that starts again is of the next one
+OPAQUE_VERSION = 2
 ATTEMPTS_MAX = 60
+_STEPS: Final = {
+    "book": {"seat": "seats"},
+    "print": {"label": "labels"},
+    "mail": {"mail": "mails"},
+    "trip": {"label": "labels", "seat": "seats", "mail": "mails"},
+    "quote": {"quote": "seats", "label": "labels"},
+}
 _FAILS_FOR_GOOD: Final = Fate.FAILS_FOR_GOOD.value
 _FAILS_FIRST: Final = Fate.FAILS_FIRST.value
 
@@ -35,10 +47,15 @@ def payload_of(event: Event, changed: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
+class Unstorable:
+    """What a client returns: nothing that a ledger could keep."""
+
+
 class Handlers:
     """What a worker does with events; registered once and shared by all workers of a process."""
 
     request_life_max = "1m"
+    version = 0
 
     def __init__(self) -> None:
         self.seats: Downstream
@@ -64,11 +81,22 @@ class Handlers:
         gate.handler("trip", **rule)(self.trip)
         gate.handler("record", **rule, same_database=True)(self.record)
         gate.handler("pay", **rule, downstream=self.seats)(self.pay)
+        gate.handler("invoice", **rule)(self.invoice)
+        gate.handler("quote", **rule)(self.quote)
+        self._register_swap(gate, rule)
+
+    def _register_swap(self, gate: Gate, rule: dict[str, Any]) -> None:
+        """Each version of the program does the same thing in another way."""
+        if self.version == OPAQUE_VERSION:
+            writes = lambda event: [_booking(event)]  # noqa: E731
+            gate.handler("swap", **rule, downstream=self.seats, writes=writes)(self.pay)
+        else:
+            gate.handler("swap", **rule)(self.swap)
 
     async def book(self, event: dict[str, Any], once: Any) -> dict[str, Any]:
         """An effect at a downstream that honours the key; the booking goes with the outcome."""
         await self._begin(event, once.attempt)
-        seat = await once.effect(self.seats, self._take_seat, event)
+        seat = await once.effect(self.seats, self._take_seat, event, name="seat")
         self._end(event, once.attempt)
         once.commit(writes=[_booking(event)])
         return {"amount": seat["amount"]}
@@ -76,7 +104,7 @@ class Handlers:
     async def print(self, event: dict[str, Any], once: Any) -> dict[str, Any]:
         """An effect at a downstream that can be asked; the booking in a commit block."""
         await self._begin(event, once.attempt)
-        await once.effect(self.labels, self._print_label, event)
+        await once.effect(self.labels, self._print_label, event, name="label")
         self._end(event, once.attempt)
         async with once.commit() as tx:
             await tx.execute(*_booking(event))
@@ -86,7 +114,7 @@ class Handlers:
     async def mail(self, event: dict[str, Any], once: Any) -> dict[str, Any]:
         """An effect that cannot be repeated."""
         await self._begin(event, once.attempt)
-        await once.effect(self.mails, self._send_mail, event)
+        await once.effect(self.mails, self._send_mail, event, name="mail")
         self._end(event, once.attempt)
         once.commit(writes=[_booking(event)])
         return {"amount": event["amount"]}
@@ -94,9 +122,9 @@ class Handlers:
     async def trip(self, event: dict[str, Any], once: Any) -> dict[str, Any]:
         """Several effects after each other; those that are done are not done again."""
         await self._begin(event, once.attempt)
-        await once.effect(self.labels, self._print_label, event)
-        await once.effect(self.seats, self._take_seat, event)
-        await once.effect(self.mails, self._send_mail, event)
+        await once.effect(self.labels, self._print_label, event, name="label")
+        await once.effect(self.seats, self._take_seat, event, name="seat")
+        await once.effect(self.mails, self._send_mail, event, name="mail")
         self._end(event, once.attempt)
         once.commit(writes=[_booking(event)])
         return {"amount": event["amount"]}
@@ -113,6 +141,37 @@ class Handlers:
         await self._begin(event, 0)
         seat = await self._call(self._room.seats, event, idempotency_key)
         return {"amount": seat["amount"]}
+
+    async def invoice(self, event: dict[str, Any], once: Any) -> dict[str, Any]:
+        """Writes that depend on each other, handed over at once with those of other events."""
+        self._room.note_start(intent_of(event), event["amount"], once.attempt)
+        if event["fate"] == _FAILS_FOR_GOOD:
+            raise Failed("cannot be done")
+        booking = _booking(event)
+        writes: list[tuple[str, tuple[Any, ...]]] = [(COUNT, ()), (INVOICE, booking[1][:1]), booking]
+        if event["fate"] == _FAILS_FIRST and once.attempt == 1:
+            writes.append((WRONG, ()))
+        once.commit(writes=writes)
+        return {"amount": event["amount"]}
+
+    async def swap(self, event: dict[str, Any], once: Any) -> dict[str, Any]:
+        """An effect whose step is called by another name in each version."""
+        await self._begin(event, once.attempt)
+        seat = await once.effect(self.seats, self._take_seat, event, name=_swap_step(self.version))
+        once.commit(writes=[_booking(event)])
+        return {"amount": seat["amount"]}
+
+    async def quote(self, event: dict[str, Any], once: Any) -> dict[str, Any]:
+        """A step whose result cannot be kept, before one that may have to wait."""
+        await self._begin(event, once.attempt)
+        await once.effect(self.seats, self._ask_for_quote, event, name="quote")
+        await once.effect(self.labels, self._print_label, event, name="label")
+        once.commit(writes=[_booking(event)])
+        return {"amount": event["amount"]}
+
+    async def _ask_for_quote(self, event: dict[str, Any], idempotency_key: str = "") -> Unstorable:
+        await self._call(self._room.seats, event, idempotency_key)
+        return Unstorable()
 
     async def _begin(self, event: dict[str, Any], attempt: int) -> None:
         self._room.note_start(intent_of(event), event["amount"], attempt)
@@ -140,6 +199,20 @@ class Handlers:
 
     async def _find_label(self, key: str) -> dict[str, Any] | None:
         return await self._room.network.probe(self._room.labels, key)  # type: ignore[no-any-return]
+
+
+def _swap_step(version: int) -> str:
+    return f"seat-{'abc'[version]}"
+
+
+def warm_up(gate: Gate, version: int) -> None:
+    """Lets a gate know its steps, as one does that has handled events before."""
+    downstreams = {one.name: one for one in gate.downstreams}
+    for surface, steps in _STEPS.items():
+        for step, downstream in steps.items():
+            gate.surface(surface).declaring.learn(step, downstreams[downstream])
+    if version != OPAQUE_VERSION:
+        gate.surface("swap").declaring.learn(_swap_step(version), downstreams["seats"])
 
 
 def _booking(event: dict[str, Any]) -> tuple[str, tuple[str, int]]:

@@ -5,6 +5,7 @@ Everything in its memory is lost with a crash; the ledger, the downstreams and m
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -15,7 +16,7 @@ from oncegate.chaos.simulator.evidence import Intent, Start, began_at
 from oncegate.chaos.simulator.mortal import Mortal, StrikingPoints
 from oncegate.chaos.simulator.observing import ObservedStore
 from oncegate.chaos.simulator.services import Network
-from oncegate.chaos.simulator.surfaces import Handlers
+from oncegate.chaos.simulator.surfaces import VERSIONS, Handlers, warm_up
 from oncegate.errors import StoreError
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.gate import Gate
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 CARE_EVERY_SECONDS: Final = 5.0
 RECONCILE_EVERY_TURNS: Final = 5
+WARM_OF: Final = 4  # lives, all but one are warm
 
 
 class Face(Protocol):
@@ -65,10 +67,12 @@ class Blueprint:
 
 
 @cache
-def registered(handlers_type: Callable[[], Handlers]) -> Gate:
+def registered(handlers_type: Callable[[], Handlers], version: int = 0) -> Gate:
     """A gate that does nothing but know the handlers; registering takes longer than a whole run."""
     gate = Gate(cast("Store", SimulatedStore(Ledger(), VirtualClock(VirtualLoop()))))
-    handlers_type().register(gate)
+    handlers = handlers_type()
+    handlers.version = version
+    handlers.register(gate)
     return gate
 
 
@@ -96,8 +100,10 @@ class TrueFace:
             leases=self._leases,
             sightings=SilentSightings(self.commits, worker.clock),
         )
-        self.gate.adopt(registered(cast("Any", self.handlers_type)))
-        self._reconciler = Reconciler(self.gate, jitter=worker.rng.random)
+        self.gate.adopt(registered(cast("Any", self.handlers_type), worker.version))
+        if worker.is_warm:
+            warm_up(self.gate, worker.version)
+        self._reconciler = Reconciler(self.gate)
 
     async def admit(self, surface: str, event: dict[str, Any]) -> Admission:
         """Admits an event."""
@@ -181,6 +187,16 @@ class Worker(Mortal):
         self._rest()
 
     @property
+    def version(self) -> int:
+        """Which version of the program this life runs: a deployment rolls over the workers."""
+        return (self.number + self._lives) % VERSIONS
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether this life has handled events before those of the run, and knows its steps."""
+        return (self.number + self._lives) % WARM_OF != 0
+
+    @property
     def face(self) -> Face:
         """The gate of this life, built when it is first needed: many a worker never is."""
         if self._face is None:
@@ -218,6 +234,15 @@ class Worker(Mortal):
             await self.face.reconcile()
         self._rest()
 
+    async def look_again(self) -> None:
+        """Asks the store as sessions do once a second, until it answers."""
+        while True:
+            await asyncio.sleep(self.rng.random())
+            with suppress(StoreError):
+                self.store.connect()
+                self.world.looking.discard(self.actor.name)
+                return
+
     def think_seconds(self) -> float:
         """How long a handler takes before its effect."""
         return self.rng.random() * (0.02 if self.rng.random() < 0.8 else 30.0)
@@ -226,4 +251,5 @@ class Worker(Mortal):
         """A handler has begun."""
         world = self.world
         world.note("start", self.actor.name, intent.surface, attempt)
+        world.evidence.knowers.setdefault(intent, set()).add(self.actor.name)
         world.evidence.starts.append(Start(began_at.get(), intent, amount, attempt))

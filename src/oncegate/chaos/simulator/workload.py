@@ -12,6 +12,13 @@ from oncegate.crashpoints import CRASH_POINTS
 T = TypeVar("T")
 
 SURFACES: Final = ("book", "print", "mail", "trip", "record", "pay")
+BATCHED: Final = ("invoice",)  # events that come at once, and whose writes depend on each other
+DEPLOYED: Final = ("swap", "quote")  # events that a worker of another version may have to finish
+LOSING: Final = ("mail", "trip", "print", "book", "record", "pay")  # the ledger fails over meanwhile
+BATCHED_EVERY: Final = 8  # so many seeds, one is of those, one of the deployed, one of the losing
+_DEPLOYED_AT: Final = 4
+_LOSING_AT: Final = 2
+COMMITS_LOST_MAX: Final = 8
 # The second pair reads the same as the first when nothing stands between the fields; so do tenant and
 # field below.
 IDENTS: Final = (("ab", "c"), ("a", "bc"), ("ab", "d"))
@@ -20,16 +27,63 @@ FATES: Final = (Fate.SUCCEEDS,) * 6 + (Fate.FAILS_FOR_GOOD, Fate.FAILS_FIRST)
 LATE_SECONDS: Final = (360.0, 5_400.0, 90_000.0, 1_800_000.0, 3_000_000.0)
 BUSY_SECONDS: Final = 90.0
 POINTS: Final = tuple(CRASH_POINTS)
-KINDS: Final = (*FaultKind, *(FaultKind.CRASH_AT_POINT,) * 3, *(FaultKind.STALL_AT_POINT,) * 2)
+ANY_TIME: Final = tuple(kind for kind in FaultKind if kind is not FaultKind.FAILOVER)
+KINDS: Final = (*ANY_TIME, *(FaultKind.CRASH_AT_POINT,) * 3, *(FaultKind.STALL_AT_POINT,) * 2)
 
 
 def make_schedule(seed: int, surfaces: Sequence[str] = SURFACES) -> Schedule:
     """The schedule of a seed."""
     rng = Random(seed)
+    if surfaces == BATCHED or (surfaces is SURFACES and seed % BATCHED_EVERY == 0):
+        return _batched(rng, seed)
+    if surfaces is SURFACES and seed % BATCHED_EVERY == _DEPLOYED_AT:
+        surfaces = DEPLOYED
+    if surfaces is LOSING or (surfaces is SURFACES and seed % BATCHED_EVERY == _LOSING_AT):
+        return _losing(rng, seed)
     events = _events(rng, surfaces)
     deliveries = tuple(sorted(_deliveries(rng, len(events)), key=lambda item: item.at))
     faults = tuple(_fault(rng) for _ in range(rng.randrange(1, 5)))
     return Schedule(seed, events, deliveries, faults)
+
+
+def _batched(rng: Random, seed: int) -> Schedule:
+    """Some events that one worker gets in one moment, some of them again; half of it without faults."""
+    events = tuple(
+        Event("invoice", "x", ("i", str(number)), fate=_one(rng, FATES))
+        for number in range(2 + int(rng.random() * 4))
+    )
+    at, worker = round(rng.random() * 5, 3), _worker(rng)
+    # The queue gives each message to the next worker in turn; these are to meet.
+    deliveries = [Delivery(at, number, (worker - number) % WORKERS) for number in range(len(events))]
+    deliveries += [
+        Delivery(max(at, _again(rng, at)), number, _worker(rng))
+        for number in range(len(events))
+        if rng.random() < 0.3
+    ]
+    faults = tuple(_fault(rng) for _ in range(rng.randrange(1, 5))) if rng.random() < 0.5 else ()
+    return Schedule(seed, events, tuple(sorted(deliveries, key=lambda item: item.at)), faults)
+
+
+def _losing(rng: Random, seed: int) -> Schedule:
+    """Two or three events while the ledger goes back: numbers of one are given to another."""
+    places = ((ident, tenant) for ident in IDENTS for tenant in TENANTS)
+    events = tuple(
+        Event(_one(rng, LOSING), tenant, ident, fate=_one(rng, FATES))
+        for _, (ident, tenant) in zip(range(2 + int(rng.random() * 2)), places, strict=False)
+    )
+    failover_at = round(0.01 + rng.random() ** 2 * 10, 3)
+    deliveries = []
+    for number in range(len(events)):
+        first = round(max(0.0, failover_at + (rng.random() - 0.7) * 2), 3)
+        deliveries.append(Delivery(first, number, _worker(rng)))
+        if rng.random() < 0.5:
+            deliveries.append(Delivery(_again(rng, first), number, _worker(rng)))
+    lost = 1 + int(rng.random() * COMMITS_LOST_MAX)
+    faults = (
+        Fault(FaultKind.FAILOVER, at=failover_at, nth=lost),
+        *(_fault(rng) for _ in range(int(rng.random() * 3))),
+    )
+    return Schedule(seed, events, tuple(sorted(deliveries, key=lambda item: item.at)), faults)
 
 
 def _events(rng: Random, surfaces: Sequence[str]) -> tuple[Event, ...]:

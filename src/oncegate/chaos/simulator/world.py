@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from oncegate.chaos.simulator.checkers.doubts import is_excused
 from oncegate.chaos.simulator.evidence import Change, Evidence, Intent, Write
 from oncegate.chaos.simulator.queue import Queue
 from oncegate.chaos.simulator.schedule import WORKERS, Event, Schedule
@@ -31,10 +32,10 @@ class World(Stage):
     def __init__(self, schedule: Schedule, blueprint: Blueprint) -> None:
         super().__init__(schedule.seed, schedule.faults)
         self.schedule = schedule
-        self.evidence = Evidence(unsettled=self.unsettled)
+        self.evidence = Evidence(unsettled=self.unsettled, is_faultless=not schedule.faults)
         self.ledger = Ledger()
         self.ledger.exists = True
-        self.ledger.tables.business["bookings"] = ()
+        self.ledger.tables.business |= {"bookings": (), "numbers": (), "invoices": ()}
         self.ledger.on_row = self._note_row
         self.evidence.tables = self.ledger.tables
         self.network = Network(self.loop, self.rng, self.faults, self.evidence)
@@ -44,6 +45,7 @@ class World(Stage):
             Service("mails", Kind.NEITHER, self.evidence),
         )
         self._open: set[int] = set()
+        self.looking: set[str] = set()  # workers that have not seen the ledger since a failover
         self._intents = self.evidence.intents
         self.evidence.fates = {_meant(event): event.fate for event in schedule.events}
         self.queue = Queue(self)
@@ -63,29 +65,57 @@ class World(Stage):
         self.queue.redrive()
 
     def _is_settled(self) -> bool:
-        return self.queue.is_empty and not self._open
+        is_looking = any(worker.is_up and worker.actor.name in self.looking for worker in self.workers)
+        return self.queue.is_empty and not self._open and not is_looking
 
     def _still_open(self) -> Iterator[str]:
         rows = self.ledger.tables.rows
+        self._note_alive()
         for number in sorted(self._open):
+            if is_excused(self.evidence, self._intents[number]):
+                continue  # its sender was answered before the failover; an incident names it
             yield f"entry {number} is still {rows[number].state.label}"
         for number in self.queue.open:
             yield f"delivery {number} is not acknowledged"
 
     def _bury(self) -> None:
+        self._note_alive()
         self.ledger.on_row = None
         super()._bury()
+
+    def _note_alive(self) -> None:
+        self.evidence.alive = {worker.actor.name for worker in self.workers if worker.is_up}
 
     def _set_store_down(self, is_down: bool) -> None:
         super()._set_store_down(is_down)
         for worker in self.workers:
             worker.store.is_down = is_down
 
+    def _fail_over(self, commits: int) -> None:
+        """The ledger is an older one from now on; workers live on, and notice within a second."""
+        touched, changes = self.ledger.go_back(commits)
+        self.note("failover", commits, sorted(touched))
+        evidence, rows = self.evidence, self.ledger.tables.rows
+        if changes:
+            del evidence.changes[-changes:]
+        for intent in {self._intents[number] for number in touched if number in self._intents}:
+            evidence.lost[intent] = set(evidence.knowers.get(intent, ()))
+        for number in touched - rows.keys():
+            self._intents.pop(number, None)
+        self.network.reserved = {self._intents[number] for number in rows if number in self._intents}
+        self._open = {number for number, row in rows.items() if row.state in _OPEN}
+        self.wake()
+        for worker in self.workers:
+            worker.store.cut()
+            if worker.is_up:
+                self.looking.add(worker.actor.name)
+                worker.spawn(worker.look_again())
+
     def note_write(
-        self, call: str, fence: int, before: Row | None, after: Row | None, answer: bool
+        self, call: str, claim: tuple[int, int], before: Row | None, after: Row | None, answer: bool
     ) -> None:
-        """A worker has shown a fence to the ledger."""
-        self.evidence.writes.append(Write(self.loop.time(), call, fence, before, after, answer))
+        """A worker has shown a claim to the ledger."""
+        self.evidence.writes.append(Write(self.loop.time(), call, claim, before, after, answer))
 
     def _note_row(self, before: Row | None, after: Row | None) -> None:
         """A commit has changed an entry."""

@@ -1,5 +1,5 @@
 // The page works without this script. It adds: fragments fetched and swapped while the page is in view, a pause
-// that stops every request, times as UTC, local or relative, buttons that work once, and keys. No library.
+// that stops every request, the age of what is shown, times that go on, buttons that work once, and keys. No library.
 "use strict";
 (() => {
   const live = document.getElementById("live");
@@ -20,42 +20,161 @@
   const ago = (ms) => {
     const future = ms > Date.now();
     const all = Math.floor(Math.abs(Date.now() - ms) / 1000);
-    const unit = [["d", 86400], ["h", 3600], ["m", 60]].find(([, size]) => all >= 2 * size) || ["s", 1];
-    const text = Math.floor(all / unit[1]) + unit[0];
+    const unit = [["d", 86400], ["h", 3600], ["min", 60]].find(([, size]) => all >= 2 * size) || ["s", 1];
+    const text = Math.floor(all / unit[1]) + " " + unit[0];
     return future ? "in " + text : text + " ago";
   };
   const local = (ms) => new Date(ms).toLocaleString(undefined, { timeZoneName: "short" });
   const showTimes = () => {
     for (const time of document.querySelectorAll("time[data-ms]")) {
       const ms = Number(time.dataset.ms);
-      time.textContent = mode === "UTC" ? time.dataset.utc : mode === "local" ? local(ms) : ago(ms);
+      const text = mode === "UTC" ? time.dataset.utc : mode === "local" ? local(ms) : ago(ms);
+      if (time.textContent !== text) time.textContent = text;
       time.title = time.dataset.utc + " · " + local(ms) + " · " + ago(ms);
     }
     if (timesButton) timesButton.textContent = "times: " + mode;
   };
 
-  // Somebody is in the middle of something: an open action, a field, a selection.
-  const isBusy = () =>
-    live.querySelector("details[open]") ||
-    live.contains(document.activeElement) && document.activeElement.matches("input, select, textarea, button, summary") ||
-    !getSelection().isCollapsed;
+  // How old what is shown is, and why it is not newer. The verdict is never left as it was without contact.
+  const fresh = document.getElementById("fresh");
+  const banner = document.getElementById("lost");
+  const oldAfter = Math.max(4 * seconds, 20) * 1000;
+  const long = (ms) => {
+    const all = Math.max(0, Math.floor(ms / 1000));
+    return all < 120 ? all + " s" : all < 7200 ? Math.floor(all / 60) + " min" : Math.floor(all / 3600) + " h";
+  };
+  const clock = (ms) => mode === "UTC"
+    ? new Date(ms).toISOString().slice(11, 19) + " UTC" : new Date(ms).toLocaleTimeString(undefined, { hour12: false });
+  const startsLost = Boolean(live?.querySelector("[data-lost]"));
+  let shownAt = Date.now();
+  let answeredAt = Date.now();
+  let lost = startsLost;
+  let over = false;
+  let asking = false;
 
-  const refresh = async () => {
-    if (paused || document.hidden || keys?.open || isBusy()) return;
+  const busyWith = () => {
+    const active = document.activeElement;
+    const picked = getSelection();
+    if (live.querySelector("details.action[open]")) return "an action is open";
+    if (live.contains(active) && active.matches("input, select, textarea")) return "you fill in a form";
+    if (!picked.isCollapsed && live.contains(picked.anchorNode)) return "text is selected";
+    return "";
+  };
+  const say = () => {
+    if (!fresh) return;
+    const age = Date.now() - shownAt;
+    const held = seconds && !paused && !lost && busyWith();
+    const text = over ? "session over" : lost ? "no connection since " + clock(answeredAt)
+      : !seconds ? "read " + long(age) + " ago" : paused ? "paused, " + long(age) + " old"
+      : held ? "held while " + held + ", " + long(age) + " old" : "live, " + long(age) + " old";
+    if (fresh.textContent !== text) fresh.textContent = text;
+    document.body.classList.toggle("lost", lost || over);
+    document.body.classList.toggle("old", Boolean(seconds) && age > oldAfter);
+  };
+  const lose = (words, link) => {
+    lost = true;
+    const verdict = document.getElementById("verdict");
+    if (verdict && !verdict.classList.contains("unknown")) {
+      verdict.className = "state unknown";
+      const strong = document.createElement("strong");
+      strong.textContent = words;
+      verdict.querySelector("div").replaceChildren(strong, "What was shown here may not be true any more.");
+    }
+    if (banner?.hidden) {
+      banner.replaceChildren(words, " Everything below is from then. ", ...(link ? [link] : []));
+      banner.hidden = false;
+    }
+    say();
+  };
+  const end = () => {
+    over = true;
+    const link = document.createElement("a");
+    const root = document.querySelector("link[rel=stylesheet]").getAttribute("href").replace(/\/static\/.*/, "");
+    link.href = root + "/login?next=" + encodeURIComponent(location.pathname.slice(root.length) + location.search);
+    link.textContent = "Sign in";
+    lose("Your session is over since about " + clock(answeredAt) + ".", link);
+  };
+  const renew = (found) => {
+    const badge = found.dataset.badge || "";
+    const title = (badge ? "(" + badge + ") " : "") + found.dataset.title + " · oncegate";
+    if (document.title !== title) document.title = title;
+    const place = document.querySelector("nav a[href$='/waiting']");
+    if (!place) return;
+    let mark = place.querySelector(".badge");
+    if (!badge) { mark?.remove(); return; }
+    if (!mark) {
+      mark = document.createElement("span");
+      mark.className = "badge";
+      place.append(" ", mark);
+    }
+    mark.textContent = badge;
+  };
+
+  // What somebody has opened, and where they are, stays so when the content is exchanged.
+  const nameOf = (one) => {
+    const part = one.closest("[data-row], article, section");
+    return (part?.querySelector("h2, h3, a")?.textContent || "") + "|" + one.querySelector("summary")?.textContent;
+  };
+  const spotOf = (one) => one.tagName + "|" + (one.getAttribute("href") || one.textContent);
+  const exchange = (found) => {
+    const opened = new Set([...live.querySelectorAll("details[open]")].map(nameOf));
+    const spot = live.contains(document.activeElement) ? spotOf(document.activeElement) : "";
+    live.replaceChildren(...found.childNodes);
+    for (const one of live.querySelectorAll("details")) if (opened.has(nameOf(one))) one.open = true;
+    if (spot) [...live.querySelectorAll("a, button, summary")].find((one) => spotOf(one) === spot)?.focus({ preventScroll: true });
+    shownAt = Date.now();
+    showTimes();
+    mark();
+  };
+  // A list that grows at its top stays where it is: known rows are renewed in place, new ones wait for a click.
+  const pill = document.getElementById("new");
+  const rowName = (one) => one.querySelector("[data-open]")?.getAttribute("href");
+  const hold = (found) => {
+    const [old, next] = [live.querySelector("[data-list]"), found.querySelector("[data-list]")];
+    if (!old || !next || !pill) return false;
+    const known = new Map([...old.querySelectorAll("[data-row]")].map((one) => [rowName(one), one]));
+    const rows = [...next.querySelectorAll("[data-row]")];
+    const fresh = rows.filter((one) => !known.has(rowName(one))).length;
+    if (!fresh) return false;
+    for (const one of rows) known.get(rowName(one))?.replaceWith(one);
+    pill.textContent = fresh + (fresh === rows.length ? " or more" : "") + " new";
+    pill.hidden = false;
+    shownAt = Date.now();
+    showTimes();
+    mark();
+    return true;
+  };
+  const takeVerdict = (found) => {
+    const [old, next] = [document.getElementById("verdict"), found.querySelector("#verdict")];
+    if (old && next && !old.contains(getSelection().anchorNode)) old.replaceWith(next);
+  };
+
+  const refresh = async (all) => {
+    if (paused || over || asking || document.hidden || keys?.open) { say(); return; }
+    asking = true;
     try {
       const answer = await fetch(location.href, {
         headers: { "x-oncegate-fragment": "1" }, credentials: "same-origin", redirect: "error",
+        signal: AbortSignal.timeout(15000),
       });
-      if (!answer.ok || paused || isBusy()) return;
+      if (answer.status === 401) { end(); return; }
+      if (!answer.ok) throw new Error("status " + answer.status);
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const fresh = page.getElementById("live");
-      if (!fresh || paused || isBusy()) return;
-      live.replaceChildren(...fresh.childNodes);
-      live.classList.remove("stale");
-      showTimes();
-      mark();
+      const found = page.getElementById("live");
+      if (!found) throw new Error("no content");
+      if (startsLost) { location.reload(); return; }
+      lost = false;
+      answeredAt = Date.now();
+      if (banner) banner.hidden = true;
+      renew(found);
+      if (paused) return;
+      if (busyWith()) takeVerdict(found);
+      else if (all === true || !hold(found)) { if (pill) pill.hidden = true; exchange(found); }
     } catch {
-      live.classList.add("stale");
+      lose("No connection since " + clock(answeredAt) + ".");
+    } finally {
+      asking = false;
+      say();
     }
   };
 
@@ -69,7 +188,7 @@
     paused = !paused;
     memory.set("oncegate-paused", paused ? "yes" : "no");
     showPause();
-    if (!paused) refresh();
+    if (!paused) refresh(true);
   };
 
   const rows = () => [...document.querySelectorAll("[data-row]")];
@@ -111,6 +230,7 @@
   if (tools) tools.hidden = false;
   if (pauseButton) pauseButton.hidden = !seconds;
   pauseButton?.addEventListener("click", togglePause);
+  pill?.addEventListener("click", () => refresh(true));
   timesButton?.addEventListener("click", () => {
     mode = modes[(modes.indexOf(mode) + 1) % modes.length];
     memory.set("oncegate-times", mode);
@@ -119,5 +239,8 @@
   document.getElementById("help")?.addEventListener("click", () => keys?.showModal());
   showPause();
   showTimes();
+  say();
+  setInterval(() => { if (mode === "relative") showTimes(); say(); }, 1000);
   if (seconds) setInterval(refresh, seconds * 1000);
+  document.addEventListener("visibilitychange", () => { if (seconds && !document.hidden) refresh(); });
 })();

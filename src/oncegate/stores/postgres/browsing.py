@@ -8,6 +8,7 @@ from typing import Any, Final
 from oncegate.store import Entry, EntryFilter, LogRecord
 from oncegate.store.browsing import NOTED, Note
 from oncegate.stores.postgres import statements
+from oncegate.stores.postgres.eras import Eras, parted
 from oncegate.stores.postgres.names import Names
 
 # Ordered by the column itself: a bare `xact` would mean the converted one, which has no index.
@@ -16,7 +17,7 @@ SELECT log.xact::text::numeric, position, entry, kind, at, actor, note FROM once
 ORDER BY log.xact DESC, log.position DESC LIMIT %s
 """
 _BY_PEOPLE: Final = "kind > 10"  # as the partial index says it
-_POSITION_BITS: Final = 64
+_SEEN: Final = "log.xact < pg_snapshot_xmax(pg_current_snapshot())"
 
 
 class PostgresBrowsing:
@@ -36,6 +37,9 @@ class PostgresBrowsing:
     def _records(self, rows: list[tuple[Any, ...]]) -> list[LogRecord]:
         raise NotImplementedError
 
+    def _eras(self) -> Eras:
+        raise NotImplementedError
+
     def _conditions(self, wanted: EntryFilter) -> tuple[list[str], list[Any]]:
         raise NotImplementedError
 
@@ -47,15 +51,28 @@ class PostgresBrowsing:
         return self._entries(self._query(sql, (*parameters, after_id, limit)))
 
     def log_before(self, before: int | None, limit: int, *, by_people: bool) -> list[LogRecord]:
-        """Reads the log backwards."""
+        """Reads the log backwards, the last era first."""
+        eras = self._eras()
+        era, xact, number = (eras.last, "", 0) if before is None else parted(before)
+        rows = self._log_back(eras, era, (xact, number) if before is not None else None, limit, by_people)
+        while len(rows) < limit and era:
+            era -= 1
+            rows += self._log_back(eras, era, None, limit - len(rows), by_people)
+        return self._records(rows)
+
+    def _log_back(
+        self, eras: Eras, era: int, before: tuple[str, int] | None, limit: int, by_people: bool
+    ) -> list[tuple[Any, ...]]:
         conditions = [_BY_PEOPLE] if by_people else []
-        parameters: tuple[Any, ...] = (limit,)
         if before is not None:
             conditions.append("(log.xact, log.position) < (%s::text::xid8, %s)")
-            number = min(before & (2**_POSITION_BITS - 1), 2**63 - 1)
-            parameters = (str(before >> _POSITION_BITS), number, limit)
+        if eras.last:
+            begin, end = eras.records(era)
+            conditions.append(f"position > {begin} AND position <= {end}")
+        if era and era == eras.last:  # spares the way through earlier eras' higher numbers
+            conditions.append(_SEEN)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        return self._records(self._query(_BEFORE.format(where=where), parameters))
+        return self._query(_BEFORE.format(where=where), (*(before or ()), limit))
 
     def add_notes(self, notes: Sequence[Note]) -> list[bool]:
         """Adds notes about entries that are there."""

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+
+from msgspec.json import encode
 
 from oncegate.errors import ConfigError
+from oncegate.model.parking import Parked
 from oncegate.model.states import State
 from oncegate.store import Entry, EntryDetail, EntryFilter, LogKind, LogRecord, StepRecord
+from oncegate.stores.observing import POSTGRES_KIND as KIND
 from oncegate.stores.postgres import statements
+from oncegate.stores.postgres.eras import READ, Eras, eras_of, joined, parted
 from oncegate.stores.postgres.names import Names
 
-_POSITION_BITS: Final = 64  # a log position is (transaction, number) in one integer
+Rows: TypeAlias = list[tuple[Any, ...]]
 KEY_DIGITS_RARE: Final = 4  # so many digits fit one key in 65,536
 _STRANDED: Final = """
 SELECT open.entry FROM oncegate_open AS open JOIN oncegate_entry AS entry ON entry.id = open.entry
 WHERE open.state = %s AND open.lease_until <= %s AND (%s::int[] IS NULL OR entry.surface = ANY(%s::int[]))
-ORDER BY open.lease_until LIMIT %s
+ORDER BY greatest(open.lease_until, open.retry_at), open.entry LIMIT %s
+"""
+# What waits is read by its state; the entry and its event follow by number, and no event is unpacked.
+_PARKED: Final = """
+SELECT count(*), coalesce(sum(octet_length(payload.body)), 0)::bigint
+FROM oncegate_open AS open
+JOIN oncegate_entry AS entry ON entry.id = open.entry
+LEFT JOIN oncegate_payload AS payload
+       ON payload.month = oncegate_month(entry.received_at) AND payload.entry = entry.id
+WHERE open.state IN (6, 7) AND entry.surface = %s AND entry.tenant = %s
 """
 _BODY: Final = """
 SELECT payload.body, outcome.body FROM oncegate_entry AS entry
@@ -29,6 +43,13 @@ WHERE entry.id = %s
 _SURFACES: Final = """
 SELECT text FROM oncegate_name AS name
 WHERE EXISTS (SELECT 1 FROM oncegate_entry WHERE surface = name.id) ORDER BY text
+"""
+
+_RESOURCE: Final = """
+(EXISTS (SELECT 1 FROM oncegate_outcome AS outcome
+         WHERE outcome.month = oncegate_month(entry.received_at) AND outcome.entry = entry.id
+           AND position(%s IN outcome.body) > 0)
+ OR EXISTS (SELECT 1 FROM oncegate_step AS step WHERE step.entry = entry.id AND step.resource = %s))
 """
 
 
@@ -87,6 +108,12 @@ class PostgresCensus:
         if wanted.reason_contains:
             conditions.append("strpos(entry.reason, %s) > 0")
             parameters.append(wanted.reason_contains)
+        if wanted.cause is not None:
+            conditions.append(f"{KIND} = %s")
+            parameters.append(wanted.cause)
+        if wanted.resource is not None:
+            conditions.append(_RESOURCE)
+            parameters += [encode(wanted.resource), wanted.resource]
         for condition, limit in (
             ("entry.settled_at < %s", wanted.settled_before_ms),
             ("entry.received_at < %s", wanted.received_before_ms),
@@ -113,6 +140,11 @@ class PostgresCensus:
             tuple(records),
         )
 
+    def parked(self, surface: str, tenant: str) -> Parked:
+        """Counts along what is open."""
+        pair = (self._names.find(surface), self._names.find(tenant))
+        return Parked(*self._query(_PARKED, pair)[0])
+
     def counts(self) -> dict[State, int]:
         """Counts entries by state."""
         rows = self._query("SELECT state, count(*) FROM oncegate_entry GROUP BY state", ())
@@ -123,7 +155,7 @@ class PostgresCensus:
         return [str(text) for (text,) in self._query(_SURFACES, ())]
 
     def stranded(self, limit: int, surfaces: Sequence[str] | None = None) -> list[EntryDetail]:
-        """Finds claims whose lease has lapsed and failures that may be tried again, oldest first."""
+        """Finds claims whose lease has lapsed and failures that may be tried again, first due first."""
         if surfaces is not None and not surfaces:
             return []
         now = self.now_ticks()
@@ -136,14 +168,31 @@ class PostgresCensus:
 
     def read_log(self, after: int, limit: int) -> list[LogRecord]:
         """Reads records after a position, never beyond what may still commit."""
-        xact, position = after >> _POSITION_BITS, after & (2**_POSITION_BITS - 1)
-        return self._records(self._query(statements.LOG_AFTER, (str(xact), position, limit)))
+        eras = self._eras()
+        era, xact, position = parted(after)
+        rows = self._log_after(eras, era, xact, position, limit)
+        while len(rows) < limit and era < eras.last:
+            era += 1
+            rows += self._log_after(eras, era, "0", 0, limit - len(rows))
+        return self._records(rows)
 
-    def _records(self, rows: list[tuple[Any, ...]]) -> list[LogRecord]:
+    def _log_after(self, eras: Eras, era: int, xact: str, position: int, limit: int) -> Rows:
+        within = statements.MAY_NOT_COMMIT
+        if eras.last:
+            begin, end = eras.records(era)
+            numbers = f"position > {begin} AND position <= {end}"
+            within = f"{numbers} AND {within}" if era == eras.last else numbers
+        return self._query(statements.LOG_AFTER.format(within=within), (xact, position, limit))
+
+    def _eras(self) -> Eras:
+        return eras_of(self._query(READ, ()))
+
+    def _records(self, rows: Rows) -> list[LogRecord]:
         texts = self._names.texts(row[5] for row in rows)
+        eras = self._eras() if rows else Eras()
         return [
             LogRecord(
-                (int(xact) << _POSITION_BITS) | position, entry, LogKind(kind), at, texts[actor], note
+                joined(eras.era_of(position), xact, position), entry, LogKind(kind), at, texts[actor], note
             )
             for xact, position, entry, kind, at, actor, note in rows
         ]

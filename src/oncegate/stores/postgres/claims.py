@@ -11,10 +11,11 @@ from typing import Any, Final, TypeVar
 
 from psycopg.types.numeric import Int8
 
-from oncegate.errors import StoreBusy, StoreRejected
+from oncegate.errors import StoreBusy
 from oncegate.model.states import State
 from oncegate.store import (
     Attachment,
+    ClaimId,
     Entry,
     LogKind,
     Progress,
@@ -24,8 +25,8 @@ from oncegate.store import (
     Settlement,
     Statement,
     StepRecord,
-    StepState,
 )
+from oncegate.store.alternatives import by_known_keys, has_alternatives, told_apart
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.arrays import (
     Packed,
@@ -35,6 +36,7 @@ from oncegate.stores.postgres.arrays import (
     text_array,
     text_value,
 )
+from oncegate.stores.postgres.failures import is_deadlock, rejected
 from oncegate.stores.postgres.fused import PostgresFusing
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.placeholders import to_numbered
@@ -46,15 +48,17 @@ from oncegate.stores.postgres.scripts import (
     judge_known,
     new_entry,
     perform,
+    read_step,
 )
 from oncegate.stores.postgres.wire import Command, Rows
-from oncegate.stores.writes import by_position
+from oncegate.stores.writes import in_turn
 
 CONTENDED_TRIES_MAX: Final = 5
 _BY_NUMBER: Final = Command(statements.BY_NUMBER)
 AS_USUAL: Final = Command(statements.AS_USUAL)
+_AT_ONCE: Final = Command(statements.AT_ONCE)
 
-Held = tuple[int, int]  # an entry and the fence under which it is held
+Held = tuple[int, int, int]  # an entry, and the fence and the token under which it is held
 Insert = Callable[[list[Reservation]], dict[bytes, Reserved]]
 T = TypeVar("T")
 
@@ -64,6 +68,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
 
     _names: Names
     _in_transaction: bool
+    _is_patient: bool
 
     def _query(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         raise NotImplementedError
@@ -95,6 +100,9 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
         return self._decide(wanted, lambda batch: self._insert_recorded(batch, outcome))
 
     def _decide(self, wanted: Sequence[Reservation], insert: Insert) -> list[Reserved]:
+        if has_alternatives(wanted):
+            chosen = by_known_keys(self, wanted)
+            return told_apart(wanted, chosen, self._decide(chosen, insert))
         if len(wanted) == 1:
             return self._decide_one(wanted, insert)
         first: dict[bytes, int] = {}
@@ -119,7 +127,8 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
         return [answer for answer in answers if answer is not None]
 
     def _insert_one(self, item: Reservation) -> dict[bytes, Reserved]:
-        names = self._names.learn({item.actor, item.surface, item.tenant})
+        wanted = {item.actor, item.surface, item.tenant}
+        names = self._names.learn(wanted if item.declared is None else {*wanted, item.declared})
         rows = self._query(
             statements.RESERVE_ONE,
             (
@@ -129,9 +138,10 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
                 Int8(names[item.tenant]),
                 item.fingerprint,
                 text_value(item.label),
+                Int8(item.token),
                 item.key,
                 Int8(item.lease_ms),
-                Int8(item.token),
+                Int8(0 if item.declared is None else names[item.declared]),
                 item.body,
             ),
         )
@@ -142,7 +152,8 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
             return self._insert_fused(batch[0])
         if len(batch) == 1 and batch[0].parked[0] is State.IN_FLIGHT and batch[0].content is None:
             return self._insert_one(batch[0])
-        names = self._names.learn({name for i in batch for name in (i.actor, i.surface, i.tenant)})
+        used = {name for i in batch for name in (i.actor, i.surface, i.tenant, i.declared)}
+        names = self._names.learn(name for name in used if name is not None)
         marks = [i.content for i in batch]
         is_marked = any(marks)
         rows = self._query(
@@ -153,6 +164,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
                 bigint_array([i.lease_ms for i in batch]),
                 bigint_array([i.token for i in batch]),
                 bytea_array([i.body for i in batch]),
+                integer_array([0 if i.declared is None else names[i.declared] for i in batch]),
                 integer_array([names[i.actor] for i in batch]),
                 integer_array([i.parked[0].value for i in batch]),
                 text_array([i.parked[1] for i in batch]),
@@ -188,26 +200,34 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
         raise StoreBusy("a key changes hands faster than it can be judged; try again")
 
     def _judge(self, item: Reservation, row: tuple[Any, ...]) -> Reserved | None:
+        declared = self._names.maybe(item.declared)
         actor = self._names.learn({item.actor})[item.actor]
-        return perform(judge_known(item, row, actor, self._ticks), self._execute)
+        return perform(judge_known(item, row, (actor, declared), self._ticks), self._execute)
 
     def _execute(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         return self._query(sql, tuple(parameters))
 
+    def serialise(self, names: Sequence[str]) -> None:
+        """Takes a lock a name, in one order; the next statement sees what its last holder committed."""
+        self._begin()
+        for name in sorted(set(names)):
+            self._query(statements.SERIALISE, (name,))
+
     def renew(self, claims: Sequence[Renewal]) -> list[bool]:
         """Extends leases; a claim that is asked for twice is extended once and both are told so."""
-        batch = sorted({(claim.entry_id, claim.fence): claim for claim in claims}.items())
+        batch = sorted({_held(claim): claim for claim in claims}.items())
         rows = self._query(
             statements.RENEW,
             (
                 self._ticks(),
                 bigint_array([claim.entry_id for _, claim in batch]),
                 bigint_array([claim.fence for _, claim in batch]),
+                bigint_array([claim.token for _, claim in batch]),
                 bigint_array([claim.lease_ms for _, claim in batch]),
             ),
         )
         renewed = {batch[place - 1][0] for (place,) in rows}
-        return [(claim.entry_id, claim.fence) in renewed for claim in claims]
+        return [_held(claim) in renewed for claim in claims]
 
     def progress(self, wanted: Sequence[Progress]) -> list[bool]:
         """Records steps of claims that go on."""
@@ -215,10 +235,16 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
 
     def _progress(self, wanted: Sequence[Progress]) -> list[bool]:
         self._begin()
+        self._check_at_once([item.writes for item in wanted])
         done = [False] * len(wanted)
         for place in sorted(range(len(wanted)), key=lambda place: wanted[place].entry_id):
             done[place] = self._advance(wanted[place])
         return done
+
+    def _check_at_once(self, writes: Sequence[tuple[Statement, ...]]) -> None:
+        """Several events' statements: each one's constraints are its own, also those that are deferred."""
+        if len(writes) > 1 and any(writes):
+            self._query_all([_AT_ONCE])
 
     def _contended(self, size: int, work: Callable[[], T]) -> T:
         """Business writes of others may take the same rows in another order, and the server ends one side.
@@ -234,20 +260,23 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
                     self._take_turn()
                 return work()
             except StoreBusy as error:
-                if size > 1:
-                    raise StoreRejected(
-                        "business writes of several events got into each other's way"
-                    ) from error
+                if size > 1 or not is_deadlock(error.__cause__):
+                    raise
                 self._undo()
         self._take_turn()
-        return work()
+        try:
+            return work()
+        except StoreBusy as error:
+            if self._is_patient and is_deadlock(error.__cause__):
+                raise rejected(error.__cause__) from error  # alone, and still: what it runs says so itself
+            raise
 
     def _take_turn(self) -> None:
         self._begin()
         self._query(statements.TAKE_TURN, ())
 
     def _advance(self, item: Progress) -> bool:
-        if not self._query(statements.HOLDS, (item.entry_id, item.fence)):
+        if not self._query(statements.HOLDS, _held(item)):
             return False
         self._write_steps(item.entry_id, item.steps)
         if item.probed is not None:
@@ -290,14 +319,16 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
 
     def _settle_and_commit(self, batch: list[Settlement]) -> set[Held] | None:
         """Sends claims, writes and COMMIT together; None if a fence was lost, and then all is undone."""
-        writes = list(by_position([item.writes for item in batch]))
+        writes = list(in_turn([item.writes for item in batch]))
         if len(batch) == 1 and ends_for_good(batch[0]):
             heads = [self._end_for_good(batch[0])]
         else:
             all_first = all(is_first_claim(item) for item in batch)
             sql = statements.SETTLE_ALL_FIRST if all_first else statements.SETTLE_ALL
             heads = [_BY_NUMBER, Command(to_numbered(sql), (*self._arrays(batch), len(batch)))]
-        if self._finish([*heads, AS_USUAL] if writes else heads, writes):
+        if writes:
+            heads += [AS_USUAL] if len(batch) == 1 else [AS_USUAL, _AT_ONCE]
+        if self._finish(heads, writes):
             return {_held(item) for item in batch}
         return None
 
@@ -312,6 +343,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
 
     def _settle_one_by_one(self, batch: list[Settlement]) -> set[Held]:
         self._begin()
+        self._check_at_once([item.writes for item in batch])
         done: set[Held] = set()
         for item in batch:
             if self._settle_batch([item]):
@@ -344,6 +376,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
             text_value(item.reason),
             Int8(item.entry_id),
             Int8(item.fence),
+            Int8(item.token),
             item.outcome,
             Int8(self._names.learn({item.actor})[item.actor]),
         )
@@ -354,6 +387,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
             self._ticks(),
             bigint_array([item.entry_id for item in batch]),
             bigint_array([item.fence for item in batch]),
+            bigint_array([item.token for item in batch]),
             integer_array([item.state.value for item in batch]),
             bigint_array([item.at_ms for item in batch]),
             integer_array([names[item.actor] for item in batch]),
@@ -361,29 +395,31 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
             bytea_array([item.outcome for item in batch]),
             bigint_array([item.last_call_ticks for item in batch]),
             integer_array([item.attempts_given_back for item in batch]),
+            bigint_array([item.busy_ms for item in batch]),
         )
 
     def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
         """Adds outcomes that came after their commit; the first, where a claim is named twice."""
         first: dict[Held, Attachment] = {}
         for item in attachments:
-            first.setdefault((item.entry_id, item.fence), item)
+            first.setdefault(_held(item), item)
         batch = list(first.values())
         rows = self._query(
             statements.ATTACH,
             (
                 bigint_array([item.entry_id for item in batch]),
                 bigint_array([item.fence for item in batch]),
+                bigint_array([item.token for item in batch]),
                 bytea_array([item.outcome for item in batch]),
             ),
         )
         done = {id(batch[place - 1]) for (place,) in rows}
         return [id(item) in done for item in attachments]
 
-    def are_committed(self, claims: Sequence[tuple[int, int]]) -> list[bool]:
-        """Looks for entries that were committed under these fences."""
-        found = set(self._query(statements.COMMITTED, (bigint_array([entry for entry, _ in claims]),)))
-        return [claim in found for claim in claims]
+    def are_committed(self, claims: Sequence[ClaimId]) -> list[bool]:
+        """Looks for entries that these claims have committed."""
+        found = set(self._query(statements.COMMITTED, (bigint_array([c.entry_id for c in claims]),)))
+        return [_held(claim) in found for claim in claims]
 
     def was_committed(self, mark: str) -> bool:
         """Asks the server what became of a transaction."""
@@ -397,17 +433,13 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
 
     def _write_steps(self, entry: int, steps: Iterable[StepRecord]) -> None:
         for step in steps:
+            declared = self._names.maybe(step.declared)
             downstream = self._names.learn({step.downstream})[step.downstream]
-            made = (step.result, step.resource, step.started_at_ms)
+            made = (step.result, step.resource, step.started_at_ms, declared, step.last_call_ticks)
             self._query(statements.STEP, (entry, step.name, step.state.value, downstream, *made))
 
     def _steps(self, entry: int) -> tuple[StepRecord, ...]:
-        rows = self._query(statements.STEPS, (entry,))
-        texts = self._names.texts(row[2] for row in rows)
-        return tuple(
-            StepRecord(name, StepState(state), texts[downstream], _bytes(result), *rest)
-            for name, state, downstream, result, *rest in rows
-        )
+        return tuple(map(read_step, self._query(statements.STEPS_NAMED, (entry,))))
 
     def _entries(self, rows: list[tuple[Any, ...]]) -> list[Entry]:
         texts = self._names.texts(number for row in rows for number in (row[2], row[3]))
@@ -426,8 +458,8 @@ def _insert_forgotten(
         answers[place] = won.get(key)
 
 
-def _held(item: Settlement) -> Held:
-    return (item.entry_id, item.fence)
+def _held(item: Settlement | Progress | Renewal | Attachment | ClaimId) -> Held:
+    return (item.entry_id, item.fence, item.token)
 
 
 def _entry(row: tuple[Any, ...], texts: dict[int, str]) -> Entry:
@@ -436,7 +468,3 @@ def _entry(row: tuple[Any, ...], texts: dict[int, str]) -> Entry:
         number, bytes(key), texts[tenant], texts[surface], label, State(state), attempt, fence, token,
         bytes(fingerprint), *rest,
     )  # fmt: skip
-
-
-def _bytes(value: Any) -> bytes | None:
-    return None if value is None else bytes(value)

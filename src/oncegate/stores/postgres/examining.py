@@ -9,16 +9,13 @@ import psycopg
 
 from oncegate.errors import StoreUnavailable
 from oncegate.store import Finding
-from oncegate.stores.postgres import catalogue, poolers, schema
+from oncegate.stores.postgres import catalogue, eras, poolers, schema
 from oncegate.stores.postgres.limits import LimitedConnection
 from oncegate.stores.postgres.replication import examine_replication
+from oncegate.stores.postgres.scanning import examine_scan
 
 DURABLE_SETTINGS: Final = ("fsync", "full_page_writes", "synchronous_commit")
 DURABLE: Final = frozenset({"on", "local", "remote_write", "remote_apply"})
-_LOG_AHEAD: Final = """
-SELECT (SELECT xact FROM oncegate_log ORDER BY xact DESC, position DESC LIMIT 1)
-    >= pg_snapshot_xmax(pg_current_snapshot())
-"""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -70,13 +67,19 @@ def _examine_schema(connection: Connection) -> Finding:
 
 
 def _examine_log(connection: Connection) -> Iterator[Finding]:
-    """A ledger that was copied to a server with younger transaction numbers: its log would seem empty."""
-    (ahead,) = connection.execute(_LOG_AHEAD).fetchone() or (False,)
-    if ahead:
+    """A ledger that was restored from a dump: its transaction numbers are another server's."""
+    kept = eras.eras_of(connection.execute(eras.READ).fetchall())
+    (server,) = connection.execute(eras.SERVER).fetchone() or ("",)
+    if eras.is_due(connection, server) and eras.is_ahead(connection):
         yield Finding(
             False,
             "log",
             "records are numbered beyond this server's transactions",
-            "the ledger was restored from a dump: readers of the log stop before those records; copy whole "
-            "servers (pg_basebackup, pg_upgrade) instead, which keep the numbers",
+            "the ledger was restored from a dump, and no process with the right to write oncegate_meta has "
+            "opened it since: run `oncegate migrate`",
         )
+    elif kept.last:
+        yield Finding(True, "log", f"restored from dumps: {kept.last} (docs/postgresql.md)")
+    waiting = examine_scan(connection)
+    if waiting is not None:
+        yield waiting

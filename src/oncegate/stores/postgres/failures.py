@@ -1,12 +1,13 @@
 """PostgreSQL's errors turned into ours: certainly not done, refused, or unknown.
 
-Must never call an error certain that is not: a connection lost while a commit was under way leaves it open.
+An error that the server answers, and goes on, is certain: whatever its code, nothing was done. Must never
+call an error certain that is not: a connection lost while a commit was under way leaves it open.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, TypeGuard
 
 import psycopg
 from psycopg import errors as postgres
@@ -34,9 +35,29 @@ def first_line(error: BaseException) -> str:
     return _SECRET.sub(lambda m: f"{m.group(1) or m.group(2)}…{m.group(3) or ''}", text)
 
 
+def is_answer(error: BaseException) -> bool:
+    """Whether the server said this and goes on with the connection; a FATAL error is its last word."""
+    return isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized == "ERROR"
+
+
+def is_deadlock(error: BaseException | None) -> TypeGuard[psycopg.Error]:
+    """Whether two transactions got into each other's way, and the same may go well a moment later."""
+    return isinstance(error, (postgres.DeadlockDetected, postgres.SerializationFailure))
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Whether the connection was lost, or the server's last word was an error."""
+    if is_answer(error):
+        return False
+    is_last_word = error.diag.severity_nonlocalized is not None
+    return is_last_word or isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+
+
 def translate(error: psycopg.Error, *, committing: bool) -> StoreError:
     """Finds our error. `committing` says that the statement may have committed before it failed."""
     text = first_line(error)
+    if committing and is_lost(error):
+        return StoreUnknown(f"the connection was lost; the commit may have happened: {text}")
     if isinstance(error, postgres.DiskFull):
         return StoreFull(f"the server has no space left: {text}")
     if isinstance(error, _RETRY):
@@ -53,11 +74,21 @@ def translate(error: psycopg.Error, *, committing: bool) -> StoreError:
         return StoreUnavailable(f"{text}; create the schema that the search_path names")
     if isinstance(error, postgres.QueryCanceled):
         return StoreUnavailable(f"the server took too long and gave up: {text}")
-    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
-        if committing:
-            return StoreUnknown(f"the connection was lost; the commit may have happened: {text}")
+    if is_lost(error):
         return StoreUnavailable(f"the server cannot be reached: {text}")
     return StoreUnavailable(text)
+
+
+def users_failure(error: Exception, *, patient: bool) -> StoreError:
+    """What the failure of a user's statement means: whatever the server answers, it is theirs alone.
+
+    A lock that was not waited for long is tried again; so is a deadlock, by whoever knows how often.
+    """
+    if isinstance(error, psycopg.Error):
+        gave_up = isinstance(error, postgres.LockNotAvailable) and not patient
+        if is_lost(error) or gave_up or is_deadlock(error):
+            return translate(error, committing=False)
+    return rejected(error)
 
 
 def rejected(error: Exception) -> StoreRejected:

@@ -23,8 +23,8 @@ from oncegate.stores.postgres.wire import Command
 
 RESERVE: Final = f"""
 INSERT INTO oncegate_entry
-    (id, fence, received_at, surface, tenant, attempt, state, key, fingerprint, label)
-SELECT number, number, %s::bigint, %s::int, %s::int, 1, 1, %s::bytea, %s::bytea, %s::text
+    (id, fence, received_at, surface, tenant, attempt, state, key, fingerprint, label, token)
+SELECT number, number, %s::bigint, %s::int, %s::int, 1, 1, %s::bytea, %s::bytea, %s::text, %s::bigint
 FROM nextval('oncegate_number') AS number
 ON CONFLICT (key) DO NOTHING
 RETURNING id, coalesce(%s::bigint, {TICKS})
@@ -34,7 +34,7 @@ RETURNING id, coalesce(%s::bigint, {TICKS})
 END: Final = """
 WITH ended AS (
     UPDATE oncegate_entry SET state = %s::smallint, settled_at = %s::bigint, reason = %s::text
-    WHERE id = %s::bigint AND fence = %s::bigint AND state = 1
+    WHERE id = %s::bigint AND fence = %s::bigint AND token = %s::bigint AND state = 1
     RETURNING id, received_at, state, settled_at, reason
 ),
 stored AS (
@@ -55,8 +55,8 @@ SELECT 1 / count(*) FROM ended
 # Only where the entry is there: who ended the transaction may have undone it.
 _OPEN: Final = f"""
 WITH opened AS (
-    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, token)
-    SELECT id, 1, now + %s::bigint, now, %s::bigint
+    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, declared)
+    SELECT id, 1, now + %s::bigint, now, %s::int
     FROM oncegate_entry, (SELECT coalesce(%s::bigint, {TICKS}) AS now) AS clock
     WHERE id = %s::bigint AND state = 1
     RETURNING entry
@@ -94,6 +94,7 @@ class PostgresFusing:
                 item.key,
                 item.fingerprint,
                 text_value(item.label),
+                Int8(item.token),
                 self._ticks(),
             ),
         )
@@ -114,6 +115,7 @@ class PostgresFusing:
             text_value(item.reason),
             Int8(item.entry_id),
             Int8(item.fence),
+            Int8(item.token),
             fused[1].body,
             item.outcome,
             Int8(self._names.learn({item.actor})[item.actor]),
@@ -126,5 +128,6 @@ class PostgresFusing:
         fused, self._fused = self._fused, None
         if fused is not None:
             number, item = fused
-            lease = (Int8(item.lease_ms), Int8(item.token), self._ticks(), Int8(number))
+            declared = self._names.maybe(item.declared)
+            lease = (Int8(item.lease_ms), declared, self._ticks(), Int8(number))
             self._query(_OPEN, (*lease, Int8(item.received_at_ms), item.body))

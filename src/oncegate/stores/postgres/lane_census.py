@@ -119,10 +119,11 @@ class PostgresLaneCensus:
     def lanes(self, wanted: LaneFilter, after_lane: int, limit: int) -> list[LaneView]:
         """Lists lanes."""
         conditions, parameters = self._lane_conditions(wanted)
-        if wanted.key is None:
+        is_open = wanted.key is None and wanted.idle_upto is None
+        if is_open:
             conditions.append("head.state <> 1")
         where = " AND ".join(["head.lane > %s", *conditions])
-        sql = f"{_OPEN_LANE if wanted.key is None else _LANE} WHERE {where} ORDER BY head.lane LIMIT %s"
+        sql = f"{_OPEN_LANE if is_open else _LANE} WHERE {where} ORDER BY head.lane LIMIT %s"
         rows = self._query(sql, (after_lane, *parameters, limit))
         texts, now = self._names.texts({number for row in rows for number in row[1:3]}), self.now_ticks()
         return [lane_view(row, texts.__getitem__, now) for row in rows]
@@ -137,6 +138,12 @@ class PostgresLaneCensus:
         if wanted.key is not None:
             conditions.append("lane.key = %s")
             parameters.append(wanted.key)
+        if wanted.key_contains:
+            conditions.append("strpos(lane.key, %s) > 0")
+            parameters.append(wanted.key_contains)
+        if wanted.idle_upto is not None:
+            conditions.append("head.lane <= %s")
+            parameters.append(wanted.idle_upto)
         if wanted.states:
             conditions.append("head.state = ANY(%s)")
             parameters.append([state.value for state in wanted.states])

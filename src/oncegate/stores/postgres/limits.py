@@ -6,6 +6,7 @@ network, that says nothing at all. What the server did is not known then, and th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from select import POLLIN, POLLOUT, poll
 from typing import Any, Final
@@ -13,6 +14,7 @@ from typing import Any, Final
 import psycopg
 
 from oncegate.clock import SystemClock
+from oncegate.errors import ConfigError
 from oncegate.suspension import READABLE, WRITABLE, Ear, Stranded, is_strand, wait_for
 
 ANSWER_WAIT_MS: Final = 28_000  # above the server's limit for a statement, below what callers wait
@@ -20,6 +22,24 @@ _clock: Final = SystemClock()
 # Drivers from 3.3 on can wait with a limit themselves, at no cost.
 _LOST: Final = (OSError, Stranded, ValueError, RuntimeError)  # the last two: an epoll, a loop that closed
 _TIMEOUT: Final[type[Exception] | None] = getattr(psycopg.errors, "_WaitTimeout", None)
+
+
+def _is_patched() -> bool:
+    """Whether gevent has replaced what waits for sockets."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("select"))
+
+
+_PATCHED_FIRST: Final = _is_patched()
+
+
+def refuse_late_patches() -> None:
+    """Refuses gevent's patches that came after the import: each wait would hold up every greenlet."""
+    if _is_patched() and not _PATCHED_FIRST:
+        raise ConfigError(
+            "gevent.monkey.patch_all() was called after oncegate was imported: a wait for the server would "
+            "stop all greenlets; call it first of all, before any other import"
+        )
 
 
 class LimitedConnection(psycopg.Connection[tuple[Any, ...]]):

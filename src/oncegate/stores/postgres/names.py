@@ -37,6 +37,10 @@ class Names:
                 self._remember(self._query(_FIND, (missing,)))
         return self._numbers
 
+    def maybe(self, text: str | None) -> int | None:
+        """Returns the number of a text that may be absent, writing it if it is new."""
+        return None if text is None else self.learn((text,))[text]
+
     def find(self, text: str) -> int | None:
         """Returns a name's number if it was ever written."""
         if text not in self._numbers:

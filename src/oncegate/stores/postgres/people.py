@@ -18,12 +18,13 @@ _RULE: Final = """
 WITH ruled AS (
     UPDATE oncegate_entry
     SET state = %(state)s, fence = nextval('oncegate_number'), settled_at = %(at)s, reason = %(reason)s,
-        attempt = CASE WHEN %(runs)s THEN 0 ELSE attempt END
-    WHERE id = %(entry)s AND fence = %(fence)s AND state = ANY(%(states)s)
+        attempt = CASE WHEN %(runs)s THEN 0 ELSE attempt END, token = NULL
+    WHERE id = %(entry)s AND fence = %(fence)s AND key = %(key)s AND state = ANY(%(states)s)
     RETURNING id, received_at
 ),
 opened AS (
-    UPDATE oncegate_open SET state = %(state)s, token = NULL FROM ruled WHERE entry = id AND %(runs)s
+    UPDATE oncegate_open SET state = %(state)s, retry_at = NULL, interruptions = NULL
+    FROM ruled WHERE entry = id AND %(runs)s
 ),
 closed AS (DELETE FROM oncegate_open USING ruled WHERE entry = id AND NOT %(runs)s),
 kept AS (
@@ -84,6 +85,7 @@ class PostgresPeople:
             "runs": verb.runs,
             "entry": ruling.entry_id,
             "fence": ruling.fence,
+            "key": ruling.key,
             "states": integer_array([state.value for state in sorted(verb.starts_from)]),
             "outcome": ruling.outcome,
             "kind": KIND_OF[verb].value,

@@ -11,20 +11,28 @@ from typing import Any, Final
 
 from oncegate.model.retention import Sighting, believe
 from oncegate.store import Due, Forgetting, LogKind
-from oncegate.stores.forgetting import judge_rows, note_of, read_sighting, write_sighting
+from oncegate.stores.forgetting import (
+    IS_REFUSED,
+    SEEN_STATE,
+    judge_rows,
+    note_of,
+    read_sighting,
+    write_sighting,
+)
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.arrays import bigint_array
 from oncegate.stores.postgres.names import Names
 
-_NEXT: Final = """
-SELECT id, surface, state, received_at, coalesce(settled_at, received_at) FROM oncegate_entry
+_NEXT: Final = f"""
+SELECT id, surface, {SEEN_STATE}, received_at, coalesce(settled_at, received_at) FROM oncegate_entry
 WHERE id > %s ORDER BY id LIMIT %s
 """
-_FORGET: Final = """
+_FORGET: Final = f"""
 WITH due AS MATERIALIZED (
     SELECT id FROM oncegate_entry
-    WHERE id = ANY(%s) AND surface = %s AND state IN (2, 3) AND received_at < %s
+    WHERE id = ANY(%s) AND surface = %s AND received_at < %s
       AND coalesce(settled_at, received_at) < %s
+      AND (state IN (2, 3) OR (%s::boolean AND {IS_REFUSED}))
     ORDER BY id FOR UPDATE SKIP LOCKED
 )
 DELETE FROM oncegate_entry AS entry USING due WHERE entry.id = due.id
@@ -39,12 +47,17 @@ _MARKS: Final = (
     "DELETE FROM oncegate_trace WHERE entry = ANY(%s)",
     "DELETE FROM oncegate_content WHERE entry = ANY(%s)",
     "DELETE FROM oncegate_duplicate WHERE entry = ANY(%s)",
+    "DELETE FROM oncegate_second WHERE entry = ANY(%s)",
 )
 # Made first, so that two pruners on a new ledger wait for each other instead of both finding none.
 _FIRST_SIGHT: Final = (
     "INSERT INTO oncegate_meta (name, value) VALUES ('sighting', '') ON CONFLICT (name) DO NOTHING"
 )
 _SEEN: Final = "SELECT value FROM oncegate_meta WHERE name = 'sighting' FOR UPDATE"
+_REFERENCES: Final = f"""
+SELECT coalesce(%s::bigint, {statements.TICKS}),
+       (SELECT received_at FROM oncegate_entry ORDER BY id DESC LIMIT 1)
+"""
 _SEE: Final = "UPDATE oncegate_meta SET value = %s WHERE name = 'sighting'"
 
 
@@ -62,11 +75,13 @@ class PostgresPruning:
     def _ticks(self) -> int | None:
         raise NotImplementedError
 
-    def due(self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int) -> Due:
+    def due(
+        self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int, *, refused: bool = False
+    ) -> Due:
         """Looks at the next entries in order of arrival."""
         rows: list[Any] = self._query(_NEXT, (after_id, limit))
         number = self._names.find(surface)
-        return judge_rows(rows, number, before_ms, now_ms, after_id=after_id, limit=limit)
+        return judge_rows(rows, number, before_ms, now_ms, after_id=after_id, limit=limit, refused=refused)
 
     def forget(self, wanted: Forgetting) -> int:
         """Removes entries with all that belongs to them."""
@@ -75,7 +90,7 @@ class PostgresPruning:
             return 0
         self._begin()
         ids = bigint_array(sorted(set(wanted.entries)))
-        removed = sorted(self._query(_FORGET, (ids, surface, before, before)))
+        removed = sorted(self._query(_FORGET, (ids, surface, before, before, wanted.refused)))
         if not removed:
             return 0
         for month, rows in groupby(removed, key=lambda row: row[0]):
@@ -93,13 +108,19 @@ class PostgresPruning:
         row = (0, LogKind.FORGOTTEN.value, wanted.at_ms, actor, note_of(wanted, removed))
         self._query(statements.LOG, row)
 
-    def sight(self, wall_ms: int) -> Sighting:
+    def sight(self, wall_ms: int, *, is_certain: bool = False) -> Sighting:
         """Notes the wall time beside the server's."""
         self._begin()
         self._query(_FIRST_SIGHT, ())
         ((text,),) = self._query(_SEEN, ())
         # The server's own clock: the ledger's time stands still while nobody keeps it.
         ((clock,),) = self._query(statements.SERVER_CLOCK, (self._ticks(),))
-        seen = believe(read_sighting(text), wall_ms, clock)
+        ((ledger, newest),) = self._query(_REFERENCES, (self._ticks(),))
+        last = read_sighting(text)
+        seen = (
+            Sighting(wall_ms, clock, None, ledger)
+            if is_certain
+            else believe(last, wall_ms, clock, ledger_ms=ledger, newest_ms=newest)
+        )
         self._query(_SEE, (write_sighting(seen),))
         return seen

@@ -33,17 +33,17 @@ WITH clock AS MATERIALIZED (SELECT coalesce(%s::bigint, {TICKS}) AS now),
 wanted AS MATERIALIZED (
     SELECT nextval('oncegate_number') AS number, oncegate_month(batch.received_at) AS month, batch.*
     FROM unnest(%s::bytea[], %s::int[], %s::int[], %s::bytea[], %s::text[], %s::bigint[], %s::bytea[],
-                %s::int[], %s::int[], %s::text[])
+                %s::int[], %s::int[], %s::bigint[], %s::text[])
          WITH ORDINALITY
          AS batch (key, surface, tenant, fingerprint, label, received_at, body,
-                   actor, state, reason, place)
+                   actor, state, token, reason, place)
 ),
 fresh AS (
     INSERT INTO oncegate_entry
         (id, fence, received_at, settled_at, surface, tenant, attempt, state, key, fingerprint, label,
-         reason)
+         reason, token)
     SELECT number, number, received_at, received_at, surface, tenant, (state = 2)::int, state, key,
-           fingerprint, label, reason
+           fingerprint, label, reason, CASE WHEN state = 2 THEN token END
     FROM wanted ORDER BY place
     ON CONFLICT (key) DO NOTHING
     RETURNING id, key
@@ -73,8 +73,9 @@ RECORD_ONE: Final = f"""
 WITH clock AS MATERIALIZED (SELECT coalesce(%s::bigint, {TICKS}) AS now),
 fresh AS (
     INSERT INTO oncegate_entry
-        (id, fence, received_at, settled_at, surface, tenant, attempt, state, key, fingerprint, label)
-    SELECT number, number, at, at, %s::int, %s::int, 1, 2, %s::bytea, %s::bytea, %s::text
+        (id, fence, received_at, settled_at, surface, tenant, attempt, state, key, fingerprint, label,
+         token)
+    SELECT number, number, at, at, %s::int, %s::int, 1, 2, %s::bytea, %s::bytea, %s::text, %s::bigint
     FROM nextval('oncegate_number') AS number, (SELECT %s::bigint AS at) AS arrived
     ON CONFLICT (key) DO NOTHING
     RETURNING id, received_at
@@ -120,6 +121,7 @@ class PostgresRecording:
                 bytea_array([i.body for i in batch]),
                 integer_array([names[i.actor] for i in batch]),
                 integer_array([_begins_as(state).value for state, _ in parked]),
+                bigint_array([i.token for i in batch]),
                 text_array([reason for _, reason in parked]),
                 *(mark_arrays(marks) if is_marked else ()),
                 outcome,
@@ -139,6 +141,7 @@ class PostgresRecording:
                 item.key,
                 item.fingerprint,
                 text_value(item.label),
+                Int8(item.token),
                 Int8(item.received_at_ms),
                 item.body,
                 outcome,

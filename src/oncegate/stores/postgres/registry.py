@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from oncegate.store import Document, DocumentChange, LogKind
+from oncegate.store import Document, DocumentChange
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.names import Names
 
@@ -53,11 +53,10 @@ class PostgresRegistry:
         else:
             place = (change.kind, change.name, change.version)
             changed = self._query(_UPDATE, (change.body, change.at_ms, *place))
-        if changed:
+        if changed and change.recorded_as is not None:
             actor = self._names.learn({change.actor})[change.actor]
-            self._query(
-                statements.LOG, (0, LogKind.DOCUMENT_CHANGED.value, change.at_ms, actor, change.note)
-            )
+            record = (0, change.recorded_as.value, change.at_ms, actor, change.note)
+            self._query(statements.LOG, record)
         return bool(changed)
 
     def document(self, kind: str, name: str) -> Document | None:

@@ -12,6 +12,7 @@ from oncegate.store import Finding
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.failures import first_line
 from oncegate.stores.postgres.session import PostgresSession
+from oncegate.stores.postgres.timing import examine_speed
 from oncegate.stores.rehearsing import BUSY, POSSIBLE, WHAT, rehearse
 
 # Somebody's lock on a whole table, such as a migration's, is nothing to wait for.
@@ -42,8 +43,22 @@ WHERE NOT has_sequence_privilege('oncegate_number', 'USAGE')
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
-def examine_writing(connection: Connection, session: PostgresSession, now_ms: int) -> Finding:
-    """Rehearses a claim over the session, which has this connection; not where nobody may write."""
+def examine_writing(connection: Connection, session: PostgresSession, now_ms: int) -> list[Finding]:
+    """Rehearses a claim over the session, which has this connection, and times it where it is possible."""
+    finding = _examine_claim(connection, session, now_ms)
+    if finding is not POSSIBLE:
+        return [finding]
+    try:
+        return [
+            finding,
+            examine_speed(connection, lambda: rehearse(session, now_ms, lambda: _begin(session))),
+        ]
+    except StoreBusy:
+        return [finding]
+
+
+def _examine_claim(connection: Connection, session: PostgresSession, now_ms: int) -> Finding:
+    """Not where nobody may write."""
     standby, read_only = connection.execute(_READ_ONLY).fetchone() or (False, False)
     if standby or read_only:
         why = "this server is a standby" if standby else "default_transaction_read_only is on"

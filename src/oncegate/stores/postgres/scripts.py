@@ -10,17 +10,28 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 from oncegate.errors import StoreBusy, UsageError
-from oncegate.model.states import Decision, Known, State, conflict_note, judge
+from oncegate.model.states import (
+    Decision,
+    Known,
+    State,
+    conflict_note,
+    free_in_ms,
+    judge,
+    why_given_up,
+)
 from oncegate.store import (
     CLAIM_KINDS,
     LogKind,
     Reservation,
     Reserved,
+    Session,
     Settlement,
     Statement,
     StepRecord,
     StepState,
 )
+from oncegate.store.alternatives import told_apart, under_known_key
+from oncegate.store.incarnations import Change
 from oncegate.stores.postgres import join_statements, statements
 from oncegate.stores.postgres.failures import rejected
 from oncegate.stores.postgres.names import NAMES_CACHED_MAX
@@ -82,12 +93,27 @@ class Facts:
         self.numbers = {**self.numbers, **numbers}
         self.ledger_id = ledger_id
 
+    def forget(self) -> None:
+        """Drops all of it: the ledger is another one."""
+        self.ledger_id, self.numbers = "", {}
+
+    def misses(self, session: Session) -> bool:
+        """Knows of nothing that a ledger could lose."""
+        return False
+
+    def restore(self, session: Session, change: Change) -> None:
+        """Has nothing to write down."""
+
     def number(self, name: str) -> int:
         """The number of a name that was made known before."""
         try:
             return self.numbers[name]
         except KeyError:
             raise StoreBusy(f"{name!r} was forgotten between two steps; try again") from None
+
+    def maybe(self, name: str | None) -> int | None:
+        """The number of a name that may be absent."""
+        return None if name is None else self.number(name)
 
     def now(self) -> int | None:
         """The time to send along; None lets the server's clock decide."""
@@ -134,6 +160,7 @@ def _end(facts: Facts, item: Settlement) -> Statement:
         _text(item.reason),
         item.entry_id,
         item.fence,
+        item.token,
         *(() if item.outcome is None else (item.outcome,)),
         facts.number(item.actor),
     )
@@ -145,6 +172,7 @@ def _settlement(facts: Facts, item: Settlement) -> Statement:
         facts.now(),
         item.entry_id,
         item.fence,
+        item.token,
         item.state.value,
         item.at_ms,
         facts.number(item.actor),
@@ -152,6 +180,7 @@ def _settlement(facts: Facts, item: Settlement) -> Statement:
         item.outcome,
         item.last_call_ticks,
         item.attempts_given_back,
+        item.busy_ms,
     )
 
 
@@ -163,17 +192,34 @@ def _business_write(statement: Statement) -> Script[None]:
 
 
 def reserve(facts: Facts, item: Reservation) -> Script[Reserved]:
-    """Inserts the key if it is new, else judges what is known of it."""
+    """Inserts the key if it is new, else judges what is known of it, or of one of its other keys."""
+    if item.also:
+        chosen = yield from _by_known_key(facts, item)
+        judged = yield from reserve(facts, chosen)
+        return told_apart([item], [chosen], [judged])[0]
     for _ in range(JUDGE_ROUNDS_MAX):
         fresh = yield from _insert(facts, item)
         if fresh is not None:
             return fresh
         rows = yield join_statements.KNOWN, (facts.now(), item.key)
         if rows:
-            answer = yield from judge_known(item, rows[0], facts.number(item.actor), facts.now)
+            numbers = facts.number(item.actor), facts.maybe(item.declared)
+            answer = yield from judge_known(item, rows[0], numbers, facts.now)
             if answer is not None:
                 return answer
     raise StoreBusy("a key changes hands faster than it can be judged; try again")
+
+
+def _by_known_key(facts: Facts, item: Reservation) -> Script[Reservation]:
+    """The reservation under the key that it is to be judged by, see `store.alternatives`."""
+    keys = sorted({item.key, *item.also})
+    for key in keys:
+        yield statements.SERIALISE, (key.hex(),)
+    known = set()
+    for key in keys:
+        if (yield join_statements.KNOWN, (facts.now(), key)):
+            known.add(key)
+    return under_known_key(item, known)
 
 
 def _insert(facts: Facts, item: Reservation) -> Script[Reserved | None]:
@@ -192,6 +238,7 @@ def _insert(facts: Facts, item: Reservation) -> Script[Reserved | None]:
             item.lease_ms,
             item.token,
             item.body,
+            facts.maybe(item.declared),
             facts.number(item.actor),
             item.parked[0].value,
             _text(item.parked[1]),
@@ -210,16 +257,31 @@ def new_entry(item: Reservation, number: int, now: int) -> Reserved:
         return Reserved(decision, number, state=state, reason=reason, now_ticks=now)
     return Reserved(
         Decision.RUN, number, number, first_reserved_ticks=now, received_at_ms=item.received_at_ms,
-        now_ticks=now,
+        now_ticks=now, token=item.token, key=item.key,
     )  # fmt: skip
 
 
 def judge_known(
-    item: Reservation, row: tuple[Any, ...], actor: int, ticks: Callable[[], int | None]
+    item: Reservation,
+    row: tuple[Any, ...],
+    numbers: tuple[int, int | None],
+    ticks: Callable[[], int | None],
 ) -> Script[Reserved | None]:
-    """Answers an arrival of a known key; None if somebody else moved the key on meanwhile."""
-    _, entry, state, content, attempt, fence, until, reason, first_reserved, received, outcome, now = row
-    known = Known(State(state), bytes(content), attempt, until)
+    """Answers an arrival of a known key; None if somebody else moved the key on meanwhile.
+
+    `numbers` are those of the reservation's actor and of its declaration.
+    """
+    _, entry, state, content, attempt, fence, until, reason, first_reserved, received, outcome, *rest = row
+    (now, was, retry_at, interruptions), (actor, declared) = rest, numbers
+    known = Known(
+        State(state),
+        bytes(content),
+        attempt,
+        until,
+        0 if item.at_once else retry_at,
+        interruptions,
+        item.deaths_max,
+    )
     decision = judge(known, item.fingerprint, now, item.attempts_max)
     at_ms = item.received_at_ms
     if decision is Decision.CONFLICT:
@@ -230,7 +292,7 @@ def judge_known(
         kind, first = CLAIM_KINDS[decision].value, "first " if first_reserved < 0 else ""
         taken = yield (
             statements.TAKE_OVER,
-            (ticks(), entry, fence, state, item.lease_ms, item.token, kind, at_ms, actor, first,
+            (ticks(), entry, fence, state, item.token, item.lease_ms, declared, kind, at_ms, actor, first,
              entry, fence, state),
         )  # fmt: skip
         if not taken:
@@ -242,16 +304,17 @@ def judge_known(
             )  # fmt: skip
         steps = yield statements.STEPS_NAMED, (entry,)
         return Reserved(
-            decision, entry, taken[0][1], taken[0][0], known.state, tuple(map(_step, steps)),
+            decision, entry, taken[0][1], taken[0][0], known.state, tuple(map(read_step, steps)),
             first_reserved_ticks=max(0, first_reserved), received_at_ms=received, lapsed_at_ticks=until,
-            now_ticks=taken[0][2], never_run=first_reserved < 0,
+            now_ticks=taken[0][2], never_run=first_reserved < 0, token=item.token, key=item.key,
+            declared=None if first_reserved < 0 else was,
         )  # fmt: skip
     if decision is Decision.HOLD and known.state in (State.IN_FLIGHT, State.RETRYABLE):
-        reason = f"gave up after {attempt} attempts"
+        reason = why_given_up(known)
         yield statements.GIVE_UP, (at_ms, reason, entry, fence, at_ms, actor, reason)
     return Reserved(
         decision, entry, state=known.state, outcome=_bytes(outcome), reason=reason,
-        retry_after_ms=max(0, until - now), received_at_ms=received, now_ticks=now,
+        retry_after_ms=free_in_ms(known, now), received_at_ms=received, now_ticks=now,
     )  # fmt: skip
 
 
@@ -285,7 +348,8 @@ def _sqlstate(error: BaseException) -> str | None:
     return None
 
 
-def _step(row: tuple[Any, ...]) -> StepRecord:
+def read_step(row: tuple[Any, ...]) -> StepRecord:
+    """A step as `STEPS_NAMED` reads it."""
     name, state, downstream, result, *rest = row
     return StepRecord(name, StepState(state), downstream, _bytes(result), *rest)
 

@@ -15,15 +15,16 @@ from psycopg import errors as postgres
 from psycopg.pq import Format, TransactionStatus
 
 from oncegate.clock import SystemClock
-from oncegate.errors import StoreError, StoreUnknown, UsageError
+from oncegate.errors import StoreError, StoreRejected, StoreUnknown, UsageError
 from oncegate.store import Statement
+from oncegate.store.incarnations import Incarnations, Sight
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.browsing import PostgresBrowsing
 from oncegate.stores.postgres.census import PostgresCensus
 from oncegate.stores.postgres.claims import PostgresClaims
 from oncegate.stores.postgres.contents import PostgresContents
 from oncegate.stores.postgres.doubts import Doubts, backend_of
-from oncegate.stores.postgres.failures import rejected, translate
+from oncegate.stores.postgres.failures import is_answer, is_lost, rejected, translate, users_failure
 from oncegate.stores.postgres.feed import PostgresFeed
 from oncegate.stores.postgres.lane_census import PostgresLaneCensus
 from oncegate.stores.postgres.lane_desk import PostgresLaneDesk
@@ -40,7 +41,11 @@ from oncegate.stores.postgres.placeholders import (
 from oncegate.stores.postgres.positions import PostgresPositions
 from oncegate.stores.postgres.pruning import PostgresPruning
 from oncegate.stores.postgres.registry import PostgresRegistry
+from oncegate.stores.postgres.resources import PostgresResources
+from oncegate.stores.postgres.seen import PostgresSeen
+from oncegate.stores.postgres.sights import SIGHT
 from oncegate.stores.postgres.tallies import PostgresTallies
+from oncegate.stores.postgres.tidying import refuse_lasting, tidying_of
 from oncegate.stores.postgres.traces import PostgresTraces
 from oncegate.stores.postgres.wire import BEGIN, COMMIT, ROLLBACK, Command, Rows, Wire
 from oncegate.suspension import aside
@@ -50,9 +55,13 @@ _CLOCK: Final = SystemClock()  # only to count seconds between two writes of a c
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 _AS_USUAL = Command(statements.AS_USUAL_HERE)
 _KEEP_TIME = Command(statements.KEEP_TIME)
+_SIGHT = Command(SIGHT)
 _MAY_KEEP_TIME = Command(statements.MAY_KEEP_TIME)
 _BEGIN_LOOK = Command("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 _SCHEMA = Command("SELECT value::int FROM oncegate_meta WHERE name = 'schema'")
+# A batch waits so long for what others' transactions hold; who waits alone has the server's own limit.
+LOCK_WAIT_MS: Final = 100
+_HASTY, _PATIENT = Command(f"SET lock_timeout = {LOCK_WAIT_MS}"), Command("RESET lock_timeout")
 _SAVEPOINT, _RELEASE = Command("SAVEPOINT race"), Command("RELEASE SAVEPOINT race")
 Ticks = Callable[[], int]
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -69,7 +78,9 @@ class PostgresSession(
     PostgresContents,
     PostgresLaneDesk,
     PostgresLaneCensus,
+    PostgresResources,
     PostgresTallies,
+    PostgresSeen,
     PostgresPositions,
     PostgresTraces,
     PostgresNotices,
@@ -87,20 +98,26 @@ class PostgresSession(
         *,
         reopen: Callable[[], Connection] | None = None,
         doubts: Doubts | None = None,
+        incarnations: Incarnations | None = None,
     ) -> None:
         self._given_ticks = ticks
         self._names = Names(self._query, self._write_apart)
         self._in_transaction = False
         self._begin_is_due = False
+        self._is_patient = True
         self._is_untouched = self._is_planned_as_usual = False
         self._reopen = reopen
         self._keeps_time_at_ms = 0
         self._doubts = doubts
+        self._incarnations = incarnations
+        self._generation = 0 if incarnations is None else incarnations.generation
         self._use(connection)
 
     def _use(self, connection: Connection) -> None:
         self._connection = connection
         self._wire = Wire(connection)
+        self._tidying, self._ran_users = tidying_of(connection), False
+        self._waits_long = True
         self._backend = None if self._doubts is None else backend_of(connection)
 
     def _ticks(self) -> int | None:
@@ -123,16 +140,28 @@ class PostgresSession(
         except psycopg.Error as error:
             raise self._failed(error, committing=not self._in_transaction) from error
 
-    def _exchange(self, commands: list[Command]) -> list[Rows]:
+    def _guard(self) -> list[Command]:
+        """Goes ahead of our own statements where users' have run: see `tidying`."""
+        is_open = self._connection.info.transaction_status is TransactionStatus.INTRANS
+        return [self._tidying.before] if self._ran_users and is_open else []
+
+    def _after(self) -> Sequence[Command]:
+        """Takes away what users' statements have left."""
+        if not self._ran_users:
+            return ()
+        return self._tidying.after if self._is_patient else (*self._tidying.after, _HASTY)
+
+    def _exchange(self, commands: list[Command], then: Sequence[Command] = ()) -> list[Rows]:
         """Sends statements in one go, the begin of the transaction with the first of them."""
         if self._is_untouched:
             self._is_untouched = False
             self._revive()
+            self._limit_waits()
             self._keep_time()
         if not self._begin_is_due:
-            return self._wire.send(commands)
+            return self._wire.send(commands, then)
         self._begin_is_due = False
-        return self._wire.send([BEGIN, *commands])[1:]
+        return self._wire.send([BEGIN, *commands], then)[1:]
 
     def _racing(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Runs a statement that divides by zero where it lost a race; then nothing was changed."""
@@ -165,9 +194,9 @@ class PostgresSession(
         return failure
 
     @contextmanager
-    def unit(self, *, wait: bool = True, single: bool = False) -> Iterator[None]:
+    def unit(self, *, wait: bool = True, single: bool = False, patient: bool = True) -> Iterator[None]:
         """One transaction; a single call may be a statement that commits by itself."""
-        self._is_untouched, self._is_planned_as_usual = True, False
+        self._is_untouched, self._is_planned_as_usual, self._is_patient = True, False, patient
         if not single:
             self._begin()
         try:
@@ -181,10 +210,32 @@ class PostgresSession(
         """Replaces a connection that the server has closed meanwhile; nothing was sent on it yet."""
         if self._reopen is None:
             return
-        if not self.is_connected():
-            self._connection.close()
-            self._names.forget()
-            self._use(aside(self._reopen))
+        if not self.is_connected() or (
+            self._incarnations is not None and self._generation != self._incarnations.generation
+        ):
+            self._replace(self._reopen)
+
+    def _is_outdated(self) -> bool:
+        """Whether another session has found that the ledger is another one."""
+        return self._incarnations is not None and self._generation != self._incarnations.generation
+
+    def _replace(self, reopen: Callable[[], Connection]) -> None:
+        """Goes on over a new connection, which is looked at before anything is asked of it."""
+        self._connection.close()
+        self._names.forget()
+        self._use(aside(reopen))
+        if self._incarnations is not None:
+            self._generation = self._incarnations.generation
+
+    def _limit_waits(self) -> None:
+        """Tells the server how long others' locks are waited for, when that has changed."""
+        if self._waits_long is self._is_patient:
+            return
+        try:
+            self._wire.send([_PATIENT if self._is_patient else _HASTY])
+        except psycopg.Error as error:
+            raise translate(error, committing=False) from error
+        self._waits_long = self._is_patient
 
     def _keep_time(self) -> None:
         """Lets the ledger's time go on; nothing else depends on whether this was committed."""
@@ -192,10 +243,19 @@ class PostgresSession(
         if self._given_ticks is not None or self._reopen is None or now_ms < self._keeps_time_at_ms:
             return
         self._keeps_time_at_ms = now_ms + KEPT_EVERY_MS
+        seen = None if self._incarnations is None else self._incarnations.identity
         try:
-            self._wire.send([_KEEP_TIME])
+            if seen is None:
+                self._wire.send([_KEEP_TIME])
+                return
+            _, ((identity, position),) = self._wire.send([_KEEP_TIME, _SIGHT])
         except psycopg.Error as error:
             raise translate(error, committing=False) from error
+        if not self._is_known(Sight(identity, position)):
+            self._replace(self._reopen)
+
+    def _is_known(self, sight: Sight) -> bool:
+        return self._incarnations is None or self._incarnations.is_same(sight)
 
     def _begin(self) -> None:
         """From here on all is one transaction; the server is told with the first statement."""
@@ -211,15 +271,17 @@ class PostgresSession(
             self._begin_is_due = False
             return
         try:
-            self._wire.send([COMMIT])
-        except psycopg.IntegrityError as error:  # a constraint that is checked at the end
-            self._names.forget()
-            raise rejected(error) from error
+            self._wire.send([*self._guard(), COMMIT], self._after())
         except psycopg.Error as error:
+            if is_answer(error):  # a user's constraint or trigger that is checked at the end
+                self._undo()
+                failed = rejected(error) if self._is_patient else users_failure(error, patient=False)
+                raise failed from error
             self._names.forget()
             raise self._failed(error, committing=True) from error
+        self._ran_users = False
         if self._wire.last_status != b"COMMIT":
-            raise StoreUnknown("the server undid the transaction instead of committing it")
+            raise StoreRejected("the server undid the transaction instead of committing it")
 
     def _undo(self) -> None:
         self._names.forget()
@@ -230,9 +292,12 @@ class PostgresSession(
         status = self._connection.info.transaction_status
         try:
             if status in _OPEN:  # not by the driver's rollback, which forgets every prepared statement
-                self._wire.send([ROLLBACK])
+                self._wire.send([ROLLBACK], self._after())
             elif status is not TransactionStatus.IDLE:
                 self._connection.close()
+            elif self._ran_users:  # their transaction has ended by itself
+                self._wire.send([], self._after())
+            self._ran_users = False
         except psycopg.Error:
             self._connection.close()
 
@@ -242,23 +307,36 @@ class PostgresSession(
         Whatever fails before COMMIT is certainly undone; only a lost connection leaves it open.
         """
         self._begin()
+        commands = [*self._guard(), *heads]
+        ours = len(commands) + self._begin_is_due
         try:
-            self._exchange([*heads, *(_user_command(*write) for write in writes), COMMIT])
-            self._in_transaction = False
+            users = [_user_command(*write) for write in writes]
+            if users:
+                self._ran_users = True
+                commands += [*users, self._tidying.before]
+            self._exchange([*commands, COMMIT], self._after())
+            self._in_transaction = self._ran_users = False
         except StoreError:
             raise
-        except postgres.DivisionByZero:
-            self._undo()
-            return False
-        except psycopg.OperationalError as error:
-            self._in_transaction = False
-            raise self._failed(error, committing=True) from error
-        except Exception as error:  # whatever a user's statement or parameter does, it is theirs alone
-            if self._connection.broken and isinstance(error, psycopg.Error):
+        except psycopg.Error as error:
+            if self._is_in_doubt(error):
+                self._in_transaction = False
                 raise self._failed(psycopg.OperationalError(str(error)), committing=True) from error
+            failed_at = self._wire.failed_at
             self._undo()
-            raise rejected(error) from error
+            if failed_at is None or failed_at >= ours:  # whatever a user's statement or parameter does
+                raise users_failure(error, patient=self._is_patient) from error
+            if isinstance(error, postgres.DivisionByZero):
+                return False
+            raise translate(error, committing=False) from error  # one of ours, and an answer
+        except Exception as error:  # whatever a user's parameter does, it is theirs alone
+            self._undo()
+            raise users_failure(error, patient=self._is_patient) from error
         return True
+
+    def _is_in_doubt(self, error: psycopg.Error) -> bool:
+        """Whether the connection was lost, so that COMMIT may have been carried out."""
+        return not is_answer(error) and (is_lost(error) or self._connection.broken)
 
     def _run_writes(self, writes: Iterable[Statement]) -> None:
         for sql, parameters in writes:
@@ -269,12 +347,10 @@ class PostgresSession(
         self._begin()
         try:
             rows = self._execute_user(sql, parameters)
-        except StoreError:
+        except (StoreError, UsageError):
             raise
-        except psycopg.OperationalError as error:
-            raise translate(error, committing=False) from error
         except Exception as error:  # whatever a user's statement or parameter does, it is theirs alone
-            raise rejected(error) from error
+            raise users_failure(error, patient=self._is_patient) from error
         if (status := self._connection.pgconn.transaction_status) != TransactionStatus.INTRANS:
             if status == TransactionStatus.IDLE:
                 self._unfuse()
@@ -282,6 +358,8 @@ class PostgresSession(
         return rows
 
     def _execute_user(self, sql: str, parameters: Sequence[Any]) -> Rows:
+        refuse_lasting(sql)
+        self._ran_users = True
         ahead, self._is_planned_as_usual = [] if self._is_planned_as_usual else [_AS_USUAL], True
         if not needs_driver(sql, parameters):
             return self._exchange([*ahead, _user_command(sql, parameters)])[-1]
@@ -338,4 +416,5 @@ class PostgresSession(
 def _user_command(sql: str, parameters: Sequence[Any]) -> Command:
     if isinstance(parameters, Mapping):  # taken by place, its names would be what is written
         raise TypeError("parameters by name are not for writes as data on PostgreSQL; give them by place")
+    refuse_lasting(sql)
     return Command(to_numbered(sql), parameters, Format.TEXT)

@@ -14,7 +14,11 @@ import re
 from typing import Final
 
 # What `oncegate_now()` says, written out: to call a function that reads a table costs as much as an insert.
-TICKS: Final = "(SELECT ticks + least(greatest(oncegate_clock() - wall, 0), 20000) FROM oncegate_ticks)"
+# The one row is named, so that an index leads to it: connections that plan without sequential scans would
+# else take every statement for one that costs 1e10, and a server with JIT compiles those.
+TICKS: Final = (
+    "(SELECT ticks + least(greatest(oncegate_clock() - wall, 0), 20000) FROM oncegate_ticks WHERE one)"
+)
 _NOW: Final = f"clock AS MATERIALIZED (SELECT coalesce(%s::bigint, {TICKS}) AS now)"
 
 # Some keys as one array. Inside a query of its own the planner cannot count them: else a plan for so few
@@ -30,7 +34,7 @@ UPDATE oncegate_ticks AS kept
 SET ticks = kept.ticks + least(greatest(due.now - kept.wall, 0), 20000), wall = due.now
 FROM (
     SELECT one, oncegate_clock() AS now FROM oncegate_ticks
-    WHERE abs(oncegate_clock() - wall) >= 1000 FOR UPDATE SKIP LOCKED
+    WHERE one AND abs(oncegate_clock() - wall) >= 1000 FOR UPDATE SKIP LOCKED
 ) AS due
 WHERE kept.one = due.one
 """
@@ -48,25 +52,26 @@ WITH {_NOW},
 wanted AS MATERIALIZED (
     SELECT nextval('oncegate_number') AS number, batch.*
     FROM unnest(%s::bytea[], %s::int[], %s::int[], %s::bytea[], %s::text[], %s::bigint[], %s::bigint[],
-                %s::bigint[], %s::bytea[], %s::int[], %s::int[], %s::text[])
+                %s::bigint[], %s::bytea[], %s::int[], %s::int[], %s::int[], %s::text[])
          WITH ORDINALITY
          AS batch (key, surface, tenant, fingerprint, label, received_at, lease_ms, token, body,
-                   actor, state, reason, place)
+                   declared, actor, state, reason, place)
 ),
 fresh AS (
     INSERT INTO oncegate_entry
         (id, fence, received_at, settled_at, surface, tenant, attempt, state, key, fingerprint, label,
-         reason)
+         reason, token)
     SELECT number, number, received_at, CASE WHEN state <> 1 THEN received_at END,
-           surface, tenant, (state = 1)::int, state, key, fingerprint, label, reason
+           surface, tenant, (state = 1)::int, state, key, fingerprint, label, reason,
+           CASE WHEN state = 1 THEN token END
     FROM wanted WHERE {IS_NEW} ORDER BY place
     ON CONFLICT (key) DO NOTHING
     RETURNING id
 ),
 opened AS (
-    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, token)
+    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, declared)
     SELECT number, state, now + CASE WHEN state = 1 THEN lease_ms ELSE 0 END,
-           CASE WHEN state = 1 THEN now ELSE -1 END, CASE WHEN state = 1 THEN token END
+           CASE WHEN state = 1 THEN now ELSE -1 END, declared
     FROM wanted JOIN fresh ON id = number, clock
 ),
 stored AS (
@@ -114,16 +119,16 @@ RESERVE_ONE: Final = f"""
 WITH {_NOW},
 fresh AS (
     INSERT INTO oncegate_entry
-        (id, fence, received_at, surface, tenant, attempt, state, key, fingerprint, label)
-    SELECT number, number, %s::bigint, %s::int, %s::int, 1, 1, key, %s::bytea, %s::text
+        (id, fence, received_at, surface, tenant, attempt, state, key, fingerprint, label, token)
+    SELECT number, number, %s::bigint, %s::int, %s::int, 1, 1, key, %s::bytea, %s::text, %s::bigint
     FROM nextval('oncegate_number') AS number, (SELECT %s::bytea AS key) AS wanted
     WHERE {IS_NEW}
     ON CONFLICT (key) DO NOTHING
     RETURNING id, received_at
 ),
 opened AS (
-    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, token)
-    SELECT id, 1, now + %s::bigint, now, %s::bigint FROM fresh, clock
+    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, declared)
+    SELECT id, 1, now + %s::bigint, now, %s::int FROM fresh, clock
 ),
 stored AS (
     INSERT INTO oncegate_payload (month, entry, body)
@@ -136,7 +141,8 @@ KNOWN: Final = f"""
 WITH {_NOW}
 SELECT entry.key, entry.id, entry.state, entry.fingerprint, entry.attempt, entry.fence,
        coalesce(open.lease_until, 0), entry.reason, coalesce(open.first_reserved, 0), entry.received_at,
-       outcome.body, now
+       outcome.body, now, (SELECT text FROM oncegate_name WHERE oncegate_name.id = open.declared),
+       coalesce(open.retry_at, 0), coalesce(open.interruptions, 0)
 FROM clock, oncegate_entry AS entry
 LEFT JOIN LATERAL (SELECT * FROM oncegate_open WHERE oncegate_open.entry = id OFFSET 0) AS open ON true
 LEFT JOIN oncegate_outcome AS outcome
@@ -154,15 +160,19 @@ free AS MATERIALIZED (
 taken AS (
     UPDATE oncegate_entry
     SET state = 1, attempt = attempt + 1, fence = nextval('oncegate_number'), settled_at = NULL,
-        reason = NULL
+        reason = NULL, token = %s
     WHERE id = (SELECT id FROM free)
     RETURNING id, attempt, fence
 ),
 opened AS (
-    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, token)
-    SELECT id, 1, now + %s, now, %s FROM taken, clock
+    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, declared)
+    SELECT id, 1, now + %s, now, %s::int FROM taken, clock
     ON CONFLICT (entry) DO UPDATE
-    SET state = 1, lease_until = excluded.lease_until, token = excluded.token,
+    SET state = 1, lease_until = excluded.lease_until, retry_at = NULL,
+        interruptions = CASE WHEN oncegate_open.state = 1
+                             THEN coalesce(oncegate_open.interruptions, 0) + 1 END,
+        declared = CASE WHEN oncegate_open.first_reserved < 0 THEN excluded.declared
+                        ELSE oncegate_open.declared END,
         first_reserved = CASE WHEN oncegate_open.first_reserved < 0 THEN excluded.first_reserved
                               ELSE oncegate_open.first_reserved END
 ),
@@ -179,11 +189,11 @@ WHERE NOT EXISTS (SELECT 1 FROM taken)
 
 GIVE_UP: Final = """
 WITH ended AS (
-    UPDATE oncegate_entry SET state = 6, settled_at = %s, reason = %s
+    UPDATE oncegate_entry SET state = 6, settled_at = %s, reason = %s, token = NULL
     WHERE id = %s AND fence = %s AND state IN (1, 4)
     RETURNING id
 ),
-waiting AS (UPDATE oncegate_open SET state = 6, token = NULL FROM ended WHERE entry = id)
+waiting AS (UPDATE oncegate_open SET state = 6 FROM ended WHERE entry = id)
 INSERT INTO oncegate_log (entry, kind, at, actor, note) SELECT id, 6, %s, %s, %s FROM ended
 RETURNING 1
 """
@@ -191,26 +201,29 @@ RETURNING 1
 SETTLE: Final = f"""
 WITH {_NOW},
 wanted AS MATERIALIZED (
-    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::int[], %s::bigint[], %s::int[], %s::text[],
-                         %s::bytea[], %s::bigint[], %s::int[])
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::int[], %s::bigint[], %s::int[],
+                         %s::text[], %s::bytea[], %s::bigint[], %s::int[], %s::bigint[])
     WITH ORDINALITY
-    AS batch (entry, fence, state, at, actor, reason, outcome, last_call, given_back, place)
+    AS batch (entry, fence, token, state, at, actor, reason, outcome, last_call, given_back, retry_in,
+              place)
 ),
 ended AS (
     UPDATE oncegate_entry AS target
     SET state = wanted.state, settled_at = wanted.at, reason = wanted.reason,
-        attempt = target.attempt - wanted.given_back
+        attempt = target.attempt - wanted.given_back,
+        token = CASE WHEN wanted.state IN (2, 3) THEN target.token END
     FROM wanted
-    WHERE target.id = wanted.entry AND target.fence = wanted.fence AND target.state = 1
+    WHERE target.id = wanted.entry AND target.fence = wanted.fence AND target.token = wanted.token
+      AND target.state = 1
     RETURNING target.id, target.received_at, wanted.state, wanted.at, wanted.actor, wanted.reason,
-              wanted.outcome, wanted.last_call, wanted.place
+              wanted.outcome, wanted.last_call, wanted.retry_in, wanted.place
 ),
 closed AS (
     DELETE FROM oncegate_open WHERE entry = ANY (ARRAY(SELECT id FROM ended WHERE state IN (2, 3)))
 ),
 waiting AS (
     UPDATE oncegate_open
-    SET state = ended.state, token = NULL, lease_until = coalesce(ended.last_call, now)
+    SET state = ended.state, lease_until = coalesce(ended.last_call, now), retry_at = now + ended.retry_in
     FROM ended, clock
     WHERE entry = ended.id AND entry = ANY (ARRAY(SELECT id FROM ended WHERE state NOT IN (2, 3)))
 ),
@@ -230,7 +243,7 @@ SELECT place::int FROM ended
 END_ONE: Final = """
 WITH ended AS (
     UPDATE oncegate_entry SET state = %s::smallint, settled_at = %s::bigint, reason = %s::text
-    WHERE id = %s::bigint AND fence = %s::bigint AND state = 1
+    WHERE id = %s::bigint AND fence = %s::bigint AND token = %s::bigint AND state = 1
     RETURNING id, received_at, state, settled_at, reason
 ),
 closed AS (DELETE FROM oncegate_open WHERE entry = (SELECT id FROM ended)),
@@ -271,17 +284,22 @@ AS_USUAL: Final = BY_NUMBER.replace("'off'", "'on'")
 # The same where only the connection's own setting is in the way: a third of the work.
 AS_USUAL_HERE: Final = "SET LOCAL enable_seqscan = on"
 
+# For events of one statement each that share a transaction: a deferred constraint is checked at the end of
+# the statement, as it is where that is all of a transaction. Two events never make good for each other.
+AT_ONCE: Final = "SET CONSTRAINTS ALL IMMEDIATE"
+
 # Locks the entries first and in order, as settling does: taken the other way round, a renewal and the end
 # of the same claims would wait for each other.
 RENEW: Final = f"""
 WITH {_NOW},
 wanted AS (
-    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[])
-    WITH ORDINALITY AS batch (entry, fence, lease_ms, place)
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
+    WITH ORDINALITY AS batch (entry, fence, token, lease_ms, place)
 ),
 held AS MATERIALIZED (
     SELECT id, lease_ms, place FROM wanted JOIN oncegate_entry AS target
-        ON target.id = wanted.entry AND target.fence = wanted.fence AND target.state = 1
+        ON target.id = wanted.entry AND target.fence = wanted.fence AND target.token = wanted.token
+       AND target.state = 1
     ORDER BY id FOR NO KEY UPDATE OF target
 )
 UPDATE oncegate_open AS open SET lease_until = now + held.lease_ms
@@ -289,28 +307,30 @@ FROM clock, held WHERE open.entry = held.id AND open.entry = ANY (ARRAY(SELECT i
 RETURNING held.place::int
 """
 
-HOLDS: Final = "SELECT 1 FROM oncegate_entry WHERE id = %s AND fence = %s AND state = 1 FOR UPDATE"
+HOLDS: Final = (
+    "SELECT 1 FROM oncegate_entry WHERE id = %s AND fence = %s AND token = %s AND state = 1 FOR UPDATE"
+)
 
 STEP: Final = """
-INSERT INTO oncegate_step (entry, name, state, downstream, result, resource, started_at)
-VALUES (%s, %s, %s, %s, %s, %s, %s)
+INSERT INTO oncegate_step
+    (entry, name, state, downstream, result, resource, started_at, declared, last_call)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (entry, name) DO UPDATE
 SET state = excluded.state, downstream = excluded.downstream, result = excluded.result,
-    resource = excluded.resource, started_at = excluded.started_at
-"""
-
-STEPS: Final = """
-SELECT name, state, downstream, result, resource, started_at FROM oncegate_step
-WHERE entry = %s ORDER BY name
+    resource = excluded.resource, started_at = excluded.started_at, declared = excluded.declared,
+    last_call = excluded.last_call
 """
 
 # Until the end of the transaction; the number is the ledger's name in ASCII.
 TAKE_TURN: Final = "SELECT pg_advisory_xact_lock(x'6F6E636567617465'::bigint)"
 
+SERIALISE: Final = "SELECT pg_advisory_xact_lock(7229, hashtext(%s))"  # small numbers are taken: 1 and 2
+
 LEDGER_ID: Final = "SELECT value FROM oncegate_meta WHERE name = 'ledger_id'"
 
 STEPS_NAMED: Final = """
-SELECT step.name, step.state, downstream.text, step.result, step.resource, step.started_at
+SELECT step.name, step.state, downstream.text, step.result, step.resource, step.started_at,
+       (SELECT text FROM oncegate_name WHERE id = step.declared), step.last_call
 FROM oncegate_step AS step
 JOIN oncegate_name AS downstream ON downstream.id = step.downstream WHERE step.entry = %s ORDER BY step.name
 """
@@ -319,12 +339,13 @@ CLEAR_STEPS: Final = "DELETE FROM oncegate_step WHERE entry = ANY(%s)"
 
 ATTACH: Final = """
 WITH wanted AS MATERIALIZED (
-    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[])
-    WITH ORDINALITY AS batch (entry, fence, outcome, place)
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[])
+    WITH ORDINALITY AS batch (entry, fence, token, outcome, place)
 ),
 held AS MATERIALIZED (
     SELECT id, received_at, outcome, place FROM wanted JOIN oncegate_entry AS target
-        ON target.id = wanted.entry AND target.fence = wanted.fence AND target.state = 2
+        ON target.id = wanted.entry AND target.fence = wanted.fence AND target.token = wanted.token
+       AND target.state = 2
     WHERE target.id = ANY (ARRAY(SELECT entry FROM wanted))
 ),
 kept AS (
@@ -338,15 +359,16 @@ SELECT place::int FROM held JOIN kept ON kept.entry = held.id
 
 FATE: Final = "SELECT pg_xact_status(%s::text::xid8)"
 COMMITTED: Final = (
-    "SELECT id, fence FROM oncegate_entry WHERE state = 2 AND id = ANY ((SELECT %s::bigint[])::bigint[])"
+    "SELECT id, fence, token FROM oncegate_entry"
+    " WHERE state = 2 AND id = ANY ((SELECT %s::bigint[])::bigint[])"
 )
 
 LOG: Final = "INSERT INTO oncegate_log (entry, kind, at, actor, note) VALUES (%s, %s, %s, %s, %s)"
 
 ENTRY: Final = """
 SELECT entry.id, entry.key, entry.tenant, entry.surface, entry.label, entry.state, entry.attempt,
-       entry.fence, open.token, entry.fingerprint, entry.received_at, entry.settled_at,
-       open.lease_until, entry.reason
+       entry.fence, entry.token, entry.fingerprint, entry.received_at, entry.settled_at,
+       open.lease_until, entry.reason, open.retry_at
 FROM oncegate_entry AS entry LEFT JOIN oncegate_open AS open ON open.entry = entry.id
 """
 READ: Final = (
@@ -369,11 +391,12 @@ OPEN_ENTRY: Final = ENTRY.replace(
 # Ordered by the column itself: a bare `xact` would mean the converted one, and each call sort the log.
 LOG_AFTER: Final = """
 SELECT log.xact::text::numeric, position, entry, kind, at, actor, note FROM oncegate_log AS log
-WHERE (log.xact, position) > (%s::text::xid8, %s) AND log.xact < pg_snapshot_xmin(pg_current_snapshot())
+WHERE (log.xact, position) > (%s::text::xid8, %s) AND {within}
 ORDER BY log.xact, log.position LIMIT %s
 """
+MAY_NOT_COMMIT: Final = "log.xact < pg_snapshot_xmin(pg_current_snapshot())"
 
 LOG_OF: Final = """
 SELECT xact::text::numeric, position, entry, kind, at, actor, note FROM oncegate_log
-WHERE entry = %s ORDER BY xact, position
+WHERE entry = %s ORDER BY position
 """

@@ -20,7 +20,9 @@ from oncegate.errors import (
     StoreUnavailable,
 )
 from oncegate.store import Capabilities, Durability, Finding, Joined, Migration
-from oncegate.stores.postgres import catalogue, poolers, schema
+from oncegate.store.incarnations import Incarnations
+from oncegate.stores.absence import Presence
+from oncegate.stores.postgres import catalogue, eras, poolers, schema
 from oncegate.stores.postgres.arrays import register
 from oncegate.stores.postgres.doubts import Doubts
 from oncegate.stores.postgres.examining import (
@@ -30,12 +32,13 @@ from oncegate.stores.postgres.examining import (
 )
 from oncegate.stores.postgres.failures import first_line, refuse_durability, translate
 from oncegate.stores.postgres.joins import join
-from oncegate.stores.postgres.limits import LimitedConnection
+from oncegate.stores.postgres.limits import LimitedConnection, refuse_late_patches
 from oncegate.stores.postgres.looks import Looks
 from oncegate.stores.postgres.partitions import drop_empty_months, ensure_partitions
 from oncegate.stores.postgres.rights import examine_writing
 from oncegate.stores.postgres.scripts import Facts
 from oncegate.stores.postgres.session import PostgresSession
+from oncegate.stores.postgres.sights import POSITION_SLACK, read_sight
 
 SERVER_VERSION_MIN: Final = 140000
 WRITERS: Final = 2  # one batch is prepared while the other commits; more did not help
@@ -43,6 +46,7 @@ CONNECT_WAIT_SECONDS: Final = 10
 STATEMENT_WAIT_MS: Final = 25_000  # below the caller's own limit, so that the server decides first
 _DEFAULTS: Final[dict[str, Any]] = {
     "application_name": "oncegate",
+    "client_encoding": "UTF8",
     "connect_timeout": CONNECT_WAIT_SECONDS,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -52,11 +56,13 @@ _DEFAULTS: Final[dict[str, Any]] = {
 _PASSWORDS: Final = "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25"
 _FILES: Final = ("passfile", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslcrldir")
 _MAY_HOLD_AT: Final = {"user", "password", "sslpassword", "options", "application_name", *_FILES}
-# Plans are made while tables are small, and kept: they must look rows up all the same.
+# Plans are made while tables are small, and kept: they must look rows up all the same. A statement that
+# reads a whole table after all then seems to cost 1e10, and a server with JIT would compile it for seconds.
 # Every statement relies on what READ COMMITTED sees, whatever the database's own default is.
 _SETTINGS: Final = {
     "statement_timeout": str(STATEMENT_WAIT_MS),
     "enable_seqscan": "off",
+    "jit": "off",
     "default_transaction_isolation": "read committed",
 }
 
@@ -78,8 +84,11 @@ class PostgresStore:
         self._doubts = Doubts()
         self._is_pooler_judged = self._is_schema_judged = False
         self._given = _taken_apart(url)
+        self._presence = Presence(self.address)
         self._facts = Facts(None if clock is None else clock.ticks_ms)
         self._learning = threading.Lock()
+        self._incarnations = Incarnations(slack=POSITION_SLACK)
+        self._incarnations.attach(self._facts)
         self._looks = Looks(self._open_look, self._begin_look)
 
     @property
@@ -97,10 +106,15 @@ class PostgresStore:
         )
 
     @property
+    def incarnations(self) -> Incarnations:
+        """Which incarnation of the ledger this process has seen."""
+        return self._incarnations
+
+    @property
     def address(self) -> str:
         """The address without its password."""
         given = self._given
-        user = f"{given['user']}@" if "user" in given else ""
+        user = f"{_shown_user(given)}@" if "user" in given else ""
         return f"postgresql://{user}{_places(given)}/{given.get('dbname', '')}"
 
     def connect(self) -> PostgresSession:
@@ -109,7 +123,13 @@ class PostgresStore:
         try:
             # Not where a session reopens: it may be in a transaction that stands in the way.
             ensure_partitions(connection, self._wall_ms())
-            return PostgresSession(connection, self._ticks, reopen=self._open_durable, doubts=self._doubts)
+            return PostgresSession(
+                connection,
+                self._ticks,
+                reopen=self._open_durable,
+                doubts=self._doubts,
+                incarnations=self._incarnations,
+            )
         except psycopg.Error as error:
             connection.close()
             raise translate(error, committing=False) from error
@@ -123,8 +143,13 @@ class PostgresStore:
         try:
             self._prepare(connection)
             self._check_durability(connection)
+            if not schema.exists(connection):
+                self._presence.refuse_empty(schema.all_migrations())
             schema.apply_pending(connection)
             self._refuse_damage(connection)
+            eras.note_server(connection)
+            self._presence.seen()
+            self._check_incarnation(connection)
             return connection
         except psycopg.Error as error:
             connection.close()
@@ -132,6 +157,14 @@ class PostgresStore:
         except BaseException:
             connection.close()
             raise
+
+    def _check_incarnation(self, connection: Connection) -> None:
+        sight = read_sight(connection)
+        if sight is not None:
+            self._incarnations.check(sight, lambda: PostgresSession(connection, self._ticks))
+            connection.execute(
+                "DEALLOCATE ALL"
+            )  # the connection's own session prepares under the same names
 
     def _refuse_damage(self, connection: Connection) -> None:
         """Once: a ledger is not damaged while it is in use, and the comparison takes milliseconds."""
@@ -154,11 +187,25 @@ class PostgresStore:
             raise StoreUnavailable(
                 f"the server at {self.address} is PostgreSQL {version}; {needed} or newer is needed"
             )
+        self._refuse_encoding(connection)
         register(connection)
-        connection.prepare_threshold = 1
+        # Else a user's DROP or ALTER makes the driver deallocate what `Wire` has prepared.
+        connection.prepare_threshold = None
         return connection
 
+    def _refuse_encoding(self, connection: LimitedConnection) -> None:
+        """Labels and reasons are any text; other encodings refuse some, or keep bytes as they are."""
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding in (None, "UTF8"):
+            return
+        connection.close()
+        raise StoreUnavailable(
+            f"the database at {self.address} has the encoding {encoding}; UTF8 is needed: CREATE DATABASE "
+            "name ENCODING 'UTF8' TEMPLATE template0, and name that one in the address"
+        )
+
     def _dial(self) -> LimitedConnection:
+        refuse_late_patches()
         options = " ".join(f"-c {name}={_escaped(value)}" for name, value in _SETTINGS.items())
         given = self._given.get("options", "")
         settings = {**_DEFAULTS, **self._given, "options": f"{options} {given}".strip()}
@@ -166,14 +213,22 @@ class PostgresStore:
             return LimitedConnection.connect(autocommit=True, **settings)
         except psycopg.OperationalError as error:
             if not poolers.refuses_options(error) or given:
-                raise _refused(self.address, error) from error
+                raise self._refused(error) from error
         except psycopg.Error as error:
-            raise BadUrl(f"{self.address}: {first_line(error)}") from error
+            raise BadUrl(f"{self.address}: {self._told(error)}") from error
         del settings["options"]
         try:
             return LimitedConnection.connect(autocommit=True, **settings)
         except psycopg.OperationalError as error:
-            raise _refused(self.address, error) from error
+            raise self._refused(error) from error
+
+    def _refused(self, error: psycopg.Error) -> StoreUnavailable:
+        return _refused(self.address, self._told(error))
+
+    def _told(self, error: psycopg.Error) -> str:
+        """The driver's words; they quote the user, which may have a password in it."""
+        user = str(self._given.get("user", ""))
+        return first_line(error).replace(user, _shown_user(self._given)) if user else first_line(error)
 
     def _prepare(self, connection: LimitedConnection) -> None:
         """Behind a pooler, which may have left the settings out, they are made here."""
@@ -192,6 +247,8 @@ class PostgresStore:
                 if not self._accept_loss:
                     raise refuse_durability(setting, value)
                 self._durability = Durability.PROCESS_CRASH
+            elif setting == "synchronous_commit":  # kept as it is: a reload of the server cannot lower it
+                connection.execute(f"SET synchronous_commit = '{value}'".encode())
 
     def knows(self, names: Sequence[str]) -> bool:
         """Tells whether the ledger's id and the numbers of these names are known."""
@@ -265,10 +322,11 @@ class PostgresStore:
 
     def _check_schema(self, connection: Connection) -> None:
         if not schema.exists(connection):
-            raise StoreUnavailable(f"there is no ledger at {self.address}; run `oncegate migrate`")
+            raise self._presence.missing()
         if schema.pending(connection):
             raise SchemaMismatch(f"{self.address} is not up to date; run `oncegate migrate`")
         self._refuse_damage(connection)
+        self._presence.seen()
 
     def _begin_look(self, session: PostgresSession) -> bool:
         """Keeps the time and begins a moment for reading; False if this is not our ledger (any more)."""
@@ -295,6 +353,7 @@ class PostgresStore:
         try:
             applied = schema.apply_pending(connection)
             catalogue.refuse_damage(connection)
+            eras.note_server(connection)
             ensure_partitions(connection, self._wall_ms())
             return applied
         except postgres.InsufficientPrivilege as error:
@@ -328,7 +387,7 @@ class PostgresStore:
             if all(finding.ok for finding in findings if finding.what in ("pooler", "schema")):
                 # Without a way to reopen it writes names inside the transaction too, which is undone.
                 session = PostgresSession(connection, self._ticks)
-                findings.append(examine_writing(connection, session, self._wall_ms()))
+                findings += examine_writing(connection, session, self._wall_ms())
             return findings
         except psycopg.Error as error:
             raise translate(error, committing=False) from error
@@ -366,8 +425,13 @@ def _places(given: dict[str, Any]) -> str:
     return ",".join(f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False))
 
 
-def _refused(address: str, error: psycopg.Error) -> StoreUnavailable:
-    text = first_line(error)
+def _shown_user(given: dict[str, Any]) -> str:
+    """A user without what an escaped colon (`user%3Apassword@`) makes a part of the name."""
+    name, colon, _ = str(given["user"]).partition(":")
+    return f"{name}:…" if colon else name
+
+
+def _refused(address: str, text: str) -> StoreUnavailable:
     if "password" in text or "authentication" in text:
         step = "check user and password"
     elif "does not exist" in text:

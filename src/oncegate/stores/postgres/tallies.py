@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from oncegate.store import Observations, Repeat, Tally, Waiting
-from oncegate.stores.observing import REASON_KIND, TIME_TO_DECIDE, joined, repeat_of, summed, waiting_of
+from oncegate.store import Observations, Repeat, ResourceSeen, Tally, Waiting
+from oncegate.stores.observing import POSTGRES_KIND as KIND
+from oncegate.stores.observing import TIME_TO_DECIDE, joined, repeat_of, summed, waiting_of
 from oncegate.stores.postgres.arrays import bigint_array, integer_array, text_array
 from oncegate.stores.postgres.names import Names
+from oncegate.stores.seconds import resources_of
 
 _ADD: Final = """
 INSERT INTO oncegate_tally AS tally (minute, surface, what, count, total)
@@ -47,19 +49,15 @@ SELECT name.text, %s::bigint, what, count, total FROM (
     WHERE minute >= %s AND minute < %s GROUP BY surface, what OFFSET 0
 ) AS sums JOIN oncegate_name AS name ON id = surface ORDER BY name.text, what
 """
-_KIND, _WITHIN = (
-    text.replace("%", "%%").replace("state ", "entry.state ")
-    for text in (
-        REASON_KIND.format(colon="strpos(reason, ':')", prefix="split_part(reason, ':', 1)"),
-        TIME_TO_DECIDE,
-    )
-)
+_WITHIN: Final = TIME_TO_DECIDE.replace("%", "%%").replace("state ", "entry.state ")
 _WAITING: Final = f"""
-SELECT name.text, state, kind, within, count, oldest, oldest_at, lapsed FROM (
-    SELECT entry.surface, entry.state, {_KIND} AS kind, {_WITHIN} AS within, count(*) AS count,
+SELECT name.text, state, kind, within, count, oldest, oldest_at, lapsed, tried FROM (
+    SELECT entry.surface, entry.state, {KIND} AS kind, {_WITHIN} AS within, count(*) AS count,
            min(CASE entry.state WHEN 1 THEN open.first_reserved ELSE open.lease_until END) AS oldest,
            min(coalesce(entry.settled_at, entry.received_at)) AS oldest_at,
-           count(*) FILTER (WHERE entry.state = 1 AND open.lease_until <= %s) AS lapsed
+           count(*) FILTER (WHERE entry.state = 1 AND open.lease_until <= %s) AS lapsed,
+           max(CASE WHEN entry.state = 4 AND entry.attempt > 0
+                    THEN greatest(0, entry.settled_at - entry.received_at) ELSE 0 END) AS tried
     FROM oncegate_open AS open
     CROSS JOIN LATERAL (SELECT * FROM oncegate_entry AS one WHERE one.id = open.entry OFFSET 0) AS entry
     WHERE entry.state NOT IN (2, 3) AND (%s::boolean IS NULL OR (open.state = 1) = %s::boolean)
@@ -121,6 +119,9 @@ class PostgresTallies:
         """The ledger's own time; the session knows it."""
         raise NotImplementedError
 
+    def _see_resources(self, seen: Sequence[ResourceSeen]) -> None:
+        raise NotImplementedError
+
     def observe(self, seen: Sequence[Observations]) -> None:
         """Adds to the counters and to the entries' repeats, in one transaction."""
         sums, repeats = summed(seen), joined(seen)
@@ -138,6 +139,7 @@ class PostgresTallies:
             )  # fmt: skip
         if repeats:
             self._add_repeats(repeats)
+        self._see_resources(resources_of(seen))
 
     def _add_repeats(self, repeats: list[Repeat]) -> None:
         self._query(

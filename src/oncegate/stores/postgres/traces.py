@@ -13,7 +13,6 @@ INSERT INTO oncegate_trace (entry, trace, context)
 SELECT * FROM unnest(%s::bigint[], %s::text[], %s::bytea[]) ON CONFLICT DO NOTHING
 """
 _LINK_OF: Final = traces.LINK_OF.replace("?", "%s")
-_LINKED: Final = traces.LINKED.replace("?", "%s")
 _PUBLISHED_AS: Final = traces.PUBLISHED_AS.replace("?", "%s")
 
 
@@ -34,22 +33,23 @@ class PostgresTraces:
         rows = self._query(_LINK_OF, (entry_id,))
         return TraceLink(rows[0][0], rows[0][1], bytes(rows[0][2])) if rows else None
 
-    def linked(self, trace_id: str, limit: int) -> list[int]:
+    def linked(self, trace_id: str, limit: int, tenant: str | None = None) -> list[int]:
         """Entries of a trace."""
-        return [entry for (entry,) in self._query(_LINKED, (trace_id, limit))]
+        rows = self._query(traces.POSTGRES_LINKED, (trace_id, tenant, tenant, limit))
+        return sorted(entry for (entry,) in rows)
 
-    def traced(self, trace_id: str, limit: int) -> list[TracedDelivery]:
+    def traced(self, trace_id: str, limit: int, tenant: str | None = None) -> list[TracedDelivery]:
         """Emitted events of a trace."""
-        rows = self._query(traces.POSTGRES_TRACED, (trace_id.encode(), limit))
+        rows = self._query(traces.POSTGRES_TRACED, (trace_id.encode(), tenant, tenant, limit))
         return [traces.traced_of(row) for row in rows]
 
     def emitted_as(self, event_id: str, limit: int) -> list[TracedDelivery]:
         """Emitted events of this id."""
         return [traces.traced_of(row) for row in self._query(traces.POSTGRES_NAMED, (event_id, limit))]
 
-    def published_on(self, trace_id: str, limit: int) -> list[TracedPublication]:
+    def published_on(self, trace_id: str, limit: int, tenant: str | None = None) -> list[TracedPublication]:
         """Published events of a trace."""
-        rows = self._query(traces.POSTGRES_PUBLISHED, (trace_id.encode(), limit))
+        rows = self._query(traces.POSTGRES_PUBLISHED, (trace_id.encode(), tenant, tenant, limit))
         return [traces.published_of(row) for row in rows]
 
     def published_as(self, event_id: str, limit: int) -> list[TracedPublication]:

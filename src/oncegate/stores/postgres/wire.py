@@ -59,17 +59,24 @@ class Wire:
         self._numbers = count(1)
         self._silence: poll | None = None
         self.last_status: bytes | None = None
+        self.failed_at: int | None = None  # which command of the last exchange the server refused
 
-    def send(self, commands: Sequence[Command]) -> list[Rows]:
+    def send(self, commands: Sequence[Command], then: Sequence[Command] = ()) -> list[Rows]:
         """Sends statements together and returns the rows of each; raises the first error.
 
-        After an error the server has skipped the rest.
+        After an error the server has skipped the rest. What fails of `then` changes nothing about the
+        statements before it: the connection is closed, and no error is raised.
         """
-        results: list[PGresult] = self._connection.wait(self._exchange(commands))
+        self.failed_at = None
+        answers: list[PGresult] = self._connection.wait(self._exchange([*commands, *then]))
+        results, tidied = answers[: len(commands)], answers[len(commands) :]
         self.last_status = results[-1].command_status if results else None
-        for result in results:
+        for place, result in enumerate(results):
             if result.status not in _WELL and result.status != _UNREACHED:
+                self.failed_at = place
                 raise _error_of(result)
+        if any(result.status not in _WELL for result in tidied):
+            self._connection.close()
         return [self._rows(result) if result.ntuples else [] for result in results]
 
     def is_silent(self) -> bool:

@@ -9,9 +9,13 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
+from msgspec.json import encode
+
 from oncegate.errors import ConfigError
+from oncegate.model.parking import Parked
 from oncegate.model.states import State
 from oncegate.store import Entry, EntryDetail, EntryFilter, LogKind, LogRecord, StepRecord
+from oncegate.stores.observing import SQLITE_KIND as KIND
 from oncegate.stores.sqlite.claims import _ENTRY_COLUMNS
 from oncegate.stores.sqlite.names import Names
 from oncegate.stores.sqlite.running import open_entries
@@ -23,8 +27,19 @@ _LOG_OF: Final = (
     f" UNION ALL SELECT {_LOG_COLUMNS} FROM oncegate_log WHERE entry = ? AND kind = 2"
     " AND position = (SELECT record FROM oncegate_entry WHERE id = ?) ORDER BY position"
 )
+_PARKED: Final = (
+    "SELECT count(*), coalesce(sum(length(body)), 0) FROM oncegate_entry INDEXED BY oncegate_entry_open"
+    " LEFT JOIN oncegate_payload ON entry = id"
+    " WHERE state NOT IN (2, 3) AND (state <> 1 OR fence <> id) AND state IN (6, 7)"
+    " AND surface = ? AND tenant = ?"
+)
 _LAPSED: Final = "state = ?1 AND lease_until <= ?2"
-_OLDEST_FIRST: Final = " ORDER BY lease_until, id LIMIT ?3"
+_DUE_FIRST: Final = " ORDER BY 2, id LIMIT ?3"
+
+_RESOURCE: Final = (
+    "(instr((SELECT body FROM oncegate_outcome WHERE entry = oncegate_entry.id), ?) > 0 OR EXISTS"
+    " (SELECT 1 FROM oncegate_step WHERE entry = oncegate_entry.id AND resource = ?))"
+)
 
 
 class SqliteCensus:
@@ -75,6 +90,12 @@ class SqliteCensus:
         if wanted.reason_contains:
             conditions.append("instr(reason, ?) > 0")
             parameters.append(wanted.reason_contains)
+        if wanted.cause is not None:
+            conditions.append(f"{KIND} = ?")
+            parameters.append(wanted.cause)
+        if wanted.resource is not None:
+            conditions.append(_RESOURCE)
+            parameters += [encode(wanted.resource), wanted.resource]
         for condition, limit in (
             ("settled_at < ?", wanted.settled_before_ms),
             ("received_at < ?", wanted.received_before_ms),
@@ -108,6 +129,11 @@ class SqliteCensus:
             tuple(self._record(record) for record in records.fetchall()),
         )
 
+    def parked(self, surface: str, tenant: str) -> Parked:
+        """Counts along the index of what is open."""
+        pair = (self._names.find(surface), self._names.find(tenant))
+        return Parked(*self._connection.execute(_PARKED, pair).fetchone())
+
     def counts(self) -> dict[State, int]:
         """Counts entries by state."""
         rows = self._connection.execute("SELECT state, count(*) FROM oncegate_entry GROUP BY state")
@@ -122,12 +148,12 @@ class SqliteCensus:
         return [str(text) for (text,) in found]
 
     def stranded(self, limit: int, surfaces: Sequence[str] | None = None) -> list[EntryDetail]:
-        """Finds claims whose lease has lapsed and failures that may be tried again, oldest first."""
+        """Finds claims whose lease has lapsed and failures that may be tried again, first due first."""
         if surfaces is not None and not surfaces:
             return []
         now, numbers = self.now_ticks(), [self._names.find(name) or -1 for name in surfaces or ()]
         among = "" if surfaces is None else f" AND surface IN ({', '.join(map(str, numbers))})"
-        sql = open_entries("id, lease_until", _LAPSED + among) + _OLDEST_FIRST
+        sql = open_entries("id, max(lease_until, coalesce(retry_at, 0))", _LAPSED + among) + _DUE_FIRST
         found: list[EntryDetail] = []
         for state in (State.IN_FLIGHT, State.RETRYABLE):
             rows = self._connection.execute(sql, (state.value, now, limit)).fetchall()

@@ -11,11 +11,20 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from oncegate.errors import StoreRejected, UsageError
-from oncegate.model.states import Decision, Known, State, conflict_note, judge
+from oncegate.errors import StoreRejected, StoreUnavailable, UsageError
+from oncegate.model.states import (
+    Decision,
+    Known,
+    State,
+    conflict_note,
+    free_in_ms,
+    judge,
+    why_given_up,
+)
 from oncegate.store import (
     CLAIM_KINDS,
     Attachment,
+    ClaimId,
     ClaimNote,
     Entry,
     LogKind,
@@ -28,23 +37,26 @@ from oncegate.store import (
     StepRecord,
     StepState,
 )
+from oncegate.store.alternatives import by_known_keys, has_alternatives, told_apart
 from oncegate.store.recording import record_in_two_steps
 from oncegate.stores.sqlite.files import is_the_stores
 from oncegate.stores.sqlite.inserting import insert_all, insert_one, next_number
 from oncegate.stores.sqlite.names import Names
 from oncegate.stores.sqlite.sweeps import Sweep, sweep_of
-from oncegate.stores.writes import by_position
+from oncegate.stores.writes import in_turn
 
 _RUN: Final = Decision.RUN
 _COMMITTED: Final = State.COMMITTED
 _KNOWN: Final = (
     "SELECT id, state, fingerprint, attempt, fence, coalesce(lease_until, 0), reason,"
-    " first_reserved, received_at, body"
+    " first_reserved, received_at, body, declared, coalesce(retry_at, 0), coalesce(interruptions, 0)"
     " FROM oncegate_entry LEFT JOIN oncegate_outcome ON entry = id WHERE key = ?"
 )
 _TAKE_OVER: Final = (
     "UPDATE oncegate_entry SET state = 1, attempt = attempt + 1, fence = fence + 1, lease_until = ?,"
-    " first_reserved = coalesce(first_reserved, ?), token = ?, settled_at = NULL, reason = NULL"
+    " declared = CASE WHEN first_reserved IS NULL THEN ? ELSE declared END,"
+    " first_reserved = coalesce(first_reserved, ?), token = ?, settled_at = NULL, reason = NULL,"
+    " retry_at = NULL, interruptions = CASE WHEN state = 1 THEN coalesce(interruptions, 0) + 1 END"
     " WHERE id = ? AND fence = ?"
 )
 _GIVE_UP: Final = (
@@ -52,39 +64,44 @@ _GIVE_UP: Final = (
     " WHERE id = ? AND fence = ?"
 )
 _SETTLE: Final = (
-    "UPDATE oncegate_entry SET state = ?1, settled_at = ?2, reason = ?3, token = NULL,"
+    "UPDATE oncegate_entry SET state = ?1, settled_at = ?2, reason = ?3,"
+    " token = CASE WHEN ?1 IN (2, 3) THEN token END,"
     " attempt = attempt - ?4, lease_until = ?5,"
-    " first_reserved = CASE WHEN ?6 THEN NULL ELSE first_reserved END, record = ?9"
-    " WHERE id = ?7 AND fence = ?8 AND state = 1"
+    " first_reserved = CASE WHEN ?6 THEN NULL ELSE first_reserved END, retry_at = ?10, record = ?11"
+    " WHERE id = ?7 AND fence = ?8 AND token = ?9 AND state = 1"
 )
 # Its record is written next; SQLite numbers that after the newest there is.
 _NEXT_POSITION: Final = "(SELECT coalesce(max(position), 0) + 1 FROM oncegate_log)"
-_SETTLE_NEXT: Final = _SETTLE.replace("?9", _NEXT_POSITION)
+_SETTLE_NEXT: Final = _SETTLE.replace("?11", _NEXT_POSITION)
 _COMMIT_NEXT: Final = (
-    "UPDATE oncegate_entry SET state = 2, settled_at = ?1, reason = NULL, token = NULL, lease_until = NULL,"
-    f" first_reserved = NULL, record = {_NEXT_POSITION} WHERE id = ?2 AND fence = ?3 AND state = 1"
+    "UPDATE oncegate_entry SET state = 2, settled_at = ?1, reason = NULL, lease_until = NULL,"
+    f" first_reserved = NULL, record = {_NEXT_POSITION} WHERE id = ?2 AND fence = ?3 AND token = ?4"
+    " AND state = 1"
 )
 _LOG_COMMITTED: Final = "INSERT INTO oncegate_log (entry, kind, at, actor) VALUES (?, 2, ?, ?)"
 _OUTCOME: Final = "INSERT OR REPLACE INTO oncegate_outcome (entry, body) VALUES (?, ?)"
 _LAST_POSITION: Final = "SELECT coalesce(max(position), 0) FROM oncegate_log"
 _LOG: Final = "INSERT INTO oncegate_log (position, entry, kind, at, actor, note) VALUES (?, ?, ?, ?, ?, ?)"
 _STEP: Final = (
-    "INSERT OR REPLACE INTO oncegate_step (entry, name, state, downstream, result, resource, started_at)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+    "INSERT OR REPLACE INTO oncegate_step (entry, name, state, downstream, result, resource, started_at,"
+    " declared, last_call) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _STEPS: Final = (
-    "SELECT name, state, downstream, result, resource, started_at FROM oncegate_step WHERE entry = ?"
+    "SELECT name, state, downstream, result, resource, started_at, declared, last_call FROM oncegate_step"
+    " WHERE entry = ?"
 )
-_RENEW: Final = "UPDATE oncegate_entry SET lease_until = ? WHERE id = ? AND fence = ? AND state = 1"
+_RENEW: Final = (
+    "UPDATE oncegate_entry SET lease_until = ? WHERE id = ? AND fence = ? AND token = ? AND state = 1"
+)
 _ATTACH: Final = (
     "INSERT INTO oncegate_outcome (entry, body) SELECT id, ? FROM oncegate_entry"
-    " WHERE id = ? AND fence = ? AND state = 2 ON CONFLICT (entry) DO NOTHING"
+    " WHERE id = ? AND fence = ? AND token = ? AND state = 2 ON CONFLICT (entry) DO NOTHING"
 )
-_ENDED: Final = "SELECT 1 FROM oncegate_entry WHERE id = ? AND fence = ? AND state = 2"
-_HOLDS: Final = "SELECT 1 FROM oncegate_entry WHERE id = ? AND fence = ? AND state = 1"
+_ENDED: Final = "SELECT 1 FROM oncegate_entry WHERE id = ? AND fence = ? AND token = ? AND state = 2"
+_HOLDS: Final = "SELECT 1 FROM oncegate_entry WHERE id = ? AND fence = ? AND token = ? AND state = 1"
 _ENTRY_COLUMNS: Final = (
     "id, key, tenant, surface, label, state, attempt, fence, token, fingerprint, received_at,"
-    " settled_at, lease_until, reason"
+    " settled_at, lease_until, reason, retry_at"
 )
 
 
@@ -94,6 +111,7 @@ class SqliteClaims:
     _connection: sqlite3.Connection
     _cursor: sqlite3.Cursor  # for statements of ours that every event passes: making one takes a while
     _names: Names
+    _highest: int = 0  # the newest number that was given out on this connection
 
     def now_ticks(self) -> int:
         """The ledger's own time; the session knows it."""
@@ -101,17 +119,32 @@ class SqliteClaims:
 
     def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
         """Inserts all that are new in one sweep, then judges the rest one by one."""
+        if has_alternatives(wanted):
+            chosen = by_known_keys(self, wanted)
+            return told_apart(wanted, chosen, self.reserve(chosen))
         now = self.now_ticks()
         if len(wanted) == 1:
             (item,) = wanted
             number = insert_one(self._cursor, self._names, item, now)
+            if number:
+                self._check_newer(number, number)
             return [self._new(number, item, now) if number else self._judge(item, now)]
         first = next_number(self._connection)
         inserted = insert_all(self._connection, self._names, wanted, first, now)
+        self._check_newer(first, max(inserted, default=self._highest))
         return [
             self._new(number, item, now) if number in inserted else self._judge(item, now)
             for number, item in enumerate(wanted, first)
         ]
+
+    def _check_newer(self, first: int, last: int) -> None:
+        """Numbers only grow: one that was there before says that the ledger went back (I23)."""
+        if first <= self._highest:
+            raise self._went_back(first)
+        self._highest = last
+
+    def _went_back(self, number: int) -> StoreUnavailable:
+        raise NotImplementedError
 
     def record(self, wanted: Sequence[Reservation], outcome: bytes) -> Sequence[Reserved]:
         """Reserves, and settles what is new; both are in the one transaction of the unit."""
@@ -121,7 +154,7 @@ class SqliteClaims:
         if item.quarantine is None and item.hold is None:
             return Reserved(
                 _RUN, number, number, first_reserved_ticks=now,
-                received_at_ms=item.received_at_ms, now_ticks=now,
+                received_at_ms=item.received_at_ms, now_ticks=now, token=item.token, key=item.key,
             )  # fmt: skip
         state, reason = item.parked
         self._log(number, LogKind(state.value), item.received_at_ms, item.actor, reason)
@@ -130,48 +163,61 @@ class SqliteClaims:
 
     def _judge(self, item: Reservation, now: int) -> Reserved:
         row = self._connection.execute(_KNOWN, (item.key,)).fetchone()
-        entry, state, content, attempt, fence, until, reason, first_reserved, received, outcome = row
-        known = Known(State(state), content, attempt, until)
+        entry, state, content, attempt, fence, until, reason, first_reserved, received, outcome, *rest = row
+        was, retry_at, interruptions = rest
+        known = Known(
+            State(state),
+            content,
+            attempt,
+            until,
+            0 if item.at_once else retry_at,
+            interruptions,
+            item.deaths_max,
+        )
         decision = judge(known, item.fingerprint, now, item.attempts_max)
         if decision is Decision.CONFLICT:
             note = conflict_note(known.state)
             self._log(entry, LogKind.CONFLICT, item.received_at_ms, item.actor, note)
             return Reserved(decision, entry, now_ticks=now)
         if decision.claims:
-            self._connection.execute(_TAKE_OVER, (now + item.lease_ms, now, item.token, entry, fence))
+            declared = self._number(item.declared)
+            taken = (now + item.lease_ms, declared, now, item.token, entry, fence)
+            self._connection.execute(_TAKE_OVER, taken)
             kind, claim = CLAIM_KINDS[decision], ClaimNote(attempt + 1, fence + 1, first_reserved is None)
             self._log(entry, kind, item.received_at_ms, item.actor, str(claim))
             return Reserved(
                 decision, entry, fence + 1, attempt + 1, known.state, self._steps(entry),
                 first_reserved_ticks=first_reserved or 0, received_at_ms=received,
                 lapsed_at_ticks=until, now_ticks=now, never_run=first_reserved is None,
+                declared=None if first_reserved is None else self._text(was),
+                token=item.token, key=item.key,
             )  # fmt: skip
         if decision is Decision.HOLD and known.state in (State.IN_FLIGHT, State.RETRYABLE):
-            reason = self._give_up(entry, fence, attempt, item)
+            reason = self._give_up(entry, fence, why_given_up(known), item)
         return Reserved(
             decision, entry, state=known.state, outcome=outcome, reason=reason,
-            retry_after_ms=max(0, until - now), received_at_ms=received, now_ticks=now,
+            retry_after_ms=free_in_ms(known, now), received_at_ms=received, now_ticks=now,
         )  # fmt: skip
 
-    def _give_up(self, entry: int, fence: int, attempt: int, item: Reservation) -> str:
-        reason = f"gave up after {attempt} attempts"
+    def _give_up(self, entry: int, fence: int, reason: str, item: Reservation) -> str:
         self._connection.execute(_GIVE_UP, (item.received_at_ms, reason, entry, fence))
         self._log(entry, LogKind.HELD, item.received_at_ms, item.actor, reason)
         return reason
 
+    def serialise(self, names: Sequence[str]) -> None:
+        """Nothing to do: a unit that writes is alone."""
+
     def renew(self, claims: Sequence[Renewal]) -> list[bool]:
         """Extends leases."""
         now = self.now_ticks()
-        return [
-            self._changed(_RENEW, (now + claim.lease_ms, claim.entry_id, claim.fence)) for claim in claims
-        ]
+        return [self._changed(_RENEW, (now + c.lease_ms, c.entry_id, c.fence, c.token)) for c in claims]
 
     def progress(self, wanted: Sequence[Progress]) -> list[bool]:
         """Records steps of claims that go on."""
         return [self._advance(item) for item in wanted]
 
     def _advance(self, item: Progress) -> bool:
-        holds = self._connection.execute(_HOLDS, (item.entry_id, item.fence)).fetchone()
+        holds = self._connection.execute(_HOLDS, (item.entry_id, item.fence, item.token)).fetchone()
         if holds is None:
             return False
         self._write_steps(item.entry_id, item.steps)
@@ -203,7 +249,7 @@ class SqliteClaims:
 
     def _commit(self, item: Settlement) -> bool:
         execute = self._cursor.execute
-        if execute(_COMMIT_NEXT, (item.at_ms, item.entry_id, item.fence)).rowcount != 1:
+        if execute(_COMMIT_NEXT, (item.at_ms, item.entry_id, item.fence, item.token)).rowcount != 1:
             return False
         execute(_LOG_COMMITTED, (item.entry_id, item.at_ms, self._names.number(item.actor)))
         return True
@@ -266,11 +312,11 @@ class SqliteClaims:
 
     def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
         """Adds outcomes that came after their commit."""
-        return [self._changed(_ATTACH, (item.outcome, item.entry_id, item.fence)) for item in attachments]
+        return [self._changed(_ATTACH, (i.outcome, i.entry_id, i.fence, i.token)) for i in attachments]
 
-    def are_committed(self, claims: Sequence[tuple[int, int]]) -> list[bool]:
-        """Looks for entries that were committed under these fences."""
-        return [self._connection.execute(_ENDED, claim).fetchone() is not None for claim in claims]
+    def are_committed(self, claims: Sequence[ClaimId]) -> list[bool]:
+        """Looks for entries that these claims have committed."""
+        return [self._connection.execute(_ENDED, claim[:3]).fetchone() is not None for claim in claims]
 
     def was_committed(self, mark: str) -> bool:
         """SQLite cannot tell: its transactions have no names."""
@@ -289,7 +335,7 @@ class SqliteClaims:
                 for sql, parameters in batches[0]:
                     self._connection.executemany(sql, (parameters,))
                 return
-            for sql, group in groupby(by_position(batches), key=lambda statement: statement[0]):
+            for sql, group in groupby(in_turn(batches), key=lambda statement: statement[0]):
                 self._connection.executemany(sql, [parameters for _, parameters in group])
         except Exception as error:
             if is_the_stores(error):
@@ -309,15 +355,28 @@ class SqliteClaims:
         self._connection.executemany(
             _STEP,
             [
-                (entry, s.name, s.state.value, number(s.downstream), s.result, s.resource, s.started_at_ms)
+                (
+                    entry, s.name, s.state.value, number(s.downstream), s.result, s.resource,
+                    s.started_at_ms, self._number(s.declared), s.last_call_ticks,
+                )
                 for s in steps
             ],
-        )
+        )  # fmt: skip
+
+    def _number(self, text: str | None) -> int | None:
+        return None if text is None else self._names.number(text)
+
+    def _text(self, number: int | None) -> str | None:
+        return self._names.text(number) if number else None
 
     def _steps(self, entry: int) -> tuple[StepRecord, ...]:
-        return tuple(
-            StepRecord(name, StepState(state), self._names.text(downstream), *rest)
-            for name, state, downstream, *rest in self._connection.execute(_STEPS, (entry,))
+        return tuple(self._step(row) for row in self._connection.execute(_STEPS, (entry,)))
+
+    def _step(self, row: tuple[Any, ...]) -> StepRecord:
+        name, state, downstream, result, resource, started, declared, called = row
+        where = self._names.text(downstream)
+        return StepRecord(
+            name, StepState(state), where, result, resource, started, self._text(declared), called
         )
 
     def _outcome(self, entry: int) -> bytes | None:
@@ -337,7 +396,8 @@ def _settle_row(item: Settlement, now: int) -> tuple[Any, ...]:
     called = now if item.last_call_ticks is None else item.last_call_ticks
     state, lease = item.state.value, None if final else called
     head = (state, item.at_ms, item.reason, item.attempts_given_back)
-    return (*head, lease, final, item.entry_id, item.fence)
+    retry_at = None if item.busy_ms is None else now + item.busy_ms
+    return (*head, lease, final, item.entry_id, item.fence, item.token, retry_at)
 
 
 def _is_plain(item: Settlement) -> bool:

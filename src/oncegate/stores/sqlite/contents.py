@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Final
 
+from oncegate.model.content import WINDOW
 from oncegate.model.states import State
 from oncegate.store import (
     ContentPage,
     Dismissal,
+    Doubled,
     Duplicate,
     Entry,
     Flag,
     Flagged,
     LogKind,
     Pair,
+    Unscanned,
 )
 from oncegate.stores.duplicates import note_for, reason_for
 from oncegate.stores.sqlite.names import Names
@@ -54,19 +58,51 @@ _NOTE_SCANNED: Final = (
 _OPEN_PAIRS: Final = (
     "SELECT entry, other FROM oncegate_duplicate WHERE undecided = 1 ORDER BY entry LIMIT ?"
 )
-_PAIRS: Final = """
+_WINDOW_MS: Final = WINDOW // timedelta(milliseconds=1)
+_RAN_WITH: Final = f"""
+SELECT equal.entry FROM oncegate_content AS mine
+JOIN oncegate_content AS equal ON equal.hash = mine.hash AND equal.entry < mine.entry
+JOIN oncegate_entry AS ran ON ran.id = equal.entry AND ran.state = 2
+WHERE mine.entry = pair.entry
+  AND (equal.entry = pair.other OR abs(ran.received_at - later.received_at) <= {_WINDOW_MS})
+ORDER BY equal.entry DESC LIMIT 1
+"""
+_PAIRS: Final = f"""
 SELECT pair.entry, pair.other, coalesce(content.target, ''), content.compensation, pair.flagged_at,
-       pair.dismissed_at, pair.dismissed_by, pair.note
+       pair.dismissed_at, pair.dismissed_by, pair.note,
+       CASE WHEN later.id IS NOT NULL THEN ({_RAN_WITH}) END
 FROM oncegate_duplicate AS pair LEFT JOIN oncegate_content AS content ON content.entry = pair.entry
+LEFT JOIN oncegate_entry AS later ON later.id = pair.entry AND later.state = 2
 WHERE """
 _LIST: Final = (
     f"{_PAIRS} pair.entry < ? AND (? OR pair.dismissed_at IS NULL) ORDER BY pair.entry DESC LIMIT ?"
 )
-_OPEN: Final = f"{_PAIRS} pair.dismissed_at IS NULL AND pair.entry > ? ORDER BY pair.entry LIMIT ?"
+# Both ran, or not asked for; of a surface, or of all. Each is looked up for open pairs only.
+_OPEN: Final = f"""{_PAIRS} pair.dismissed_at IS NULL AND pair.entry > ?
+AND (NOT ? OR (later.id IS NOT NULL AND EXISTS ({_RAN_WITH})))
+AND (? IS NULL OR ? = (SELECT name.text FROM oncegate_entry AS half
+                      JOIN oncegate_name AS name ON name.id = half.surface WHERE half.id = pair.entry))
+ORDER BY pair.entry LIMIT ?"""
+_OPEN_NUMBERS: Final = """
+SELECT entry, other FROM oncegate_duplicate WHERE dismissed_at IS NULL AND entry > ?
+ORDER BY entry LIMIT ?
+"""
 _DISMISS: Final = (
     "UPDATE oncegate_duplicate SET dismissed_at = ?, dismissed_by = ?, note = ?, undecided = 0"
     " WHERE entry = ? AND dismissed_at IS NULL"
 )
+_DOUBLED: Final = f"""
+SELECT name.text, count(*), min(pair.flagged_at)
+FROM oncegate_duplicate AS pair
+JOIN oncegate_entry AS later ON later.id = pair.entry AND later.state = 2
+JOIN oncegate_name AS name ON name.id = later.surface
+WHERE pair.dismissed_at IS NULL AND EXISTS ({_RAN_WITH}) GROUP BY name.text ORDER BY name.text
+"""
+_UNSCANNED: Final = """
+SELECT entry.received_at FROM oncegate_content AS content
+JOIN oncegate_entry AS entry ON entry.id = content.entry
+WHERE content.entry > ? ORDER BY content.entry LIMIT 1
+"""
 _LAST: Final = 2**63 - 1
 
 
@@ -96,6 +132,11 @@ class SqliteContents:
         """Where the last scan stopped."""
         row = self._connection.execute(_SCANNED).fetchone()
         return 0 if row is None else int(row[0])
+
+    def unscanned(self) -> Unscanned | None:
+        """The next mark to look at."""
+        row = self._connection.execute(_UNSCANNED, (self.scanned(),)).fetchone()
+        return None if row is None else Unscanned(row[0])
 
     def note_scanned(self, position: int) -> None:
         """Keeps where a scan stopped."""
@@ -140,18 +181,28 @@ class SqliteContents:
         parameters = (before_id or _LAST, dismissed, limit)
         return [self._duplicate(row) for row in self._connection.execute(_LIST, parameters).fetchall()]
 
-    def open_duplicates(self, after_id: int, limit: int) -> list[Duplicate]:
+    def open_duplicates(
+        self, after_id: int, limit: int, *, ran: bool = False, surface: str | None = None
+    ) -> list[Duplicate]:
         """Lists pairs that wait for a person, oldest first."""
-        return [
-            self._duplicate(row) for row in self._connection.execute(_OPEN, (after_id, limit)).fetchall()
-        ]
+        parameters = (after_id, ran, surface, surface, limit)
+        return [self._duplicate(row) for row in self._connection.execute(_OPEN, parameters).fetchall()]
+
+    def open_pairs(self, after_id: int, limit: int) -> list[Pair]:
+        """The numbers of pairs that wait for a person."""
+        return [Pair(*row) for row in self._connection.execute(_OPEN_NUMBERS, (after_id, limit))]
 
     def _duplicate(self, row: tuple[Any, ...]) -> Duplicate:
-        entry, other, target, compensation, flagged_at, dismissed_at, by, note = row
+        entry, other, target, compensation, flagged_at, dismissed_at, by, note, ran = row
         return Duplicate(
             Pair(entry, other), self._entry_numbered(entry), self._entry_numbered(other), target,
             compensation, flagged_at, dismissed_at, None if by is None else self._names.text(by), note,
+            None if ran is None else self._entry_numbered(ran),
         )  # fmt: skip
+
+    def doubled(self) -> list[Doubled]:
+        """Counts open pairs whose change ran twice."""
+        return [Doubled(*row) for row in self._connection.execute(_DOUBLED)]
 
     def dismiss(self, dismissal: Dismissal) -> bool:
         """Notes a person's word."""

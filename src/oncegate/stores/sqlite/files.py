@@ -34,6 +34,8 @@ CACHE_KIB: Final = 16 * 1024
 CHECKPOINT_PAGES: Final = 4_000
 CHECKPOINT_PAGES_OF_SMALL: Final = 1_000
 SQLITE_VERSION_MIN: Final = (3, 35, 0)  # RETURNING
+OWNER_ONLY: Final = 0o600
+SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 SYNCHRONOUS_LEVELS: Final = {"NORMAL": 1, "FULL": 2, "EXTRA": 3}
 
 
@@ -78,10 +80,50 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_inherited)
 
 
+def create_private(path: Path) -> None:
+    """Creates a file that only its owner can read, if there is none: a ledger holds signing secrets.
+
+    SQLite gives its side files (-wal, -shm, -journal) the mode of the file itself. An existing file keeps
+    its mode, which an operator may have chosen; `oncegate doctor` names one that is too wide.
+    """
+    try:
+        descriptor = os.open(path.resolve(), os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, OWNER_ONLY)
+    except OSError:
+        return  # it is there, or SQLite says why it cannot be
+    try:
+        os.fchmod(descriptor, OWNER_ONLY)  # whatever the umask takes away
+    finally:
+        os.close(descriptor)
+
+
+def identity_of(file: str) -> tuple[int, int] | None:
+    """What tells a file from another one under the same name; None where there is none."""
+    try:
+        found = os.stat(file)  # noqa: PTH116  every unit asks, and a Path costs twice as much
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def wide_files(path: Path) -> list[Path]:
+    """The files of a ledger that others than their owner can read or write."""
+    return [
+        file for file in (path, *(path.with_name(path.name + end) for end in SIDE_FILES)) if _is_wide(file)
+    ]
+
+
+def _is_wide(file: Path) -> bool:
+    try:
+        return bool(file.stat().st_mode & 0o077)
+    except OSError:
+        return False  # a side file that is not there, or has just gone
+
+
 def open_connection(path: Path, synchronous: str) -> sqlite3.Connection:
     """Opens a file for one session at a time, in WAL mode, and checks that the settings took."""
     if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
         raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old; 3.35 or newer is needed")
+    create_private(path)
     with translated(path):
         connection = sqlite3.connect(
             path,

@@ -24,17 +24,18 @@ _LAST_NUMBER: Final = (
 )
 _INSERT: Final = (
     "INSERT INTO oncegate_entry (key, surface, tenant, state, attempt, fingerprint, label, received_at,"
-    " lease_until, first_reserved, token, id, fence)"
-    " VALUES (?1, ?2, ?3, 1, 1, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10) ON CONFLICT (key) DO NOTHING"
-)
-_INSERT_NEXT: Final = _INSERT.replace("?10", f"({_LAST_NUMBER}) + 1")
-_INSERT_ANY: Final = (
-    "INSERT INTO oncegate_entry (key, surface, tenant, state, attempt, fingerprint, label, received_at,"
-    " settled_at, lease_until, first_reserved, token, reason, id, fence)"
-    " VALUES (?1, ?2, ?3, ?4, ?4 = 1, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)"
+    " lease_until, first_reserved, token, declared, id, fence)"
+    " VALUES (?1, ?2, ?3, 1, 1, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11)"
     " ON CONFLICT (key) DO NOTHING"
 )
-_INSERT_ANY_NEXT: Final = _INSERT_ANY.replace("?13", f"({_LAST_NUMBER}) + 1")
+_INSERT_NEXT: Final = _INSERT.replace("?11", f"({_LAST_NUMBER}) + 1")
+_INSERT_ANY: Final = (
+    "INSERT INTO oncegate_entry (key, surface, tenant, state, attempt, fingerprint, label, received_at,"
+    " settled_at, lease_until, first_reserved, token, reason, declared, id, fence)"
+    " VALUES (?1, ?2, ?3, ?4, ?4 = 1, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?14)"
+    " ON CONFLICT (key) DO NOTHING"
+)
+_INSERT_ANY_NEXT: Final = _INSERT_ANY.replace("?14", f"({_LAST_NUMBER}) + 1")
 _INSERTED: Final = "SELECT id FROM oncegate_entry WHERE id BETWEEN ? AND ?"
 _PAYLOAD: Final = "INSERT INTO oncegate_payload (entry, body) VALUES (?, ?)"
 _CONTENT: Final = "INSERT INTO oncegate_content (entry, hash, target, compensation) VALUES (?, ?, ?, ?)"
@@ -98,10 +99,11 @@ def _running_rows(
     """The rows of a batch that is simply run, as nearly every one is; without a call for each."""
     used = {item.surface for item in wanted} | {item.tenant for item in wanted}
     numbers = {name: names.number(name) for name in used}
+    declared = {text: 0 if text is None else names.number(text) for text in {i.declared for i in wanted}}
     return [
         (
             bytearray(i.key), numbers[i.surface], numbers[i.tenant], bytearray(i.fingerprint), i.label,
-            i.received_at_ms, now + i.lease_ms, now, i.token, number,
+            i.received_at_ms, now + i.lease_ms, now, i.token, declared[i.declared], number,
         )
         for number, i in enumerate(wanted, first)
     ]  # fmt: skip
@@ -111,7 +113,7 @@ def _running_row(names: Names, i: Reservation, now: int) -> tuple[Any, ...]:
     number = names.number
     return (
         bytearray(i.key), number(i.surface), number(i.tenant), bytearray(i.fingerprint), i.label,
-        i.received_at_ms, now + i.lease_ms, now, i.token,
+        i.received_at_ms, now + i.lease_ms, now, i.token, 0 if i.declared is None else number(i.declared),
     )  # fmt: skip
 
 
@@ -119,9 +121,10 @@ def _any_row(names: Names, item: Reservation, now: int) -> tuple[Any, ...]:
     head = (item.key, names.number(item.surface), names.number(item.tenant))
     tail = (item.fingerprint, item.label, item.received_at_ms)
     if item.runs:
-        return (*head, 1, *tail, None, now + item.lease_ms, now, item.token, None)
+        declared = None if item.declared is None else names.number(item.declared)
+        return (*head, 1, *tail, None, now + item.lease_ms, now, item.token, None, declared)
     state, reason = item.parked
-    return (*head, state.value, *tail, item.received_at_ms, None, None, None, reason)
+    return (*head, state.value, *tail, item.received_at_ms, None, None, None, reason, None)
 
 
 def _keep_marks(at: sqlite3.Connection | sqlite3.Cursor, new: Sequence[tuple[int, Reservation]]) -> None:

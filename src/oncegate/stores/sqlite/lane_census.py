@@ -102,8 +102,9 @@ class SqliteLaneCensus:
     def lanes(self, wanted: LaneFilter, after_lane: int, limit: int) -> list[LaneView]:
         """Lists lanes."""
         conditions, parameters = self._lane_conditions(wanted)
-        index = "" if wanted.key is not None else _OPEN
-        if wanted.key is None:
+        is_open = wanted.key is None and wanted.idle_upto is None
+        index = _OPEN if is_open else ""
+        if is_open:
             conditions.append("lane.state <> 1")
         where = " AND ".join(["lane.id > ?", *conditions])
         sql = f"{_LANE.format(index=index)} WHERE {where} ORDER BY lane.id LIMIT ?"
@@ -121,6 +122,12 @@ class SqliteLaneCensus:
         if wanted.key is not None:
             conditions.append("lane.key = ?")
             parameters.append(wanted.key)
+        if wanted.key_contains:
+            conditions.append("instr(lane.key, ?) > 0")
+            parameters.append(wanted.key_contains)
+        if wanted.idle_upto is not None:
+            conditions.append("lane.id <= ?")
+            parameters.append(wanted.idle_upto)
         if wanted.states:
             conditions.append(f"lane.state IN ({', '.join('?' * len(wanted.states))})")
             parameters += [state.value for state in wanted.states]

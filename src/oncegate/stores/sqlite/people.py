@@ -17,8 +17,8 @@ _RULE: Final = (
     "UPDATE oncegate_entry SET state = :state, fence = fence + 1, settled_at = :at, reason = :reason,"
     " token = NULL, attempt = CASE WHEN :runs THEN 0 ELSE attempt END,"
     " lease_until = CASE WHEN :runs THEN coalesce(lease_until, :now) END,"
-    " first_reserved = CASE WHEN :runs THEN first_reserved END"
-    " WHERE id = :entry AND fence = :fence AND state IN ({states})"
+    " first_reserved = CASE WHEN :runs THEN first_reserved END, retry_at = NULL, interruptions = NULL"
+    " WHERE id = :entry AND fence = :fence AND key = :key AND state IN ({states})"
 )
 _OUTCOME: Final = "INSERT OR REPLACE INTO oncegate_outcome (entry, body) VALUES (?, ?)"
 
@@ -69,5 +69,6 @@ class SqlitePeople:
             "now": self.now_ticks(),
             "entry": ruling.entry_id,
             "fence": ruling.fence,
+            "key": ruling.key,
         }
         return self._connection.execute(_RULE.format(states=states), parameters).rowcount == 1

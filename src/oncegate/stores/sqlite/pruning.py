@@ -12,16 +12,24 @@ from typing import Any, Final
 
 from oncegate.model.retention import Sighting, believe
 from oncegate.store import Due, Forgetting, LogKind
-from oncegate.stores.forgetting import judge_rows, note_of, read_sighting, write_sighting
+from oncegate.stores.forgetting import (
+    IS_REFUSED,
+    SEEN_STATE,
+    judge_rows,
+    note_of,
+    read_sighting,
+    write_sighting,
+)
 from oncegate.stores.sqlite.names import Names
 
 _NEXT: Final = (
-    "SELECT id, surface, state, received_at, coalesce(settled_at, received_at) FROM oncegate_entry"
+    f"SELECT id, surface, {SEEN_STATE}, received_at, coalesce(settled_at, received_at) FROM oncegate_entry"
     " WHERE id > ? ORDER BY id LIMIT ?"
 )
 _FORGET: Final = (
-    "DELETE FROM oncegate_entry WHERE id = ? AND surface = ? AND state IN (2, 3) AND received_at < ?"
-    " AND coalesce(settled_at, received_at) < ? RETURNING id, fence"
+    "DELETE FROM oncegate_entry WHERE id = ? AND surface = ? AND received_at < ?"
+    " AND coalesce(settled_at, received_at) < ?"
+    f" AND (state IN (2, 3) OR (? AND {IS_REFUSED})) RETURNING id, fence"
 )
 _BELONGINGS: Final = (
     "DELETE FROM oncegate_payload WHERE entry = ?",
@@ -31,9 +39,11 @@ _BELONGINGS: Final = (
     "DELETE FROM oncegate_trace WHERE entry = ?",
     "DELETE FROM oncegate_content WHERE entry = ?",
     "DELETE FROM oncegate_duplicate WHERE entry = ?",
+    "DELETE FROM oncegate_second WHERE entry = ?",
 )
 _RAISE_FLOOR: Final = "UPDATE oncegate_meta SET value = max(value, ?) WHERE name = 'floor'"
 _SEEN: Final = "SELECT value FROM oncegate_meta WHERE name = 'sighting'"
+_NEWEST: Final = "SELECT (SELECT received_at FROM oncegate_entry ORDER BY id DESC LIMIT 1)"
 _SEE: Final = (
     "INSERT INTO oncegate_meta (name, value) VALUES ('sighting', ?)"
     " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
@@ -53,11 +63,13 @@ class SqlitePruning:
     def _log(self, entry: int, kind: LogKind, at_ms: int, actor: str, note: str | None) -> None:
         raise NotImplementedError
 
-    def due(self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int) -> Due:
+    def due(
+        self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int, *, refused: bool = False
+    ) -> Due:
         """Looks at the next entries in order of arrival."""
         rows = self._connection.execute(_NEXT, (after_id, limit)).fetchall()
         number = self._names.find(surface)
-        return judge_rows(rows, number, before_ms, now_ms, after_id=after_id, limit=limit)
+        return judge_rows(rows, number, before_ms, now_ms, after_id=after_id, limit=limit, refused=refused)
 
     def forget(self, wanted: Forgetting) -> int:
         """Removes entries with all that belongs to them, and raises the floor."""
@@ -75,12 +87,15 @@ class SqlitePruning:
         surface, before = self._names.find(wanted.surface), wanted.before_ms
         removed: list[tuple[Any, ...]] = []
         for entry in sorted(set(wanted.entries)):
-            removed += self._connection.execute(_FORGET, (entry, surface, before, before)).fetchall()
+            asked = (entry, surface, before, before, wanted.refused)
+            removed += self._connection.execute(_FORGET, asked).fetchall()
         return [(entry, fence) for entry, fence in removed]
 
-    def sight(self, wall_ms: int) -> Sighting:
+    def sight(self, wall_ms: int, *, is_certain: bool = False) -> Sighting:
         """Notes the wall time beside the ledger's own."""
-        row = self._connection.execute(_SEEN).fetchone()
-        seen = believe(read_sighting(row and row[0]), wall_ms, self.now_ticks())
+        row, now = self._connection.execute(_SEEN).fetchone(), self.now_ticks()
+        (newest,) = self._connection.execute(_NEWEST).fetchone()
+        last = read_sighting(row and row[0])
+        seen = Sighting(wall_ms, now) if is_certain else believe(last, wall_ms, now, newest_ms=newest)
         self._connection.execute(_SEE, (write_sighting(seen),))
         return seen

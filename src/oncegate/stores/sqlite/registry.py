@@ -46,8 +46,8 @@ class SqliteRegistry:
         else:
             place = (change.kind, change.name, change.version)
             changed = self._connection.execute(_UPDATE, (change.body, change.at_ms, *place)).rowcount
-        if changed:
-            self._log(0, LogKind.DOCUMENT_CHANGED, change.at_ms, change.actor, change.note)
+        if changed and change.recorded_as is not None:
+            self._log(0, change.recorded_as, change.at_ms, change.actor, change.note)
         return bool(changed)
 
     def document(self, kind: str, name: str) -> Document | None:

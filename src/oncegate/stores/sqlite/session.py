@@ -14,16 +14,17 @@ from types import TracebackType
 from typing import Any, cast
 
 from oncegate.clock import Clock
-from oncegate.errors import StoreError, StoreRejected, StoreUnknown, UsageError
+from oncegate.errors import StoreError, StoreRejected, StoreUnavailable, StoreUnknown, UsageError
 from oncegate.store import Outgoing, Placed, Reservation, Reserved, Settlement
 from oncegate.store.feed import Publication, Published
+from oncegate.store.incarnations import Incarnations
 from oncegate.stores.kinds import Kind, is_still_open
 from oncegate.stores.sqlite.browsing import SqliteBrowsing
 from oncegate.stores.sqlite.census import SqliteCensus
 from oncegate.stores.sqlite.claims import SqliteClaims
 from oncegate.stores.sqlite.contents import SqliteContents
 from oncegate.stores.sqlite.feed import SqliteFeed
-from oncegate.stores.sqlite.files import BUSY_WAIT_MS, is_the_stores, translate, translated
+from oncegate.stores.sqlite.files import BUSY_WAIT_MS, identity_of, is_the_stores, translate, translated
 from oncegate.stores.sqlite.lane_census import SqliteLaneCensus
 from oncegate.stores.sqlite.lane_desk import SqliteLaneDesk
 from oncegate.stores.sqlite.names import Names
@@ -32,6 +33,8 @@ from oncegate.stores.sqlite.people import SqlitePeople
 from oncegate.stores.sqlite.positions import SqlitePositions
 from oncegate.stores.sqlite.pruning import SqlitePruning
 from oncegate.stores.sqlite.registry import SqliteRegistry
+from oncegate.stores.sqlite.resources import SqliteResources
+from oncegate.stores.sqlite.seen import SqliteSeen
 from oncegate.stores.sqlite.tallies import SqliteTallies
 from oncegate.stores.sqlite.ticks import anchor_ticks, read_anchor
 from oncegate.stores.sqlite.traces import SqliteTraces
@@ -49,6 +52,8 @@ class SqliteUnit:
     def __enter__(self) -> None:
         """Begins as a writer."""
         session = self._session
+        if session._seen_as is not None:
+            session.check_file()
         try:
             if self._wait is not session._waits:
                 session.wait_for_others(self._wait)
@@ -84,7 +89,9 @@ class SqliteLedger(
     SqliteContents,
     SqliteLaneDesk,
     SqliteLaneCensus,
+    SqliteResources,
     SqliteTallies,
+    SqliteSeen,
     SqlitePositions,
     SqliteTraces,
     SqliteNotices,
@@ -95,7 +102,18 @@ class SqliteLedger(
 class SqliteSession(SqliteLedger):
     """A session that owns its connection."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path,
+        clock: Clock,
+        *,
+        file: str | None = None,
+        incarnations: Incarnations | None = None,
+    ) -> None:
+        self._file = file
+        self._seen_as = None if file is None else identity_of(file)
+        self._incarnations = incarnations
         self._connection = connection
         self._cursor = connection.cursor()
         self._names = Names(connection)
@@ -110,9 +128,26 @@ class SqliteSession(SqliteLedger):
         """The ledger's own time: the machine's ticks, carried on over restarts."""
         return self._clock.ticks_ms() + self._offset_ms
 
-    def unit(self, *, wait: bool = True, single: bool = False) -> SqliteUnit:
+    def unit(self, *, wait: bool = True, single: bool = False, patient: bool = True) -> SqliteUnit:
         """One transaction, begun as a writer so that it cannot fail halfway for want of the lock."""
         return self._unit if wait else self._unit_at_once
+
+    def check_file(self) -> None:
+        """Raises if another file has come to the ledger's place: what is written here would be lost."""
+        if self._file is not None and identity_of(self._file) != self._seen_as:
+            raise StoreUnavailable(
+                f"{self._path} was replaced by another file while this process had it open; nothing was"
+                " written, try again"
+            )
+
+    def _went_back(self, number: int) -> StoreUnavailable:
+        """An entry was given a number that another one had: the contents of the file are older now."""
+        if self._incarnations is not None:
+            self._incarnations.note(self._highest)
+        return StoreUnavailable(
+            f"{self._path} was restored from an older copy while this process had it open: entry {number}"
+            f" is new, {self._highest} was seen before. Nothing was written, try again"
+        )
 
     def wait_for_others(self, wait: bool) -> None:
         """Whether this connection waits while another one writes, from now on."""
@@ -133,6 +168,7 @@ class SqliteSession(SqliteLedger):
         return translate(error, self._path)
 
     def _undo(self) -> None:
+        self._highest = 0  # numbers of an undone unit are given out again
         self._names.forget()
         try:
             if self._connection.in_transaction:
@@ -227,13 +263,16 @@ class JoinedSession(SqliteLedger):
         return self._clock.ticks_ms() + self._offset_ms
 
     @contextmanager
-    def unit(self, *, wait: bool = True, single: bool = False) -> Iterator[None]:
+    def unit(self, *, wait: bool = True, single: bool = False, patient: bool = True) -> Iterator[None]:
         """The user's own transaction: nothing is begun, committed or undone here."""
         try:
             yield
         except sqlite3.Error as error:
             failure: StoreError = translate(error, self._path)
             raise failure from error
+
+    def _check_newer(self, first: int, last: int) -> None:
+        """Not asked: the user may undo what was numbered here."""
 
     def reserve_one(self, reservation: Reservation) -> Reserved:
         """Reserves a key in the user's transaction."""

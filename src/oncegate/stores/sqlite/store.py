@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,14 +10,17 @@ from pathlib import Path
 from urllib.parse import quote
 
 from oncegate.clock import Clock, SystemClock
-from oncegate.errors import ConfigError, SchemaMismatch, StoreBusy, StoreError, StoreUnavailable, UsageError
+from oncegate.errors import ConfigError, SchemaMismatch, StoreBusy, StoreError, UsageError
 from oncegate.store import Capabilities, Durability, Finding, Migration
+from oncegate.store.incarnations import Incarnations
+from oncegate.stores.absence import Presence
 from oncegate.stores.rehearsing import BUSY, POSSIBLE, WHAT, rehearse
 from oncegate.stores.sqlite import schema
-from oncegate.stores.sqlite.files import SYNCHRONOUS_LEVELS, open_connection, translated
+from oncegate.stores.sqlite.files import SYNCHRONOUS_LEVELS, open_connection, translated, wide_files
 from oncegate.stores.sqlite.joins import connection_behind
 from oncegate.stores.sqlite.reading import file_exists, read_only
 from oncegate.stores.sqlite.session import JoinedSession, SqliteSession, check_text
+from oncegate.stores.sqlite.sights import sight_of
 
 _DURABILITY = {
     "NORMAL": Durability.PROCESS_CRASH,
@@ -39,6 +43,8 @@ class SqliteStore:
         self._file = self.path.absolute()
         self._synchronous = synchronous.upper()
         self._clock = clock or SystemClock()
+        self._presence = Presence(self.address)
+        self._incarnations = Incarnations()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -52,17 +58,29 @@ class SqliteStore:
         )
 
     @property
+    def incarnations(self) -> Incarnations:
+        """Which incarnation of the ledger this process has seen."""
+        return self._incarnations
+
+    @property
     def address(self) -> str:
         """The file as an address."""
         return f"sqlite:///{quote(str(self.path))}"
 
     def connect(self) -> SqliteSession:
-        """Opens a session; an empty file becomes a ledger."""
+        """Opens a session; an empty file becomes a ledger, unless this process had one open there."""
+        if self._presence.was_here and not self.exists():
+            raise self._presence.missing()
         connection = open_connection(self._file, self._synchronous)
         try:
             with translated(self.path):
+                self._presence.refuse_empty(schema.pending(connection))
                 schema.apply_pending(connection)
-                return SqliteSession(connection, self.path, self._clock)
+                self._presence.seen()
+                file, seen = str(self._file), self._incarnations
+                session = SqliteSession(connection, self.path, self._clock, file=file, incarnations=seen)
+                seen.check(sight_of(connection, file), lambda: session)
+                return session
         except BaseException:
             connection.close()
             raise
@@ -115,10 +133,13 @@ class SqliteStore:
     def look(self, *, again: bool = False) -> Iterator[JoinedSession]:
         """Reads one moment of an existing ledger; creates and changes nothing."""
         if not self.exists():
-            raise StoreUnavailable(f"there is no ledger at {self.address}; run `oncegate migrate`")
+            raise self._presence.missing()
         with read_only(self._file) as connection:
-            if schema.pending(connection):
+            pending = schema.pending(connection)
+            self._presence.refuse_empty(pending)
+            if pending:
                 raise SchemaMismatch(f"{self.path} is not up to date; run `oncegate migrate`")
+            self._presence.seen()
             yield JoinedSession(connection, self.path, self._clock)
 
     def close(self) -> None:
@@ -158,6 +179,7 @@ class SqliteStore:
                 Finding(True, "sqlite", sqlite3.sqlite_version),
                 self._examine_schema(),
                 self._examine_durability(),
+                self._examine_permissions(),
                 self._examine_integrity(session),
                 self._examine_writing(session),
             ]
@@ -178,6 +200,15 @@ class SqliteStore:
         value = f"synchronous={self._synchronous}, WAL: a committed record {durability.value}"
         safe = durability is Durability.POWER_LOSS
         return Finding(safe, "durability", value, "" if safe else "use synchronous=FULL")
+
+    def _examine_permissions(self) -> Finding:
+        """A ledger holds signing secrets and the page's session key."""
+        wide = wide_files(self._file)
+        if not wide:
+            return Finding(True, "permissions", "only the owner can read the files")
+        value = f"others can read or write {', '.join(file.name for file in wide)}"
+        step = f"run: chmod 600 {' '.join(shlex.quote(str(file)) for file in wide)}"
+        return Finding(True, "permissions", value, step)
 
     def _examine_integrity(self, session: SqliteSession) -> Finding:
         ((answer,),) = session.read_pragma("quick_check(1)")

@@ -20,24 +20,32 @@ from oncegate.store import Settlement
 
 SWEPT_MIN: Final = 4  # fewer are as quick one by one
 IS_POSSIBLE: Final = sqlite3.sqlite_version_info >= (3, 38)  # JSON always there, and UPDATE ... FROM
-_TIME_BITS: Final = 20  # times of one batch lie within 17 minutes
-_ENTRY_MAX: Final = 1 << (62 - _TIME_BITS)
+SWEPT_MAX: Final = 1 << 12
+_PLACE_BITS: Final = 12
+_TIME_BITS: Final = 16  # times of one batch lie within a minute
+_ENTRY_SHIFT: Final = _PLACE_BITS + _TIME_BITS
+_ENTRY_MAX: Final = 1 << (62 - _ENTRY_SHIFT)
 _LENGTH_BITS: Final = 28  # an outcome is shorter than 256 MB
 _TIME_MASK: Final = (1 << _TIME_BITS) - 1
+_PLACE_MASK: Final = SWEPT_MAX - 1
 _LENGTH_MASK: Final = (1 << _LENGTH_BITS) - 1
 _COMMITTED: Final = State.COMMITTED
 
+# The claims are an object: its names are tokens; each number is an entry, a time and a place in the batch.
 # A first claim's fence is its entry's own number, so that one number stands for both.
+_ENTRY: Final = f"(item.value >> {_ENTRY_SHIFT})"
+_PLACE: Final = f"(item.value & {_PLACE_MASK})"
+_AT: Final = f"?2 + ((item.value >> {_PLACE_BITS}) & {_TIME_MASK})"
 _SETTLE: Final = (
-    "UPDATE oncegate_entry AS entry SET record = ?1 + item.key, state = 2,"
-    f" settled_at = ?2 + (item.value & {_TIME_MASK}), reason = NULL, token = NULL,"
-    " lease_until = NULL, first_reserved = NULL"
+    f"UPDATE oncegate_entry AS entry SET record = ?1 + {_PLACE}, state = 2, settled_at = {_AT},"
+    " reason = NULL, lease_until = NULL, first_reserved = NULL"
     " FROM json_each(?3) AS item"
-    f" WHERE entry.id = (item.value >> {_TIME_BITS}) AND entry.fence = entry.id AND entry.state = 1"
+    f" WHERE entry.id = {_ENTRY} AND entry.fence = entry.id"
+    " AND entry.token = CAST(item.key AS INTEGER) AND entry.state = 1"
 )
 _LOG: Final = (
     "INSERT INTO oncegate_log (position, entry, kind, at, actor)"
-    f" SELECT ?1 + key, value >> {_TIME_BITS}, 2, ?2 + (value & {_TIME_MASK}), ?4 FROM json_each(?3)"
+    f" SELECT ?1 + {_PLACE}, {_ENTRY}, 2, {_AT}, ?4 FROM json_each(?3) AS item"
 )
 _OUTCOMES: Final = (
     "INSERT OR REPLACE INTO oncegate_outcome (entry, body)"
@@ -52,15 +60,15 @@ class Sweep(Struct, frozen=True):
 
     settlements: Sequence[Settlement]
     first_ms: int
-    numbers: str
+    claims: str
 
     def settle(self, connection: sqlite3.Connection, position: int) -> int:
         """Ends the claims whose fences are right; returns how many."""
-        return connection.execute(_SETTLE, (position, self.first_ms, self.numbers)).rowcount
+        return connection.execute(_SETTLE, (position, self.first_ms, self.claims)).rowcount
 
     def log(self, connection: sqlite3.Connection, position: int, actor: int) -> None:
         """Writes their records, the first at the given position."""
-        connection.execute(_LOG, (position, self.first_ms, self.numbers, actor))
+        connection.execute(_LOG, (position, self.first_ms, self.claims, actor))
 
     def keep_outcomes(self, connection: sqlite3.Connection, position: int) -> None:
         """Keeps the outcomes of those that have one; which entry each belongs to stands in the log."""
@@ -77,12 +85,12 @@ class Sweep(Struct, frozen=True):
 
 def sweep_of(settlements: Sequence[Settlement]) -> Sweep | None:
     """The batch as one sweep, or nothing if it has to be taken row by row."""
-    if not IS_POSSIBLE or len(settlements) < SWEPT_MIN:
+    if not (IS_POSSIBLE and SWEPT_MIN <= len(settlements) <= SWEPT_MAX):
         return None
     actor, first_ms = settlements[0].actor, min([item.at_ms for item in settlements])
-    numbers = [
-        item.entry_id << _TIME_BITS | (item.at_ms - first_ms)
-        for item in settlements
+    claims = [
+        f'"{item.token}":{item.entry_id << _ENTRY_SHIFT | (item.at_ms - first_ms) << _PLACE_BITS | place}'
+        for place, item in enumerate(settlements)
         if item.state is _COMMITTED
         and item.fence == item.entry_id < _ENTRY_MAX
         and item.at_ms - first_ms <= _TIME_MASK
@@ -90,4 +98,6 @@ def sweep_of(settlements: Sequence[Settlement]) -> Sweep | None:
         and item.reason is None
         and not item.attempts_given_back
     ]
-    return Sweep(settlements, first_ms, str(numbers)) if len(numbers) == len(settlements) else None
+    if len(claims) < len(settlements):
+        return None
+    return Sweep(settlements, first_ms, f"{{{','.join(claims)}}}")

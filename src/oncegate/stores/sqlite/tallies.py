@@ -6,8 +6,10 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from oncegate.store import Observations, Repeat, Tally, Waiting
-from oncegate.stores.observing import REASON_KIND, TIME_TO_DECIDE, joined, repeat_of, summed, waiting_of
+from oncegate.store import Observations, Repeat, ResourceSeen, Tally, Waiting
+from oncegate.stores.observing import SQLITE_KIND as KIND
+from oncegate.stores.observing import TIME_TO_DECIDE, joined, repeat_of, summed, waiting_of
+from oncegate.stores.seconds import resources_of
 from oncegate.stores.sqlite.names import Names
 from oncegate.stores.sqlite.running import open_entries
 
@@ -31,14 +33,14 @@ _SUMS: Final = (
     "SELECT text, ?, what, sum(count), sum(total) FROM oncegate_tally JOIN oncegate_name ON id = surface"
     " WHERE minute >= ? AND minute < ? GROUP BY text, what ORDER BY text, what"
 )
-_KIND: Final = REASON_KIND.format(
-    colon="instr(reason, ':')", prefix="substr(reason, 1, instr(reason, ':') - 1)"
+_OPEN_COLUMNS: Final = (
+    "surface, state, reason, lease_until, first_reserved, settled_at, received_at, attempt"
 )
-_OPEN_COLUMNS: Final = "surface, state, reason, lease_until, first_reserved, settled_at, received_at"
 _WAITING: Final = f"""
-SELECT name.text, state, {_KIND} AS kind, {TIME_TO_DECIDE} AS within, count(*),
+SELECT name.text, state, {KIND} AS kind, {TIME_TO_DECIDE} AS within, count(*),
        min(CASE state WHEN 1 THEN first_reserved ELSE lease_until END),
-       min(coalesce(settled_at, received_at)), sum(state = 1 AND lease_until <= ?1)
+       min(coalesce(settled_at, received_at)), sum(state = 1 AND lease_until <= ?1),
+       max(CASE WHEN state = 4 AND attempt > 0 THEN max(0, settled_at - received_at) ELSE 0 END)
 FROM ({open_entries(_OPEN_COLUMNS, "(?2 IS NULL OR (state = 1) = ?2)")})
 JOIN oncegate_name AS name ON name.id = surface GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
 """
@@ -70,6 +72,9 @@ class SqliteTallies:
         """The ledger's own time; the session knows it."""
         raise NotImplementedError
 
+    def _see_resources(self, seen: Sequence[ResourceSeen]) -> None:
+        raise NotImplementedError
+
     def observe(self, seen: Sequence[Observations]) -> None:
         """Adds to the counters and to the entries' repeats."""
         number = self._names.number
@@ -83,6 +88,7 @@ class SqliteTallies:
             for r in joined(seen)
         ]
         self._connection.executemany(_REPEAT, repeats)
+        self._see_resources(resources_of(seen))
 
     def tallies(self, from_minute: int, to_minute: int, surface: str | None = None) -> list[Tally]:
         """Reads counters of some minutes."""

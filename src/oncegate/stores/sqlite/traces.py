@@ -24,13 +24,17 @@ class SqliteTraces:
         row = self._connection.execute(traces.LINK_OF, (entry_id,)).fetchone()
         return None if row is None else TraceLink(row[0], row[1], bytes(row[2]))
 
-    def linked(self, trace_id: str, limit: int) -> list[int]:
+    def linked(self, trace_id: str, limit: int, tenant: str | None = None) -> list[int]:
         """Entries of a trace."""
-        return [entry for (entry,) in self._connection.execute(traces.LINKED, (trace_id, limit)).fetchall()]
+        asked = (trace_id, tenant, tenant, limit)
+        rows = self._connection.execute(traces.SQLITE_LINKED, asked).fetchall()
+        return sorted(entry for (entry,) in rows)
 
-    def traced(self, trace_id: str, limit: int) -> list[TracedDelivery]:
+    def traced(self, trace_id: str, limit: int, tenant: str | None = None) -> list[TracedDelivery]:
         """Emitted events of a trace."""
-        rows = self._connection.execute(traces.SQLITE_TRACED, (trace_id.encode(), limit)).fetchall()
+        rows = self._connection.execute(
+            traces.SQLITE_TRACED, (trace_id.encode(), tenant, tenant, limit)
+        ).fetchall()
         return [traces.traced_of(row) for row in rows]
 
     def emitted_as(self, event_id: str, limit: int) -> list[TracedDelivery]:
@@ -38,9 +42,11 @@ class SqliteTraces:
         rows = self._connection.execute(traces.SQLITE_NAMED, (event_id, limit)).fetchall()
         return [traces.traced_of(row) for row in rows]
 
-    def published_on(self, trace_id: str, limit: int) -> list[TracedPublication]:
+    def published_on(self, trace_id: str, limit: int, tenant: str | None = None) -> list[TracedPublication]:
         """Published events of a trace."""
-        rows = self._connection.execute(traces.SQLITE_PUBLISHED, (trace_id.encode(), limit)).fetchall()
+        rows = self._connection.execute(
+            traces.SQLITE_PUBLISHED, (trace_id.encode(), tenant, tenant, limit)
+        ).fetchall()
         return [traces.published_of(row) for row in rows]
 
     def published_as(self, event_id: str, limit: int) -> list[TracedPublication]:

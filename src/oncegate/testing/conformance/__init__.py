@@ -12,6 +12,7 @@ under pytest, which it does not import. Business writes use a table of one colum
 `make_business_table`; override it and the `*_sql` statements where the store speaks another dialect.
 """
 
+from oncegate.testing.conformance.alternatives import AlternativeConformance
 from oncegate.testing.conformance.apart import ApartConformance
 from oncegate.testing.conformance.arrivals import ArrivalConformance
 from oncegate.testing.conformance.batches import BatchConformance
@@ -31,6 +32,8 @@ from oncegate.testing.conformance.pruning import PruningConformance
 from oncegate.testing.conformance.recordings import RecordingConformance
 from oncegate.testing.conformance.registries import RegistryConformance
 from oncegate.testing.conformance.replays import ReplayConformance
+from oncegate.testing.conformance.resources import ResourceConformance
+from oncegate.testing.conformance.seen import SeenConformance
 from oncegate.testing.conformance.settlements import SettlementConformance
 from oncegate.testing.conformance.steps import StepConformance
 from oncegate.testing.conformance.tallies import TallyConformance
@@ -44,6 +47,7 @@ __all__ = ["StoreConformance"]
 
 class StoreConformance(
     ArrivalConformance,
+    AlternativeConformance,
     RecordingConformance,
     FenceConformance,
     SettlementConformance,
@@ -60,11 +64,13 @@ class StoreConformance(
     TenureConformance,
     FeedConformance,
     TallyConformance,
+    SeenConformance,
     ContentConformance,
     LedgerConformance,
     LaneConformance,
     LaneDeskConformance,
     ReplayConformance,
+    ResourceConformance,
     TraceConformance,
     NoticeConformance,
     ApartConformance,

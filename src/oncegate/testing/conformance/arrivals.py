@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncegate.model.states import Decision, State
+from oncegate.model.states import INTERRUPTIONS_MAX, Decision, State
 from oncegate.store import LogKind, Reserved, Session, StepRecord, StepState, read_claim_note
 from oncegate.testing.conformance.bench import LEASE_MS, StoreBench, key_of, unchanged
 
@@ -237,6 +237,79 @@ class ArrivalConformance(StoreBench):
         assert [record.kind for record in found.records].count(LogKind.HELD) == 1
         with unchanged(self, session):
             assert not self.settle(session, claims[-1]), "who was given up may not write any more"
+
+    def test_key_is_busy_until_its_wait_is_over(self) -> None:
+        """I26: a failed attempt is not made again before its time, in the ledger's own time."""
+        session = self.open()
+        claim = self.reserve(session)
+        self.settle(session, claim, State.RETRYABLE, reason="timeout", retry_in_ms=4_000)
+
+        self.clock.advance(1.5)
+        early = self.reserve(session)
+        self.clock.advance(2.499)
+        nearly = self.reserve(session)
+        self.clock.advance(0.001)
+        due = self.reserve(session)
+
+        assert (early.decision, early.retry_after_ms, early.state) == (
+            Decision.BUSY,
+            2_500,
+            State.RETRYABLE,
+        )
+        assert early.reason == "timeout"
+        assert (nearly.decision, nearly.retry_after_ms) == (Decision.BUSY, 1)
+        assert (due.decision, due.attempt) == (Decision.RETRY, 2)
+        assert self.detail(claim.entry_id).entry.retry_at_ticks is None
+
+    def test_wait_ends_only_what_may_be_tried_again(self) -> None:
+        """A held or final entry has no time of a next attempt."""
+        session = self.open()
+        for state in (State.HELD, State.UNKNOWN, State.FAILED, State.COMMITTED):
+            claim = self.reserve(session, state.label)
+            self.settle(session, claim, state, reason="why", retry_in_ms=4_000)
+            assert self.detail(claim.entry_id).entry.retry_at_ticks is None
+
+    def test_person_may_let_a_failed_attempt_be_made_at_once(self) -> None:
+        """Before its wait is over, and under a new fence as always."""
+        session = self.open()
+        claim = self.reserve(session)
+        self.settle(session, claim, State.RETRYABLE, retry_in_ms=60_000)
+
+        again = self.reserve(session, at_once=True)
+
+        assert (again.decision, again.attempt) == (Decision.RETRY, 2)
+        assert again.fence > claim.fence
+
+    def test_event_that_kills_its_workers_is_held_and_one_that_fails_is_not(self) -> None:
+        """Deaths in a row are counted apart from attempts: a failed one between them ends the row."""
+        session = self.open()
+        for _ in range(INTERRUPTIONS_MAX - 1):
+            claim = self.reserve(session, attempts_max=1000)
+            self.let_lapse()
+        claim = self.reserve(session, attempts_max=1000)
+        self.settle(session, claim, State.RETRYABLE)
+        decisions = []
+        for _ in range(INTERRUPTIONS_MAX + 1):
+            decisions.append(self.reserve(session, attempts_max=1000).decision)
+            self.let_lapse()
+
+        assert decisions == [Decision.RETRY] + [Decision.RECOVER] * (INTERRUPTIONS_MAX - 1) + [
+            Decision.HOLD
+        ]
+        assert "8 workers died of it in a row" in (self.detail(claim.entry_id).entry.reason or "")
+
+    def test_what_is_due_is_found_before_what_still_waits(self) -> None:
+        """However long ago its last call was: it must not hide what may be tried now."""
+        session = self.open()
+        for number, wait_ms in enumerate((9_000, 1_000, 0)):
+            claim = self.reserve(session, str(number))
+            self.settle(session, claim, State.RETRYABLE, retry_in_ms=wait_ms)
+        self.clock.advance(2)
+
+        found = [item.entry.label for item in session.stranded(3)]
+
+        assert found == ["2", "1", "0"]
+        assert [item.entry.label for item in session.stranded(2)] == ["2", "1"]
 
     def test_attempt_that_is_given_back_does_not_count(self) -> None:
         """However often an attempt could not even begin, the key keeps its attempts; fences still grow."""

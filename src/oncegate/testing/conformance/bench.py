@@ -53,6 +53,13 @@ class StoreBench:
         """Makes a store on this test's own ledger; every call in one test names the same ledger."""
         raise NotImplementedError("override make_store(clock)")
 
+    def wait_for_readers(self) -> None:
+        """Returns once every committed record can be read.
+
+        Readers of the log and of contents never pass a transaction that may still commit. On a server
+        they share with others, such a transaction may be anybody's: override this to wait for its end.
+        """
+
     def setup_method(self) -> None:
         self.clock = ManualClock()
         self._sessions = []
@@ -110,7 +117,7 @@ class StoreBench:
     def settlement(self, claim: Reserved, state: State = State.COMMITTED, **changes: Any) -> Settlement:
         """The end of a claim."""
         wanted: dict[str, Any] = {"at_ms": self.clock.wall_ms(), "actor": "suite"}
-        return Settlement(claim.entry_id, claim.fence, state, **{**wanted, **changes})
+        return Settlement(*claim.claim, state, **{**wanted, **changes})
 
     def settle(
         self, session: Session, claim: Reserved, state: State = State.COMMITTED, **changes: Any
@@ -129,14 +136,14 @@ class StoreBench:
     ) -> bool:
         """Records steps, in a unit of its own."""
         at_ms = self.clock.wall_ms()
-        wanted = Progress(claim.entry_id, claim.fence, steps, at_ms, writes, probed, "suite")
+        wanted = Progress(*claim.claim, steps, at_ms, writes, probed, "suite")
         with session.unit():
             return session.progress([wanted])[0]
 
     def renew(self, session: Session, claim: Reserved, lease_ms: int = LEASE_MS) -> bool:
         """Renews a lease, in a unit of its own."""
         with session.unit():
-            return session.renew([Renewal(claim.entry_id, claim.fence, lease_ms)])[0]
+            return session.renew([Renewal(*claim.claim, lease_ms)])[0]
 
     def let_lapse(self) -> None:
         """Lets more time pass than any lease of the suite lasts."""
@@ -182,7 +189,8 @@ class StoreBench:
             return session.stranded(limit)
 
     def read_log(self, after: int, limit: int) -> list[LogRecord]:
-        """Reads a page of the log."""
+        """Reads a page of the log, complete up to what is committed."""
+        self.wait_for_readers()
         with self.looking() as session:
             return session.read_log(after, limit)
 
@@ -205,6 +213,7 @@ class StoreBench:
     def picture(self, session: Session) -> dict[str, Any]:
         """Everything the ledger holds, to be compared before and after."""
         bookings = self.bookings(session)
+        self.wait_for_readers()
         with self.looking() as reader:
             entries = reader.entries(EntryFilter(), None, ALL)
             return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oncegate.model.parking import Parked
 from oncegate.model.states import State
 from oncegate.store import EntryFilter, Session
 from oncegate.testing.conformance.bench import ALL, LEASE_MS, StoreBench, key_of
@@ -44,6 +45,25 @@ class CensusConformance(StoreBench):
         assert labels(label_contains="%") == []
         assert labels(tenant="nobody") == []
         assert labels(surface="nothing", states=tuple(State)) == []
+
+    def test_a_resource_finds_the_entries_whose_outcome_or_steps_name_it(self) -> None:
+        """As a whole value of the outcome, or as the resource of a step that is on record."""
+        session = self.open()
+        first, second, third = (self.reserve(session, name) for name in ("1", "2", "3"))
+        self.settle(session, first, State.COMMITTED, outcome=b'{"value":{"slot":"S-47"},"resource":"S-47"}')
+        self.settle(session, second, State.COMMITTED, outcome=b'{"resource":"S-4711"}')
+        self.settle(session, third, State.COMMITTED, outcome=b'{"value":"it\'s \\"so\\""}')
+
+        def labels(resource: str, **more: object) -> list[str]:
+            wanted = EntryFilter(resource=resource, **more)  # type: ignore[arg-type]
+            return [entry.label for entry in self.entries(wanted, None, ALL)]
+
+        assert labels("S-4711") == ["2"]
+        assert labels("S-47") == ["1"]
+        assert labels("S-4") == []
+        assert labels('it\'s "so"') == ["3"]
+        assert labels("S-47", tenant="nobody") == []
+        assert labels("S-47", above_id=first.entry_id) == []
 
     def test_key_prefix_finds_by_the_start_of_a_key(self) -> None:
         """Any number of a key's leading hex digits selects it, an odd number too."""
@@ -188,3 +208,15 @@ class CensusConformance(StoreBench):
         self.reserve(session, "4", tenant="", surface="refunds", label="order 4")
         self.settle(session, one)
         self.settle(session, two, State.FAILED)
+
+    def test_what_waits_for_a_person_is_counted_by_surface_and_tenant(self) -> None:
+        """Quarantined and held entries with the bytes of their events; nothing that runs or has ended."""
+        session = self.open()
+        for name, tenant, body in (("a", "", b'"12"'), ("b", "", b'"1234"'), ("c", "acme", b"1")):
+            self.reserve(session, name, tenant=tenant, body=body, quarantine="skew: 9m in the past")
+        self.reserve(session, "running")
+        self.settle(session, self.reserve(session, "done"))
+
+        found = [session.parked(*pair) for pair in (("orders", ""), ("orders", "acme"), ("nowhere", ""))]
+
+        assert found == [Parked(2, 10), Parked(1, 1), Parked(0, 0)]

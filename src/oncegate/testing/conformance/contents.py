@@ -10,6 +10,7 @@ from oncegate.model.states import Decision, State
 from oncegate.store import (
     ContentPage,
     Dismissal,
+    Doubled,
     Flag,
     Flagged,
     Forgetting,
@@ -39,6 +40,7 @@ class ContentConformance(StoreBench):
 
     def pages(self, session: Session, position: int = 0, limit: int = 100) -> ContentPage:
         """Looks at marks."""
+        self.wait_for_readers()
         with session.unit():
             return session.contents_after(position, limit, WINDOW_MS)
 
@@ -60,6 +62,50 @@ class ContentConformance(StoreBench):
             detail = session.detail(entry)
         assert detail is not None
         return [record.kind for record in detail.records]
+
+    def test_pairs_of_which_both_ran_are_counted_until_a_person_decides(self) -> None:
+        """Not those of which one was stopped, failed or is in flight; by the later one's surface."""
+        session = self.open()
+        ran = [self.marked(session, f"ran {n}", state=State.COMMITTED) for n in (1, 2)]
+        waits = self.marked(session, "waits", state=State.RETRYABLE)
+        self.flag(session, ran[1], ran[0])
+        self.flag(session, waits, ran[1])
+        with session.unit():
+            assert session.doubled() == [Doubled("orders", 1, self.clock.wall_ms())]
+        with session.unit():
+            assert session.dismiss(Dismissal(ran[1], self.clock.wall_ms(), "ann", "both are meant"))
+        with session.unit():
+            assert session.doubled() == []
+
+    def test_any_two_that_ran_are_doubled_whatever_stands_between_them(self) -> None:
+        """The first ran, ten were stopped, the last ran: one change ran twice, and the list names both."""
+        session = self.open()
+        first = self.marked(session, "first", state=State.COMMITTED)
+        entries = [first, *(self.marked(session, str(n), state=State.RETRYABLE) for n in range(10))]
+        for earlier, later in pairwise(entries):
+            assert self.flag(session, later, earlier).stopped
+        last = self.marked(session, "last", state=State.COMMITTED)
+        self.flag(session, last, entries[-1])
+        with session.unit():
+            assert session.doubled() == [Doubled("orders", 1, self.clock.wall_ms())]
+            found = {one.pair.entry_id: one.ran_with for one in session.open_duplicates(0, 20)}
+        assert {entry: with_.entry_id for entry, with_ in found.items() if with_} == {last: first}
+
+    def test_two_that_ran_further_apart_than_the_window_are_not_doubled(self) -> None:
+        """Unless they are the two halves of a pair: a scan may look further than 72 hours."""
+        session, now = self.open(), self.clock.wall_ms()
+        first = self.marked(session, "first", state=State.COMMITTED, received_at_ms=now)
+        middle = self.marked(session, "middle", state=State.RETRYABLE, received_at_ms=now + WINDOW_MS)
+        late = now + WINDOW_MS + 1
+        last = self.marked(session, "last", state=State.COMMITTED, received_at_ms=late)
+        self.flag(session, middle, first)
+        self.flag(session, last, middle)
+        with session.unit():
+            assert session.doubled() == []
+        wide = self.marked(session, "wide", state=State.COMMITTED, received_at_ms=late + 2 * WINDOW_MS)
+        self.flag(session, wide, last)
+        with session.unit():
+            assert [one.count for one in session.doubled()] == [1]
 
     def test_equal_marks_under_different_keys_are_a_pair(self) -> None:
         """Each with the nearest before it; other marks and unmarked entries are none."""
@@ -118,6 +164,25 @@ class ContentConformance(StoreBench):
             assert other.scanned() == position
         late = self.marked(session, "late")
         assert self.pages(session, position).pairs == (Pair(late, entries[-1]),)
+
+    def test_a_scan_that_is_behind_knows_since_when(self) -> None:
+        """Of the next mark; nothing where all were looked at."""
+        session = self.open()
+        now = self.clock.wall_ms()
+        for number in range(2):
+            self.marked(session, str(number), received_at_ms=now + number)
+        with session.unit():
+            found = session.unscanned()
+        assert found is not None
+        assert found.received_at_ms == now
+        for oldest in (now + 1, None):
+            with session.unit():
+                scanned = session.scanned()
+            page = self.pages(session, scanned, 1)
+            with session.unit():
+                session.note_scanned(page.position)
+                found = session.unscanned()
+            assert (None if found is None else found.received_at_ms) == oldest
 
     def test_pairs_further_apart_than_the_window_are_none(self) -> None:
         """At the window exactly they still are one; before and after alike."""
@@ -215,6 +280,26 @@ class ContentConformance(StoreBench):
         assert (newest.entry.label, newest.other.label) == ("2", "1")
         assert (newest.target, newest.compensation) == (SAME.target, SAME.compensation)
         assert (newest.flagged_at_ms, newest.dismissed_at_ms) == (flagged_at, None)
+
+    def test_open_pairs_are_narrowed_to_those_that_both_ran_and_to_a_surface(self) -> None:
+        """The pairs that `doubled` counts are listed alone; the numbers of all open pairs without more."""
+        session = self.open()
+        first, second = (self.marked(session, str(n), state=State.COMMITTED) for n in range(2))
+        waits = self.marked(session, "waits", state=State.RETRYABLE)
+        self.flag(session, second, first)
+        self.flag(session, waits, second)
+        with session.unit():
+            assert [one.pair for one in session.open_duplicates(0, 10, ran=True)] == [Pair(second, first)]
+            assert session.open_duplicates(second, 10, ran=True) == []
+            assert len(session.open_duplicates(0, 10, surface="orders")) == 2
+            assert session.open_duplicates(0, 10, surface="refunds") == []
+            assert session.open_pairs(0, 10) == [Pair(second, first), Pair(waits, second)]
+            assert session.open_pairs(second, 10) == [Pair(waits, second)]
+            assert session.open_pairs(0, 1) == [Pair(second, first)]
+            assert session.dismiss(Dismissal(second, 5, "ann", "both were meant"))
+        with session.unit():
+            assert session.open_duplicates(0, 10, ran=True) == []
+            assert session.open_pairs(0, 10) == [Pair(waits, second)]
 
     def test_a_pair_is_dismissed_once_by_one_person(self) -> None:
         """With one record; a second word changes nothing."""

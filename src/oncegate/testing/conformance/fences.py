@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from oncegate.model.states import Decision, State
-from oncegate.store import Attachment, Reserved, Session, StepRecord, StepState
+from oncegate.store import Attachment, Renewal, Reserved, Session, StepRecord, StepState
 from oncegate.testing.conformance.bench import LEASE_MS, StoreBench, unchanged
 
 STEP = StepRecord("notify", StepState.DONE, "mail")
@@ -20,7 +22,10 @@ class FenceConformance(StoreBench):
             if turn % 2:
                 self.let_lapse()
             else:
-                claim = Reserved(Decision.RUN, self._entry_id(session), fences[-1])
+                (seen,) = self.read([self.reservation().key])
+                assert seen is not None
+                assert seen.token is not None
+                claim = Reserved(Decision.RUN, seen.entry_id, seen.fence, token=seen.token)
                 self.settle(session, claim, State.RETRYABLE)
             self.reserve(session, f"another-{turn}")
             fences.append(self.reserve(session, attempts_max=100).fence)
@@ -66,13 +71,14 @@ class FenceConformance(StoreBench):
         others = [self.reserve(session, f"key-{state.label}") for state in State]
         for claim, state in zip(others[1:], list(State)[1:], strict=True):
             self.settle(session, claim, state)
-        runs, committed, *rest = ((claim.entry_id, claim.fence) for claim in others)
-        ended, taken = (new.entry_id, new.fence), (old.entry_id, old.fence)
-        never = (max(claim.entry_id for claim in others) + 1_000, new.fence)
+        runs, committed, *rest = (claim.claim for claim in others)
+        ended, taken = new.claim, old.claim
+        never = ended._replace(entry_id=max(claim.entry_id for claim in others) + 1_000)
+        twin = committed._replace(token=committed.token + 1)
 
-        answers = session.are_committed([ended, taken, runs, committed, ended, never, *rest])
+        answers = session.are_committed([ended, taken, runs, committed, ended, never, twin, *rest])
 
-        assert answers == [True, False, False, True, True, False, *(False for _ in rest)]
+        assert answers == [True, False, False, True, True, False, False, *(False for _ in rest)]
         assert session.are_committed([]) == []
 
     def test_fence_that_was_never_given_out_is_refused(self) -> None:
@@ -83,10 +89,57 @@ class FenceConformance(StoreBench):
         other = self.reserve(session, "other")
 
         for fence in (claim.fence + 1, other.fence, other.fence + 1, 0, -1):
-            guess = Reserved(Decision.RUN, claim.entry_id, fence)
+            guess = replace(claim, fence=fence)
             with unchanged(self, session):
                 answers = self._write_everything(session, guess)
             assert answers == [False] * len(answers), fence
+
+    def test_right_entry_and_fence_with_another_token_change_nothing_and_say_so(self) -> None:
+        """I23: a ledger that went back gives numbers out again; only the token tells whose claim it is."""
+        session = self.open()
+        self.make_business_table(session)
+        claim = self.reserve(session)
+        committed = self.reserve(session, "committed")
+        self.settle(session, committed)
+
+        for twin in (claim, committed):
+            for token in (twin.token + 1, 0, -twin.token):
+                with unchanged(self, session):
+                    answers = self._write_everything(session, replace(twin, token=token))
+                assert answers == [False] * len(answers), token
+
+        assert self.settle(session, claim)
+
+    def test_another_token_among_many_changes_nothing_of_its_entry(self) -> None:
+        """I23: the batch is taken apart, and each claim is told its own fate."""
+        session = self.open()
+        claims = [self.reserve(session, f"key-{number}") for number in range(8)]
+        strange = replace(claims[3], token=claims[4].token)
+        asked = [*claims[:3], strange, *claims[4:]]
+
+        with session.unit():
+            answers = session.settle([self.settlement(claim, outcome=b"1") for claim in asked])
+
+        assert answers == [True] * 3 + [False] + [True] * 4
+        found = self.detail(claims[3].entry_id)
+        assert (found.entry.state, found.entry.token) == (State.IN_FLIGHT, claims[3].token)
+        assert (found.outcome, found.records) == (None, ())
+        assert self.settle(session, claims[3])
+
+    def test_every_claim_on_an_entry_has_its_own_token(self) -> None:
+        """I23: a new claim writes its token; the one before it holds nothing more."""
+        session = self.open()
+        first = self.reserve(session)
+        self.let_lapse()
+        second = self.reserve(session)
+        self.settle(session, second, State.RETRYABLE)
+        third = self.reserve(session)
+
+        assert len({first.token, second.token, third.token}) == 3
+        for old in (first, second):
+            with unchanged(self, session), session.unit():
+                assert session.renew([Renewal(*replace(old, fence=third.fence).claim, LEASE_MS)]) == [False]
+        assert self.renew(session, third)
 
     def test_ended_claim_writes_no_more(self) -> None:
         """Once its claim has ended, in whatever state, even the right fence changes nothing."""
@@ -152,10 +205,5 @@ class FenceConformance(StoreBench):
         answers.append(self.progress(session, claim, STEP, writes=(self.booking("late-step"),)))
         answers.append(self.renew(session, claim, LEASE_MS * 100))
         with session.unit():
-            answers += session.attach([Attachment(claim.entry_id, claim.fence, b'"late"')])
+            answers += session.attach([Attachment(*claim.claim, b'"late"')])
         return answers
-
-    def _entry_id(self, session: Session) -> int:
-        (entry,) = self.read([self.reservation().key])
-        assert entry is not None
-        return entry.entry_id

@@ -150,6 +150,7 @@ class LaneBench(StoreBench):
 
     def lane_picture(self) -> dict[str, Any]:
         """Everything there is of lanes."""
+        self.wait_for_readers()
         with self.looking() as reader:
             lanes = reader.lanes(LaneFilter(), 0, ALL)
             return {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from oncegate.store import (
     DestinationState,
     HeadAnswer,
@@ -291,6 +293,28 @@ class LaneDeskConformance(LaneBench):
             (1, True, "gave up"),
             (2, False, None),
         ]
+
+    def test_idle_lanes_are_listed_where_they_are_asked_for(self) -> None:
+        """Up to a number, with those that are not idle; by a part of their keys, too."""
+        session = self.open()
+        blocked = self.blocked(session, "order-1")
+        idle = self.fill(session, 1, "order-2")[0].lane_id
+        other = self.fill(session, 1, "visit-3")[0].lane_id
+        self.deliver_all(session)
+
+        def keys(after: int = 0, **wanted: Any) -> list[str]:
+            with self.looking() as reader:
+                return [view.key for view in reader.lanes(LaneFilter(**wanted), after, ALL)]
+
+        assert keys() == ["order-1"]
+        assert keys(idle_upto=other) == ["order-1", "order-2", "visit-3"]
+        assert keys(idle_upto=idle) == ["order-1", "order-2"]
+        assert keys(idle_upto=other, after=blocked) == ["order-2", "visit-3"]
+        assert keys(idle_upto=other, states=(LaneState.IDLE,)) == ["order-2", "visit-3"]
+        assert keys(idle_upto=other, key_contains="order") == ["order-1", "order-2"]
+        assert keys(key_contains="order") == ["order-1"]
+        assert keys(idle_upto=other, key_contains="%") == []
+        assert keys(idle_upto=other, destination="elsewhere") == []
 
     def test_acknowledged_deliveries_are_listed_with_attempts_and_status(self) -> None:
         """How often it was tried, when it was acknowledged and what the answer was."""

@@ -48,6 +48,7 @@ class PeopleConformance(StoreBench):
         ending = None if verb.runs else b'{"error":"no"}'
         wanted: dict[str, Any] = {
             "fence": seen.fence,
+            "key": seen.key,
             "actor": "Ada",
             "note": "because",
             "reason": f"{verb.past} by Ada: because",
@@ -85,6 +86,19 @@ class PeopleConformance(StoreBench):
                 assert (record.kind, record.actor, record.note) == (KINDS[verb], "Ada", "because")
                 assert record.at_ms == self.clock.wall_ms()
                 assert answer.decided == record
+
+    def test_decision_about_another_event_under_the_same_number_changes_nothing(self) -> None:
+        """I23: after a failover the number and the fence that a person saw may be another event's."""
+        session = self.open()
+        for verb in Verb:
+            state = min(verb.starts_from)
+            entry_id = self.park(session, state, f"{verb.value} another")
+
+            with unchanged(self, session):
+                answer = self.rule(session, self.ruling(entry_id, verb, key=b"k" * 24))
+
+            assert not answer.done
+            assert answer.entry == self.detail(entry_id).entry
 
     def test_no_verb_moves_what_does_not_wait_for_it(self) -> None:
         """Whatever else the state is, nothing changes, and the answer says what stands there."""
@@ -221,17 +235,19 @@ class PeopleConformance(StoreBench):
         """A released or approved arrival has no earlier attempt to ask about; its second attempt has."""
         session = self.open()
         for verb, parked in ((Verb.RELEASE, "quarantine"), (Verb.APPROVE, "hold")):
-            entry_id = self.reserve(session, parked, **{parked: "wait"}).entry_id
+            entry_id = self.reserve(session, parked, **{parked: "wait"}, declared="then").entry_id
             self.clock.advance(3600)
             self.rule(session, self.ruling(entry_id, verb))
 
-            first = self.reserve(session, parked)
+            first = self.reserve(session, parked, declared="at its first claim")
+            assert first.declared is None
             assert (first.decision, first.attempt, first.never_run) == (Decision.RETRY, 1, True)
             assert first.fence > entry_id
             self.clock.advance(60)
             self.let_lapse()
             second = self.reserve(session, parked)
             assert (second.decision, second.attempt, second.never_run) == (Decision.RECOVER, 2, False)
+            assert second.declared == "at its first claim"
             self.let_lapse()
             third = self.reserve(session, parked)
             assert second.first_reserved_ticks == third.first_reserved_ticks == first.now_ticks
@@ -304,14 +320,18 @@ class PeopleConformance(StoreBench):
         self.clock.advance(3600)
         young = self.reserve(session, "young", hold="waits for approval").entry_id
         other = self.reserve(session, "other", quarantine="skew: 9m").entry_id
+        akin = self.reserve(session, "akin", quarantine="conflict: a skew: of 9m").entry_id
         running = self.reserve(session, "running").entry_id
 
         def listed(**wanted: Any) -> list[int]:
             return [entry.entry_id for entry in self.entries(EntryFilter(**wanted), None, ALL)]
 
         waiting = (State.HELD, State.UNKNOWN, State.QUARANTINED)
-        assert listed(states=waiting) == [other, young, old]
+        assert listed(states=waiting) == [akin, other, young, old]
         assert listed(states=(State.IN_FLIGHT, State.COMMITTED)) == [running]
         assert listed(reason_contains="approval") == [young, old]
-        assert listed(states=waiting, reason_contains="skew: ") == [other]
+        assert listed(states=waiting, reason_contains="skew: ") == [akin, other]
+        assert listed(states=waiting, cause="skew") == [other]
+        assert listed(states=waiting, cause="approval") == [young, old]
+        assert listed(states=(State.QUARANTINED,), cause="approval") == []
         assert listed(states=waiting, settled_before_ms=self.clock.wall_ms()) == [old]

@@ -21,16 +21,35 @@ class PruningConformance(StoreBench):
         assert self.settle(session, claim, state, outcome=b'{"ok":1}')
         return claim.entry_id
 
-    def due(self, session: Session, surface: str = "orders", limit: int = 100, after_id: int = 0) -> Due:
+    def refused(self, session: Session, text: str, *steps: StepState) -> int:
+        """Lets an event arrive and be given back with steps that came so far; returns its entry."""
+        claim = self.reserve(session, text)
+        records = [StepRecord(f"step {place}", state, "bank") for place, state in enumerate(steps)]
+        self.progress(session, claim, *records)
+        assert self.settle(session, claim, State.RETRYABLE)
+        return claim.entry_id
+
+    def due(
+        self,
+        session: Session,
+        surface: str = "orders",
+        limit: int = 100,
+        after_id: int = 0,
+        *,
+        refused: bool = False,
+    ) -> Due:
         """Looks for what is older than now."""
         now = self.clock.wall_ms()
         with session.unit():
-            return session.due(surface, now, now, after_id, limit)
+            return session.due(surface, now, now, after_id, limit, refused=refused)
 
-    def forget(self, session: Session, *entries: int, before_ms: int | None = None) -> int:
+    def forget(
+        self, session: Session, *entries: int, before_ms: int | None = None, refused: bool = False
+    ) -> int:
         """Forgets entries in a unit of its own; everything until now is old unless told otherwise."""
         now = self.clock.wall_ms()
-        wanted = Forgetting("orders", now if before_ms is None else before_ms, entries, now, "pruner")
+        before = now if before_ms is None else before_ms
+        wanted = Forgetting("orders", before, entries, now, "pruner", refused)
         with session.unit():
             return session.forget(wanted)
 
@@ -62,6 +81,50 @@ class PruningConformance(StoreBench):
 
         with unchanged(self, session):
             assert self.forget(session, *kept, 999_999) == 0
+
+    def test_refused_entries_go_where_that_is_asked_for_and_nothing_was_called(self) -> None:
+        """Retryable without a step, or with steps that are not applied; never one that waits otherwise."""
+        session = self.open()
+        gone = [self.settled(session, "bare", State.RETRYABLE)]
+        gone.append(self.refused(session, "denied", StepState.NOT_APPLIED))
+        kept = [
+            self.refused(session, state.name, state)
+            for state in StepState
+            if state is not StepState.NOT_APPLIED
+        ]
+        kept.append(self.refused(session, "two", StepState.NOT_APPLIED, StepState.DONE))
+        kept += [self.settled(session, state.name, state) for state in (State.UNKNOWN, State.HELD)]
+        kept.append(self.reserve(session, "in flight").entry_id)
+        kept.append(self.reserve(session, "strange", quarantine="key_input: missing").entry_id)
+        kept.append(self.settled(session, "elsewhere", State.RETRYABLE, surface="invoices"))
+        self.later()
+
+        assert self.due(session).entries == ()
+        assert self.due(session, refused=True).entries == tuple(gone)
+        assert self.forget(session, *gone, *kept) == 0
+        assert self.forget(session, *gone, *kept, refused=True) == len(gone)
+        assert [self.find(entry) is None for entry in (*gone, *kept)] == [True] * 2 + [False] * len(kept)
+
+    def test_refused_entry_that_was_taken_up_again_stays(self) -> None:
+        """Its caller came back between the look and the removal."""
+        session = self.open()
+        entry = self.settled(session, "event", State.RETRYABLE)
+        self.later()
+        assert self.due(session, refused=True).entries == (entry,)
+
+        again = self.reserve(session, "event")
+
+        assert (again.entry_id, again.decision) == (entry, Decision.RETRY)
+        assert self.forget(session, entry, refused=True) == 0
+
+    def test_refused_entry_that_is_young_stays(self) -> None:
+        """The moment counts for it as for any other."""
+        session = self.open()
+        moment = self.clock.wall_ms()
+        entry = self.settled(session, "event", State.RETRYABLE)
+        self.later()
+
+        assert self.forget(session, entry, before_ms=moment, refused=True) == 0
 
     def test_moment_itself_is_not_old(self) -> None:
         """An entry received in the very millisecond of the moment stays; one millisecond later it goes."""
@@ -210,14 +273,28 @@ class PruningConformance(StoreBench):
             assert session.forget(Forgetting("nowhere", self.clock.wall_ms(), (1,), 0, "pruner")) == 0
 
     def test_wall_clock_that_leaps_ahead_is_not_believed(self) -> None:
-        """Sessions share what was seen; a leap counts only after it has lasted."""
+        """Sessions share what was seen; a small leap counts only after it has lasted."""
         with (first := self.open()).unit():
             assert first.sight(self.clock.wall_ms()).wall_ms == self.clock.wall_ms()
         right = self.clock.wall_ms()
-        self.clock.step_wall(365 * DAY_SECONDS)
+        self.clock.step_wall(6 * DAY_SECONDS)
 
         with (second := self.open()).unit():
             assert second.sight(self.clock.wall_ms()).wall_ms == right
         self.later()
         with second.unit():
             assert second.sight(self.clock.wall_ms()).wall_ms == self.clock.wall_ms()
+
+    def test_wall_clock_a_year_ahead_is_believed_on_a_persons_word_only(self) -> None:
+        """Also at the first sight, which is compared with the newest entry."""
+        session, right = self.open(), self.clock.wall_ms()
+        self.settled(session, "event")
+        self.clock.step_wall(365 * DAY_SECONDS)
+        with session.unit():
+            assert session.sight(self.clock.wall_ms()).wall_ms == right
+        self.later()
+        with session.unit():
+            assert session.sight(self.clock.wall_ms()).doubted_since_ms is not None
+        with session.unit():
+            seen = session.sight(self.clock.wall_ms(), is_certain=True)
+        assert (seen.wall_ms, seen.doubted_since_ms) == (self.clock.wall_ms(), None)

@@ -22,6 +22,7 @@ class RegistryConformance(StoreBench):
 
     def document_records(self, session: Session) -> list[tuple[str, str | None]]:
         """Who changed what, by the log."""
+        self.wait_for_readers()
         with session.unit():
             records = session.read_log(0, 100)
         return [(r.actor, r.note) for r in records if r.kind is LogKind.DOCUMENT_CHANGED]
@@ -33,6 +34,27 @@ class RegistryConformance(StoreBench):
         found = self.look_up(other, "orders")
         assert found == Document("endpoint", "orders", 1, b"{}", self.clock.wall_ms())
         assert self.document_records(other) == [("ann", "orders!")]
+
+    def test_a_change_is_recorded_as_what_it_says_it_is(self) -> None:
+        """Such as a session that was ended, which is no change of settings."""
+        session = self.open()
+        wanted = DocumentChange("s", "ann", 0, b"{}", 1, "ann", "from here", LogKind.SIGNED_OUT)
+        with session.unit():
+            assert session.change_document(wanted)
+        self.wait_for_readers()
+        with session.unit():
+            (record,) = session.read_log(0, 100)
+        assert (record.kind, record.actor, record.note) == (LogKind.SIGNED_OUT, "ann", "from here")
+
+    def test_a_change_that_says_no_kind_leaves_no_record(self) -> None:
+        """For what a program keeps and nobody has decided."""
+        session = self.open()
+        with session.unit():
+            assert session.change_document(DocumentChange("s", "ann", 0, b"{}", 1, "gate", "", None))
+        self.wait_for_readers()
+        with session.unit():
+            assert session.document("s", "ann") is not None
+            assert session.read_log(0, 100) == []
 
     def test_a_change_against_an_old_version_changes_nothing_and_leaves_no_record(self) -> None:
         """Two people at one document: the second learns that it has changed."""

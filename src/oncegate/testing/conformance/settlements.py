@@ -56,14 +56,14 @@ class SettlementConformance(StoreBench):
         assert len(self.log()) == len(KINDS)
 
     def test_settled_entry_keeps_nothing_of_its_claim(self) -> None:
-        """A final entry has no lease and no token; attempt and fence stay as evidence."""
+        """A final entry has no lease; attempt and fence stay, and the token of the claim that ended it."""
         session = self.open()
         for state in (State.COMMITTED, State.FAILED):
             claim = self.reserve(session, state.label)
             self.settle(session, claim, state, outcome=b"1")
 
             entry = self.detail(claim.entry_id).entry
-            assert (entry.token, entry.lease_until_ticks) == (None, None)
+            assert (entry.token, entry.lease_until_ticks) == (claim.token, None)
             assert (entry.attempt, entry.fence) == (1, claim.fence)
 
     def test_business_write_and_state_are_one_transaction(self) -> None:
@@ -174,7 +174,8 @@ class SettlementConformance(StoreBench):
     def _check_settled(self, ended: Settlement) -> None:
         found = self.detail(ended.entry_id)
         entry, (record,) = found.entry, found.records
-        assert (entry.state, entry.reason, entry.token) == (ended.state, ended.reason, None)
+        token = ended.token if ended.state.is_final else None
+        assert (entry.state, entry.reason, entry.token) == (ended.state, ended.reason, token)
         assert (entry.attempt, entry.fence) == (1 - ended.attempts_given_back, ended.fence)
         assert (record.kind, record.actor, record.note) == (KINDS[ended.state], ended.actor, ended.reason)
         assert record.at_ms == entry.settled_at_ms == ended.at_ms
@@ -333,9 +334,9 @@ class SettlementConformance(StoreBench):
         assert self.reserve(session).outcome is None
 
         with session.unit():
-            first = session.attach([Attachment(claim.entry_id, claim.fence, b'"first"')])
+            first = session.attach([Attachment(*claim.claim, b'"first"')])
         with unchanged(self, session), session.unit():
-            second = session.attach([Attachment(claim.entry_id, claim.fence, b'"second"')])
+            second = session.attach([Attachment(*claim.claim, b'"second"')])
 
         assert (first, second) == ([True], [False])
         answer = self.reserve(session)
@@ -348,7 +349,7 @@ class SettlementConformance(StoreBench):
         self.settle(session, claim, outcome=b'"committed"')
 
         with unchanged(self, session), session.unit():
-            answers = session.attach([Attachment(claim.entry_id, claim.fence, b'"late"')])
+            answers = session.attach([Attachment(*claim.claim, b'"late"')])
 
         assert answers == [False]
 
@@ -361,7 +362,7 @@ class SettlementConformance(StoreBench):
                 self.settle(session, claim, state)
 
             with unchanged(self, session), session.unit():
-                answers = session.attach([Attachment(claim.entry_id, claim.fence, b'"late"')])
+                answers = session.attach([Attachment(*claim.claim, b'"late"')])
 
             assert answers == [False], state
 
@@ -371,9 +372,9 @@ class SettlementConformance(StoreBench):
         claims = [self.reserve(session, name) for name in ("one", "two", "open")]
         for claim in claims[:2]:
             self.settle(session, claim)
-        one, two, still_open = ((claim.entry_id, claim.fence) for claim in claims)
+        one, two, still_open = (claim.claim for claim in claims)
         asked = [
-            Attachment(two[0], two[1] + 100, b'"stale"'),
+            Attachment(*two._replace(fence=two.fence + 100), b'"stale"'),
             Attachment(*two, b'"two"'),
             Attachment(*still_open, b'"early"'),
             Attachment(*one, b'"one"'),

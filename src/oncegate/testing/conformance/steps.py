@@ -127,3 +127,55 @@ class StepConformance(StoreBench):
         self.settle(session, claim, State.UNKNOWN, reason="may have happened")
 
         assert self.detail(claim.entry_id).steps == (STARTED,)
+
+    def test_what_a_downstream_was_declared_to_do_stays_with_its_step(self) -> None:
+        """I24: the next attempt is told what was declared when a step was called, and when that was."""
+        session = self.open()
+        claim = self.reserve(session)
+        called = StepRecord(
+            "claim", StepState.CALLED, "terminal", declared="86400000/-/60000", last_call_ticks=77
+        )
+        assert self.progress(session, claim, called)
+        self.let_lapse()
+
+        again = self.reserve(session)
+
+        assert again.steps == (called,)
+        assert self.detail(claim.entry_id).steps == (called,)
+
+    def test_the_declaration_of_the_first_claim_stays_with_the_key(self) -> None:
+        """I24: a later claim is told what was declared at first, and does not replace it."""
+        session = self.open()
+        self.reserve(session, declared="the old one")
+        self.let_lapse()
+
+        second = self.reserve(session, declared="a new one")
+        self.let_lapse()
+        third = self.reserve(session, declared="a newer one")
+
+        assert (second.declared, third.declared) == ("the old one", "the old one")
+
+    def test_a_claim_without_a_declaration_is_told_as_one(self) -> None:
+        """I24: nothing is taken for declared that was not, also not by what a later claim declares."""
+        session = self.open()
+        self.reserve(session)
+        self.let_lapse()
+
+        second = self.reserve(session, declared="a new one")
+        self.let_lapse()
+        third = self.reserve(session, declared="a new one")
+
+        assert (second.declared, third.declared) == (None, None)
+
+    def test_declarations_of_a_batch_are_kept_apart(self) -> None:
+        """Each of many claims made at once keeps its own declaration, or none."""
+        session = self.open()
+        wanted = {"a": "one", "b": None, "c": "two", "d": "one"}
+        with session.unit():
+            session.reserve([self.reservation(key, declared=text) for key, text in wanted.items()])
+        self.let_lapse()
+
+        with session.unit():
+            again = session.reserve([self.reservation(key, declared="new") for key in wanted])
+
+        assert [answer.declared for answer in again] == list(wanted.values())

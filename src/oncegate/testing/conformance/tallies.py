@@ -184,6 +184,18 @@ class TallyConformance(StoreBench):
             found = sorted(item.decide_within_ms or 0 for item in reader.waiting())
         assert found == [0, 0, 900_000, 14_400_000]
 
+    def test_waiting_knows_how_long_an_event_is_tried_again(self) -> None:
+        """I26: from its arrival to its last failed attempt; an entry in front of a person is not tried."""
+        session = self.open()
+        self.settle(session, self.reserve(session, "held"), State.HELD, reason="who knows")
+        self.settle(session, self.reserve(session, "tried"), State.RETRYABLE)
+        self.clock.advance(3600)
+        self.settle(session, self.reserve(session, "tried"), State.RETRYABLE)
+
+        with self.looking() as reader:
+            found = {item.state: item.tried_ms for item in reader.waiting()}
+        assert found == {State.HELD: 0, State.RETRYABLE: 3_600_000}
+
     def test_what_waits_can_be_counted_without_what_is_in_flight(self) -> None:
         """Both parts together are the whole."""
         session = self.open()

@@ -20,7 +20,9 @@ class TenureConformance(StoreBench):
     def approve(self, session: Session, entry_id: int, verb: Verb) -> None:
         """A person lets an entry run."""
         seen = self.detail(entry_id).entry
-        ruling = Ruling(entry_id, seen.fence, verb, "Ada", "seen", "approved", self.clock.wall_ms())
+        ruling = Ruling(
+            entry_id, seen.fence, seen.key, verb, "Ada", "seen", "approved", self.clock.wall_ms()
+        )
         with session.unit():
             assert session.rule([ruling])[0].done
 

@@ -106,3 +106,41 @@ class TraceConformance(StoreBench):
             assert [one.tenant for one in session.published_as("p-1", 10)] == ["a", "b"]
             assert [one.context for one in session.published_as("p-3", 10)] == [b""]
             assert session.published_as("p-9", 10) == []
+            assert [one.tenant for one in session.published_on(TRACE, 10, "b")] == ["b"]
+            assert session.published_on(TRACE, 10, "nobody") == []
+
+    def test_no_tenants_entries_push_anothers_out_of_a_trace(self) -> None:
+        """A limit is shared, each tenant's first ones first; who names a tenant gets that one's."""
+        session = self.open()
+        loud = [self.reserve(session, f"loud-{n}", tenant="loud").entry_id for n in range(5)]
+        quiet = [self.reserve(session, f"quiet-{n}", tenant="quiet").entry_id for n in range(2)]
+        with session.unit():
+            session.link([TraceLink(one, TRACE, b"{}") for one in (*loud, *quiet)])
+        with session.unit():
+            assert session.linked(TRACE, 4) == [*loud[:2], *quiet]
+            assert session.linked(TRACE, 6) == [*loud[:4], *quiet]
+            assert session.linked(TRACE, 2, "quiet") == quiet
+            assert session.linked(TRACE, 2, "loud") == loud[:2]
+            assert session.linked(TRACE, 2, "nobody") == []
+
+    def test_no_tenants_emitted_or_published_events_push_anothers_out_of_a_trace(self) -> None:
+        """The same for what was sent and for what is in the feeds."""
+        session = self.open()
+        ours = FIRST_LETTERS + TRACE.encode() + b'"}'
+        for tenant, count in (("loud", 5), ("quiet", 2)):
+            for number in range(count):
+                self._send(session, tenant, f"{tenant}-{number}", ours)
+        with session.unit():
+            for find in (session.traced, session.published_on):
+                assert [one.event_id for one in find(TRACE, 3)] == ["loud-0", "loud-1", "quiet-0"]
+                assert [one.event_id for one in find(TRACE, 9, "quiet")] == ["quiet-0", "quiet-1"]
+                assert find(TRACE, 9, "nobody") == []
+
+    def _send(self, session: Session, tenant: str, event_id: str, context: bytes) -> None:
+        """Emits and publishes an event of a tenant."""
+        now_ms = self.clock.wall_ms()
+        with session.unit():
+            session.enqueue(
+                [Outgoing("shop", tenant, "k", event_id, "t", b"{}", event_id.encode(), now_ms, context)]
+            )
+            session.publish([Publication(tenant, event_id, "k", b"{}", event_id.encode(), now_ms, context)])

@@ -74,7 +74,8 @@ class UnitConformance(StoreBench):
             (claim,) = writer.reserve([self.reservation()])
             writer.settle([self.settlement(claim)])
             assert self.counts() == {}
-            assert self.read_log(0, 10) == []
+            with self.looking() as reader:
+                assert reader.read_log(0, 10) == []
 
         assert self.counts() == {State.COMMITTED: 1}
         assert len(self.read_log(0, 10)) == 1
@@ -141,7 +142,7 @@ class UnitConformance(StoreBench):
 
     def _record_step(self, session: Session, claim: Reserved) -> None:
         step = StepRecord("notify", StepState.DONE, "mail")
-        session.progress([Progress(claim.entry_id, claim.fence, (step,), self.clock.wall_ms())])
+        session.progress([Progress(*claim.claim, (step,), self.clock.wall_ms())])
 
 
 def _fail(error: BaseException) -> None:

@@ -111,6 +111,27 @@ class Calls:
         return call
 
 
+class RealCalls(Calls):
+    """The outside calls of a trial on a real database: async ones are over when they return."""
+
+    def _play_async(
+        self, function: Callable[..., Any], name: str, memory: str | None
+    ) -> Callable[..., Any]:
+        @functools.wraps(function)
+        async def call(*arguments: Any, **keywords: Any) -> Any:
+            trouble, place = self._mishaps.call(), (memory, _key_in(keywords))
+            if trouble is Trouble.CALL_REQUEST_LOST:
+                raise TimeoutError(f"{name}: no answer")
+            if memory is None or not place[1] or place not in self._answers:
+                self.counts[name] += 1
+                self._answers[place] = await function(*arguments, **keywords)
+            if trouble is Trouble.CALL_REPLY_LOST:
+                raise TimeoutError(f"{name}: no answer")
+            return self._answers[place]
+
+        return call
+
+
 def _key_in(keywords: dict[str, Any]) -> str:
     """The key that a call carries, as the gate passes it on."""
     return str(keywords.get("idempotency_key") or (keywords.get("headers") or {}).get(KEY_HEADER) or "")

@@ -28,6 +28,11 @@ class Mishaps:
                 return trouble
         return None
 
+    @property
+    def seen(self) -> Counter[str]:
+        """How often each crash point was reached; calls and commits have names of their own."""
+        return self._seen
+
     def call(self) -> Trouble | None:
         """What happens to the next call of a downstream."""
         self._seen["call"] += 1

@@ -15,6 +15,11 @@ _ORDINALS: Final = ("first", "second", "third", "fourth", "fifth", "sixth")
 LATE_SECONDS: Final = (40.0, 400.0, 7_200.0, 90_000.0)
 
 
+def ordinal(number: int) -> str:
+    """A small number as a word."""
+    return _ORDINALS[number - 1]
+
+
 class Trouble(Enum):
     """What can go wrong around a handler."""
 
@@ -51,7 +56,7 @@ class Mishap(Struct, frozen=True):
     def __str__(self) -> str:
         if self.at:
             return f"{self.trouble.value}, from {self.at:g} s on"
-        when = f"the {_ORDINALS[self.nth - 1]} time"
+        when = f"the {ordinal(self.nth)} time"
         where = f" that {CRASH_POINTS[self.point]} ({self.point})" if self.point else ""
         return f"{self.trouble.value}, {when}{where}"
 

@@ -206,7 +206,7 @@ class TrialWorker:
         self.gate.adopt(
             trial.template, lambda s: replace(s, handler=handler) if s.name == trial.surface.name else s
         )
-        self._reconciler = Reconciler(self.gate, jitter=trial.rng.random)
+        self._reconciler = Reconciler(self.gate)
         self.spawn(self._care())
 
     def _fault(self) -> CommitFault:

@@ -5,11 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from msgspec.json import encode
+
 from oncegate.errors import ConfigError
+from oncegate.model.parking import Parked
 from oncegate.model.retention import Sighting, believe
 from oncegate.model.states import State
-from oncegate.store import Due, Entry, EntryDetail, EntryFilter, Forgetting, LogKind, LogRecord
-from oncegate.stores.forgetting import judge_rows, note_of, read_sighting, write_sighting
+from oncegate.store import (
+    Due,
+    Entry,
+    EntryDetail,
+    EntryFilter,
+    Forgetting,
+    LateResource,
+    LogKind,
+    LogRecord,
+    StepState,
+)
+from oncegate.stores.forgetting import REFUSED, judge_rows, note_of, read_sighting, write_sighting
+from oncegate.stores.seconds import late_note
 from oncegate.testing.simulation.ledger import Ledger, Row, Tables
 
 
@@ -42,9 +56,16 @@ class SimulatedCensus:
                 and row.key.hex().startswith(prefix)
                 and (wanted.label_contains or "") in row.label
                 and (wanted.reason_contains or "") in (row.reason or "")
+                and (wanted.cause is None or _cause(row) == wanted.cause)
+                and (wanted.resource is None or self._names(row.entry_id, wanted.resource))
                 and _is_within(row, wanted)
             ):
                 yield row
+
+    def _names(self, entry_id: int, resource: str) -> bool:
+        steps = self._tables.steps.get(entry_id, ())
+        outcome = self._tables.outcomes.get(entry_id) or b""
+        return encode(resource) in outcome or any(step.resource == resource for step in steps)
 
     def detail(self, entry_id: int) -> EntryDetail | None:
         """Reads one entry with all that belongs to it."""
@@ -59,6 +80,27 @@ class SimulatedCensus:
             tuple(record for record in self._tables.log.values() if record.entry_id == entry_id),
         )
 
+    def parked(self, surface: str, tenant: str) -> Parked:
+        """Counts what waits for a person."""
+        waiting = (State.QUARANTINED, State.HELD)
+        found = [
+            row.entry_id
+            for row in self._tables.rows.values()
+            if row.state in waiting and (row.surface, row.tenant) == (surface, tenant)
+        ]
+        return Parked(len(found), sum(len(self._tables.payloads.get(entry, b"")) for entry in found))
+
+    def note_late(self, late: Sequence[LateResource]) -> list[bool]:
+        """Records what late workers brought back, in the log alone."""
+        return [self._note_late(one) for one in late]
+
+    def _note_late(self, one: LateResource) -> bool:
+        detail, kind, note = self.detail(one.entry_id), LogKind.SECOND_RESOURCE, late_note(one)
+        if detail is None or any((r.kind, r.note) == (kind, note) for r in detail.records):
+            return False
+        self.log(one.entry_id, kind, one.at_ms, one.actor, note)
+        return True
+
     def counts(self) -> dict[State, int]:
         """Counts entries by state."""
         return dict(Counter(row.state for row in self._tables.rows.values()))
@@ -68,11 +110,11 @@ class SimulatedCensus:
         return sorted({row.surface for row in self._tables.rows.values()})
 
     def stranded(self, limit: int, surfaces: Sequence[str] | None = None) -> list[EntryDetail]:
-        """Finds claims whose lease has lapsed and failures that may be tried again, oldest first."""
+        """Finds claims whose lease has lapsed and failures that may be tried again, first due first."""
         now, found = self.now_ticks(), []
         for state in (State.IN_FLIGHT, State.RETRYABLE):
             due = [
-                ((row.lease_until_ticks or 0, row.entry_id), row.entry_id)
+                ((max(row.lease_until_ticks or 0, row.retry_at_ticks or 0), row.entry_id), row.entry_id)
                 for row in self._tables.rows.values()
                 if row.state is state
                 and (row.lease_until_ticks or 0) <= now
@@ -85,16 +127,32 @@ class SimulatedCensus:
         """Reads records after a position."""
         return [self._tables.log[place] for place in sorted(self._tables.log) if place > after][:limit]
 
-    def due(self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int) -> Due:
+    def due(
+        self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int, *, refused: bool = False
+    ) -> Due:
         """Looks at the next entries in order of arrival."""
         following = sorted(number for number in self._tables.rows if number > after_id)[:limit]
-        rows = [_as_walked(self._tables.rows[number], surface) for number in following]
-        return judge_rows(rows, 1, before_ms, now_ms, after_id=after_id, limit=limit)
+        rows = [self._as_walked(self._tables.rows[number], surface) for number in following]
+        return judge_rows(rows, 1, before_ms, now_ms, after_id=after_id, limit=limit, refused=refused)
+
+    def _as_walked(self, row: Row, surface: str) -> tuple[int, int, int, int, int]:
+        settled = row.received_at_ms if row.settled_at_ms is None else row.settled_at_ms
+        state = REFUSED if self._is_refused(row) else row.state.value
+        return (row.entry_id, int(row.surface == surface), state, row.received_at_ms, settled)
+
+    def _is_refused(self, row: Row) -> bool:
+        steps = self._tables.steps.get(row.entry_id, ())
+        return row.state is State.RETRYABLE and all(step.state is StepState.NOT_APPLIED for step in steps)
+
+    def _may_go(self, row: Row, wanted: Forgetting) -> bool:
+        _, is_its, state, received, settled = self._as_walked(row, wanted.surface)
+        is_done = row.state.is_final or (wanted.refused and state == REFUSED)
+        return bool(is_its) and is_done and max(received, settled) < wanted.before_ms
 
     def forget(self, wanted: Forgetting) -> int:
         """Removes entries with all that belongs to them, and raises the floor."""
         rows = [self._tables.rows.get(number) for number in sorted(set(wanted.entries))]
-        gone = [row for row in rows if row is not None and _may_go(row, wanted)]
+        gone = [row for row in rows if row is not None and self._may_go(row, wanted)]
         for row in gone:
             self._remove(row)
         if gone:
@@ -108,9 +166,12 @@ class SimulatedCensus:
             put(table, row.entry_id, None)
         put(tables.meta, "floor", max(tables.meta["floor"], row.entry_id, row.fence))
 
-    def sight(self, wall_ms: int) -> Sighting:
+    def sight(self, wall_ms: int, *, is_certain: bool = False) -> Sighting:
         """Notes the wall time beside the ledger's own."""
-        seen = believe(read_sighting(self._tables.meta.get("sighting")), wall_ms, self.now_ticks())
+        now, rows = self.now_ticks(), self._tables.rows
+        newest = rows[max(rows)].received_at_ms if rows else None
+        last = read_sighting(self._tables.meta.get("sighting"))
+        seen = Sighting(wall_ms, now) if is_certain else believe(last, wall_ms, now, newest_ms=newest)
         self._ledger.set(self._tables.meta, "sighting", write_sighting(seen))
         return seen
 
@@ -134,11 +195,15 @@ def _checked(prefix: str) -> str:
     return prefix
 
 
-def _as_walked(row: Row, surface: str) -> tuple[int, int, int, int, int]:
-    settled = row.received_at_ms if row.settled_at_ms is None else row.settled_at_ms
-    return (row.entry_id, int(row.surface == surface), row.state.value, row.received_at_ms, settled)
-
-
-def _may_go(row: Row, wanted: Forgetting) -> bool:
-    _, is_its, _, received, settled = _as_walked(row, wanted.surface)
-    return bool(is_its) and row.state.is_final and max(received, settled) < wanted.before_ms
+def _cause(row: Row) -> str:
+    """The kind of reason, as `waiting` counts it."""
+    reason = row.reason or ""
+    if row.state is State.QUARANTINED:
+        return reason.partition(":")[0] if 1 <= reason.find(":") <= 39 else "other"
+    if row.state not in (State.UNKNOWN, State.HELD):
+        return ""
+    if reason.startswith("gave up after "):
+        return "attempts_used_up"
+    if " resources for " in reason:
+        return "two_resources"
+    return "approval" if row.state is State.HELD and "approv" in reason else "in_doubt"

@@ -11,10 +11,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from oncegate.errors import StoreRejected
-from oncegate.model.states import Decision, Known, State, judge
+from oncegate.model.states import Decision, Known, State, free_in_ms, judge, why_given_up
 from oncegate.store import (
     CLAIM_KINDS,
     Attachment,
+    ClaimId,
     ClaimNote,
     Entry,
     LogKind,
@@ -26,9 +27,12 @@ from oncegate.store import (
     Statement,
     StepRecord,
 )
+from oncegate.store.alternatives import by_known_keys, has_alternatives, told_apart
 from oncegate.store.recording import record_in_two_steps
-from oncegate.stores.writes import by_position
+from oncegate.stores.writes import in_turn
 from oncegate.testing.simulation.ledger import Ledger, Row, Tables
+
+Acting = Renewal | Progress | Settlement | Attachment | ClaimId
 
 
 class SimulatedClaims:
@@ -43,6 +47,9 @@ class SimulatedClaims:
 
     def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
         """Decides each reservation in order."""
+        if has_alternatives(wanted):
+            chosen = by_known_keys(self, wanted)
+            return told_apart(wanted, chosen, self.reserve(chosen))
         return [self.reserve_one(item) for item in wanted]
 
     def record(self, wanted: Sequence[Reservation], outcome: bytes) -> Sequence[Reserved]:
@@ -64,22 +71,25 @@ class SimulatedClaims:
         self._put(_new_row(number, item, now))
         self._ledger.set(self._tables.ids, item.key, number)
         self._ledger.set(self._tables.payloads, number, item.body)
-        if item.quarantine is None:
+        state, reason = item.parked
+        if reason is None:
             return Reserved(
                 Decision.RUN, number, number, first_reserved_ticks=now,
-                received_at_ms=item.received_at_ms, now_ticks=now,
+                received_at_ms=item.received_at_ms, now_ticks=now, token=item.token, key=item.key,
             )  # fmt: skip
-        self.log(number, LogKind.QUARANTINED, item.received_at_ms, item.actor, item.quarantine)
-        return Reserved(
-            Decision.QUARANTINE, number, state=State.QUARANTINED, reason=item.quarantine, now_ticks=now
-        )
+        self.log(number, LogKind(state.value), item.received_at_ms, item.actor, reason)
+        decision = Decision.QUARANTINE if state is State.QUARANTINED else Decision.HOLD
+        return Reserved(decision, number, state=state, reason=reason, now_ticks=now)
 
     def _next_number(self) -> int:
         return max(max(self._tables.rows, default=0), int(self._tables.meta["floor"])) + 1
 
     def _judge(self, row: Row, item: Reservation) -> Reserved:
         now, until = self.now_ticks(), row.lease_until_ticks or 0
-        known = Known(row.state, row.fingerprint, row.attempt, until)
+        retry_at = 0 if item.at_once else row.retry_at_ticks or 0
+        known = Known(
+            row.state, row.fingerprint, row.attempt, until, retry_at, row.interruptions, item.deaths_max
+        )
         decision = self.decide(known, item, now)
         if decision is Decision.CONFLICT:
             self.log(row.entry_id, LogKind.CONFLICT, item.received_at_ms, item.actor, None)
@@ -88,11 +98,11 @@ class SimulatedClaims:
             return self.take_over(row, item, decision, now)
         reason = row.reason
         if decision is Decision.HOLD and row.state in (State.IN_FLIGHT, State.RETRYABLE):
-            reason = self._give_up(row, item)
+            reason = self._give_up(row, why_given_up(known), item)
         return Reserved(
             decision, row.entry_id, state=row.state, reason=reason,
             outcome=self._tables.outcomes.get(row.entry_id),
-            retry_after_ms=max(0, until - now), now_ticks=now,
+            retry_after_ms=free_in_ms(known, now), now_ticks=now,
         )  # fmt: skip
 
     def decide(self, known: Known, item: Reservation, now: int) -> Decision:
@@ -104,6 +114,8 @@ class SimulatedClaims:
         taken = replace(
             row, state=State.IN_FLIGHT, attempt=row.attempt + 1, fence=row.fence + 1,
             lease_until_ticks=now + item.lease_ms, token=item.token, settled_at_ms=None, reason=None,
+            declared=item.declared if row.first_reserved is None else row.declared,
+            retry_at_ticks=None, interruptions=row.interruptions + 1 if row.state is State.IN_FLIGHT else 0,
         )  # fmt: skip
         self._put(taken)
         note = str(ClaimNote(taken.attempt, taken.fence, row.first_reserved is None))
@@ -112,29 +124,36 @@ class SimulatedClaims:
             decision, row.entry_id, taken.fence, taken.attempt, row.state,
             self._tables.steps.get(row.entry_id, ()),
             first_reserved_ticks=row.first_reserved or 0, received_at_ms=row.received_at_ms,
-            lapsed_at_ticks=row.lease_until_ticks or 0, now_ticks=now,
+            lapsed_at_ticks=row.lease_until_ticks or 0, now_ticks=now, token=item.token, key=item.key,
+            declared=None if row.first_reserved is None else row.declared,
         )  # fmt: skip
 
-    def _give_up(self, row: Row, item: Reservation) -> str:
-        reason = f"gave up after {row.attempt} attempts"
+    def _give_up(self, row: Row, reason: str, item: Reservation) -> str:
         held = {"state": State.HELD, "settled_at_ms": item.received_at_ms, "reason": reason, "token": None}
         self._put(replace(row, **held))
         self.log(row.entry_id, LogKind.HELD, item.received_at_ms, item.actor, reason)
         return reason
 
-    def holder(self, entry_id: int, fence: int) -> Row | None:
-        """The entry, if this fence still holds it."""
-        row = self._tables.rows.get(entry_id)
-        if row is None or row.fence != fence or row.state is not State.IN_FLIGHT:
+    def holder(self, item: Acting) -> Row | None:
+        """The entry, if this claim still holds it."""
+        row = self._tables.rows.get(item.entry_id)
+        if row is None or row.state is not State.IN_FLIGHT:
             return None
-        return row
+        return row if self.is_held(row, item) else None
+
+    def is_held(self, row: Row, item: Acting) -> bool:
+        """Whether what stands on an entry is the claim that a request acts for."""
+        return (row.fence, row.token) == (item.fence, item.token)
+
+    def serialise(self, names: Sequence[str]) -> None:
+        """Nothing to do: a unit is alone."""
 
     def renew(self, claims: Sequence[Renewal]) -> list[bool]:
         """Extends leases."""
         return [self._renew(claim) for claim in claims]
 
     def _renew(self, claim: Renewal) -> bool:
-        row = self.holder(claim.entry_id, claim.fence)
+        row = self.holder(claim)
         if row is None:
             return False
         self._put(replace(row, lease_until_ticks=self.now_ticks() + claim.lease_ms))
@@ -145,7 +164,7 @@ class SimulatedClaims:
         return [self._advance(item) for item in wanted]
 
     def _advance(self, item: Progress) -> bool:
-        if self.holder(item.entry_id, item.fence) is None:
+        if self.holder(item) is None:
             return False
         self.write_steps(item.entry_id, item.steps)
         if item.probed is not None:
@@ -161,7 +180,7 @@ class SimulatedClaims:
         return answers
 
     def _end(self, item: Settlement) -> bool:
-        row = self.holder(item.entry_id, item.fence)
+        row = self.holder(item)
         if row is None:
             return False
         self._put(self.settled_row(row, item))
@@ -178,10 +197,16 @@ class SimulatedClaims:
         final = item.state.is_final
         called = self.now_ticks() if item.last_call_ticks is None else item.last_call_ticks
         return replace(
-            row, state=item.state, settled_at_ms=item.at_ms, reason=item.reason, token=None,
+            row, state=item.state, settled_at_ms=item.at_ms, reason=item.reason,
+            token=row.token if final else None,
             attempt=row.attempt - item.attempts_given_back, lease_until_ticks=None if final else called,
             first_reserved=None if final else row.first_reserved,
+            retry_at_ticks=self.retry_at(item),
         )  # fmt: skip
+
+    def retry_at(self, item: Settlement) -> int | None:
+        """When a failed attempt may be made again."""
+        return None if item.busy_ms is None else self.now_ticks() + item.busy_ms
 
     def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
         """Adds outcomes that came after their commit."""
@@ -189,19 +214,19 @@ class SimulatedClaims:
 
     def _attach(self, item: Attachment) -> bool:
         row = self._tables.rows.get(item.entry_id)
-        if row is None or row.fence != item.fence or row.state is not State.COMMITTED:
+        if row is None or row.state is not State.COMMITTED or not self.is_held(row, item):
             return False
         if item.entry_id in self._tables.outcomes:
             return False
         self._ledger.set(self._tables.outcomes, item.entry_id, item.outcome)
         return True
 
-    def are_committed(self, claims: Sequence[tuple[int, int]]) -> list[bool]:
-        """Looks for entries that were committed under these fences."""
-        rows = [self._tables.rows.get(entry) for entry, _ in claims]
+    def are_committed(self, claims: Sequence[ClaimId]) -> list[bool]:
+        """Looks for entries that these claims have committed."""
+        rows = [self._tables.rows.get(claim.entry_id) for claim in claims]
         return [
-            row is not None and row.fence == fence and row.state is State.COMMITTED
-            for row, (_, fence) in zip(rows, claims, strict=True)
+            row is not None and row.state is State.COMMITTED and self.is_held(row, claim)
+            for row, claim in zip(rows, claims, strict=True)
         ]
 
     def was_committed(self, mark: str) -> bool:
@@ -228,17 +253,26 @@ class SimulatedClaims:
             self._ledger.set(self._tables.steps, entry, tuple(known.values()))
 
     def _run_writes(self, batches: list[tuple[Statement, ...]]) -> None:
-        for sql, parameters in by_position(batches):
+        for sql, parameters in in_turn(batches):
             self.execute(sql, parameters)
 
     def execute(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Runs a statement of a very small language: CREATE t, INSERT t, SELECT t, DROP-DRAFTS t."""
+        """Runs a statement of a very small language.
+
+        CREATE t, INSERT t, SELECT t, DROP-DRAFTS t; UPDATE t counts one more in a table of numbers, and
+        INSERT-NUMBERED t adds a row with as many as are counted in `numbers`.
+        """
         verb, _, table = sql.partition(" ")
         rows = self._tables.business.get(table)
         if verb == "CREATE" and rows is None:
             self._ledger.set(self._tables.business, table, ())
         elif verb == "INSERT" and rows is not None and _is_new(rows, parameters):
             self._ledger.set(self._tables.business, table, (*rows, tuple(parameters)))
+        elif verb == "UPDATE" and rows is not None:
+            self._ledger.set(self._tables.business, table, (*rows, (str(len(rows) + 1),)))
+        elif verb == "INSERT-NUMBERED" and rows is not None and _is_new(rows, parameters):
+            counted = len(self._tables.business["numbers"])
+            self._ledger.set(self._tables.business, table, (*rows, (*parameters, counted)))
         elif verb == "DROP-DRAFTS" and rows is not None:
             kept = tuple(row for row in rows if not str(row[0]).startswith("draft"))
             self._ledger.set(self._tables.business, table, kept)
@@ -259,10 +293,12 @@ def _is_new(rows: tuple[tuple[Any, ...], ...], parameters: Sequence[Any]) -> boo
 
 
 def _new_row(number: int, item: Reservation, now: int) -> Row:
-    strange = item.quarantine is not None
+    state, reason = item.parked
+    parked = reason is not None
     return Row(
         number, item.key, item.tenant, item.surface, item.label,
-        State.QUARANTINED if strange else State.IN_FLIGHT, 1, number, None if strange else item.token,
-        item.fingerprint, item.received_at_ms, item.received_at_ms if strange else None,
-        None if strange else now + item.lease_ms, item.quarantine, None if strange else now,
+        state, 1, number, None if parked else item.token,
+        item.fingerprint, item.received_at_ms, item.received_at_ms if parked else None,
+        None if parked else now + item.lease_ms, reason, None, None if parked else now,
+        0, item.declared,
     )  # fmt: skip

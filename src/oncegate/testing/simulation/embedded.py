@@ -113,7 +113,7 @@ class EmbeddedSession(SqliteSession):
         super().__init__(connection, _PLACE, clock)
         self._fault = fault
 
-    def unit(self, *, wait: bool = True, single: bool = False) -> EmbeddedUnit:
+    def unit(self, *, wait: bool = True, single: bool = False, patient: bool = True) -> EmbeddedUnit:
         """One transaction."""
         return EmbeddedUnit(self, self._fault)
 

@@ -7,32 +7,39 @@ decided by the sessions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Set
 from typing import Any, Final
 
+from oncegate.errors import StoreUnavailable
 from oncegate.store import Entry, LogKind, LogRecord, StepRecord
 
 _MISSING: Final = object()
+PAST_MAX: Final = 16  # commits that a failover may lose
+
+Journal = list[tuple[dict[Any, Any], Any, Any]]
 
 
 class Row(Entry, frozen=True, gc=False):
     """An entry as the simulated ledger keeps it."""
 
-    first_reserved: int | None
+    first_reserved: int | None = None
+    interruptions: int = 0
+    declared: str | None = None
 
     def entry(self) -> Entry:
         """The row as the contract shows it."""
         return Entry(
             self.entry_id, self.key, self.tenant, self.surface, self.label, self.state, self.attempt,
             self.fence, self.token, self.fingerprint, self.received_at_ms, self.settled_at_ms,
-            self.lease_until_ticks, self.reason,
+            self.lease_until_ticks, self.reason, self.retry_at_ticks,
         )  # fmt: skip
 
 
 class Tables:
     """All tables of a ledger; copied whole for one consistent moment."""
 
-    __slots__ = ("business", "ids", "log", "meta", "outcomes", "payloads", "rows", "steps")
+    __slots__ = ("business", "documents", "ids", "log", "meta", "outcomes", "payloads", "rows", "steps")
 
     def __init__(self) -> None:
         self.rows: dict[int, Row] = {}
@@ -42,6 +49,7 @@ class Tables:
         self.steps: dict[int, tuple[StepRecord, ...]] = {}
         self.log: dict[int, LogRecord] = {}
         self.business: dict[str, tuple[tuple[Any, ...], ...]] = {}
+        self.documents: dict[tuple[str, str], tuple[int, bytes | None, int]] = {}
         self.meta: dict[str, Any] = {"floor": 0}
 
     def copy(self) -> Tables:
@@ -50,6 +58,7 @@ class Tables:
         made.rows, made.ids = self.rows.copy(), self.ids.copy()
         made.payloads, made.outcomes = self.payloads.copy(), self.outcomes.copy()
         made.steps, made.log = self.steps.copy(), self.log.copy()
+        made.documents = self.documents.copy()
         made.business, made.meta = self.business.copy(), self.meta.copy()
         return made
 
@@ -63,9 +72,11 @@ class Ledger:
     def __init__(self) -> None:
         self.tables = Tables()
         self.exists = False
+        self.identity = "first"  # another one after a failover
         self.writer: object | None = None
         self.on_row: Callable[[Row | None, Row | None], None] | None = None
-        self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
+        self._journal: Journal = []
+        self._past: deque[tuple[Journal, int]] = deque(maxlen=PAST_MAX)
 
     def begin(self, writer: object) -> bool:
         """Takes the ledger for one unit; False if somebody else has it."""
@@ -90,25 +101,45 @@ class Ledger:
     def commit(self) -> None:
         """Makes the unit's writes stand."""
         journal, self._journal, self.writer = self._journal, [], None
-        if self.on_row is not None:
-            self._tell(journal)
+        told = 0 if self.on_row is None else self._tell(journal)
+        if journal:
+            self._past.append((journal, told))
 
-    def _tell(self, journal: list[tuple[dict[Any, Any], Any, Any]]) -> None:
-        """Every version of every row: one unit may end a claim and make the next."""
+    def _tell(self, journal: Journal) -> int:
+        """Every version of every row: one unit may end a claim and make the next. Tells how many."""
         rows = self.tables.rows
         changed = [(key, None if old is _MISSING else old) for table, key, old in journal if table is rows]
-        if not changed:
-            return
+        told = 0
         for place, (key, before) in enumerate(changed):
             after = next((old for later, old in changed[place + 1 :] if later == key), rows.get(key))
             if self.on_row is not None and before is not after:
+                told += 1
                 self.on_row(before, after)
+        return told
 
     def rollback(self) -> None:
         """Undoes the unit's writes."""
         for table, key, old in reversed(self._journal):
             _put_back(table, key, old)
         self._journal, self.writer = [], None
+
+    def go_back(self, commits: int) -> tuple[Set[int], int]:
+        """Fails over to a server that lacks the last commits: another incarnation, in an older state.
+
+        Returns the entries that were touched, and how many versions of rows are lost.
+        """
+        self.rollback()
+        touched = set()
+        lost = 0
+        for _ in range(min(commits, len(self._past))):
+            journal, told = self._past.pop()
+            lost += told
+            for table, key, old in reversed(journal):
+                if table is self.tables.rows or table is self.tables.steps:
+                    touched.add(key)
+                _put_back(table, key, old)
+        self.identity += "'"
+        return touched, lost
 
     def moment(self) -> Tables:
         """What is committed now, whatever is being written."""
@@ -126,3 +157,15 @@ def _put_back(table: dict[Any, Any], key: Any, old: Any) -> None:
         table.pop(key, None)
     else:
         table[key] = old
+
+
+class GoneLedger(Ledger):
+    """What a session sees whose server is gone."""
+
+    def begin(self, writer: object) -> bool:
+        """Refused."""
+        raise StoreUnavailable("the connection was lost; nothing was changed")
+
+    def set(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """Refused."""
+        raise StoreUnavailable("the connection was lost; nothing was changed")

@@ -8,14 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from oncegate.clock import Clock
 from oncegate.errors import StoreBusy, StoreUnavailable, StoreUnknown, UsageError
-from oncegate.store import Capabilities, Census, Claims, Durability, Finding, Log, Migration, Pruning
+from oncegate.store import (
+    Capabilities,
+    Census,
+    Claims,
+    Durability,
+    Finding,
+    Log,
+    Migration,
+    Pruning,
+    Registry,
+    Session,
+)
+from oncegate.store.incarnations import Incarnations, Sight
 from oncegate.testing.simulation.census import SimulatedCensus
 from oncegate.testing.simulation.claims import SimulatedClaims
-from oncegate.testing.simulation.ledger import Ledger, Tables
+from oncegate.testing.simulation.ledger import GoneLedger, Ledger, Tables
+from oncegate.testing.simulation.registry import SimulatedRegistry
 
 _CAPABILITIES: Final = Capabilities(
     "simulated", Durability.MEMORY, 1, True, True, one_writer=True, is_local=False, traces=False
@@ -77,7 +90,7 @@ class SimulatedUnit:
             raise StoreUnknown("no reply to the commit")
 
 
-class SimulatedSession(SimulatedClaims, SimulatedCensus):
+class SimulatedSession(SimulatedClaims, SimulatedCensus, SimulatedRegistry):
     """One connection to the simulated ledger."""
 
     def __init__(self, ledger: Ledger, clock: Clock, fault: Callable[[], CommitFault] = no_fault) -> None:
@@ -91,7 +104,9 @@ class SimulatedSession(SimulatedClaims, SimulatedCensus):
         """The ledger's own time, carried on over restarts of the machine."""
         return self._clock.ticks_ms() + self._offset_ms
 
-    def unit(self, *, wait: bool = True, single: bool = False) -> AbstractContextManager[None]:
+    def unit(
+        self, *, wait: bool = True, single: bool = False, patient: bool = True
+    ) -> AbstractContextManager[None]:
         """One transaction."""
         return SimulatedUnit(self, self._ledger, self._fault)
 
@@ -100,8 +115,16 @@ class SimulatedSession(SimulatedClaims, SimulatedCensus):
         if self._ledger.writer is self:
             self._ledger.rollback()
 
+    def cut(self) -> None:
+        """Ends the connection: its server is gone."""
+        self._ledger = GoneLedger()
+
     def settle_doubt(self) -> None:
         """Nothing to do: what is not committed by now never will be."""
+
+    def post(self, posting: object) -> bool:
+        """Nothing to do: no process reads notices here."""
+        return True
 
     def close(self) -> None:
         """Gives the connection back."""
@@ -130,12 +153,18 @@ class SimulatedStore:
         self._fault = fault
         self._session_type = session_type
         self.is_down = False
+        self._incarnations = Incarnations()
         self.sessions: list[SimulatedSession] = []
 
     @property
     def capabilities(self) -> Capabilities:
         """Like a server's: one commit after another, and a network in between."""
         return _CAPABILITIES
+
+    @property
+    def incarnations(self) -> Incarnations:
+        """Which incarnation of the ledger the user has seen."""
+        return self._incarnations
 
     @property
     def address(self) -> str:
@@ -149,6 +178,7 @@ class SimulatedStore:
             self.migrate()
         session = self._session_type(self._ledger, self._clock, self._fault)
         self.sessions.append(session)
+        self._incarnations.check(Sight(self._ledger.identity, 0), lambda: cast("Session", session))
         return session
 
     def _check_up(self) -> None:
@@ -159,6 +189,12 @@ class SimulatedStore:
         """Ends every session, as when the process that held them has died."""
         for session in self.sessions:
             session.abort()
+
+    def cut(self) -> None:
+        """Ends every connection, as a failover does; the process lives on."""
+        for session in self.sessions:
+            session.cut()
+        self.sessions.clear()
 
     def knows(self, names: Any) -> bool:
         """Nothing needs to be known before."""
@@ -232,4 +268,7 @@ if TYPE_CHECKING:
         return session
 
     def _as_pruning(session: SimulatedSession) -> Pruning:
+        return session
+
+    def _as_registry(session: SimulatedSession) -> Registry:
         return session

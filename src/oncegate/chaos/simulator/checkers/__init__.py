@@ -17,6 +17,7 @@ from oncegate.chaos.simulator.checkers.deliveries import (
     recorded_before_acknowledged,
 )
 from oncegate.chaos.simulator.checkers.effects import (
+    calls_have_an_end,
     no_call_without_reservation,
     no_double_effect,
     one_content_for_a_key,
@@ -25,10 +26,14 @@ from oncegate.chaos.simulator.checkers.ledgers import (
     fences_grow,
     final_is_final,
     leases_follow_no_wall_clock,
+    neighbours_are_not_touched,
     old_fences_write_nothing,
     one_booking_for_a_commit,
     one_record_for_a_change,
     passing_failures_are_not_final,
+    retries_end_by_time,
+    waits_are_obeyed,
+    writes_are_their_own,
 )
 from oncegate.chaos.simulator.checkers.violation import Violation
 from oncegate.chaos.simulator.evidence import Evidence
@@ -48,9 +53,14 @@ CHECKERS: Final[tuple[tuple[str, Checker], ...]] = (
     ("I7", answers_agree),
     ("I9", final_is_final),
     ("I9", passing_failures_are_not_final),
+    ("I26", waits_are_obeyed),
+    ("I26", retries_end_by_time),
     ("I15", leases_follow_no_wall_clock),
     ("I16", one_record_for_a_change),
     ("I16", one_booking_for_a_commit),
+    ("I22", writes_are_their_own),
+    ("I25", neighbours_are_not_touched),
+    ("I26", calls_have_an_end),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from oncegate.chaos.simulator.checkers.doubts import is_excused
 from oncegate.chaos.simulator.checkers.effects import named
 from oncegate.chaos.simulator.evidence import Evidence, Intent
 from oncegate.gate.admission import Verdict
@@ -16,16 +17,20 @@ _EFFECTS: Final[dict[str, tuple[str, ...]]] = {
     "print": ("labels",),
     "mail": ("mails",),
     "trip": ("labels", "seats", "mails"),
+    "invoice": (),
     "record": (),
     "pay": ("seats",),
+    "swap": ("seats",),
+    "quote": ("seats", "labels"),
 }
-_MAY_NEED_A_PERSON: Final = frozenset({"mail", "trip", "book", "pay"})
+_UNDONE: Final = frozenset({"record"})  # its writes are lost with its record
+_MAY_NEED_A_PERSON: Final = frozenset({"mail", "trip", "book", "pay", "swap", "quote"})
 
 
 def recorded_before_acknowledged(evidence: Evidence) -> Iterator[str]:
     """I3: whatever is acknowledged was on record by then."""
     for ack in evidence.acks:
-        if not ack.was_recorded:
+        if not ack.was_recorded and ack.intent not in evidence.lost:
             yield f"delivery {ack.delivery} of {named(ack.intent)} was acknowledged before it was recorded"
 
 
@@ -34,6 +39,8 @@ def nothing_is_lost(evidence: Evidence) -> Iterator[str]:
     states = states_of(evidence)
     for intent in {ack.intent for ack in evidence.acks}:
         found = states.get(intent, [])
+        if is_excused(evidence, intent) or (intent.surface in _UNDONE and intent in evidence.lost):
+            continue
         if not any(state.is_final or state in _AT_A_PERSON for state in found):
             now = ", ".join(state.label for state in found) or "not known here"
             yield f"{named(intent)} was acknowledged and is {now}"
@@ -46,7 +53,9 @@ def committed_means_done(evidence: Evidence) -> Iterator[str]:
         for service in _EFFECTS[intent.surface]:
             if State.COMMITTED in states and (intent, service) not in happened:
                 yield f"{named(intent)} is committed without its effect at {service}"
-        if intent.surface not in _MAY_NEED_A_PERSON and set(states) & _AT_A_PERSON:
+        if intent.surface in _MAY_NEED_A_PERSON or intent in evidence.lost:
+            continue
+        if set(states) & _AT_A_PERSON:
             yield f"{named(intent)} needs a person, though its downstream can be asked"
 
 

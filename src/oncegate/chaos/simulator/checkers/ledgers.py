@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
@@ -9,10 +10,12 @@ from typing import Final
 from oncegate.chaos.simulator.checkers.effects import named
 from oncegate.chaos.simulator.evidence import Change, Evidence
 from oncegate.chaos.simulator.schedule import Fate
-from oncegate.chaos.simulator.surfaces import LEASE_SECONDS
+from oncegate.chaos.simulator.surfaces import ATTEMPTS_MAX, LEASE_SECONDS
 from oncegate.model.states import State
 from oncegate.store import LogKind
+from oncegate.testing.simulation.ledger import Row
 
+_GIVEN_UP: Final = re.compile(r"gave up after \d+ attempts")
 _LEASE_MS: Final = int(LEASE_SECONDS * 1000)
 _CHANGING: Final = frozenset(
     {
@@ -27,13 +30,17 @@ _CHANGING: Final = frozenset(
 
 
 def old_fences_write_nothing(evidence: Evidence) -> Iterator[str]:
-    """I4: a write with an old fence, or to an entry that is not in flight, changes nothing and says so."""
+    """I4, I23: a write for another claim, or to what is not in flight, changes nothing and says so."""
     for write in evidence.writes:
         before = write.before
-        if before is not None and before.fence == write.fence and before.state is State.IN_FLIGHT:
+        if before is not None and _claim_of(before) == write.claim and before.state is State.IN_FLIGHT:
             continue
         if write.answer or write.after is not before:
-            yield f"{write.call} with fence {write.fence} at {write.at:.3f} s was taken against {before}"
+            yield f"{write.call} with fence {write.claim[0]} at {write.at:.3f} s was taken against {before}"
+
+
+def _claim_of(row: Row) -> tuple[int, int | None]:
+    return row.fence, row.token
 
 
 def fences_grow(evidence: Evidence) -> Iterator[str]:
@@ -95,6 +102,29 @@ def _is_take_over(change: Change) -> bool:
     )
 
 
+def waits_are_obeyed(evidence: Evidence) -> Iterator[str]:
+    """I26: a failed attempt is made again only when its wait is over, in the ledger's own time."""
+    for change in evidence.changes:
+        before, after = change.before, change.after
+        if before is None or after is None or before.state is not State.RETRYABLE:
+            continue
+        if after.state is not State.IN_FLIGHT:
+            continue
+        early_ms = (before.retry_at_ticks or 0) - ((after.lease_until_ticks or 0) - _LEASE_MS)
+        if early_ms > 0:
+            yield f"entry {after.entry_id} was tried again {early_ms} ms before its time"
+
+
+def retries_end_by_time(evidence: Evidence) -> Iterator[str]:
+    """I26: no event is given up before its attempts fill the horizon, however quickly it came again."""
+    for change in evidence.changes:
+        before, after = change.before, change.after
+        if before is None or after is None or after.state is not State.HELD:
+            continue
+        if _GIVEN_UP.match(after.reason or "") and before.attempt < ATTEMPTS_MAX:
+            yield f"entry {after.entry_id} was given up after {before.attempt} of {ATTEMPTS_MAX} attempts"
+
+
 def one_record_for_a_change(evidence: Evidence) -> Iterator[str]:
     """I16: each end of a claim has exactly one record in the log."""
     ended: Counter[tuple[int, int]] = Counter()
@@ -111,6 +141,27 @@ def one_record_for_a_change(evidence: Evidence) -> Iterator[str]:
 def _is_end(change: Change) -> bool:
     before, after = change.before, change.after
     return before is None or (after is not None and before.state is not after.state)
+
+
+def writes_are_their_own(evidence: Evidence) -> Iterator[str]:
+    """I22: each invoice has the number that its own event counted, and only what stands was counted."""
+    numbers = [row[-1] for row in evidence.tables.business["invoices"]]
+    for number, times in sorted(Counter(numbers).items()):
+        if times > 1:
+            yield f"{times} invoices have the number {number}"
+    counted = len(evidence.tables.business["numbers"])
+    if counted != len(numbers):
+        yield f"{counted} invoices were counted, and {len(numbers)} are there"
+
+
+def neighbours_are_not_touched(evidence: Evidence) -> Iterator[str]:
+    """I25: where nothing fails but single events of a batch, all others end at their first attempt."""
+    for number, row in evidence.tables.rows.items() if evidence.is_faultless else ():
+        intent = evidence.intents.get(number)
+        if intent is None or intent.surface != "invoice":
+            continue  # the others may have to wait for a slow handler that writes
+        if evidence.fates.get(intent) is Fate.SUCCEEDS and row.attempt > 1:
+            yield f"{named(intent)} needed {row.attempt} attempts, and nothing was wrong with it"
 
 
 def one_booking_for_a_commit(evidence: Evidence) -> Iterator[str]:

@@ -51,9 +51,7 @@ def _hold(session: Session, number: int) -> tuple[int, int]:
     key, prints = bytes([number]) * 24, b"f" * 16
     wanted = Reservation(key, "", "bookings", "a booking", prints, b"{}", 1, 30_000, 5, number + 1)
     (made,) = session.reserve([wanted])
-    session.settle(
-        [Settlement(made.entry_id, made.fence, State.HELD, 1, "gate", reason="a person must look")]
-    )
+    session.settle([Settlement(*made.claim, State.HELD, 1, "gate", reason="a person must look")])
     (entry,) = session.read([key])
     assert entry is not None
     return entry.entry_id, entry.fence

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from oncegate.chaos.simulator.outcome import Outcome
-from oncegate.chaos.simulator.schedule import FaultKind
 from oncegate.chaos.simulator.traffic.checkers import check_traffic
 from oncegate.chaos.simulator.traffic.ledgers import ledger_of_a_run
-from oncegate.chaos.simulator.traffic.plan import POINTS, TrafficSchedule
+from oncegate.chaos.simulator.traffic.plan import KINDS, POINTS, TrafficSchedule
 from oncegate.chaos.simulator.traffic.world import TrafficWorld
 
 PROGRESS: Final = ("acknowledged", "dead letters", "published", "read", "ruled", "rulings refused")
@@ -46,5 +45,5 @@ def _counts(world: TrafficWorld) -> Counter[str]:
 def expected_traffic() -> Iterator[str]:
     """Everything that must have happened at least once over a set of runs."""
     yield from (f"traffic: {name}" for name in PROGRESS)
-    yield from (f"traffic fault: {kind.value}" for kind in FaultKind)
+    yield from (f"traffic fault: {kind.value}" for kind in KINDS)
     yield from (f"traffic struck at: {name}" for name in POINTS)

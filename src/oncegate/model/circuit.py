@@ -1,6 +1,8 @@
-"""A destination's circuit: when many lanes fail and none succeeds, it is left alone for a while.
+"""A destination's circuit: opens when many lanes fail and none succeeds, or when nothing can be reached.
 
-Pure: ticks are passed in. One lane that fails never opens it, or one poisoned key would slow the others.
+Pure: ticks are passed in. One lane that is answered with failures never opens it, or one poisoned key would
+slow the others. A destination that is not reached is down for every key: the first such attempt opens it.
+A trial that fails opens it again, for longer. Endpoints and downstreams have the same kind of circuit.
 """
 
 from __future__ import annotations
@@ -47,12 +49,14 @@ class Circuit:
         """How many lanes failed since the last success, as far as they are counted."""
         return len(self._failing)
 
-    def fail(self, lane_id: int, now_ticks: int, error: str = "") -> None:
-        """Notes a lane that failed; opens, for longer each time, when there are too many."""
+    def fail(self, lane_id: int, now_ticks: int, error: str = "", *, reached: bool = True) -> None:
+        """Notes a lane that failed; opens, for longer each time, when there are too many or none can."""
         self.error = error
         if len(self._failing) < SEEN_MAX:
             self._failing.add(lane_id)
-        if self.state(now_ticks) is CircuitState.OPEN or len(self._failing) < FAILING_LANES:
+        is_trial = self._until_ticks is not None
+        is_down = not reached or is_trial or len(self._failing) >= FAILING_LANES
+        if self.state(now_ticks) is CircuitState.OPEN or not is_down:
             return
         self._until_ticks = now_ticks + min(REST_MS_MAX, REST_MS << min(self._opened, 10))
         self._opened += 1

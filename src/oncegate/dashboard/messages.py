@@ -1,0 +1,34 @@
+"""Pages that say one thing: what went wrong, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from oncegate.dashboard.visits import Answer, NotAllowed, NotHere
+from oncegate.errors import OncegateError, StoreError
+
+HERE_ONLY: Final = (
+    "this browser has forgotten the session, but the ledger cannot be written: a copy of the cookie works"
+    " until the session's time is over, or until: oncegate operators sign-out NAME"
+)
+
+
+def message(title: str, message: str, status: int) -> Answer:
+    """A page with one sentence."""
+    return Answer("message.html", {"title": title, "message": message}, status)
+
+
+def missing() -> Answer:
+    """There is no such page."""
+    return message("Not here", "there is no such page", 404)
+
+
+def apology(error: OncegateError) -> Answer:
+    """An error of ours as a page: what it says was written for people and holds no secret."""
+    status = _STATUSES.get(type(error))
+    if status is None:
+        status = 503 if isinstance(error, StoreError) else 400
+    return message("Not done" if status != 404 else "Not here", str(error), status)
+
+
+_STATUSES: Final[dict[type[OncegateError], int]] = {NotHere: 404, NotAllowed: 403}

@@ -1,0 +1,73 @@
+"""`oncegate restored`: what a ledger that went back has lost, listed and decided."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncegate import Gate
+from oncegate.cli.main import main
+from oncegate.clock import SystemClock
+from oncegate.gate.admission import Verdict
+from oncegate.signals.measures import measure
+from oncegate.stores.sqlite import SqliteStore
+from tests.stores.test_replaced_files import admitted, copied, moved
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    """A ledger that has lost two events, N-2 and N-3."""
+    path = tmp_path / "ledger.db"
+    with gate_on(path) as gate:
+        gate.admit_sync("mail", {"id": "N-1"})
+        copy = copied(path)
+        gate.admit_sync("mail", {"id": "N-2"})
+        gate.admit_sync("mail", {"id": "N-3"})
+        moved(copy, path)
+        admitted(gate, "mail", 4)
+    return path
+
+
+def gate_on(path: Path) -> Gate:
+    gate = Gate(store=SqliteStore(path))
+    gate.handler("mail", key="{id}")(lambda event: "sent")
+    return gate
+
+
+def run(path: Path, *words: str) -> int:
+    return main(["restored", *words, "--url", f"sqlite:///{path}"])
+
+
+def test_list_shows_what_is_in_doubt(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(ledger, "list", "--json") == 0
+    shown: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert [event["now"] for event in shown["events"]] == ["held", "held"]
+    assert run(ledger, "list") == 0
+    said = capsys.readouterr()
+    assert "effects since" in said.err
+    assert "mail" in said.out
+
+
+def test_fenced_events_do_not_run_and_released_ones_do(ledger: Path) -> None:
+    with gate_on(ledger) as gate:
+        key = gate.admit_sync("mail", {"id": "N-3"}).key
+    assert run(ledger, "release", key[:12], "--reason", "it was not sent") == 0
+    assert run(ledger, "fence", "--all", "--yes", "--reason", "it was sent") == 0
+    with gate_on(ledger) as gate:
+        assert gate.admit_sync("mail", {"id": "N-3"}).verdict is Verdict.RUN
+        assert gate.admit_sync("mail", {"id": "N-2"}).verdict is Verdict.REPLAY
+
+
+def test_alarm_ends_when_nothing_waits_any_more(ledger: Path) -> None:
+    def incidents() -> int:
+        with SqliteStore(ledger).look() as session:
+            return len(measure(session, SystemClock()).went_back)
+
+    assert run(ledger, "close", "--reason", "too early") == 0
+    assert incidents() == 1
+    assert run(ledger, "fence", "--all", "--yes", "--reason", "they were sent") == 0
+    assert run(ledger, "close", "--reason", "all decided") == 0
+    assert incidents() == 0

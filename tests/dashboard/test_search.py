@@ -1,0 +1,95 @@
+"""One search finds what a person has in hand; a word that is no term is refused, never quietly searched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oncegate.cli.main import main
+from oncegate.dashboard.operators import Role
+from oncegate.sender.finding import find_entries
+from oncegate.store import EntryFilter
+from tests.dashboard.conftest import Site
+from tests.dashboard.test_doors import number_on
+
+
+def names(site: Site) -> dict[str, str]:
+    """Everything by which one entry and one emitted event may be known."""
+    entry = number_on(site.scene, "MSKU0003")
+    with site.gate.store.look() as session:
+        seen = session.detail(entry)
+    assert seen is not None
+    return {
+        "label": "MSKU0003",
+        "key": seen.entry.key.hex(),
+        "beginning of a key": seen.entry.key.hex()[:10],
+        "resource": "SLOT-MSKU0003",
+        "lane key": "A-17",
+        "event id": "evt-1",
+    }
+
+
+KINDS = ["label", "key", "beginning of a key", "resource", "lane key", "event id"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_search_finds_an_event_by_whatever_names_it(site: Site, kind: str, capsys: Any) -> None:
+    text = names(site)[kind]
+    wanted = "A-17" if kind in ("lane key", "event id") else "MSKU0003"
+    client = site.client(Role.VIEWER)
+    for path in (f"/entries?q={text}", f"/trace?id={text}"):
+        reply = client.get(path)
+        main_part = reply.text.partition('<div id="live"')[2]
+        assert (reply.status, wanted in main_part) == (200, True), path
+        assert "No entry fits" not in main_part
+    assert main(["trace", text, "--url", site.url]) == 0
+    assert wanted in capsys.readouterr().out
+
+
+def test_an_entry_is_found_by_its_number_on_page_and_in_the_terminal(site: Site, capsys: Any) -> None:
+    entry = number_on(site.scene, "MSKU0003")
+    url = ["--url", site.url]
+    assert site.client(Role.VIEWER).get(f"/entries?q={entry}").headers["location"].endswith(f"/{entry}")
+    for text in (str(entry), "MSKU0003", "SLOT-MSKU0003"):
+        assert main(["entries", "list", text, *url]) == 0
+        assert "MSKU0003" in capsys.readouterr().out
+    assert main(["entries", "list", "MSKU0003", "--state", "held", *url]) == 2
+
+
+def test_a_search_stays_within_a_tenant(site: Site) -> None:
+    client = site.client(Role.VIEWER, tenant="globex")
+    for text in ("MSKU0003", "SLOT-MSKU0003", "A-17", "evt-1", "PAY-0"):
+        assert "No entry fits" in client.get(f"/entries?q={text}").text
+    with site.gate.store.look() as session:
+        assert find_entries(session, "PAY-0", "globex") == []
+        assert [entry.label for entry in find_entries(session, "PAY-0", "acme")] == ["PAY-0"]
+        assert len(session.entries(EntryFilter(tenant="acme"), None, 10)) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("status:held", "write state:"),
+        ("since>1h", "write age&lt;1h"),
+        ("slot:S-1", "Write resource:"),
+        ("colour:red", "is not a term; no label contains"),
+        ("size>3", "Terms are surface:, tenant:, state:"),
+        ("sate:held", "write state:"),
+    ],
+)
+def test_a_word_that_is_no_term_is_refused_with_the_right_ones(site: Site, text: str, words: str) -> None:
+    client = site.client(Role.VIEWER)
+    for path in ("/entries", "/waiting"):
+        reply = client.get(f"{path}?q={text}")
+        assert reply.status == 400, path
+        assert words in reply.text
+        assert "No entry fits" not in reply.text
+        assert "Nothing waits for you" not in reply.text
+
+
+def test_a_label_with_a_colon_is_found_as_it_is_printed(site: Site) -> None:
+    client = site.client(Role.VIEWER)
+    assert client.get("/entries?q=ref:17").status == 400
+    site.scene.admit("portbase.cis", id="ref:17", terminal="Delta")
+    assert client.get("/entries?q=ref:17").status == 200

@@ -1,0 +1,106 @@
+"""The verdict is made of facts, and green only where somebody has looked (I28)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from oncegate.dashboard.operators import Role
+from oncegate.dashboard.verdict import Verdict, summaries_of, verdict_of
+from oncegate.model.states import State
+from oncegate.signals.alerts import evaluate
+from oncegate.signals.definitions import Thresholds
+from oncegate.signals.snapshot import DAY, HOUR, TEN_MINUTES, Counts, Snapshot, Worker
+from oncegate.store import Doubled, Waiting, What
+from oncegate.store.notices import WorkerWord
+from tests.dashboard.conftest import Site
+from tests.dashboard.scene import Scene
+from tests.dashboard.serving import Stage
+
+NOW = 1_700_000_000_000
+COUNTS = Counts({int(What.FRESH): (3_615, 0), int(What.REPLAY): (47, 0)})
+CALM = Snapshot(
+    NOW,
+    0,
+    {window: {"orders": COUNTS} for window in (TEN_MINUTES, HOUR, DAY)},
+    workers=(Worker("w", 5_000, WorkerWord(15_000, ("orders",))),),
+)
+
+
+def verdict(snapshot: Snapshot, thresholds: Thresholds | None = None) -> Verdict:
+    return verdict_of(evaluate(snapshot, thresholds), snapshot)
+
+
+def waiting(state: State, reason: str, count: int, ago_ms: int) -> Waiting:
+    return Waiting("orders", state, reason, count, None, NOW - ago_ms, 0)
+
+
+def test_green_says_what_was_observed() -> None:
+    said = verdict(CALM)
+    assert (said.tone, said.headline) == ("ok", "3615 events in the last hour ran once.")
+    assert said.more == "47 repeats were absorbed. Nothing waits."
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "words"),
+    [
+        (Snapshot(NOW, 0, {}), "Nothing has been seen yet."),
+        (replace(CALM, windows={DAY: {"orders": COUNTS}}), "Nothing has arrived for an hour or more."),
+        (replace(CALM, workers=()), "No worker reports, so what a crash interrupts waits"),
+    ],
+)
+def test_what_is_silent_or_unknown_is_grey(snapshot: Snapshot, words: str) -> None:
+    quiet = Thresholds({"worker_absent": (None, None), "watch_absent": (None, None)})
+    said = verdict(snapshot, quiet)
+    assert said.tone == "unknown"
+    assert said.headline.startswith(words)
+
+
+def test_one_pair_of_which_both_ran_is_red_and_named_first() -> None:
+    snapshot = replace(
+        CALM,
+        doubled=(Doubled("orders", 12, NOW - 9_000_000),),
+        waiting=(waiting(State.HELD, "approval", 155, 1_000),),
+    )
+    said = verdict(snapshot)
+    assert (said.tone, said.headline) == ("page", "12 changes ran twice.")
+    assert (said.more, said.since_ms) == ("155 events wait for you.", NOW - 9_000_000)
+
+
+def test_one_quarantined_event_is_red_until_it_is_decided() -> None:
+    said = verdict(replace(CALM, waiting=(waiting(State.QUARANTINED, "skew", 1, 108_000_000),)))
+    assert (said.tone, said.headline) == ("page", "1 event waits for you.")
+
+
+def test_a_tile_without_observation_is_grey() -> None:
+    silent = replace(CALM, windows={DAY: {"orders": COUNTS}})
+    tones = {one.title: one.tone for one in summaries_of(evaluate(silent), silent, compares=False)}
+    assert tones["Doubled"] == "unknown"
+    assert tones["Arrived in the last hour"] == "unknown"
+    tones = {one.title: one.tone for one in summaries_of(evaluate(CALM), CALM, compares=True)}
+    assert set(tones.values()) == {"ok"}
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, stage: Stage) -> Iterator[Site]:
+    scene = Scene(f"sqlite:///{tmp_path / 'oncegate.db'}?synchronous=NORMAL")
+    with stage.showing(scene.gate.dashboard(login=True)) as address:
+        yield Site(scene, address)
+    scene.gate.close()
+
+
+def test_the_page_is_grey_until_events_arrive_and_a_worker_reports(fresh: Site) -> None:
+    client = fresh.client(Role.VIEWER)
+    assert 'class="state unknown"' in client.get("/").text
+    fresh.scene.quiet()
+    page = client.get("/").text
+    assert 'class="state unknown"' in page
+    assert "No worker reports" in page
+    assert 'class="state ok"' not in page
+    fresh.scene.work()
+    page = client.get("/").text
+    assert 'class="state ok"' in page
+    assert "<strong>12 events in the last hour ran once.</strong> 1 repeat was absorbed." in page

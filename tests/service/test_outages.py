@@ -1,0 +1,77 @@
+"""Outages over HTTP: a provider hears 503 for as long as the handler is down, and 200 when it is back."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from oncegate.model.states import State
+from oncegate.testing import ManualClock
+from oncegate.wiring import Gate
+from tests.service.site import Site, TeamHandler, forwarding
+
+pytestmark = pytest.mark.waits
+
+
+def _states(gate: Gate) -> dict[State, int]:
+    with gate.store.look() as session:
+        return {state: count for state, count in session.counts().items() if count}
+
+
+def test_handler_that_is_not_reached_is_503_at_the_ninth_and_the_hundredth_delivery(tmp_path: Path) -> None:
+    """A6: eight times 503 and then 202 made the provider content with work that was never done."""
+    clock = ManualClock()
+    gate = Gate(f"sqlite:///{tmp_path}/ledger.db", clock=clock)
+    with socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))  # refuses while it does not listen
+        url = f"http://127.0.0.1:{dead.getsockname()[1]}/"
+        with Site(tmp_path, forwarding(url, honours_key="7d"), gate).serving() as site:
+            answers = []
+            for _ in range(100):
+                answers.append(site.hook({"id": "n-1"}))
+                clock.advance(18)
+            assert _states(gate) == {State.RETRYABLE: 1}
+
+    assert {answer.status for answer in answers} == {503}
+    assert {answer.problem for answer in answers} == {"handler-failed"}
+    assert all(1 <= int(answer.headers["retry-after"]) <= 60 for answer in answers)
+
+
+def test_half_an_hour_of_503_ends_with_every_event_done_once_and_nobody_asked(tmp_path: Path) -> None:
+    """B4, B5: deliveries of eight events, a minute apart; the handler is called by the schedule only."""
+    clock, team = ManualClock(), TeamHandler()
+    gate = Gate(f"sqlite:///{tmp_path}/ledger.db", clock=clock)
+    events = [{"id": f"n-{number}"} for number in range(8)]
+    with team.serving() as url, Site(tmp_path, forwarding(url, honours_key="7d"), gate).serving() as site:
+        team.status = 503
+        for _ in range(30):
+            assert {site.hook(event).status for event in events} <= {503, 409}
+            clock.advance(60)
+        calls_while_down = len(team.got)
+        assert calls_while_down < 8 * 15
+        team.status, left = 200, events
+        for _ in range(12):
+            left = [event for event in left if site.hook(event).status != 200]
+            clock.advance(60)
+        assert left == []
+        assert _states(gate) == {State.COMMITTED: 8}
+
+    assert len(team.got) == calls_while_down + 8
+
+
+def test_event_that_fails_alone_is_409_inside_its_wait_and_holds_up_no_other(tmp_path: Path) -> None:
+    """I11: 503 with Retry-After would make the sender leave every event alone."""
+    team, slow = TeamHandler(), {"retry_base": "10m", "retry_cap": "1h"}
+    with team.serving() as url, Site(tmp_path, forwarding(url, slow, honours_key="7d")).serving() as site:
+        team.status = 500
+        failed, again = site.hook({"id": "bad"}), site.hook({"id": "bad"})
+        team.status = 200
+        other = site.hook({"id": "good"})
+
+    assert (failed.status, "retry-after" in failed.headers) == (503, False)
+    assert (again.status, again.problem) == (409, "busy")
+    assert int(again.headers["retry-after"]) >= 1
+    assert other.status == 200
+    assert len(team.got) == 2
