@@ -11,6 +11,7 @@ import pytest
 
 from oncegate import Gate, Verdict
 from oncegate.errors import ConfigError
+from oncegate.upkeep.pruner import Pruner
 from tests.cli.conftest import Ended
 
 Call = Callable[..., Ended]
@@ -51,6 +52,19 @@ def test_what_is_kept_is_listed(call: Call, url: str) -> None:
         ("pay", "{order}", [f"{__name__}:pay"]),
     ]
     assert "{id}" in call("surfaces", "list", "--url", url).out
+
+
+def test_the_list_shows_by_which_retention_a_pruner_forgot(call: Call, url: str) -> None:
+    """F8: nothing before one has run; then the surface's own, and those of single partners."""
+    listed = json.loads(call("surfaces", "list", "--json", "--url", url).out)["surfaces"]
+    assert [one["retention"] for one in listed] == [None, None]
+    with Gate(url) as gate:
+        gate.handler("orders", key="{id}", retention="30d", retention_by_partner={"acme": "90d"})(pay)
+        Pruner(gate).run_once()
+
+    listed = json.loads(call("surfaces", "list", "--json", "--url", url).out)["surfaces"]
+    assert [one["retention"] for one in listed] == ["30d; acme 90d", None]
+    assert "30d; acme 90d" in call("surfaces", "list", "--url", url).out
 
 
 def test_a_dry_run_tells_the_plan_and_changes_nothing(call: Call, url: str) -> None:

@@ -117,6 +117,25 @@ def test_the_time_gate_gives_a_reason_but_keeps_the_key(ago: timedelta, reason: 
     assert (arrival.quarantine or "").partition(":")[0] == (reason or "")
 
 
+def test_an_event_is_too_old_by_its_own_partners_retention() -> None:
+    """F8, I14: the partner's key may be forgotten, or is still known, where another's is not."""
+    own = {"brief": timedelta(days=14), "long": timedelta(days=90)}
+    dated = rule(
+        occurred_at_path=("at",), retention=timedelta(days=30), skew_max=timedelta(days=99),
+        retention_by_partner=own,
+    )  # fmt: skip
+    reasons = {
+        (tenant, days): read_arrival(
+            dated, {**EVENT, "at": (NOW - timedelta(days=days)).isoformat()}, tenant, NOW_MS
+        ).quarantine
+        for tenant in ("brief", "long", "other")
+        for days in (20, 40)
+    }
+    taken = {place for place, reason in reasons.items() if reason is None}
+    assert taken == {("other", 20), ("long", 20), ("long", 40)}
+    assert (dated.retention_max, dated.retention_text) == (timedelta(days=90), "30d; brief 2w; long 90d")
+
+
 @pytest.mark.parametrize("at", [None, 7, "yesterday", "2026-06-01T12:00:00", ["2026-06-01T12:00:00Z"]])
 def test_a_time_that_cannot_be_read_is_a_reason(at: Any) -> None:
     """E2: never guessed, never skipped."""
@@ -151,6 +170,8 @@ def test_a_tenant_that_cannot_be_shown_is_a_reason(owner: Any) -> None:
         {"lease": timedelta(0)},
         {"lease": timedelta(hours=1, milliseconds=1)},
         {"retention": timedelta(0)},
+        {"retention_by_partner": {"acme": timedelta(days=13)}},
+        {"retention_by_partner": {"acme": timedelta(days=20)}, "redelivery_horizon": timedelta(days=30)},
         {"time_limit": timedelta(seconds=-1)},
         {"skew_max": timedelta(0)},
         {"attempts_max": 0},

@@ -237,6 +237,19 @@ def test_a_wrong_network_is_told_once_and_nobody_else_is_blamed(tmp_path: Path) 
     assert given.startswith("ONCEGATE_NETWORK_ALLOW_NETWORKS: network.allow_networks: 'foo' ")
 
 
+def test_retention_of_a_partner_is_checked_like_the_surfaces_own(tmp_path: Path) -> None:
+    """F8: the floor holds, and a name that is not the surface's tenant is a slip."""
+    partners = "[{}.retention_by_partner]\n{}\n"
+    kept = partners.format("surfaces.a", 't = "100d"') + partners.format("contract", 'acme = "40d"')
+    secret = {"S": "long-enough-for-a-secret"}
+    surface = '[surfaces.a]\nkey = "{id}"\nsignature = "bearer"\nsecrets = ["$S"]\ntenant = "t"\n'
+    assert not mistakes(tmp_path, surface + kept, **secret)
+    slip = partners.format("surfaces.a", 'tt = "100d"') + partners.format("contract", 'acme = "1d"')
+    found = mistakes(tmp_path, surface + slip, **secret)
+    assert ["names tt" in found[0], "tenant acme: retention 1d is below" in found[1]] == [True, True], found
+    assert [line.partition(": ")[0] for line in found] == ["oncegate.toml:6", "oncegate.toml:8"]
+
+
 def test_each_mistake_in_the_contract_has_its_own_line(tmp_path: Path) -> None:
     found = mistakes(
         tmp_path,

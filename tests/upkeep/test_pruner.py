@@ -314,3 +314,27 @@ def test_retention_that_is_long_enough_is_taken(ledger: Ledger, options) -> None
     gate = ledger.gate()
     register(gate, **options)
     assert gate.admit_sync("orders", {"id": "event"}).verdict is Verdict.RUN
+
+
+def test_a_partner_may_have_its_own_retention(ledger: Ledger) -> None:
+    """F8: longer or shorter than its surface's; two partners with one retention share a walk."""
+    gate = ledger.gate(replay_cache_max=0)
+    own = {"acme": "90d", "globex": "90d", "brief": "14d"}
+    register(gate, retention="30d", retention_by_partner=own)
+    for tenant in ("acme", "globex", "brief", "other"):
+        gate.admit_sync("orders", {"id": tenant}, tenant=tenant)
+    pruner, gone = Pruner(gate), []
+    for days in (15, 16, 60):
+        ledger.clock.advance(days * DAY)
+        gone.append([(item.tenants.names, item.entries) for item in pruner.run_once().surfaces])
+
+    every, long = ("acme", "brief", "globex"), ("acme", "globex")
+    assert gone == [
+        [(every, 0), (("brief",), 1), (long, 0)],
+        [(every, 1), (("brief",), 0), (long, 0)],
+        [(every, 0), (("brief",), 0), (long, 2)],
+    ]
+    notes = [note for (note,) in ledger.rows("SELECT note FROM oncegate_log WHERE kind = 10")]
+    assert [note.partition(" from")[0] for note in notes] == [
+        "1 entry of orders, brief,", "1 entry of orders", "2 entries of orders, acme, globex,",
+    ]  # fmt: skip

@@ -23,15 +23,17 @@ from oncegate.model.paths import parse_path
 from oncegate.model.template import KeyTemplate
 from oncegate.registry_operations import ChangeDocument
 from oncegate.store import Document, DocumentChange, EntryFilter, Session
+from oncegate.store.notices import RETENTION
 
 OVERLAP_DEFAULT: Final = "1d"
 COUNTED_MAX: Final = 10_000
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_HEADERS: Final = ("SURFACE", "KEY TEMPLATE", "TENANT", "FUNCTIONS", "EARLIER TEMPLATES")
+_HEADERS: Final = ("SURFACE", "KEY TEMPLATE", "TENANT", "RETENTION", "FUNCTIONS", "EARLIER TEMPLATES")
 _DESCRIPTION = """\
 A ledger keeps the key template of every surface, where its tenant comes from, and which function
 stands behind a name under @gate.once. A program that declares another one is refused before
-anything runs: every known event would be new to it, and run again."""
+anything runs: every known event would be new to it, and run again. The list also shows the
+retention that the last pruner obeyed: of the surface, then of tenants that have their own."""
 _REKEY = """\
 Accept another key template. For the time of --overlap, programs with the old and with the new
 template run side by side, and both make keys by the old one. Then the new one makes the keys, and
@@ -94,10 +96,13 @@ def run_list(arguments: argparse.Namespace) -> int:
     """Lists what the ledger keeps."""
     with reading(open_ledger(arguments.url), arguments.url) as session:
         found = [(one.name, read_identity(one.body)) for one in session.documents(KIND)]
+        kept = {one.name: one.body.decode() for one in session.notices(RETENTION)}
     if arguments.json:
-        print_json({"surfaces": [_facts(name, identity) for name, identity in found]})
+        facts = [{**_facts(name, identity), "retention": kept.get(name)} for name, identity in found]
+        print_json({"surfaces": facts})
     else:
-        print_table(_HEADERS, [cells(*_row(name, identity)) for name, identity in found])
+        rows = [cells(*_row(name, identity, kept.get(name, ""))) for name, identity in found]
+        print_table(_HEADERS, rows)
     return DONE
 
 
@@ -197,6 +202,6 @@ def _facts(name: str, identity: Identity) -> dict[str, Any]:
     }
 
 
-def _row(name: str, identity: Identity) -> tuple[str, ...]:
+def _row(name: str, identity: Identity, retention: str) -> tuple[str, ...]:
     former = "; ".join(f"{f.key} until {utc(f.until_ms)}" for f in identity.former)
-    return name, identity.key, identity.tenant or "", ", ".join(identity.origins), former
+    return name, identity.key, identity.tenant or "", retention, ", ".join(identity.origins), former

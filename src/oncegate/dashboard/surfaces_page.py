@@ -105,7 +105,7 @@ def _rules(surface: Surface) -> list[tuple[str, str]]:
     rules = [
         ("key", rule.key.text),
         ("promise", surface.promise),
-        ("retention", format_duration(rule.retention)),
+        ("retention", rule.retention_text),
         ("time limit", format_duration(rule.time_limit)),
         ("retries", _retries(rule)),
         ("late after", format_duration(rule.late_replay_after)),

@@ -97,6 +97,7 @@ class Declarations:
         key: str,
         tenant: str | None = None,
         retention: Duration = "90d",
+        retention_by_partner: Mapping[str, Duration] | None = None,
         retention_floor: Duration = RETENTION_FLOOR,
         redelivery_horizon: Duration | None = None,
         lease: Duration = "20s",
@@ -137,6 +138,7 @@ class Declarations:
         fields that may differ between two sendings of the same event. `redelivery_horizon` is how long
         after its first sending an event may come again, manual replays included: a shorter `retention` is
         refused. So is one below `retention_floor`; lower that where keys are meant to be kept for less.
+        `retention_by_partner` gives single tenants a retention of their own, such as {"acme": "180d"}.
         A failed attempt is made again after `retry_base`, then after twice as long, up to `retry_cap`, for
         `retry_for`; `attempts_max` may end it sooner. Attempts that certainly came to nothing use up
         neither. With `retry_for=None` the caller decides when, and `attempts_max` must say how often.
@@ -164,6 +166,7 @@ class Declarations:
             key=template,
             tenant_path=None if tenant is None else parse_path(tenant.strip("{}")),
             retention=parse_duration(retention),
+            retention_by_partner=_by_partner(retention_by_partner),
             retention_floor=parse_duration(retention_floor),
             redelivery_horizon=None if redelivery_horizon is None else parse_duration(redelivery_horizon),
             lease=parse_duration(lease),
@@ -247,6 +250,12 @@ class Declarations:
                 raise UsageError(f"a surface is named by a text, not by a {type(name).__name__}") from None
             known = ", ".join(sorted(self._surfaces)) or "none"
             raise UnknownSurface(f"no surface is called {name[:120]!r}; registered: {known}") from None
+
+
+def _by_partner(given: Mapping[str, Duration] | None) -> dict[str, timedelta]:
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigError("retention_by_partner= is a dict of durations, such as {'acme': '180d'}")
+    return {check_name("tenant", name): parse_duration(age) for name, age in (given or {}).items()}
 
 
 def _limits(given: Mapping[str, tuple[float | None, float | None]] | None) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def identify_flow(gate: GateContext, surface: Surface, joined: Joined | None = N
 
 def _plan(gate: GateContext, surface: Surface, declared: Identity, kept: Kept) -> Plan:
     known, now_ms = read_identity(kept.document.body), gate.clock.wall_ms()
-    kept_ms = (surface.rule.retention + _SLACK) // timedelta(milliseconds=1)
+    kept_ms = (surface.rule.retention_max + _SLACK) // timedelta(milliseconds=1)
     return plan_of(surface.name, known, declared, Moment(kept.now_ticks, now_ms), kept_ms)
 
 

@@ -104,7 +104,7 @@ class Restorer:
 
     def _is_kept(self, one: Settled) -> bool:
         """Whether the ledger must still have it: pruning has not come near it."""
-        kept_ms = one.surface.rule.retention.total_seconds() * 500
+        kept_ms = one.surface.rule.retention_of(one.arrival.tenant).total_seconds() * 500
         return self._gate.clock.wall_ms() - one.at_ms < kept_ms
 
     def _compare(self, session: Session, settled: list[Settled], claims: list[Claim]) -> Found:

@@ -90,6 +90,8 @@ class SurfaceRule:
     occurred_at_path: tuple[str, ...] | None = None
     skew_max: timedelta = timedelta(minutes=5)
     retention_floor: timedelta = RETENTION_FLOOR
+    # By tenant, where one's keys are kept for longer or shorter than the others'.
+    retention_by_partner: Mapping[str, timedelta] = field(default_factory=dict, hash=False)
     redelivery_horizon: timedelta | None = None
     approve_first: bool = False
     decide_within: timedelta | None = None
@@ -146,11 +148,28 @@ class SurfaceRule:
         return APPROVAL if limit is None else f"{DECIDE_WITHIN}{format_duration(limit)}"
 
     def _check_retention(self) -> None:
-        try:
-            RetentionRule(self.retention, self.retention_floor)
-            check_horizon(self.retention, self.redelivery_horizon or timedelta(0))
-        except ConfigError as refused:
-            raise ConfigError(f"surface {self.name}: {refused}") from None
+        for place, retention in [("", self.retention), *self.retention_by_partner.items()]:
+            whose = f"tenant {place}: " if place else ""
+            try:
+                RetentionRule(retention, self.retention_floor)
+                check_horizon(retention, self.redelivery_horizon or timedelta(0))
+            except ConfigError as refused:
+                raise ConfigError(f"surface {self.name}: {whose}{refused}") from None
+
+    def retention_of(self, tenant: str) -> timedelta:
+        """How long the keys of a tenant are kept."""
+        return self.retention_by_partner.get(tenant, self.retention)
+
+    @property
+    def retention_max(self) -> timedelta:
+        """How long any key of this surface is kept."""
+        return max([self.retention, *self.retention_by_partner.values()])
+
+    @property
+    def retention_text(self) -> str:
+        """How long keys are kept, for people: of all tenants, and of those that have their own."""
+        own = [f"{name} {format_duration(age)}" for name, age in sorted(self.retention_by_partner.items())]
+        return "; ".join([format_duration(self.retention), *own])
 
 
 class Arrival(Struct, frozen=True, gc=False):
@@ -201,7 +220,7 @@ def read_arrival(rule: SurfaceRule, payload: object, tenant: str | None, now_ms:
     quarantine, skew_ms = None, None
     if rule.occurred_at_path is not None:
         now = datetime.fromtimestamp(now_ms / 1000, UTC)
-        quarantine, skew_ms = _judge_time(rule, rule.occurred_at_path, payload, now)
+        quarantine, skew_ms = _judge_time(rule, owner, rule.occurred_at_path, payload, now)
     if rule.content is None:
         return Arrival(key, owner, parts.label, content, body, quarantine, None, skew_ms)
     try:
@@ -254,7 +273,7 @@ def _unreadable(
 
 
 def _judge_time(
-    rule: SurfaceRule, path: tuple[str, ...], payload: object, now: datetime
+    rule: SurfaceRule, owner: str, path: tuple[str, ...], payload: object, now: datetime
 ) -> tuple[str | None, int | None]:
     """Why an event's time keeps it from running, and how far it is ahead of ours, in milliseconds."""
     try:
@@ -262,7 +281,7 @@ def _judge_time(
     except BadTimestamp as refused:
         return f"{Reason.BAD_TIME.value}: {'.'.join(path)}: {refused}", None
     ahead_ms = (to_utc(occurred_at) - now) // timedelta(milliseconds=1)
-    if RetentionRule(rule.retention, floor=timedelta(0)).is_too_old(occurred_at, now):
+    if RetentionRule(rule.retention_of(owner), floor=timedelta(0)).is_too_old(occurred_at, now):
         return f"{Reason.BEYOND_RETENTION.value}: the event is older than its surface remembers", ahead_ms
     skew = judge_time(occurred_at, now, rule.skew_max)
     if skew is None:

@@ -78,6 +78,7 @@ class ContractSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = True
     prefix: str = "/wes/v1"
     retention: str = "30d"
+    retention_by_partner: dict[str, str] = {}  # by tenant, where it differs
     realtime_forward: str | None = None
     confirmations_forward: str | None = None
     window_field: str = "window"
@@ -169,6 +170,7 @@ class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     mode: Mode = Mode.INLINE
     lane: str | None = None
     retention: str = "90d"
+    retention_by_partner: dict[str, str] = {}  # by tenant, where it differs
     redelivery_horizon: str | None = None
     ignore: tuple[str, ...] = ()
     show: tuple[str, ...] = ()

@@ -152,8 +152,19 @@ def open_entrances(
             scheme, tenant = scheme_of(place, one, environment), check_name("tenant", one.tenant)
             entrances[name] = Entrance(name, scheme, tenant, _CHALLENGES[one.signature])
             handlers.check_acknowledges(one)
+            _check_partners(one)
             register(gate, name, one, handlers.handler(place, one.forward))
     return entrances
+
+
+def _check_partners(one: SurfaceSettings) -> None:
+    """A name that is not the surface's tenant is a slip, which would shorten the retention unnoticed."""
+    others = sorted(set(one.retention_by_partner) - {one.tenant})
+    if others:
+        raise ConfigError(
+            f"retention_by_partner names {', '.join(others)[:200]}, and all events of this surface are of"
+            f" the tenant {one.tenant}; give that name, or set retention"
+        )
 
 
 def scheme_of(place: str, one: SurfaceSettings, environment: Mapping[str, str]) -> Scheme:
@@ -168,6 +179,7 @@ def register(gate: Gate, name: str, one: SurfaceSettings, handler: Any) -> None:
         name,
         key=one.key,
         retention=one.retention,
+        retention_by_partner=one.retention_by_partner,
         redelivery_horizon=one.redelivery_horizon,
         ignore=one.ignore,
         show=one.show,
@@ -224,7 +236,11 @@ def open_contract(gate: Gate, settings: ContractSettings, handlers: FindsHandler
     realtime = handlers.handler("contract.realtime_forward", settings.realtime_forward)
     confirmed = handlers.handler("contract.confirmations_forward", settings.confirmations_forward)
     key = "{partner_id}:{correlation_id}"
-    options: dict[str, Any] = {"retention": settings.retention, "on_conflict": OnConflict.REFUSE.value}
+    options: dict[str, Any] = {
+        "retention": settings.retention,
+        "retention_by_partner": settings.retention_by_partner,
+        "on_conflict": OnConflict.REFUSE.value,
+    }
     gate.handler(REALTIME, key=key, **options)(realtime)
     windows = gate.handler(
         WINDOWS,

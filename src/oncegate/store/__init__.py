@@ -105,7 +105,7 @@ from oncegate.store.log import CLAIM_KINDS, ClaimNote, Log, LogKind, LogRecord, 
 from oncegate.store.notices import Notice, Notices, Posting
 from oncegate.store.people import People, Ruling, RulingAnswer
 from oncegate.store.positions import Positions, move_of
-from oncegate.store.pruning import Due, Forgetting, Pruning
+from oncegate.store.pruning import EVERY_TENANT, Due, Forgetting, Pruning, Tenants
 from oncegate.store.registry import Document, DocumentChange, Registry
 from oncegate.store.replays import ReplayFilter, ReplayOrder, Replays, ReplayState
 from oncegate.store.resources import (
@@ -121,6 +121,7 @@ from oncegate.store.traces import TracedDelivery, TracedPublication, TraceLink, 
 
 __all__ = [
     "CLAIM_KINDS",
+    "EVERY_TENANT",
     "MAYBE_MORE_MS",
     "Acknowledgement",
     "Advanced",
@@ -219,6 +220,7 @@ __all__ = [
     "Store",
     "Tallies",
     "Tally",
+    "Tenants",
     "Throttling",
     "TraceLink",
     "TracedDelivery",

@@ -24,6 +24,10 @@ DRIFT: Final = "drift"  # the kind, and the writer, of what is said of partners 
 DRIFT_KEPT_MS: Final = 2 * 3_600_000
 
 
+RETENTION: Final = "retention"  # the kind of what pruners say of surfaces: by which retention, as text
+RETENTION_KEPT_MS: Final = 30 * 86_400_000
+
+
 class DriftWord(Struct, frozen=True):
     """How many windows of a partner differ, and the latest of them."""
 

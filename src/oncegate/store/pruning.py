@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from oncegate.model.retention import Sighting
+
+
+class Tenants(Struct, frozen=True):
+    """Whose entries are meant: those of `names`, or with `others` those of all tenants but these."""
+
+    names: tuple[str, ...] = ()
+    others: bool = True
+
+    def has(self, name: str) -> bool:
+        """Whether a tenant's entries are meant."""
+        return (name in self.names) != self.others
+
+
+EVERY_TENANT: Final = Tenants()
 
 
 class Due(Struct, frozen=True):
@@ -35,18 +49,27 @@ class Forgetting(Struct, frozen=True):
     at_ms: int
     actor: str
     refused: bool = False
+    tenants: Tenants = EVERY_TENANT
 
 
 class Pruning(Protocol):
     """Forgetting: in steps, each a short unit, so that no writer waits for long."""
 
     def due(
-        self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int, *, refused: bool = False
+        self,
+        surface: str,
+        before_ms: int,
+        now_ms: int,
+        after_id: int,
+        limit: int,
+        *,
+        refused: bool = False,
+        tenants: Tenants = EVERY_TENANT,
     ) -> Due:
         """Looks at the next `limit` entries after an id and names those that may be forgotten.
 
-        These are committed or failed entries of the surface, received and settled before the moment; with
-        `refused` also retryable ones whose steps, if any, are all known as not applied. An
+        These are committed or failed entries of the surface and `tenants`, received and settled before the
+        moment; with `refused` also retryable ones whose steps, if any, are all known as not applied. An
         entry received later than `now_ms` was dated by a wrong clock and does not count as recent. Only
         reads; the work is bounded by `limit`, whatever the ledger holds.
         """
@@ -54,9 +77,9 @@ class Pruning(Protocol):
     def forget(self, wanted: Forgetting) -> int:
         """Removes entries with their payloads, outcomes and steps, and tells how many.
 
-        What is not final, of another surface, or from after the moment stays, whatever was asked for. The
-        log keeps all it has; if anything was removed, one record says so under entry 0. No id and no fence
-        of a removed entry is ever given out again.
+        What is not final, of another surface or tenant, or from after the moment stays, whatever was asked
+        for. The log keeps all it has; if anything was removed, one record says so under entry 0. No id and
+        no fence of a removed entry is ever given out again.
         """
 
     def sight(self, wall_ms: int, *, is_certain: bool = False) -> Sighting:

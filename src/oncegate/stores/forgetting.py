@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -20,10 +20,11 @@ IS_REFUSED: Final = """
     SELECT 1 FROM oncegate_step AS step WHERE step.entry = oncegate_entry.id AND step.state <> 3))
 """.strip()
 SEEN_STATE: Final = f"CASE WHEN {IS_REFUSED} THEN {REFUSED} ELSE state END"
+_NAMED_MAX: Final = 5  # tenants in a record of the log
 _AHEAD_MAX_MS: Final = LEAP_MAX // timedelta(milliseconds=1)
 
-# An entry as the walk sees it: id, surface, state or REFUSED, received at, settled at.
-Row = tuple[int, int, int, int, int]
+# An entry as the walk sees it: id, surface, state or REFUSED, received at, settled at, tenant.
+Row = tuple[int, int, int, int, int, int]
 
 
 def judge_rows(
@@ -35,13 +36,16 @@ def judge_rows(
     after_id: int,
     limit: int,
     refused: bool,
+    tenants: Collection[int],
+    others: bool,
 ) -> Due:
     """Finds what is due among entries that follow each other."""
     states = _FINAL_OR_REFUSED if refused else _FINAL
     due = tuple(
         entry
-        for entry, of, state, received_at, settled_at in rows
-        if of == surface and state in states and received_at < before_ms and settled_at < before_ms
+        for entry, of, state, received_at, settled_at, tenant in rows
+        if of == surface and (tenant in tenants) != others
+        if state in states and received_at < before_ms and settled_at < before_ms
     )
     goes_on = any(row[3] < before_ms or row[3] > now_ms + _AHEAD_MAX_MS for row in rows)
     last = rows[-1][0] if rows else after_id
@@ -51,7 +55,9 @@ def judge_rows(
 def note_of(wanted: Forgetting, removed: int) -> str:
     """What the log says about a step."""
     entries = "entry" if removed == 1 else "entries"
-    return f"{removed} {entries} of {wanted.surface} from before {wanted.before_ms}"
+    names = () if wanted.tenants.others else wanted.tenants.names
+    whose = f", {', '.join(names[:_NAMED_MAX])}{', …' if len(names) > _NAMED_MAX else ''}," if names else ""
+    return f"{removed} {entries} of {wanted.surface}{whose} from before {wanted.before_ms}"
 
 
 def write_sighting(seen: Sighting) -> str:

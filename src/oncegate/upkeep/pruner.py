@@ -8,7 +8,7 @@ and a leap has to last before it is believed. Any number of pruners may run at o
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -16,10 +16,11 @@ from typing import Final
 from oncegate.clock import Clock
 from oncegate.errors import StoreBusy
 from oncegate.gate.gate import Gate
-from oncegate.gate.surfaces import Surface
 from oncegate.model.durations import format_duration
 from oncegate.model.retention import Sighting, forget_before_ms
-from oncegate.store import Forgetting, Session, Store
+from oncegate.model.surface import SurfaceRule
+from oncegate.store import EVERY_TENANT, Forgetting, Posting, Session, Store, Tenants
+from oncegate.store.notices import RETENTION, RETENTION_KEPT_MS
 from oncegate.upkeep.turns import Stopping, never
 
 _log: Final = logging.getLogger("oncegate.pruner")
@@ -50,6 +51,7 @@ class Wanted:
     before_ms: int
     actor: str
     refused: bool = False
+    tenants: Tenants = EVERY_TENANT
 
 
 @dataclass(slots=True)
@@ -64,7 +66,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What one run did for one surface; not complete means that there may be more."""
+    """What one run did for one surface, or for some tenants of it; not complete: there may be more."""
 
     surface: str
     before_ms: int
@@ -72,6 +74,7 @@ class Forgotten:
     looked: int
     is_complete: bool
     longest_step_ms: int = 0
+    tenants: Tenants = EVERY_TENANT
 
 
 @dataclass(slots=True)
@@ -99,7 +102,7 @@ class Pruner:
     def __init__(self, gate: Gate, *, bounds: Bounds | None = None) -> None:
         self._gate = gate
         self._bounds = bounds or Bounds()
-        self._places: dict[str, int] = {}
+        self._places: dict[tuple[str, Tenants], int] = {}
         self._swept_at_ms: int | None = None
 
     def run_once(self, stopping: Stopping = never) -> PruneReport:
@@ -114,7 +117,11 @@ class Pruner:
             for surface in self._gate.surfaces:
                 if stopping():
                     break
-                report.surfaces.append(self._prune(session, surface, now.wall_ms))
+                say_retention(session, surface.rule, clock.wall_ms())
+                for tenants, retention in by_retention(surface.rule):
+                    before_ms = forget_before_ms(now.wall_ms, retention, surface.rule.skew_max)
+                    wanted = Wanted(surface.name, before_ms, "pruner", surface.caller_retries, tenants)
+                    report.surfaces.append(self._prune(session, wanted, now.wall_ms))
         finally:
             session.close()
         return report
@@ -126,17 +133,30 @@ class Pruner:
             self._places.clear()
             self._swept_at_ms = now
 
-    def _prune(self, session: Session, surface: Surface, now_ms: int) -> Forgotten:
-        rule = surface.rule
-        before_ms = forget_before_ms(now_ms, rule.retention, rule.skew_max)
-        wanted = Wanted(rule.name, before_ms, "pruner", surface.caller_retries)
-        place = self._places.get(rule.name, 0)
+    def _prune(self, session: Session, wanted: Wanted, now_ms: int) -> Forgotten:
+        whose = (wanted.surface, wanted.tenants)
+        place = self._places.get(whose, 0)
         with self._gate.store.look() as reader:
             found = find_due(reader, wanted, now_ms, place, self._bounds)
         done = forget(self._gate.store, session, self._gate.clock, wanted, found)
         is_done = done.entries == len(found.entries)
-        self._places[rule.name] = found.next_after if is_done else place
+        self._places[whose] = found.next_after if is_done else place
         return done
+
+
+def by_retention(rule: SurfaceRule) -> Iterator[tuple[Tenants, timedelta]]:
+    """Whose keys of a surface are kept for how long: one walk for each retention, not for each tenant."""
+    own = rule.retention_by_partner
+    yield Tenants(tuple(sorted(own))), rule.retention
+    for retention in sorted(set(own.values())):
+        yield Tenants(tuple(sorted(name for name in own if own[name] == retention)), False), retention
+
+
+def say_retention(session: Session, rule: SurfaceRule, at_ms: int) -> None:
+    """Puts up by which retention a surface is pruned, for people who see the ledger only."""
+    text = rule.retention_text.encode()
+    with session.unit():
+        session.post(Posting(RETENTION, rule.name, "pruner", text, at_ms, RETENTION_KEPT_MS))
 
 
 def sight(session: Session, clock: Clock, *, is_certain: bool = False) -> Sighting:
@@ -157,7 +177,13 @@ def find_due(session: Session, wanted: Wanted, now_ms: int, after_id: int, bound
     found, surface, before_ms = Found(next_after=after_id), wanted.surface, wanted.before_ms
     while found.looked < bounds.looked_max and len(found.entries) < bounds.forgotten_max:
         seen = session.due(
-            surface, before_ms, now_ms, found.next_after, bounds.look_entries, refused=wanted.refused
+            surface,
+            before_ms,
+            now_ms,
+            found.next_after,
+            bounds.look_entries,
+            refused=wanted.refused,
+            tenants=wanted.tenants,
         )
         room = bounds.forgotten_max - len(found.entries)
         found.entries += seen.entries[:room]
@@ -182,7 +208,13 @@ def forget(store: Store, session: Session, clock: Clock, wanted: Wanted, found: 
     is_complete = found.is_complete
     for step in _steps(found.entries, STEP_ENTRIES):
         request = Forgetting(
-            wanted.surface, wanted.before_ms, step, clock.wall_ms(), wanted.actor, wanted.refused
+            wanted.surface,
+            wanted.before_ms,
+            step,
+            clock.wall_ms(),
+            wanted.actor,
+            wanted.refused,
+            wanted.tenants,
         )
         try:
             count, took = _forget_step(session, clock, request)
@@ -192,7 +224,9 @@ def forget(store: Store, session: Session, clock: Clock, wanted: Wanted, found: 
         removed, longest = removed + count, max(longest, took)
         if store.capabilities.one_writer:
             clock.pause(took / 1000)
-    return Forgotten(wanted.surface, wanted.before_ms, removed, found.looked, is_complete, longest)
+    return Forgotten(
+        wanted.surface, wanted.before_ms, removed, found.looked, is_complete, longest, wanted.tenants
+    )
 
 
 def _forget_step(session: Session, clock: Clock, request: Forgetting) -> tuple[int, int]:

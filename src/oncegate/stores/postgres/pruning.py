@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from oncegate.model.retention import Sighting, believe
-from oncegate.store import Due, Forgetting, LogKind
+from oncegate.store import EVERY_TENANT, Due, Forgetting, LogKind, Tenants
 from oncegate.stores.forgetting import (
     IS_REFUSED,
     SEEN_STATE,
@@ -24,7 +24,8 @@ from oncegate.stores.postgres.arrays import bigint_array
 from oncegate.stores.postgres.names import Names
 
 _NEXT: Final = f"""
-SELECT id, surface, {SEEN_STATE}, received_at, coalesce(settled_at, received_at) FROM oncegate_entry
+SELECT id, surface, {SEEN_STATE}, received_at, coalesce(settled_at, received_at), tenant
+FROM oncegate_entry
 WHERE id > %s ORDER BY id LIMIT %s
 """
 _FORGET: Final = f"""
@@ -32,6 +33,7 @@ WITH due AS MATERIALIZED (
     SELECT id FROM oncegate_entry
     WHERE id = ANY(%s) AND surface = %s AND received_at < %s
       AND coalesce(settled_at, received_at) < %s
+      AND (tenant = ANY(%s)) <> %s::boolean
       AND (state IN (2, 3) OR (%s::boolean AND {IS_REFUSED}))
     ORDER BY id FOR UPDATE SKIP LOCKED
 )
@@ -76,12 +78,35 @@ class PostgresPruning:
         raise NotImplementedError
 
     def due(
-        self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int, *, refused: bool = False
+        self,
+        surface: str,
+        before_ms: int,
+        now_ms: int,
+        after_id: int,
+        limit: int,
+        *,
+        refused: bool = False,
+        tenants: Tenants = EVERY_TENANT,
     ) -> Due:
         """Looks at the next entries in order of arrival."""
         rows: list[Any] = self._query(_NEXT, (after_id, limit))
         number = self._names.find(surface)
-        return judge_rows(rows, number, before_ms, now_ms, after_id=after_id, limit=limit, refused=refused)
+        return judge_rows(
+            rows,
+            number,
+            before_ms,
+            now_ms,
+            after_id=after_id,
+            limit=limit,
+            refused=refused,
+            tenants=self._numbers(tenants),
+            others=tenants.others,
+        )
+
+    def _numbers(self, tenants: Tenants) -> list[int]:
+        """The numbers of tenants that were ever written."""
+        found = (self._names.find(name) for name in tenants.names)
+        return [number for number in found if number is not None]
 
     def forget(self, wanted: Forgetting) -> int:
         """Removes entries with all that belongs to them."""
@@ -90,7 +115,9 @@ class PostgresPruning:
             return 0
         self._begin()
         ids = bigint_array(sorted(set(wanted.entries)))
-        removed = sorted(self._query(_FORGET, (ids, surface, before, before, wanted.refused)))
+        tenants = bigint_array(self._numbers(wanted.tenants))
+        asked = (ids, surface, before, before, tenants, wanted.tenants.others, wanted.refused)
+        removed = sorted(self._query(_FORGET, asked))
         if not removed:
             return 0
         for month, rows in groupby(removed, key=lambda row: row[0]):

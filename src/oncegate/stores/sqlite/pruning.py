@@ -11,7 +11,7 @@ import sqlite3
 from typing import Any, Final
 
 from oncegate.model.retention import Sighting, believe
-from oncegate.store import Due, Forgetting, LogKind
+from oncegate.store import EVERY_TENANT, Due, Forgetting, LogKind, Tenants
 from oncegate.stores.forgetting import (
     IS_REFUSED,
     SEEN_STATE,
@@ -23,12 +23,14 @@ from oncegate.stores.forgetting import (
 from oncegate.stores.sqlite.names import Names
 
 _NEXT: Final = (
-    f"SELECT id, surface, {SEEN_STATE}, received_at, coalesce(settled_at, received_at) FROM oncegate_entry"
+    f"SELECT id, surface, {SEEN_STATE}, received_at, coalesce(settled_at, received_at), tenant"
+    " FROM oncegate_entry"
     " WHERE id > ? ORDER BY id LIMIT ?"
 )
 _FORGET: Final = (
     "DELETE FROM oncegate_entry WHERE id = ? AND surface = ? AND received_at < ?"
     " AND coalesce(settled_at, received_at) < ?"
+    " AND (tenant IN (SELECT value FROM json_each(?))) <> ?"
     f" AND (state IN (2, 3) OR (? AND {IS_REFUSED})) RETURNING id, fence"
 )
 _BELONGINGS: Final = (
@@ -64,12 +66,35 @@ class SqlitePruning:
         raise NotImplementedError
 
     def due(
-        self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int, *, refused: bool = False
+        self,
+        surface: str,
+        before_ms: int,
+        now_ms: int,
+        after_id: int,
+        limit: int,
+        *,
+        refused: bool = False,
+        tenants: Tenants = EVERY_TENANT,
     ) -> Due:
         """Looks at the next entries in order of arrival."""
         rows = self._connection.execute(_NEXT, (after_id, limit)).fetchall()
         number = self._names.find(surface)
-        return judge_rows(rows, number, before_ms, now_ms, after_id=after_id, limit=limit, refused=refused)
+        return judge_rows(
+            rows,
+            number,
+            before_ms,
+            now_ms,
+            after_id=after_id,
+            limit=limit,
+            refused=refused,
+            tenants=self._numbers(tenants),
+            others=tenants.others,
+        )
+
+    def _numbers(self, tenants: Tenants) -> list[int]:
+        """The numbers of tenants that were ever written."""
+        found = (self._names.find(name) for name in tenants.names)
+        return [number for number in found if number is not None]
 
     def forget(self, wanted: Forgetting) -> int:
         """Removes entries with all that belongs to them, and raises the floor."""
@@ -85,9 +110,10 @@ class SqlitePruning:
 
     def _remove(self, wanted: Forgetting) -> list[tuple[int, int]]:
         surface, before = self._names.find(wanted.surface), wanted.before_ms
+        tenants = str(self._numbers(wanted.tenants))
         removed: list[tuple[Any, ...]] = []
         for entry in sorted(set(wanted.entries)):
-            asked = (entry, surface, before, before, wanted.refused)
+            asked = (entry, surface, before, before, tenants, wanted.tenants.others, wanted.refused)
             removed += self._connection.execute(_FORGET, asked).fetchall()
         return [(entry, fence) for entry, fence in removed]
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 from oncegate.model.states import Decision, State
-from oncegate.store import Due, Forgetting, LogKind, Session, StepRecord, StepState
+from oncegate.store import (
+    EVERY_TENANT,
+    Due,
+    Forgetting,
+    LogKind,
+    Session,
+    StepRecord,
+    StepState,
+    Tenants,
+)
 from oncegate.testing.conformance.bench import StoreBench, key_of, unchanged
 
 DAY_SECONDS: Final = 86_400
@@ -69,6 +78,28 @@ class PruningConformance(StoreBench):
         self.later()
 
         assert self.due(session).entries == final
+
+    def test_tenants_are_told_apart(self) -> None:
+        """Named ones alone, or all but these, in looking and in forgetting; an unknown name is none."""
+        session = self.open()
+        acme, globex, nobody = (self.settled(session, text, tenant=text) for text in ("acme", "globex", ""))
+        self.later()
+        wanted = {
+            (acme,): Tenants(("acme",), False),
+            (globex, nobody): Tenants(("acme", "never seen")),
+            (): Tenants(("never seen",), False),
+            (acme, globex, nobody): EVERY_TENANT,
+        }
+        now = self.clock.wall_ms()
+        with session.unit():
+            for entries, tenants in wanted.items():
+                assert session.due("orders", now, now, 0, 10, tenants=tenants).entries == entries
+        everything = (acme, globex, nobody)
+        for tenants, gone in ((Tenants(("globex",), False), 1), (Tenants(("acme",)), 1)):
+            with session.unit():
+                asked = Forgetting("orders", now, everything, now, "pruner", False, tenants)
+                assert session.forget(asked) == gone
+        assert self.due(session).entries == (acme,)
 
     def test_what_is_not_final_stays_whatever_was_asked_for(self) -> None:
         """A state may have changed since it was looked at: forgetting looks again."""

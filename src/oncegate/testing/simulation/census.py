@@ -12,6 +12,7 @@ from oncegate.model.parking import Parked
 from oncegate.model.retention import Sighting, believe
 from oncegate.model.states import State
 from oncegate.store import (
+    EVERY_TENANT,
     Due,
     Entry,
     EntryDetail,
@@ -21,6 +22,7 @@ from oncegate.store import (
     LogKind,
     LogRecord,
     StepState,
+    Tenants,
 )
 from oncegate.stores.forgetting import REFUSED, judge_rows, note_of, read_sighting, write_sighting
 from oncegate.stores.seconds import late_note
@@ -128,26 +130,47 @@ class SimulatedCensus:
         return [self._tables.log[place] for place in sorted(self._tables.log) if place > after][:limit]
 
     def due(
-        self, surface: str, before_ms: int, now_ms: int, after_id: int, limit: int, *, refused: bool = False
+        self,
+        surface: str,
+        before_ms: int,
+        now_ms: int,
+        after_id: int,
+        limit: int,
+        *,
+        refused: bool = False,
+        tenants: Tenants = EVERY_TENANT,
     ) -> Due:
         """Looks at the next entries in order of arrival."""
         following = sorted(number for number in self._tables.rows if number > after_id)[:limit]
-        rows = [self._as_walked(self._tables.rows[number], surface) for number in following]
-        return judge_rows(rows, 1, before_ms, now_ms, after_id=after_id, limit=limit, refused=refused)
+        rows = [self._as_walked(self._tables.rows[number], surface, tenants) for number in following]
+        return judge_rows(
+            rows,
+            1,
+            before_ms,
+            now_ms,
+            after_id=after_id,
+            limit=limit,
+            refused=refused,
+            tenants=(1,),
+            others=False,
+        )
 
-    def _as_walked(self, row: Row, surface: str) -> tuple[int, int, int, int, int]:
+    def _as_walked(self, row: Row, surface: str, tenants: Tenants) -> tuple[int, int, int, int, int, int]:
         settled = row.received_at_ms if row.settled_at_ms is None else row.settled_at_ms
         state = REFUSED if self._is_refused(row) else row.state.value
-        return (row.entry_id, int(row.surface == surface), state, row.received_at_ms, settled)
+        is_its, is_theirs = int(row.surface == surface), int(tenants.has(row.tenant))
+        return (row.entry_id, is_its, state, row.received_at_ms, settled, is_theirs)
 
     def _is_refused(self, row: Row) -> bool:
         steps = self._tables.steps.get(row.entry_id, ())
         return row.state is State.RETRYABLE and all(step.state is StepState.NOT_APPLIED for step in steps)
 
     def _may_go(self, row: Row, wanted: Forgetting) -> bool:
-        _, is_its, state, received, settled = self._as_walked(row, wanted.surface)
+        _, is_its, state, received, settled, is_theirs = self._as_walked(
+            row, wanted.surface, wanted.tenants
+        )
         is_done = row.state.is_final or (wanted.refused and state == REFUSED)
-        return bool(is_its) and is_done and max(received, settled) < wanted.before_ms
+        return bool(is_its and is_theirs) and is_done and max(received, settled) < wanted.before_ms
 
     def forget(self, wanted: Forgetting) -> int:
         """Removes entries with all that belongs to them, and raises the floor."""
