@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from oncegate import Busy, Gate, NotApplied, Once, OutcomeUnknown
 from oncegate.errors import ConfigError, OncegateError
 from oncegate.gate.admission import Verdict
 from oncegate.gate.turns import Resting
+from oncegate.groupcommit import GroupCommit
 from oncegate.model.backoff import spread
 from oncegate.upkeep.reconciler import Reconciler
+from oncegate.upkeep.rulings import Rulings
 from tests.support import Ledger
 
 pytestmark = pytest.mark.waits
@@ -181,6 +184,27 @@ def test_even_what_certainly_did_not_happen_has_an_end(ledger: Ledger) -> None:
         ledger.clock.advance(60)
     assert ledger.state() == "held"
     assert "gave up after 7h in which nothing could be done" in ledger.reason()
+
+
+def test_approval_starts_a_new_horizon(ledger: Ledger) -> None:
+    """I26: what a person lets through beyond the end is tried as long as before, then held again."""
+    bank = Bank()
+    bank.act = refused
+    gate = _gate(ledger, bank, retry_for="10m")
+    for approvals in range(2):
+        for minute in range(70):
+            _deliver(gate)
+            assert ledger.state() == "retryable", (approvals, minute)
+            ledger.clock.advance(60)
+        ledger.clock.advance(60)
+        _deliver(gate)
+        assert ledger.state() == "held"
+        with closing(GroupCommit(gate.store)) as commits:
+            Rulings(commits, ledger.clock).approve(1, actor="ann", reason="the bank says tomorrow")
+    bank.act = lambda: "S-1"
+    ledger.clock.advance(60)
+    _deliver(gate)
+    assert ledger.state() == "committed"
 
 
 def test_downstream_that_is_down_is_called_by_one_at_a_time(ledger: Ledger) -> None:

@@ -86,11 +86,10 @@ def did_nothing(claim: Claim, error: BaseException) -> bool:
 
 
 def _waited(claim: Claim) -> timedelta:
-    """Since the first attempt, in the ledger's own time."""
+    """Since the first attempt, or since a person let it be tried again, in the ledger's own time."""
     reserved = claim.reserved
-    return timedelta(
-        milliseconds=0 if reserved.never_run else reserved.now_ticks - reserved.first_reserved_ticks
-    )
+    began = max(reserved.first_reserved_ticks, reserved.tried_from_ticks)
+    return timedelta(milliseconds=0 if reserved.never_run else reserved.now_ticks - began)
 
 
 def _outer(claim: Claim) -> timedelta:

@@ -108,7 +108,8 @@ class Reserved(Struct, frozen=True, gc=False):
     conflict, which learns nothing. `declared` is what was declared when the first claim on a known key was
     made; None where no declaration was kept, and for claims that are the first.
     `token` and `key` are the request's own, where it claims.
-    `judged` is the key that was judged, where it is one of `Reservation.also`.
+    `judged` is the key that was judged, where it is one of `Reservation.also`. `tried_from_ticks` is when a
+    person last let the event be tried again; 0 if that never was.
     """
 
     decision: Decision
@@ -129,6 +130,7 @@ class Reserved(Struct, frozen=True, gc=False):
     token: int = 0
     key: bytes = b""
     judged: bytes | None = None
+    tried_from_ticks: int = 0
 
     @property
     def claim(self) -> ClaimId:

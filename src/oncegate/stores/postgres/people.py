@@ -13,8 +13,9 @@ from oncegate.store import EntryDetail, Ruling, RulingAnswer, StepRecord
 from oncegate.store.people import KIND_OF, latest_ruling
 from oncegate.stores.postgres.arrays import integer_array
 from oncegate.stores.postgres.names import Names
+from oncegate.stores.postgres.statements import TICKS
 
-_RULE: Final = """
+_RULE: Final = f"""
 WITH ruled AS (
     UPDATE oncegate_entry
     SET state = %(state)s, fence = nextval('oncegate_number'), settled_at = %(at)s, reason = %(reason)s,
@@ -23,7 +24,8 @@ WITH ruled AS (
     RETURNING id, received_at
 ),
 opened AS (
-    UPDATE oncegate_open SET state = %(state)s, retry_at = NULL, interruptions = NULL
+    UPDATE oncegate_open SET state = %(state)s, retry_at = NULL, interruptions = NULL,
+        tried_from = coalesce(%(ticks)s::bigint, {TICKS})
     FROM ruled WHERE entry = id AND %(runs)s
 ),
 closed AS (DELETE FROM oncegate_open USING ruled WHERE entry = id AND NOT %(runs)s),
@@ -50,6 +52,9 @@ class PostgresPeople:
         raise NotImplementedError
 
     def _begin(self) -> None:
+        raise NotImplementedError
+
+    def _ticks(self) -> int | None:
         raise NotImplementedError
 
     def detail(self, entry_id: int) -> EntryDetail | None:
@@ -83,6 +88,7 @@ class PostgresPeople:
             "at": ruling.at_ms,
             "reason": _text(ruling.reason),
             "runs": verb.runs,
+            "ticks": self._ticks(),
             "entry": ruling.entry_id,
             "fence": ruling.fence,
             "key": ruling.key,

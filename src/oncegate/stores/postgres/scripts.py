@@ -272,7 +272,7 @@ def judge_known(
     `numbers` are those of the reservation's actor and of its declaration.
     """
     _, entry, state, content, attempt, fence, until, reason, first_reserved, received, outcome, *rest = row
-    (now, was, retry_at, interruptions), (actor, declared) = rest, numbers
+    (now, was, retry_at, interruptions, tried_from), (actor, declared) = rest, numbers
     known = Known(
         State(state),
         bytes(content),
@@ -307,7 +307,7 @@ def judge_known(
             decision, entry, taken[0][1], taken[0][0], known.state, tuple(map(read_step, steps)),
             first_reserved_ticks=max(0, first_reserved), received_at_ms=received, lapsed_at_ticks=until,
             now_ticks=taken[0][2], never_run=first_reserved < 0, token=item.token, key=item.key,
-            declared=None if first_reserved < 0 else was,
+            declared=None if first_reserved < 0 else was, tried_from_ticks=tried_from,
         )  # fmt: skip
     if decision is Decision.HOLD and known.state in (State.IN_FLIGHT, State.RETRYABLE):
         reason = why_given_up(known)

@@ -142,7 +142,7 @@ WITH {_NOW}
 SELECT entry.key, entry.id, entry.state, entry.fingerprint, entry.attempt, entry.fence,
        coalesce(open.lease_until, 0), entry.reason, coalesce(open.first_reserved, 0), entry.received_at,
        outcome.body, now, (SELECT text FROM oncegate_name WHERE oncegate_name.id = open.declared),
-       coalesce(open.retry_at, 0), coalesce(open.interruptions, 0)
+       coalesce(open.retry_at, 0), coalesce(open.interruptions, 0), coalesce(open.tried_from, 0)
 FROM clock, oncegate_entry AS entry
 LEFT JOIN LATERAL (SELECT * FROM oncegate_open WHERE oncegate_open.entry = id OFFSET 0) AS open ON true
 LEFT JOIN oncegate_outcome AS outcome

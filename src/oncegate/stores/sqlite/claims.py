@@ -49,7 +49,8 @@ _RUN: Final = Decision.RUN
 _COMMITTED: Final = State.COMMITTED
 _KNOWN: Final = (
     "SELECT id, state, fingerprint, attempt, fence, coalesce(lease_until, 0), reason,"
-    " first_reserved, received_at, body, declared, coalesce(retry_at, 0), coalesce(interruptions, 0)"
+    " first_reserved, received_at, body, declared, coalesce(retry_at, 0), coalesce(interruptions, 0),"
+    " coalesce(tried_from, 0)"
     " FROM oncegate_entry LEFT JOIN oncegate_outcome ON entry = id WHERE key = ?"
 )
 _TAKE_OVER: Final = (
@@ -164,7 +165,7 @@ class SqliteClaims:
     def _judge(self, item: Reservation, now: int) -> Reserved:
         row = self._connection.execute(_KNOWN, (item.key,)).fetchone()
         entry, state, content, attempt, fence, until, reason, first_reserved, received, outcome, *rest = row
-        was, retry_at, interruptions = rest
+        was, retry_at, interruptions, tried_from = rest
         known = Known(
             State(state),
             content,
@@ -190,7 +191,7 @@ class SqliteClaims:
                 first_reserved_ticks=first_reserved or 0, received_at_ms=received,
                 lapsed_at_ticks=until, now_ticks=now, never_run=first_reserved is None,
                 declared=None if first_reserved is None else self._text(was),
-                token=item.token, key=item.key,
+                token=item.token, key=item.key, tried_from_ticks=tried_from,
             )  # fmt: skip
         if decision is Decision.HOLD and known.state in (State.IN_FLIGHT, State.RETRYABLE):
             reason = self._give_up(entry, fence, why_given_up(known), item)

@@ -17,7 +17,8 @@ _RULE: Final = (
     "UPDATE oncegate_entry SET state = :state, fence = fence + 1, settled_at = :at, reason = :reason,"
     " token = NULL, attempt = CASE WHEN :runs THEN 0 ELSE attempt END,"
     " lease_until = CASE WHEN :runs THEN coalesce(lease_until, :now) END,"
-    " first_reserved = CASE WHEN :runs THEN first_reserved END, retry_at = NULL, interruptions = NULL"
+    " first_reserved = CASE WHEN :runs THEN first_reserved END, retry_at = NULL, interruptions = NULL,"
+    " tried_from = CASE WHEN :runs THEN :now END"
     " WHERE id = :entry AND fence = :fence AND key = :key AND state IN ({states})"
 )
 _OUTCOME: Final = "INSERT OR REPLACE INTO oncegate_outcome (entry, body) VALUES (?, ?)"

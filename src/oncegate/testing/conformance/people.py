@@ -231,6 +231,21 @@ class PeopleConformance(StoreBench):
         assert not again.never_run, "an earlier attempt may have called somebody"
         assert again.first_reserved_ticks == claim.first_reserved_ticks
 
+    def test_decision_that_lets_an_entry_run_says_since_when(self) -> None:
+        """The time that retries may take begins again; what was reserved first stays as it was (I26)."""
+        session = self.open()
+        claim = self.reserve(session)
+        assert claim.tried_from_ticks == 0
+        self.settle(session, claim, State.HELD)
+        self.clock.advance(3600)
+        self.rule(session, self.ruling(claim.entry_id, Verb.APPROVE))
+        for _ in range(2):
+            self.clock.advance(60)
+            again = self.reserve(session)
+            assert again.tried_from_ticks == claim.now_ticks + 3_600_000
+            assert again.first_reserved_ticks == claim.first_reserved_ticks
+            self.settle(session, again, State.RETRYABLE)
+
     def test_what_never_ran_is_taken_up_as_never_run(self) -> None:
         """A released or approved arrival has no earlier attempt to ask about; its second attempt has."""
         session = self.open()
