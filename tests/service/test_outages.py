@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from oncegate.chaos.incidents.catalogue import INCIDENTS
+from oncegate.chaos.incidents.outages import Outage
 from oncegate.model.states import State
+from oncegate.recorder.planning import make_plan
 from oncegate.testing import ManualClock
 from oncegate.wiring import Gate
 from tests.service.site import Site, TeamHandler, forwarding
 
 pytestmark = pytest.mark.waits
+PLAYED = ("outage-half-a-minute", "outage-half-an-hour", "outage-flapping")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty ledger, of both kinds."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/ledger.db"
+    return str(request.getfixturevalue("ledger_url"))
 
 
 def _states(gate: Gate) -> dict[State, int]:
@@ -20,14 +34,16 @@ def _states(gate: Gate) -> dict[State, int]:
         return {state: count for state, count in session.counts().items() if count}
 
 
-def test_handler_that_is_not_reached_is_503_at_the_ninth_and_the_hundredth_delivery(tmp_path: Path) -> None:
+def test_handler_that_is_not_reached_is_503_at_the_ninth_and_the_hundredth_delivery(
+    tmp_path: Path, url: str
+) -> None:
     """A6: eight times 503 and then 202 made the provider content with work that was never done."""
     clock = ManualClock()
-    gate = Gate(f"sqlite:///{tmp_path}/ledger.db", clock=clock)
+    gate = Gate(url, clock=clock)
     with socket.socket() as dead:
         dead.bind(("127.0.0.1", 0))  # refuses while it does not listen
-        url = f"http://127.0.0.1:{dead.getsockname()[1]}/"
-        with Site(tmp_path, forwarding(url, honours_key="7d"), gate).serving() as site:
+        nowhere = f"http://127.0.0.1:{dead.getsockname()[1]}/"
+        with Site(tmp_path, forwarding(nowhere, honours_key="7d"), gate).serving() as site:
             answers = []
             for _ in range(100):
                 answers.append(site.hook({"id": "n-1"}))
@@ -39,12 +55,15 @@ def test_handler_that_is_not_reached_is_503_at_the_ninth_and_the_hundredth_deliv
     assert all(1 <= int(answer.headers["retry-after"]) <= 60 for answer in answers)
 
 
-def test_half_an_hour_of_503_ends_with_every_event_done_once_and_nobody_asked(tmp_path: Path) -> None:
+def test_half_an_hour_of_503_ends_with_every_event_done_once_and_nobody_asked(
+    tmp_path: Path, url: str
+) -> None:
     """B4, B5: deliveries of eight events, a minute apart; the handler is called by the schedule only."""
     clock, team = ManualClock(), TeamHandler()
-    gate = Gate(f"sqlite:///{tmp_path}/ledger.db", clock=clock)
+    gate = Gate(url, clock=clock)
     events = [{"id": f"n-{number}"} for number in range(8)]
-    with team.serving() as url, Site(tmp_path, forwarding(url, honours_key="7d"), gate).serving() as site:
+    settings = partial(forwarding, honours_key="7d")
+    with team.serving() as there, Site(tmp_path, settings(there), gate).serving() as site:
         team.status = 503
         for _ in range(30):
             assert {site.hook(event).status for event in events} <= {503, 409}
@@ -75,3 +94,26 @@ def test_event_that_fails_alone_is_409_inside_its_wait_and_holds_up_no_other(tmp
     assert int(again.headers["retry-after"]) >= 1
     assert other.status == 200
     assert len(team.got) == 2
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_recorded_outage_is_ridden_out_behind_the_service(name: str, tmp_path: Path, url: str) -> None:
+    """B4, B5: senders come again over HTTP, the handler answers 503 while it is down; each is done once."""
+    outage, clock, team = INCIDENTS[name], ManualClock(), TeamHandler()
+    assert isinstance(outage, Outage)
+    coming = [(one.at_ms // 1000, {"id": one.payload["order"]}) for one in make_plan(outage.recording)]
+    wanted = sorted(event["id"] for _, event in coming)
+    gate, step, done = Gate(url, clock=clock), outage.step_seconds * 3, list[bytes]()
+    with (
+        team.serving() as there,
+        Site(tmp_path, forwarding(there, honours_key="7d"), gate).serving() as site,
+    ):
+        for second in range(0, outage.lasts_seconds, step):
+            team.status, before = 503 if outage.is_down(second) else 200, len(team.got)
+            due = [one for one in coming if one[0] <= second]
+            taken = [one for one in due if site.hook(one[1]).status == 200]
+            coming = [one for one in coming if one not in taken]
+            done += [body for _, body in team.got[before:]] if team.status == 200 else []
+            clock.advance(step)
+        assert (coming, _states(gate)) == ([], {State.COMMITTED: len(wanted)})
+    assert sorted(json.loads(body)["id"] for body in done) == wanted

@@ -22,6 +22,7 @@ STEP_SECONDS: Final = 10
 COUNTED_MAX: Final = 12
 OUT_OF_ORDER: Final = "delivered out of order"
 BLOCKED: Final = "keys blocked"
+DIFFERENT: Final = "deliveries that differ on PostgreSQL"
 
 
 class EndpointDown(Incident):
@@ -34,6 +35,7 @@ class EndpointDown(Incident):
     """
 
     name = "outage-endpoint"
+    needs_postgres = True
 
     def naive(self) -> dict[str, Callable[[Place], Numbers]]:
         """Twelve attempts, then the next event of the key."""
@@ -55,7 +57,18 @@ class EndpointDown(Incident):
         return self._counted(got, 0)
 
     def gated(self, place: Place) -> Numbers:
-        """The production engine, in virtual time."""
+        """The production engine in virtual time, on the embedded ledger and on PostgreSQL."""
+        assert place.new_server is not None
+        got, blocked = self._guarded(f"sqlite:///{place.folder}/ledger.db")
+        with place.new_server() as server:
+            other, also_blocked = self._guarded(server.new_database())
+        numbers = self._counted(got, max(blocked, also_blocked))
+        wrong_there = self._counted(other, 0)[OUT_OF_ORDER]
+        different = len(set(got) ^ set(other)) + len(other) - len(set(other)) + wrong_there
+        return {**numbers, DIFFERENT: different}
+
+    def _guarded(self, url: str) -> tuple[list[str], int]:
+        """What was delivered, and how many keys are blocked at the end."""
         clock, got = ManualClock(wall_ms=began_ms(self.recording)), list[str]()
         began_ms_ticks = clock.ticks_ms()
 
@@ -65,7 +78,7 @@ class EndpointDown(Incident):
             got.append(delivery.event_id)
             return Delivered("200")
 
-        with Gate(f"sqlite:///{place.folder}/ledger.db", clock=clock) as gate:
+        with Gate(url, clock=clock) as gate:
             engine = Engine(
                 gate.commits, [Destination("customer", deliver)], clock=clock, jitter=lambda: 0.5
             )
@@ -77,7 +90,7 @@ class EndpointDown(Incident):
                 clock.advance(STEP_SECONDS)
             with gate.store.look() as session:
                 blocked = session.lanes(LaneFilter(None, None, None, (LaneState.BLOCKED,)), 0, 100)
-        return self._counted(got, len(blocked))
+        return got, len(blocked)
 
     def _counted(self, got: list[str], blocked: int) -> Numbers:
         events = [one.payload for one in make_plan(self.recording)]
@@ -97,11 +110,10 @@ class EndpointDown(Incident):
         }
 
     def wrong(self, numbers: Numbers) -> list[str]:
-        """Each once, in order, and no key left behind."""
+        """Each once, in order, no key left behind, and the same on both ledgers."""
         found = once_each(numbers, "events delivered", numbers["events"])
-        return found + [
-            f"{label} is {numbers[label]}" for label in (OUT_OF_ORDER, BLOCKED) if numbers[label]
-        ]
+        labels = (OUT_OF_ORDER, BLOCKED, DIFFERENT)
+        return found + [f"{label} is {numbers[label]}" for label in labels if numbers.get(label)]
 
 
 def _enqueue(gate: Gate, clock: ManualClock, event: Any) -> None:
