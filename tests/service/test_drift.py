@@ -120,6 +120,58 @@ def test_what_was_read_is_read_once_and_a_restart_finds_the_same(warehouse: Ware
     assert warehouse.scan.look().drifts == first.drifts
 
 
+def test_more_than_one_run_reads_is_read_by_the_next_and_grey_until_then(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I28: a burst made the comparison begin again at every run, and the signal faded."""
+    for name, value in (("PAGE", 2), ("OVERLAP", 1)):
+        monkeypatch.setattr(f"oncegate.upkeep.drift_scan.{name}", value)
+    scan = DriftScan(
+        warehouse.site.gate.store, warehouse.clock, realtime="wes.realtime",
+        confirmed="wes.confirmations.windows", entries_max=4,
+    )  # fmt: skip
+
+    def shown() -> list[tuple[str, float, Level]]:
+        found = warehouse.drift(warehouse.site.gate.store)
+        return [(one.surface, one.value, one.level) for one in found]
+
+    warehouse.say("realtime", "06", item="a", quantity=1)
+    warehouse.say("confirmations", "06", lines=[{"item": "a", "quantity": 2}])
+    warehouse.clock.advance(16 * 60)
+    behind, differs = ("all partners", 0, Level.UNKNOWN), ("acme/exec-1", 1, Level.TICKET)
+    while not scan.run_once().is_complete:
+        assert shown() == [behind]
+    assert shown() == [differs]
+    for number in range(9):  # a burst, and more of it while it is read
+        warehouse.say("realtime", "07", item=f"i{number}", quantity=1)
+    assert not scan.run_once().is_complete
+    assert shown() == [differs, behind]
+    warehouse.say("realtime", "07", item="late", quantity=1)
+    lines = [{"item": f"i{number}", "quantity": 1} for number in range(9)]
+    warehouse.say("confirmations", "07", lines=[*lines, {"item": "late", "quantity": 1}])
+    warehouse.clock.advance(16 * 60)
+    runs = 0
+    while not (report := scan.run_once()).is_complete:
+        assert shown() == [differs, behind]
+        assert (runs := runs + 1) < 20
+    assert (report.judged, [one.window for one in report.drifts]) == (2, ["06"])
+    assert shown() == [differs]
+
+
+def test_windows_beyond_the_bound_make_it_grey(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I28: a window that finds room on one side only is no difference."""
+    monkeypatch.setattr("oncegate.upkeep.drift_scan.WINDOWS_MAX", 2)
+    for window in ("06", "07", "08"):
+        warehouse.say("realtime", window, item="a", quantity=1)
+    warehouse.say("confirmations", "06", lines=[{"item": "a", "quantity": 1}])
+    warehouse.clock.advance(16 * 60)
+    assert (warehouse.scan.run_once().is_complete, warehouse.scan.run_once().drifts) == (False, [])
+    (signal,) = warehouse.drift(warehouse.site.gate.store)
+    assert signal.level is Level.UNKNOWN
+
+
 def test_the_command_shows_what_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,6 +32,7 @@ from oncegate.signals.snapshot import (
 )
 from oncegate.store import DestinationView, Waiting, What
 from oncegate.store.feed import ReaderPosition
+from oncegate.store.notices import DriftWord
 
 # A window may do without a repeat if so many were to be expected in it: the shorter, the surer we must be.
 _ZERO_WINDOWS: Final = (
@@ -109,12 +110,7 @@ def evaluate(snapshot: Snapshot, thresholds: Thresholds | None = None) -> list[S
         )
         for one in snapshot.readers
     ]
-    found += [
-        _leveled(
-            d.DRIFT, name, word.windows, f"latest: {', '.join(word.latest)}" if word.latest else "", limits
-        )
-        for name, word in snapshot.drifts.items()
-    ]
+    found += [_drift(name, word, limits) for name, word in snapshot.drifts.items()]
     if snapshot.surfaces or snapshot.watchers:
         found.append(_leveled(d.WATCH_ABSENT, "", *watch_absent(snapshot), limits))
     if snapshot.clock_ahead_ms is not None:
@@ -127,6 +123,14 @@ def evaluate(snapshot: Snapshot, thresholds: Thresholds | None = None) -> list[S
     if snapshot.went_back:
         found.append(_leveled(d.WENT_BACK, "", len(snapshot.went_back), snapshot.went_back[-1], limits))
     return sorted(found, key=lambda signal: (-signal.level, signal.definition.name, signal.surface))
+
+
+def _drift(name: str, word: DriftWord, limits: Thresholds) -> Signal:
+    """What is told of a partner; unknown where the comparison has not caught up."""
+    if word.is_behind:
+        return Signal(d.DRIFT, name, 0, Level.UNKNOWN, detail="the comparison has not read all calls yet")
+    detail = f"latest: {', '.join(word.latest)}" if word.latest else ""
+    return _leveled(d.DRIFT, name, word.windows, detail, limits)
 
 
 def two_resources(snapshot: Snapshot, surface: str) -> Measured:

@@ -228,7 +228,7 @@ def gauges(snapshot: Snapshot) -> Iterator[Metric]:
     )  # fmt: skip
     yield _gauge(
         "oncegate_windows_with_drift", "Windows whose confirmation differs from realtime", ("partner",),
-        {(name,): word.windows for name, word in snapshot.drifts.items()},
+        {(name,): word.windows for name, word in snapshot.drifts.items() if not word.is_behind},
     )  # fmt: skip
     if snapshot.clock_ahead_ms is not None:
         ahead: Values = {(): snapshot.clock_ahead_ms / 1000}

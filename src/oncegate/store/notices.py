@@ -29,10 +29,14 @@ RETENTION_KEPT_MS: Final = 30 * 86_400_000
 
 
 class DriftWord(Struct, frozen=True):
-    """How many windows of a partner differ, and the latest of them."""
+    """How many windows of a partner differ, and the latest of them.
+
+    `is_behind` says that not everything was read yet, so that nothing can be told.
+    """
 
     windows: int
     latest: tuple[str, ...]
+    is_behind: bool = False
 
 
 class WorkerWord(Struct, frozen=True):

@@ -23,9 +23,10 @@ HORIZON: Final = timedelta(hours=48)  # windows that had a call within this
 SETTLED_AFTER: Final = timedelta(minutes=15)  # realtime is best effort: a window is judged when it is quiet
 EDGE: Final = timedelta(hours=6)  # windows that began so soon after the horizon are not judged
 UNCONFIRMED_AFTER: Final = timedelta(hours=24)
-ENTRIES_MAX: Final = 50_000  # looked at in one run
+ENTRIES_MAX: Final = 50_000  # of each surface, looked at in one run; the next one goes on
 WINDOWS_MAX: Final = 20_000
 PAGE: Final = 500
+ALL_PARTNERS: Final = "all partners"  # where a comparison that is behind says so
 OVERLAP: Final = 1_000  # numbers before the newest that are looked at again: commits overtake each other
 
 Place = tuple[str, str, str]  # tenant, partner, window
@@ -42,18 +43,18 @@ class DriftReport:
 
 
 class _Reader:
-    """How far one surface was read: back to the horizon at first, then what is new."""
+    """How far one surface was read: back to the horizon at first, then what is new, in passes.
+
+    A pass goes from the newest entry down to where the one before began. One that is longer than a run may
+    be goes on in the next run, so that nothing counts twice and nothing is left out.
+    """
 
     def __init__(self) -> None:
-        self.before: int | None = None  # where the first reading goes on, towards older entries
-        self.is_done = False
+        self.before: int | None = None  # where a pass that was cut goes on, towards older entries
+        self.above: int | None = None  # where it ends; None at the horizon
+        self.is_caught_up = False
         self._newest = 0
         self._seen: set[int] = set()
-
-    @property
-    def above(self) -> int | None:
-        """What is read again: only numbers above this, once everything was read."""
-        return max(0, self._newest - OVERLAP) if self.is_done else None
 
     def is_new(self, entry_id: int) -> bool:
         """Whether an entry was not read before."""
@@ -65,9 +66,9 @@ class _Reader:
         return True
 
     def ends(self) -> None:
-        """All was read; only what may still be overtaken is remembered."""
-        self.is_done, self.before = True, None
-        self._seen = {number for number in self._seen if number > self._newest - OVERLAP}
+        """A pass has ended; only what may still be overtaken is remembered."""
+        self.above, self.before = max(0, self._newest - OVERLAP), None
+        self._seen = {number for number in self._seen if number > self.above}
 
 
 class DriftScan:
@@ -89,13 +90,12 @@ class DriftScan:
         self._fields = fields or DriftFields()
         self._horizon_ms = horizon // timedelta(milliseconds=1)
         self._entries_max = entries_max
-        self._posted: set[str] = set()
-        self._begin()
-
-    def _begin(self) -> None:
+        self._words: dict[str, bytes] = {}  # of partners that have a difference, as it was last said
+        self._was_behind = False
         self._sides: tuple[dict[Place, Side], dict[Place, Side]] = ({}, {})
+        self._left_out_at_ms = 0  # when a call came last whose window found no room
         self._readers = tuple(_Reader() for _ in self._surfaces)
-        self._floor_ms = self._clock.wall_ms() - self._horizon_ms
+        self._floor_ms = clock.wall_ms() - self._horizon_ms
 
     def run_once(self, stopping: Stopping = never) -> DriftReport:
         """Reads what is new and says what differs; from a thread."""
@@ -106,34 +106,40 @@ class DriftScan:
         return report
 
     def look(self, stopping: Stopping = never) -> DriftReport:
-        """Reads what is new and compares; writes nothing. Judges nothing before all was read once."""
+        """Reads what is new and compares; writes nothing. Judges nothing while it has not caught up."""
         report = DriftReport()
         with self._store.look() as session:
             for place, reader in enumerate(self._readers):
-                self._read(session, place, reader, report, stopping)
+                report.looked += self._catch_up(session, place, reader, stopping)
         self._forget()
-        report.is_complete = all(reader.is_done for reader in self._readers)
+        is_whole = self._left_out_at_ms < self._clock.wall_ms() - self._horizon_ms
+        report.is_complete = is_whole and all(reader.is_caught_up for reader in self._readers)
         if report.is_complete:
             self._judge(report)
         return report
 
-    def _read(
-        self, session: Session, place: int, reader: _Reader, report: DriftReport, stopping: Stopping
-    ) -> None:
+    def _catch_up(self, session: Session, place: int, reader: _Reader, stopping: Stopping) -> int:
+        """Goes on with a pass that was cut, then reads what is newer; returns how many were looked at."""
+        was_cut = reader.before is not None
+        looked = self._read(session, place, reader, self._entries_max, stopping)
+        if was_cut and reader.before is None:
+            looked += self._read(session, place, reader, self._entries_max - looked, stopping)
+        reader.is_caught_up = reader.before is None
+        return looked
+
+    def _read(self, session: Session, place: int, reader: _Reader, room: int, stopping: Stopping) -> int:
         surface, after_ms = self._surfaces[place], self._clock.wall_ms() - self._horizon_ms
-        above, before = reader.above, reader.before
-        wanted = EntryFilter(surface=surface, received_after_ms=after_ms, above_id=above)
-        while page := session.entries(wanted, before, PAGE):
+        wanted = EntryFilter(surface=surface, received_after_ms=after_ms, above_id=reader.above)
+        looked = 0
+        while page := session.entries(wanted, reader.before, PAGE):
             for entry in page:
                 if reader.is_new(entry.entry_id):
                     self._add(session, place, entry)
-            before, report.looked = page[-1].entry_id, report.looked + len(page)
-            if report.looked >= self._entries_max or stopping():
-                if above is not None:
-                    self._begin()  # more is new than one run looks at: from the start, or some count twice
-                reader.before = before
-                return
+            reader.before, looked = page[-1].entry_id, looked + len(page)
+            if looked >= room or stopping():
+                return looked
         reader.ends()
+        return looked
 
     def _add(self, session: Session, place: int, entry: Entry) -> None:
         detail = session.detail(entry.entry_id)
@@ -145,6 +151,8 @@ class DriftScan:
         window = (entry.tenant, str(event.get("partner_id")), reading.window)
         if window in sides or len(sides) < WINDOWS_MAX:
             sides.setdefault(window, Side()).add(reading, entry.received_at_ms)
+        else:
+            self._left_out_at_ms = max(self._left_out_at_ms, entry.received_at_ms)
 
     def _forget(self) -> None:
         """Windows in which nothing has come for long."""
@@ -174,18 +182,27 @@ class DriftScan:
         return min(firsts) < self._floor_ms + EDGE // timedelta(milliseconds=1)
 
     def _postings(self, report: DriftReport) -> list[Posting]:
-        """One word for each partner; one that has none any more says so. Nothing before all was read."""
-        if not report.is_complete:
-            return []
-        found: dict[str, list[Drift]] = {name: [] for name in self._posted}
+        """One word for each partner; one that has none any more says so.
+
+        A comparison that is behind says that too, and what it found last stands until it has caught up.
+        """
+        at_ms, is_behind = self._clock.wall_ms(), not report.is_complete
+        said = [] if is_behind else self._say(report)
+        said += [(name, word, DRIFT_KEPT_MS) for name, word in sorted(self._words.items())]
+        if is_behind or self._was_behind:
+            word = msgspec.json.encode(DriftWord(0, (), is_behind=True))
+            said.append((ALL_PARTNERS, word, DRIFT_KEPT_MS if is_behind else 0))
+        self._was_behind = is_behind
+        return [Posting(DRIFT, name[:200], DRIFT, word, at_ms, kept_ms) for name, word, kept_ms in said]
+
+    def _say(self, report: DriftReport) -> list[tuple[str, bytes, int]]:
+        """Keeps what each partner is told from now on; returns what those are told that are right again."""
+        found: dict[str, list[Drift]] = {}
         for drift in report.drifts:
             found.setdefault(f"{drift.tenant}/{drift.partner}", []).append(drift)
-        self._posted = {name for name, drifts in found.items() if drifts}
-        at_ms = self._clock.wall_ms()
-        return [
-            Posting(DRIFT, name[:200], DRIFT, _word(drifts), at_ms, DRIFT_KEPT_MS)
-            for name, drifts in sorted(found.items())
-        ]
+        right = sorted(self._words.keys() - found.keys())
+        self._words = {name: _word(drifts) for name, drifts in found.items()}
+        return [(name, _word([]), DRIFT_KEPT_MS) for name in right]
 
 
 def _word(drifts: list[Drift]) -> bytes:
