@@ -186,6 +186,27 @@ def test_even_what_certainly_did_not_happen_has_an_end(ledger: Ledger) -> None:
     assert "gave up after 7h in which nothing could be done" in ledger.reason()
 
 
+def test_several_processes_make_a_handful_of_calls_each(ledger: Ledger) -> None:
+    """B4: circuits are of a process; three of them find an outage, and its end, each for itself."""
+    banks = [Bank() for _ in range(3)]
+    gates = [_gate(ledger, bank) for bank in banks]
+    for bank in banks:
+        bank.act = refused
+    for second in range(0, 600, 2):
+        for number, gate in enumerate(gates):
+            _deliver(gate, {"id": f"N-{second % 60}-{number}"})
+        ledger.clock.advance(2)
+    # 1, 2, 4, 8 and 16 s, then twice a minute
+    assert all(bank.calls <= 5 + 2 * 10 for bank in banks), [bank.calls for bank in banks]
+    for bank in banks:
+        bank.act = lambda: "S-1"
+    for _ in range(30):
+        ledger.clock.advance(2)
+        for gate in gates:
+            Reconciler(gate).run_once()
+    assert set(ledger.states()) == {"committed"}
+
+
 def test_approval_starts_a_new_horizon(ledger: Ledger) -> None:
     """I26: what a person lets through beyond the end is tried as long as before, then held again."""
     bank = Bank()

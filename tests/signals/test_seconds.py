@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -17,9 +18,10 @@ from oncegate.signals.definitions import Level
 from oncegate.signals.measures import measure
 from oncegate.signals.seconds import open_seconds_of
 from oncegate.signals.watch import Watch
-from oncegate.store import LogKind, Store
+from oncegate.store import LogKind, ResourceDismissal, Store
 from oncegate.testing import ManualClock
 from oncegate.testing.waiting import DEADLINE_SECONDS
+from oncegate.upkeep.reconciler import Reconciler
 
 EVENT = {"id": "e-1", "container": "C-1"}
 
@@ -188,6 +190,67 @@ def test_one_container_with_two_slots_pages_with_the_evidence(
     assert (signal.value, signal.level) == (1, Level.PAGE)
     assert signal.detail.startswith("C-1 at terminal: slot 11 (entry ")
     assert " and slot 21 (entry " in signal.detail
+
+
+def booked_untold(gates: list[Gate]) -> None:
+    """Two slots for one container; the first process is killed before it tells of its slot."""
+    killed, other = gates
+    killed.admit_sync("orders", {"id": "e-1", "container": "C-1"})
+    killed.sightings.after_fork_in_child()  # forgets, as a killed process does
+    other.admit_sync("orders", {"id": "e-2", "container": "C-1"})
+    other.sightings.flush()
+
+
+def registered(gates: list[Gate], **more: Any) -> list[Terminal]:
+    terminals = [Terminal(remembers=False) for _ in gates]
+    for number, (gate, terminal) in enumerate(zip(gates, terminals, strict=True), 1):
+        terminal.calls = number * 10
+        register(gate, terminal, **more)
+    return terminals
+
+
+@pytest.mark.parametrize("takes_once", [True, False], ids=["effect", "opaque"])
+def test_what_a_killed_process_did_not_tell_is_found_by_the_next_worker(
+    store: Store, clock: ManualClock, gates: list[Gate], takes_once: bool
+) -> None:
+    """F6: its last second was lost, and one container with two slots was right."""
+    registered(gates, takes_once=takes_once)
+    booked_untold(gates)
+    reconciler = Reconciler(gates[1])
+    assert measured(store, clock, "resources_per_target").value == 0
+    for _ in range(2):  # a worker that starts finds it, and the next one nothing more
+        reconciler.run_once()
+        assert measured(store, clock, "resources_per_target").value == 1
+        with store.look() as session:
+            (found,) = open_seconds_of(session)
+        reconciler = Reconciler(gates[1])
+    word = ResourceDismissal(found.number, clock.wall_ms(), "ann", "moved")
+    with closing(store.connect()) as session, session.unit():
+        assert session.dismiss_resource(word)
+    Reconciler(gates[1]).run_once()
+    assert measured(store, clock, "resources_per_target").value == 0, "a decision stands"
+
+
+def test_a_worker_that_died_later_is_made_good_for_too(
+    store: Store, clock: ManualClock, gates: list[Gate]
+) -> None:
+    """F6: a lapsed lease says that a worker died; without one the ledger is not looked through again."""
+    terminals, reconciler = registered(gates), Reconciler(gates[1])
+    reconciler.run_once()
+    booked_untold(gates)
+    clock.advance(61)
+    reconciler.run_once()
+    assert measured(store, clock, "resources_per_target").value == 0
+    terminals[0].calls = 0
+    with ThreadPoolExecutor(1) as threads:
+        admitted = threads.submit(gates[0].admit_sync, "orders", {"id": "e-3", "container": "C-3"})
+        assert terminals[0].first_is_there.wait(DEADLINE_SECONDS)
+        clock.advance(300)
+        assert reconciler.run_once().finished == 1
+        terminals[0].first_may_go_on.set()
+        with pytest.raises(ClaimLost):
+            admitted.result()
+    assert measured(store, clock, "resources_per_target").value == 1
 
 
 def test_another_slot_after_the_time_of_the_first_is_none(

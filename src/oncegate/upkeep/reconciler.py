@@ -26,6 +26,7 @@ from oncegate.lanes.circuit_board import CircuitBoard, downstream_circuit
 from oncegate.model.states import State
 from oncegate.store import EntryDetail, Session, StepState
 from oncegate.upkeep.crew import Crew
+from oncegate.upkeep.missed_targets import MissedTargets
 from oncegate.upkeep.presence import Presence
 from oncegate.upkeep.turns import Stopping, UnderWay, never
 
@@ -88,6 +89,7 @@ class Reconciler:
     ) -> None:
         self._gate = gate
         self._presence = Presence(gate.store, gate.clock, every)
+        self._missed = MissedTargets(gate)
         self._at_once = at_once
         self._entries_max = entries_max
         self._has_ledger = False
@@ -105,7 +107,7 @@ class Reconciler:
                 break
             reason = self._refusal(stranded)  # the ones before it may have met a downstream that is down
             report.looked.append(_waits(stranded, reason) if reason else self._recover(stranded))
-        self._say(self._plain())
+        self._say(self._plain(), has_died=_has_died(work))
         return report
 
     async def run_once_async(self, stopping: Stopping = never) -> Report:
@@ -140,12 +142,13 @@ class Reconciler:
         done, is_all = await self._crew.work(work, self._recover_async, _surface_of, stopping)
         report.looked += done
         report.is_complete = report.is_complete and is_all
-        await asyncio.to_thread(self._say, surfaces)
+        await asyncio.to_thread(self._say, surfaces, has_died=_has_died(work))
         return report
 
-    def _say(self, surfaces: list[str]) -> None:
-        """Tells other processes that this one is at work, and which downstreams rest."""
+    def _say(self, surfaces: list[str], *, has_died: bool) -> None:
+        """Tells others that this process is at work, which downstreams rest, and what the dead did not."""
         self._presence.say(surfaces)
+        self._missed.run_once(has_died=has_died)
         circuits = self._gate.circuits.all()
         self._board.tell_now({downstream_circuit(name): one for name, one in circuits.items()})
 
@@ -276,3 +279,8 @@ def _word_for(error: Exception) -> str:
     if isinstance(error, NotYet):
         return "waits"
     return "left to a person" if isinstance(error, OutcomeUnknown) else "failed again"
+
+
+def _has_died(work: Iterable[EntryDetail]) -> bool:
+    """Whether a worker left something in flight."""
+    return any(stranded.entry.state is State.IN_FLIGHT for stranded in work)

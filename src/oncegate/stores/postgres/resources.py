@@ -25,9 +25,18 @@ ON CONFLICT (about) DO UPDATE SET
     entry = excluded.entry, resource = excluded.resource, until = greatest(known.until, excluded.until)
 RETURNING before_entry, before_resource, before_until
 """
+# Of two resources one is the second: the same two the other way round are no further finding.
 _FIND: Final = """
 INSERT INTO oncegate_second (about, target, step, place, entry, resource, other, other_resource, found_at)
-SELECT %s, %s, %s, %s, id, %s, %s, %s, %s FROM oncegate_entry WHERE id = %s
+SELECT new.about, target, step, place, id, new.resource, other, new.other_resource, found_at
+FROM oncegate_entry,
+     (SELECT %s::bytea, %s::text, %s::text, %s::text, %s::text, %s::bigint, %s::text, %s::bigint)
+     AS new (about, target, step, place, resource, other, other_resource, found_at)
+WHERE id = %s AND NOT EXISTS (
+    SELECT 1 FROM oncegate_second AS known
+    WHERE (known.about, known.resource, known.other_resource)
+        = (new.about, new.other_resource, new.resource)
+)
 ON CONFLICT (about, resource) DO NOTHING RETURNING 1
 """
 _READ: Final = READ.format(place="%s")

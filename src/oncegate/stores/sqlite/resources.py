@@ -25,10 +25,12 @@ ON CONFLICT (about) DO UPDATE SET
     entry = excluded.entry, resource = excluded.resource, until = max(known.until, excluded.until)
 RETURNING before_entry, before_resource, before_until
 """
+# Of two resources one is the second: the same two the other way round are no further finding.
 _FIND: Final = (
     "INSERT INTO oncegate_second"
     " (about, target, step, place, entry, resource, other, other_resource, found_at)"
-    " SELECT ?, ?, ?, ?, id, ?, ?, ?, ? FROM oncegate_entry WHERE id = ?"
+    " SELECT ?1, ?2, ?3, ?4, id, ?5, ?6, ?7, ?8 FROM oncegate_entry WHERE id = ?9 AND NOT EXISTS ("
+    "SELECT 1 FROM oncegate_second WHERE about = ?1 AND resource = ?7 AND other_resource = ?5)"
     " ON CONFLICT (about, resource) DO NOTHING"
 )
 _READ: Final = READ.format(place="?")
