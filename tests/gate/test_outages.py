@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -14,6 +15,11 @@ from oncegate.gate.admission import Verdict
 from oncegate.gate.turns import Resting
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.backoff import spread
+from oncegate.signals.alerts import evaluate
+from oncegate.signals.definitions import Level
+from oncegate.signals.measures import measure
+from oncegate.signals.snapshot import HOUR
+from oncegate.upkeep.accepted import AcceptedWork
 from oncegate.upkeep.reconciler import Reconciler
 from oncegate.upkeep.rulings import Rulings
 from tests.support import Ledger
@@ -349,3 +355,41 @@ def test_person_is_still_asked_where_only_a_person_knows(ledger: Ledger) -> None
     bank.act = unknown
     _deliver(_gate(ledger, bank))
     assert ledger.state() == "unknown"
+
+
+def _signals(ledger: Ledger, gate: Gate) -> set[str]:
+    gate.sightings.flush()
+    with gate.store.look() as session:
+        found = evaluate(measure(session, ledger.clock))
+    return {one.definition.name for one in found if one.level > Level.OK}
+
+
+def test_senders_that_were_told_to_come_again_have_no_fault(ledger: Ledger) -> None:
+    """C6: in an outage they repeat all events in their order, as one that reads an old position does."""
+    bank = Bank()
+    bank.act = refused
+    gate = _gate(ledger, bank)
+    events = [{"id": f"N-{number}"} for number in range(30)]
+    for _ in range(20):
+        for event in events:
+            _deliver(gate, event)
+        ledger.clock.advance(2)
+    assert "sender_bugs" not in _signals(ledger, gate)
+
+
+def test_accepted_events_that_are_tried_again_did_not_arrive_again(ledger: Ledger) -> None:
+    """D1: each was sent once; attempts of our own are no repeats of the sender."""
+    bank = Bank()
+    bank.act = broken
+    gate = _gate(ledger, bank, mode="accept", lane="{id}")
+    work = AcceptedWork(gate, jitter=lambda: 0.5)
+    for number in range(30):
+        assert _deliver(gate, {"id": f"N-{number}"}) == "accepted"
+    for _ in range(12):
+        asyncio.run(work.run_once())
+        ledger.clock.advance(10)
+    assert bank.calls > 60
+    assert "repeat_ratio_high" not in _signals(ledger, gate)
+    with gate.store.look() as session:
+        counts = measure(session, ledger.clock).counts(HOUR, "orders")
+    assert (counts.arrivals, counts.repeats) == (30, 0)

@@ -66,6 +66,9 @@ _PARKED: Final = frozenset({Decision.QUARANTINE, Decision.HOLD})
 Start = Callable[[Claim], Flow[Any]]
 
 
+_TRIED_AGAIN: Final = frozenset({Decision.RETRY, Decision.RECOVER, Decision.BUSY})
+
+
 class Attempt(Struct, frozen=True):
     """An arrival on its way through a surface, and how its handler is started once it may run."""
 
@@ -79,6 +82,7 @@ class Attempt(Struct, frozen=True):
     is_unknown: bool = False  # memory was asked just now, and had no answer
     at_once: bool = False  # a person asked for it: no wait is obeyed
     until_ticks: int = NEVER  # the ledger's time up to which the key may be relied on
+    from_lane: bool = False  # it was accepted before, and is run now
 
 
 def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
@@ -99,8 +103,7 @@ def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
         yield from give_back_flow(gate, surface, arrival, question)
         raise
     gate.cache.confirmed_ms = asked_at_ms
-    if not attempt.by_caretaker:
-        gate.sightings.answered(surface.rule, arrival, reserved, began_us)
+    _count(gate, attempt, reserved, began_us)
     if attempt.only_records and reserved.decision is _RUN:
         return recorded(gate, arrival, reserved)
     if not reserved.decision.claims:
@@ -111,6 +114,16 @@ def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
         return (yield from _run(gate, attempt, reserved, asked_at_ms, question.loop))
     _remember_final(gate, arrival, reserved)
     return (yield from _not_claimed(gate, attempt, reserved))
+
+
+def _count(gate: GateContext, attempt: Attempt, reserved: Reserved, began_us: int = 0) -> None:
+    """Counts an arrival. An accepted event that is tried again did not arrive again."""
+    rule, decision = attempt.surface.rule, reserved.decision
+    if attempt.from_lane and decision in _TRIED_AGAIN:
+        if decision is Decision.RECOVER:
+            gate.sightings.count(rule, What.RECONCILED)
+    elif not attempt.by_caretaker:
+        gate.sightings.answered(rule, attempt.arrival, reserved, began_us)
 
 
 def remembered_replay(gate: GateContext, attempt: Attempt) -> Admission | None:
@@ -286,8 +299,7 @@ def same_database_flow(
         asked_at_ms = gate.clock.ticks_ms()
         reserved = yield Invoke(transaction.reserve, (reservation,), where=Where.STATEMENT)
         gate.cache.confirmed_ms = asked_at_ms
-        if not attempt.by_caretaker:
-            gate.sightings.answered(attempt.surface.rule, arrival, reserved)
+        _count(gate, attempt, reserved)
         if not reserved.decision.claims:
             yield Invoke(transaction.commit, where=Where.STATEMENT)
             _remember_final(gate, arrival, reserved)

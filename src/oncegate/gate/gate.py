@@ -296,12 +296,13 @@ class Gate(Declarations):
         context: Context | None = None,
         at_once: bool = False,
         until_ticks: int = NEVER,
+        from_lane: bool = False,
     ) -> Flow[Admission]:
         only_records = surface.only_records and context is None
         if not only_records:
             event = copied(event)  # what a handler does to its event is no part of the next arrival
         start = _Start(self, event, context)
-        declared, more = surface.declaring.now, (only_records, is_unknown, at_once, until_ticks)
+        declared, more = surface.declaring.now, (only_records, is_unknown, at_once, until_ticks, from_lane)
         attempt = Attempt(surface, arrival, declared, start, by_caretaker, context, *more)
         if joined is not None:
             return joined_admit_flow(
@@ -382,7 +383,7 @@ class Gate(Declarations):
         event = msgspec.json.decode(arrival.body)
         if not plan.is_plain:
             arrival = with_all_keys(plan, surface.rule, arrival, event)
-        return (yield from self._attempt_flow(surface, arrival, event, context=context))
+        return (yield from self._attempt_flow(surface, arrival, event, context=context, from_lane=True))
 
     def on_accepted(self, bell: Callable[[], None]) -> None:
         """Calls `bell` whenever an event was accepted here, from whatever thread."""

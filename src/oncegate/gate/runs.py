@@ -15,6 +15,9 @@ from oncegate.model.repeats import Classified, OrderedRun, classify
 from oncegate.model.states import Decision
 from oncegate.store import SeenRepeat
 
+# A conflict is of another content. What is not settled comes again because it was asked for: a sender that
+# hears 503 in an outage repeats its events in their order, and reads no old position.
+_NO_ORDER: Final = frozenset({Decision.CONFLICT, Decision.RETRY, Decision.RECOVER, Decision.BUSY})
 BROUGHT_MAX: Final = 64  # repeats of a surface that one process shows to others at once, the latest
 
 
@@ -29,11 +32,11 @@ class Repeated(Struct, frozen=True, gc=False):
 
 
 def recent_of(surface: str, repeated: Sequence[Repeated]) -> list[SeenRepeat]:
-    """What others are shown; conflicts say nothing about an order."""
+    """What others are shown, as far as it says something about an order."""
     return [
         SeenRepeat(surface, one.now_ms, one.entry_id, one.first_at_ms, one.fresh)
         for one in repeated[-BROUGHT_MAX:]
-        if one.decision is not Decision.CONFLICT
+        if one.decision not in _NO_ORDER
     ]
 
 
@@ -49,9 +52,10 @@ def classified(
         if isinstance(one, SeenRepeat):
             run = run.with_repeat(one.entry_id, one.first_at_ms)
             continue
-        if one.decision is not Decision.CONFLICT:
-            run = run.with_repeat(one.entry_id, one.first_at_ms)
-        yield one, classify(one.decision, one.now_ms - one.first_at_ms, run, late_after_ms)
+        is_in_order = one.decision not in _NO_ORDER
+        run = run.with_repeat(one.entry_id, one.first_at_ms) if is_in_order else run
+        age_ms = one.now_ms - one.first_at_ms
+        yield one, classify(one.decision, age_ms, run if is_in_order else OrderedRun(), late_after_ms)
 
 
 def _moment(one: Repeated | SeenRepeat) -> int:
