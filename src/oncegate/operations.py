@@ -198,6 +198,21 @@ class Settle(Operation[bool]):
         return True if detail.entry.state is not State.IN_FLIGHT else None
 
 
+class Withdraw(Operation[bool]):
+    """Removes the entry of a first claim that was refused before anything was done."""
+
+    request: ClaimId
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[Withdraw]) -> Sequence[bool]:
+        """Removes many."""
+        return session.withdraw([operation.request for operation in operations])
+
+    def recall(self, session: Session) -> bool | None:
+        """Nothing else removes an entry in flight, and no number is given out again."""
+        return True if session.detail(self.request.entry_id) is None else None
+
+
 def _is_held(entry: Entry, wanted: Progress | Attachment) -> bool:
     return (entry.fence, entry.token, entry.key) == (wanted.fence, wanted.token, wanted.key)
 

@@ -32,7 +32,12 @@ RETRY_SECONDS: Final = 5.0  # until the ledger may be back
 
 
 class NotFinal(NotApplied):
-    """The application answered that nothing was done, or failed: the request may be tried again."""
+    """The application answered that nothing was done, or failed: the request may be tried again.
+
+    Its first attempt leaves nothing in the ledger: a stranger's refused requests must not fill a disk.
+    """
+
+    leaves_nothing = True
 
     def __init__(self, reply: Reply | None) -> None:
         super().__init__("the application failed" if reply is None else f"answered {reply.status}")

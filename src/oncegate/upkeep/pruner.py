@@ -19,7 +19,7 @@ from oncegate.gate.gate import Gate
 from oncegate.gate.surfaces import Surface
 from oncegate.model.durations import format_duration
 from oncegate.model.retention import Sighting, forget_before_ms
-from oncegate.store import Forgetting, Session, Store
+from oncegate.store import Forgetting, Session, Store, UnusedNames
 from oncegate.upkeep.turns import Stopping, never
 
 _log: Final = logging.getLogger("oncegate.pruner")
@@ -27,6 +27,9 @@ STEP_ENTRIES: Final = 500  # about 10 ms of writing
 LOOK_ENTRIES: Final = 2_000  # read in one go
 LOOKED_MAX: Final = 100_000  # a bounded run; what is left over comes next time
 FORGOTTEN_MAX: Final = 20_000
+NAMES_KEPT: Final = 10_000  # about 2 MB; a ledger with so many is not searched for those that nothing uses
+NAMES_STEP: Final = 5_000
+NAMES_MAX: Final = 200_000
 SWEEP_EVERY: Final = timedelta(days=1)  # then also what was passed over is looked at again
 
 
@@ -37,6 +40,7 @@ class Bounds:
     looked_max: int = LOOKED_MAX
     forgotten_max: int = FORGOTTEN_MAX
     look_entries: int = LOOK_ENTRIES
+    names_kept: int = NAMES_KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ class PruneReport:
     surfaces: list[Forgotten] = field(default_factory=list)
     room: list[str] = field(default_factory=list)
     clock_is_doubted: bool = False
+    names: int = 0  # interned names that nothing used any more, and that were removed
 
     @property
     def entries(self) -> int:
@@ -115,6 +120,8 @@ class Pruner:
                 if stopping():
                     break
                 report.surfaces.append(self._prune(session, surface, now.wall_ms))
+            if not stopping():
+                report.names = drop_unused_names(store, session, self._bounds.names_kept)
         finally:
             session.close()
         return report
@@ -137,6 +144,20 @@ class Pruner:
         is_done = done.entries == len(found.entries)
         self._places[rule.name] = found.next_after if is_done else place
         return done
+
+
+def drop_unused_names(store: Store, session: Session, kept: int = NAMES_KEPT) -> int:
+    """Marks names that nothing uses, and removes those that were marked long ago; tells how many went."""
+    with store.look() as reader:
+        found = reader.unused_names(kept, NAMES_MAX)
+    removed = 0
+    for place in range(0, max(map(len, (found.fresh, found.waiting, found.due))), NAMES_STEP):
+        step = slice(place, place + NAMES_STEP)
+        with session.unit():
+            removed += session.drop_names(
+                UnusedNames(found.fresh[step], found.waiting[step], found.due[step])
+            )
+    return removed
 
 
 def sight(session: Session, clock: Clock, *, is_certain: bool = False) -> Sighting:

@@ -21,6 +21,7 @@ from oncegate.store import (
     LogKind,
     LogRecord,
     StepState,
+    UnusedNames,
 )
 from oncegate.stores.forgetting import REFUSED, judge_rows, note_of, read_sighting, write_sighting
 from oncegate.stores.seconds import late_note
@@ -39,6 +40,10 @@ class SimulatedCensus:
 
     def log(self, entry: int, kind: LogKind, at_ms: int, actor: str, note: str | None) -> None:
         """Appends to the log; claims know how."""
+        raise NotImplementedError
+
+    def remove(self, row: Row) -> None:
+        """Removes an entry; claims know how."""
         raise NotImplementedError
 
     def entries(self, wanted: EntryFilter, before_id: int | None, limit: int) -> list[Entry]:
@@ -154,17 +159,18 @@ class SimulatedCensus:
         rows = [self._tables.rows.get(number) for number in sorted(set(wanted.entries))]
         gone = [row for row in rows if row is not None and self._may_go(row, wanted)]
         for row in gone:
-            self._remove(row)
+            self.remove(row)
         if gone:
             self.log(0, LogKind.FORGOTTEN, wanted.at_ms, wanted.actor, note_of(wanted, len(gone)))
         return len(gone)
 
-    def _remove(self, row: Row) -> None:
-        tables, put = self._tables, self._ledger.set
-        put(tables.ids, row.key, None)
-        for table in (tables.rows, tables.payloads, tables.outcomes, tables.steps):
-            put(table, row.entry_id, None)
-        put(tables.meta, "floor", max(tables.meta["floor"], row.entry_id, row.fence))
+    def unused_names(self, kept: int, limit: int) -> UnusedNames:
+        """Names are not interned here."""
+        return UnusedNames()
+
+    def drop_names(self, found: UnusedNames) -> int:
+        """Has none."""
+        return 0
 
     def sight(self, wall_ms: int, *, is_certain: bool = False) -> Sighting:
         """Notes the wall time beside the ledger's own."""
