@@ -336,19 +336,19 @@ class Keep(Operation[Reserved | None]):
         return None if entry is None else Reserved(Decision.QUARANTINE, entry.entry_id, state=entry.state)
 
 
-class CountParked(Operation[Parked]):
-    """Counts what waits for a person at a surface, of one tenant. Only reads."""
+class CountParked(Operation[list[Parked]]):
+    """Counts what waits for a person at surfaces, of one tenant or of all. Only reads."""
 
-    request: tuple[str, str]
+    request: Sequence[tuple[str, str | None]]
 
     @classmethod
-    def run(cls, session: Session, operations: Sequence[CountParked]) -> Sequence[Parked]:
+    def run(cls, session: Session, operations: Sequence[CountParked]) -> Sequence[list[Parked]]:
         """Counts for each."""
         return [operation.recall(session) for operation in operations]
 
-    def recall(self, session: Session) -> Parked:
+    def recall(self, session: Session) -> list[Parked]:
         """Counts again."""
-        return session.parked(*self.request)
+        return [session.parked(*pair) for pair in self.request]
 
 
 class Rule(Operation[list[RulingAnswer]]):

@@ -18,7 +18,7 @@ from oncegate.testing import ManualClock
 from oncegate.upkeep.pruner import Bounds, Pruner
 from tests.integrations.callers import call, run
 
-REQUESTS = 50
+REQUESTS, IN_DOUBT_MAX = 50, 5
 RETENTION_SECONDS = 30 * 86_400
 TABLES = ("entry", "payload", "outcome", "step", "trace", "content", "repeat", "name", "log")
 Counts = dict[str, int]
@@ -41,7 +41,7 @@ class Place:
 
     def __init__(self, url: str, connect: Callable[[], Any]) -> None:
         self.clock = ManualClock()
-        self.gate = Gate(url, clock=self.clock)
+        self.gate = Gate(url, clock=self.clock, parked_max=IN_DOUBT_MAX)
         self.pruner = Pruner(self.gate)
         self._connect = connect
 
@@ -173,3 +173,22 @@ def test_requests_that_failed_with_500_stay_however_old_they_are(place: Place) -
     assert place.states() == {"UNKNOWN": 5}
     ask(app, 5)
     assert shop.calls == 5
+
+
+def test_caller_whose_requests_end_in_doubt_is_told_429_at_the_bound(place: Place) -> None:
+    """Each may have acted and waits for a person: new keys are refused before they run, others go on."""
+    shop = Shop(500)
+    app = place.app(shop, caller=lambda scope: dict(scope["headers"])[b"authorization"].decode())
+
+    async def send(caller: str, number: int) -> int:
+        answer = await call(app, key=f'"key-{number}"', headers={"authorization": caller})
+        return answer.status
+
+    async def all_of_them() -> list[int]:
+        flood = [await send("mallory", number) for number in range(8)]
+        shop.status = 201
+        return [*flood, await send("mallory", 0), await send("anna", 1)]
+
+    assert run(all_of_them()) == [*[500] * 5, *[429] * 3, 409, 201]
+    assert shop.calls == 6
+    assert place.states() == {"UNKNOWN": 5, "COMMITTED": 1}

@@ -32,6 +32,7 @@ from oncegate.gate.context import GateContext
 from oncegate.gate.effects import TwoResources
 from oncegate.gate.late import late_flow
 from oncegate.gate.outcome import Outcome, StepOutcome, after, encode_outcome, finished
+from oncegate.gate.parking import add
 from oncegate.gate.reaching import Reach, asked_wait, reach_of, was_turned_away
 from oncegate.gate.recent import Settled
 from oncegate.gate.requests import NO_VALUE, Flow, Invoke, NotCalled, ThreadCall, Where
@@ -181,6 +182,7 @@ def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -
         remember(gate, claim, state, outcome, reason)
     elif state in _WAITING:
         _tell_why(gate, claim, state, reason)
+        add(gate, claim.surface.name, claim.arrival.tenant, len(claim.arrival.body))
         keep_in_mind(gate, claim, state)
     elif claim.called or not claim.surface.takes_once:
         keep_in_mind(gate, claim, state)

@@ -85,13 +85,13 @@ class SimulatedCensus:
             tuple(record for record in self._tables.log.values() if record.entry_id == entry_id),
         )
 
-    def parked(self, surface: str, tenant: str) -> Parked:
+    def parked(self, surface: str, tenant: str | None) -> Parked:
         """Counts what waits for a person."""
-        waiting = (State.QUARANTINED, State.HELD)
+        waiting = (State.QUARANTINED, State.HELD, State.UNKNOWN)
         found = [
             row.entry_id
             for row in self._tables.rows.values()
-            if row.state in waiting and (row.surface, row.tenant) == (surface, tenant)
+            if row.state in waiting and row.surface == surface and tenant in (None, row.tenant)
         ]
         return Parked(len(found), sum(len(self._tables.payloads.get(entry, b"")) for entry in found))
 
