@@ -1,6 +1,6 @@
 """Version 1 of a program is killed right after its effects; version 2 takes over (I1, I24).
 
-Two real program files, one real kill -9, both ledgers. `test_deployments.py` has every pair, at crash points.
+Two real program files, one real kill -9, both ledgers. `test_deployments.py` has every pair of versions.
 """
 
 from __future__ import annotations
