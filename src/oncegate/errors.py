@@ -224,6 +224,8 @@ class CursorExpired(CursorRefused):
 class NotApplied(OncegateError):
     """Raise this in an effect when it certainly did not happen: trying again is safe."""
 
+    leaves_nothing: ClassVar[bool] = False  # a first attempt that ends so is not kept
+
 
 class Failed(OncegateError):
     """Raise this in a handler when the failure is final: it is recorded and never tried again."""

@@ -198,6 +198,21 @@ class Settle(Operation[bool]):
         return True if detail.entry.state is not State.IN_FLIGHT else None
 
 
+class Withdraw(Operation[bool]):
+    """Removes the entry of a first claim that was refused before anything was done."""
+
+    request: ClaimId
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[Withdraw]) -> Sequence[bool]:
+        """Removes many."""
+        return session.withdraw([operation.request for operation in operations])
+
+    def recall(self, session: Session) -> bool | None:
+        """Nothing else removes an entry in flight, and no number is given out again."""
+        return True if session.detail(self.request.entry_id) is None else None
+
+
 def _is_held(entry: Entry, wanted: Progress | Attachment) -> bool:
     return (entry.fence, entry.token, entry.key) == (wanted.fence, wanted.token, wanted.key)
 
@@ -321,19 +336,19 @@ class Keep(Operation[Reserved | None]):
         return None if entry is None else Reserved(Decision.QUARANTINE, entry.entry_id, state=entry.state)
 
 
-class CountParked(Operation[Parked]):
-    """Counts what waits for a person at a surface, of one tenant. Only reads."""
+class CountParked(Operation[list[Parked]]):
+    """Counts what waits for a person at surfaces, of one tenant or of all. Only reads."""
 
-    request: tuple[str, str]
+    request: Sequence[tuple[str, str | None]]
 
     @classmethod
-    def run(cls, session: Session, operations: Sequence[CountParked]) -> Sequence[Parked]:
+    def run(cls, session: Session, operations: Sequence[CountParked]) -> Sequence[list[Parked]]:
         """Counts for each."""
         return [operation.recall(session) for operation in operations]
 
-    def recall(self, session: Session) -> Parked:
+    def recall(self, session: Session) -> list[Parked]:
         """Counts again."""
-        return session.parked(*self.request)
+        return [session.parked(*pair) for pair in self.request]
 
 
 class Rule(Operation[list[RulingAnswer]]):

@@ -60,6 +60,36 @@ async def main():
 asyncio.run(main())
 """
 
+# With no setting at all: after a refused call the key is busy for a while, and then it is tried again.
+REFUSED_ONCE = """\
+import time
+from oncegate import Gate
+
+gate = Gate()
+bank, calls = gate.downstream("bank", honours_key="7d"), []
+
+def pay(idempotency_key):
+    calls.append(time.monotonic())
+    if len(calls) == 1:
+        raise ConnectionRefusedError(111, "Connection refused")
+    return "paid"
+
+@gate.handler("orders", key="{id}")
+def order(event, once):
+    return once.effect(bank, pay, name="pay")
+
+try:
+    gate.admit_sync("orders", {"id": 1})
+except ConnectionRefusedError:
+    print("refused")
+answer = gate.admit_sync("orders", {"id": 1})
+print(answer.verdict.name, len(calls), 0.2 < answer.retry_after_seconds < 10)
+while answer.verdict.name == "BUSY":
+    time.sleep(0.05)
+    answer = gate.admit_sync("orders", {"id": 1})
+print(answer.verdict.name, answer.value, len(calls), calls[1] - calls[0] > 0.2)
+"""
+
 
 def run(program: str, folder: Path, **variables: str) -> str:
     """Runs a program in a folder of its own and returns what it printed."""
@@ -108,3 +138,9 @@ def test_the_environment_names_another_ledger(tmp_path: Path) -> None:
     run(SIX_LINES, tmp_path, ONCEGATE_URL=f"sqlite:///{tmp_path / 'elsewhere.db'}")
     assert (tmp_path / "elsewhere.db").is_file()
     assert not (tmp_path / "oncegate.db").exists()
+
+
+def test_a_refused_call_is_tried_again_after_the_default_wait(tmp_path: Path) -> None:
+    """Most tests bring a failed event again at once; this program has the waits that users have."""
+    lines = run(REFUSED_ONCE, tmp_path).splitlines()
+    assert lines == ["refused", "BUSY 1 True", "RUN paid 2 True"]

@@ -9,7 +9,7 @@ import pytest
 
 from oncegate import Gate, Verdict
 from oncegate.errors import Backlogged
-from oncegate.model.parking import COUNT_AGAIN_MS, COUNT_EVERY_MS, Parked, Parking
+from oncegate.model.parking import COUNT_AGAIN_MS, COUNT_EVERY_MS, TENANTS_SHARE, Parked, Parking
 from oncegate.store import EntryFilter, Store
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
@@ -99,6 +99,17 @@ def test_a_full_place_is_counted_again_soon() -> None:
     assert parking.must_count(pair, 0)
     assert not parking.must_count(pair, COUNT_EVERY_MS - 1)
     parking.counted(pair, Parked(1, 10), 0)
-    assert not parking.takes(pair, 1)
+    assert not parking.has_room(pair, 1)
     assert not parking.must_count(pair, COUNT_AGAIN_MS - 1)
     assert parking.must_count(pair, COUNT_AGAIN_MS)
+
+
+def test_all_tenants_of_a_surface_together_are_bounded_too(store: Store, clock: ManualClock) -> None:
+    """A sender that may name any tenant gets no room by naming more of them."""
+    with gate_of(store, clock, parked_max=2) as gate:
+        for number in range(2 * TENANTS_SHARE):
+            gate.admit_sync("orders", strange(number), tenant=f"tenant {number}")
+        with pytest.raises(Backlogged):
+            gate.admit_sync("orders", strange(99), tenant="another")
+
+        assert gate.admit_sync("orders", {"id": 1}, tenant="another").verdict is Verdict.RUN

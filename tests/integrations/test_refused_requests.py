@@ -1,4 +1,4 @@
-"""What refused requests leave in the ledger: few rows, and none that stays for ever (I14, I18)."""
+"""What refused requests leave in the ledger: nothing, where nothing was done for them (I14, I18)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from oncegate import Gate
 from oncegate.asgi import IdempotencyKey
 from oncegate.model.states import State
 from oncegate.testing import ManualClock
-from oncegate.upkeep.pruner import Pruner
+from oncegate.upkeep.pruner import Bounds, Pruner
 from tests.integrations.callers import call, run
 
-REQUESTS = 1_000
+REQUESTS, IN_DOUBT_MAX = 50, 5
 RETENTION_SECONDS = 30 * 86_400
-TABLES = ("entry", "payload", "outcome", "step", "trace", "content", "repeat", "name")
+TABLES = ("entry", "payload", "outcome", "step", "trace", "content", "repeat", "name", "log")
 Counts = dict[str, int]
 
 
@@ -41,12 +41,12 @@ class Place:
 
     def __init__(self, url: str, connect: Callable[[], Any]) -> None:
         self.clock = ManualClock()
-        self.gate = Gate(url, clock=self.clock)
+        self.gate = Gate(url, clock=self.clock, parked_max=IN_DOUBT_MAX)
         self.pruner = Pruner(self.gate)
         self._connect = connect
 
-    def app(self, shop: Shop) -> IdempotencyKey:
-        return IdempotencyKey(shop, gate=self.gate, caller=lambda request: "anna")
+    def app(self, shop: Any, **options: Any) -> IdempotencyKey:
+        return IdempotencyKey(shop, **{"gate": self.gate, "caller": lambda request: "anna", **options})
 
     def rows(self) -> Counts:
         with contextlib.closing(self._connect()) as connection:
@@ -83,32 +83,82 @@ def ask(app: IdempotencyKey, count: int) -> set[int]:
     return found
 
 
-def test_a_thousand_refused_requests_are_forgotten_after_retention(place: Place) -> None:
-    """Nothing was done for them: an entry, its payload and its step each, until retention is over."""
+def test_refused_requests_leave_nothing(place: Place) -> None:
+    """Nothing was done for them: no entry, no payload, no step, no record of the log."""
     shop = Shop(201)
     app = place.app(shop)
     run(call(app, key='"first"'))
-    place.pruner.run_once()
     before = place.rows()
-    shop.status = 403
+    for shop.status in (401, 403, 409, 429):
+        assert ask(app, REQUESTS) == {shop.status}
 
-    assert ask(app, REQUESTS) == {403}
+    assert place.rows() == before
+    assert shop.calls == 1 + 4 * REQUESTS
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_failures_declared_harmless_leave_nothing(place: Place, status: int) -> None:
+    """With retry_on_5xx the application says that it did nothing."""
+    shop = Shop(201)
+    app = place.app(shop, retry_on_5xx=[500, 503])
+    run(call(app, key='"first"'))
+    before, shop.status = place.rows(), status
+
+    assert ask(app, REQUESTS) == {status}
+
+    assert place.rows() == before
+
+
+def test_refused_key_runs_once_it_is_allowed_and_then_never_again(place: Place) -> None:
+    """A 401 is no outcome: the same key with a good token runs, once."""
+    shop = Shop(401)
+    app = place.app(shop)
+    ask(app, 3)
+    shop.status = 201
+    ask(app, 3)
+
+    assert ask(app, 3) == {201}
+    assert shop.calls == 6
+
+
+def test_request_that_called_something_through_once_is_kept_although_it_was_refused(place: Place) -> None:
+    """A step was called for it: what is known of the step stays for the next try."""
+    called: list[str] = []
+    bank = place.gate.downstream("bank", honours_key="7d")
+
+    async def pay(order: str, idempotency_key: str) -> str:
+        called.append(order)
+        return "paid"
+
+    async def shop(scope: Any, receive: Any, send: Any) -> None:
+        await scope["oncegate.once"].effect(bank, pay, "order")
+        await send({"type": "http.response.start", "status": 409, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    app = place.app(shop, uses_once=True)
+    assert ask(app, 1) == {409}
+    assert ask(app, 1) == {409}
+
+    assert place.states() == {"RETRYABLE": 1}
+    assert called == ["order"]
+
+
+def test_names_of_strangers_are_removed_with_the_next_runs_of_the_pruner(place: Place) -> None:
+    """Each stranger shows another credential: their names are all that is left, and not for long."""
+    shop = Shop(401)
+    app = place.app(shop, caller=lambda scope: dict(scope["headers"])[b"authorization"].decode())
+    pruner = Pruner(place.gate, bounds=Bounds(names_kept=0))
+    run(call(app, key='"key"', headers={"authorization": "anna"}))
+
+    for number in range(5):
+        run(call(app, key='"key"', headers={"authorization": f"stranger {number}"}))
     full = place.rows()
-    place.clock.advance(RETENTION_SECONDS - 60)
-    assert place.pruner.run_once().entries == 0
-    place.clock.advance(7_200)
-    report = place.pruner.run_once()
+    for _ in range(3):
+        pruner.run_once()
+        place.clock.advance(3_600)
 
-    grown = {table: full[table] - before[table] for table in TABLES}
-    assert grown == {
-        **dict.fromkeys(TABLES, 0),
-        **dict.fromkeys(("entry", "payload", "step"), REQUESTS),
-        "name": grown["name"],
-    }
-    assert grown["name"] <= 2  # of the step and its declaration: none for each request
-    assert report.entries == REQUESTS + 1
-    assert place.rows() == {**dict.fromkeys(TABLES, 0), "name": full["name"] + 1}  # the pruner's own
-    assert ask(app, 1) == {403}
+    assert full["entry"] == 0
+    assert place.rows()["name"] <= full["name"] - 5
 
 
 def test_requests_that_failed_with_500_stay_however_old_they_are(place: Place) -> None:
@@ -123,3 +173,22 @@ def test_requests_that_failed_with_500_stay_however_old_they_are(place: Place) -
     assert place.states() == {"UNKNOWN": 5}
     ask(app, 5)
     assert shop.calls == 5
+
+
+def test_caller_whose_requests_end_in_doubt_is_told_429_at_the_bound(place: Place) -> None:
+    """Each may have acted and waits for a person: new keys are refused before they run, others go on."""
+    shop = Shop(500)
+    app = place.app(shop, caller=lambda scope: dict(scope["headers"])[b"authorization"].decode())
+
+    async def send(caller: str, number: int) -> int:
+        answer = await call(app, key=f'"key-{number}"', headers={"authorization": caller})
+        return answer.status
+
+    async def all_of_them() -> list[int]:
+        flood = [await send("mallory", number) for number in range(8)]
+        shop.status = 201
+        return [*flood, await send("mallory", 0), await send("anna", 1)]
+
+    assert run(all_of_them()) == [*[500] * 5, *[429] * 3, 409, 201]
+    assert shop.calls == 6
+    assert place.states() == {"UNKNOWN": 5, "COMMITTED": 1}

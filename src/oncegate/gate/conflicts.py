@@ -50,7 +50,7 @@ def conflict_flow(
     answer = _told_already(wanted, namesakes)
     if answer is None:
         kept = _kept_as(wanted, entry_id)
-        yield from room_flow(gate, kept)
+        yield from room_flow(gate, surface, kept)
         reserved: Reserved | None = yield Keep((kept, conflict_prefix(key), KEPT_MAX))
         if reserved is None:
             return _told(gate, wanted, FULL, first_ms)

@@ -94,8 +94,8 @@ def admit_flow(gate: GateContext, attempt: Attempt) -> Flow[Admission]:
     # A lease counts from before the question, not after.
     asked_at_ms, began_us = gate.clock.ticks_ms(), gate.clock.elapsed_us()
     wanted = reservation_of(gate, attempt)
-    if not wanted.runs and not attempt.by_caretaker:
-        yield from room_flow(gate, wanted)
+    if not attempt.by_caretaker and (not wanted.runs or surface.caller_retries):
+        yield from room_flow(gate, surface, wanted)
     question = (Record if attempt.only_records else Reserve)(wanted)
     try:
         reserved: Reserved = yield question
@@ -290,7 +290,7 @@ def same_database_flow(
     arrival = attempt.arrival
     transaction = OpenTransaction(gate)
     if not (wanted := reservation_of(gate, attempt)).runs and not attempt.by_caretaker:
-        yield from room_flow(gate, wanted)
+        yield from room_flow(gate, attempt.surface, wanted)
     gate.crashpoints.hit("reserve.before")
     yield from begin_flow(transaction)
     claim: Claim | None = None

@@ -32,6 +32,7 @@ from oncegate.gate.context import GateContext
 from oncegate.gate.effects import TwoResources
 from oncegate.gate.late import late_flow
 from oncegate.gate.outcome import Outcome, StepOutcome, after, encode_outcome, finished
+from oncegate.gate.parking import add
 from oncegate.gate.reaching import Reach, asked_wait, reach_of, was_turned_away
 from oncegate.gate.recent import Settled
 from oncegate.gate.requests import NO_VALUE, Flow, Invoke, NotCalled, ThreadCall, Where
@@ -41,7 +42,7 @@ from oncegate.gate.why import Line, held_reason
 from oncegate.model.backoff import Backoff, spread
 from oncegate.model.durations import format_duration
 from oncegate.model.states import State
-from oncegate.operations import Attach, IsCommitted, Settle
+from oncegate.operations import Attach, IsCommitted, Settle, Withdraw
 from oncegate.store import Attachment, Settlement
 
 REASON_LENGTH_MAX = 300
@@ -159,6 +160,8 @@ def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -
         return  # nothing of ours to record, or nowhere to record it: the lease lapses and is looked into
     yield from _look_for_writes(gate, claim)
     state = state_after(claim, error)
+    if state is State.RETRYABLE and _leaves_nothing(claim, error) and (yield from _withdraw_flow(claim)):
+        return
     reason = _reason(claim, state, error)
     outcome = _failure_outcome(claim, error) if state is State.FAILED else None
     settlement = settlement_of(gate, claim, state, outcome, reason)
@@ -178,9 +181,26 @@ def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -
         remember(gate, claim, state, outcome, reason)
     elif state in _WAITING:
         _tell_why(gate, claim, state, reason)
+        add(gate, claim.surface.name, claim.arrival.tenant, len(claim.arrival.body))
         keep_in_mind(gate, claim, state)
     elif claim.called or not claim.surface.takes_once:
         keep_in_mind(gate, claim, state)
+
+
+def _leaves_nothing(claim: Claim, error: BaseException) -> bool:
+    """Whether an arrival was refused before anything was done, and nothing was done for it before."""
+    is_refused = isinstance(error, NotApplied) and error.leaves_nothing and not claim.is_anothers(error)
+    has_acted = (claim.called and claim.surface.takes_once) or claim.joined
+    return is_refused and claim.fence == claim.entry_id and not has_acted
+
+
+def _withdraw_flow(claim: Claim) -> Flow[bool]:
+    """Removes the entry; False where another holds it. A store that is down leaves a lease to lapse."""
+    try:
+        claim.recorded = yield Withdraw(claim.id)
+    except StoreError:
+        return True
+    return claim.recorded
 
 
 def _keep_failure(gate: GateContext, claim: Claim, error: BaseException) -> None:

@@ -14,7 +14,15 @@ from hashlib import sha256
 from typing import Any, Final
 
 from oncegate.clock import utc_text
-from oncegate.errors import ClaimLost, ConfigError, Failed, NotApplied, OutcomeUnknown, StoreError
+from oncegate.errors import (
+    Backlogged,
+    ClaimLost,
+    ConfigError,
+    Failed,
+    NotApplied,
+    OutcomeUnknown,
+    StoreError,
+)
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.declaring import Duration
 from oncegate.gate.gate import Gate
@@ -32,7 +40,12 @@ RETRY_SECONDS: Final = 5.0  # until the ledger may be back
 
 
 class NotFinal(NotApplied):
-    """The application answered that nothing was done, or failed: the request may be tried again."""
+    """The application answered that nothing was done, or failed: the request may be tried again.
+
+    Its first attempt leaves nothing in the ledger: a stranger's refused requests must not fill a disk.
+    """
+
+    leaves_nothing = True
 
     def __init__(self, reply: Reply | None) -> None:
         super().__init__("the application failed" if reply is None else f"answered {reply.status}")
@@ -245,6 +258,9 @@ def answer_to_error(error: BaseException, exchange: Exchange) -> Reply | Problem
         return error.reply
     if isinstance(error, StoreError):
         return _store_down(exchange)
+    if isinstance(error, Backlogged):
+        detail = "too many requests wait for a person already; nothing was run"
+        return Problem(ProblemKind.TOO_MANY, detail, error.retry_after_seconds)
     if isinstance(error, ClaimLost):
         return Problem(ProblemKind.BUSY, "another worker has taken the request over", 1.0)
     if isinstance(error, OutcomeUnknown):

@@ -1,4 +1,4 @@
-"""How much waits for a person at a surface for one tenant, as one process knows it. Pure.
+"""How much waits for a person at a surface, of one tenant and of all, as one process knows it. Pure.
 
 Counted in the ledger now and then, and estimated between two counts. What this process adds counts at once,
 what others add and what people decide counts at the next count: the limit is kept to within what happens in
@@ -18,11 +18,13 @@ COUNT_EVERY_MS: Final = 10_000
 COUNT_AGAIN_MS: Final = 1_000  # while it is full: there is room as soon as a person has decided
 RETRY_SECONDS: Final = 60.0  # people are not quicker
 
-Pair = tuple[str, str]  # a surface and a tenant
+TENANTS_SHARE: Final = 4  # a surface has room for as much as so many tenants may have
+
+Pair = tuple[str, str | None]  # a surface and a tenant, or None for all of them
 
 
 class Parked(Struct, frozen=True):
-    """What waits: quarantined and held entries, and the bytes of their events."""
+    """What waits: entries that are quarantined, held or in doubt, and the bytes of their events."""
 
     entries: int
     bytes: int
@@ -53,16 +55,21 @@ class Parking:
     def counted(self, pair: Pair, found: Parked, now_ticks: int) -> None:
         """Notes what was counted."""
         self._waiting[pair] = found
-        if self._is_over(found.plus(0)):
+        if self._is_over(pair, found.plus(0)):
             self._next_ticks[pair] = now_ticks + COUNT_AGAIN_MS
 
-    def takes(self, pair: Pair, size: int) -> bool:
-        """Whether there is room for one more event, which is counted then."""
-        more = self._waiting.get(pair, Parked(0, 0)).plus(size)
-        if self._is_over(more):
-            return False
-        self._waiting[pair] = more
-        return True
+    def has_room(self, pair: Pair, size: int) -> bool:
+        """Whether there is room for one more event."""
+        return not self._is_over(pair, self._waiting.get(pair, Parked(0, 0)).plus(size))
 
-    def _is_over(self, found: Parked) -> bool:
-        return found.entries > self.most.entries or found.bytes > self.most.bytes
+    def add(self, pair: Pair, size: int) -> None:
+        """Counts an event that waits from now on."""
+        self._waiting[pair] = self._waiting.get(pair, Parked(0, 0)).plus(size)
+
+    def has_any(self, pair: Pair) -> bool:
+        """Whether this process knows of anything that waits."""
+        return pair in self._waiting
+
+    def _is_over(self, pair: Pair, found: Parked) -> bool:
+        share = TENANTS_SHARE if pair[1] is None else 1
+        return found.entries > self.most.entries * share or found.bytes > self.most.bytes * share

@@ -105,7 +105,7 @@ from oncegate.store.log import CLAIM_KINDS, ClaimNote, Log, LogKind, LogRecord, 
 from oncegate.store.notices import Notice, Notices, Posting
 from oncegate.store.people import People, Ruling, RulingAnswer
 from oncegate.store.positions import Positions, move_of
-from oncegate.store.pruning import EVERY_TENANT, Due, Forgetting, Pruning, Tenants
+from oncegate.store.pruning import EVERY_TENANT, Due, Forgetting, Pruning, Tenants, UnusedNames
 from oncegate.store.registry import Document, DocumentChange, Registry
 from oncegate.store.replays import ReplayFilter, ReplayOrder, Replays, ReplayState
 from oncegate.store.resources import (
@@ -227,6 +227,7 @@ __all__ = [
     "TracedPublication",
     "Traces",
     "Unscanned",
+    "UnusedNames",
     "Waiting",
     "What",
     "move_of",

@@ -55,8 +55,11 @@ class Census(Protocol):
     def detail(self, entry_id: int) -> EntryDetail | None:
         """Reads one entry with all that belongs to it."""
 
-    def parked(self, surface: str, tenant: str) -> Parked:
-        """Counts quarantined and held entries of a surface and a tenant, and the bytes of their events."""
+    def parked(self, surface: str, tenant: str | None) -> Parked:
+        """Counts what waits for a person at a surface, of a tenant or of all, and the bytes of the events.
+
+        These are entries that are quarantined, held or in doubt.
+        """
 
     def counts(self) -> dict[State, int]:
         """Counts entries by state."""

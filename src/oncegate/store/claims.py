@@ -288,6 +288,14 @@ class Claims(Protocol):
         StoreRejected for the whole unit.
         """
 
+    def withdraw(self, claims: Sequence[ClaimId]) -> list[bool]:
+        """Removes each entry whose first claim is held, with all that belongs to it; no log record.
+
+        For arrivals that were refused before anything was done: the key is unknown again. An entry that was
+        claimed before, or that has a step, stays, and the answer is False. No number of a removed entry is
+        given out again.
+        """
+
     def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
         """Gives committed entries without an outcome theirs, where the claim committed them."""
 

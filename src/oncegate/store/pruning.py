@@ -52,6 +52,17 @@ class Forgetting(Struct, frozen=True):
     tenants: Tenants = EVERY_TENANT
 
 
+class UnusedNames(Struct, frozen=True):
+    """Interned names that no row uses: those not marked yet, those to wait for, those that may go."""
+
+    fresh: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    due: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.fresh or self.waiting or self.due)
+
+
 class Pruning(Protocol):
     """Forgetting: in steps, each a short unit, so that no writer waits for long."""
 
@@ -87,4 +98,17 @@ class Pruning(Protocol):
 
         All sessions of a ledger share one sighting; `model.retention.believe` decides. The first one is
         compared with the newest entry. `is_certain` is a person's word that the wall clock is right.
+        """
+
+    def unused_names(self, kept: int, limit: int) -> UnusedNames:
+        """Finds up to `limit` interned names that no row uses; none in a ledger of `kept` names or fewer.
+
+        Only reads. A name is due once no memory of any process can hold its number (`stores.naming`). A
+        store without interned names has none.
+        """
+
+    def drop_names(self, found: UnusedNames) -> int:
+        """Marks names as unused, and removes those that were due and are still marked; tells how many.
+
+        The number of a removed name is never given out again.
         """

@@ -19,7 +19,7 @@ from oncegate.gate.gate import Gate
 from oncegate.model.durations import format_duration
 from oncegate.model.retention import Sighting, forget_before_ms
 from oncegate.model.surface import SurfaceRule
-from oncegate.store import EVERY_TENANT, Forgetting, Posting, Session, Store, Tenants
+from oncegate.store import EVERY_TENANT, Forgetting, Posting, Session, Store, Tenants, UnusedNames
 from oncegate.store.notices import RETENTION, RETENTION_KEPT_MS
 from oncegate.upkeep.turns import Stopping, never
 
@@ -28,6 +28,9 @@ STEP_ENTRIES: Final = 500  # about 10 ms of writing
 LOOK_ENTRIES: Final = 2_000  # read in one go
 LOOKED_MAX: Final = 100_000  # a bounded run; what is left over comes next time
 FORGOTTEN_MAX: Final = 20_000
+NAMES_KEPT: Final = 10_000  # about 2 MB; a ledger with so many is not searched for those that nothing uses
+NAMES_STEP: Final = 5_000
+NAMES_MAX: Final = 200_000
 SWEEP_EVERY: Final = timedelta(days=1)  # then also what was passed over is looked at again
 
 
@@ -38,6 +41,7 @@ class Bounds:
     looked_max: int = LOOKED_MAX
     forgotten_max: int = FORGOTTEN_MAX
     look_entries: int = LOOK_ENTRIES
+    names_kept: int = NAMES_KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ class PruneReport:
     surfaces: list[Forgotten] = field(default_factory=list)
     room: list[str] = field(default_factory=list)
     clock_is_doubted: bool = False
+    names: int = 0  # interned names that nothing used any more, and that were removed
 
     @property
     def entries(self) -> int:
@@ -122,6 +127,8 @@ class Pruner:
                     before_ms = forget_before_ms(now.wall_ms, retention, surface.rule.skew_max)
                     wanted = Wanted(surface.name, before_ms, "pruner", surface.caller_retries, tenants)
                     report.surfaces.append(self._prune(session, wanted, now.wall_ms))
+            if not stopping():
+                report.names = drop_unused_names(store, session, self._bounds.names_kept)
         finally:
             session.close()
         return report
@@ -157,6 +164,20 @@ def say_retention(session: Session, rule: SurfaceRule, at_ms: int) -> None:
     text = rule.retention_text.encode()
     with session.unit():
         session.post(Posting(RETENTION, rule.name, "pruner", text, at_ms, RETENTION_KEPT_MS))
+
+
+def drop_unused_names(store: Store, session: Session, kept: int = NAMES_KEPT) -> int:
+    """Marks names that nothing uses, and removes those that were marked long ago; tells how many went."""
+    with store.look() as reader:
+        found = reader.unused_names(kept, NAMES_MAX)
+    removed = 0
+    for place in range(0, max(map(len, (found.fresh, found.waiting, found.due))), NAMES_STEP):
+        step = slice(place, place + NAMES_STEP)
+        with session.unit():
+            removed += session.drop_names(
+                UnusedNames(found.fresh[step], found.waiting[step], found.due[step])
+            )
+    return removed
 
 
 def sight(session: Session, clock: Clock, *, is_certain: bool = False) -> Sighting:

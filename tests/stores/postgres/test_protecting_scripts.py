@@ -12,9 +12,9 @@ import pytest
 from oncegate.errors import UsageError
 from oncegate.model.states import Decision, State
 from oncegate.store import Settlement
+from oncegate.stores.naming import NAMES_CACHED_MAX
 from oncegate.stores.postgres import PostgresStore, join_statements, scripts, statements
 from oncegate.stores.postgres.arrays import bytea_array
-from oncegate.stores.postgres.names import NAMES_CACHED_MAX
 from oncegate.stores.postgres.session import PostgresSession
 from oncegate.testing import ManualClock
 from tests.postgres_site import reservation

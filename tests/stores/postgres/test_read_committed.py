@@ -18,8 +18,8 @@ from oncegate.groupcommit import GroupCommit
 from oncegate.model.states import Decision
 from oncegate.operations import Reserve, Settle
 from oncegate.store import Progress, Renewal, Reserved, Session, StepRecord, StepState
+from oncegate.stores.naming import NAMES_CACHED_MAX
 from oncegate.stores.postgres import PostgresStore
-from oncegate.stores.postgres.names import NAMES_CACHED_MAX
 from oncegate.testing import ManualClock, run_forked
 from oncegate.testing.forking import Forked
 from oncegate.testing.waiting import wait_until

@@ -37,7 +37,7 @@ class FiveMinuteStore(Exhibit):
             row = super().find(item)
             if row is None or item.received_at_ms - row.received_at_ms <= FIVE_MINUTES_MS:
                 return row
-            self._remove(row)
+            self.remove(row)
             return None
 
 

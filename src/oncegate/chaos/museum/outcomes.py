@@ -33,7 +33,7 @@ class DeleteOnException(Exhibit):
             row = self.holder(item)
             if row is None or item.state is not State.RETRYABLE:
                 return super()._end(item)
-            self._remove(row)
+            self.remove(row)
             return True
 
 

@@ -30,7 +30,7 @@ FROM oncegate_open AS open
 JOIN oncegate_entry AS entry ON entry.id = open.entry
 LEFT JOIN oncegate_payload AS payload
        ON payload.month = oncegate_month(entry.received_at) AND payload.entry = entry.id
-WHERE open.state IN (6, 7) AND entry.surface = %s AND entry.tenant = %s
+WHERE open.state IN (5, 6, 7) AND entry.surface = %s AND (%s::boolean OR entry.tenant = %s)
 """
 _BODY: Final = """
 SELECT payload.body, outcome.body FROM oncegate_entry AS entry
@@ -140,10 +140,10 @@ class PostgresCensus:
             tuple(records),
         )
 
-    def parked(self, surface: str, tenant: str) -> Parked:
+    def parked(self, surface: str, tenant: str | None) -> Parked:
         """Counts along what is open."""
-        pair = (self._names.find(surface), self._names.find(tenant))
-        return Parked(*self._query(_PARKED, pair)[0])
+        number = None if tenant is None else self._names.find(tenant)
+        return Parked(*self._query(_PARKED, (self._names.find(surface), tenant is None, number))[0])
 
     def counts(self) -> dict[State, int]:
         """Counts entries by state."""

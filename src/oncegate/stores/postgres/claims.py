@@ -398,6 +398,12 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
             bigint_array([item.busy_ms for item in batch]),
         )
 
+    def withdraw(self, claims: Sequence[ClaimId]) -> list[bool]:
+        """Removes entries whose first claim came to nothing, in the order in which others lock them."""
+        self._begin()
+        gone = {claim for claim in sorted(set(claims)) if self._query(statements.WITHDRAW, claim[:3])}
+        return [claim in gone for claim in claims]
+
     def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
         """Adds outcomes that came after their commit; the first, where a claim is named twice."""
         first: dict[Held, Attachment] = {}

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-NAMES_CACHED_MAX: Final = 4_096
-_FIND: Final = "SELECT id, text FROM oncegate_name WHERE text = ANY(%s)"
-_WRITE: Final = "INSERT INTO oncegate_name (text) SELECT unnest(%s::text[]) ON CONFLICT (text) DO NOTHING"
+from oncegate.stores.naming import NAMES_CACHED_MAX, NUMBERS_KEPT_MS
+
+_FIND: Final = "SELECT id, text, unused_since IS NULL FROM oncegate_name WHERE text = ANY(%s)"
+# A name that is marked as unused is in use again from here on.
+_WRITE: Final = """
+INSERT INTO oncegate_name AS name (text) SELECT unnest(%s::text[])
+ON CONFLICT (text) DO UPDATE SET unused_since = NULL, unused_xact = NULL WHERE name.unused_since IS NOT NULL
+"""
 _READ: Final = "SELECT id, text FROM oncegate_name WHERE id = ANY(%s)"
 
 Query = Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]
@@ -24,17 +29,24 @@ class Names:
         self._write = write or query
         self._numbers: dict[str, int] = {}
         self._texts: dict[int, str] = {}
+        self._kept_since_ms: int | None = None
+
+    def expire(self, now_ms: int) -> None:
+        """Drops numbers that were kept for long; asked before each transaction."""
+        if self._kept_since_ms is None or not 0 <= now_ms - self._kept_since_ms < NUMBERS_KEPT_MS:
+            self._numbers.clear()
+            self._kept_since_ms = now_ms
 
     def learn(self, texts: Iterable[str]) -> dict[str, int]:
         """Returns a mapping that has a number for each text, writing those that are new."""
         wanted = set(texts)
         if not wanted <= self._numbers.keys():
             self._make_room(len(wanted))
-            self._remember(self._query(_FIND, (sorted(wanted),)))
+            self._look_up(sorted(wanted))
             missing = sorted(wanted - self._numbers.keys())
             if missing:
                 self._write(_WRITE, (missing,))
-                self._remember(self._query(_FIND, (missing,)))
+                self._look_up(missing)
         return self._numbers
 
     def maybe(self, text: str | None) -> int | None:
@@ -43,10 +55,10 @@ class Names:
 
     def find(self, text: str) -> int | None:
         """Returns a name's number if it was ever written."""
-        if text not in self._numbers:
-            self._make_room(1)
-            self._remember(self._query(_FIND, ([text],)))
-        return self._numbers.get(text)
+        if text in self._numbers:
+            return self._numbers[text]
+        self._make_room(1)
+        return self._look_up([text]).get(text)
 
     def texts(self, numbers: Iterable[int]) -> dict[int, str]:
         """Returns a mapping that has the text behind each number."""
@@ -65,6 +77,12 @@ class Names:
         """Forgets before anything is looked up, never in between: what is asked for must be there."""
         if len(self._numbers) + coming > NAMES_CACHED_MAX:
             self.forget()
+
+    def _look_up(self, texts: list[str]) -> dict[str, int]:
+        """Finds numbers, and remembers those of names that are not marked as unused."""
+        rows = self._query(_FIND, (texts,))
+        self._remember([(number, text) for number, text, is_kept in rows if is_kept])
+        return {text: number for number, text, _ in rows}
 
     def _remember(self, rows: list[tuple[Any, ...]]) -> None:
         for number, text in rows:

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from oncegate.model.retention import Sighting, believe
-from oncegate.store import EVERY_TENANT, Due, Forgetting, LogKind, Tenants
+from oncegate.store import EVERY_TENANT, Due, Forgetting, LogKind, Tenants, UnusedNames
 from oncegate.stores.forgetting import (
     IS_REFUSED,
     SEEN_STATE,
@@ -19,6 +19,7 @@ from oncegate.stores.forgetting import (
     read_sighting,
     write_sighting,
 )
+from oncegate.stores.naming import UNUSED_MS, USES
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.arrays import bigint_array
 from oncegate.stores.postgres.names import Names
@@ -61,10 +62,24 @@ SELECT coalesce(%s::bigint, {statements.TICKS}),
        (SELECT received_at FROM oncegate_entry ORDER BY id DESC LIMIT 1)
 """
 _SEE: Final = "UPDATE oncegate_meta SET value = %s WHERE name = 'sighting'"
+_USES: Final = (*USES, ("open", "declared"), ("head", "destination"))
+_UNUSED: Final = f"""
+SELECT id, unused_since, unused_xact < pg_snapshot_xmin(pg_current_snapshot()) FROM oncegate_name AS name
+LEFT JOIN ({" UNION ALL ".join(f"SELECT DISTINCT {c} AS used FROM oncegate_{t}" for t, c in _USES)}) AS uses
+       ON used = id
+WHERE (SELECT count(*) FROM (SELECT 1 FROM oncegate_name LIMIT %s) AS counted) > %s AND used IS NULL
+ORDER BY id LIMIT %s
+"""
+_MARK: Final = "UPDATE oncegate_name SET unused_since = %s WHERE id = ANY(%s) AND unused_since IS NULL"
+_WAIT: Final = (
+    "UPDATE oncegate_name SET unused_xact = pg_current_xact_id()"
+    " WHERE id = ANY(%s) AND unused_since <= %s AND unused_xact IS NULL"
+)
+_REMOVE: Final = "DELETE FROM oncegate_name WHERE id = ANY(%s) AND unused_xact IS NOT NULL RETURNING id"
 
 
 class PostgresPruning:
-    """Due, forget, sight."""
+    """Due, forget, sight, unused names."""
 
     _names: Names
 
@@ -151,3 +166,35 @@ class PostgresPruning:
         )
         self._query(_SEE, (write_sighting(seen),))
         return seen
+
+    def unused_names(self, kept: int, limit: int) -> UnusedNames:
+        """Reads every table that uses names, once.
+
+        A name waits until caches have expired, and then until every transaction has ended that may have
+        used its number before.
+        """
+        self._query(statements.AS_USUAL_HERE, ())
+        rows = self._query(_UNUSED, (kept + 1, kept, limit))
+        before = self._now() - UNUSED_MS
+        fresh = tuple(number for number, since, _ in rows if since is None)
+        old = [
+            (number, has_ended)
+            for number, since, has_ended in rows
+            if since is not None and since <= before
+        ]
+        waiting = tuple(number for number, has_ended in old if has_ended is None)
+        return UnusedNames(fresh, waiting, tuple(number for number, has_ended in old if has_ended))
+
+    def drop_names(self, found: UnusedNames) -> int:
+        """Marks and removes by number; whoever looked a name up meanwhile has taken its mark away."""
+        self._begin()
+        now = self._now()
+        self._query(_MARK, (now, list(found.fresh)))
+        self._query(_WAIT, (list(found.waiting), now - UNUSED_MS))
+        removed = len(self._query(_REMOVE, (list(found.due),)))
+        self._names.forget()
+        return removed
+
+    def _now(self) -> int:
+        ((now,),) = self._query(statements.NOW, (self._ticks(),))
+        return int(now)

@@ -26,7 +26,7 @@ _NEEDED: Final = {
     "oncegate_outcome": "SELECT INSERT UPDATE DELETE",
     "oncegate_step": "SELECT INSERT UPDATE DELETE",
     "oncegate_log": "SELECT INSERT",
-    "oncegate_name": "SELECT INSERT",
+    "oncegate_name": "SELECT INSERT UPDATE DELETE",
     "oncegate_meta": "SELECT",
     "oncegate_ticks": "SELECT UPDATE",
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
+from oncegate.clock import SystemClock
 from oncegate.errors import StoreBusy, UsageError
 from oncegate.model.states import (
     Decision,
@@ -32,13 +33,14 @@ from oncegate.store import (
 )
 from oncegate.store.alternatives import told_apart, under_known_key
 from oncegate.store.incarnations import Change
+from oncegate.stores.naming import NAMES_CACHED_MAX, NUMBERS_KEPT_MS
 from oncegate.stores.postgres import join_statements, statements
 from oncegate.stores.postgres.failures import rejected
-from oncegate.stores.postgres.names import NAMES_CACHED_MAX
 
 T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
 Script: TypeAlias = Generator[Statement, Rows, T]
+_CLOCK: Final = SystemClock()
 JUDGE_ROUNDS_MAX: Final = 20  # each lost round means that somebody else moved the key on
 LOCKED_WAIT_MS: Final = 1_000  # when to come again for an entry that an open transaction holds
 _NOT_THERE: Final = frozenset({"42P01", "3F000"})  # no such table, no such schema
@@ -81,15 +83,19 @@ class Facts:
         self.ledger_id = ""
         self.numbers: dict[str, int] = {}
         self._ticks = ticks
+        self._kept_since_ms = 0
 
     def knows(self, names: Sequence[str]) -> bool:
         """Whether the ledger and all these names are known."""
-        return bool(self.ledger_id) and all(name in self.numbers for name in names)
+        is_recent = 0 <= _CLOCK.ticks_ms() - self._kept_since_ms < NUMBERS_KEPT_MS
+        return is_recent and bool(self.ledger_id) and all(name in self.numbers for name in names)
 
     def keep(self, ledger_id: str, numbers: Mapping[str, int]) -> None:
         """Remembers what was read of the ledger; numbers of names never change."""
-        if len(self.numbers) + len(numbers) > NAMES_CACHED_MAX:
-            self.numbers = {}
+        now_ms = _CLOCK.ticks_ms()
+        is_recent = 0 <= now_ms - self._kept_since_ms < NUMBERS_KEPT_MS
+        if not is_recent or len(self.numbers) + len(numbers) > NAMES_CACHED_MAX:
+            self.numbers, self._kept_since_ms = {}, now_ms
         self.numbers = {**self.numbers, **numbers}
         self.ledger_id = ledger_id
 

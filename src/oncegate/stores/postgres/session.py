@@ -197,6 +197,7 @@ class PostgresSession(
     def unit(self, *, wait: bool = True, single: bool = False, patient: bool = True) -> Iterator[None]:
         """One transaction; a single call may be a statement that commits by itself."""
         self._is_untouched, self._is_planned_as_usual, self._is_patient = True, False, patient
+        self._names.expire(_CLOCK.ticks_ms())
         if not single:
             self._begin()
         try:

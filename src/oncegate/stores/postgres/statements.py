@@ -337,6 +337,25 @@ JOIN oncegate_name AS downstream ON downstream.id = step.downstream WHERE step.e
 
 CLEAR_STEPS: Final = "DELETE FROM oncegate_step WHERE entry = ANY(%s)"
 
+# A first claim has the number of its entry. What a claim has called is in its steps.
+WITHDRAW: Final = """
+WITH gone AS (
+    DELETE FROM oncegate_entry AS entry
+    WHERE id = %s AND fence = %s AND token = %s AND state = 1 AND fence = id
+      AND NOT EXISTS (SELECT 1 FROM oncegate_step AS step WHERE step.entry = id)
+    RETURNING id, received_at
+),
+closed AS (DELETE FROM oncegate_open WHERE entry = (SELECT id FROM gone)),
+body AS (
+    DELETE FROM oncegate_payload
+    WHERE month = (SELECT oncegate_month(received_at) FROM gone) AND entry = (SELECT id FROM gone)
+),
+trace AS (DELETE FROM oncegate_trace WHERE entry = (SELECT id FROM gone)),
+content AS (DELETE FROM oncegate_content WHERE entry = (SELECT id FROM gone)),
+repeat AS (DELETE FROM oncegate_repeat WHERE entry = (SELECT id FROM gone))
+SELECT 1 FROM gone
+"""
+
 ATTACH: Final = """
 WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[])

@@ -30,8 +30,8 @@ _LOG_OF: Final = (
 _PARKED: Final = (
     "SELECT count(*), coalesce(sum(length(body)), 0) FROM oncegate_entry INDEXED BY oncegate_entry_open"
     " LEFT JOIN oncegate_payload ON entry = id"
-    " WHERE state NOT IN (2, 3) AND (state <> 1 OR fence <> id) AND state IN (6, 7)"
-    " AND surface = ? AND tenant = ?"
+    " WHERE state NOT IN (2, 3) AND (state <> 1 OR fence <> id) AND state IN (5, 6, 7)"
+    " AND surface = ?1 AND (?3 OR tenant = ?2)"
 )
 _LAPSED: Final = "state = ?1 AND lease_until <= ?2"
 _DUE_FIRST: Final = " ORDER BY 2, id LIMIT ?3"
@@ -129,10 +129,11 @@ class SqliteCensus:
             tuple(self._record(record) for record in records.fetchall()),
         )
 
-    def parked(self, surface: str, tenant: str) -> Parked:
+    def parked(self, surface: str, tenant: str | None) -> Parked:
         """Counts along the index of what is open."""
-        pair = (self._names.find(surface), self._names.find(tenant))
-        return Parked(*self._connection.execute(_PARKED, pair).fetchone())
+        number = None if tenant is None else self._names.find(tenant)
+        wanted = (self._names.find(surface), number, tenant is None)
+        return Parked(*self._connection.execute(_PARKED, wanted).fetchone())
 
     def counts(self) -> dict[State, int]:
         """Counts entries by state."""

@@ -42,6 +42,7 @@ from oncegate.store.recording import record_in_two_steps
 from oncegate.stores.sqlite.files import is_the_stores
 from oncegate.stores.sqlite.inserting import insert_all, insert_one, next_number
 from oncegate.stores.sqlite.names import Names
+from oncegate.stores.sqlite.removing import BELONGINGS, RAISE_FLOOR
 from oncegate.stores.sqlite.sweeps import Sweep, sweep_of
 from oncegate.stores.writes import in_turn
 
@@ -93,6 +94,11 @@ _STEPS: Final = (
 )
 _RENEW: Final = (
     "UPDATE oncegate_entry SET lease_until = ? WHERE id = ? AND fence = ? AND token = ? AND state = 1"
+)
+# A first claim has the number of its entry. What a claim has called is in its steps.
+_WITHDRAW: Final = (
+    "DELETE FROM oncegate_entry WHERE id = ? AND fence = ? AND token = ? AND state = 1 AND fence = id"
+    " AND NOT EXISTS (SELECT 1 FROM oncegate_step WHERE entry = oncegate_entry.id)"
 )
 _ATTACH: Final = (
     "INSERT INTO oncegate_outcome (entry, body) SELECT id, ? FROM oncegate_entry"
@@ -310,6 +316,18 @@ class SqliteClaims:
         outcomes = [(i.entry_id, i.outcome) for i in settled if i.outcome is not None]
         if outcomes:
             self._connection.executemany(_OUTCOME, outcomes)
+
+    def withdraw(self, claims: Sequence[ClaimId]) -> list[bool]:
+        """Removes entries whose first claim came to nothing."""
+        return [self._withdraw(claim) for claim in claims]
+
+    def _withdraw(self, claim: ClaimId) -> bool:
+        if not self._changed(_WITHDRAW, claim[:3]):
+            return False
+        for sql in BELONGINGS:
+            self._connection.execute(sql, (claim.entry_id,))
+        self._connection.execute(RAISE_FLOOR, (claim.entry_id,))
+        return True
 
     def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
         """Adds outcomes that came after their commit."""

@@ -9,7 +9,10 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-NAMES_CACHED_MAX: Final = 4_096
+from oncegate.stores.naming import NAMES_CACHED_MAX, NUMBERS_KEPT_MS
+
+_FIND: Final = "SELECT id, unused_since FROM oncegate_name WHERE text = ?"
+_UNMARK: Final = "UPDATE oncegate_name SET unused_since = NULL WHERE id = ?"
 
 
 class Names:
@@ -19,6 +22,13 @@ class Names:
         self._connection = connection
         self._numbers: dict[str, int] = {}
         self._texts: dict[int, str] = {}
+        self._kept_since_ms: int | None = None
+
+    def expire(self, now_ms: int) -> None:
+        """Drops numbers that were kept for long; asked inside each transaction, before any is used."""
+        if self._kept_since_ms is None or not 0 <= now_ms - self._kept_since_ms < NUMBERS_KEPT_MS:
+            self._numbers.clear()
+            self._kept_since_ms = now_ms
 
     def number(self, text: str) -> int:
         """Returns a name's number, writing the name if it is new."""
@@ -27,7 +37,7 @@ class Names:
 
     def find(self, text: str) -> int | None:
         """Returns a name's number if it was ever written."""
-        row = self._connection.execute("SELECT id FROM oncegate_name WHERE text = ?", (text,)).fetchone()
+        row = self._connection.execute(_FIND, (text,)).fetchone()
         return None if row is None else int(row[0])
 
     def text(self, number: int) -> str:
@@ -47,10 +57,12 @@ class Names:
         self._texts.clear()
 
     def _write(self, text: str) -> int:
-        number = self.find(text)
+        number, unused_since = self._connection.execute(_FIND, (text,)).fetchone() or (None, None)
         if number is None:
             cursor = self._connection.execute("INSERT INTO oncegate_name (text) VALUES (?)", (text,))
             number = int(cursor.lastrowid or 0)
+        elif unused_since is not None:
+            self._connection.execute(_UNMARK, (number,))
         self._remember(text, number)
         return number
 

@@ -11,7 +11,7 @@ import sqlite3
 from typing import Any, Final
 
 from oncegate.model.retention import Sighting, believe
-from oncegate.store import EVERY_TENANT, Due, Forgetting, LogKind, Tenants
+from oncegate.store import EVERY_TENANT, Due, Forgetting, LogKind, Tenants, UnusedNames
 from oncegate.stores.forgetting import (
     IS_REFUSED,
     SEEN_STATE,
@@ -20,7 +20,9 @@ from oncegate.stores.forgetting import (
     read_sighting,
     write_sighting,
 )
+from oncegate.stores.naming import UNUSED_MS, USES
 from oncegate.stores.sqlite.names import Names
+from oncegate.stores.sqlite.removing import BELONGINGS, RAISE_FLOOR
 
 _NEXT: Final = (
     f"SELECT id, surface, {SEEN_STATE}, received_at, coalesce(settled_at, received_at), tenant"
@@ -33,17 +35,7 @@ _FORGET: Final = (
     " AND (tenant IN (SELECT value FROM json_each(?))) <> ?"
     f" AND (state IN (2, 3) OR (? AND {IS_REFUSED})) RETURNING id, fence"
 )
-_BELONGINGS: Final = (
-    "DELETE FROM oncegate_payload WHERE entry = ?",
-    "DELETE FROM oncegate_outcome WHERE entry = ?",
-    "DELETE FROM oncegate_step WHERE entry = ?",
-    "DELETE FROM oncegate_repeat WHERE entry = ?",
-    "DELETE FROM oncegate_trace WHERE entry = ?",
-    "DELETE FROM oncegate_content WHERE entry = ?",
-    "DELETE FROM oncegate_duplicate WHERE entry = ?",
-    "DELETE FROM oncegate_second WHERE entry = ?",
-)
-_RAISE_FLOOR: Final = "UPDATE oncegate_meta SET value = max(value, ?) WHERE name = 'floor'"
+_USES: Final = (*USES, ("entry", "declared"))
 _SEEN: Final = "SELECT value FROM oncegate_meta WHERE name = 'sighting'"
 _NEWEST: Final = "SELECT (SELECT received_at FROM oncegate_entry ORDER BY id DESC LIMIT 1)"
 _SEE: Final = (
@@ -52,8 +44,22 @@ _SEE: Final = (
 )
 
 
+_UNUSED: Final = f"""
+SELECT id, unused_since FROM oncegate_name
+WHERE id NOT IN ({" UNION ".join(f"SELECT {c} FROM oncegate_{t} WHERE {c} IS NOT NULL" for t, c in _USES)})
+  AND (SELECT count(*) FROM (SELECT 1 FROM oncegate_name LIMIT ?1 + 1)) > ?1
+ORDER BY id LIMIT ?2
+"""
+_MARK: Final = "UPDATE oncegate_name SET unused_since = ? WHERE id = ? AND unused_since IS NULL"
+# The newest stays: SQLite numbers the next name after it.
+_REMOVE: Final = (
+    "DELETE FROM oncegate_name WHERE id = ? AND unused_since <= ?"
+    " AND id < (SELECT max(id) FROM oncegate_name)"
+)
+
+
 class SqlitePruning:
-    """Due, forget, sight."""
+    """Due, forget, sight, unused names."""
 
     _connection: sqlite3.Connection
     _names: Names
@@ -102,9 +108,9 @@ class SqlitePruning:
         if not removed:
             return 0
         gone = [(entry,) for entry, _ in removed]
-        for sql in _BELONGINGS:
+        for sql in BELONGINGS:
             self._connection.executemany(sql, gone)
-        self._connection.execute(_RAISE_FLOOR, (max(max(pair) for pair in removed),))
+        self._connection.execute(RAISE_FLOOR, (max(max(pair) for pair in removed),))
         self._log(0, LogKind.FORGOTTEN, wanted.at_ms, wanted.actor, note_of(wanted, len(removed)))
         return len(removed)
 
@@ -125,3 +131,21 @@ class SqlitePruning:
         seen = Sighting(wall_ms, now) if is_certain else believe(last, wall_ms, now, newest_ms=newest)
         self._connection.execute(_SEE, (write_sighting(seen),))
         return seen
+
+    def unused_names(self, kept: int, limit: int) -> UnusedNames:
+        """Reads every table that uses names, once."""
+        rows, before = (
+            self._connection.execute(_UNUSED, (kept, limit)).fetchall(),
+            self.now_ticks() - UNUSED_MS,
+        )
+        fresh = tuple(number for number, since in rows if since is None)
+        due = tuple(number for number, since in rows if since is not None and since <= before)
+        return UnusedNames(fresh, due=due)
+
+    def drop_names(self, found: UnusedNames) -> int:
+        """Marks and removes by number; whoever looked a name up meanwhile has taken its mark away."""
+        now = self.now_ticks()
+        self._connection.executemany(_MARK, [(now, number) for number in found.fresh])
+        removed = self._connection.executemany(_REMOVE, [(number, now - UNUSED_MS) for number in found.due])
+        self._names.forget()
+        return max(removed.rowcount, 0)

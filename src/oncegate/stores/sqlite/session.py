@@ -58,6 +58,7 @@ class SqliteUnit:
             if self._wait is not session._waits:
                 session.wait_for_others(self._wait)
             session._cursor.execute("BEGIN IMMEDIATE")
+            session._names.expire(session._clock.ticks_ms())
         except sqlite3.Error as error:
             raise translate(error, session._path) from error
 

@@ -41,6 +41,7 @@ from oncegate.testing.conformance.tenures import TenureConformance
 from oncegate.testing.conformance.ticks import TickConformance
 from oncegate.testing.conformance.traces import TraceConformance
 from oncegate.testing.conformance.units import UnitConformance
+from oncegate.testing.conformance.withdrawals import WithdrawalConformance
 
 __all__ = ["StoreConformance"]
 
@@ -51,6 +52,7 @@ class StoreConformance(
     RecordingConformance,
     FenceConformance,
     SettlementConformance,
+    WithdrawalConformance,
     StepConformance,
     UnitConformance,
     TickConformance,

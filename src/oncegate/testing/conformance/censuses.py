@@ -210,13 +210,17 @@ class CensusConformance(StoreBench):
         self.settle(session, two, State.FAILED)
 
     def test_what_waits_for_a_person_is_counted_by_surface_and_tenant(self) -> None:
-        """Quarantined and held entries with the bytes of their events; nothing that runs or has ended."""
+        """Entries that wait, with the bytes of their events; nothing that runs or has ended."""
         session = self.open()
         for name, tenant, body in (("a", "", b'"12"'), ("b", "", b'"1234"'), ("c", "acme", b"1")):
             self.reserve(session, name, tenant=tenant, body=body, quarantine="skew: 9m in the past")
         self.reserve(session, "running")
         self.settle(session, self.reserve(session, "done"))
 
-        found = [session.parked(*pair) for pair in (("orders", ""), ("orders", "acme"), ("nowhere", ""))]
+        for state in (State.UNKNOWN, State.HELD):
+            self.settle(session, self.reserve(session, state.label, tenant="bolt", body=b"1"), state)
 
-        assert found == [Parked(2, 10), Parked(1, 1), Parked(0, 0)]
+        found = [session.parked("orders", tenant) for tenant in ("", "acme", "bolt", None)]
+
+        assert found == [Parked(2, 10), Parked(1, 1), Parked(2, 2), Parked(5, 13)]
+        assert session.parked("nowhere", "") == session.parked("nowhere", None) == Parked(0, 0)

@@ -23,6 +23,7 @@ from oncegate.store import (
     LogRecord,
     StepState,
     Tenants,
+    UnusedNames,
 )
 from oncegate.stores.forgetting import REFUSED, judge_rows, note_of, read_sighting, write_sighting
 from oncegate.stores.seconds import late_note
@@ -41,6 +42,10 @@ class SimulatedCensus:
 
     def log(self, entry: int, kind: LogKind, at_ms: int, actor: str, note: str | None) -> None:
         """Appends to the log; claims know how."""
+        raise NotImplementedError
+
+    def remove(self, row: Row) -> None:
+        """Removes an entry; claims know how."""
         raise NotImplementedError
 
     def entries(self, wanted: EntryFilter, before_id: int | None, limit: int) -> list[Entry]:
@@ -82,13 +87,13 @@ class SimulatedCensus:
             tuple(record for record in self._tables.log.values() if record.entry_id == entry_id),
         )
 
-    def parked(self, surface: str, tenant: str) -> Parked:
+    def parked(self, surface: str, tenant: str | None) -> Parked:
         """Counts what waits for a person."""
-        waiting = (State.QUARANTINED, State.HELD)
+        waiting = (State.QUARANTINED, State.HELD, State.UNKNOWN)
         found = [
             row.entry_id
             for row in self._tables.rows.values()
-            if row.state in waiting and (row.surface, row.tenant) == (surface, tenant)
+            if row.state in waiting and row.surface == surface and tenant in (None, row.tenant)
         ]
         return Parked(len(found), sum(len(self._tables.payloads.get(entry, b"")) for entry in found))
 
@@ -177,17 +182,18 @@ class SimulatedCensus:
         rows = [self._tables.rows.get(number) for number in sorted(set(wanted.entries))]
         gone = [row for row in rows if row is not None and self._may_go(row, wanted)]
         for row in gone:
-            self._remove(row)
+            self.remove(row)
         if gone:
             self.log(0, LogKind.FORGOTTEN, wanted.at_ms, wanted.actor, note_of(wanted, len(gone)))
         return len(gone)
 
-    def _remove(self, row: Row) -> None:
-        tables, put = self._tables, self._ledger.set
-        put(tables.ids, row.key, None)
-        for table in (tables.rows, tables.payloads, tables.outcomes, tables.steps):
-            put(table, row.entry_id, None)
-        put(tables.meta, "floor", max(tables.meta["floor"], row.entry_id, row.fence))
+    def unused_names(self, kept: int, limit: int) -> UnusedNames:
+        """Names are not interned here."""
+        return UnusedNames()
+
+    def drop_names(self, found: UnusedNames) -> int:
+        """Has none."""
+        return 0
 
     def sight(self, wall_ms: int, *, is_certain: bool = False) -> Sighting:
         """Notes the wall time beside the ledger's own."""

@@ -208,6 +208,25 @@ class SimulatedClaims:
         """When a failed attempt may be made again."""
         return None if item.busy_ms is None else self.now_ticks() + item.busy_ms
 
+    def withdraw(self, claims: Sequence[ClaimId]) -> list[bool]:
+        """Removes entries whose first claim came to nothing."""
+        return [self._withdraw(claim) for claim in claims]
+
+    def _withdraw(self, claim: ClaimId) -> bool:
+        row = self.holder(claim)
+        if row is None or row.fence != row.entry_id or row.entry_id in self._tables.steps:
+            return False
+        self.remove(row)
+        return True
+
+    def remove(self, row: Row) -> None:
+        """Removes an entry with all that belongs to it; its numbers are not given out again."""
+        tables, put = self._tables, self._ledger.set
+        put(tables.ids, row.key, None)
+        for table in (tables.rows, tables.payloads, tables.outcomes, tables.steps):
+            put(table, row.entry_id, None)
+        put(tables.meta, "floor", max(tables.meta["floor"], row.entry_id, row.fence))
+
     def attach(self, attachments: Sequence[Attachment]) -> list[bool]:
         """Adds outcomes that came after their commit."""
         return [self._attach(item) for item in attachments]
