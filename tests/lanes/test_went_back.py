@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from oncegate.lanes import Dead, Delivered, RetryLater
-from oncegate.store import Delivery, LaneState, Store
+from oncegate.sender.desk import Desk, HeadJob, Verb, Word, plan_heads
+from oncegate.store import Delivery, LaneFilter, LaneState, Store
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock
@@ -94,3 +96,20 @@ def test_outcome_does_not_land_on_the_event_that_a_promoted_standby_has_under_th
         standby.stop()
         another = deliver(site, fail_over, restored, Delivered("200"))
         assert_untouched(restored, another)
+
+
+def test_order_to_many_lanes_leaves_a_lane_that_has_another_name_now(site: Site) -> None:
+    """A plan was made before the ledger went back; another lane has the number of one of its lanes."""
+    site.fill(1, "a")
+    site.fill(1, "b")
+    site.answer = lambda delivery: Dead("400")
+    asyncio.run(site.engine().run_once())
+    with site.store.look() as reader:
+        plan = plan_heads(reader, Verb.SKIP, LaneFilter(ENDPOINT))
+    (lane, seq, _), kept = plan.heads
+    of_another = replace(plan, heads=((lane, seq, bytes(8)), kept))
+
+    progress = HeadJob(Desk(site.commits, site.clock), of_another, Word("olga", "gone")).run()
+
+    assert (progress.done, progress.changed) == (1, 1)
+    assert sorted((site.lane("a").head_seq, site.lane("b").head_seq)) == [1, 2]
