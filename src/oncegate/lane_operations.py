@@ -55,13 +55,13 @@ class LeaseHeads(Operation[Heads]):
 
     def recall(self, session: Session) -> Heads | None:
         """Finds what is leased to us. What else is due is not known, and so to be asked again at once."""
-        leased = session.leased_by(self.request.holder)
+        leased = session.leased_by((self.request.holder,))
         now = session.now_ticks()
         return Heads(tuple(leased), now, now) if leased else None
 
 
 class Finish(Operation[Advanced], gc=False):
-    """Acknowledges a delivery. Read back by its fence, its successor by the holder's number."""
+    """Acknowledges a delivery. Read back by fence and event, its successor by the next holder's number."""
 
     request: Acknowledgement
 
@@ -76,12 +76,12 @@ class Finish(Operation[Advanced], gc=False):
 
     @classmethod
     def recall_all(cls, session: Session, operations: Sequence[Any]) -> Sequence[Advanced | None]:
-        """Looks which of many happened; what a holder has is read once for all."""
+        """Looks which of many happened; successors are read once for all."""
         return _recall_advances(session, [operation.request for operation in operations])
 
 
 class GiveUp(Operation[Advanced]):
-    """Makes a dead letter. Read back by its fence."""
+    """Makes a dead letter. Read back by fence and event."""
 
     request: GivenUp
 
@@ -96,17 +96,19 @@ class GiveUp(Operation[Advanced]):
 
     @classmethod
     def recall_all(cls, session: Session, operations: Sequence[Any]) -> Sequence[Advanced | None]:
-        """Looks which of many happened; what a holder has is read once for all."""
+        """Looks which of many happened; successors are read once for all."""
         return _recall_advances(session, [operation.request for operation in operations])
 
 
 def _recall_advances(session: Session, asked: Sequence[Acknowledgement | GivenUp]) -> list[Advanced | None]:
-    ended = [session.lease_ended(one.lane_id, one.seq, one.fence) for one in asked]
-    holders = {one.holder for one, is_over in zip(asked, ended, strict=True) if is_over and one.lease_ms}
-    leased = {(d.lane_id, d.fence, who): d for who in sorted(holders) for d in session.leased_by(who)}
+    ended = [session.lease_ended(one) for one in asked]
+    holders = {
+        one.next_holder for one, is_over in zip(asked, ended, strict=True) if is_over and one.lease_ms
+    }
+    leased = {(d.lane_id, d.fence, d.holder): d for d in (session.leased_by(holders) if holders else ())}
     # The very next lease of a lane: anything later was leased by somebody who knew of it.
     return [
-        Advanced(True, leased.get((one.lane_id, one.fence + 1, one.holder))) if is_over else None
+        Advanced(True, leased.get((one.lane_id, one.fence + 1, one.next_holder))) if is_over else None
         for one, is_over in zip(asked, ended, strict=True)
     ]
 

@@ -277,6 +277,22 @@ class ReadEntry(Operation["Entry | None"]):
         return session.read([self.request])[0]
 
 
+class ReadTogether(Operation["list[Entry | None]"]):
+    """Reads entries by keys of one event, in turn with all who reserve with several keys."""
+
+    request: tuple[bytes, ...]
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[ReadTogether]) -> Sequence[list[Entry | None]]:
+        """Reads for each."""
+        session.serialise([key.hex() for operation in operations for key in operation.request])
+        return [session.read(operation.request) for operation in operations]
+
+    def recall(self, session: Session) -> list[Entry | None]:
+        """Reads again."""
+        return session.read(self.request)
+
+
 class IsCommitted(Operation[bool]):
     """Tells whether a claim has ended as committed, in turn with the writes."""
 

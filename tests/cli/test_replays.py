@@ -35,7 +35,9 @@ def deliver(sender: Sender, rounds: int = 1) -> list[str]:
     for _ in range(rounds):
         with session.unit():
             heads = session.lease_heads(HeadsWanted((("orders", 500),), 60_000, 1)).deliveries
-            session.finish([Acknowledgement(d.lane_id, d.seq, d.fence, 1) for d in heads])
+            session.finish(
+                [Acknowledgement(d.lane_id, d.seq, d.fence, d.holder, d.event_id, 1) for d in heads]
+            )
         keys += [f"{d.key} {d.seq}" for d in heads]
     session.close()
     return keys
@@ -47,7 +49,12 @@ def give_up(sender: Sender) -> None:
     with session.unit():
         heads = session.lease_heads(HeadsWanted((("orders", 500),), 60_000, 1)).deliveries
         session.dead_letter(
-            [GivenUp(d.lane_id, d.seq, d.fence, 1, "HTTP 500", Policy.BLOCK, "test") for d in heads]
+            [
+                GivenUp(
+                    d.lane_id, d.seq, d.fence, d.holder, d.event_id, 1, "HTTP 500", Policy.BLOCK, "test"
+                )
+                for d in heads
+            ]
         )
     session.close()
 

@@ -45,7 +45,10 @@ def give_up_heads(sender: Sender, policy: Policy = Policy.BLOCK) -> None:
     with session.unit():
         heads = session.lease_heads(HeadsWanted((("orders", 10),), 60_000, 1))
         session.dead_letter(
-            [GivenUp(d.lane_id, d.seq, d.fence, 1, "HTTP 500", policy, "test") for d in heads.deliveries]
+            [
+                GivenUp(d.lane_id, d.seq, d.fence, d.holder, d.event_id, 1, "HTTP 500", policy, "test")
+                for d in heads.deliveries
+            ]
         )
     session.close()
 

@@ -170,7 +170,17 @@ class Scene:
         with self.gate.commits.transaction() as session:
             heads = session.lease_heads(HeadsWanted(((destination, 10),), 60_000, 7)).deliveries
             (head,) = (one for one in heads if one.key == key)
-            given_up = GivenUp(head.lane_id, head.seq, head.fence, at_ms, ERROR, policy, "sender")
+            given_up = GivenUp(
+                head.lane_id,
+                head.seq,
+                head.fence,
+                head.holder,
+                head.event_id,
+                at_ms,
+                ERROR,
+                policy,
+                "sender",
+            )
             session.dead_letter([given_up])
 
     def deliver(self, destination: str, key: str, tenant: str, events: int) -> int:
@@ -182,7 +192,9 @@ class Scene:
             with self.gate.commits.transaction() as session:
                 lane = session.enqueue([event])[0].lane_id
                 heads = session.lease_heads(HeadsWanted(((destination, 10),), 60_000, 7)).deliveries
-                session.finish([Acknowledgement(d.lane_id, d.seq, d.fence, at_ms) for d in heads])
+                session.finish(
+                    [Acknowledgement(d.lane_id, d.seq, d.fence, d.holder, d.event_id, at_ms) for d in heads]
+                )
         return lane
 
     def replay(self, destination: str, nonce: int, reason: str = "they lost a day", **more: Any) -> None:
@@ -212,7 +224,9 @@ class Scene:
         for _ in range(rounds):
             with self.gate.commits.transaction() as session:
                 heads = session.lease_heads(HeadsWanted(((destination, 10),), 60_000, 7)).deliveries
-                session.finish([Acknowledgement(d.lane_id, d.seq, d.fence, at_ms) for d in heads])
+                session.finish(
+                    [Acknowledgement(d.lane_id, d.seq, d.fence, d.holder, d.event_id, at_ms) for d in heads]
+                )
 
     def publish(self) -> None:
         """A feed with a reader that is behind."""

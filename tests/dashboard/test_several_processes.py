@@ -141,7 +141,7 @@ def job_of(plans: Plans, name: str) -> JobWord:
 
 def test_a_yes_that_is_said_in_two_processes_begins_one_job(open_plans: Callable[[], Plans]) -> None:
     here, there = open_plans(), open_plans()
-    name = here.keep(SHEET, ((1, 1), (2, 1)))
+    name = here.keep(SHEET, ((1, 1, b"a"), (2, 1, b"b")))
     assert there.begin(name, 2) is not None
     assert here.begin(name, 2) is None
 
@@ -150,9 +150,9 @@ def test_a_plan_that_is_too_old_is_shown_but_not_confirmed(
     open_plans: Callable[[], Plans], clock: ManualClock
 ) -> None:
     plans = open_plans()
-    name = plans.keep(SHEET, ((1, 1), (2, 1)))
+    name = plans.keep(SHEET, ((1, 1, b"a"), (2, 1, b"b")))
     with plans._commits.store.look() as session:
-        assert plans.targets(session, name) == ((1, 1), (2, 1))
+        assert plans.targets(session, name) == ((1, 1, b"a"), (2, 1, b"b"))
     clock.advance(3_600)
     with plans._commits.store.look() as session:
         assert plans.sheet(session, name) == SHEET

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from oncegate import Conflict, Gate, Verdict
-from oncegate.errors import ConfigError, StoreBusy
+from oncegate.crashpoints import CrashPoints
+from oncegate.errors import ConfigError, StoreBusy, StoreError
 from oncegate.gate.functions import surface_of
 from oncegate.model.identity import (
     KIND,
@@ -31,6 +32,7 @@ from oncegate.model.paths import parse_path
 from oncegate.model.template import KeyTemplate
 from oncegate.store import DocumentChange
 from oncegate.testing import CrashReached, ManualClock
+from oncegate.upkeep.reconciler import Reconciler
 from tests.support import LEASE, DeadAfter
 
 OVERLAP_SECONDS = OVERLAP_MIN_MS // 1000
@@ -46,9 +48,16 @@ class Place:
         self.ran: list[Any] = []
         self._gates: list[Gate] = []
 
-    def process(self, key: str = OLD, *, crash: str | None = None, **options: Any) -> Gate:
+    def process(
+        self,
+        key: str = OLD,
+        *,
+        crash: str | None = None,
+        points: CrashPoints | None = None,
+        **options: Any,
+    ) -> Gate:
         """A program that declares the surface, as it was deployed."""
-        points = None if crash is None else DeadAfter(crash)
+        points = points if crash is None else DeadAfter(crash)
         gate = Gate(self.url, clock=self.clock, crashpoints=points)
         self._gates.append(gate)
         options.setdefault("downstream", gate.downstream("bank", honours_key="7d"))
@@ -213,6 +222,69 @@ def test_a_program_that_slept_over_the_overlap_runs_nothing(place: Place) -> Non
     new.check_surfaces()
     assert place.verdict(new, {"id": "B-1"}) is Verdict.RUN
     assert len(place.ran) == 2
+
+
+class Dying(CrashPoints):
+    """Dies with the first commit after it was told to."""
+
+    is_due = False
+
+    def hit(self, name: str) -> None:
+        if self.is_due and name == "commit.after":
+            raise CrashReached(name)
+
+
+@pytest.mark.parametrize("same_database", [False, True], ids=["outside", "same database"])
+@pytest.mark.parametrize(
+    "dies", [False, True], ids=["gives its claim back", "dies before it gives it back"]
+)
+def test_claim_of_a_program_that_slept_is_given_up_where_the_new_key_is_known(
+    place: Place, dies: bool, same_database: bool
+) -> None:
+    """Recovery looks the new key up before it takes up a claim under the old one."""
+    points = Dying()
+    old = place.process(points=points)
+    place.verdict(old)
+    place.rekey(NEW)
+    new = place.process(NEW, same_database=same_database)
+    place.end_overlap()
+    assert place.verdict(new, {"id": "B-1"}) is Verdict.RUN
+    place.clock.step_wall(-OVERLAP_SECONDS)  # so that nothing tells the process how late it is
+    points.is_due = dies
+    with pytest.raises((CrashReached, StoreError)):
+        place.verdict(old, {"id": "B-1"})
+    place.clock.step_wall(OVERLAP_SECONDS)
+    place.clock.advance(601)
+    (looked,) = Reconciler(place.process(NEW, same_database=same_database), at_once=True).run_once().looked
+    assert looked.became == "failed for good"
+    assert "nothing was called for it" in str(looked.reason)
+    assert Reconciler(new, at_once=True).run_once().looked == []
+    assert place.verdict(place.process(NEW, same_database=same_database), {"id": "B-1"}) is Verdict.REPLAY
+    assert len(place.ran) == 2
+
+
+@pytest.mark.parametrize("crash", ["reserve.after", "settle.before"])
+def test_claim_under_the_new_key_is_recovered_though_a_program_that_slept_left_the_old_one(
+    place: Place, crash: str
+) -> None:
+    """Of two claims of one event the newer key's goes on, and the other one ends: one effect."""
+    points = Dying()
+    old = place.process(points=points)
+    place.verdict(old)
+    place.rekey(NEW)
+    place.end_overlap()
+    with pytest.raises(CrashReached):
+        place.verdict(place.process(NEW, crash=crash), {"id": "B-1"})
+    place.clock.step_wall(-OVERLAP_SECONDS)
+    points.is_due = True
+    with pytest.raises((CrashReached, StoreError)):
+        place.verdict(old, {"id": "B-1"})
+    place.clock.step_wall(OVERLAP_SECONDS)
+    place.clock.advance(601)
+    looked = Reconciler(place.process(NEW), at_once=True).run_once().looked
+    assert sorted(one.became for one in looked) == ["failed for good", "finished"]
+    assert len(set(place.ran)) == 2
+    assert place.verdict(place.process(NEW), {"id": "B-1"}) is Verdict.REPLAY
 
 
 def test_an_event_in_flight_under_its_old_key_is_recovered_under_it(place: Place) -> None:

@@ -31,7 +31,17 @@ def lease(session: Session, limit: int = 100, holder: int = 7) -> list[Delivery]
 def finish(session: Session, delivery: Delivery, *, chain: bool = False) -> Delivery | None:
     """Acknowledges in a unit of its own; returns the successor if one was leased."""
     lease_ms = LEASE_MS if chain else 0
-    ack = Acknowledgement(delivery.lane_id, delivery.seq, delivery.fence, 1, "200", lease_ms, 7)
+    ack = Acknowledgement(
+        delivery.lane_id,
+        delivery.seq,
+        delivery.fence,
+        delivery.holder,
+        delivery.event_id,
+        1,
+        "200",
+        lease_ms,
+        7,
+    )
     with session.unit():
         (advanced,) = session.finish([ack])
     assert advanced.done

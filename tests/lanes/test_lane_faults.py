@@ -62,13 +62,24 @@ def doubtful(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultyS
 
 
 def ack(delivery: Delivery, **changes: Any) -> Finish:
-    values = {"lease_ms": 60_000, "holder": 9} | changes
-    return Finish(Acknowledgement(delivery.lane_id, delivery.seq, delivery.fence, 1, "200", **values))
+    values = {"lease_ms": 60_000, "next_holder": 9} | changes
+    return Finish(
+        Acknowledgement(
+            delivery.lane_id,
+            delivery.seq,
+            delivery.fence,
+            delivery.holder,
+            delivery.event_id,
+            1,
+            "200",
+            **values,
+        )
+    )
 
 
 def dead(delivery: Delivery, policy: Policy) -> GiveUp:
-    lane, seq, fence = delivery.lane_id, delivery.seq, delivery.fence
-    return GiveUp(GivenUp(lane, seq, fence, 1, "400", policy, "engine", 60_000, 9))
+    lease = (delivery.lane_id, delivery.seq, delivery.fence, delivery.holder, delivery.event_id)
+    return GiveUp(GivenUp(*lease, 1, "400", policy, "engine", 60_000, 9))
 
 
 def test_lost_replies_are_read_back_operation_by_operation(doubtful: FaultySite) -> None:

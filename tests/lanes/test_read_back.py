@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import closing
 from typing import Any
 
@@ -23,9 +24,9 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
-    def leased_by(self, holder: int) -> list[Delivery]:
+    def leased_by(self, holders: Collection[int]) -> list[Delivery]:
         self.reads += 1
-        return self._session.leased_by(holder)
+        return self._session.leased_by(holders)
 
 
 def fill(session: Session) -> list[Delivery]:
@@ -37,7 +38,17 @@ def fill(session: Session) -> list[Delivery]:
 
 def ack(delivery: Delivery) -> Finish:
     return Finish(
-        Acknowledgement(delivery.lane_id, delivery.seq, delivery.fence, 1, "200", LEASE_MS, holder=7)
+        Acknowledgement(
+            delivery.lane_id,
+            delivery.seq,
+            delivery.fence,
+            delivery.holder,
+            delivery.event_id,
+            1,
+            "200",
+            LEASE_MS,
+            next_holder=7,
+        )
     )
 
 

@@ -55,7 +55,12 @@ def past(session: Session, *keys: str) -> None:
     for _ in range(2):
         with session.unit():
             heads = session.lease_heads(HeadsWanted((("orders", 100),), 60_000, 7)).deliveries
-            session.finish([Acknowledgement(one.lane_id, one.seq, one.fence, 1) for one in heads])
+            session.finish(
+                [
+                    Acknowledgement(one.lane_id, one.seq, one.fence, one.holder, one.event_id, 1)
+                    for one in heads
+                ]
+            )
 
 
 def plant(session: Session, **changes: Any) -> Any:

@@ -20,7 +20,7 @@ def test_leases_and_waits_end_after_a_restart(tmp_path: Path) -> None:
     for delivery in lease(session):
         if delivery.key == "waits":
             with session.unit():
-                session.fail([Failure(delivery.lane_id, delivery.fence, 60_000, "500")])
+                session.fail([Failure(delivery.lane_id, delivery.fence, delivery.holder, 60_000, "500")])
     session.close()
     clock.reboot("second", 1_000)
 

@@ -65,7 +65,9 @@ def test_full_destination_refuses_until_something_has_gone(tmp_path: Path) -> No
         session = store.connect()
         with session.unit():
             (head,) = session.lease_heads(HeadsWanted((("e", 1),), 60_000, 7)).deliveries
-            session.finish([Acknowledgement(head.lane_id, head.seq, head.fence, 1)])
+            session.finish(
+                [Acknowledgement(head.lane_id, head.seq, head.fence, head.holder, head.event_id, 1)]
+            )
         session.close()
         with pytest.raises(Backlogged):
             emit("c")

@@ -204,7 +204,7 @@ def test_receivers_see_the_feeds_seq(
 ) -> None:
     context = msgspec.json.encode(Context(seq=published))
     delivery = Delivery(
-        1, 1, "team", "acme", "k", seq, 1, "e", "event", b"1", context, 0, 0, previous_seq=previous
+        1, 1, 7, "team", "acme", "k", seq, 1, "e", "event", b"1", context, 0, 0, previous_seq=previous
     )
 
     event = wire_event(delivery)

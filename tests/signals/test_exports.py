@@ -181,7 +181,17 @@ def test_blocked_keys_are_a_gauge_of_their_destination(gate: Gate) -> None:
     with gate.commits.transaction() as session:
         session.enqueue(events)
         (head,) = session.lease_heads(HeadsWanted((("shop", 9),), 60_000, 7)).deliveries
-        given_up = GivenUp(head.lane_id, head.seq, head.fence, at_ms - 5_000, "500", Policy.BLOCK, "sender")
+        given_up = GivenUp(
+            head.lane_id,
+            head.seq,
+            head.fence,
+            head.holder,
+            head.event_id,
+            at_ms - 5_000,
+            "500",
+            Policy.BLOCK,
+            "sender",
+        )
         session.dead_letter([given_up])
     found = samples(gate)
     assert found["oncegate_lanes_blocked"] == {("shop",): 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from oncegate import Gate
 from oncegate.model.rulings import Verb
 from oncegate.model.states import State
 from oncegate.store import EntryFilter, LogKind
+from oncegate.stores.sqlite import SqliteStore
 from oncegate.upkeep import bulk
 from oncegate.upkeep.bulk import Job, Plan, Progress, make_plan
 from oncegate.upkeep.rulings import StepWord, Word
+from tests.stores.test_replaced_files import copied, moved
 from tests.support import Ledger
 
 YES = Word(Verb.APPROVE, "Ada", "all fine")
@@ -100,7 +103,7 @@ def test_what_changes_between_reading_and_saying_is_left(queue: Queue) -> None:
     carry_out: Callable[..., Any] = job._rulings.carry_out
 
     def overtaken(rulings: Any) -> Any:
-        for entry_id, _ in plan.entries[:2]:
+        for entry_id, *_ in plan.entries[:2]:
             queue.ledger.gate().people.approve(entry_id, actor="Ben", reason="mine")
         return carry_out(rulings)
 
@@ -108,6 +111,43 @@ def test_what_changes_between_reading_and_saying_is_left(queue: Queue) -> None:
     done = job.run()
     assert (done.done, done.changed) == (1, 2)
     assert queue.states() == {State.RETRYABLE: 2, State.FAILED: 1}
+
+
+def test_entry_whose_number_and_fence_another_event_has_now_is_left(queue: Queue) -> None:
+    """I23: the plan was made before the ledger went back; its mark of the key tells the events apart."""
+    queue.fill(3)
+    plan = queue.plan()
+    number, fence, mark = plan.entries[0]
+    of_another = replace(plan, entries=((number, fence, mark[::-1]), *plan.entries[1:]))
+
+    progress = queue.job(of_another).run()
+
+    assert (progress.done, progress.changed) == (2, 1)
+    assert queue.states() == {State.HELD: 1, State.RETRYABLE: 2}
+
+
+def test_plan_of_a_ledger_that_went_back_touches_nothing(tmp_path: Path) -> None:
+    """I23: given a plan, and a copy of the file in whose place other events have the planned numbers."""
+    path = tmp_path / "ledger.db"
+    with Gate(store=SqliteStore(path)) as gate:
+        gate.handler("payouts", key="{id}", approve_first=True)(lambda event: None)
+        gate.admit_sync("payouts", {"id": 0})
+        copy = copied(path)
+        for number in range(1, 4):
+            gate.admit_sync("payouts", {"id": number})
+        with gate.store.look() as session:
+            plan = make_plan(session, YES, EntryFilter())
+    moved(copy, path)
+    with Gate(store=SqliteStore(path)) as gate:
+        gate.handler("payouts", key="{id}", approve_first=True)(lambda event: None)
+        for number in range(11, 14):
+            gate.admit_sync("payouts", {"id": number})
+        with gate.store.look() as session:
+            now = make_plan(session, YES, EntryFilter())
+        progress = Job(gate.people, plan).run()
+
+    assert [one[:2] for one in now.entries] == [one[:2] for one in plan.entries]
+    assert (progress.done, progress.changed) == (1, 3)
 
 
 def test_a_cancelled_job_stops_between_batches_and_tells(queue: Queue) -> None:

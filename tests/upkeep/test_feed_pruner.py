@@ -111,7 +111,12 @@ def _delivered(gate: Gate, clock: ManualClock) -> list[str]:
     try:
         with session.unit():
             found = session.lease_heads(HeadsWanted((("team", 10),), 1000, 7)).deliveries
-            session.finish([Acknowledgement(d.lane_id, d.seq, d.fence, clock.wall_ms()) for d in found])
+            session.finish(
+                [
+                    Acknowledgement(d.lane_id, d.seq, d.fence, d.holder, d.event_id, clock.wall_ms())
+                    for d in found
+                ]
+            )
         return [one.event_id for one in found]
     finally:
         session.close()

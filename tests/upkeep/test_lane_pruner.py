@@ -37,11 +37,12 @@ def work(session: Session, clock: ManualClock, dead: str = "") -> None:
     with session.unit():
         heads = session.lease_heads(HeadsWanted((("endpoint", 10),), 60_000, 7)).deliveries
         for head in heads:
-            lane, seq, fence, at = head.lane_id, head.seq, head.fence, clock.wall_ms()
+            at = clock.wall_ms()
+            lease = (head.lane_id, head.seq, head.fence, head.holder, head.event_id)
             if head.key == dead:
-                session.dead_letter([GivenUp(lane, seq, fence, at, "400", Policy.ADVANCE, "engine")])
+                session.dead_letter([GivenUp(*lease, at, "400", Policy.ADVANCE, "engine")])
             else:
-                session.finish([Acknowledgement(lane, seq, fence, at)])
+                session.finish([Acknowledgement(*lease, at)])
 
 
 def kept(store: SqliteStore) -> list[str]:

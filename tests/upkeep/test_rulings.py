@@ -15,12 +15,13 @@ import pytest
 from oncegate import ConfigError, Gate, OutcomeUnknown, Verdict
 from oncegate.clock import from_wall_ms
 from oncegate.errors import RulingRefused
+from oncegate.model.rulings import Verb
 from oncegate.model.surface import SurfaceRule
 from oncegate.store import EntryFilter, LogKind
 from oncegate.testing import CrashReached
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.upkeep.reconciler import Reconciler
-from oncegate.upkeep.rulings import StepWord
+from oncegate.upkeep.rulings import StepWord, Word
 from tests.support import DeadAfter, Ledger, Style, Terminal, running
 
 EVENT = {"id": 7}
@@ -583,6 +584,8 @@ def test_unknown_ids_and_old_fences_are_refused(ledger: Ledger) -> None:
         gate.people.approve(99, **ADA)
     with pytest.raises(RulingRefused, match="entry 1 is held now; nothing was changed"):
         gate.people.approve(1, **ADA, fence=5)
+    with pytest.raises(RulingRefused, match="entry 1 is another event than the one you saw"):
+        gate.people.say(1, Word(Verb.APPROVE, **ADA), key=bytes(24))
     assert ledger.state() == "held"
 
 

@@ -240,7 +240,7 @@ def _say(store: Store, word: Word, arguments: argparse.Namespace) -> int:
         seen = find_entry(session, arguments.entry)
     fence = seen.entry.fence if arguments.fence is None else arguments.fence
     with speaking(store) as rulings:
-        entry = rulings.say(seen.entry.entry_id, word, fence)
+        entry = rulings.say(seen.entry.entry_id, word, fence, seen.entry.key)
     if arguments.json:
         print_json(timeline.facts(entry))
     else:

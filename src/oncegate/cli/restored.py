@@ -168,7 +168,7 @@ def _say(store: Store, word: Word, arguments: argparse.Namespace) -> int:
     if not _waits(seen.entry):
         raise RulingRefused(f"entry {seen.entry.entry_id} does not wait here; see: oncegate restored list")
     with speaking(store) as rulings:
-        entry = rulings.say(seen.entry.entry_id, word, seen.entry.fence)
+        entry = rulings.say(seen.entry.entry_id, word, seen.entry.fence, seen.entry.key)
     print(visible(f"entry {entry.entry_id} {entry.reason}"))
     return DONE
 

@@ -6,6 +6,7 @@ from oncegate.dashboard.entry_page import contents_of, entry_values, find_entry
 from oncegate.dashboard.operators import Role
 from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit, need
 from oncegate.errors import ConfigError, RulingRefused
+from oncegate.model.keys import Key
 from oncegate.model.rulings import Verb
 from oncegate.store import EntryDetail, LogKind
 from oncegate.upkeep.rulings import StepWord, Word, sayable
@@ -17,13 +18,13 @@ def decide(tools: Tools, visit: Visit) -> Answer:
     with tools.look() as session:
         seen = find_entry(session, visit)
     need(tools, visit, Role.APPROVER, f"{verb.value} entry {seen.entry.entry_id}")
-    fence = _fence(visit.form.get("fence", ""))
+    fence, key = _fence(visit.form.get("fence", "")), _key(visit.form.get("key", ""))
     try:
         doubles = visit.form.get("doubles") == "all"
         word = Word(
             verb, visit.visitor.name, visit.form.get("reason", ""), _steps(verb, seen, visit), doubles
         )
-        entry = tools.rulings.say(seen.entry.entry_id, word, fence)
+        entry = tools.rulings.say(seen.entry.entry_id, word, fence, key)
     except (RulingRefused, ConfigError) as refused:
         return refused_entry(tools, visit, str(refused))
     if visit.form.get("back") == "waiting":
@@ -43,6 +44,14 @@ def _fence(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         raise NotHere("the form is not complete; load the page again")
     return int(text)
+
+
+def _key(text: str) -> bytes | None:
+    """The key of the entry the person saw: another event may have its number and fence by now (I23)."""
+    try:
+        return Key.from_text(text).digest if text else None
+    except ConfigError:
+        raise NotHere("the form is not complete; load the page again") from None
 
 
 def _steps(verb: Verb, seen: EntryDetail, visit: Visit) -> dict[str, StepWord]:

@@ -24,12 +24,13 @@ from oncegate.upkeep.doubles import Choice, Doubles
 
 CONFIRM_WITHIN_MS: Final = 3_600_000
 SHOWN_MS: Final = 24 * 3_600_000
-CONFIRMABLE_MAX: Final = 50  # the oldest makes room; a plan that names most entries takes about a megabyte
+CONFIRMABLE_MAX: Final = 50  # the oldest makes room; a plan that names most entries takes two megabytes
 SHOWN_MAX: Final = 500
 SILENCE_MS: Final = 30_000  # after which a job that runs is said to be silent
-_SHEET, _TARGETS, _JOB, _CANCEL = "plan", "plan targets", "job", "job cancelled"
+_SHEET, _TARGETS, _JOB, _CANCEL = "plan", "plan marks", "job", "job cancelled"
 
-Target = tuple[int, int]  # an entry and its fence, or a lane and the seq of its head
+# An entry, its fence and the mark of its key; or a lane, the seq of its head and the mark of its name.
+Target = tuple[int, int, bytes]
 
 
 class Kind(Enum):

@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oncegate.clock import Clock, SystemClock
 from oncegate.crashpoints import CrashPoints
@@ -42,6 +43,7 @@ from oncegate.gate.recovery import check_handler, recorded_result
 from oncegate.gate.requests import Flow, Invoke, Where
 from oncegate.gate.restoring import Restorer
 from oncegate.gate.sightings import Sightings
+from oncegate.gate.superseded import end_flow, newer_key_flow
 from oncegate.gate.surfaces import Downstream, Surface
 from oncegate.gate.tokens import Tokens
 from oncegate.gate.tracing import correlated, current_claim, link_flow
@@ -382,7 +384,9 @@ class Gate(Declarations):
             plan = yield from identify_flow(self._context, surface)
         event = msgspec.json.decode(arrival.body)
         if not plan.is_plain:
+            known = yield from newer_key_flow(plan, surface, arrival, event)
             arrival = with_all_keys(plan, surface.rule, arrival, event)
+            arrival = arrival if known is None else replace(arrival, key=known, also=())
         return (yield from self._attempt_flow(surface, arrival, event, context=context, from_lane=True))
 
     def on_accepted(self, bell: Callable[[], None]) -> None:
@@ -408,7 +412,10 @@ class Gate(Declarations):
         """Another function under the same name must not take up what this one left."""
         plan = self._context.plans.get(surface.name)
         if plan is None or self._context.clock.wall_ms() >= plan.recheck_at_ms:
-            yield from identify_flow(self._context, surface)
+            plan = yield from identify_flow(self._context, surface)
+        known = yield from newer_key_flow(plan, surface, arrival, event)
+        if known is not None:
+            return (yield from end_flow(self._context, surface, arrival, known))
         return (yield from self._attempt_flow(surface, arrival, event, by_caretaker=True, at_once=at_once))
 
     def recover_sync(self, stranded: EntryDetail, *, at_once: bool = False) -> Admission:

@@ -71,9 +71,8 @@ class Engine:
         self._clock = clock or SystemClock()
         self._points = crashpoints or CrashPoints()
         self._new_token = new_token or (lambda: secrets.randbits(63))
-        self._holder = self._new_token()
         self._leases = Leases(lease_ms)
-        self._board = CircuitBoard(commits, self._clock, self._holder)
+        self._board = CircuitBoard(commits, self._clock, self._new_token())
         self._recorder = Recorder(
             commits, self._clock, self._points, jitter or random.SystemRandom().random, actor
         )
@@ -278,10 +277,10 @@ class Engine:
         now = self._clock.ticks_ms()
         goes_on = turn < ROW_MAX and not self._stopping and traffic.may_follow(now)
         traffic.pace.take(int(goes_on))
-        lease_ms = self._leases.lease_ms if goes_on else 0
+        lease_ms, next_holder = (self._leases.lease_ms, self._new_token()) if goes_on else (0, 0)
         self._recording.add(task)
         try:
-            successor = await self._recorder.record(traffic, delivery, outcome, lease_ms, self._holder)
+            successor = await self._recorder.record(traffic, delivery, outcome, lease_ms, next_holder)
             if successor is not None and self._stopping:
                 await self._give_back(successor)
                 successor = None
@@ -303,7 +302,7 @@ class Engine:
         """Lets others have heads at once; what fails lapses. Goes on to the end when cancelled."""
         if not deliveries:
             return
-        held = [HeadHeld(delivery.lane_id, delivery.fence) for delivery in deliveries]
+        held = [HeadHeld(delivery.lane_id, delivery.fence, delivery.holder) for delivery in deliveries]
         giving = (self._commits.perform_async(Release(head)) for head in held)
         await asyncio.shield(asyncio.gather(*giving, return_exceptions=True))
 

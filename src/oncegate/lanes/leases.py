@@ -15,7 +15,7 @@ class Leases:
     def __init__(self, lease_ms: int) -> None:
         self.lease_ms = lease_ms
         self._apart_ms = 0
-        self._until: dict[tuple[int, int], int] = {}
+        self._until: dict[tuple[int, int, int], int] = {}
 
     def compare(self, ledger_ticks: int, asked_at_ticks: int) -> None:
         """Notes how far ledger time and ours are apart."""
@@ -23,15 +23,17 @@ class Leases:
 
     def hold(self, delivery: Delivery) -> None:
         """Begins to look after a lease."""
-        self._until[(delivery.lane_id, delivery.fence)] = delivery.lease_until_ticks - self._apart_ms
+        self._until[(delivery.lane_id, delivery.fence, delivery.holder)] = (
+            delivery.lease_until_ticks - self._apart_ms
+        )
 
     def drop(self, delivery: Delivery) -> None:
         """Stops looking after it."""
-        self._until.pop((delivery.lane_id, delivery.fence), None)
+        self._until.pop((delivery.lane_id, delivery.fence, delivery.holder), None)
 
     def holds(self, delivery: Delivery, now_ticks: int) -> bool:
         """Whether a lease is certainly still ours: not over by our own ticks, and not known to be lost."""
-        return self._until.get((delivery.lane_id, delivery.fence), now_ticks) > now_ticks
+        return self._until.get((delivery.lane_id, delivery.fence, delivery.holder), now_ticks) > now_ticks
 
     def due(self, now_ticks: int) -> list[HeadHeld]:
         """Leases that have less than half of their time left."""
@@ -40,9 +42,9 @@ class Leases:
 
     def extended(self, held: HeadHeld, asked_at_ticks: int) -> None:
         """Notes that a lease was extended."""
-        if (held.lane_id, held.fence) in self._until:
-            self._until[(held.lane_id, held.fence)] = asked_at_ticks + self.lease_ms
+        if (held.lane_id, held.fence, held.holder) in self._until:
+            self._until[(held.lane_id, held.fence, held.holder)] = asked_at_ticks + self.lease_ms
 
     def lost(self, held: HeadHeld) -> None:
         """Notes that somebody else has the head now."""
-        self._until.pop((held.lane_id, held.fence), None)
+        self._until.pop((held.lane_id, held.fence, held.holder), None)

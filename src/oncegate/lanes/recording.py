@@ -72,12 +72,12 @@ class Recorder:
         return self._delivered, self._failed
 
     def record(
-        self, traffic: Traffic, delivery: Delivery, outcome: Outcome, lease_ms: int, holder: int
+        self, traffic: Traffic, delivery: Delivery, outcome: Outcome, lease_ms: int, next_holder: int
     ) -> Awaitable[Delivery | None]:
         """Records an outcome; the answer is the next event of the lane if it was leased with it."""
         if isinstance(outcome, Delivered):
-            return self._finish(traffic, delivery, outcome, lease_ms, holder)
-        return self._failure(traffic, delivery, outcome, lease_ms, holder)
+            return self._finish(traffic, delivery, outcome, lease_ms, next_holder)
+        return self._failure(traffic, delivery, outcome, lease_ms, next_holder)
 
     async def _failure(
         self,
@@ -85,7 +85,7 @@ class Recorder:
         delivery: Delivery,
         outcome: RetryLater | Unreached | Dead | Throttle | Disable | NotYet,
         lease_ms: int,
-        holder: int,
+        next_holder: int,
     ) -> Delivery | None:
         if isinstance(outcome, NotYet):
             wait_ms = clamp_ms(outcome.after_seconds)
@@ -106,18 +106,19 @@ class Recorder:
             delay = destination.backoff.delay(delivery.attempt, self._jitter())
             return await self._wait(delivery, _ms(delay), outcome.error, counts=False)
         if isinstance(outcome, Dead) or destination.backoff.exhausted(delivery.attempt):
-            return await self._give_up(destination, delivery, outcome.error, lease_ms, holder)
+            return await self._give_up(destination, delivery, outcome.error, lease_ms, next_holder)
         delay = destination.backoff.delay(delivery.attempt, self._jitter())
         wait_ms = max(_ms(delay), clamp_ms(outcome.after_seconds))
         return await self._wait(delivery, wait_ms, outcome.error)
 
     async def _finish(
-        self, traffic: Traffic, delivery: Delivery, outcome: Delivered, lease_ms: int, holder: int
+        self, traffic: Traffic, delivery: Delivery, outcome: Delivered, lease_ms: int, next_holder: int
     ) -> Delivery | None:
         traffic.circuit.succeed()
-        lane, seq, fence = delivery.lane_id, delivery.seq, delivery.fence
-        at_ms = self._clock.wall_ms()
-        ack = Acknowledgement(lane, seq, fence, at_ms, short(outcome.note), lease_ms, holder)
+        ack = Acknowledgement(
+            delivery.lane_id, delivery.seq, delivery.fence, delivery.holder, delivery.event_id,
+            self._clock.wall_ms(), short(outcome.note), lease_ms, next_holder,
+        )  # fmt: skip
         advanced: Advanced = await self._perform(Finish(ack))
         self._points.hit("lane.finish.after")
         self._delivered += advanced.done
@@ -126,17 +127,17 @@ class Recorder:
     async def _wait(
         self, delivery: Delivery, wait_ms: int, error: str, *, counts: bool = True
     ) -> Delivery | None:
-        failure = Failure(delivery.lane_id, delivery.fence, wait_ms, short(error), counts)
+        failure = Failure(delivery.lane_id, delivery.fence, delivery.holder, wait_ms, short(error), counts)
         await self._perform(Fail(failure))
         self._points.hit("lane.fail.after")
         return None
 
     async def _give_up(
-        self, destination: Destination, delivery: Delivery, error: str, lease_ms: int, holder: int
+        self, destination: Destination, delivery: Delivery, error: str, lease_ms: int, next_holder: int
     ) -> Delivery | None:
         given_up = GivenUp(
-            delivery.lane_id, delivery.seq, delivery.fence, self._clock.wall_ms(), short(error),
-            destination.policy, self._actor, lease_ms, holder,
+            delivery.lane_id, delivery.seq, delivery.fence, delivery.holder, delivery.event_id,
+            self._clock.wall_ms(), short(error), destination.policy, self._actor, lease_ms, next_holder,
         )  # fmt: skip
         advanced: Advanced = await self._perform(GiveUp(given_up))
         self._points.hit("lane.dead.after")

@@ -72,13 +72,14 @@ class Plan(Struct, frozen=True):
     """How a process makes keys at a surface until `until_ticks`, the ledger's time.
 
     `first` is the former template that makes keys during an overlap; `also` are those whose keys are
-    looked up too. Both are empty where nothing has changed.
+    looked up too. `newest_first` are all templates. All are empty where nothing has changed.
     """
 
     until_ticks: int
     recheck_at_ms: int
     first: KeyRule | None = None
     also: tuple[KeyRule, ...] = ()
+    newest_first: tuple[KeyRule, ...] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -121,8 +122,10 @@ def plan_of(surface: str, kept: Identity, declared: Identity, now: Moment, kept_
     ended = [f for f in kept.former if f not in current and now.wall_ms < f.until_ms + kept_ms]
     known_by: list[Identity | Former] = [*reversed(ended), *current, kept]
     also = {(found.key, found.tenant): _rule(found) for found in known_by}
+    ages: list[Identity | Former] = [kept, *reversed(kept.former)]
+    newest_first = {(found.key, found.tenant): _rule(found) for found in ages}
     also.pop((makes_keys.key, makes_keys.tenant), None)
-    return Plan(until, recheck_at_ms, first, tuple(also.values()))
+    return Plan(until, recheck_at_ms, first, tuple(also.values()), tuple(newest_first.values()))
 
 
 def with_former_keys(
@@ -148,6 +151,18 @@ def with_all_keys(plan: Plan, rule: SurfaceRule, arrival: Arrival, payload: obje
     others = dict.fromkeys(found)
     others.pop(arrival.key.digest, None)
     return msgspec.structs.replace(arrival, also=tuple(others))
+
+
+def newer_keys(plan: Plan, rule: SurfaceRule, arrival: Arrival, payload: object) -> tuple[bytes, ...]:
+    """The keys of an event by templates that are newer than the one that made its own."""
+    tenant = arrival.tenant if rule.tenant_path is None else None
+    newer: list[bytes] = []
+    for way in plan.newest_first:
+        found = _key(way, rule.name, payload, tenant)
+        if found is not None and found[0] == arrival.key.digest:
+            return tuple(newer)
+        newer += [] if found is None else [found[0]]
+    return ()
 
 
 def rekeyed(kept: Identity, new: KeyRule, now: Moment, overlap_ms: int) -> Identity:

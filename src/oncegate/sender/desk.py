@@ -2,7 +2,8 @@
 
 Many is always plan, confirm, carry out with progress, cancel. A plan names the lanes and the seqs that
 fitted the filter when it was made; a job acts on these and no others, in short steps. Must never touch a
-seq that the plan did not show: each order names the seq it means, and the store refuses another.
+seq that the plan did not show: each order names the seq it means, and the store refuses another. The lane
+is compared by its name: a ledger that went back may have given its number to another one.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator
 from enum import Enum
+from hashlib import blake2b
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -25,6 +28,7 @@ from oncegate.store import (
     HeadAnswer,
     HeadOrder,
     LaneFilter,
+    LaneName,
     LaneState,
     LaneView,
     ReplayFilter,
@@ -66,11 +70,20 @@ class Word(Struct, frozen=True):
     reason: str
 
 
+Head = tuple[int, int, bytes]  # a lane, the seq that was seen as its head, and the mark of the lane's name
+
+
+def mark_of(lane: LaneView | LaneName) -> bytes:
+    """Stands for a lane's name: in a ledger that went back, another lane may have the number (I23)."""
+    name = (lane.destination, lane.tenant, lane.key)
+    return blake2b(msgspec.msgpack.encode(name), digest_size=8).digest()
+
+
 class HeadPlan(Struct, frozen=True):
     """Whose heads a verb would be carried out on, each with the seq that was seen."""
 
     verb: Verb
-    heads: tuple[tuple[int, int], ...]
+    heads: tuple[Head, ...]
     sample: tuple[LaneView, ...]
     waiting_behind: int
     is_complete: bool
@@ -100,13 +113,13 @@ def plan_heads(
 ) -> HeadPlan:
     """Walks through all lanes of the filter that are blocked, or in these states; changes nothing."""
     blocked = replace(wanted, states=states)
-    heads: list[tuple[int, int]] = []
+    heads: list[Head] = []
     sample: list[LaneView] = []
     behind = 0
     for lane in _walk(session, blocked):
         if len(heads) == PLAN_LANES_MAX:
             return HeadPlan(verb, tuple(heads), tuple(sample), behind, is_complete=False)
-        heads.append((lane.lane_id, lane.due_seq))
+        heads.append((lane.lane_id, lane.due_seq, mark_of(lane)))
         behind += lane.waiting_behind
         if len(sample) < SAMPLE_LANES:
             sample.append(lane)
@@ -126,6 +139,12 @@ class Desk:
     def __init__(self, commits: GroupCommit, clock: Clock) -> None:
         self._commits = commits
         self._clock = clock
+
+    def is_lane(self, lane_id: int, mark: bytes) -> bool:
+        """Whether a number is still that of the lane with this mark."""
+        with self._commits.store.look() as session:
+            name = session.lane_names([lane_id]).get(lane_id)
+        return name is not None and mark_of(name) == mark
 
     def order(self, verb: Verb, lane_id: int, seq: int, word: Word) -> HeadAnswer:
         """Retries or skips one head."""
@@ -185,11 +204,14 @@ class HeadJob:
 
     def run(self, on_progress: Callable[[Progress], object] = lambda progress: None) -> Progress:
         """Runs to the end or until it is cancelled."""
-        for lane_id, seq in self.plan.heads:
+        for lane_id, seq, mark in self.plan.heads:
             if self._cancelled.is_set():
                 self.progress = replace(self.progress, is_cancelled=True)
                 break
-            is_done = self._desk.order(self.plan.verb, lane_id, seq, self._word) is HeadAnswer.DONE
+            is_same = self._desk.is_lane(lane_id, mark)
+            is_done = (
+                is_same and self._desk.order(self.plan.verb, lane_id, seq, self._word) is HeadAnswer.DONE
+            )
             before = self.progress
             self.progress = replace(
                 before, done=before.done + is_done, changed=before.changed + (not is_done)

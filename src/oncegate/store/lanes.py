@@ -2,14 +2,16 @@
 
 A *lane* is (tenant, destination, key). Every event in it has a seq, counted from 1 without gaps, in order
 of commits. Only the *head*, the first event that is not done, may be delivered; it is leased under a fence
-that grows with every lease, and every write about it names that fence. Events behind the head cost nothing.
+that grows with every lease, to a holder with a random number that no other lease of the lane has. Every
+write about it names both: a ledger that went back gives fences out again (I23). Events behind the head cost
+nothing.
 
 Workers use this file's protocol; `lane_desk.py` has what operators and caretakers do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum, IntEnum
 from typing import Final, Protocol
 
@@ -132,6 +134,7 @@ class Delivery(Struct, frozen=True, gc=False):
 
     lane_id: int
     fence: int
+    holder: int
     destination: str
     tenant: str
     key: str
@@ -156,23 +159,26 @@ class Heads(Struct, frozen=True):
 
 
 class HeadHeld(Struct, frozen=True, gc=False):
-    """A leased head, named by its lane and fence; with `lease_ms` where the lease is to be extended."""
+    """A leased head, named by lane, fence and holder; with `lease_ms` where the lease is to be extended."""
 
     lane_id: int
     fence: int
+    holder: int
     lease_ms: int = 0
 
 
 class Acknowledgement(Struct, frozen=True, gc=False):
-    """Says that a head was delivered. With `lease_ms` the next event is leased to `holder` at once."""
+    """Says that a head was delivered. With `lease_ms` the next event is leased to `next_holder` at once."""
 
     lane_id: int
     seq: int
     fence: int
+    holder: int
+    event_id: str
     at_ms: int
     note: str = ""
     lease_ms: int = 0
-    holder: int = 0
+    next_holder: int = 0
 
 
 class Failure(Struct, frozen=True, gc=False):
@@ -180,6 +186,7 @@ class Failure(Struct, frozen=True, gc=False):
 
     lane_id: int
     fence: int
+    holder: int
     retry_in_ms: int
     error: str
     counts: bool = True
@@ -191,16 +198,18 @@ class GivenUp(Struct, frozen=True, gc=False):
     lane_id: int
     seq: int
     fence: int
+    holder: int
+    event_id: str
     at_ms: int
     error: str
     policy: Policy
     actor: str
     lease_ms: int = 0
-    holder: int = 0
+    next_holder: int = 0
 
 
 class Advanced(Struct, frozen=True, gc=False):
-    """Whether the fence was still right, and the next event of the lane if it was leased at once."""
+    """Whether the lease was still ours, and the next event of the lane if it was leased at once."""
 
     done: bool
     successor: Delivery | None = None
@@ -236,18 +245,18 @@ class Lanes(Protocol):
         leased, not on how many lanes there are, wait or are blocked.
         """
 
-    def leased_by(self, holder: int) -> list[Delivery]:
-        """Reads the heads that are leased to a holder, for asking after a doubtful commit."""
+    def leased_by(self, holders: Collection[int]) -> list[Delivery]:
+        """Reads the heads that are leased to some holders, for asking after a doubtful commit."""
 
     def finish(self, acks: Sequence[Acknowledgement]) -> list[Advanced]:
-        """Records deliveries and moves each lane on by one, where the fence is still right.
+        """Records deliveries and moves each lane on by one, where fence and holder are still right.
 
-        The next event is ready at once: leased to the holder if that was asked for and its destination may
-        be worked on, else to be leased by anybody. An old fence changes nothing.
+        The next event is ready at once: leased to the next holder if that was asked for and its destination
+        may be worked on, else to be leased by anybody. An old fence or another holder changes nothing.
         """
 
     def fail(self, failures: Sequence[Failure]) -> list[bool]:
-        """Ends leases whose attempt failed; the head is due again later. An old fence changes nothing."""
+        """Ends leases whose attempt failed; the head is due again later."""
 
     def release(self, held: Sequence[HeadHeld]) -> list[bool]:
         """Gives leased heads back, ready at once, without an attempt used up."""
@@ -261,8 +270,8 @@ class Lanes(Protocol):
     def throttle(self, wanted: Throttling) -> None:
         """Leaves a destination alone until so much time has passed; a longer throttle is not shortened."""
 
-    def lease_ended(self, lane_id: int, seq: int, fence: int) -> bool:
-        """Tells whether a lease was ended by its own holder, as far as that can still be seen.
+    def lease_ended(self, ended: Acknowledgement | GivenUp) -> bool:
+        """Tells whether a lease of this event was ended under this fence, as far as that can still be seen.
 
         For asking after a doubtful commit. A failure may no longer show once somebody else has the head.
         """

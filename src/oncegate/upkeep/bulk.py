@@ -1,8 +1,9 @@
 """One word for many entries: plan, confirm, carry out with progress, cancel.
 
-A plan names exactly the entries that fitted the filter when it was made, each with the fence seen then. A
-job acts on these and no others: what changed meanwhile is left alone and counted. Must never act on
-anything that the plan did not show, and never hold the ledger for longer than one small batch.
+A plan names exactly the entries that fitted the filter when it was made, each with the fence seen then and
+a mark of its key: in a ledger that went back, another event may have the number and the fence (I23). A job
+acts on these and no others: what changed meanwhile is left alone and counted. Must never act on anything
+that the plan did not show, and never hold the ledger for longer than one small batch.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ BATCH_ENTRIES: Final = 50  # one commit; also what a cancel waits for
 SAMPLE_ENTRIES: Final = 5
 REFUSALS_KEPT_MAX: Final = 20
 
-Seen = tuple[int, int]  # an entry and the fence under which it was seen
+MARK_BYTES: Final = 8  # of the end of a key: conflicting contents of one key differ only there
+
+Seen = tuple[int, int, bytes]  # an entry, the fence under which it was seen, and the mark of its key
+
+
+def seen_as(entry: Entry) -> Seen:
+    """How a plan names an entry."""
+    return entry.entry_id, entry.fence, entry.key[-MARK_BYTES:]
 
 
 class Plan(Struct, frozen=True):
@@ -89,11 +97,11 @@ def make_plan(
         if len(entries) == entries_max:
             is_complete = False
             break
-        entries.append((entry.entry_id, entry.fence))
+        entries.append(seen_as(entry))
         surfaces[entry.surface] = surfaces.get(entry.surface, 0) + 1
         if len(sample) < SAMPLE_ENTRIES:
             sample.append(entry)
-    doubles = doubles_among(session, [number for number, _ in entries]) if word.verb.runs else Doubles()
+    doubles = doubles_among(session, [number for number, *_ in entries]) if word.verb.runs else Doubles()
     return Plan(word, tuple(entries), tuple(sample), surfaces, is_complete, doubles)
 
 
@@ -136,7 +144,7 @@ class Job:
         if not self.plan.word.verb.runs or self.plan.choice is Choice.ALL:
             return frozenset()
         with self._rulings.commits.store.look() as session:
-            return doubles_among(session, [number for number, _ in self._entries]).extras
+            return doubles_among(session, [number for number, *_ in self._entries]).extras
 
     def _advance(self, batch: tuple[Seen, ...]) -> None:
         before = self.progress
@@ -158,9 +166,10 @@ class Job:
         changed = 0
         at_ms = self._rulings.clock.wall_ms()
         with self._rulings.commits.store.look() as session:
-            for entry_id, fence in batch:
+            for planned in batch:
+                entry_id = planned[0]
                 seen = session.detail(entry_id)
-                if seen is None or seen.entry.fence != fence:
+                if seen is None or seen_as(seen.entry) != planned:
                     changed += 1
                     continue
                 if entry_id in self._doubled:

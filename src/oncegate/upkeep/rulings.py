@@ -104,16 +104,21 @@ class Rulings:
         """Ends a quarantined entry for good; its key stays known."""
         return self.say(entry_id, Word(Verb.DISCARD, actor, reason), fence)
 
-    def say(self, entry_id: int, word: Word, fence: int | None = None) -> Entry:
+    def say(self, entry_id: int, word: Word, fence: int | None = None, key: bytes | None = None) -> Entry:
         """Carries a word out and returns the entry as it is then; raises RulingRefused if it cannot count.
 
-        `fence` is the one the person saw. Without it, what stands there now counts as seen.
+        `fence` and `key` are those the person saw. Without them, what stands there now counts as seen.
         """
         with self.commits.store.look() as session:
             seen = session.detail(entry_id)
             ran = twin_that_ran(session, entry_id) if word.verb.runs and not word.doubles else None
         if seen is None:
             raise RulingRefused(f"there is no entry {entry_id}; nothing was changed")
+        if key is not None and key != seen.entry.key:
+            raise RulingRefused(
+                f"entry {entry_id} is another event than the one you saw: the ledger went back. Nothing was"
+                " changed; look at it again"
+            )
         if fence is not None and fence != seen.entry.fence:
             raise RulingRefused(standing(seen.entry, latest_ruling(seen.records)))
         if ran is not None:

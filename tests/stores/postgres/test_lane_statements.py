@@ -118,7 +118,7 @@ def _reads(step: dict[str, Any], table: str) -> bool:
 
 def acknowledge(store: PostgresStore, lane_id: int, fence: int) -> Advanced:
     with closing(store.connect()) as session, session.unit(single=True):
-        (advanced,) = session.finish([Acknowledgement(lane_id, 1, fence, 1, "200", LEASE_MS, 7)])
+        (advanced,) = session.finish([Acknowledgement(lane_id, 1, fence, 7, "a", 1, "200", LEASE_MS, 7)])
     return advanced
 
 
@@ -152,11 +152,11 @@ def test_failing_and_extending_wait_and_are_judged_anew_too(session: Session, st
 
     def fail() -> Any:
         with closing(store.connect()) as another, another.unit(single=True):
-            return another.fail([Failure(head.lane_id, head.fence, 1_000, "500")])
+            return another.fail([Failure(head.lane_id, head.fence, head.holder, 1_000, "500")])
 
     def extend() -> Any:
         with closing(store.connect()) as another, another.unit(single=True):
-            return another.extend([HeadHeld(head.lane_id, head.fence, LEASE_MS)])
+            return another.extend([HeadHeld(head.lane_id, head.fence, head.holder, LEASE_MS)])
 
     with psycopg.connect(store._url) as other:
         other.execute("UPDATE oncegate_head SET fence = fence + 1")
@@ -173,12 +173,16 @@ def test_workers_statements_are_planned_once_however_small_their_batches(session
     (head,) = lease(session)
     for _ in range(EVENTS_EACH - 1):
         with session.unit(single=True):
-            acks = [Acknowledgement(head.lane_id, head.seq, head.fence, 1, "200", LEASE_MS, 7)]
+            acks = [
+                Acknowledgement(
+                    head.lane_id, head.seq, head.fence, head.holder, head.event_id, 1, "200", LEASE_MS, 7
+                )
+            ]
             (advanced,) = session.finish(acks)
         head = advanced.successor
     with session.unit(single=True):
-        assert session.extend([HeadHeld(head.lane_id, head.fence, LEASE_MS)]) == [True]
-        assert session.fail([Failure(head.lane_id, head.fence, 1_000, "500")]) == [True]
+        assert session.extend([HeadHeld(head.lane_id, head.fence, head.holder, LEASE_MS)]) == [True]
+        assert session.fail([Failure(head.lane_id, head.fence, head.holder, 1_000, "500")]) == [True]
     rows = session._connection.execute("SELECT statement, custom_plans FROM pg_prepared_statements")
     planned_anew = dict(rows.fetchall())
     used = [sql for name, sql in STATEMENTS.items() if name != "SETTLE_EMPTY"]

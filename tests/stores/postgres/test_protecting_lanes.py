@@ -83,7 +83,7 @@ def test_heads_of_two_destinations_are_leased_together_or_not(session: PostgresS
     undo(session, lambda: heads(session, "one", "two"))
 
     with session.unit():
-        assert session.leased_by(HOLDER) == []
+        assert session.leased_by((HOLDER,)) == []
     assert len(heads(session, "one", "two").deliveries) == 2
 
 
@@ -120,7 +120,9 @@ def test_dead_letters_are_given_up_together_or_not(session: PostgresSession) -> 
     with session.unit():
         session.enqueue([outgoing("a"), outgoing("b")])
     (first,) = lease(session)
-    given_up = GivenUp(first.lane_id, 1, first.fence, NOW_MS, "gone", Policy.BLOCK, "engine")
+    given_up = GivenUp(
+        first.lane_id, 1, first.fence, first.holder, first.event_id, NOW_MS, "gone", Policy.BLOCK, "engine"
+    )
     undo(session, lambda: session.dead_letter([given_up]))
 
     (lane,) = lanes(session, "k")

@@ -62,6 +62,12 @@ class Pair:
                 lambda: connection.execute(asked).fetchall() == [("sync",)], what="synchronous commits"
             )
 
+    def wait_until_replayed(self) -> None:
+        """Waits until the standby has everything."""
+        asked = "SELECT replay_lsn >= pg_current_wal_lsn() FROM pg_stat_replication"
+        with psycopg.connect(self.direct, autocommit=True) as connection:
+            wait_until(lambda: connection.execute(asked).fetchall() == [(True,)], what="the standby")
+
     def fail_over(self) -> None:
         """The primary dies for good; the standby takes over."""
         self.primary.stop(signal.SIGQUIT)

@@ -19,7 +19,6 @@ from oncegate.store import EntryFilter, Session
 from oncegate.store.incarnations import WENT_BACK
 from oncegate.stores.postgres import PostgresStore
 from oncegate.testing.postgres import PostgresServer
-from oncegate.testing.waiting import wait_until
 from oncegate.upkeep.reconciler import Reconciler
 from tests.stores.postgres.test_standby import Pair
 
@@ -66,6 +65,7 @@ def lose_commits(pair: Pair, post: Post) -> None:
     """The standby is away while the last events are settled, and takes over without them."""
     for number in range(EVENTS):
         post.admit("mail", number)
+    pair.wait_until_replayed()
     pair.standby.stop()
     for number in range(EVENTS, 2 * EVENTS):
         post.admit("mail", number)
@@ -114,6 +114,7 @@ def test_worker_of_the_lost_timeline_does_not_settle_the_event_that_has_its_numb
         post = Post(gate)
         other.handler("mail", key="{id}")(lambda event: "another's")
         post.admit("mail", 1)
+        pair.wait_until_replayed()
         pair.standby.stop()
 
         def stall(event: dict[str, str]) -> str:
@@ -181,16 +182,7 @@ def test_switchover_that_loses_nothing_is_no_incident(pair: Pair) -> None:
     with Gate(store=PostgresStore(pair.either)) as gate:
         post = Post(gate)
         post.admit("mail", 1)
-        with psycopg.connect(pair.direct, autocommit=True) as connection:
-            wait_until(
-                lambda: (
-                    connection.execute(
-                        "SELECT replay_lsn >= pg_current_wal_lsn() FROM pg_stat_replication"
-                    ).fetchall()
-                    == [(True,)]
-                ),
-                what="the standby",
-            )
+        pair.wait_until_replayed()
         pair.fail_over()
 
         assert post.admit("mail", 2).verdict is Verdict.RUN

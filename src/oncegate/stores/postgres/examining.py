@@ -13,6 +13,7 @@ from oncegate.stores.postgres import catalogue, eras, poolers, schema
 from oncegate.stores.postgres.limits import LimitedConnection
 from oncegate.stores.postgres.replication import examine_replication
 from oncegate.stores.postgres.scanning import examine_scan
+from oncegate.stores.postgres.sights import examine_sight, may_see_system
 
 DURABLE_SETTINGS: Final = ("fsync", "full_page_writes", "synchronous_commit")
 DURABLE: Final = frozenset({"on", "local", "remote_write", "remote_apply"})
@@ -33,6 +34,7 @@ def examine_server(connection: Connection, another: Callable[[], LimitedConnecti
         *([] if pooler is None else [pooler]),
         *_examine_settings(connection),
         shape,
+        *examine_sight(connection),
         *(_examine_log(connection) if shape.ok else ()),
     ]
 
@@ -69,7 +71,9 @@ def _examine_schema(connection: Connection) -> Finding:
 def _examine_log(connection: Connection) -> Iterator[Finding]:
     """A ledger that was restored from a dump: its transaction numbers are another server's."""
     kept = eras.eras_of(connection.execute(eras.READ).fetchall())
-    (server,) = connection.execute(eras.SERVER).fetchone() or ("",)
+    server = kept.server
+    if may_see_system(connection):
+        (server,) = connection.execute(eras.SERVER).fetchone() or ("",)
     if eras.is_due(connection, server) and eras.is_ahead(connection):
         yield Finding(
             False,

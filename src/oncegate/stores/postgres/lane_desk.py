@@ -103,7 +103,7 @@ class PostgresLaneDesk(PostgresReplays):
         row, refusal = self._ordered(order)
         if refusal is not None:
             return refusal
-        now, (_, _, state, _, attempt, due_at) = self.now_ticks(), row
+        now, (_, _, state, _, attempt, due_at, _) = self.now_ticks(), row
         if state == LaneState.WAITING and attempt == 0 and due_at <= now:
             return HeadAnswer.DONE  # it is already
         self._query(_RETRY, (now, order.lane_id))
@@ -116,7 +116,7 @@ class PostgresLaneDesk(PostgresReplays):
         row, refusal = self._ordered(order)
         if refusal is not None:
             return refusal
-        lane, (_, replay, _, fence, attempt, _) = order.lane_id, row
+        lane, (_, replay, _, fence, attempt, _, _) = order.lane_id, row
         if replay is None:
             dead = (lane, order.seq, order.at_ms, fence, attempt, plain(skipped_error(order)))
             self._query(_SKIPPED, dead)
@@ -200,7 +200,7 @@ class PostgresLaneDesk(PostgresReplays):
         return dict(self._query(_LOCK_LANES, (bigint_array(lanes),)))
 
     def _stop_replay(self, lane: int, nonce: int, last_seq: int) -> int:
-        ((seq, replay, state, _, _, _),) = self._query(lane_statements.HEAD, (lane,))
+        ((seq, replay, state, *_),) = self._query(lane_statements.HEAD, (lane,))
         in_flight = state == LaneState.LEASED
         dropped = self._query(_DROP_PENDING, (lane, nonce, in_flight and replay is not None, replay))
         if not dropped or in_flight or replay is None:

@@ -111,8 +111,9 @@ BY_KEPT_PLAN: Final = "SELECT set_config('plan_cache_mode', 'force_generic_plan'
 # Replays and dead letters are asked for as values. As a join or EXISTS, all there are would be read, to
 # compare a batch with them.
 _DELIVERY: Final = """
-       head.lane, head.fence, lane.destination, lane.tenant, lane.key, coalesce(head.replay, head.seq),
-       head.attempt + 1, head.event, head.type, head.payload, head.context, head.created_at, head.due_at,
+       head.lane, head.fence, head.holder, lane.destination, lane.tenant, lane.key,
+       coalesce(head.replay, head.seq), head.attempt + 1, head.event, head.type, head.payload, head.context,
+       head.created_at, head.due_at,
        CASE WHEN head.replay IS NOT NULL THEN (
            SELECT again.nonce FROM oncegate_replay AS again
            WHERE again.lane = head.lane AND again.seq = head.replay
@@ -154,8 +155,8 @@ head AS (
     SET state = 3, fence = target.fence + 1, holder = %s, due_at = now + %s
     FROM clock, ready AS body
     WHERE target.lane = body.lane AND target.lane = ANY (ARRAY(SELECT lane FROM ready))
-    RETURNING target.lane, target.fence, target.replay, target.seq, target.attempt, target.due_at,
-              body.event, body.type, body.payload, body.context, body.created_at
+    RETURNING target.lane, target.fence, target.holder, target.replay, target.seq, target.attempt,
+              target.due_at, body.event, body.type, body.payload, body.context, body.created_at
 )
 SELECT due.lane, {_DELIVERY}
 FROM due LEFT JOIN (head {_NAMED}) ON head.lane = due.lane
@@ -191,10 +192,12 @@ FROM clock, ours LEFT JOIN free ON free.id = ours.lane
 WHERE target.lane = ours.lane AND target.lane = ANY (ARRAY(SELECT lane FROM ours))
 """
 
-# The heads that are still held under the fence that is named, locked in the order of `wanted`: of lanes.
+# The heads that are still held under the fence and by the holder that are named, locked in the order of
+# `wanted`: of lanes.
 _HELD: Final = """CROSS JOIN LATERAL (
         SELECT * FROM oncegate_head AS one
-        WHERE one.lane = wanted.lane AND one.fence = wanted.fence AND one.state = 3
+        WHERE one.lane = wanted.lane AND one.fence = wanted.fence AND one.holder = wanted.holder
+            AND one.state = 3
         FOR NO KEY UPDATE OF one
     ) AS target"""
 
@@ -229,7 +232,7 @@ head AS (
     UPDATE oncegate_head AS target
     SET seq = next_seq, replay = next_replay, attempt = 0, error = NULL,
         fence = target.fence + (present AND NOT dead AND may)::int,
-        holder = CASE WHEN present AND NOT dead AND may THEN follow.holder END,
+        holder = CASE WHEN present AND NOT dead AND may THEN follow.next_holder END,
         state = CASE WHEN present AND dead THEN 4 WHEN present AND may THEN 3 WHEN present THEN 2
                      WHEN free.last_seq < next_seq THEN 1 ELSE 2 END,
         due_at = CASE WHEN present AND dead THEN NULL
@@ -241,8 +244,9 @@ head AS (
                       ELSE now END
     FROM clock, follow LEFT JOIN free ON free.id = follow.lane
     WHERE target.lane = follow.lane AND target.lane = ANY (ARRAY(SELECT lane FROM follow))
-    RETURNING place, target.state, target.lane, target.fence, target.replay, target.seq, target.attempt,
-              target.due_at, follow.event, follow.type, follow.payload, follow.context, follow.created_at
+    RETURNING place, target.state, target.lane, target.fence, target.holder, target.replay, target.seq,
+              target.attempt, target.due_at, follow.event, follow.type, follow.payload, follow.context,
+              follow.created_at
 )
 SELECT head.place::int, head.state = 3, {_DELIVERY}
 FROM head {_NAMED}
@@ -256,8 +260,9 @@ _REPLAYED: Final = """past.lane = held.lane AND past.seq = held.replay
 FINISH: Final = f"""
 WITH {_NOW},
 wanted AS MATERIALIZED (
-    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::bigint[])
-    WITH ORDINALITY AS batch (lane, fence, at, note, lease_ms, holder, place) ORDER BY lane
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::bigint[],
+                         %s::bigint[])
+    WITH ORDINALITY AS batch (lane, fence, holder, at, note, lease_ms, next_holder, place) ORDER BY lane
 ),
 held AS MATERIALIZED (
     SELECT wanted.*, target.seq, target.replay, target.attempt, target.destination FROM wanted {_HELD}
@@ -281,7 +286,7 @@ alive AS (
 ADVANCE: Final = f"""
 WITH {_NOW},
 held AS MATERIALIZED (
-    SELECT lane, seq, replay, destination, %s::bigint AS lease_ms, %s::bigint AS holder, 1 AS place
+    SELECT lane, seq, replay, destination, %s::bigint AS lease_ms, %s::bigint AS next_holder, 1 AS place
     FROM oncegate_head WHERE lane = %s
 ),
 {_ADVANCE}
@@ -290,8 +295,8 @@ held AS MATERIALIZED (
 FAIL: Final = f"""
 WITH {_NOW},
 wanted AS MATERIALIZED (
-    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::int[], %s::text[])
-    WITH ORDINALITY AS batch (lane, fence, retry_in_ms, counts, error, place) ORDER BY lane
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::int[], %s::text[])
+    WITH ORDINALITY AS batch (lane, fence, holder, retry_in_ms, counts, error, place) ORDER BY lane
 ),
 held AS MATERIALIZED (
     SELECT wanted.*,
@@ -311,8 +316,8 @@ RETURNING place::int
 EXTEND: Final = f"""
 WITH {_NOW},
 wanted AS MATERIALIZED (
-    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[])
-    WITH ORDINALITY AS batch (lane, fence, lease_ms, place) ORDER BY lane
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
+    WITH ORDINALITY AS batch (lane, fence, holder, lease_ms, place) ORDER BY lane
 ),
 held AS MATERIALIZED (
     SELECT wanted.* FROM wanted {_HELD}
@@ -327,18 +332,20 @@ SELECT {_DELIVERY}
 FROM (SELECT target.*, body.event, body.type, body.payload, body.context, body.created_at
       FROM oncegate_head AS target JOIN oncegate_delivery AS body
           ON body.lane = target.lane AND body.seq = coalesce(target.replay, target.seq)
-      WHERE target.state <> 1 AND target.state = 3 AND target.holder = %s) AS head
+      WHERE target.state <> 1 AND target.state = 3 AND target.holder = ANY(%s)) AS head
 {_NAMED}
 """
 
 ENDED: Final = """
-SELECT EXISTS (SELECT 1 FROM oncegate_head WHERE lane = %s AND fence = %s AND state <> 3)
+SELECT EXISTS (SELECT 1 FROM oncegate_delivery WHERE lane = %s AND seq = %s AND event = %s) AND (
+    EXISTS (SELECT 1 FROM oncegate_head WHERE lane = %s AND fence = %s AND state <> 3)
     OR EXISTS (SELECT 1 FROM oncegate_ack WHERE lane = %s AND seq = %s AND fence = %s)
-    OR EXISTS (SELECT 1 FROM oncegate_dead_letter WHERE lane = %s AND seq = %s AND fence = %s)
+    OR EXISTS (SELECT 1 FROM oncegate_dead_letter WHERE lane = %s AND seq = %s AND fence = %s))
 """
 
 HEAD: Final = """
-SELECT seq, replay, state, fence, attempt, due_at FROM oncegate_head WHERE lane = %s FOR NO KEY UPDATE
+SELECT seq, replay, state, fence, attempt, due_at, holder FROM oncegate_head WHERE lane = %s
+FOR NO KEY UPDATE
 """
 
 DEAD: Final = """

@@ -1,12 +1,12 @@
 """Lanes on PostgreSQL: what workers do, right across many processes. Mixed into the session.
 
-Every change of a leased head names its fence, and what a statement says it changed is the only truth. Must
-never wait for a user's transaction while holding a head.
+Every change of a leased head names its fence and holder, and what a statement says it changed is the only
+truth. Must never wait for a user's transaction while holding a head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
 from oncegate.errors import StoreBusy
@@ -152,12 +152,12 @@ class PostgresLanes:
         return self._deliveries([row[1:] for row in rows if row[1] is not None])
 
     def _deliveries(self, rows: list[tuple[Any, ...]]) -> list[Delivery]:
-        texts = self._names.texts({number for row in rows for number in (row[2], row[3], row[8])})
+        texts = self._names.texts({number for row in rows for number in (row[3], row[4], row[9])})
         return [_delivery(row, texts) for row in rows]
 
-    def leased_by(self, holder: int) -> list[Delivery]:
-        """Reads what a holder has."""
-        return self._deliveries(self._query(lane_statements.BY_HOLDER, (holder,)))
+    def leased_by(self, holders: Collection[int]) -> list[Delivery]:
+        """Reads what some holders have."""
+        return self._deliveries(self._query(lane_statements.BY_HOLDER, (bigint_array(list(holders)),)))
 
     def finish(self, acks: Sequence[Acknowledgement]) -> list[Advanced]:
         """Records deliveries and moves their lanes on, with one statement."""
@@ -169,10 +169,11 @@ class PostgresLanes:
                 self._ticks(),
                 bigint_array([ack.lane_id for ack in batch]),
                 bigint_array([ack.fence for ack in batch]),
+                bigint_array([ack.holder for ack in batch]),
                 bigint_array([ack.at_ms for ack in batch]),
                 text_array([ack.note or None for ack in batch]),
                 bigint_array([ack.lease_ms for ack in batch]),
-                bigint_array([ack.holder for ack in batch]),
+                bigint_array([ack.next_holder for ack in batch]),
             ),
         )
         done = dict(zip((places[row[0] - 1] for row in rows), self._advanced(rows), strict=True))
@@ -188,7 +189,7 @@ class PostgresLanes:
 
     def release(self, held: Sequence[HeadHeld]) -> list[bool]:
         """Gives heads back."""
-        return self.fail([Failure(item.lane_id, item.fence, 0, "", counts=False) for item in held])
+        return self.fail([Failure(i.lane_id, i.fence, i.holder, 0, "", counts=False) for i in held])
 
     def extend(self, held: Sequence[HeadHeld]) -> list[bool]:
         """Extends leases."""
@@ -201,7 +202,8 @@ class PostgresLanes:
         batch: list[Held] = [asked[place] for place in places]
         lanes = bigint_array([item.lane_id for item in batch])
         fences = bigint_array([item.fence for item in batch])
-        rows = self._work(sql, (self._ticks(), lanes, fences, *arrays(batch)))
+        holders = bigint_array([item.holder for item in batch])
+        rows = self._work(sql, (self._ticks(), lanes, fences, holders, *arrays(batch)))
         done = {places[place - 1] for (place,) in rows}
         return [place in done for place in range(len(asked))]
 
@@ -215,22 +217,24 @@ class PostgresLanes:
 
     def _give_up_head(self, item: GivenUp) -> Advanced:
         rows = self._query(lane_statements.HEAD, (item.lane_id,))
-        if not rows or rows[0][2] != LaneState.LEASED or rows[0][3] != item.fence:
+        if not rows:
             return Advanced(False)
-        lane, (head, replay, _, _, attempt, _) = item.lane_id, rows[0]
+        lane, (head, replay, state, fence, attempt, _, holder) = item.lane_id, rows[0]
+        if (state, fence, holder) != (LaneState.LEASED, item.fence, item.holder):
+            return Advanced(False)
         seq, attempts, error = head if replay is None else replay, attempt + 1, plain(item.error)
         self._query(lane_statements.DEAD, (lane, seq, item.at_ms, item.fence, attempts, error))
         self._lane_note(-lane, LogKind.DEAD_LETTERED, item.at_ms, item.actor, f"seq {seq}: {error}")
         if item.policy is Policy.BLOCK:
             self._query(lane_statements.BLOCK, (attempts, error, lane))
             return Advanced(True)
-        advanced = self._move_on(lane, item.lease_ms, item.holder)
+        advanced = self._move_on(lane, item.lease_ms, item.next_holder)
         if replay is not None:
             self._query(lane_statements.DROP_REPLAY, (lane, replay))
         return advanced
 
-    def _move_on(self, lane: int, lease_ms: int = 0, holder: int = 0) -> Advanced:
-        rows = self._query(lane_statements.ADVANCE, (self._ticks(), lease_ms, holder, lane))
+    def _move_on(self, lane: int, lease_ms: int = 0, next_holder: int = 0) -> Advanced:
+        rows = self._query(lane_statements.ADVANCE, (self._ticks(), lease_ms, next_holder, lane))
         return self._advanced(rows)[0]
 
     def _lane_note(self, about: int, kind: LogKind, at_ms: int, actor: str, note: str) -> None:
@@ -242,11 +246,12 @@ class PostgresLanes:
         number = self._names.learn({wanted.destination})[wanted.destination]
         self._query(lane_statements.THROTTLE, (self._ticks(), number, wanted.for_ms))
 
-    def lease_ended(self, lane_id: int, seq: int, fence: int) -> bool:
+    def lease_ended(self, ended: Acknowledgement | GivenUp) -> bool:
         """Looks whether a lease was ended by its holder."""
-        ours = (lane_id, seq, fence)
-        ((ended,),) = self._query(lane_statements.ENDED, (lane_id, fence, *ours, *ours))
-        return bool(ended)
+        lane, seq, fence = ours = (ended.lane_id, ended.seq, ended.fence)
+        asked = (lane, seq, ended.event_id, lane, fence, *ours, *ours)
+        ((is_over,),) = self._query(lane_statements.ENDED, asked)
+        return bool(is_over)
 
 
 def plain(text: str) -> str:
@@ -256,9 +261,9 @@ def plain(text: str) -> str:
 
 def _once_each(items: Sequence[Acknowledgement | Failure | HeadHeld]) -> list[int]:
     """Places of what may end a lease, which can happen once only, by lane: all lock in the same order."""
-    first: dict[tuple[int, int], int] = {}
+    first: dict[tuple[int, int, int], int] = {}
     for place, item in enumerate(items):
-        first.setdefault((item.lane_id, item.fence), place)
+        first.setdefault((item.lane_id, item.fence, item.holder), place)
     return [first[held] for held in sorted(first)]
 
 
@@ -275,8 +280,8 @@ def _leases(batch: list[HeadHeld]) -> tuple[Packed, ...]:
 
 
 def _delivery(row: tuple[Any, ...], texts: dict[int, str]) -> Delivery:
-    lane, fence, destination, tenant, key, seq, attempt, event, kind, payload, context, *rest = row
+    lane, fence, holder, destination, tenant, key, seq, attempt, event, kind, payload, context, *rest = row
     return Delivery(
-        lane, fence, texts[destination], texts[tenant], key, seq, attempt, event, texts[kind],
+        lane, fence, holder, texts[destination], texts[tenant], key, seq, attempt, event, texts[kind],
         bytes(payload), bytes(context), *rest,
     )  # fmt: skip

@@ -43,7 +43,7 @@ from oncegate.stores.postgres.pruning import PostgresPruning
 from oncegate.stores.postgres.registry import PostgresRegistry
 from oncegate.stores.postgres.resources import PostgresResources
 from oncegate.stores.postgres.seen import PostgresSeen
-from oncegate.stores.postgres.sights import SIGHT
+from oncegate.stores.postgres.sights import statement_for
 from oncegate.stores.postgres.tallies import PostgresTallies
 from oncegate.stores.postgres.tidying import refuse_lasting, tidying_of
 from oncegate.stores.postgres.traces import PostgresTraces
@@ -55,7 +55,6 @@ _CLOCK: Final = SystemClock()  # only to count seconds between two writes of a c
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 _AS_USUAL = Command(statements.AS_USUAL_HERE)
 _KEEP_TIME = Command(statements.KEEP_TIME)
-_SIGHT = Command(SIGHT)
 _MAY_KEEP_TIME = Command(statements.MAY_KEEP_TIME)
 _BEGIN_LOOK = Command("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 _SCHEMA = Command("SELECT value::int FROM oncegate_meta WHERE name = 'schema'")
@@ -249,7 +248,10 @@ class PostgresSession(
             if seen is None:
                 self._wire.send([_KEEP_TIME])
                 return
-            _, ((identity, position),) = self._wire.send([_KEEP_TIME, _SIGHT])
+            _, ((identity, position),) = self._wire.send([_KEEP_TIME, Command(statement_for(seen))])
+        except postgres.InsufficientPrivilege:  # taken away since: the new connection goes by less
+            self._replace(self._reopen)
+            return
         except psycopg.Error as error:
             raise translate(error, committing=False) from error
         if not self._is_known(Sight(identity, position)):

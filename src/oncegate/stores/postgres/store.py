@@ -159,7 +159,7 @@ class PostgresStore:
             raise
 
     def _check_incarnation(self, connection: Connection) -> None:
-        sight = read_sight(connection)
+        sight = read_sight(connection, self._incarnations.identity)
         if sight is not None:
             self._incarnations.check(sight, lambda: PostgresSession(connection, self._ticks))
             connection.execute(

@@ -110,7 +110,7 @@ class SqliteLaneDesk(SqliteReplays, SqliteLanes):
             self._connection.execute(_SKIPPED, dead)
         else:
             self._connection.execute(_DROP_REPLAY, (lane, replay))
-        nobody = Acknowledgement(lane, order.seq, fence, order.at_ms)
+        nobody = Acknowledgement(lane, order.seq, fence, 0, "", order.at_ms)
         self._move_on(lane, row[:8], nobody, self.now_ticks())
         self._log(-lane, LogKind.HEAD_SKIPPED, order.at_ms, order.actor, order_note(order))
         return HeadAnswer.DONE

@@ -1,13 +1,13 @@
 """Lanes on the embedded ledger: what workers do. Mixed into the session.
 
-Every change of a leased head names its fence; a changed row count is the only thing that says it happened.
-Must never look for work among lanes that have none: only `due_at` is searched.
+Every change of a leased head names its fence and holder; a changed row count is the only thing that says it
+happened. Must never look for work among lanes that have none: only `due_at` is searched.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from oncegate.store import (
@@ -62,7 +62,7 @@ _BODY: Final = (
 _NONCE: Final = "SELECT nonce FROM oncegate_replay WHERE lane = ? AND seq = ?"
 _HELD: Final = (
     "SELECT destination, tenant, key, seq, replay, attempt, due_at, last_seq FROM oncegate_lane"
-    " WHERE id = ? AND fence = ? AND state = 3"
+    " WHERE id = ? AND fence = ? AND holder = ? AND state = 3"
 )
 _ACK: Final = (
     "INSERT OR REPLACE INTO oncegate_ack (delivery, at, fence, attempts, note)"
@@ -79,7 +79,7 @@ _MOVE: Final = (
 )
 _FAIL: Final = (
     "UPDATE oncegate_lane SET state = 2, due_at = ?, attempt = attempt + ?, error = coalesce(?, error),"
-    " holder = NULL, touched_at = ? WHERE id = ? AND fence = ? AND state = 3"
+    " holder = NULL, touched_at = ? WHERE id = ? AND fence = ? AND holder = ? AND state = 3"
 )
 # A replay that was asked for while the head was in flight begins when that attempt has ended.
 _BEGIN_REPLAY: Final = (
@@ -88,7 +88,8 @@ _BEGIN_REPLAY: Final = (
     " AND EXISTS (SELECT 1 FROM oncegate_replay WHERE lane = ?1)"
 )
 _EXTEND: Final = (
-    "UPDATE oncegate_lane SET due_at = ?, touched_at = ? WHERE id = ? AND fence = ? AND state = 3"
+    "UPDATE oncegate_lane SET due_at = ?, touched_at = ?"
+    " WHERE id = ? AND fence = ? AND holder = ? AND state = 3"
 )
 _DEAD: Final = (
     "INSERT OR REPLACE INTO oncegate_dead_letter (lane, seq, at, fence, attempts, error)"
@@ -109,14 +110,14 @@ _THROTTLE: Final = (
     " ON CONFLICT (id) DO UPDATE SET not_before = max(not_before, ?2)"
 )
 _BY_HOLDER: Final = (
-    "SELECT destination, id, tenant, key, coalesce(replay, seq), replay, fence, attempt, due_at"
-    " FROM oncegate_lane INDEXED BY oncegate_lane_open WHERE state <> 1 AND state = 3 AND holder = ?"
+    "SELECT holder, destination, id, tenant, key, coalesce(replay, seq), replay, fence, attempt, due_at"
+    " FROM oncegate_lane INDEXED BY oncegate_lane_open WHERE state <> 1 AND state = 3"
 )
 _ENDED: Final = (
-    "SELECT 1 FROM oncegate_lane WHERE id = ?1 AND fence = ?3 AND state <> 3"
-    " UNION ALL SELECT 1 FROM oncegate_delivery JOIN oncegate_ack ON delivery = id"
-    " WHERE lane = ?1 AND seq = ?2 AND fence = ?3"
-    " UNION ALL SELECT 1 FROM oncegate_dead_letter WHERE lane = ?1 AND seq = ?2 AND fence = ?3"
+    "SELECT 1 FROM oncegate_delivery AS event WHERE lane = ?1 AND seq = ?2 AND event.event = ?4 AND ("
+    " EXISTS (SELECT 1 FROM oncegate_lane WHERE id = ?1 AND fence = ?3 AND state <> 3)"
+    " OR EXISTS (SELECT 1 FROM oncegate_ack WHERE delivery = event.id AND fence = ?3)"
+    " OR EXISTS (SELECT 1 FROM oncegate_dead_letter WHERE lane = ?1 AND seq = ?2 AND fence = ?3))"
 )
 
 Moved = tuple[Any, ...]  # destination, tenant, key, seq, replay, attempt, due_at, last_seq
@@ -177,7 +178,7 @@ class SqliteLanes:
             if not self._is_closed(destination, now):
                 rows = self._connection.execute(_DUE, (destination, now, limit)).fetchall()
                 self._connection.executemany(_LEASE, [(wanted.holder, until, now, row[0]) for row in rows])
-                leased += [self._delivery(name, row, until) for row in rows]
+                leased += [self._delivery(name, row, until, wanted.holder) for row in rows]
             next_due += self._next_due(destination, now)
         return Heads(tuple(leased), now, min(next_due, default=None))
 
@@ -190,14 +191,14 @@ class SqliteLanes:
         times = [due, opens and opens[0]]
         return [time for time in times if time is not None and time > now]
 
-    def _delivery(self, destination: str, row: tuple[Any, ...], until: int) -> Delivery:
+    def _delivery(self, destination: str, row: tuple[Any, ...], until: int, holder: int) -> Delivery:
         """A lane as `_DUE` shows it, before it was leased."""
         lane, tenant, key, seq, replay, fence, attempt = row
         event, kind, payload, context, created = self._connection.execute(_BODY, (lane, seq)).fetchone()
         text = self._names.text
         return Delivery(
-            lane, fence + 1, destination, text(tenant), key, seq, attempt + 1, event, text(kind), payload,
-            context, created, until, None if replay is None else self._nonce(lane, seq),
+            lane, fence + 1, holder, destination, text(tenant), key, seq, attempt + 1, event, text(kind),
+            payload, context, created, until, None if replay is None else self._nonce(lane, seq),
             self._previous(lane, seq) if replay is None else None,
         )  # fmt: skip
 
@@ -211,13 +212,14 @@ class SqliteLanes:
         row = self._connection.execute(_NONCE, (lane, seq)).fetchone()
         return None if row is None else int(row[0])
 
-    def leased_by(self, holder: int) -> list[Delivery]:
-        """Reads what a holder has."""
-        rows = self._connection.execute(_BY_HOLDER, (holder,)).fetchall()
+    def leased_by(self, holders: Collection[int]) -> list[Delivery]:
+        """Reads what some holders have."""
+        rows = self._connection.execute(_BY_HOLDER).fetchall()
         text = self._names.text
         return [
-            self._delivery(text(destination), (*lane, fence - 1, attempt), due_at)
-            for destination, *lane, fence, attempt, due_at in rows
+            self._delivery(text(destination), (*lane, fence - 1, attempt), due_at, holder)
+            for holder, destination, *lane, fence, attempt, due_at in rows
+            if holder in holders
         ]
 
     def finish(self, acks: Sequence[Acknowledgement]) -> list[Advanced]:
@@ -226,7 +228,7 @@ class SqliteLanes:
         return [self._finish(ack, now) for ack in acks]
 
     def _finish(self, ack: Acknowledgement, now: int) -> Advanced:
-        held = self._connection.execute(_HELD, (ack.lane_id, ack.fence)).fetchone()
+        held = self._connection.execute(_HELD, (ack.lane_id, ack.fence, ack.holder)).fetchone()
         if held is None:
             return Advanced(False)
         _, _, _, seq, replay, attempt, _, _ = held
@@ -256,13 +258,13 @@ class SqliteLanes:
             state, due, chained = LaneState.LEASED, due_at if long else now + asked.lease_ms, 1
         else:
             state, due = LaneState.WAITING, now
-        holder = asked.holder if chained else None
+        holder = asked.next_holder if chained else None
         self._connection.execute(_MOVE, (head, follows, state, due, chained, holder, now, lane))
-        if not chained or due is None:
+        if holder is None or due is None:
             return None
         fence = asked.fence
         row = (lane, tenant, key, head if follows is None else follows, follows, fence, 0)
-        return self._delivery(self._names.text(destination), row, due)
+        return self._delivery(self._names.text(destination), row, due, holder)
 
     def _is_dead(self, lane: int, seq: int) -> bool:
         return self._connection.execute(_IS_DEAD, (lane, seq)).fetchone() is not None
@@ -270,26 +272,23 @@ class SqliteLanes:
     def fail(self, failures: Sequence[Failure]) -> list[bool]:
         """Lets heads wait for their next try."""
         now = self.now_ticks()
-        return [
-            self._fail(f.lane_id, f.fence, now, (now + f.retry_in_ms, int(f.counts), f.error or None))
-            for f in failures
-        ]
+        return [self._fail(f, now, (now + f.retry_in_ms, int(f.counts), f.error or None)) for f in failures]
 
     def release(self, held: Sequence[HeadHeld]) -> list[bool]:
         """Gives heads back."""
         now = self.now_ticks()
-        return [self._fail(item.lane_id, item.fence, now, (now, 0, None)) for item in held]
+        return [self._fail(item, now, (now, 0, None)) for item in held]
 
-    def _fail(self, lane: int, fence: int, now: int, outcome: tuple[Any, ...]) -> bool:
-        ended = self._ends(_FAIL, (*outcome, now, lane, fence))
+    def _fail(self, held: Failure | HeadHeld, now: int, outcome: tuple[Any, ...]) -> bool:
+        ended = self._ends(_FAIL, (*outcome, now, held.lane_id, held.fence, held.holder))
         if ended:
-            self._connection.execute(_BEGIN_REPLAY, (lane, now))
+            self._connection.execute(_BEGIN_REPLAY, (held.lane_id, now))
         return ended
 
     def extend(self, held: Sequence[HeadHeld]) -> list[bool]:
         """Extends leases."""
         now = self.now_ticks()
-        return [self._ends(_EXTEND, (now + i.lease_ms, now, i.lane_id, i.fence)) for i in held]
+        return [self._ends(_EXTEND, (now + i.lease_ms, now, i.lane_id, i.fence, i.holder)) for i in held]
 
     def _ends(self, sql: str, parameters: tuple[Any, ...]) -> bool:
         return self._connection.execute(sql, parameters).rowcount == 1
@@ -300,7 +299,7 @@ class SqliteLanes:
         return [self._give_up_head(item, now) for item in given_up]
 
     def _give_up_head(self, item: GivenUp, now: int) -> Advanced:
-        held = self._connection.execute(_HELD, (item.lane_id, item.fence)).fetchone()
+        held = self._connection.execute(_HELD, (item.lane_id, item.fence, item.holder)).fetchone()
         if held is None:
             return Advanced(False)
         lane, seq = item.lane_id, held[3] if held[4] is None else held[4]
@@ -319,6 +318,7 @@ class SqliteLanes:
         until = self.now_ticks() + wanted.for_ms
         self._connection.execute(_THROTTLE, (self._names.number(wanted.destination), until))
 
-    def lease_ended(self, lane_id: int, seq: int, fence: int) -> bool:
+    def lease_ended(self, ended: Acknowledgement | GivenUp) -> bool:
         """Looks whether a lease was ended by its holder."""
-        return self._connection.execute(_ENDED, (lane_id, seq, fence)).fetchone() is not None
+        asked = (ended.lane_id, ended.seq, ended.fence, ended.event_id)
+        return self._connection.execute(_ENDED, asked).fetchone() is not None

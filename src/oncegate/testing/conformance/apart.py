@@ -5,6 +5,8 @@ Each test is here because a clause of a statement could be left out and no other
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from oncegate.model.states import Decision
 from oncegate.store import DestinationState, HeadHeld, Policy, ReplayWanted, Session, Steering, Throttling
 from oncegate.store.feed import FeedAck, FeedWanted, Publication
@@ -51,12 +53,46 @@ class ApartConformance(LaneBench):
         before = self.lane_picture()
 
         with session.unit():
-            extended = session.extend([HeadHeld(held.lane_id, held.fence, LEASE_MS)])
-            released = session.release([HeadHeld(held.lane_id, held.fence)])
+            extended = session.extend([HeadHeld(held.lane_id, held.fence, held.holder, LEASE_MS)])
+            released = session.release([HeadHeld(held.lane_id, held.fence, held.holder)])
 
         assert (extended, released) == ([False], [False])
         assert not self.finish(session, held).done
         assert self.lane_picture() == before
+
+    def test_worker_with_the_right_fence_but_another_lease_changes_nothing_and_is_told(self) -> None:
+        """A ledger that went back gives fences out again; the holder's random number tells leases apart."""
+        session = self.open()
+        self.fill(session, 2)
+        held = self.lease_one(session)
+
+        other, before = replace(held, holder=held.holder + 1), self.lane_picture()
+        named = HeadHeld(other.lane_id, other.fence, other.holder, LEASE_MS)
+        assert not self.finish(session, other, chain=True).done
+        assert not self.fail(session, other)
+        assert not any(self.give_up(session, other, policy).done for policy in Policy)
+        with session.unit():
+            assert (session.extend([named]), session.release([named])) == ([False], [False])
+        assert self.lane_picture() == before
+
+        with session.unit():
+            answers = session.finish([replace(self.lane_ack(held), holder=1), self.lane_ack(held)])
+        assert [answer.done for answer in answers] == [False, True]
+
+    def test_each_lease_names_its_holder(self) -> None:
+        """The heads of one call have the number that was asked with, a successor has its own."""
+        session = self.open()
+        self.fill(session, 3)
+        (first,) = self.heads(session, 10, holder=41).deliveries
+        with session.unit():
+            (second,) = session.finish([replace(self.lane_ack(first, chain=True), next_holder=42)])
+        assert second.successor is not None
+        given_up = self.give_up(session, second.successor, Policy.ADVANCE, chain=True).successor
+
+        assert given_up is not None
+        assert (first.holder, second.successor.holder, given_up.holder) == (41, 42, 7)
+        with self.looking() as reader:
+            assert reader.leased_by((1, 7)) == [given_up]
 
     def test_an_end_under_another_fence_is_not_taken_for_ones_own(self) -> None:
         """Whoever does not know whether its own end was committed asks for its own (I5)."""
@@ -71,7 +107,7 @@ class ApartConformance(LaneBench):
             end(session, delivery)
 
         with session.unit():
-            ended = [session.lease_ended(one.lane_id, one.seq, one.fence) for one in (*old, *new)]
+            ended = [session.lease_ended(self.lane_ack(one)) for one in (*old, *new)]
 
         assert ended == [False, False, True, True]
 

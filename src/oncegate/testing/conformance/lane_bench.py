@@ -77,7 +77,17 @@ class LaneBench(StoreBench):
         """An acknowledgement, with the next event asked for or not."""
         lease_ms = LEASE_MS if chain else 0
         at_ms = self.clock.wall_ms()
-        return Acknowledgement(delivery.lane_id, delivery.seq, delivery.fence, at_ms, "200", lease_ms, 7)
+        return Acknowledgement(
+            delivery.lane_id,
+            delivery.seq,
+            delivery.fence,
+            delivery.holder,
+            delivery.event_id,
+            at_ms,
+            "200",
+            lease_ms,
+            7,
+        )
 
     def finish(self, session: Session, delivery: Delivery, *, chain: bool = False) -> Advanced:
         """Acknowledges, in a unit of its own."""
@@ -86,7 +96,7 @@ class LaneBench(StoreBench):
 
     def fail(self, session: Session, delivery: Delivery, retry_in_ms: int = 1_000, **more: Any) -> bool:
         """Fails an attempt, in a unit of its own."""
-        failure = Failure(delivery.lane_id, delivery.fence, retry_in_ms, "500", **more)
+        failure = Failure(delivery.lane_id, delivery.fence, delivery.holder, retry_in_ms, "500", **more)
         with session.unit():
             return session.fail([failure])[0]
 
@@ -95,8 +105,8 @@ class LaneBench(StoreBench):
     ) -> Advanced:
         """Makes a dead letter, in a unit of its own."""
         at_ms, lease_ms = self.clock.wall_ms(), LEASE_MS if chain else 0
-        seq, fence = delivery.seq, delivery.fence
-        given_up = GivenUp(delivery.lane_id, seq, fence, at_ms, "gave up", policy, "suite", lease_ms, 7)
+        lease = (delivery.lane_id, delivery.seq, delivery.fence, delivery.holder, delivery.event_id)
+        given_up = GivenUp(*lease, at_ms, "gave up", policy, "suite", lease_ms, 7)
         with session.unit():
             return session.dead_letter([given_up])[0]
 

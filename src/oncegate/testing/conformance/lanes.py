@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from oncegate.store import (
     Acknowledgement,
     DestinationState,
@@ -178,7 +180,7 @@ class LaneConformance(LaneBench):
         self.fill(session, 1)
         first = self.lease_one(session)
         with session.unit():
-            assert session.release([HeadHeld(first.lane_id, first.fence)]) == [True]
+            assert session.release([HeadHeld(first.lane_id, first.fence, first.holder)]) == [True]
         self.lease_one(session)
         self.let_lapse()
         lapsed = self.lease_one(session)
@@ -231,7 +233,7 @@ class LaneConformance(LaneBench):
         held = self.lease_one(session)
         self.clock.advance(LEASE_MS / 1000 * 0.9)
         with session.unit():
-            assert session.extend([HeadHeld(held.lane_id, held.fence, LEASE_MS)]) == [True]
+            assert session.extend([HeadHeld(held.lane_id, held.fence, held.holder, LEASE_MS)]) == [True]
         self.clock.advance(LEASE_MS / 1000 * 0.9)
 
         assert self.lease(session) == []
@@ -250,13 +252,14 @@ class LaneConformance(LaneBench):
         self._assert_powerless(session, new)
 
     def _assert_powerless(self, session, old) -> None:  # type: ignore[no-untyped-def]
-        before, lane, fence = self.lane_picture(), old.lane_id, old.fence
+        before, held = self.lane_picture(), (old.lane_id, old.fence, old.holder)
+        lease = (old.lane_id, old.seq, old.fence, old.holder, old.event_id)
         with session.unit():
-            acks = session.finish([Acknowledgement(lane, old.seq, fence, 1, "", LEASE_MS, 9)])
-            failed = session.fail([Failure(lane, fence, 0, "old")])
-            rest = session.release([HeadHeld(lane, fence)]) + session.extend([HeadHeld(lane, fence, 9)])
+            acks = session.finish([Acknowledgement(*lease, 1, "", LEASE_MS, 9)])
+            failed = session.fail([Failure(*held, 0, "old")])
+            rest = session.release([HeadHeld(*held)]) + session.extend([HeadHeld(*held, 9)])
             for policy in Policy:
-                acks += session.dead_letter([GivenUp(lane, old.seq, fence, 1, "old", policy, "x")])
+                acks += session.dead_letter([GivenUp(*lease, 1, "old", policy, "x")])
         assert [ack.done for ack in acks] == [False] * 3
         assert [ack.successor for ack in acks] == [None] * 3
         assert failed + rest == [False] * 3
@@ -268,7 +271,7 @@ class LaneConformance(LaneBench):
         self.fill(session, 3, "a")
         self.fill(session, 3, "b")
         a, b = sorted(self.lease(session), key=lambda delivery: delivery.key)
-        stale = Acknowledgement(b.lane_id, 1, b.fence + 5, 1)
+        stale = Acknowledgement(b.lane_id, 1, b.fence + 5, b.holder, b.event_id, 1)
 
         ack = self.lane_ack(a)
         with session.unit():
@@ -369,17 +372,19 @@ class LaneConformance(LaneBench):
         leased = self.heads(session, 10, holder=41).deliveries
         with self.looking() as reader:
             key = lambda delivery: delivery.lane_id  # noqa: E731
-            assert sorted(reader.leased_by(41), key=key) == sorted(leased, key=key)
-            assert reader.leased_by(42) == []
-            assert not any(reader.lease_ended(d.lane_id, d.seq, d.fence) for d in leased)
+            assert sorted(reader.leased_by((41,)), key=key) == sorted(leased, key=key)
+            assert reader.leased_by((42,)) == []
+            assert not any(reader.lease_ended(self.lane_ack(d)) for d in leased)
         a, b = sorted(leased, key=lambda delivery: delivery.key)
         self.finish(session, a, chain=True)
         self.fail(session, b)
         with self.looking() as reader:
-            assert reader.lease_ended(a.lane_id, a.seq, a.fence)
-            assert reader.lease_ended(b.lane_id, b.seq, b.fence)
-            assert not reader.lease_ended(a.lane_id, a.seq, a.fence + 1)
-            assert [d.seq for d in reader.leased_by(7)] == [2]
+            assert reader.lease_ended(self.lane_ack(a))
+            assert reader.lease_ended(self.lane_ack(b))
+            assert not reader.lease_ended(replace(self.lane_ack(a), fence=a.fence + 1))
+            assert not reader.lease_ended(replace(self.lane_ack(a), event_id="another"))
+            assert not reader.lease_ended(replace(self.lane_ack(b), event_id="another"))
+            assert [d.seq for d in reader.leased_by((7,))] == [2]
 
     def test_wall_clock_steps_neither_end_nor_keep_a_lease(self) -> None:
         """Leases and waits are in the ledger's own time (I15)."""
