@@ -73,6 +73,7 @@ _OLD: Final = (
     " ORDER BY past.seq LIMIT ?3"
 )
 _REMOVE: Final = (
+    "DELETE FROM oncegate_attempt WHERE (lane, seq) IN (SELECT lane, seq FROM oncegate_delivery WHERE id=?)",
     "DELETE FROM oncegate_delivery WHERE id = ?",
     "DELETE FROM oncegate_ack WHERE delivery = ?",
 )
