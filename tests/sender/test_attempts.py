@@ -1,4 +1,4 @@
-"""Attempts over real HTTP: status, duration and response of each, and the success rate and p95 of endpoints."""
+"""Attempts over real HTTP: status, duration and response of each; success rate and p95."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from oncegate.sender.attempts import last_attempts
 from oncegate.sender.delivery import DeliveryService
 from oncegate.sender.exchange import Response
 from oncegate.sender.responses import Answered, judge, read_reason, without_excerpt
+from oncegate.store import Session
 from oncegate.store.tallies import duration_bound_ms, of_duration
+from oncegate.testing import ManualClock
 from oncegate.wiring import Sender, open_store
 from tests.sender.test_delivery import sender, stage
 
@@ -35,6 +37,19 @@ def answers(*given: bytes) -> Callable[[dict[str, str], bytes], bytes]:
     return lambda headers, body: left.pop(0) if len(left) > 1 else left[0]
 
 
+def moved(sender: Sender, seconds: float) -> None:
+    """Moves the clock of a sender."""
+    assert isinstance(sender.clock, ManualClock)
+    sender.clock.advance(seconds)
+
+
+def lane_of(session: Session) -> int:
+    """The lane of the key that all of these tests use."""
+    lane = session.find_lane("orders", "", "k")
+    assert lane is not None
+    return lane.lane_id
+
+
 async def test_every_attempt_is_kept_with_its_status_duration_and_response(sender: Sender) -> None:
     """The failed ones in rows of their own, the one that succeeded in its acknowledgement."""
     async with stage(sender) as (receiver, service):
@@ -42,10 +57,9 @@ async def test_every_attempt_is_kept_with_its_status_duration_and_response(sende
         await sender.emit("orders", key="k", payload={"n": 1}, type="paid")
         for _ in range(3):
             await service.engine.run_once()
-            sender.clock.advance(10)
+            moved(sender, 10)
         with sender.commits.store.look() as session:
-            lane = session.find_lane("orders", "", "k")
-            found = last_attempts(session, lane.lane_id, 1)
+            found = last_attempts(session, lane_of(session), 1)
             stats = delivery_stats(session, sender.clock.wall_ms())
     assert [(one.status, one.is_delivered) for one in found] == [(500, False), (500, False), (200, True)]
     assert found[0].answer.startswith("<b>no")
@@ -63,8 +77,7 @@ async def test_an_endpoint_that_cannot_be_reached_has_attempts_without_a_status(
         await sender.emit("orders", key="k", payload={"n": 1}, type="paid")
         await service.engine.run_once()
         with sender.commits.store.look() as session:
-            lane = session.find_lane("orders", "", "k")
-            (one,) = last_attempts(session, lane.lane_id, 1)
+            (one,) = last_attempts(session, lane_of(session), 1)
             stats = delivery_stats(session, sender.clock.wall_ms())
     assert (one.status, one.is_delivered) == (None, False)
     assert one.answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from math import floor
 from typing import Any, Final
 
 from oncegate.cli.circuits import circuit_facts, circuit_sentence, circuit_words
@@ -228,7 +229,7 @@ def _lag(view: DestinationView | None, now_ms: int) -> dict[str, Any]:
 
 def _stats(done: DeliveryStats) -> dict[str, Any]:
     """Attempts of the last hour."""
-    rate = None if done.rate is None else round(done.rate, 4)
+    rate = None if done.rate is None else floor(done.rate * 10_000) / 10_000
     return {"attempts_1h": done.succeeded + done.failed, "success_1h": rate, "p95_ms_1h": done.p95_ms}
 
 
@@ -240,7 +241,7 @@ def _row(
     counts = (lag["events"], lag["blocked"], lag["dead_letters"])
     stands = (endpoint.name, state, circuit_words(circuits.get(endpoint.name)), url)
     rate, p95 = lag["success_1h"], lag["p95_ms_1h"]
-    success = "" if rate is None else "100%" if rate == 1 else f"{min(99.9, rate * 100):.1f}%"
+    success = "" if rate is None else "100%" if rate == 1 else f"{floor(rate * 1_000) / 10:.1f}%"
     done = (success, "" if p95 is None else f"{p95} ms")
     return cells(*stands, *counts, oldest, *done, endpoint.on_dead_letter.value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import floor
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,7 +85,7 @@ def when(wall_ms: int | None, now_ms: int) -> Markup | str:
 
 def share(part: float) -> str:
     """A part of a whole as a percentage; 100 % is said only where nothing is missing."""
-    return "100 %" if part >= 1 else f"{min(99.9, part * 100):.1f} %"
+    return "100 %" if part >= 1 else f"{floor(part * 1_000) / 10:.1f} %"
 
 
 def moment(wall_ms: int) -> str:

@@ -91,12 +91,12 @@ class Recorder:
         """Keeps the attempt for people, as far as the ledger can be reached, then records what follows."""
         outcome = tried.outcome
         assert not isinstance(outcome, Delivered)
-        is_early = isinstance(outcome, NotYet)
-        if not is_early:
+        attempt = self._attempt_of(delivery, tried)
+        if not isinstance(outcome, NotYet):
             self.stats.failed(delivery.destination)
-        if not is_early or outcome.status is not None:
+        if not isinstance(outcome, NotYet) or attempt.status is not None:
             with suppress(StoreError):
-                await self._commits.perform_async(NoteAttempt(self._attempt_of(delivery, tried)))
+                await self._commits.perform_async(NoteAttempt(attempt))
         return await self._failure(traffic, delivery, outcome, lease_ms, holder)
 
     def _attempt_of(self, delivery: Delivery, tried: Tried) -> Attempt:
