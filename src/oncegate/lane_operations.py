@@ -9,6 +9,7 @@ from oncegate.operations import Operation
 from oncegate.store import (
     Acknowledgement,
     Advanced,
+    Attempt,
     Failure,
     GivenUp,
     HeadAnswer,
@@ -126,6 +127,22 @@ class Fail(Operation[bool]):
     def recall(self, session: Session) -> bool | None:
         """Does not matter: a lease that was not ended lapses, and the head is tried again."""
         return None
+
+
+class NoteAttempt(Operation[bool]):
+    """Keeps a failed attempt for people."""
+
+    request: Attempt
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[NoteAttempt]) -> Sequence[bool]:
+        """Keeps many."""
+        session.note_attempts([operation.request for operation in operations])
+        return [True] * len(operations)
+
+    def recall(self, session: Session) -> bool | None:
+        """Taken for done: an attempt that is missing from the list changes nothing."""
+        return True
 
 
 class Release(Operation[bool]):

@@ -338,8 +338,10 @@ def test_many_entries_are_decided_by_plan_yes_and_job(tab: Tab, site: Site) -> N
 def test_all_blocked_keys_of_a_destination_are_retried_by_plan(tab: Tab, site: Site) -> None:
     tab.sign_in(Role.OPERATOR)
     tab.go("/lanes?destination=orders")
-    tab.page.fill(".bulk input[name=reason]", "their server is back")
-    tab.page.click("text=Show the plan")
+    bulk = tab.page.locator("details.bulk", has_text="all blocked keys of orders")
+    bulk.locator("summary").click()
+    bulk.locator("input[name=reason]").fill("their server is back")
+    bulk.get_by_role("button").click()
     tab.page.click("text=Retry all 2")
     expect(tab.page.locator("main")).to_contain_text("2 retried of 2")
 

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from oncegate.cli.main import main
+from oncegate.dashboard import entries_page
 from oncegate.dashboard.operators import Role
+from oncegate.model.template import KeyTemplate
+from oncegate.sender import finding
 from oncegate.sender.finding import find_entries
 from oncegate.store import EntryFilter
 from tests.dashboard.conftest import Site
@@ -45,6 +48,44 @@ def test_one_search_finds_an_event_by_whatever_names_it(site: Site, kind: str, c
         assert "No entry fits" not in main_part
     assert main(["trace", text, "--url", site.url]) == 0
     assert wanted in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("tenant", [None, "acme"])
+def test_a_whole_label_is_found_in_the_whole_ledger_by_its_key(site, monkeypatch, tenant, capsys):
+    """However many came later: the key template leads from the label to the key; nothing is scanned."""
+    for name in ("LOOKED_BACK", "RESOURCES_LOOKED_BACK"):
+        monkeypatch.setattr(finding, name, 2)
+    monkeypatch.setattr(entries_page, "SEARCH_NUMBERS", 2)
+    text = "MSKU0003" if tenant is None else "PAY-1"
+    client = site.client(Role.VIEWER, tenant)
+    for path in (f"/entries?q={text}", f"/trace?id={text}"):
+        assert text in client.get(path).text.partition('<div id="live"')[2], path
+    assert main(["trace", text, "--url", site.url]) == 0
+    assert text in capsys.readouterr().out
+    gone = client.get(f"/entries?q={text[1:]}")  # a part of a label: not among the latest two
+    assert "No entry fits among the latest" in gone.text
+    assert "Looked at entries back to" in gone.text
+    assert "resources among the latest 2 entries" in gone.text.replace("20&#8239;000", "2")
+    assert "Search further back" in gone.text
+    assert main(["trace", "nowhere", "--url", site.url]) == 1
+    assert "whole labels are looked up in the whole ledger" in capsys.readouterr().err
+
+
+def test_a_conflict_is_found_beside_the_entry_of_its_label(site: Site) -> None:
+    with site.gate.store.look() as session:
+        states = {entry.state.label for entry in finding.labelled(session, "MSKU0002")}
+        assert finding.labelled(session, "MSKU0002", "globex") == []
+    assert states == {"committed", "quarantined"}
+
+
+def test_a_label_leads_back_to_the_parts_that_made_it() -> None:
+    one, two = KeyTemplate.parse("{id}"), KeyTemplate.parse("100%/{client}-{number:int}")
+    assert one.parts_of("MSKU0003") == [("MSKU0003",)]
+    assert two.parts_of("100%/ada-7") == [("ada", "7")]
+    assert two.parts_of("100%/a-b-7") == [("a", "b-7"), ("a-b", "7")]
+    assert (two.parts_of("ada-7"), one.parts_of("x" * 120)) == ([], [])
+    made = two.derive({"client": "a-b", "number": 7})
+    assert made.parts in two.parts_of(made.label)
 
 
 def test_an_entry_is_found_by_its_number_on_page_and_in_the_terminal(site: Site, capsys: Any) -> None:

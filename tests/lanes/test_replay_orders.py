@@ -32,6 +32,7 @@ _LATER_ON_BOTH = (
     "DROP TABLE oncegate_seen_repeat",
     "DROP TABLE oncegate_target",
     "DROP TABLE oncegate_second",
+    "DROP TABLE oncegate_attempt",
 )
 _COLUMNS = ("declared", "retry_at", "interruptions")
 LATER = {

@@ -32,6 +32,11 @@ def test_an_entrys_records_are_found_without_reading_the_whole_log(session: Any)
     assert "SCAN oncegate_log" not in plan(session, census._LOG_OF, (1, 1, 1))
 
 
+def test_changes_that_ran_twice_are_counted_without_reading_every_entry(session: Any) -> None:
+    """Every page counts them: a few open pairs among a million entries."""
+    assert "SCAN later" not in plan(session, contents._DOUBLED, ())
+
+
 def test_what_waits_is_found_without_reading_every_entry(session: Any) -> None:
     """A few that wait among a million that are done."""
     conditions, parameters = session._conditions(EntryFilter((State.HELD, State.UNKNOWN)))

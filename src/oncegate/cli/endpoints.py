@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from math import floor
 from typing import Any, Final
 
 from oncegate.cli.circuits import circuit_facts, circuit_sentence, circuit_words
@@ -23,6 +24,7 @@ from oncegate.cli.sending import (
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
 from oncegate.lanes.circuit_board import CircuitView, read_circuits
+from oncegate.lanes.delivery_stats import NO_DELIVERIES, DeliveryStats, delivery_stats
 from oncegate.model.durations import format_duration, parse_duration
 from oncegate.sender.endpoints import Endpoint, OnDeadLetter, new_endpoint
 from oncegate.sender.envelope import BodyFormat
@@ -31,7 +33,8 @@ from oncegate.signatures.keys import Ed25519SigningKey, HmacSecret
 from oncegate.store import DestinationState, DestinationView
 
 _HEADERS: Final = (
-    "NAME", "STATE", "CIRCUIT", "URL", "WAITING", "BLOCKED", "DEAD", "OLDEST", "ON DEAD LETTER"
+    "NAME", "STATE", "CIRCUIT", "URL", "WAITING", "BLOCKED", "DEAD", "OLDEST", "SUCCESS 1H",
+    "P95 1H", "ON DEAD LETTER",
 )  # fmt: skip
 _ADD_EPILOG: Final = """\
 Without --secret a new one is made and printed once, for the receiver. --secret env:NAME keeps it out of
@@ -166,7 +169,10 @@ def _headers(given: list[str]) -> dict[str, str]:
 
 def _add_list(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
-        "list", help="list endpoints with what waits for them", description="List endpoints."
+        "list",
+        help="list endpoints with what waits for them and how deliveries go",
+        description="List endpoints: what waits for each, which share of the attempts of the last hour"
+        " succeeded, and within which time 95 of 100 deliveries ended.",
     )
     _add_full_url(parser)
     add_url(parser)
@@ -178,6 +184,7 @@ def _run_list(arguments: argparse.Namespace) -> int:
     with reading(open_ledger(arguments.url), arguments.url) as session:
         lag = {one.name: one for one in session.destinations()}
         circuits = read_circuits(session)
+        stats = delivery_stats(session, SystemClock().wall_ms())
     with opened_sender(arguments.url) as sender:
         endpoints = sender.endpoints.all()
     now_ms = SystemClock().wall_ms()
@@ -185,13 +192,20 @@ def _run_list(arguments: argparse.Namespace) -> int:
         for endpoint in endpoints:
             circuit = circuit_facts(circuits.get(endpoint.name))
             shown = endpoint.shown(full_url=arguments.full_url)
-            print_json({**shown, **_lag(lag.get(endpoint.name), now_ms), "circuit": circuit})
+            done = stats.get(endpoint.name, NO_DELIVERIES)
+            lagging = {**_lag(lag.get(endpoint.name), now_ms), **_stats(done)}
+            print_json({**shown, **lagging, "circuit": circuit})
         return DONE
     if not endpoints:
         tell("no endpoints yet; add one with: oncegate endpoints add NAME URL --reason …")
         return DONE
     rows = [
-        _row(one, one.shown(full_url=arguments.full_url)["url"], _lag(lag.get(one.name), now_ms), circuits)
+        _row(
+            one,
+            one.shown(full_url=arguments.full_url)["url"],
+            {**_lag(lag.get(one.name), now_ms), **_stats(stats.get(one.name, NO_DELIVERIES))},
+            circuits,
+        )
         for one in endpoints
     ]
     print_table(_HEADERS, rows)
@@ -213,6 +227,12 @@ def _lag(view: DestinationView | None, now_ms: int) -> dict[str, Any]:
     }
 
 
+def _stats(done: DeliveryStats) -> dict[str, Any]:
+    """Attempts of the last hour."""
+    rate = None if done.rate is None else floor(done.rate * 10_000) / 10_000
+    return {"attempts_1h": done.succeeded + done.failed, "success_1h": rate, "p95_ms_1h": done.p95_ms}
+
+
 def _row(
     endpoint: Endpoint, url: str, lag: dict[str, Any], circuits: dict[str, CircuitView]
 ) -> tuple[Cell, ...]:
@@ -220,7 +240,10 @@ def _row(
     state = "throttled" if lag.get("throttled_for_ms") and lag["state"] == "active" else lag["state"]
     counts = (lag["events"], lag["blocked"], lag["dead_letters"])
     stands = (endpoint.name, state, circuit_words(circuits.get(endpoint.name)), url)
-    return cells(*stands, *counts, oldest, endpoint.on_dead_letter.value)
+    rate, p95 = lag["success_1h"], lag["p95_ms_1h"]
+    success = "" if rate is None else "100%" if rate == 1 else f"{floor(rate * 1_000) / 10:.1f}%"
+    done = (success, "" if p95 is None else f"{p95} ms")
+    return cells(*stands, *counts, oldest, *done, endpoint.on_dead_letter.value)
 
 
 def _add_show(commands: Any) -> None:

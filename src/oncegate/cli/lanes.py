@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TextIO
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from oncegate.cli.circuits import circuit_facts, circuit_sentence, tell_circuits
@@ -16,6 +17,7 @@ from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_num
 from oncegate.cli.sending import cells, refuse_unknown_endpoint
 from oncegate.clock import SystemClock
 from oncegate.lanes.circuit_board import CircuitView, read_circuits
+from oncegate.sender.attempts import AttemptView, last_attempts
 from oncegate.store import DeliveryView, LaneFilter, LaneState, LaneView
 
 LIMIT_DEFAULT: Final = 50
@@ -24,6 +26,7 @@ IDLE_LOOKED_AT: Final = 100_000  # numbers in one search that takes idle lanes i
 _HEADERS: Final = (
     "LANE", "ENDPOINT", "KEY", "STATE", "HEAD SEQ", "TRIES", "NEXT TRY", "BEHIND", "OLDEST", "LAST ERROR"
 )  # fmt: skip
+_ATTEMPT_HEADERS: Final = ("SEQ", "AT (UTC)", "RESULT", "STATUS", "TOOK", "RESPONSE")
 _EVENT_HEADERS: Final = ("SEQ", "EVENT", "TYPE", "EMITTED (UTC)", "STATE", "TRIES", "NOTE")
 
 
@@ -56,6 +59,7 @@ def add_parser(subparsers: Any) -> None:
         add_url(listing)
         add_json(listing)
         listing.set_defaults(run=_run_list, states=states)
+    _add_attempts(commands)
     show = commands.add_parser("show", help="show one lane with its events", description="Show one lane.")
     show.add_argument("endpoint", type=read_text, help="the endpoint")
     show.add_argument("key", type=read_text, help="the key")
@@ -66,6 +70,47 @@ def add_parser(subparsers: Any) -> None:
     add_url(show)
     add_json(show)
     show.set_defaults(run=_run_show)
+
+
+def _add_attempts(commands: Any) -> None:
+    parser = commands.add_parser(
+        "attempts",
+        help="show the last attempts of one event: status, duration, response",
+        description="Show the last attempts to deliver one event of a lane: when, which status, how long it"
+        " took, and the beginning of the response. The last ten that failed are kept.",
+    )
+    parser.add_argument("endpoint", type=read_text, help="the endpoint")
+    parser.add_argument("key", type=read_text, help="the key")
+    parser.add_argument("--tenant", type=read_text, default="", help="the tenant")
+    parser.add_argument("--seq", type=read_number, metavar="SEQ", help="the event (default: the head)")
+    add_url(parser)
+    add_json(parser)
+    parser.set_defaults(run=_run_attempts)
+
+
+def _run_attempts(arguments: argparse.Namespace) -> int:
+    with reading(open_ledger(arguments.url), arguments.url) as session:
+        lane = session.find_lane(arguments.endpoint, arguments.tenant, arguments.key)
+        if lane is None:
+            tell("no event was ever emitted for this endpoint and key")
+            return NOT_SO
+        seq = arguments.seq or min(lane.due_seq, lane.last_seq)
+        found = last_attempts(session, lane.lane_id, seq)
+    if arguments.json:
+        for one in found:
+            print_json({"seq": seq, **to_builtins(one), "at": utc(one.at_ms)})
+    elif found:
+        print_table(_ATTEMPT_HEADERS, [_attempt_row(seq, one) for one in found])
+    else:
+        tell(f"no attempt of seq {seq} is on record")
+    return DONE
+
+
+def _attempt_row(seq: int, one: AttemptView) -> tuple[Cell, ...]:
+    status = one.status or ("" if one.is_delivered else "none")
+    took = "" if one.took_ms is None else f"{one.took_ms} ms"
+    state = "delivered" if one.is_delivered else "failed"
+    return cells(seq, utc(one.at_ms)[:23], state, status, took, one.answer)
 
 
 def add_filter(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,9 @@ from oncegate.cli.sending import (
     refuse_unknown_endpoint,
     word_of,
 )
+from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
+from oncegate.model.moments import read_moment
 from oncegate.sender.desk import Desk, ReplayJob
 from oncegate.store import ReplayFilter, Replaying, ReplayOrder, ReplayWanted, replay_name
 
@@ -86,6 +88,12 @@ def _add_replay(commands: Any, epilog: str) -> None:
     parser.add_argument("--from", dest="seq_from", type=read_number, default=1, metavar="SEQ", help="(1)")
     parser.add_argument("--to", dest="seq_to", type=read_number, metavar="SEQ", help="(the last one sent)")
     parser.add_argument("--only-dead", action="store_true", help="only dead letters")
+    parser.add_argument(
+        "--since", type=read_text, metavar="WHEN",
+        help="only events emitted since then: how long ago (2h), or a time such as 2026-11-18T02:00Z",
+    )  # fmt: skip
+    parser.add_argument("--until", type=read_text, metavar="WHEN", help="only events emitted before then")
+    parser.add_argument("--type", type=read_text, help="only events of this type")
     add_confirming(parser)
     parser.set_defaults(run=_run_replay)
 
@@ -119,13 +127,27 @@ def _wanted(desk: Desk, arguments: argparse.Namespace) -> ReplayWanted:
     wanted = desk.replay_wanted(arguments.endpoint, word_of(arguments))
     if arguments.seq_to is not None and arguments.seq_to < arguments.seq_from:
         raise ConfigError("--to is before --from")
+    since, until = _window(arguments)
     return replace(
         wanted,
         lane_id=_lane_id(arguments),
         seq_from=arguments.seq_from,
         seq_to=arguments.seq_to,
         only_dead=arguments.only_dead,
+        since_ms=since,
+        until_ms=until,
+        type=arguments.type,
     )
+
+
+def _window(arguments: argparse.Namespace) -> tuple[int | None, int | None]:
+    now_ms = SystemClock().wall_ms()
+    since, until = (
+        None if text is None else read_moment(text, now_ms) for text in (arguments.since, arguments.until)
+    )
+    if since is not None and until is not None and until <= since:
+        raise ConfigError("--until is not after --since; nothing was emitted in between")
+    return since, until
 
 
 def _lane_id(arguments: argparse.Namespace) -> int | None:
@@ -140,11 +162,18 @@ def _lane_id(arguments: argparse.Namespace) -> int | None:
 
 
 def _show_plan(wanted: ReplayWanted, plan: Replaying, arguments: argparse.Namespace) -> None:
+    with reading(open_ledger(arguments.url), arguments.url) as session:
+        names = session.lane_names([lane for lane, _ in plan.sample])
+    sample = [(names[lane].key, count) for lane, count in plan.sample if lane in names]
     if arguments.json:
-        print_json({"plan": {"deliveries": plan.deliveries, "lanes": plan.lanes, "cut": plan.is_cut}})
+        keys = [{"key": key, "deliveries": count} for key, count in sample]
+        counts = {"deliveries": plan.deliveries, "lanes": plan.lanes, "cut": plan.is_cut}
+        print_json({"plan": {**counts, "sample": keys}})
     else:
         tell(f"{plan.deliveries} past events of {plan.lanes} keys are sent once more, in order; newer")
         tell("events of these keys wait until that is done. Receivers know them by their Idempotency-Key")
+        for key, count in sample:
+            tell(f"  {key}: {count} {'event' if count == 1 else 'events'}")
     if plan.refused:
         tell(f"{plan.refused} keys are in another replay and are left")
     if plan.is_cut:
@@ -189,10 +218,17 @@ def _row(order: ReplayOrder) -> tuple[Cell, ...]:
     last = "" if order.seq_to is None else order.seq_to
     return cells(
         order.name, order.state.value, order.destination, "" if order.lane is None else order.lane.key,
-        f"{order.seq_from}-{last}{' dead' if order.only_dead else ''}", order.lanes, order.gone,
+        f"{order.seq_from}-{last}{' dead' if order.only_dead else ''}{_narrowed(order)}",
+        order.lanes, order.gone,
         order.left if order.is_left_counted else f"over {order.left - 1}", utc(order.at_ms)[:19],
         order.actor, order.reason if order.cancelled_at_ms is None else _ended(order),
     )  # fmt: skip
+
+
+def _narrowed(order: ReplayOrder) -> str:
+    words = "" if order.type is None else f" {order.type}"
+    words += "" if order.since_ms is None else f" since {utc(order.since_ms)[:19]}"
+    return words + ("" if order.until_ms is None else f" until {utc(order.until_ms)[:19]}")
 
 
 def _ended(order: ReplayOrder) -> str:
@@ -211,6 +247,9 @@ def _facts(order: ReplayOrder) -> dict[str, Any]:
         "seq_from": order.seq_from,
         "seq_to": order.seq_to,
         "only_dead": order.only_dead,
+        "since": None if order.since_ms is None else utc(order.since_ms),
+        "until": None if order.until_ms is None else utc(order.until_ms),
+        "type": order.type,
         "lanes": order.lanes,
         "deliveries": order.deliveries,
         "gone": order.gone,

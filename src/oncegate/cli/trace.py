@@ -11,7 +11,7 @@ from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, read_text
-from oncegate.sender.finding import LOOKED_BACK
+from oncegate.sender.finding import LOOKED_BACK, RESOURCES_LOOKED_BACK
 from oncegate.sender.journey import Hop, journey
 
 _DESCRIPTION = """\
@@ -56,7 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
         print_table(_HEADERS, [_row(hop) for hop in found.hops])
     if not found.hops:
         tell("nothing in this ledger has that id, key, label, resource or correlation id;")
-        tell(f"labels and resources are looked for among the latest {LOOKED_BACK:,} entries")
+        tell(
+            "whole labels are looked up in the whole ledger, parts of labels among the latest"
+            f" {LOOKED_BACK:,} entries, resources among the latest {RESOURCES_LOOKED_BACK:,}"
+        )
         return NOT_SO
     if found.is_cut:
         tell("there is more than is shown; name an event's id, or a tenant with --tenant, to see less")

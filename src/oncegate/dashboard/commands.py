@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from datetime import timedelta
 
+from oncegate.clock import utc_text
+from oncegate.dashboard.plans import Range
 from oncegate.model.durations import format_duration
 from oncegate.model.rulings import Verb
 from oncegate.model.states import State
@@ -72,12 +74,15 @@ def replay_command(lane: LaneView) -> str:
     )
 
 
-def replays_command(destination: str, first: int, last: int | None, *, only_dead: bool) -> str:
+def replays_command(asked: Range) -> str:
     """Sends past events of all keys of a destination once more."""
-    words = ["oncegate", "dead-letters", "replay", "--endpoint", destination]
-    words += [] if first == 1 else ["--from", str(first)]
-    words += [] if last is None else ["--to", str(last)]
-    return _with_reason([*words, *(["--only-dead"] if only_dead else [])])
+    words = ["oncegate", "dead-letters", "replay", "--endpoint", asked.destination]
+    words += [] if asked.seq_from == 1 else ["--from", str(asked.seq_from)]
+    words += [] if asked.seq_to is None else ["--to", str(asked.seq_to)]
+    words += [] if asked.since_ms is None else ["--since", utc_text(asked.since_ms)]
+    words += [] if asked.until_ms is None else ["--until", utc_text(asked.until_ms)]
+    words += [] if asked.type is None else ["--type", asked.type]
+    return _with_reason([*words, *(["--only-dead"] if asked.only_dead else [])])
 
 
 def repeats_command(surface: str) -> str:

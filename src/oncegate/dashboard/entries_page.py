@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from oncegate.dashboard.filters import EXAMPLES, Filter, read_filter
 from oncegate.dashboard.visits import Answer, Tools, Visit
 from oncegate.model.states import State
+from oncegate.sender.finding import RESOURCES_LOOKED_BACK, labelled
 from oncegate.sender.journey import Hop, HopKind, journey
 from oncegate.store import Entry, EntryFilter, Session
 
@@ -27,6 +28,8 @@ def entries_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         return Answer(go_to=f"/entries/{number}")
     found, next_before, looked_back = _search(session, asked, visit)
     is_first = visit.cursor("before") is None
+    if asked.text and is_first:
+        found = _with_exact(session, asked.text, visit, found)
     hops = _elsewhere(session, asked.text, visit) if asked.text and is_first else ()
     problem = asked.problem or (asked.suspect if not found and not hops else None)
     values = {
@@ -37,6 +40,9 @@ def entries_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "entries": found,
         "next_before": next_before,
         "looked_back": looked_back,
+        "looked_to": _reached(session, next_before) if looked_back else None,
+        "resources_looked_at": RESOURCES_LOOKED_BACK,
+        "text": asked.text,
         "examples": EXAMPLES,
         "states": State,
     }
@@ -45,9 +51,22 @@ def entries_page(tools: Tools, session: Session, visit: Visit) -> Answer:
 
 def _elsewhere(session: Session, text: str, visit: Visit) -> tuple[Hop, ...]:
     """What else a text names: a key, a resource, an emitted event, a lane, a correlation id."""
-    hops = journey(session, text, visit.tenant).hops
+    hops = journey(session, text, visit.tenant, labels=False).hops
     listed = [hop for hop in hops if hop.kind is HopKind.ARRIVED and text in hop.key]
     return tuple(hop for hop in hops if hop not in listed)[:HOPS_SHOWN]
+
+
+def _with_exact(session: Session, text: str, visit: Visit, found: list[Entry]) -> list[Entry]:
+    """The entries of exactly this label in the whole ledger, then what the search found."""
+    listed = {entry.entry_id for entry in found}
+    exact = [one for one in labelled(session, text, visit.tenant) if one.entry_id not in listed]
+    return [one for one in exact if visit.tenant in (None, one.tenant)] + found
+
+
+def _reached(session: Session, next_before: int | None) -> Entry | None:
+    """The oldest entry that a search has looked at."""
+    found = session.entries(EntryFilter(), None if next_before is None else next_before + 1, 1)
+    return found[0] if found else None
 
 
 def _bare_number(text: str) -> int | None:

@@ -12,7 +12,7 @@ from oncegate.dashboard.visits import Answer, Tools, Visit
 from oncegate.store import LaneName, LogKind, LogRecord, Session
 from oncegate.upkeep.telling import happened
 
-PAGE_RECORDS: Final = 100
+PAGE_RECORDS: Final = 80
 POSITION_MAX: Final = 2**127 - 1  # PostgreSQL's positions are a transaction's number and one of its own
 
 _REPLAYS: Final = (LogKind.REPLAY_STARTED, LogKind.REPLAY_CANCELLED)

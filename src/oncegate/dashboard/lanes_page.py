@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from msgspec.structs import replace
 
 from oncegate.dashboard.commands import heads_command, replay_command, steer_command
+from oncegate.dashboard.fields import MASKED
 from oncegate.dashboard.operators import Role
 from oncegate.dashboard.reading import read_seq
 from oncegate.dashboard.replays_page import replays_beside, replays_of_lane
@@ -15,6 +16,8 @@ from oncegate.dashboard.visits import ROW_NUMBER_MAX, Answer, NotHere, Tools, Vi
 from oncegate.dashboard.waiting_page import lane_card
 from oncegate.errors import ConfigError, UsageError
 from oncegate.lanes.circuit_board import DOWNSTREAM, read_circuits
+from oncegate.lanes.delivery_stats import delivery_stats
+from oncegate.sender.attempts import AttemptView, last_attempts
 from oncegate.sender.desk import Verb, Word, new_nonce
 from oncegate.store import DestinationState, HeadAnswer, LaneFilter, LaneState, LaneView, Session
 
@@ -39,6 +42,7 @@ def lanes_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "title": "Lanes",
         "destinations": destinations,
         "circuits": circuits,
+        "stats": delivery_stats(session, tools.clock.wall_ms()) if destinations else {},
         "downstreams": [
             (name.removeprefix(DOWNSTREAM), view)
             for name, view in sorted(circuits.items())
@@ -91,10 +95,13 @@ def _find(session: Session, named: Any, visit: Visit) -> LaneView:
 def _lane_values(session: Session, lane: LaneView, visit: Visit) -> dict[str, Any]:
     start = visit.cursor("from") or max(1, lane.head_seq - EVENTS_BEFORE)
     events = session.deliveries(lane.lane_id, start, EVENTS_SHOWN)
+    seq = visit.cursor("seq") or min(lane.due_seq, lane.last_seq)
     return {
         "title": f"Lane {lane.key}",
         "lane": lane,
         "events": events,
+        "attempts_seq": seq,
+        "attempts": _attempts(session, lane, seq, visit),
         "card": lane_card(lane),
         "start": start,
         "shown": EVENTS_SHOWN,
@@ -102,6 +109,14 @@ def _lane_values(session: Session, lane: LaneView, visit: Visit) -> dict[str, An
         **replays_of_lane(session, visit, lane.lane_id),
         "nonce": new_nonce(),  # of the replay that this page may ask for: once, however often it is sent
     }
+
+
+def _attempts(session: Session, lane: LaneView, seq: int, visit: Visit) -> list[AttemptView]:
+    """The last attempts of one event; what receivers wrote is for those who may see content."""
+    found = last_attempts(session, lane.lane_id, seq)
+    if visit.visitor.may(Role.OPERATOR):
+        return found
+    return [replace(one, answer=MASKED if one.answer and one.status else one.answer) for one in found]
 
 
 def lane_url(lane: LaneView) -> str:

@@ -59,6 +59,9 @@ class Range(Struct, frozen=True):
     seq_to: int | None
     only_dead: bool
     nonce: int
+    since_ms: int | None = None
+    until_ms: int | None = None
+    type: str | None = None
 
 
 class Sheet(Struct, frozen=True):

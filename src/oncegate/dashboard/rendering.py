@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from math import floor
 from pathlib import Path
 from typing import Any, Final
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
-from oncegate.clock import Clock, from_wall_ms
+from oncegate.clock import Clock, from_wall_ms, utc_text
+from oncegate.dashboard.fields import MASKED
+from oncegate.dashboard.operators import Role
 from oncegate.dashboard.sparklines import sparkline
 from oncegate.model.timestamps import format_timestamp
 from oncegate.model.visible import visible
+from oncegate.sender.responses import without_excerpt
 
 FOLDER: Final = Path(__file__).parent
 _LONG: Final = re.compile(r"(?<![\w.:#&-])[1-9][0-9]{3,14}(?![\w.:;-])", re.ASCII)
@@ -31,8 +36,12 @@ def make_environment(clock: Clock) -> Environment:
     )
     environment.filters["when"] = lambda ms: when(ms, clock.wall_ms())
     environment.filters["moment"] = moment
+    environment.filters["minute"] = lambda ms: f"{utc_text(ms)[:19].replace('T', ' ')} UTC"
     environment.globals["server_now"] = clock.wall_ms
     environment.filters["span"] = span
+    environment.filters["answer"] = answer
+    environment.filters["share"] = share
+    environment.filters["took"] = lambda ms: f"{ms} ms" if ms < 10_000 else span(ms)
     environment.filters["later"] = later
     environment.filters["number"] = grouped
     environment.filters["digits"] = with_digits
@@ -52,6 +61,13 @@ def harmless(value: Any) -> Any:
     return value
 
 
+@pass_context
+def answer(context: Context, text: str | None) -> str:
+    """What a receiver said, for those who may see content; the others see its status alone."""
+    may_see = context["visitor"].may(Role.OPERATOR)
+    return text or "" if may_see else without_excerpt(text or "", MASKED)
+
+
 def when(wall_ms: int | None, now_ms: int) -> Markup | str:
     """A moment: how long ago, with UTC beside it; the script adds local time."""
     if wall_ms is None:
@@ -65,6 +81,11 @@ def when(wall_ms: int | None, now_ms: int) -> Markup | str:
     return Markup(
         '<time datetime="{utc}" title="{shown}" data-ms="{ms}" data-utc="{shown}">{ago}</time>'
     ).format(utc=utc, shown=shown, ms=wall_ms, ago=ago)
+
+
+def share(part: float) -> str:
+    """A part of a whole as a percentage; 100 % is said only where nothing is missing."""
+    return "100 %" if part >= 1 else f"{floor(part * 1_000) / 10:.1f} %"
 
 
 def moment(wall_ms: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from oncegate.clock import utc_text
 from oncegate.dashboard.commands import replays_command
 from oncegate.dashboard.jobs import Jobs
 from oncegate.dashboard.plans import Kind, Line, Range, Sheet
@@ -15,6 +16,7 @@ from oncegate.dashboard.reading import read_seq
 from oncegate.dashboard.rendering import counted
 from oncegate.dashboard.visits import Act, Answer, Tools, Visit, need_destination
 from oncegate.errors import ConfigError, UsageError
+from oncegate.model.moments import read_moment
 from oncegate.sender.desk import ReplayJob, Word, new_nonce
 from oncegate.store import Replaying, ReplayWanted, Session
 
@@ -26,7 +28,7 @@ def plan_replay(jobs: Jobs) -> Act:
         destination = visit.form.get("destination", "")
         need_destination(tools, visit, destination, f"replay {destination}")
         try:
-            asked = _range(visit, destination)
+            asked = _range(visit, destination, tools.clock.wall_ms())
             job = replay_job(tools, asked, Word(visit.visitor.name, visit.form.get("reason", "")))
         except (UsageError, ConfigError) as refused:
             return Answer("message.html", {"title": "Not done", "message": str(refused)}, status=409)
@@ -45,17 +47,27 @@ def replay_job(tools: Tools, asked: Range, word: Word, total: int = 0) -> Replay
         seq_from=asked.seq_from,
         seq_to=asked.seq_to,
         only_dead=asked.only_dead,
+        since_ms=asked.since_ms,
+        until_ms=asked.until_ms,
+        type=asked.type,
     )
     return ReplayJob(tools.lanes, wanted, total)
 
 
-def _range(visit: Visit, destination: str) -> Range:
+def _range(visit: Visit, destination: str, now_ms: int) -> Range:
     first = read_seq(visit.form.get("from") or "1")
     last = read_seq(visit.form["to"]) if visit.form.get("to") else None
     if last is not None and last < first:
         raise UsageError(f"seq {last} is before seq {first}")
     only_dead = visit.form.get("only_dead") == "yes"
-    return Range(destination, first, last, only_dead, new_nonce())
+    since, until = (
+        read_moment(visit.form[name], now_ms) if visit.form.get(name) else None
+        for name in ("since", "until")
+    )
+    if since is not None and until is not None and until <= since:
+        raise UsageError("the time ends before it begins; nothing was emitted in it")
+    kind = visit.form.get("type", "").strip() or None
+    return Range(destination, first, last, only_dead, new_nonce(), since, until, kind)
 
 
 def _sheet(session: Session, visit: Visit, asked: Range, plan: Replaying, wanted: ReplayWanted) -> Sheet:
@@ -66,8 +78,8 @@ def _sheet(session: Session, visit: Visit, asked: Range, plan: Replaying, wanted
         verb="replay",
         past="on their way once more",
         reason=wanted.reason,
-        effect=_effect(plan, wanted.deliveries_max),
-        command=replays_command(asked.destination, asked.seq_from, asked.seq_to, only_dead=asked.only_dead),
+        effect=_effect(plan, wanted),
+        command=replays_command(asked),
         count=plan.deliveries,
         surfaces=[(asked.destination, plan.deliveries)],
         is_complete=True,
@@ -76,11 +88,14 @@ def _sheet(session: Session, visit: Visit, asked: Range, plan: Replaying, wanted
     )
 
 
-def _effect(plan: Replaying, most: int) -> str:
-    keys = counted(plan.lanes, "key")
+def _effect(plan: Replaying, wanted: ReplayWanted) -> str:
+    keys, most = counted(plan.lanes, "key"), wanted.deliveries_max
+    kind = "" if wanted.type is None else f" of type {wanted.type}"
+    since = "" if wanted.since_ms is None else f" emitted since {utc_text(wanted.since_ms)[:19]} UTC"
+    before = "" if wanted.until_ms is None else f" before {utc_text(wanted.until_ms)[:19]} UTC"
     words = (
-        f"past events of {keys} go once more, each key in order and before anything newer of it; each event"
-        " carries the Idempotency-Key it had"
+        f"past events{kind}{since}{before} of {keys} go once more, each key in order and before"
+        " anything newer of it; each event carries the Idempotency-Key it had"
     )
     words = words if plan.deliveries else "nothing: no past event fits"
     if plan.refused:

@@ -6,6 +6,7 @@ from typing import Final
 
 from oncegate.dashboard.commands import trace_command
 from oncegate.dashboard.visits import Answer, Tools, Visit
+from oncegate.sender.finding import LOOKED_BACK, RESOURCES_LOOKED_BACK
 from oncegate.sender.journey import Hop, journey
 from oncegate.store import Session
 
@@ -22,6 +23,8 @@ def trace_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "hops": () if found is None else seen_by(visit, found.hops),
         "is_cut": found is not None and found.is_cut,
         "command": trace_command(name),
+        "labels_looked_at": LOOKED_BACK,
+        "resources_looked_at": RESOURCES_LOOKED_BACK,
     }
     return Answer("trace.html", values)
 

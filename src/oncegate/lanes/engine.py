@@ -28,7 +28,7 @@ from oncegate.lane_operations import Enqueue, Extend, LeaseHeads, Release
 from oncegate.lanes.circuit_board import TELL_SECONDS, CircuitBoard
 from oncegate.lanes.destinations import Destination, Traffic
 from oncegate.lanes.leases import Leases
-from oncegate.lanes.outcomes import Outcome, RetryLater
+from oncegate.lanes.outcomes import RetryLater, Tried
 from oncegate.lanes.recording import Recorder
 from oncegate.model.circuit import CircuitState
 from oncegate.store import Delivery, HeadHeld, Heads, HeadsWanted, Outgoing, Placed
@@ -139,7 +139,7 @@ class Engine:
         while self._tasks:
             await asyncio.wait(self._tasks)
             next_due = await self._lease()
-        await self.tell_circuits()
+        await self.tell()
         delivered, failed = self._recorder.counts()
         return Pass(delivered - before[0], failed - before[1], next_due)
 
@@ -166,6 +166,7 @@ class Engine:
         if self._tasks:
             await asyncio.wait(self._tasks)
         await _cancelled(self._loops)
+        await self._recorder.stats.tell()
         await self._board.take_down()
         self._loops, self._loop, self._woken = [], None, None
 
@@ -247,8 +248,8 @@ class Engine:
                     # We stood still for too long, and somebody else may be further on in this lane.
                     await self._give_back(current)
                     return
-                outcome = await self._attempt(traffic, current)
-                done, current = current, await self._record(traffic, current, outcome, turn, task)
+                tried = await self._attempt(traffic, current)
+                done, current = current, await self._record(traffic, current, tried, turn, task)
                 self._leases.drop(done)
                 if current is None:
                     return
@@ -269,7 +270,7 @@ class Engine:
         self,
         traffic: Traffic,
         delivery: Delivery,
-        outcome: Outcome,
+        tried: Tried,
         turn: int,
         task: asyncio.Task[None] | None,
     ) -> Delivery | None:
@@ -280,7 +281,7 @@ class Engine:
         lease_ms, next_holder = (self._leases.lease_ms, self._new_token()) if goes_on else (0, 0)
         self._recording.add(task)
         try:
-            successor = await self._recorder.record(traffic, delivery, outcome, lease_ms, next_holder)
+            successor = await self._recorder.record(traffic, delivery, tried, lease_ms, next_holder)
             if successor is not None and self._stopping:
                 await self._give_back(successor)
                 successor = None
@@ -290,13 +291,15 @@ class Engine:
             traffic.pace.take(-1)
         return successor
 
-    async def _attempt(self, traffic: Traffic, delivery: Delivery) -> Outcome:
+    async def _attempt(self, traffic: Traffic, delivery: Delivery) -> Tried:
+        began_us = self._clock.elapsed_us()
         try:
             outcome = await traffic.destination.deliver(delivery)
         except Exception as error:  # noqa: BLE001  whatever it is, the attempt failed and is tried again
             outcome = RetryLater(f"{type(error).__name__}: {error}")
+        took_ms = (self._clock.elapsed_us() - began_us) // 1_000
         self._points.hit("lane.deliver.after")
-        return outcome
+        return Tried(outcome, took_ms)
 
     async def _give_back(self, *deliveries: Delivery) -> None:
         """Lets others have heads at once; what fails lapses. Goes on to the end when cancelled."""
@@ -315,7 +318,12 @@ class Engine:
     async def _keep_telling(self) -> None:
         while True:
             await asyncio.sleep(TELL_SECONDS)
-            await self.tell_circuits()
+            await self.tell()
+
+    async def tell(self) -> None:
+        """Writes how deliveries went, and tells other processes which circuits have changed."""
+        await self._recorder.stats.tell()
+        await self.tell_circuits()
 
     async def tell_circuits(self) -> None:
         """Tells other processes how the circuits stand, where that has changed."""

@@ -21,6 +21,7 @@ class RetryLater(Struct, frozen=True):
 
     error: str
     after_seconds: float = 0.0
+    status: int | None = None
 
 
 class Unreached(Struct, frozen=True):
@@ -40,6 +41,7 @@ class Throttle(Struct, frozen=True):
 
     error: str
     after_seconds: float
+    status: int | None = None
 
 
 class NotYet(Struct, frozen=True):
@@ -47,15 +49,24 @@ class NotYet(Struct, frozen=True):
 
     reason: str
     after_seconds: float
+    status: int | None = None
 
 
 class Disable(Struct, frozen=True):
     """The destination wants nothing more; its events are kept until somebody resumes it."""
 
     error: str
+    status: int | None = None
 
 
 Outcome: TypeAlias = Delivered | RetryLater | Unreached | Dead | Throttle | Disable | NotYet
+
+
+class Tried(Struct, frozen=True, gc=False):
+    """What came of one attempt, and how long it took."""
+
+    outcome: Outcome
+    took_ms: int
 
 
 def clamp_ms(seconds: float) -> int:

@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final, TypeVar
 
 from oncegate.clock import Clock
 from oncegate.crashpoints import CrashPoints
-from oncegate.errors import StoreUnavailable, StoreUnknown
+from oncegate.errors import StoreError, StoreUnavailable, StoreUnknown
 from oncegate.groupcommit import GroupCommit
-from oncegate.lane_operations import Fail, Finish, GiveUp, Resumed, Steer
+from oncegate.lane_operations import Fail, Finish, GiveUp, NoteAttempt, Resumed, Steer
 from oncegate.lane_operations import Throttle as ThrottleOperation
+from oncegate.lanes.delivery_stats import DeliveryCounts
 from oncegate.lanes.destinations import Destination, Traffic
 from oncegate.lanes.outcomes import (
     Dead,
     Delivered,
     Disable,
     NotYet,
-    Outcome,
     RetryLater,
     Throttle,
+    Tried,
     Unreached,
     clamp_ms,
     short,
@@ -35,6 +37,7 @@ from oncegate.operations import Operation
 from oncegate.store import (
     Acknowledgement,
     Advanced,
+    Attempt,
     Delivery,
     DestinationState,
     Failure,
@@ -66,18 +69,42 @@ class Recorder:
         self._actor = actor
         self._delivered = 0
         self._failed = 0
+        self.stats = DeliveryCounts(commits, clock)
 
     def counts(self) -> tuple[int, int]:
         """How many deliveries and how many failures were recorded."""
         return self._delivered, self._failed
 
     def record(
-        self, traffic: Traffic, delivery: Delivery, outcome: Outcome, lease_ms: int, next_holder: int
+        self, traffic: Traffic, delivery: Delivery, tried: Tried, lease_ms: int, next_holder: int
     ) -> Awaitable[Delivery | None]:
         """Records an outcome; the answer is the next event of the lane if it was leased with it."""
+        outcome = tried.outcome
         if isinstance(outcome, Delivered):
+            self.stats.succeeded(delivery.destination, tried.took_ms)
             return self._finish(traffic, delivery, outcome, lease_ms, next_holder)
-        return self._failure(traffic, delivery, outcome, lease_ms, next_holder)
+        return self._failed_attempt(traffic, delivery, tried, lease_ms, next_holder)
+
+    async def _failed_attempt(
+        self, traffic: Traffic, delivery: Delivery, tried: Tried, lease_ms: int, next_holder: int
+    ) -> Delivery | None:
+        """Keeps the attempt for people, as far as the ledger can be reached, then records what follows."""
+        outcome = tried.outcome
+        assert not isinstance(outcome, Delivered)
+        attempt = self._attempt_of(delivery, tried)
+        if not isinstance(outcome, NotYet):
+            self.stats.failed(delivery.destination)
+        if not isinstance(outcome, NotYet) or attempt.status is not None:
+            with suppress(StoreError):
+                await self._commits.perform_async(NoteAttempt(attempt))
+        return await self._failure(traffic, delivery, outcome, lease_ms, next_holder)
+
+    def _attempt_of(self, delivery: Delivery, tried: Tried) -> Attempt:
+        outcome, at_ms = tried.outcome, self._clock.wall_ms()
+        error = short(outcome.reason if isinstance(outcome, NotYet) else getattr(outcome, "error", ""))
+        status = getattr(outcome, "status", None)
+        lane, seq, fence = delivery.lane_id, delivery.seq, delivery.fence
+        return Attempt(lane, seq, fence, at_ms - tried.took_ms, tried.took_ms, status, error)
 
     async def _failure(
         self,

@@ -137,6 +137,17 @@ class KeyTemplate:
             label = label[: LABEL_LENGTH_MAX - 1] + "…"
         return KeyParts(parts, label)
 
+    def parts_of(self, label: str) -> list[tuple[str, ...]]:
+        """Return the parts that may have made a label; none if it was cut or is of another shape.
+
+        Where a separator is also inside of a value, the first and the last way to part them are returned.
+        """
+        if len(label) >= LABEL_LENGTH_MAX:
+            return []
+        literals = [re.escape(one.replace("%%", "%")) for one in self.label_format.split("%s")]
+        found = [re.fullmatch(way.join(literals), label, re.DOTALL) for way in ("(.+?)", "(.+)")]
+        return list(dict.fromkeys(one.groups() for one in found if one is not None))
+
 
 def _check_template_text(text: object) -> None:
     if not isinstance(text, str):

@@ -106,18 +106,18 @@ def _is_over(until_ms: int | None, now_ms: int) -> bool:
 
 
 def _outcome(judgement: Judgement) -> Outcome:
-    wait = judgement.wait_min.total_seconds()
+    wait, status = judgement.wait_min.total_seconds(), judgement.status
     if judgement.result is Result.DELIVERED:
         return Delivered(judgement.reason)
     if judgement.result is Result.GONE:
-        return Disable(judgement.reason)
+        return Disable(judgement.reason, status)
     if judgement.result is Result.THROTTLED:
-        return Throttle(judgement.reason, wait or THROTTLE_SECONDS)
+        return Throttle(judgement.reason, wait or THROTTLE_SECONDS, status)
     if judgement.result is Result.LOCKED:
-        return NotYet(judgement.reason, wait or THROTTLE_SECONDS)
+        return NotYet(judgement.reason, wait or THROTTLE_SECONDS, status)
     if judgement.result is Result.UNREACHED:
         return Unreached(judgement.reason)
-    return RetryLater(judgement.reason, wait)
+    return RetryLater(judgement.reason, wait, status)
 
 
 class DeliveryService:

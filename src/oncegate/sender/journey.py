@@ -82,12 +82,13 @@ class Journey(Struct, frozen=True):
     is_cut: bool
 
 
-def journey(session: Session, text: str, tenant: str | None = None) -> Journey:
+def journey(session: Session, text: str, tenant: str | None = None, *, labels: bool = True) -> Journey:
     """Finds the whole journey of whatever the text names; no hops if it names nothing.
 
-    With a tenant it is that tenant's part, to the same bound.
+    With a tenant it is that tenant's part, to the same bound. Without `labels` no part of a
+    label is looked for.
     """
-    named_by = [*_entries_named(session, text, tenant), *_events_named(session, text, tenant)]
+    named_by = [*_entries_named(session, text, tenant, labels), *_events_named(session, text, tenant)]
     starts = [hop for hop in named_by if tenant in (None, hop.tenant)]
     traces = dict.fromkeys([hop.trace_id for hop in starts if hop.trace_id is not None])
     traces |= dict.fromkeys(_names_of(text))
@@ -156,8 +157,8 @@ def _on(session: Session, trace_id: str, tenant: str | None) -> list[Hop]:
     return hops + [_publication(one) for one in session.published_on(trace_id, HOPS_MAX, tenant)]
 
 
-def _entries_named(session: Session, text: str, tenant: str | None) -> list[Hop]:
-    return [_arrival(session, entry) for entry in find_entries(session, text, tenant)]
+def _entries_named(session: Session, text: str, tenant: str | None, labels: bool) -> list[Hop]:
+    return [_arrival(session, entry) for entry in find_entries(session, text, tenant, labels=labels)]
 
 
 def _events_named(session: Session, text: str, tenant: str | None) -> list[Hop]:

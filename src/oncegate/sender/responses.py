@@ -19,6 +19,14 @@ from oncegate.sender.exchange import Exchange, NoResponse, Response
 RETRY_AFTER_MAX: Final = timedelta(hours=24)  # nobody may park our events for longer
 _SECONDS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _DATE_LENGTH_MAX: Final = 64
+_WRITTEN: Final = re.compile(
+    r"HTTP (?P<status>\d{3})(?: in (?P<took>\d{1,9}) ms| \(redirects are not followed\))?"
+    r"(?:: (?P<excerpt>.*))?",
+    re.ASCII | re.DOTALL,
+)
+_EXCERPT: Final = re.compile(
+    r"(HTTP \d{3}(?: in \d{1,9} ms| \(redirects are not followed\))?: ).+", re.ASCII | re.DOTALL
+)
 
 
 class Result(Enum):
@@ -41,6 +49,7 @@ class Judgement(Struct, frozen=True):
     result: Result
     reason: str
     wait_min: timedelta = timedelta(0)
+    status: int | None = None
 
 
 def judge(exchange: Exchange) -> Judgement:
@@ -50,7 +59,8 @@ def judge(exchange: Exchange) -> Judgement:
             Result.FAILED if exchange.was_sent else Result.UNREACHED,
             f"{exchange.kind.value} while {exchange.phase.value}: {exchange.detail}",
         )
-    return Judgement(_result_of(exchange), _reason(exchange), exchange.retry_after or timedelta(0))
+    wait = exchange.retry_after or timedelta(0)
+    return Judgement(_result_of(exchange), _reason(exchange), wait, exchange.status)
 
 
 def _result_of(response: Response) -> Result:
@@ -70,8 +80,32 @@ def _result_of(response: Response) -> Result:
 
 def _reason(response: Response) -> str:
     hint = " (redirects are not followed)" if 300 <= response.status < 400 else ""
+    if _result_of(response) is Result.DELIVERED:  # its acknowledgement is all that is kept of the attempt
+        hint = f" in {response.elapsed // timedelta(milliseconds=1)} ms"
     shown = response.shown
     return f"HTTP {response.status}{hint}: {shown}" if shown else f"HTTP {response.status}{hint}"
+
+
+def without_excerpt(text: str, mask: str) -> str:
+    """A line of `judge`, or one with it at its end, without what the receiver wrote."""
+    return _EXCERPT.sub(rf"\1{mask}", text)
+
+
+class Answered(Struct, frozen=True):
+    """What a kept line says of a response; `excerpt` is the beginning of its body."""
+
+    status: int
+    took_ms: int | None
+    excerpt: str
+
+
+def read_reason(text: str | None) -> Answered | None:
+    """Reads back what `judge` wrote about a response; None where the line is about something else."""
+    found = _WRITTEN.fullmatch(text or "")
+    if found is None:
+        return None
+    status, took, excerpt = found["status"], found["took"], found["excerpt"]
+    return Answered(int(status), None if took is None else int(took), excerpt or "")
 
 
 def parse_retry_after(text: str | None, now: datetime) -> timedelta | None:

@@ -20,6 +20,7 @@ group commit (`groupcommit.py`) calls it from one thread at a time per session a
       Positions how far ordered lanes of incoming events have come
       Traces    which entries and emitted events belong to one journey
       Browsing  lists for pages, and notes of what people looked at
+      Attempts  the last failed attempts of each delivery
       Notices   what processes tell each other, for a while
       Contents  which events would change the same thing in the same way
       Resources second resources of one key or one target
@@ -37,6 +38,7 @@ lease. Leases are kept in it. Wall times (`*_at_ms`) are for people.
 
 from __future__ import annotations
 
+from oncegate.store.attempts import Attempt, Attempts
 from oncegate.store.browsing import Browsing, Note
 from oncegate.store.census import Census, EntryDetail, EntryFilter
 from oncegate.store.claims import (
@@ -126,6 +128,8 @@ __all__ = [
     "Acknowledgement",
     "Advanced",
     "Attachment",
+    "Attempt",
+    "Attempts",
     "Before",
     "Browsing",
     "Capabilities",

@@ -47,6 +47,9 @@ class Browsing(Protocol):
     def oldest_entries(self, wanted: EntryFilter, after_id: int, limit: int) -> list[Entry]:
         """Returns entries, oldest first, with ids above `after_id`. For states that are not final."""
 
+    def known_names(self, limit: int) -> list[str]:
+        """Returns the names of surfaces, tenants, destinations and people, those written first at most."""
+
     def log_before(self, before: int | None, limit: int, *, by_people: bool) -> list[LogRecord]:
         """Returns records before a position, newest first; None is the end of the log.
 

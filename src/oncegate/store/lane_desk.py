@@ -49,6 +49,9 @@ class Steering(Struct, frozen=True):
 class ReplayWanted(Struct, frozen=True):
     """Asks for past deliveries once more: of one lane or of a destination's, all or dead letters only.
 
+    `since_ms` and `until_ms` name the time in which the events were emitted, the second moment not
+    included; `type` names the type of event.
+
     `nonce` names the replay. Lanes are taken in order of their numbers after `after_lane`, at most `limit`
     of them a call. `dry_run` only counts. Of replays that are over, the latest `kept_max` stay on the list.
     """
@@ -67,6 +70,9 @@ class ReplayWanted(Struct, frozen=True):
     deliveries_max: int = 1_000
     dry_run: bool = False
     kept_max: int = 10_000
+    since_ms: int | None = None
+    until_ms: int | None = None
+    type: str | None = None
 
 
 class Replaying(Struct, frozen=True):

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from oncegate.store.attempts import Attempts
 from oncegate.store.browsing import Browsing
 from oncegate.store.census import Census
 from oncegate.store.claims import Claims, Reservation, Reserved, Settlement
@@ -41,6 +42,7 @@ class Session(
     Lanes,
     LaneDesk,
     Replays,
+    Attempts,
     Tallies,
     SeenByAll,
     Positions,

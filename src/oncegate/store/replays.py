@@ -49,6 +49,9 @@ class ReplayOrder(Struct, frozen=True):
     cancelled_at_ms: int | None = None
     cancelled_by: str | None = None
     cancelled_why: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    type: str | None = None
 
     @property
     def name(self) -> str:

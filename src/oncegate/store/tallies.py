@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from math import ceil, log2
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -34,6 +35,9 @@ _REASONS: Final = (
     "lane_input",
 )
 _GAUGE: Final = 200
+_DELIVERY: Final = 400
+_DURATION: Final = 410
+DURATION_BUCKETS: Final = 36  # 1 ms and less, then each longer by the square root of two, up to 3 min
 
 
 class What(IntEnum):
@@ -42,7 +46,8 @@ class What(IntEnum):
     From 20 on: new events in quarantine by reason (`of_reason`). From 51 on: repeats by class
     (`of_class`). From 100 on: reservations by how long they took (`of_latency`), with their microseconds
     as the total. From 200 on: gauges as a watch read them off (`of_gauge`), with their values as the
-    total; these are of no surface.
+    total; these are of no surface. From 400 on: attempts to deliver to a destination that succeeded or
+    failed (`of_delivery`); from 410 on those that succeeded, by how long they took (`of_duration`).
     """
 
     FRESH = 1
@@ -102,8 +107,25 @@ def of_gauge(number: int) -> int:
     return _GAUGE + number
 
 
+def of_delivery(*, succeeded: bool) -> int:
+    """The number under which attempts to deliver are counted."""
+    return _DELIVERY + (not succeeded)
+
+
+def of_duration(milliseconds: int) -> int:
+    """The number under which a delivery is counted that took so long."""
+    bucket = ceil(2 * log2(milliseconds)) if milliseconds > 1 else 0
+    return _DURATION + min(DURATION_BUCKETS - 1, bucket)
+
+
+def duration_bound_ms(what: int) -> int | None:
+    """The longest time that the deliveries took that a number stands for, if it stands for any."""
+    bucket = what - _DURATION
+    return round(2 ** (bucket / 2)) if 0 <= bucket < DURATION_BUCKETS else None
+
+
 def is_gauge(what: int) -> bool:
-    """Whether a number stands for readings of a gauge, which are nothing that happened at a surface."""
+    """Whether a number stands for what did not happen at a surface: a gauge, or attempts to deliver."""
     return what >= _GAUGE
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from oncegate.clock import utc_text
 from oncegate.store import DestinationState, HeadOrder, LogKind, ReplayWanted, Steering, replay_name
 from oncegate.store.lane_desk import REPLAY_SAMPLE
 
@@ -32,8 +33,14 @@ def steering_note(wanted: Steering) -> str:
 def replay_note(wanted: ReplayWanted, deliveries: int, lanes: int) -> str:
     """About the beginning of a replay."""
     what = "dead letters" if wanted.only_dead else "deliveries"
-    counts = f"{deliveries} {what} of {lanes} lanes of {wanted.destination}"
+    counts = f"{deliveries} {what} of {lanes} lanes of {wanted.destination}{_narrowed(wanted)}"
     return f"{replay_name(wanted.nonce)}: {counts}: {wanted.reason}"
+
+
+def _narrowed(wanted: ReplayWanted) -> str:
+    words = "" if wanted.type is None else f" of type {wanted.type}"
+    words += "" if wanted.since_ms is None else f" since {utc_text(wanted.since_ms)}"
+    return words + ("" if wanted.until_ms is None else f" before {utc_text(wanted.until_ms)}")
 
 
 def replay_sample(lanes: list[int], counts: list[int]) -> tuple[tuple[int, int], ...]:

@@ -128,7 +128,7 @@
   };
   // A list that grows at its top stays where it is: known rows are renewed in place, new ones wait for a click.
   const pill = document.getElementById("new");
-  const rowName = (one) => one.querySelector("[data-open]")?.getAttribute("href");
+  const rowName = (one) => one.dataset.name || one.querySelector("[data-open]")?.getAttribute("href");
   const hold = (found) => {
     const [old, next] = [live.querySelector("[data-list]"), found.querySelector("[data-list]")];
     if (!old || !next || !pill) return false;

@@ -50,6 +50,11 @@ class PostgresBrowsing:
         sql = f"{statements.OPEN_ENTRY} WHERE {where} ORDER BY open.entry LIMIT %s"
         return self._entries(self._query(sql, (*parameters, after_id, limit)))
 
+    def known_names(self, limit: int) -> list[str]:
+        """Lists names."""
+        rows = self._query("SELECT text FROM oncegate_name ORDER BY id LIMIT %s", (limit,))
+        return [text for (text,) in rows]
+
     def log_before(self, before: int | None, limit: int, *, by_people: bool) -> list[LogRecord]:
         """Reads the log backwards, the last era first."""
         eras = self._eras()

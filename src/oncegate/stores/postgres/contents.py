@@ -135,9 +135,9 @@ WHERE entry = %s AND dismissed_at IS NULL RETURNING 1
 _DOUBLED: Final = f"""
 SELECT name.text, count(*), min(pair.flagged_at)
 FROM oncegate_duplicate AS pair
-JOIN oncegate_entry AS later ON later.id = pair.entry AND later.state = 2
+CROSS JOIN LATERAL (SELECT * FROM oncegate_entry AS one WHERE one.id = pair.entry OFFSET 0) AS later
 JOIN oncegate_name AS name ON name.id = later.surface
-WHERE pair.dismissed_at IS NULL AND ({_RAN_WITH}) IS NOT NULL GROUP BY name.text ORDER BY name.text
+WHERE pair.dismissed_at IS NULL AND later.state = 2 AND ({_RAN_WITH}) IS NOT NULL GROUP BY name.text ORDER BY name.text
 """
 _LAST: Final = 2**63 - 1
 

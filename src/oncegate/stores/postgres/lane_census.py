@@ -84,7 +84,8 @@ WITH old AS MATERIALIZED (
                       WHERE dead.lane = past.lane AND dead.seq = past.seq)
     ORDER BY past.seq LIMIT %s FOR UPDATE OF past SKIP LOCKED
 ),
-forgotten AS (DELETE FROM oncegate_ack AS ack USING old WHERE ack.lane = old.lane AND ack.seq = old.seq)
+forgotten AS (DELETE FROM oncegate_ack AS ack USING old WHERE ack.lane = old.lane AND ack.seq = old.seq),
+tried AS (DELETE FROM oncegate_attempt AS a USING old WHERE a.lane = old.lane AND a.seq = old.seq)
 DELETE FROM oncegate_delivery AS past USING old WHERE past.lane = old.lane AND past.seq = old.seq
 RETURNING 1
 """

@@ -52,6 +52,8 @@ _PAST: Final = """
 SELECT seq FROM oncegate_delivery AS past WHERE lane = %s AND seq BETWEEN %s AND %s
    AND (NOT %s OR EXISTS (SELECT 1 FROM oncegate_dead_letter AS dead
                           WHERE dead.lane = past.lane AND dead.seq = past.seq))
+   AND created_at >= coalesce(%s::bigint, created_at) AND created_at < coalesce(%s::bigint, created_at + 1)
+   AND type = coalesce(%s::int, type)
 ORDER BY seq LIMIT %s
 """
 _REPLAY: Final = (
@@ -169,7 +171,9 @@ class PostgresLaneDesk(PostgresReplays):
             return 0
         head, replay = rows[0][:2]
         to = head - 1 if wanted.seq_to is None else min(wanted.seq_to, head - 1)
-        asked = (lane, wanted.seq_from, to, wanted.only_dead, wanted.deliveries_max)
+        kind = None if wanted.type is None else self._names.find(wanted.type) or -1
+        within = (wanted.since_ms, wanted.until_ms, kind)
+        asked = (lane, wanted.seq_from, to, wanted.only_dead, *within, wanted.deliveries_max)
         seqs = [seq for (seq,) in self._query(_PAST, asked)]
         if not seqs:
             return 0

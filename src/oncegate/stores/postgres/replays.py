@@ -9,14 +9,15 @@ from typing import Any, Final
 
 from oncegate.store import LaneName, ReplayFilter, ReplayOrder, ReplayWanted
 from oncegate.store.replays import LEFT_COUNTED_MAX, RUNNING_MAX
+from oncegate.stores.postgres.attempts import PostgresAttempts
 from oncegate.stores.postgres.lanes import PostgresLanes, plain
 from oncegate.stores.replay_filters import order_conditions
 
 _KEEP: Final = """
 INSERT INTO oncegate_replay_order (nonce, destination, tenant, lane, seq_from, seq_to, only_dead, at, actor,
-                                   reason, deliveries, lanes)
+                                   reason, deliveries, lanes, since, until, type)
 VALUES (%s, %s, (SELECT tenant FROM oncegate_lane WHERE id = %s::bigint), %s::bigint, %s, %s::bigint, %s,
-        %s, %s, %s, %s, %s)
+        %s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (nonce) DO UPDATE SET deliveries = oncegate_replay_order.deliveries + excluded.deliveries,
                                   lanes = oncegate_replay_order.lanes + excluded.lanes
 RETURNING id
@@ -42,7 +43,7 @@ SELECT id, nonce, destination, tenant, (SELECT key FROM oncegate_lane WHERE id =
        seq_from, seq_to, only_dead, at, actor, reason, deliveries, lanes,
        (SELECT count(*) FROM (SELECT 1 FROM oncegate_replay AS again WHERE again.nonce = listed.nonce
                               LIMIT {LEFT_COUNTED_MAX + 1}) AS few),
-       taken_back, cancelled_at, cancelled_by, cancelled_why
+       taken_back, cancelled_at, cancelled_by, cancelled_why, since, until, type
 FROM (SELECT * FROM oncegate_replay_order AS replayed WHERE {{where}} ORDER BY id DESC LIMIT %s) AS listed
 ORDER BY id DESC
 """
@@ -53,7 +54,7 @@ _NOW: Final = (
 _LAST: Final = 2**63 - 1
 
 
-class PostgresReplays(PostgresLanes):
+class PostgresReplays(PostgresAttempts, PostgresLanes):
     """Keep, cancel, list."""
 
     def _keep_order(self, wanted: ReplayWanted, deliveries: int, lanes: int) -> None:
@@ -61,6 +62,7 @@ class PostgresReplays(PostgresLanes):
         kept = (
             wanted.nonce, destination, wanted.lane_id, wanted.lane_id, wanted.seq_from, wanted.seq_to,
             wanted.only_dead, wanted.at_ms, plain(wanted.actor), plain(wanted.reason), deliveries, lanes,
+            wanted.since_ms, wanted.until_ms, wanted.type and plain(wanted.type),
         )  # fmt: skip
         ((number,),) = self._query(_KEEP, kept)
         self._query(_MAKE_ROOM, (number - wanted.kept_max,))

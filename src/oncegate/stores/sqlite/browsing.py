@@ -42,6 +42,11 @@ class SqliteBrowsing:
         rows = self._connection.execute(sql, (*parameters, after_id, limit))
         return [self._entry(row) for row in rows]
 
+    def known_names(self, limit: int) -> list[str]:
+        """Lists names."""
+        rows = self._connection.execute("SELECT text FROM oncegate_name ORDER BY id LIMIT ?", (limit,))
+        return [text for (text,) in rows.fetchall()]
+
     def log_before(self, before: int | None, limit: int, *, by_people: bool) -> list[LogRecord]:
         """Reads the log backwards."""
         conditions = [_BY_PEOPLE] if by_people else []

@@ -72,7 +72,9 @@ _OLD: Final = (
     " AND NOT EXISTS (SELECT 1 FROM oncegate_dead_letter AS d WHERE d.lane = ?1 AND d.seq = past.seq)"
     " ORDER BY past.seq LIMIT ?3"
 )
+_PAST: Final = "SELECT lane, seq FROM oncegate_delivery WHERE id = ?"
 _REMOVE: Final = (
+    f"DELETE FROM oncegate_attempt WHERE (lane, seq) IN ({_PAST})",
     "DELETE FROM oncegate_delivery WHERE id = ?",
     "DELETE FROM oncegate_ack WHERE delivery = ?",
 )

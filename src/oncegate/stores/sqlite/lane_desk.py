@@ -54,7 +54,8 @@ _IN_REPLAY: Final = "SELECT 1 FROM oncegate_replay WHERE lane = ? LIMIT 1"
 _PAST: Final = (
     "SELECT seq FROM oncegate_delivery AS past WHERE lane = ?1 AND seq BETWEEN ?2 AND ?3"
     " AND (NOT ?4 OR EXISTS (SELECT 1 FROM oncegate_dead_letter WHERE lane = ?1 AND seq = past.seq))"
-    " ORDER BY seq LIMIT ?5"
+    " AND (?6 IS NULL OR created_at >= ?6) AND (?7 IS NULL OR created_at < ?7)"
+    " AND (?8 IS NULL OR type = ?8) ORDER BY seq LIMIT ?5"
 )
 _REPLAY: Final = "INSERT INTO oncegate_replay (lane, seq, nonce) VALUES (?, ?, ?)"
 _START: Final = (
@@ -152,7 +153,9 @@ class SqliteLaneDesk(SqliteReplays, SqliteLanes):
         """How many deliveries of a lane are replayed; -1 if it is in a replay already."""
         lane, _, head, replay, _ = row
         to = head - 1 if wanted.seq_to is None else min(wanted.seq_to, head - 1)
-        asked = (lane, wanted.seq_from, to, wanted.only_dead, wanted.deliveries_max)
+        kind = None if wanted.type is None else self._names.find(wanted.type) or -1
+        within = (wanted.since_ms, wanted.until_ms, kind)
+        asked = (lane, wanted.seq_from, to, wanted.only_dead, wanted.deliveries_max, *within)
         seqs = [seq for (seq,) in self._connection.execute(_PAST, asked)]
         if not seqs:
             return 0

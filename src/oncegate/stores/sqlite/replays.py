@@ -8,13 +8,14 @@ from typing import Any, Final
 from oncegate.store import LaneName, ReplayFilter, ReplayOrder, ReplayWanted
 from oncegate.store.replays import LEFT_COUNTED_MAX, RUNNING_MAX
 from oncegate.stores.replay_filters import order_conditions
+from oncegate.stores.sqlite.attempts import SqliteAttempts
 from oncegate.stores.sqlite.names import Names
 
 _KEEP: Final = (
     "INSERT INTO oncegate_replay_order (nonce, destination, tenant, lane, seq_from, seq_to, only_dead, at,"
-    " actor, reason, deliveries, lanes)"
+    " actor, reason, deliveries, lanes, since, until, type)"
     " VALUES (?1, ?2, (SELECT tenant FROM oncegate_lane WHERE id = ?3), ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,"
-    " ?11)"
+    " ?11, ?12, ?13, ?14)"
     " ON CONFLICT (nonce) DO UPDATE SET deliveries = deliveries + excluded.deliveries,"
     " lanes = lanes + excluded.lanes RETURNING id"
 )
@@ -37,9 +38,9 @@ _ORDERS: Final = (
     "SELECT id, nonce, destination, tenant, (SELECT key FROM oncegate_lane WHERE id = listed.lane),"
     " seq_from, seq_to, only_dead, at, actor, reason, deliveries, lanes,"
     " (SELECT count(*) FROM (SELECT 1 FROM oncegate_replay AS again WHERE again.nonce = listed.nonce"
-    f" LIMIT {LEFT_COUNTED_MAX + 1})), taken_back, cancelled_at, cancelled_by, cancelled_why"
-    " FROM (SELECT * FROM oncegate_replay_order AS replayed WHERE {where} ORDER BY {id} DESC LIMIT ?)"
-    " AS listed ORDER BY id DESC"
+    f" LIMIT {LEFT_COUNTED_MAX + 1})), taken_back, cancelled_at, cancelled_by, cancelled_why,"
+    " since, until, type FROM (SELECT * FROM oncegate_replay_order AS replayed WHERE {where}"
+    " ORDER BY {id} DESC LIMIT ?) AS listed ORDER BY id DESC"
 )
 # Begun from the replays under way, which are few; the plus keeps it from walking through all by number.
 _NUMBER: Final = "replayed.id"
@@ -48,7 +49,7 @@ _NOW: Final = "replayed.cancelled_at IS NULL AND replayed.nonce IN (SELECT nonce
 _LAST: Final = 2**63 - 1
 
 
-class SqliteReplays:
+class SqliteReplays(SqliteAttempts):
     """Keep, cancel, list."""
 
     _connection: sqlite3.Connection
@@ -59,6 +60,7 @@ class SqliteReplays:
         kept = (
             wanted.nonce, destination, wanted.lane_id, wanted.seq_from, wanted.seq_to, wanted.only_dead,
             wanted.at_ms, wanted.actor, wanted.reason, deliveries, lanes,
+            wanted.since_ms, wanted.until_ms, wanted.type,
         )  # fmt: skip
         ((number,),) = self._connection.execute(_KEEP, kept).fetchall()
         self._connection.execute(_MAKE_ROOM, (number - wanted.kept_max,))

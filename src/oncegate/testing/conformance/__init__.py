@@ -15,6 +15,7 @@ under pytest, which it does not import. Business writes use a table of one colum
 from oncegate.testing.conformance.alternatives import AlternativeConformance
 from oncegate.testing.conformance.apart import ApartConformance
 from oncegate.testing.conformance.arrivals import ArrivalConformance
+from oncegate.testing.conformance.attempts import AttemptConformance
 from oncegate.testing.conformance.batches import BatchConformance
 from oncegate.testing.conformance.browsing import BrowsingConformance
 from oncegate.testing.conformance.censuses import CensusConformance
@@ -72,6 +73,7 @@ class StoreConformance(
     LaneConformance,
     LaneDeskConformance,
     ReplayConformance,
+    AttemptConformance,
     ResourceConformance,
     TraceConformance,
     NoticeConformance,

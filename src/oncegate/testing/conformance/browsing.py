@@ -39,6 +39,16 @@ class BrowsingConformance(StoreBench):
         assert [entry.entry_id for entry in first + rest] == [claim.entry_id for claim in parked]
         assert [entry.label for entry in acme] == ["e1", "e3", "e5"]
 
+    def test_names_are_listed_up_to_a_bound(self) -> None:
+        """Tenants among them, so that a search can try each."""
+        session = self.open()
+        for number in range(3):
+            self.reserve(session, f"e{number}", tenant=f"tenant-{number}")
+        with self.looking() as reader:
+            names = reader.known_names(ALL)
+            assert reader.known_names(2) == names[:2]
+        assert {f"tenant-{number}" for number in range(3)} <= set(names)
+
     def test_a_filter_can_be_bounded_by_time_of_arrival_and_by_number(self) -> None:
         """Bounds exclude the moment and the number they name."""
         session = self.open()
