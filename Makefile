@@ -15,10 +15,10 @@ CONFIG     ?= examples/oncegate.toml
 IN_PARALLEL := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check fmt bench profile soak spin mutate fuzz matrix pictures clean
+.PHONY: help demo run test check fmt bench profile soak broken-gates incidents path spin mutate fuzz matrix pictures clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/$(if $(filter postgres,$(STORE))$(SERVE),.installed,.core) ## run the demo (STORE=sqlite|postgres SERVE=1 DEMO_ARGS=...)
 	@$(BIN)/oncegate demo --store $(STORE) $(if $(SERVE),--serve) $(DEMO_ARGS)
@@ -48,44 +48,53 @@ EXTENT = $(if $(QUICK),quick,$(if $(SHORT),short,full))
 PAGE  ?= $(if $(QUICK),build/bench/benchmarks.md,docs/benchmarks.md)
 ifeq ($(origin STORE),file)
 bench: $(VENV)/.installed ## measure everything beside peers and limits (QUICK=1 SHORT=1 PEERS=0 STORE=... BENCH_ARGS=...)
-	@ONCEGATE_BENCH_PEERS=$${ONCEGATE_BENCH_PEERS:-build/peers} $(BIN)/oncegate bench all --extent $(EXTENT) --page $(PAGE) \
+	@ONCEGATE_BENCH_PEERS=$${ONCEGATE_BENCH_PEERS:-build/peers} $(BIN)/python -m lab bench all --extent $(EXTENT) --page $(PAGE) \
 	  $(if $(filter 0,$(PEERS)),--no-peers,--install) $(BENCH_ARGS)
 else
 bench: $(VENV)/$(if $(filter postgres,$(STORE)),.installed,.core)
-	@$(BIN)/oncegate bench $(if $(filter postgres,$(STORE)),postgres --plot bench-postgres.svg,gate) $(BENCH_ARGS)
+	@$(BIN)/python -m lab bench $(if $(filter postgres,$(STORE)),postgres --plot bench-postgres.svg,gate) $(BENCH_ARGS)
 endif
 
 profile: $(VENV)/.installed ## flame graphs of the hot path on both stores, into build/profile
 	@$(PIP) install -q -c constraints.txt py-spy
-	@$(BIN)/python -m oncegate.bench.profiling build/profile
+	@$(BIN)/python -m lab.bench.profiling build/profile
 
 MINUTES ?= 10
 soak: $(VENV)/.installed ## run the long tests, then MINUTES=10 of seeded faults; adds to docs/proof-tally.json
 	$(BIN)/python -m pytest -m soak $(TEST_ARGS)
-	$(BIN)/oncegate chaos run --minutes $(MINUTES) --tally docs/proof-tally.json
+	$(BIN)/python -m lab chaos run --minutes $(MINUTES) --tally docs/proof-tally.json
+
+broken-gates: $(VENV)/.installed ## catch every deliberately broken gate (BROKEN_ARGS=NAME for one, with its schedule)
+	@$(BIN)/python -m lab broken-gates $(BROKEN_ARGS)
+
+incidents: $(VENV)/.installed ## play every recorded incident without the gate and with it (INCIDENT_ARGS=NAME or --list)
+	@$(BIN)/python -m lab incidents $(INCIDENT_ARGS)
+
+path: $(VENV)/.installed ## count the packages that one event passes through, on both stores
+	@$(BIN)/python -m lab path
 
 spin: ## check the models of gate and lanes exhaustively (needs spin and cc)
 	@command -v spin >/dev/null || { echo "spin was not found: apt-get install spin" >&2; exit 1; }
-	proof/spin/check.sh
+	lab/models/check.sh
 
 mutate: $(VENV)/.installed ## take protecting lines out one by one; a test must notice each (MUTATE_ARGS=...)
-	@$(BIN)/python proof/mutate.py $(MUTATE_ARGS); code=$$?; $(BIN)/python proof/mutation_page.py; exit $$code
+	@$(BIN)/python -m lab.mutation $(MUTATE_ARGS); code=$$?; $(BIN)/python -m lab.mutation.page; exit $$code
 
 SECONDS ?= 60
 fuzz: $(VENV)/.installed ## fuzz every parser for SECONDS=60 each (needs atheris; FUZZ_ARGS=canonical for one)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
 	  { echo "atheris was not found: $(BIN)/pip install -c constraints.txt -e '.[fuzz]'" >&2; exit 1; }
-	@$(BIN)/python proof/fuzz.py --seconds $(SECONDS) $(FUZZ_ARGS)
+	@$(BIN)/python -m lab.fuzzing --seconds $(SECONDS) $(FUZZ_ARGS)
 
 matrix: $(VENV)/.installed ## play the whole crash matrix and write its table on docs/proof.md (MATRIX_ARGS=--resume)
-	$(BIN)/python -m tests.crash_matrix.run $(MATRIX_ARGS)
+	$(BIN)/python -m lab.crash_matrix $(MATRIX_ARGS)
 
 pictures: $(VENV)/.installed ## make the pictures of the operations page anew (needs a Chromium)
 	$(BIN)/python -m tests.dashboard.pictures docs/images
 
 clean: ## remove the virtual environment, caches and build output
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+	find src lab tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # Two steps, so that the demo does not wait for the linters: first the package, then the dev tools.
 $(VENV)/.core: pyproject.toml constraints.txt

@@ -27,7 +27,7 @@ from oncegate.testing.postgres import TEST_URL_VARIABLE, GivenServer, PostgresSe
 from oncegate.testing.spare_ledgers import SpareLedgers
 from tests.loggers import loggers_as_they_were
 
-pytest.register_assert_rewrite("oncegate.testing.conformance")
+pytest.register_assert_rewrite("oncegate.testing.conformance", "lab.crash_matrix")
 sightings.FLUSH_SECONDS = 3600.0
 delivery.LOOK_SECONDS = 0.1  # type: ignore[misc]
 
@@ -51,7 +51,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 WORKERS_MIN, WORKERS_MAX = 3, 4
 
 
-OBEYS_WAITS = ("tests/simulation/", "tests/chaos/")
+OBEYS_WAITS = ("tests/simulation/", "tests/demo/", "tests/lab/")
 
 
 @pytest.fixture(autouse=True)

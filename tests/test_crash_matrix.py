@@ -11,13 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from oncegate.chaos.terminal_client import KeyMode, TerminalProcess
-from oncegate.crashpoints import CRASH_POINTS
-from oncegate.model.states import State
-from oncegate.store import LogKind
-from oncegate.testing import ArmedCrashPoints
-from oncegate.testing.forking import stop_this_process
-from tests.crash_site import (
+from lab.crash_matrix.site import (
     ASKED,
     FINAL,
     HONOURED,
@@ -30,6 +24,12 @@ from tests.crash_site import (
     armed,
     started_terminals,
 )
+from oncegate.crashpoints import CRASH_POINTS
+from oncegate.demo.terminal_client import KeyMode, TerminalProcess
+from oncegate.model.states import State
+from oncegate.store import LogKind
+from oncegate.testing import ArmedCrashPoints
+from oncegate.testing.forking import stop_this_process
 
 # What a first crash leaves behind, at its most different: nothing but a reservation; the start of a step
 # without its end; a booking without its slot; an effect of which nothing is recorded.

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from lab.crash_matrix.site import SCENARIOS, UNREPEATABLE, Crash, Event, Scenario, Site, armed
 from oncegate import Gate
-from oncegate.chaos.terminal_client import KeyMode, TerminalProcess
+from oncegate.demo.terminal_client import KeyMode, TerminalProcess
 from oncegate.errors import RulingRefused, StoreUnavailable
 from oncegate.groupcommit import GroupCommit
 from oncegate.model.states import Decision, State
@@ -20,7 +21,6 @@ from oncegate.store.people import RULING_KINDS
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import Fault, Faults, Forked, ManualClock, faulty
 from oncegate.upkeep.rulings import Rulings, StepWord, doubts
-from tests.crash_site import SCENARIOS, UNREPEATABLE, Crash, Event, Scenario, Site, armed
 
 KILLED = -9
 OPAQUE = next(scenario for scenario in SCENARIOS if scenario.name == "opaque unrepeatable")

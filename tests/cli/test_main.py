@@ -41,7 +41,7 @@ def test_help_loads_no_command_and_no_database():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
     commands = {f"oncegate.cli.{name}" for name in COMMANDS}
-    assert not loaded & (commands | {"sqlite3", "oncegate.stores.sqlite", "oncegate.chaos", "unittest"})
+    assert not loaded & (commands | {"sqlite3", "oncegate.stores.sqlite", "oncegate.demo", "unittest"})
 
 
 def test_module_and_script_are_the_same(tmp_path):
@@ -78,7 +78,7 @@ def test_group_without_command_shows_its_commands(call):
     ("words", "said"),
     [
         (("entires",), "there is no command 'entires'; did you mean 'entries'?"),
-        (("frobnicate",), "commands are demo, bench, chaos"),
+        (("frobnicate",), "commands are demo, bench, record"),
         (("--url", "sqlite:///x.db", "doctor"), "'--url' comes after a command"),
         (("doctor", "extra"), "'extra' is not known here; see: oncegate doctor --help"),
         (("entries", "list", "--stat", "held"), "'--stat' is not known here; see: oncegate entries list"),

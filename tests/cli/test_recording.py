@@ -120,10 +120,6 @@ def test_without_rules_only_who_came_when_is_recorded(call: Call, tmp_path: Path
     refused = call("replay", "r.jsonl", "--app", app)
     assert refused.code == 2
     assert "none with a payload, since no rules for this surface" in refused.complaint
-    # The simulator needs none
-    played = call("replay", "r.jsonl", "--simulate", "--seed", "3", "--json")
-    assert played.code == 0
-    assert json.loads(played.out)["events"] == 3
 
 
 def test_a_live_recording_has_the_conflict_too(call: Call, live: Path, app: str) -> None:
@@ -196,18 +192,17 @@ def test_speed_waits_in_real_time(
     [
         (("--app", "nowhere:gate"), "there is no module 'nowhere'"),
         (("--app", "x:gate", "--to", "http://127.0.0.1/"), "not allowed with"),
-        ((), "one of the arguments --app --to --simulate --dry-run is required"),
-        (("--simulate", "--expect", "efects=3"), "'efects=3' is not NAME=N"),
-        (("--simulate", "--expect", "effects=many"), "does not say how many"),
-        (("--simulate", "--speed", "0"), "'0' is not a speed"),
+        ((), "one of the arguments --app --to --dry-run is required"),
+        (("--dry-run", "--expect", "efects=3"), "'efects=3' is not NAME=N"),
+        (("--dry-run", "--expect", "effects=many"), "does not say how many"),
+        (("--dry-run", "--speed", "0"), "'0' is not a speed"),
         (("--to", "http://127.0.0.1:9/", "--concurrency", "0"), "'0' is not a number from 1 to 256"),
-        (("--simulate", "--speed", "nan"), "'nan' is not a speed"),
-        (("--simulate", "--surface", "none"), "no arrival to play"),
-        (("--simulate", "--speed", "2"), "--speed belongs to --app and --to"),
-        (("--simulate", "--secret-env", "S"), "--secret-env belongs to --to"),
-        (("--simulate", "--concurrency", "2"), "--concurrency belongs to --to"),
+        (("--dry-run", "--speed", "nan"), "'nan' is not a speed"),
+        (("--dry-run", "--speed", "2"), "--speed belongs to --app and --to"),
+        (("--dry-run", "--secret-env", "S"), "--secret-env belongs to --to"),
+        (("--dry-run", "--concurrency", "2"), "--concurrency belongs to --to"),
         (("--dry-run", "--header", "a: b"), "--header belongs to --to"),
-        (("--simulate", "--url", "sqlite:///x.db"), "--url belongs to --app"),
+        (("--dry-run", "--url", "sqlite:///x.db"), "--url belongs to --app"),
         (("--to", "ftp://example.com/"), "ftp"),
         (("--to", "http://127.0.0.1:9/", "--secret-env", "NOT_SET"), "the environment has no NOT_SET"),
     ],

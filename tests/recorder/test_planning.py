@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from oncegate.chaos.museum import EXHIBITS
-from oncegate.chaos.simulator.outcome import play
-from oncegate.chaos.simulator.recorded import DELIVERIES_MAX, schedule_of
+from lab.broken_gates import BROKEN_GATES
+from lab.simulator.outcome import play
+from lab.simulator.recorded import DELIVERIES_MAX, schedule_of
 from oncegate.errors import ConfigError
 from oncegate.recorder.planning import make_plan
 from oncegate.recorder.recording import ArrivalLine, Header, Recording, SurfaceLine
@@ -124,7 +124,7 @@ def test_the_simulator_delivers_the_same_events_at_the_same_moments() -> None:
 def test_a_broken_gate_is_caught_by_a_recording() -> None:
     """Yesterday's traffic, with faults, against a gate that checks before it inserts."""
     given = recording(*((n // 3 * 10, f"e{n // 3}", None) for n in range(30)))
-    broken = EXHIBITS["CheckThenInsert"]()
+    broken = BROKEN_GATES["CheckThenInsert"]()
     assert any(play(schedule_of(given, seed), broken).violations for seed in range(1, 6))
     assert not any(play(schedule_of(given, seed)).violations for seed in range(1, 6))
 

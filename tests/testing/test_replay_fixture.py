@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import oncegate.chaos.incidents.incident
+import lab.incidents.incident
 from oncegate import ConfigError, Gate
 
-STORM = Path(oncegate.chaos.incidents.incident.__file__).parent / "fixtures" / "monday-storm.jsonl"
+STORM = Path(lab.incidents.incident.__file__).parent / "fixtures" / "monday-storm.jsonl"
 
 
 def app(key: str = "{notificationId}:{equipment_number}") -> Gate:

@@ -15,7 +15,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
-from oncegate.bench.peers.scripts.stand import make_event
 from oncegate.bench.samples import Sample
 from oncegate.gate.once import AsyncOnce, Once
 from oncegate.wiring import Gate
@@ -26,6 +25,19 @@ INSERT_BOOKING: Final = "INSERT INTO booking (equipment, slot) VALUES (?, ?)"
 CREATE_BOOKING: Final = (
     "CREATE TABLE IF NOT EXISTS booking (id INTEGER PRIMARY KEY, equipment TEXT, slot TEXT)"
 )
+
+_FILLER: Final = "x" * 330  # brings an event to about half a kilobyte
+
+
+def make_event(number: int, prefix: str = "N") -> dict[str, Any]:
+    """An event of about 500 bytes, as a terminal's notification would be."""
+    return {
+        "notificationId": f"{prefix}-{number:09d}",
+        "equipment_number": f"MSKU{number % 10_000_000:07d}",
+        "window": "2026-06-01T06:00:00Z/PT1H",
+        "terminal": {"code": "ECT-DELTA", "berth": number % 40},
+        "remarks": _FILLER,
+    }
 
 
 async def claim_slot(equipment: str, idempotency_key: str) -> str:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from oncegate.cli import bench_all
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -25,7 +22,11 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Measures the gate beside a plain baseline that does the same two durable commits an "
         "event by hand. Subjects take turns; medians are printed with the lowest and highest.",
     )
-    subjects = parser.add_subparsers(dest="subject", required=True, metavar="SUBJECT")
+    add_gate(parser.add_subparsers(dest="subject", required=True, metavar="SUBJECT"))
+
+
+def add_gate(subjects: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Registers `bench gate`, here and in the lab."""
     gate = subjects.add_parser("gate", help="reserve, effect, commit, answer on the embedded ledger")
     gate.add_argument("--url", help="measure on the disk of this sqlite:/// address (default: temporary)")
     gate.add_argument(
@@ -34,124 +35,10 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         type=_concurrencies,
         help="comma-separated numbers of tasks at once (default: 1,32,256)",
     )
-    gate.add_argument("--rounds", default=5, type=_positive, help="how often to repeat (default: 5)")
+    gate.add_argument("--rounds", default=5, type=positive, help="how often to repeat (default: 5)")
     gate.add_argument("--quick", action="store_true", help="fewer events, for a first impression")
     gate.add_argument("--json", action="store_true", help="print one JSON document")
     gate.set_defaults(run=run)
-    postgres = subjects.add_parser("postgres", help="the same on a PostgreSQL server, beside pgbench")
-    postgres.add_argument("--rounds", default=3, type=_positive, help="how often to repeat (default: 3)")
-    postgres.add_argument("--quick", action="store_true", help="shorter runs, for a first impression")
-    postgres.add_argument("--json", action="store_true", help="print one JSON document")
-    postgres.add_argument("--plot", metavar="FILE", help="also draw the figures as SVG into this file")
-    postgres.set_defaults(run=run_postgres)
-    http = subjects.add_parser("http", help="the service over HTTP, beside the bare server it runs on")
-    http.add_argument("--rounds", default=3, type=_positive, help="how often to repeat (default: 3)")
-    http.add_argument("--quick", action="store_true", help="fewer requests, for a first impression")
-    http.add_argument("--no-postgres", action="store_true", help="leave PostgreSQL out")
-    http.add_argument(
-        "--processes", default=1, type=_positive, metavar="N",
-        help="also so many processes on one PostgreSQL (default: 1, none besides)",
-    )  # fmt: skip
-    http.add_argument("--json", action="store_true", help="print one JSON document")
-    http.set_defaults(run=run_http)
-    _add_feed(subjects)
-    sender = subjects.add_parser("sender", help="ordered deliveries over HTTP, beside the bare client")
-    sender.add_argument("--quick", action="store_true", help="fewer points, for a first impression")
-    sender.add_argument("--no-postgres", action="store_true", help="leave PostgreSQL out")
-    sender.add_argument(
-        "--no-rivals", action="store_true", help="leave procrastinate out; nothing is installed"
-    )
-    sender.add_argument("--json", action="store_true", help="print one JSON document")
-    sender.set_defaults(run=run_sender)
-    bench_all.add_parser(subjects)
-
-
-def _add_feed(subjects: Any) -> None:
-    feed = subjects.add_parser(
-        "feed", help="days of a real feed in a minute: nothing lost, nothing doubled"
-    )
-    feed.add_argument("--days", default=1.0, type=float, help="days of the feed to play (default: 1)")
-    feed.add_argument("--seconds", default=60.0, type=float, help="in so many seconds (default: 60)")
-    feed.add_argument("--processes", default=1, type=_positive, metavar="N", help="service processes (1)")
-    feed.add_argument("--postgres", action="store_true", help="on a PostgreSQL server, not on SQLite")
-    feed.add_argument("--seed", default=1, type=int, help="which feed; the same seed is the same feed (1)")
-    feed.add_argument("--json", action="store_true", help="print one JSON document")
-    feed.set_defaults(run=run_feed)
-
-
-def run_sender(arguments: argparse.Namespace) -> int:
-    """Measures with receivers in processes of their own and prints."""
-    from oncegate.bench.sender import DELAYS_MS, KEYS, SenderBench
-    from oncegate.cli.bench_sender import as_text
-
-    document = SenderBench(
-        keys=(1, 1_000) if arguments.quick else KEYS,
-        delays_ms=(0, 5) if arguments.quick else DELAYS_MS,
-        seconds=1.0 if arguments.quick else 2.0,
-        rounds=2 if arguments.quick else 5,
-        postgres=not arguments.no_postgres,
-        rivals=not arguments.no_rivals,
-        talk=lambda line: print(line, file=sys.stderr),
-    ).run()
-    print(json.dumps(document, indent=2) if arguments.json else as_text(document))
-    return 0
-
-
-def run_http(arguments: argparse.Namespace) -> int:
-    """Measures with processes of their own and prints."""
-    from oncegate.bench.http import HttpBench
-
-    document = HttpBench(
-        requests=3_000 if arguments.quick else 20_000,
-        rounds=arguments.rounds,
-        postgres=not arguments.no_postgres,
-        talk=lambda line: print(line, file=sys.stderr),
-        processes=arguments.processes,
-    ).run()
-    print(json.dumps(document, indent=2) if arguments.json else _http_as_text(document))
-    return 0
-
-
-def run_feed(arguments: argparse.Namespace) -> int:
-    """Plays a compressed feed against processes of their own; an event lost or doubled is a failure."""
-    from oncegate.bench.feed import FeedBench, as_text
-
-    report = FeedBench(
-        days=arguments.days,
-        seconds=arguments.seconds,
-        processes=arguments.processes,
-        postgres=arguments.postgres or arguments.processes > 1,
-        seed=arguments.seed,
-        talk=lambda line: print(line, file=sys.stderr),
-    ).run()
-    print(json.dumps(report.facts(), indent=2) if arguments.json else as_text(report))
-    return 0 if report.is_right else 1
-
-
-def _http_as_text(document: dict[str, Any]) -> str:
-    lines = [
-        f"{document['connections']} connections, 500-byte POSTs, {document['processors']} processors",
-        "",
-    ]
-    lines.append(
-        f"{'server':<12} {'keys':<8} {'requests/s':>10} {'low - high':>17} {'p50 ms':>8} {'p99 ms':>8}"
-        f" {'µs of processor: service':>25} {'database':>9} {'load':>6}"
-    )
-    for one in document["results"]:
-        spread = f"{one['rate_low']:,} - {one['rate_high']:,}"
-        lines.append(
-            f"{one['name']:<12} {one['keys']:<8} {one['rate']:>10,} {spread:>17} {one['p50_ms']:>8.2f}"
-            f" {one['p99_ms']:>8.2f} {one['service_us']:>25.0f} {one['database_us']:>9.0f}"
-            f" {one['load_us']:>6.0f}"
-        )
-    lines += ["", *(f"  {value:>5.2f}x  {name}" for name, value in document["ratios"].items())]
-    lines += ["", "processor time of the service for one request, against the bare server's:"]
-    lines += [f"  {value:>5.2f}x  {name}" for name, value in document["processor_ratios"].items()]
-    lines += ["", "requests/s at most, by processor time: one process, all processors with any number:"]
-    bounds = document["bounds"].items()
-    return "\n".join(
-        [*lines, *(f"  {one['one_process']:>7,} {one['machine']:>7,}  {name}" for name, one in bounds)]
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -168,49 +55,6 @@ def run(arguments: argparse.Namespace) -> int:
     ).run()
     print(json.dumps(document, indent=2) if arguments.json else _as_text(document))
     return 0
-
-
-def run_postgres(arguments: argparse.Namespace) -> int:
-    """Measures on a server of its own and prints."""
-    from oncegate.bench.postgres import PostgresBench
-
-    document = PostgresBench(
-        rounds=arguments.rounds,
-        seconds=2 if arguments.quick else 4,
-        talk=lambda line: print(line, file=sys.stderr),
-    ).run()
-    if arguments.plot:
-        from oncegate.bench.plot import as_svg, bars_of
-
-        Path(arguments.plot).write_text(as_svg("events a second on PostgreSQL", bars_of(document)), "utf-8")
-    print(json.dumps(document, indent=2) if arguments.json else _postgres_as_text(document))
-    return 0
-
-
-def _postgres_as_text(document: dict[str, Any]) -> str:
-    head = f"{'what':<45} {'events/s':>9} {'low - high':>17} {'p50 ms':>8}"
-    lines = [f"{head} {'its own µs':>11} {'server µs':>10}"]
-    for name, found in document["pgbench"].items():
-        lines.append(_postgres_line(name, found, found["latency_ms"], document))
-    for who in ("asyncpg", "gate"):
-        for item in document[who]:
-            name = f"{who}, {item['name']}, {item['concurrency']} at once"
-            lines.append(_postgres_line(name, item, item["p50_ms"], document))
-    for name, run in document["processes"].items():
-        shares = (
-            f"cores: gate {run['clients']}, server {run['server']}; slowest {run['slowest']} of the mean"
-        )
-        lines.append(f"{f'gate, {name}':<45} {run['rate']:>9,.0f}   {shares}")
-    lines += ["", "ratios of medians"]
-    return "\n".join(lines + [f"  {value:>7.2f}x  {name}" for name, value in document["ratios"].items()])
-
-
-def _postgres_line(name: str, found: dict[str, Any], p50_ms: float, document: dict[str, Any]) -> str:
-    spread, spent = f"{found['rate_low']:,.0f} - {found['rate_high']:,.0f}", document["processor"][name]
-    return (
-        f"{name:<45} {found['rate']:>9,.0f} {spread:>17} {p50_ms:>8.2f} "
-        f"{spent['program_us']:>11,} {spent['server_us']:>10,}"
-    )
 
 
 def _as_text(document: dict[str, Any]) -> str:
@@ -248,10 +92,11 @@ def _watching_as_text(found: dict[str, Any]) -> str:
 
 
 def _concurrencies(text: str) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(_positive(part) for part in text.split(",")))
+    return tuple(dict.fromkeys(positive(part) for part in text.split(",")))
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """Reads a number of rounds, tasks or processes."""
     if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= 10_000):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from 1 to 10000")
     return int(text)

@@ -15,16 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from oncegate.chaos.incidents.catalogue import STORM
-from oncegate.chaos.storm.progress import Progress
-from oncegate.chaos.storm.report import StormResult, as_document, format_table
-from oncegate.chaos.storm.run import DEFAULT_SEED, DEFAULT_WORKERS, StormBroken, run_storm
-from oncegate.chaos.storm.story import CONTAINERS, DELIVERIES
-from oncegate.chaos.terminal_client import TerminalNotReady
 from oncegate.cli.exitcodes import DONE, NOT_SO
-from oncegate.cli.incidents import add_incident_options, list_incidents, run_incidents
 from oncegate.cli.output import complain, print_json, tell
 from oncegate.clock import SystemClock
+from oncegate.demo.storm.progress import Progress
+from oncegate.demo.storm.report import StormResult, as_document, format_table
+from oncegate.demo.storm.run import DEFAULT_SEED, DEFAULT_WORKERS, StormBroken, run_storm
+from oncegate.demo.storm.story import CONTAINERS, DELIVERIES
+from oncegate.demo.terminal_client import TerminalNotReady
 
 if TYPE_CHECKING:
     from oncegate.store import Store
@@ -46,8 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "demo",
         help="run the Monday storm without the gate and with it, and compare",
-        description="Plays the Monday storm twice, without the gate and with it, and compares; or another"
-        " incident, from its recording.",
+        description="Plays the Monday storm twice, without the gate and with it, and compares.",
         epilog="Exit code 0 only if the gated run is exactly right and the other one shows the fault.",
     )
     parser.add_argument(
@@ -79,17 +76,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="afterwards, show the gated run's ledger on the operations page until Ctrl-C"
         " (pip install 'oncegate[server]')",
     )  # fmt: skip
-    add_incident_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Plays the demo and returns its exit code."""
-    if arguments.list_incidents:
-        return list_incidents(arguments)
-    if arguments.incident not in (None, STORM):
-        with _orderly_end(), _folder(arguments.keep) as folder:
-            return run_incidents(arguments, folder)
     _tell_lines(INTRODUCTION)
     try:
         result = _play(arguments)
@@ -102,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _play(arguments: argparse.Namespace) -> StormResult:
     progress = Progress(sys.stderr, SystemClock())
     try:
-        with _orderly_end(), _folder(arguments.keep) as folder, _ledger(arguments) as url:
+        with orderly_end(), folder_for(arguments.keep) as folder, _ledger(arguments) as url:
             result = run_storm(
                 folder,
                 seed=arguments.seed,
@@ -134,8 +125,8 @@ def _serve(url: str) -> None:
 
 def page_gate(store: Store) -> Gate:
     """A gate that runs nothing: it lets the page tell the storm's rule, and what holds at its terminal."""
-    from oncegate.chaos.storm.handlers import register_booking
-    from oncegate.chaos.terminal_client import TerminalClient
+    from oncegate.demo.storm.handlers import register_booking
+    from oncegate.demo.terminal_client import TerminalClient
     from oncegate.wiring import Gate
 
     gate = Gate(store=store)
@@ -144,7 +135,7 @@ def page_gate(store: Store) -> Gate:
 
 
 @contextlib.contextmanager
-def _orderly_end() -> Iterator[None]:
+def orderly_end() -> Iterator[None]:
     """Lets SIGTERM end the demo as Ctrl-C does: its processes are stopped, its folder is removed."""
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
@@ -154,7 +145,8 @@ def _orderly_end() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _folder(keep: Path | None) -> Iterator[Path]:
+def folder_for(keep: Path | None) -> Iterator[Path]:
+    """The folder to leave records in, or one that is removed afterwards."""
     if keep is not None:
         yield keep
         return

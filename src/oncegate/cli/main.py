@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from oncegate.cli.exitcodes import EXIT_CODES, INTERRUPTED, OUTPUT_CLOSED, SYSTEM_REFUSED, UNEXPECTED
+from oncegate.cli.moved import refuse_moved
 from oncegate.cli.output import complain
 from oncegate.cli.parser import CommandParser, print_help_as_error
 from oncegate.errors import ConfigError, OncegateError
@@ -40,9 +41,8 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
     "See it work": (
         Command("demo", "run the Monday storm without the gate and with it, and compare"),
         Command("bench", "measure the gate beside a plain baseline on this machine"),
-        Command("chaos", "play seeded faults against the gate, and check every promise"),
         Command("record", "write down arrivals without personal data, to be replayed"),
-        Command("replay", "play recorded arrivals to a handler, a URL or the simulator"),
+        Command("replay", "play recorded arrivals to a handler or a URL"),
     ),
     "Run the service": (
         Command("serve", "run the service: webhooks in, the contract, the feed"),
@@ -145,6 +145,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
+    refuse_moved(words)
     command = _chosen(words)
     parser = build_parser([command] if command else [])
     if words[:1] == ["help"]:

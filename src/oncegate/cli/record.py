@@ -164,6 +164,6 @@ def _tell(file: RecordingFile, arguments: argparse.Namespace) -> None:
             f"{found.arrivals} arrivals of {found.events} events from {utc(file.began_ms)} on: {file.path}"
         )
     if found.without_payload:
-        tell(f"{found.without_payload} arrivals are without a payload; only the simulator can play those")
+        tell(f"{found.without_payload} arrivals are without a payload and cannot be played to a handler")
     if file.left_out:
         tell(f"{file.left_out} arrivals were left out: the file is full; record shorter spans")

@@ -1,4 +1,4 @@
-"""`oncegate replay`: plays recorded arrivals to a handler, to a URL or in the simulator, and counts.
+"""`oncegate replay`: plays recorded arrivals to a handler or to a URL, and counts.
 
 Must never play to the ledger of a running system: handlers get a ledger of their own, which is gone
 afterwards unless another was named.
@@ -28,7 +28,7 @@ NUMBERS: Final = ("arrivals", "effects", "events", "keys")
 VERDICTS: Final = ("run", "replay", "busy", "conflict", "quarantine", "hold", "accepted", "failed")
 
 _DESCRIPTION = """\
-Play recorded arrivals again: to the handlers of a module, to a URL, or in the simulator.
+Play recorded arrivals again: to the handlers of a module, or to a URL.
 Handlers get an empty ledger of their own and a clock that follows the recording, but what they
 call outside is called for real: name a module with fakes. Without a --speed no time passes
 between arrivals. The exit code is 1 if an expectation was not met or a URL did not take an
@@ -40,7 +40,6 @@ examples:
   oncegate replay monday.jsonl --app shop_with_fakes:gate --setup tables.sql --setup shop_with_fakes:use
   oncegate replay recordings/ --app bookings_with_fakes:gate --shuffle --seed 7
   oncegate replay monday.jsonl --to http://127.0.0.1:8700/in/{surface} --secret-env SECRET --speed 60
-  oncegate replay monday.jsonl --simulate --seed 4711
   oncegate replay monday.jsonl --dry-run"""
 
 
@@ -48,18 +47,24 @@ def add_parser(subparsers: Any) -> None:
     """Adds the command to the command line."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "replay",
-        help="play recorded arrivals to a handler, a URL or the simulator",
+        help="play recorded arrivals to a handler or a URL",
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
+    _add_target(parser)
+    parser.add_argument("--speed", type=_speed, metavar="N", help="1 is as it was, 60 a minute a second")
+    add_recording(parser)
+    parser.set_defaults(run=run)
+
+
+def add_recording(parser: argparse.ArgumentParser) -> None:
+    """Adds what every way of playing takes: recordings, their order, and what is expected of them."""
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="recordings, or folders of them, as one"
     )
-    _add_target(parser)
     parser.add_argument(
         "--surface", type=read_text, action="append", default=[], help="only this one; may be repeated"
     )
-    parser.add_argument("--speed", type=_speed, metavar="N", help="1 is as it was, 60 a minute a second")
     parser.add_argument("--shuffle", action="store_true", help="another order, which --seed decides")
     parser.add_argument("--seed", type=read_number, default=1, help="default: %(default)s")
     parser.add_argument(
@@ -70,14 +75,12 @@ def add_parser(subparsers: Any) -> None:
         help=f"one of {', '.join((*NUMBERS, *VERDICTS))}; may be repeated",
     )  # fmt: skip
     add_json(parser)
-    parser.set_defaults(run=run)
 
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--app", metavar="MODULE:GATE", help="the gate with its handlers, from this folder")
     target.add_argument("--to", metavar="URL", help="signed webhooks; {surface} stands for each one's name")
-    target.add_argument("--simulate", action="store_true", help="the simulator, with the faults of --seed")
     target.add_argument("--dry-run", action="store_true", help="only tell what is in it")
     parser.add_argument(
         "--url", metavar="URL",
@@ -135,6 +138,15 @@ def _expectation(text: str) -> tuple[str, int]:
 def run(arguments: argparse.Namespace) -> int:
     """Plays, tells what came of it, and compares it with what was expected."""
     _refuse_misplaced(arguments)
+    recording = read_files(arguments)
+    if arguments.dry_run:
+        return _describe(recording, arguments)
+    report, broken = _play(recording, arguments)
+    return conclude(report, broken, arguments)
+
+
+def read_files(arguments: argparse.Namespace) -> Recording:
+    """Reads the recordings and tells what is missing in them."""
     from oncegate.recorder.reading import read_recordings
 
     recording = read_recordings(arguments.files, partial=arguments.partial)
@@ -142,9 +154,11 @@ def run(arguments: argparse.Namespace) -> int:
         tell("a recording was cut off: what stands in it is played, and more may have arrived")
     if recording.left_out:
         tell(f"{recording.left_out} arrivals were left out of the recording for lack of room")
-    if arguments.dry_run:
-        return _describe(recording, arguments)
-    report, broken = _play(recording, arguments)
+    return recording
+
+
+def conclude(report: Report, broken: list[str], arguments: argparse.Namespace) -> int:
+    """Shows what came of it, compares it with what was expected, and returns the exit code."""
     _show(report, arguments)
     broken += [line for one in arguments.expect for line in report.differences(dict([one]))]
     for line in broken:
@@ -160,8 +174,7 @@ def _refuse_misplaced(arguments: argparse.Namespace) -> None:
         "--secret-env belongs to --to": arguments.secret_env is not None and arguments.to is None,
         "--header belongs to --to": bool(arguments.header) and arguments.to is None,
         "--concurrency belongs to --to": arguments.concurrency != 1 and arguments.to is None,
-        "--speed belongs to --app and --to": arguments.speed is not None
-        and (arguments.simulate or arguments.dry_run),
+        "--speed belongs to --app and --to": arguments.speed is not None and arguments.dry_run,
     }
     for told, is_so in misplaced.items():
         if is_so:
@@ -186,10 +199,6 @@ def _describe(recording: Recording, arguments: argparse.Namespace) -> int:
 
 def _play(recording: Recording, arguments: argparse.Namespace) -> tuple[Report, list[str]]:
     """What came of it, and what is wrong with that whatever was expected."""
-    if arguments.simulate:
-        from oncegate.cli.replay_targets import simulate
-
-        return simulate(recording, arguments)
     if arguments.app is None:
         from oncegate.cli.replay_targets import replay_to_url
 

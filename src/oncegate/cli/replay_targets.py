@@ -1,4 +1,4 @@
-"""Where `oncegate replay` plays to: a gate on a ledger of its own, a URL, or the simulator."""
+"""Where `oncegate replay` plays to: a gate on a ledger of its own, or a URL."""
 
 from __future__ import annotations
 
@@ -134,20 +134,3 @@ def _word(status: int, document: dict[str, Any]) -> str:
     if status == 202 and document.get("state") in STATES:
         return STATES[document["state"]]
     return PROBLEMS.get(problem, f"HTTP {status}")
-
-
-def simulate(recording: Recording, arguments: argparse.Namespace) -> tuple[Report, list[str]]:
-    """Plays in the simulator with the faults of a seed; broken promises are what is wrong with it."""
-    from oncegate.chaos.simulator.outcome import play
-    from oncegate.chaos.simulator.recorded import schedule_of
-    from oncegate.chaos.simulator.report import repro
-
-    schedule = schedule_of(recording, arguments.seed, shuffle=arguments.shuffle, surfaces=arguments.surface)
-    outcome = play(schedule)
-    report = Report(len(schedule.deliveries), outcome.effects, len(schedule.events))
-    for name, count in outcome.counts.items():
-        kind, _, what = name.partition(": ")
-        if kind == "answer":
-            report.verdicts[what] += count
-    broken = [str(violation) for violation in outcome.violations]
-    return report, [*broken, f"again: {repro(schedule)[:2000]}"] if broken else []

@@ -10,12 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from oncegate.chaos.terminal_client import KeyMode, TerminalProcess
-from oncegate.crashpoints import CRASH_POINTS
-from oncegate.model.states import State
-from oncegate.testing.postgres import GivenServer, PostgresServer
-from oncegate.testing.waiting import DEADLINE_SECONDS
-from tests.crash_site import (
+from lab.crash_matrix.server_site import ServerSite
+from lab.crash_matrix.site import (
     ASKED,
     FROM_A_TASK,
     HONOURED,
@@ -27,7 +23,11 @@ from tests.crash_site import (
     armed,
     started_terminals,
 )
-from tests.server_crash_site import ServerSite
+from oncegate.crashpoints import CRASH_POINTS
+from oncegate.demo.terminal_client import KeyMode, TerminalProcess
+from oncegate.model.states import State
+from oncegate.testing.postgres import GivenServer, PostgresServer
+from oncegate.testing.waiting import DEADLINE_SECONDS
 
 # The handlers that differ most in what they leave on a ledger; all the others run on the embedded one.
 HERE = (HONOURED, ASKED, UNREPEATABLE, SAME_DATABASE, JOINED, FROM_A_TASK)

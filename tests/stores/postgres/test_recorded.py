@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from lab.crash_matrix.site import KILLED
 from oncegate import Gate
 from oncegate.errors import StoreUnavailable
 from oncegate.gate.recorded import OUTCOME, Record
@@ -32,7 +33,6 @@ from oncegate.testing.postgres import PostgresServer
 from oncegate.testing.proxy import Proxy
 from oncegate.testing.waiting import wait_until
 from oncegate.tickets import Ticket
-from tests.crash_site import KILLED
 from tests.postgres_site import BLOCKED, reservation
 from tests.support import running
 

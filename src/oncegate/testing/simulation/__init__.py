@@ -1,6 +1,6 @@
 """A simulated machine room: a virtual-time event loop, workers that crash and stall, a ledger in memory.
 
-What the simulator (`oncegate.chaos.simulator`) and the fixtures for users' handlers share. Nothing here
+What the simulator (`lab.simulator`) and the fixtures for users' handlers share. Nothing here
 reads a clock, starts a thread or draws a random number of its own: the same calls in the same order give
 the same run.
 """

@@ -1,0 +1,1 @@
+"""Fuzzing: every parser that reads the input of strangers, with atheris."""

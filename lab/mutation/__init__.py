@@ -1,0 +1,1 @@
+"""Mutation: protecting lines of the safety core are taken out one by one, and a test must notice each."""
