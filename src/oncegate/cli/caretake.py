@@ -202,5 +202,5 @@ def _lines(name: str, report: object) -> list[dict[str, Any]]:
         return [
             {"caretaker": name, "surface": item.surface, "forgotten": item.entries}
             for item in report.surfaces if item.entries
-        ]  # fmt: skip
+        ] + ([{"caretaker": name, "what": "unused names", "forgotten": report.names}] if report.names else [])  # fmt: skip
     return []
