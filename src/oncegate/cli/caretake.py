@@ -199,8 +199,6 @@ def _lines(name: str, report: object) -> list[dict[str, Any]]:
     if isinstance(report, LanesPruned):
         return [{"caretaker": name, "forgotten": report.deliveries}] if report.deliveries else []
     if isinstance(report, PruneReport):
-        return [
-            {"caretaker": name, "surface": item.surface, "forgotten": item.entries}
-            for item in report.surfaces if item.entries
-        ]  # fmt: skip
+        gone = [(item.surface, item.entries) for item in report.surfaces] + [("unused names", report.names)]
+        return [{"caretaker": name, "surface": what, "forgotten": count} for what, count in gone if count]
     return []
