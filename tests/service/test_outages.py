@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from oncegate.chaos.incidents.catalogue import INCIDENTS
-from oncegate.chaos.incidents.outages import Outage
+from lab.incidents.catalogue import INCIDENTS
+from lab.incidents.outages import Outage
 from oncegate.model.states import State
 from oncegate.recorder.planning import make_plan
 from oncegate.testing import ManualClock
