@@ -1,7 +1,7 @@
 """The cells of the crash matrix: which there are, which cannot exist, and what is found in one.
 
-A cell is a crash point, a store, what happens there, how often, and in whose hands. `gate_cells` and
-`lane_cells` play them; `table` shows them.
+A cell is a crash point, a store, what happens there, how often, and in whose hands. `gate_cells`,
+`lane_cells` and `restore_cells` play them; `table` shows them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from oncegate.crashpoints import ALL_CRASH_POINTS, LANE_CRASH_POINTS
+from oncegate.crashpoints import ALL_CRASH_POINTS, LANE_CRASH_POINTS, RESTORE_CRASH_POINTS
 
 
 class Ledger(Enum):
@@ -70,6 +70,11 @@ class Cell:
     def is_of_lanes(self) -> bool:
         """Whether it is played with the ordered-work engine, not with the gate."""
         return self.point in LANE_CRASH_POINTS
+
+    @property
+    def is_of_restores(self) -> bool:
+        """Whether it is played with a ledger that goes back."""
+        return self.point in RESTORE_CRASH_POINTS
 
     @property
     def why_impossible(self) -> str | None:

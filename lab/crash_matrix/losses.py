@@ -42,6 +42,10 @@ class Losses:
         """A store or a client that loses what is armed."""
         return _Client(inside, self) if isinstance(inside, TerminalClient) else _Store(inside, self)
 
+    def over(self, session: Any) -> Any:
+        """A session whose commits get lost."""
+        return _Session(session, self)
+
 
 class _Undo(Exception):
     """Tells the real unit to roll back."""

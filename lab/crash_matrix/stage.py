@@ -10,6 +10,7 @@ from pathlib import Path
 from lab.crash_matrix.cells import Cell, Finding, Ledger
 from lab.crash_matrix.gate_cells import SCENARIOS, GateCells
 from lab.crash_matrix.lane_cells import LaneCells
+from lab.crash_matrix.restore_cells import RestorableDatabase, RestorableFile, RestoreCells
 from lab.crash_matrix.server_site import ServerSite
 from lab.crash_matrix.site import Site, started_terminals
 from oncegate.store import Store
@@ -23,14 +24,22 @@ from oncegate.testing.spare_ledgers import SpareLedgers
 class Stage:
     """Players for every cell; the gate's share one ledger of each kind, each cell of lanes has its own."""
 
-    def __init__(self, gates: dict[Ledger, GateCells], lanes: dict[Ledger, LaneCells]) -> None:
+    def __init__(
+        self,
+        gates: dict[Ledger, GateCells],
+        lanes: dict[Ledger, LaneCells],
+        restores: dict[Ledger, RestoreCells],
+    ) -> None:
         self._gates = gates
         self._lanes = lanes
+        self._restores = restores
 
     def play(self, cell: Cell, handlers_max: int = len(SCENARIOS)) -> Finding:
         """Plays a cell that can exist; what was struck is never nothing."""
         if cell.is_of_lanes:
             found = self._lanes[cell.ledger].play(cell)
+        elif cell.is_of_restores:
+            found = self._restores[cell.ledger].play(cell)
         else:
             found = self._gates[cell.ledger].play(cell, handlers_max)
         assert found.strikes, f"{cell}: nobody ever came here"
@@ -65,4 +74,8 @@ def stage(
             Ledger.SQLITE: LaneCells(new_file, folder),
             Ledger.POSTGRES: LaneCells(new_database, folder),
         }
-        yield Stage(gates, lanes)
+        restores = {
+            Ledger.SQLITE: RestoreCells(lambda place: RestorableFile(place / "ledger.db"), folder),
+            Ledger.POSTGRES: RestoreCells(lambda _: RestorableDatabase(server.new_database()), folder),
+        }
+        yield Stage(gates, lanes, restores)

@@ -62,6 +62,7 @@ def _shown(point: str, ledger: Ledger, manner: Manner, phase: Phase, record: Rec
 
 _MARKS: tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...] = (
     ("ᵖ", lambda found: "for a person" in found["ends"]),
+    ("ᵐ", lambda found: "ran again" in found["ends"]),
     ("ʷ", lambda found: any(told.startswith("meanwhile") for told in found["told"])),
 )
 
@@ -70,6 +71,8 @@ def _notes() -> str:
     notes = (
         "`6 + 18`: six workers were struck once each, and eighteen where they were struck repeatedly",
         "ᵖ an unrepeatable step was interrupted after its recorded start: its event waits for a person",
+        "ᵖ at `restore.*`: the ledger lost the record of an event whose downstream cannot be asked",
+        "ᵐ who remembered a lost event died, or stood still, before it was written down: it ran again",
         "ʷ the stalled worker held a lock of the database: others were refused until it went on",
         "¹ only a recovery comes here",
     )

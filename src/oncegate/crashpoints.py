@@ -37,13 +37,12 @@ LANE_CRASH_POINTS: Final[dict[str, str]] = {
     "lane.dead.after": "a dead letter is recorded",
 }
 
-# Those of a ledger that went back in time: outside the crash matrix, with tests of their own.
+# Those of a ledger that went back in time.
 RESTORE_CRASH_POINTS: Final[dict[str, str]] = {
     "restore.before": "the ledger is another incarnation, what it lost is not yet written down",
     "restore.after": "what the ledger lost is written down, the process still remembers it",
 }
-ALL_CRASH_POINTS: Final = {**CRASH_POINTS, **LANE_CRASH_POINTS}  # those of the crash matrix
-KNOWN_CRASH_POINTS: Final = {**ALL_CRASH_POINTS, **RESTORE_CRASH_POINTS}
+ALL_CRASH_POINTS: Final = {**CRASH_POINTS, **LANE_CRASH_POINTS, **RESTORE_CRASH_POINTS}
 
 
 class CrashPoints:

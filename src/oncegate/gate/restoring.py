@@ -115,6 +115,8 @@ class Restorer:
                 self._go_on(session, claim)
                 continue
             claim.lost = True
+            if entry is not None and _is_written_down(one, entry):
+                continue
             if not claim.surface.takes_once or claim.called:
                 self._sort(found, replace(one, steps=tuple(claim.steps.values())), entry)
         known = {one.reserved.key for one in found.lost}
@@ -214,7 +216,15 @@ def _is_lost(one: Settled, entry: Entry | None) -> bool:
     """Whether a settlement is not there; an entry in flight under its claim recovers as after a crash."""
     if entry is None:
         return True
+    if _is_written_down(one, entry):
+        return False
     return not _is_held(one, entry) and (one.state is State.COMMITTED or not _is_moved_on(one, entry))
+
+
+def _is_written_down(one: Settled, entry: Entry) -> bool:
+    """Whether this process wrote it down before, and did not hear of the commit."""
+    reason = entry.reason or ""
+    return reason.startswith(REASON) and entry.received_at_ms == (one.reserved.received_at_ms or one.at_ms)
 
 
 def _is_moved_on(one: Settled, entry: Entry) -> bool:

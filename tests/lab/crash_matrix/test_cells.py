@@ -13,7 +13,7 @@ import pytest
 
 from lab.crash_matrix.cells import Cell, Ledger, Manner, Phase, Times, all_cells
 from lab.crash_matrix.stage import Stage, stage
-from oncegate.crashpoints import ALL_CRASH_POINTS
+from oncegate.crashpoints import ALL_CRASH_POINTS, RESTORE_CRASH_POINTS
 from oncegate.testing.postgres import GivenServer, PostgresServer
 from oncegate.testing.spare_ledgers import SpareLedgers
 
@@ -38,6 +38,8 @@ def selected(point: str) -> Iterator[Cell]:
         ledger, times = list(Ledger)[turn % 2], list(Times)[turn // 2 % 2]
         cell = Cell(point, ledger, manner, times, list(Phase)[turn // 3 % 2])
         yield Cell(point, ledger, manner, times, Phase.RECOVERY) if cell.why_impossible else cell
+    if point in RESTORE_CRASH_POINTS:
+        yield from (Cell(point, ledger, Manner.KILL, Times.ONCE, Phase.NORMAL) for ledger in Ledger)
 
 
 def test_the_selection_leaves_out_what_takes_seconds() -> None:
@@ -51,7 +53,7 @@ def test_the_selection_has_every_value_of_every_axis() -> None:
     assert {cell.point for cell in cells} == set(ALL_CRASH_POINTS)
     assert {cell.ledger for cell in cells} == set(Ledger)
     assert {(cell.times, cell.phase) for cell in cells} == {(t, p) for t in Times for p in Phase}
-    assert {cell.manner for cell in cells} == set(SHORT_MANNERS)
+    assert {cell.manner for cell in cells} == set(Manner)
 
 
 @pytest.mark.parametrize("point", ALL_CRASH_POINTS)
