@@ -1,6 +1,6 @@
 """Claims on the simulated ledger, decided as every store decides: by `model.states.judge`, fence and state.
 
-Mixed into the session. The museum of broken gates overrides single methods of it; each is therefore small.
+Mixed into the session. The broken-gate suite overrides single methods of it; each is therefore small.
 """
 
 from __future__ import annotations
