@@ -137,7 +137,8 @@ SELECT name.text, count(*), min(pair.flagged_at)
 FROM oncegate_duplicate AS pair
 CROSS JOIN LATERAL (SELECT * FROM oncegate_entry AS one WHERE one.id = pair.entry OFFSET 0) AS later
 JOIN oncegate_name AS name ON name.id = later.surface
-WHERE pair.dismissed_at IS NULL AND later.state = 2 AND ({_RAN_WITH}) IS NOT NULL GROUP BY name.text ORDER BY name.text
+WHERE pair.dismissed_at IS NULL AND later.state = 2 AND ({_RAN_WITH}) IS NOT NULL
+GROUP BY name.text ORDER BY name.text
 """
 _LAST: Final = 2**63 - 1
 
