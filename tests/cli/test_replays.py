@@ -18,6 +18,8 @@ from tests.cli.test_sending import ADD, emit, lines
 REPLAY = ("dead-letters", "replay", "--endpoint", "orders", "--reason", "they lost a day")
 CANCEL = ("dead-letters", "cancel", "--reason", "enough")
 
+SAMPLE = [{"key": "A", "deliveries": 2}, {"key": "B", "deliveries": 2}]
+
 
 @pytest.fixture
 def sender(call: Any, ledger: Any) -> Iterator[Sender]:
@@ -68,7 +70,7 @@ def test_a_replay_is_watched_and_cancelled_by_the_name_that_receivers_see(
 
     begun = lines(call(*REPLAY, "--yes", "--json").out)
     name = begun[1]["replay"]
-    assert begun[0] == {"plan": {"deliveries": 4, "lanes": 2, "cut": False}}
+    assert begun[0] == {"plan": {"deliveries": 4, "lanes": 2, "cut": False, "sample": SAMPLE}}
     assert deliver(sender) == ["A 1", "B 1"]
     under_way = lines(call("dead-letters", "replays", "--json").out)
     told = [(one["replay"], one["endpoint"], one["lanes"], one["gone"], one["left"]) for one in under_way]

@@ -21,7 +21,7 @@ from oncegate.stores.sqlite import SqliteStore
 from oncegate.stores.sqlite.session import JoinedSession
 from tests.dashboard.scene import Scene
 
-SCAN = re.compile(r"^SCAN (oncegate_\w+|entry|log|lane|delivery|open|replayed|again)\b(?! USING)")
+SCAN = re.compile(r"^SCAN (oncegate_\w+|entry|log|lane|delivery|open|replayed|again|later)\b(?! USING)")
 VISITORS = (ANYBODY, Visitor("t", Role.VIEWER, "acme"))
 QUERIES = {
     "/entries": [
@@ -32,6 +32,7 @@ QUERIES = {
         "key:3f9a",
         "surface:routes age>1m",
         "reason:x",
+        "resource:S-9",
     ],
     "/waiting": ["", "surface:routes", "reason:skew waits>1m"],
 }

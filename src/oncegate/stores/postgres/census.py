@@ -45,11 +45,11 @@ SELECT text FROM oncegate_name AS name
 WHERE EXISTS (SELECT 1 FROM oncegate_entry WHERE surface = name.id) ORDER BY text
 """
 
+# Asked for as values, entry by entry: for EXISTS the server would read all outcomes there are.
 _RESOURCE: Final = """
-(EXISTS (SELECT 1 FROM oncegate_outcome AS outcome
-         WHERE outcome.month = oncegate_month(entry.received_at) AND outcome.entry = entry.id
-           AND position(%s IN outcome.body) > 0)
- OR EXISTS (SELECT 1 FROM oncegate_step AS step WHERE step.entry = entry.id AND step.resource = %s))
+((SELECT position(%s IN outcome.body) FROM oncegate_outcome AS outcome
+  WHERE outcome.month = oncegate_month(entry.received_at) AND outcome.entry = entry.id LIMIT 1) > 0
+ OR (SELECT count(*) FROM oncegate_step AS step WHERE step.entry = entry.id AND step.resource = %s) > 0)
 """
 
 
