@@ -35,7 +35,7 @@ check: $(VENV)/.installed ## everything CI runs: format, lint, types, layers, te
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest $(IN_PARALLEL) $(TEST_ARGS)
-	$(BIN)/python -m tests.stock_server $(IN_PARALLEL)
+	$(BIN)/python -m tests.support.stock_server $(IN_PARALLEL)
 
 fmt: $(VENV)/.installed ## format the code and apply the safe fixes
 	$(BIN)/ruff check --fix-only .

@@ -21,14 +21,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from oncegate.gate import settling, sightings
+from oncegate.gate.flows import settlement
+from oncegate.gate.runtime import arrival_stats
 from oncegate.sender import delivery
 from oncegate.testing.postgres import TEST_URL_VARIABLE, GivenServer, PostgresServer
 from oncegate.testing.spare_ledgers import SpareLedgers
-from tests.loggers import loggers_as_they_were
+from tests.support.loggers import loggers_as_they_were
 
 pytest.register_assert_rewrite("oncegate.testing.conformance", "lab.crash_matrix")
-sightings.FLUSH_SECONDS = 3600.0
+arrival_stats.FLUSH_SECONDS = 3600.0
 delivery.LOOK_SECONDS = 0.1  # type: ignore[misc]
 
 # How long an example takes says something about the machine, not about the code.
@@ -59,7 +60,7 @@ def _retries_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     """Tests about other things bring a failed event again at once; those about waits are marked."""
     obeys = request.node.get_closest_marker("waits") is not None
     if not obeys and not request.node.nodeid.startswith(OBEYS_WAITS):
-        monkeypatch.setattr(settling, "retry_in_ms", lambda *_: 0)
+        monkeypatch.setattr(settlement, "retry_in_ms", lambda *_: 0)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -70,7 +71,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 # They fork this process hundreds of times, and what a fork copies grows with every test that has run.
-FORKING = ("test_crash_matrix.py", "test_rulings_under_faults.py", "test_crashes.py", "test_cells.py")
+FORKING = ("test_crash_matrix.py", "test_decisions_under_faults.py", "test_crashes.py", "test_cells.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

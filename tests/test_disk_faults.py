@@ -24,7 +24,7 @@ from oncegate.model.states import State
 from oncegate.store import EntryFilter, LogKind
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing.waiting import DEADLINE_SECONDS
-from tests import disk_fault_worker
+from tests.support import disk_fault_worker
 
 EVENTS = ("honoured/a", "unrepeatable/b", "honoured/c")
 WORKER = disk_fault_worker.__file__

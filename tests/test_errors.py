@@ -18,8 +18,8 @@ import pytest
 import oncegate
 from oncegate import errors
 from oncegate.errors import Busy, Failed, InputRefused, OncegateError
-from oncegate.gate.claim import Claim
-from oncegate.gate.turns import NotYet
+from oncegate.gate.flows.downstream_turns import StillUnderWay
+from oncegate.gate.runtime.claim import Claim
 
 LINE = re.compile(r"^    (?P<indent>[│├└─ ]*)(?P<name>[A-Z]\w+)(?:\s{2,}(?P<meaning>\S.*))?$")
 
@@ -141,7 +141,7 @@ def test_every_error_survives_pickle_and_copy() -> None:
     """It may be raised in one process and caught in another, with its text and its values."""
     load_every_room()
     kinds = set(every_kind())
-    assert {Busy, InputRefused, NotYet, Declined} < kinds
+    assert {Busy, InputRefused, StillUnderWay, Declined} < kinds
 
     for kind in kinds:
         error = made(kind)

@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 
 from oncegate.service.logs import log_as_json
-from tests.loggers import loggers_as_they_were
+from tests.support.loggers import loggers_as_they_were
 
 
 def server_of_its_own() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import stock_server
+from tests.support import stock_server
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from oncegate import AsyncOnce, Gate, Once, Verdict, groupcommit
+from oncegate import AsyncOnce, Gate, Once, Verdict
+from oncegate.commit import group_commit
 from oncegate.errors import ClaimLost, NotApplied
 from oncegate.model.states import State
 from oncegate.store import EntryFilter
@@ -243,7 +244,7 @@ def test_task_cancelled_while_it_waits_for_its_turn_gives_it_back(
     world: World, monkeypatch: pytest.MonkeyPatch, same_database: bool
 ) -> None:
     """Whoever stops waiting for the ledger does not lock everybody else out of it."""
-    monkeypatch.setattr(groupcommit, "TURN_WAIT_SECONDS", 1.0)
+    monkeypatch.setattr(group_commit, "TURN_WAIT_SECONDS", 1.0)
     gate = world.gate()
     turn_is_taken = asyncio.Event()
 

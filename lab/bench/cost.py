@@ -15,24 +15,24 @@ from time import process_time
 from typing import Any, Final, cast
 
 from oncegate.bench.workload import MODES, event_blocks, run_gate
-from oncegate.gate.gate import Gate
-from oncegate.groupcommit import GroupCommit
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.operations import Operation
+from oncegate.commit.pending import Pending
+from oncegate.gate.gate import GateOnStore
 from oncegate.model.states import Decision
-from oncegate.operations import Operation
 from oncegate.store import (
     Capabilities,
     Document,
     DocumentChange,
     Durability,
-    Progress,
     Reservation,
     Reserved,
     Session,
     Settlement,
+    StepRecords,
     Store,
 )
 from oncegate.store.incarnations import Incarnations
-from oncegate.tickets import Ticket
 
 TARGET_US: Final = 40.0
 CONCURRENCY: Final = 256
@@ -60,7 +60,7 @@ class NoSession:
         """Accepts each."""
         return [True] * len(settlements)
 
-    def progress(self, wanted: Sequence[Progress]) -> list[bool]:
+    def progress(self, wanted: Sequence[StepRecords]) -> list[bool]:
         """Accepts each."""
         return [True] * len(wanted)
 
@@ -107,9 +107,9 @@ class NoStore:
 class AnsweredAtOnce(GroupCommit):
     """Operations without batches: what is left is the gate alone."""
 
-    def ask(self, operation: Operation[Any]) -> Ticket:
+    def ask(self, operation: Operation[Any]) -> Pending:
         """Answers in the caller's own turn."""
-        ticket = Ticket(operation)
+        ticket = Pending(operation)
         (ticket.answer,) = type(operation).run(self._session, [operation])
         return ticket
 
@@ -140,7 +140,7 @@ def _row(name: str, found: list[float]) -> dict[str, Any]:
 
 def _run(commits: type[GroupCommit], events: int, tasks: int) -> float:
     store = cast(Store, NoStore())
-    gate = Gate(store, commits=commits(store))
+    gate = GateOnStore(store, commits=commits(store))
     MODES["data"](cast(Any, gate))
     try:
         blocks = event_blocks(events)

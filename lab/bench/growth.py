@@ -25,10 +25,10 @@ from lab.bench.lanes import measure_lanes
 from oncegate.bench.samples import Sample
 from oncegate.bench.size import bytes_used
 from oncegate.clock import SystemClock
+from oncegate.maintenance.pruner import Bounds, forget_older
 from oncegate.model.states import State
 from oncegate.store import Reservation, Session, Settlement, Store
 from oncegate.testing.postgres import PostgresServer
-from oncegate.upkeep.pruner import Bounds, forget_older
 from oncegate.wiring import open_store
 
 SURFACE: Final = "growth"

@@ -11,8 +11,8 @@ from typing import Final
 from msgspec import Struct
 
 from oncegate.clock import Clock, SystemClock
-from oncegate.groupcommit import GroupCommit
-from oncegate.lane_operations import Enqueue
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.lane_operations import Enqueue
 from oncegate.lanes import Delivered, Destination, Engine
 from oncegate.store import Delivery, Outgoing, Store
 

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from lab.bench.pgbench import TABLES, run_pgbench
-from oncegate.bench.samples import Sample, Summary
+from oncegate.bench.samples import Sample, SampleSummary
 from oncegate.bench.workload import PlainBaseline, event_blocks
 from oncegate.testing.postgres import PostgresServer
 
@@ -56,7 +56,9 @@ class Limits:
 
     def as_json(self) -> list[dict[str, Any]]:
         """One row a limit."""
-        rows = [Summary.of(name, tasks, found).as_json() for (name, tasks), found in self.samples.items()]
+        rows = [
+            SampleSummary.of(name, tasks, found).as_json() for (name, tasks), found in self.samples.items()
+        ]
         return rows + [_pgbench_row(*place, found) for place, found in self.pgbench.items()]
 
 

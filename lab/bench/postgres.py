@@ -31,7 +31,7 @@ from lab.bench.processes import (
     server_seconds,
 )
 from lab.bench.processor import Meter, Spent, medians
-from oncegate.bench.samples import Sample, Summary
+from oncegate.bench.samples import Sample, SampleSummary
 from oncegate.bench.workload import event_blocks, events_for, open_gate, run_gate
 from oncegate.testing.postgres import PostgresServer
 from oncegate.wiring import Gate, open_store
@@ -125,8 +125,10 @@ class PostgresBench:
 
     def _document(self) -> dict[str, Any]:
         pgbench = {name: _spread(rates) for name, rates in self._rates.items()}
-        gate = [Summary.of(mode, tasks, found) for (mode, tasks), found in self._samples.items()]
-        by_hand = [Summary.of(script, tasks, found) for (script, tasks), found in self._by_hand.items()]
+        gate = [SampleSummary.of(mode, tasks, found) for (mode, tasks), found in self._samples.items()]
+        by_hand = [
+            SampleSummary.of(script, tasks, found) for (script, tasks), found in self._by_hand.items()
+        ]
         return {
             "pgbench": pgbench,
             "asyncpg": [item.as_json() for item in by_hand],
@@ -156,7 +158,7 @@ def _run_on_uvloop(work: Coroutine[Any, Any, Sample]) -> Sample:
 
 
 def _ratios(
-    pgbench: dict[str, dict[str, float]], gate: list[Summary], together: dict[Crew, list[Together]]
+    pgbench: dict[str, dict[str, float]], gate: list[SampleSummary], together: dict[Crew, list[Together]]
 ) -> dict[str, float]:
     rates = {(item.name, item.concurrency): item for item in gate}
     two = max(v["rate"] for n, v in pgbench.items() if "two" in n)
@@ -185,7 +187,7 @@ def _ratios(
     return {name: round(value, 2) for name, value in ratios.items()}
 
 
-def _best(gate: list[Summary], mode: str) -> Summary:
+def _best(gate: list[SampleSummary], mode: str) -> SampleSummary:
     return max((item for item in gate if item.name == mode), key=lambda item: item.rate)
 
 

@@ -20,11 +20,11 @@ from lab import ROOT
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
 from oncegate.sender.addresses import AddressPolicy
-from oncegate.sender.book import Change
 from oncegate.sender.delivery import DeliveryService
+from oncegate.sender.endpoint_registry import EndpointChange
 from oncegate.sender.endpoints import new_endpoint
-from oncegate.sender.envelope import Outgoing, Request, build_request
 from oncegate.sender.http import HttpClient, Limits
+from oncegate.sender.request_builder import OutgoingRequest, Request, build_request
 from oncegate.sender.responses import Result, judge
 from oncegate.sender.urls import parse_endpoint_url
 from oncegate.signatures.keys import read_signing_key
@@ -81,7 +81,7 @@ def keys_of(count: int, *, poisoned: bool = False) -> list[str]:
 def endpoint_at(sender: Sender, url: str, in_flight: int = IN_FLIGHT) -> None:
     """Registers the receiver."""
     endpoint = new_endpoint(ENDPOINT, url, secret=SECRET, in_flight_max=in_flight, attempts_max=100)
-    sender.endpoints.add(endpoint, Change("bench", "measuring"))
+    sender.endpoints.add(endpoint, EndpointChange("bench", "measuring"))
 
 
 async def fill(sender: Sender, keys: list[str], events: int) -> float:
@@ -166,7 +166,7 @@ def _requests(count: int) -> list[Request]:
     key, clock = read_signing_key(SECRET), SystemClock()
     now_ms = clock.wall_ms()
     events = (
-        Outgoing(
+        OutgoingRequest(
             event_id=f"evt_{number}",
             key=f"order-{number}",
             seq=1,

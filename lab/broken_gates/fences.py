@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from lab.broken_gates.broken_gate import BrokenGate
 from lab.simulator.worker import TrueFace
-from oncegate.gate.claim import Claim
+from oncegate.gate.runtime.claim import Claim
 from oncegate.model.states import Decision, Known, State, judge
 from oncegate.store import Renewal, Reservation, Reserved
 from oncegate.testing.simulation.claims import Acting

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from lab.broken_gates.broken_gate import BrokenGate
 from lab.simulator.surfaces import Handlers
 from lab.simulator.worker import TrueFace, Worker
+from oncegate.commit.operations import ReadEntry
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.model.states import Decision, Known, judge
-from oncegate.operations import ReadEntry
 from oncegate.store import Reservation, Reserved
 from oncegate.testing.simulation.ledger import Row
 from oncegate.testing.simulation.store import SimulatedSession

@@ -15,7 +15,7 @@ from lab.simulator.worker import TrueFace
 from oncegate.errors import NotApplied
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.model.states import Decision, Known, State, judge
-from oncegate.store import LogKind, Progress, Reservation, Settlement, Statement, StepState
+from oncegate.store import LogKind, Reservation, Settlement, Statement, StepRecords, StepState
 from oncegate.testing.simulation.store import SimulatedSession
 
 
@@ -134,7 +134,7 @@ class DoubtIsRetried(BrokenGate):
                 item = replace(item, state=State.RETRYABLE)
             return super()._end(item)
 
-        def progress(self, wanted: Sequence[Progress]) -> list[bool]:
+        def progress(self, wanted: Sequence[StepRecords]) -> list[bool]:
             return [True for _ in wanted]
 
 
@@ -148,7 +148,7 @@ class StartNotRecorded(BrokenGate):
     surfaces = ("mail", "trip")
 
     class session_type(SimulatedSession):  # noqa: N801
-        def progress(self, wanted: Sequence[Progress]) -> list[bool]:
+        def progress(self, wanted: Sequence[StepRecords]) -> list[bool]:
             done = [
                 replace(item, steps=tuple(s for s in item.steps if s.state is not StepState.STARTED))
                 for item in wanted

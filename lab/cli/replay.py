@@ -7,7 +7,7 @@ from typing import Any
 
 from oncegate.cli.replay import add_recording, conclude, read_files
 from oncegate.recorder.recording import Recording
-from oncegate.recorder.replaying import Report
+from oncegate.recorder.replaying import ReplayReport
 
 _DESCRIPTION = """\
 Play recorded arrivals to the production gate with three workers in the simulator, with the
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     return conclude(report, broken, arguments)
 
 
-def simulate(recording: Recording, arguments: argparse.Namespace) -> tuple[Report, list[str]]:
+def simulate(recording: Recording, arguments: argparse.Namespace) -> tuple[ReplayReport, list[str]]:
     """Plays in the simulator with the faults of a seed; broken promises are what is wrong with it."""
     from lab.simulator.outcome import play
     from lab.simulator.recorded import schedule_of
@@ -38,7 +38,7 @@ def simulate(recording: Recording, arguments: argparse.Namespace) -> tuple[Repor
 
     schedule = schedule_of(recording, arguments.seed, shuffle=arguments.shuffle, surfaces=arguments.surface)
     outcome = play(schedule)
-    report = Report(len(schedule.deliveries), outcome.effects, len(schedule.events))
+    report = ReplayReport(len(schedule.deliveries), outcome.effects, len(schedule.events))
     for name, count in outcome.counts.items():
         kind, _, what = name.partition(": ")
         if kind == "answer":

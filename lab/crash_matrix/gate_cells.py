@@ -36,10 +36,10 @@ from lab.crash_matrix.site import (
 )
 from oncegate.crashpoints import CRASH_POINTS, CrashPoints
 from oncegate.errors import OncegateError
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.states import State
 from oncegate.testing import ArmedCrashPoints, Forked
 from oncegate.testing.forking import stop_this_process
-from oncegate.upkeep.reconciler import Reconciler
 
 SCENARIOS = (HONOURED, ASKED, UNREPEATABLE, SAME_DATABASE, JOINED, FROM_A_TASK)
 # Where a first worker is killed so that its successor passes a point: the nearest that does is taken.

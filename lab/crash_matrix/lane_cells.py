@@ -20,9 +20,9 @@ from typing import Any
 from lab.crash_matrix.cells import STRIKES_MAX, Cell, Finding, Manner, Phase, Times
 from lab.crash_matrix.gate_cells import WAIT_SECONDS, Injected, Losing, Raising
 from lab.crash_matrix.losses import Loss, Losses
+from oncegate.commit.group_commit import GroupCommit
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import StoreError
-from oncegate.groupcommit import GroupCommit
 from oncegate.lanes import Dead, Delivered, Destination, Engine, RetryLater
 from oncegate.model.backoff import Backoff
 from oncegate.store import Delivery, LaneState, Outgoing, Policy, Store

@@ -30,15 +30,15 @@ from oncegate import Gate, Once
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import OncegateError
 from oncegate.gate.admission import Verdict
-from oncegate.gate.restoring import Restorer
+from oncegate.gate.flows.restore import Restorer
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.store import Session, Store
-from oncegate.store.incarnations import WENT_BACK, Change
+from oncegate.store.incarnations import WENT_BACK, IncarnationChange
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ArmedCrashPoints, Forked, SharedClock
 from oncegate.testing.forking import run_forked, stop_this_process
 from oncegate.testing.postgres import create_database, drop_database
-from oncegate.upkeep.reconciler import Reconciler
 from tests.stores.test_replaced_files import copied, moved
 
 KILLED = -9
@@ -205,7 +205,7 @@ class Restoration:
         """Commits of the restoring itself get lost too; in this process alone."""
         restore, losses = Restorer.restore, self.losses
 
-        def losing(self: Restorer, session: Session, change: Change) -> None:
+        def losing(self: Restorer, session: Session, change: IncarnationChange) -> None:
             restore(self, losses.over(session), change)
 
         Restorer.restore = losing  # type: ignore[method-assign]

@@ -24,12 +24,12 @@ from oncegate import Admission, AsyncOnce, Gate, Once
 from oncegate.crashpoints import CRASH_POINTS, CrashPoints
 from oncegate.demo.terminal_client import KeyMode, TerminalClient, TerminalProcess
 from oncegate.errors import OncegateError
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.keys import derive_key
 from oncegate.model.states import State
 from oncegate.store import EntryDetail, LogKind, StepState, Store
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ArmedCrashPoints, Forked, SharedClock
-from oncegate.upkeep.reconciler import Reconciler
 
 SURFACE, TEMPLATE, WINDOW = "bookings", "{id}", "2026-06-01T07:00Z/PT1H"
 ROUND_SECONDS = 120.0  # past the lease, past how long a request may still be under way, past the backoff

@@ -12,7 +12,7 @@ from lab.incidents.outside import database
 from oncegate import ClaimLost, Gate
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import UsageError
-from oncegate.gate import sightings
+from oncegate.gate.runtime import arrival_stats
 from oncegate.recorder.planning import Planned, make_plan
 from oncegate.recorder.reading import began_ms
 from oncegate.testing.clock import SharedClock
@@ -137,7 +137,7 @@ def _prepare_ledger(folder: Path) -> None:
 def _fenced(folder: Path, clock: SharedClock, points: CrashPoints, event: dict[str, Any]) -> str:
     # The thread that tells the ledger what was seen would keep its only lock if it were stopped while it
     # writes. That is a matter of chance, and not what this is about.
-    sightings.FLUSH_SECONDS = WORKER_SECONDS
+    arrival_stats.FLUSH_SECONDS = WORKER_SECONDS
     with Gate(f"sqlite:///{folder}/ledger.db", clock=clock, crashpoints=points) as gate:
 
         @gate.handler(SURFACE, key="{id}", lease="20s")

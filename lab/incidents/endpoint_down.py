@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lab.incidents.incident import Incident, Numbers, Place, once_each, tally_done
 from oncegate import Gate
-from oncegate.lane_operations import Enqueue
+from oncegate.commit.lane_operations import Enqueue
 from oncegate.lanes import Delivered, Destination, Engine, Unreached
 from oncegate.recorder.planning import make_plan
 from oncegate.recorder.reading import began_ms

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from lab.incidents.incident import Incident, Numbers, Place, known, once_each, tally_done
 from oncegate import Gate, Verdict
+from oncegate.maintenance.pruner import Pruner
 from oncegate.recorder.planning import make_plan
 from oncegate.recorder.reading import began_ms
 from oncegate.testing import ManualClock
-from oncegate.upkeep.pruner import Pruner
 
 SURFACE: Final = "credits"
 TABLE: Final = "CREATE TABLE credit (id TEXT NOT NULL)"  # not unique: a double would show

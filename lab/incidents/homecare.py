@@ -17,12 +17,12 @@ import msgspec
 from lab.incidents.incident import Incident, Numbers, Place, known, once_each, tally_done
 from oncegate.clock import from_wall_ms
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.gate import Gate
+from oncegate.gate.gate import GateOnStore
+from oncegate.maintenance.content_scan import ContentScan
 from oncegate.model.content import Content
 from oncegate.recorder.planning import make_plan
 from oncegate.recorder.reading import began_ms
 from oncegate.testing import ManualClock
-from oncegate.upkeep.content_scan import ContentScan
 from oncegate.wiring import open_store
 
 ROUTES: Final = 312
@@ -77,7 +77,7 @@ def as_it_was(recorded: Iterable[Recorded]) -> list[str]:
     return routes
 
 
-def register(gate: Gate) -> None:
+def register(gate: GateOnStore) -> None:
     """The handler behind the gate: routes are written with the outcome, in one transaction."""
 
     @gate.handler(
@@ -90,7 +90,9 @@ def register(gate: Gate) -> None:
         return {"plan": event["plan"], "routes": len(event["routes"])}
 
 
-def play(gate: Gate, recorded: Iterable[Recorded], set_clock: Any) -> Iterator[tuple[Recorded, Admission]]:
+def play(
+    gate: GateOnStore, recorded: Iterable[Recorded], set_clock: Any
+) -> Iterator[tuple[Recorded, Admission]]:
     """Lets each event arrive at its time; `set_clock` is told the milliseconds."""
     for arrival in recorded:
         set_clock(arrival.arrived_at_ms)
@@ -127,7 +129,7 @@ class ClockChange(Incident):
         """Routes are written with the outcome; then the scan looks for what came under two ids."""
         clock = ManualClock(wall_ms=began_ms(self.recording))
         store = open_store(f"sqlite:///{place.folder}/ledger.db", clock=clock)
-        with Gate(store, clock=clock) as gate:
+        with GateOnStore(store, clock=clock) as gate:
             register(gate)
             session = store.connect()
             with session.unit():

@@ -15,13 +15,13 @@ from typing import Any, ClassVar, Final
 
 from lab.incidents.incident import Incident, Numbers, Place, once_each, tally_done
 from oncegate import Gate, StoreError, Verdict
+from oncegate.maintenance.accepted_events import AcceptedWork
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.states import State
 from oncegate.recorder.planning import make_plan
 from oncegate.recorder.reading import began_ms
 from oncegate.testing import ManualClock
 from oncegate.testing.faults import Faults, faulty
-from oncegate.upkeep.accepted import AcceptedWork
-from oncegate.upkeep.reconciler import Reconciler
 from oncegate.wiring import open_store
 
 SURFACE: Final = "orders"

@@ -9,8 +9,8 @@ from typing import Any, Final
 from lab.incidents.incident import Incident, Numbers, Place, known, once_each, tally_done
 from lab.incidents.stage import Stage
 from oncegate import Gate, Verdict
-from oncegate.gate.leases import LeaseKeeper
-from oncegate.groupcommit import GroupCommit
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.gate.runtime.leases import LeaseKeeper
 from oncegate.recorder.planning import Planned, make_plan
 from oncegate.recorder.reading import began_ms
 from oncegate.testing import ManualClock

@@ -253,13 +253,13 @@ _SETTLING: dict[tuple[str, str], str] = {
     ): "elsewhere the same is found out with one look more",
 }
 _BY_FILE = {
-    "gate/claim.py": _CLAIM,
-    "gate/conflicts.py": _CONFLICTS,
-    "gate/effects.py": _EFFECTS,
-    "gate/flows.py": _FLOWS,
-    "gate/passing.py": _PASSING,
-    "gate/resources.py": _RESOURCES,
-    "gate/settling.py": _SETTLING,
+    "gate/runtime/claim.py": _CLAIM,
+    "gate/flows/conflicts.py": _CONFLICTS,
+    "gate/flows/effects.py": _EFFECTS,
+    "gate/flows/admit.py": _FLOWS,
+    "gate/flows/key_injection.py": _PASSING,
+    "gate/runtime/resources.py": _RESOURCES,
+    "gate/flows/settlement.py": _SETTLING,
     "stores/postgres/claims.py": _POSTGRES_CLAIMS,
     "stores/postgres/feed.py": _POSTGRES_FEED,
     "stores/postgres/fused.py": _POSTGRES_FUSED,
@@ -268,9 +268,9 @@ _BY_FILE = {
     "stores/postgres/statements.py": _POSTGRES_STATEMENTS,
     "stores/sqlite/claims.py": _SQLITE_CLAIMS,
     "stores/sqlite/feed.py": _SQLITE_FEED,
-    "stores/sqlite/inserting.py": _SQLITE_INSERTING,
+    "stores/sqlite/new_keys.py": _SQLITE_INSERTING,
     "stores/sqlite/lanes.py": _SQLITE_LANES,
-    "stores/sqlite/sweeps.py": _SQLITE_SWEEPS,
+    "stores/sqlite/bulk_settle.py": _SQLITE_SWEEPS,
 }
 ALIKE: dict[tuple[str, str, str], str] = {
     (file, *place): reason for file, places in _BY_FILE.items() for place, reason in places.items()

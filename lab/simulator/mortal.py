@@ -10,7 +10,7 @@ from lab.simulator.schedule import FaultKind
 from lab.simulator.stage import Stage
 from oncegate.crashpoints import CrashPoints
 from oncegate.testing.simulation import Actor, ActorCrashed, VirtualClock
-from oncegate.testing.simulation.commits import Journey, crash
+from oncegate.testing.simulation.commits import Transit, crash
 from oncegate.testing.simulation.store import CommitFault
 
 
@@ -63,17 +63,17 @@ class Mortal(ABC):
         self._stage.note("stall", self.actor.name, seconds)
         self._stage.loop.stall(self.actor, seconds)
 
-    def next_journey(self) -> Journey:
+    def next_journey(self) -> Transit:
         """What the network does to the next batch for the store."""
         fault = self._stage.faults.batch()
         there, back = self._travel(), self._travel()
         if fault is None:
-            return Journey(there, back)
+            return Transit(there, back)
         if fault.kind is FaultKind.STORE_REQUEST_LOST:
-            return Journey(None, None)
+            return Transit(None, None)
         if fault.kind is FaultKind.STORE_REPLY_LOST:
-            return Journey(there, None)
-        return Journey(there + fault.seconds, back)
+            return Transit(there, None)
+        return Transit(there + fault.seconds, back)
 
     def _travel(self) -> float:
         return 0.001 + self._stage.rng.random() * self.travel_seconds_max

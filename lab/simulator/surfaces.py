@@ -9,8 +9,8 @@ from lab.simulator.evidence import Intent
 from lab.simulator.schedule import Event, Fate
 from lab.simulator.services import Service
 from oncegate.errors import Failed
-from oncegate.gate.gate import Gate
-from oncegate.gate.surfaces import Downstream
+from oncegate.gate.gate import GateOnStore
+from oncegate.gate.surface import Downstream
 from oncegate.testing.simulation.actors import current_actor
 
 BOOKINGS = "INSERT bookings"
@@ -67,7 +67,7 @@ class Handlers:
         """The worker whose code is running."""
         return current_actor().owner
 
-    def register(self, gate: Gate) -> None:
+    def register(self, gate: GateOnStore) -> None:
         """Declares the downstreams and registers a handler for each surface."""
         self.seats = gate.downstream("seats", honours_key="1h")
         self.labels = gate.downstream(
@@ -85,7 +85,7 @@ class Handlers:
         gate.handler("quote", **rule)(self.quote)
         self._register_swap(gate, rule)
 
-    def _register_swap(self, gate: Gate, rule: dict[str, Any]) -> None:
+    def _register_swap(self, gate: GateOnStore, rule: dict[str, Any]) -> None:
         """Each version of the program does the same thing in another way."""
         if self.version == OPAQUE_VERSION:
             writes = lambda event: [_booking(event)]  # noqa: E731
@@ -205,7 +205,7 @@ def _swap_step(version: int) -> str:
     return f"seat-{'abc'[version]}"
 
 
-def warm_up(gate: Gate, version: int) -> None:
+def warm_up(gate: GateOnStore, version: int) -> None:
     """Lets a gate know its steps, as one does that has handled events before."""
     downstreams = {one.name: one for one in gate.downstreams}
     for surface, steps in _STEPS.items():

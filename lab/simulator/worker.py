@@ -19,7 +19,8 @@ from lab.simulator.services import Network
 from lab.simulator.surfaces import VERSIONS, Handlers, warm_up
 from oncegate.errors import StoreError
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.gate import Gate
+from oncegate.gate.gate import GateOnStore
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.surface import read_arrival
 from oncegate.store import Store
 from oncegate.testing.simulation import (
@@ -33,7 +34,6 @@ from oncegate.testing.simulation import (
     VirtualLoop,
 )
 from oncegate.testing.simulation.store import SimulatedSession
-from oncegate.upkeep.reconciler import Reconciler
 
 if TYPE_CHECKING:
     from lab.simulator.world import World
@@ -67,9 +67,9 @@ class Blueprint:
 
 
 @cache
-def registered(handlers_type: Callable[[], Handlers], version: int = 0) -> Gate:
+def registered(handlers_type: Callable[[], Handlers], version: int = 0) -> GateOnStore:
     """A gate that does nothing but know the handlers; registering takes longer than a whole run."""
-    gate = Gate(cast("Store", SimulatedStore(Ledger(), VirtualClock(VirtualLoop()))))
+    gate = GateOnStore(cast("Store", SimulatedStore(Ledger(), VirtualClock(VirtualLoop()))))
     handlers = handlers_type()
     handlers.version = version
     handlers.register(gate)
@@ -90,7 +90,7 @@ class TrueFace:
             store, clock=worker.clock, crashpoints=worker.crashpoints, loop=worker.world.loop, wire=worker
         )
         self._leases = self.leases_type(self.commits, worker.clock)
-        self.gate = Gate(
+        self.gate = GateOnStore(
             store,
             clock=worker.clock,
             crashpoints=worker.crashpoints,

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
         UsageError,
     )
     from oncegate.gate.admission import Admission, Verdict
+    from oncegate.gate.flows.key_injection import KeyNotPassedWarning, StepNameWarning
     from oncegate.gate.once import AsyncOnce, Once
-    from oncegate.gate.passing import KeyNotPassedWarning, StepNameWarning
-    from oncegate.gate.surfaces import Downstream
+    from oncegate.gate.surface import Downstream
     from oncegate.model.content import Content
     from oncegate.sender.sender import Emitted
     from oncegate.wiring import Gate, Sender, open_store

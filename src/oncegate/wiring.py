@@ -11,17 +11,29 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from oncegate.clock import Clock
+from oncegate.commit.group_commit import GroupCommit
 from oncegate.config import store_url
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import BadUrl, ConfigError
-from oncegate.gate.gate import Gate as GateOnStore
-from oncegate.groupcommit import GroupCommit
+from oncegate.gate.gate import GateOnStore
+from oncegate.maintenance.accepted_events import AcceptedWork
+from oncegate.maintenance.background import GRACE, Caretakers
+from oncegate.maintenance.jobs import (
+    FEED_RETENTION,
+    PRUNE_EVERY,
+    RECONCILE_EVERY,
+    SCAN_EVERY,
+    standard_duties,
+)
+from oncegate.maintenance.lane_pruner import KEEP_DELIVERED
+from oncegate.maintenance.schedule import Duty, Notice
 from oncegate.model.content import WINDOW
 from oncegate.model.durations import parse_duration
 from oncegate.model.ledger_addresses import masked_address
+from oncegate.review.decisions import Decisions
 from oncegate.sender.addresses import AddressPolicy
-from oncegate.sender.book import followers
-from oncegate.sender.sender import Sender as SenderOnCommits
+from oncegate.sender.endpoint_registry import followers
+from oncegate.sender.sender import SenderOnCommits
 from oncegate.sender.settings import policy_from_environment
 from oncegate.sender.urls import parse_endpoint_url
 from oncegate.signals.definitions import Thresholds
@@ -29,18 +41,6 @@ from oncegate.signals.notifiers import LogNotifier, Notifier, WebhookNotifier
 from oncegate.signals.watch import WATCH_EVERY, Watch
 from oncegate.store import Store
 from oncegate.store.lanes import LANE_BACKLOG_MAX
-from oncegate.upkeep.accepted import AcceptedWork
-from oncegate.upkeep.duties import (
-    FEED_RETENTION,
-    PRUNE_EVERY,
-    RECONCILE_EVERY,
-    SCAN_EVERY,
-    standard_duties,
-)
-from oncegate.upkeep.lane_pruner import KEEP_DELIVERED
-from oncegate.upkeep.loop import GRACE, Caretakers
-from oncegate.upkeep.rulings import Rulings
-from oncegate.upkeep.turns import Duty, Notice
 
 if TYPE_CHECKING:
     from oncegate.sender.delivery import DeliveryService
@@ -274,11 +274,11 @@ class Gate(GateOnStore):
             from oncegate.dashboard.application import page_of
         except ModuleNotFoundError as error:
             raise ConfigError("the page needs two packages more: pip install 'oncegate[server]'") from error
-        from oncegate.dashboard.doors import Access
+        from oncegate.dashboard.auth import Access
 
         return page_of(self, Access.LOGIN if login else Access.READ_ONLY)
 
     @property
-    def people(self) -> Rulings:
+    def people(self) -> Decisions:
         """Decisions about entries that wait for a person: approve, reject, release, discard."""
-        return Rulings(self._context.commits, self.clock)
+        return Decisions(self._context.commits, self.clock)

@@ -130,14 +130,14 @@ def test_a_started_unrepeatable_step_is_told_to_need_a_person(
 ) -> None:
     """As far as recorded: the ledger knows which step was begun where."""
     from oncegate import open_store
-    from oncegate.store import Progress, Reservation, StepRecord, StepState
+    from oncegate.store import Reservation, StepRecord, StepRecords, StepState
 
     session = open_store(f"sqlite:///{ledger}").connect()
     reserved = Reservation(b"k" * 24, "", "mails", "m", b"f" * 16, b"{}", 1, 0, 8, 1)
     with session.unit():
         (claim,) = session.reserve([reserved])
         step = StepRecord("send", StepState.STARTED, "mail")
-        session.progress([Progress(*claim.claim, (step,), 1)])
+        session.progress([StepRecords(*claim.claim, (step,), 1)])
     session.close()
     listed = call("reconcile", "--once")
     assert "send was begun at mail, which can only be called once: a person" in listed.out

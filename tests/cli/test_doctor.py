@@ -128,7 +128,7 @@ def test_sizes_are_readable():
     ]
 
 
-def _examined(ledger, clock) -> list[doctor.Line]:
+def _examined(ledger, clock) -> list[doctor.DoctorLine]:
     url = f"sqlite:///{ledger}"
     return list(examine(open_store(url), url, clock))
 

@@ -27,7 +27,7 @@ from oncegate.cli.output import (
     stored_json,
     utc,
 )
-from oncegate.model.visible import visible
+from oncegate.model.escape import visible
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.cli.conftest import SCRIPT, clean_environment
 

@@ -13,7 +13,7 @@ import pytest
 
 from oncegate import Gate, Verdict
 from oncegate.clock import from_wall_ms
-from oncegate.upkeep import bulk
+from oncegate.review import bulk
 
 WHY = ("--reason", "looked into it")
 

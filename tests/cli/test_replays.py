@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from oncegate.clock import SystemClock
-from oncegate.groupcommit import GroupCommit
-from oncegate.sender.desk import Desk, Word
-from oncegate.sender.sender import Sender
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.sender.operator_actions import LaneDecision, OperatorActions
+from oncegate.sender.sender import SenderOnCommits
 from oncegate.store import Acknowledgement, GivenUp, HeadsWanted, Policy, ReplayFilter, ReplayWanted
 from oncegate.wiring import open_store
 from tests.cli.test_sending import ADD, emit, lines
@@ -22,15 +22,15 @@ SAMPLE = [{"key": "A", "deliveries": 2}, {"key": "B", "deliveries": 2}]
 
 
 @pytest.fixture
-def sender(call: Any, ledger: Any) -> Iterator[Sender]:
+def sender(call: Any, ledger: Any) -> Iterator[SenderOnCommits]:
     """A sender on the ledger that the commands use, with one endpoint."""
     call(*ADD)
     commits = GroupCommit(open_store(f"sqlite:///{ledger}"))
-    yield Sender(commits)
+    yield SenderOnCommits(commits)
     commits.close()
 
 
-def deliver(sender: Sender, rounds: int = 1) -> list[str]:
+def deliver(sender: SenderOnCommits, rounds: int = 1) -> list[str]:
     """Lets heads be delivered, as many of each key as there are rounds; tells whose."""
     keys: list[str] = []
     session = sender.commits.store.connect()
@@ -45,7 +45,7 @@ def deliver(sender: Sender, rounds: int = 1) -> list[str]:
     return keys
 
 
-def give_up(sender: Sender) -> None:
+def give_up(sender: SenderOnCommits) -> None:
     """Blocks every lane."""
     session = sender.commits.store.connect()
     with session.unit():
@@ -62,7 +62,7 @@ def give_up(sender: Sender) -> None:
 
 
 def test_a_replay_is_watched_and_cancelled_by_the_name_that_receivers_see(
-    call: Any, sender: Sender
+    call: Any, sender: SenderOnCommits
 ) -> None:
     """Given a replay of two keys, half delivered; when it is cancelled, the rest never goes."""
     emit(sender, "A", "A", "B", "B")
@@ -91,7 +91,7 @@ def test_a_replay_is_watched_and_cancelled_by_the_name_that_receivers_see(
     assert [call(*CANCEL, one).code for one in (name, "abc", "no name", "f" * 17)] == [1, 1, 2, 2]
 
 
-def test_the_command_says_how_to_watch_a_replay_and_end_it(call: Any, sender: Sender) -> None:
+def test_the_command_says_how_to_watch_a_replay_and_end_it(call: Any, sender: SenderOnCommits) -> None:
     emit(sender, "A")
     deliver(sender)
     done = call(*REPLAY, "--key", "A", "--yes")
@@ -99,13 +99,13 @@ def test_the_command_says_how_to_watch_a_replay_and_end_it(call: Any, sender: Se
     assert f"oncegate dead-letters cancel {name}" in done.err
 
 
-def _replays(sender: Sender) -> Any:
+def _replays(sender: SenderOnCommits) -> Any:
     with sender.commits.store.look() as reader:
         return reader.replay_orders(ReplayFilter(only_running=True), None, 10)
 
 
 def test_a_key_with_too_many_events_for_one_replay_is_told(
-    call: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch
+    call: Any, sender: SenderOnCommits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given more past events of a key than one replay takes; then the plan says so, and how to go on."""
     emit(sender, "A", "A", "A")
@@ -115,18 +115,18 @@ def test_a_key_with_too_many_events_for_one_replay_is_told(
     def fewer(*words: Any, **options: Any) -> ReplayWanted:
         return real(*words, **{**options, "deliveries_max": 2})
 
-    monkeypatch.setattr("oncegate.sender.desk.ReplayWanted", fewer)
+    monkeypatch.setattr("oncegate.sender.operator_actions.ReplayWanted", fewer)
     plan = call(*REPLAY, "--dry-run")
     assert "the first 2 are meant; go on with --from" in plan.err
     assert "2 past events of 1 keys" in plan.err
 
 
-def test_an_endpoint_that_nobody_knows_has_nothing_to_replay(call: Any, sender: Sender) -> None:
+def test_an_endpoint_that_nobody_knows_has_nothing_to_replay(call: Any, sender: SenderOnCommits) -> None:
     ended = call("dead-letters", "replay", "--endpoint", "ordres", "--reason", "x", "--yes")
     assert (ended.code, "no endpoint is called 'ordres'" in ended.err) == (2, True)
 
 
-def test_dead_letters_are_listed_page_by_page(call: Any, sender: Sender) -> None:
+def test_dead_letters_are_listed_page_by_page(call: Any, sender: SenderOnCommits) -> None:
     emit(sender, "A", "B", "C")
     give_up(sender)
     first = call("dead-letters", "list", "--limit", "2")
@@ -136,7 +136,7 @@ def test_dead_letters_are_listed_page_by_page(call: Any, sender: Sender) -> None
     assert call("dead-letters", "list", "--after", "2").code == 2
 
 
-def test_a_long_job_tells_how_far_it_is(call: Any, sender: Sender) -> None:
+def test_a_long_job_tells_how_far_it_is(call: Any, sender: SenderOnCommits) -> None:
     """Given thirty blocked keys; when they are retried, every tenth of the way is told."""
     emit(sender, *(f"k{number}" for number in range(30)))
     give_up(sender)
@@ -149,7 +149,7 @@ def test_a_long_job_tells_how_far_it_is(call: Any, sender: Sender) -> None:
 
 
 def test_a_replay_that_somebody_else_cancels_meanwhile_ends_and_says_so(
-    call: Any, sender: Sender, monkeypatch: pytest.MonkeyPatch
+    call: Any, sender: SenderOnCommits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given three keys, planted one at a time; after the first, another person cancels the replay."""
     emit(sender, "A", "B", "C")
@@ -159,14 +159,16 @@ def test_a_replay_that_somebody_else_cancels_meanwhile_ends_and_says_so(
     def one_at_a_time(*words: Any, **options: Any) -> ReplayWanted:
         return real(*words, **{**options, "limit": 1})
 
-    monkeypatch.setattr("oncegate.sender.desk.ReplayWanted", one_at_a_time)
+    monkeypatch.setattr("oncegate.sender.operator_actions.ReplayWanted", one_at_a_time)
     told: list[int] = []
 
     def cancel_at_once(tenths: Any, done: int) -> None:
         told.append(done)
         (order,) = _replays(sender) or [None]
         if order is not None:
-            Desk(sender.commits, SystemClock()).cancel_replay(order.nonce, Word("bob", "wrong day"))
+            OperatorActions(sender.commits, SystemClock()).cancel_replay(
+                order.nonce, LaneDecision("bob", "wrong day")
+            )
 
     monkeypatch.setattr("oncegate.cli.replays.Tenths.tell", cancel_at_once)
     ended = call(*REPLAY, "--yes")

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from msgspec.json import encode as json_of
 
-from oncegate.groupcommit import GroupCommit
-from oncegate.lanes.circuit_board import CircuitWord
-from oncegate.notice_operations import PostNotice
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.notice_operations import PostNotice
+from oncegate.lanes.circuit_status import CircuitWord
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.endpoints import new_endpoint
-from oncegate.sender.sender import Sender
+from oncegate.sender.sender import SenderOnCommits
 from oncegate.sender.urls import parse_endpoint_url
 from oncegate.store import GivenUp, HeadsWanted, Outgoing, Policy, Posting
 from oncegate.wiring import open_store
@@ -32,14 +32,14 @@ ADD = (
 
 
 @pytest.fixture
-def sender(ledger: Any) -> Iterator[Sender]:
+def sender(ledger: Any) -> Iterator[SenderOnCommits]:
     """A sender on the ledger that the commands use."""
     commits = GroupCommit(open_store(f"sqlite:///{ledger}"))
-    yield Sender(commits)
+    yield SenderOnCommits(commits)
     commits.close()
 
 
-def give_up_heads(sender: Sender, policy: Policy = Policy.BLOCK) -> None:
+def give_up_heads(sender: SenderOnCommits, policy: Policy = Policy.BLOCK) -> None:
     """Lets every head be leased and given up."""
     session = sender.commits.store.connect()
     with session.unit():
@@ -53,7 +53,7 @@ def give_up_heads(sender: Sender, policy: Policy = Policy.BLOCK) -> None:
     session.close()
 
 
-def emit(sender: Sender, *keys: str) -> None:
+def emit(sender: SenderOnCommits, *keys: str) -> None:
     for key in keys:
         sender.emit_sync("orders", key=key, type="t", payload={})
 
@@ -77,7 +77,7 @@ def test_a_name_is_resolved_when_its_endpoint_is_added(
     """A blocked answer refuses it, with the reason; no answer is a warning."""
     code, said = expected
     found = [(0, 0, 0, "", (answer, 443)) for answer in answers]
-    monkeypatch.setattr("oncegate.sender.dialing.socket.getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr("oncegate.sender.connector.socket.getaddrinfo", lambda *_, **__: found)
     ended = call(*ADD)
     assert (ended.code, said in ended.err, "warning" in ended.err) == (code, True, not answers)
     assert call("endpoints", "list", "--json").out.count('"orders"') == (1 if code == 0 else 0)
@@ -153,7 +153,9 @@ def test_a_reason_is_needed(call: Any, ledger: Any) -> None:
     assert (blank.code, "say why" in blank.err) == (2, True)
 
 
-def test_blocked_lanes_are_listed_and_retried_by_filter(call: Any, ledger: Any, sender: Sender) -> None:
+def test_blocked_lanes_are_listed_and_retried_by_filter(
+    call: Any, ledger: Any, sender: SenderOnCommits
+) -> None:
     """The plan names them, --yes carries it out, and they wait to be sent again."""
     call(*ADD)
     emit(sender, "A", "A", "B")
@@ -175,7 +177,7 @@ def test_blocked_lanes_are_listed_and_retried_by_filter(call: Any, ledger: Any, 
 
 
 def test_skipping_leaves_the_head_out_and_the_next_event_goes(
-    call: Any, ledger: Any, sender: Sender
+    call: Any, ledger: Any, sender: SenderOnCommits
 ) -> None:
     """The skipped one stays a dead letter; its successor is the head."""
     call(*ADD)
@@ -189,7 +191,9 @@ def test_skipping_leaves_the_head_out_and_the_next_event_goes(
     assert (shown["head_seq"], shown["events"][0]["dead_letter"]) == (2, True)
 
 
-def test_a_seq_that_is_not_the_head_cannot_be_skipped(call: Any, ledger: Any, sender: Sender) -> None:
+def test_a_seq_that_is_not_the_head_cannot_be_skipped(
+    call: Any, ledger: Any, sender: SenderOnCommits
+) -> None:
     """One clear line; nothing is changed."""
     call(*ADD)
     emit(sender, "A", "A")
@@ -202,7 +206,7 @@ def test_a_seq_that_is_not_the_head_cannot_be_skipped(call: Any, ledger: Any, se
 
 
 def test_a_head_that_waits_for_its_next_try_can_be_skipped_by_its_seq(
-    call: Any, ledger: Any, sender: Sender
+    call: Any, ledger: Any, sender: SenderOnCommits
 ) -> None:
     """As on the page; a filter alone means blocked ones."""
     call(*ADD)
@@ -216,7 +220,7 @@ def test_a_head_that_waits_for_its_next_try_can_be_skipped_by_its_seq(
     assert lines(call("lanes", "show", "orders", "A", "--json").out)[0]["head_seq"] == 2
 
 
-def test_what_a_surface_has_accepted_can_be_paused(call: Any, ledger: Any, sender: Sender) -> None:
+def test_what_a_surface_has_accepted_can_be_paused(call: Any, ledger: Any, sender: SenderOnCommits) -> None:
     """By the name that the page and `lanes list` show."""
     at_ms = sender.clock.wall_ms()
     event = Outgoing("surface:notes", "", "A", "e-1", "notes", b"{}", b"f" * 16, at_ms)
@@ -226,7 +230,7 @@ def test_what_a_surface_has_accepted_can_be_paused(call: Any, ledger: Any, sende
     assert call("endpoints", "pause", "surface:nobody", "--reason", "x").code == 2
 
 
-def test_dead_letters_are_replayed_in_order(call: Any, ledger: Any, sender: Sender) -> None:
+def test_dead_letters_are_replayed_in_order(call: Any, ledger: Any, sender: SenderOnCommits) -> None:
     """With `advance` they lie behind; a replay puts them before anything newer."""
     call(*ADD)
     emit(sender, "A", "A", "A")
@@ -244,7 +248,7 @@ def test_dead_letters_are_replayed_in_order(call: Any, ledger: Any, sender: Send
     assert heads.deliveries[0].nonce is not None
 
 
-def test_nobody_to_ask_means_nothing_is_changed(call: Any, ledger: Any, sender: Sender) -> None:
+def test_nobody_to_ask_means_nothing_is_changed(call: Any, ledger: Any, sender: SenderOnCommits) -> None:
     """Without --yes and without a terminal."""
     call(*ADD)
     emit(sender, "A")
@@ -271,7 +275,9 @@ def test_an_endpoint_that_nobody_knows_is_a_mistake_and_not_an_empty_answer(
     assert "no endpoint is called 'ordres'" in ended.err
 
 
-def test_an_open_circuit_is_told_wherever_its_endpoint_is_listed(call: Any, sender: Sender) -> None:
+def test_an_open_circuit_is_told_wherever_its_endpoint_is_listed(
+    call: Any, sender: SenderOnCommits
+) -> None:
     """State, next try and how fresh that is; closed where nobody has spoken."""
     call(*ADD)
     emit(sender, "A-17")

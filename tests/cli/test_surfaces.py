@@ -11,7 +11,7 @@ import pytest
 
 from oncegate import Gate, Verdict
 from oncegate.errors import ConfigError
-from oncegate.upkeep.pruner import Pruner
+from oncegate.maintenance.pruner import Pruner
 from tests.cli.conftest import Ended
 
 Call = Callable[..., Ended]

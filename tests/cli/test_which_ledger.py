@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from oncegate.cli.ledger import command_for
-from oncegate.service.configuring import read_configuration
+from oncegate.service.config_loader import read_configuration
 
 FILE = "oncegate.toml"
 
@@ -140,7 +140,7 @@ def test_no_file_is_looked_into_unless_it_decides(call, settings, monkeypatch):
     """Commands start quickly: what reads settings is not even imported where the address is given."""
     settings("broken [")
     call("migrate", "--url", "sqlite:///given.db")
-    monkeypatch.setitem(sys.modules, "oncegate.service.configuring", None)  # importing it would fail
+    monkeypatch.setitem(sys.modules, "oncegate.service.config_loader", None)  # importing it would fail
     assert call("entries", "list", "--url", "sqlite:///given.db").code == 0
     monkeypatch.setenv("ONCEGATE_URL", "sqlite:///given.db")
     assert call("entries", "list").code == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oncegate.clock import SystemClock
-from oncegate.stores.sqlite.running import list_lasting
+from oncegate.stores.sqlite.open_entries import list_lasting
 
 _NUMBERS: Final = (
     "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :entries)"

@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 from playwright.sync_api import Browser, expect
 
-from oncegate.dashboard.doors import FIELD, admit
+from oncegate.dashboard.auth import FIELD, admit
 from oncegate.dashboard.operators import Role
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing.waiting import DEADLINE_SECONDS

@@ -13,13 +13,14 @@ import msgspec
 
 from oncegate import Content, Gate, Once
 from oncegate.clock import from_wall_ms
+from oncegate.commit.notice_operations import PostNotice
 from oncegate.errors import OncegateError
 from oncegate.feed import Feed
-from oncegate.lanes.circuit_board import CircuitWord
+from oncegate.lanes.circuit_status import CircuitWord
+from oncegate.maintenance.content_scan import ContentScan
 from oncegate.model.states import State
 from oncegate.model.timestamps import format_timestamp
-from oncegate.notice_operations import PostNotice
-from oncegate.sender.desk import Desk, Word
+from oncegate.sender.operator_actions import LaneDecision, OperatorActions
 from oncegate.store import (
     Acknowledgement,
     EntryFilter,
@@ -32,7 +33,6 @@ from oncegate.store import (
 )
 from oncegate.store.feed import FeedAck
 from oncegate.store.notices import WORKER, WorkerWord
-from oncegate.upkeep.content_scan import ContentScan
 
 HOSTILE = "<script>alert(1)</script>\u202eevil\x1b[31m javascript:alert(2)"
 BIG = 2**63 - 1
@@ -206,12 +206,15 @@ class Scene:
 
     def replaying(self) -> None:
         """Replays: one ended, one cancelled, one of a key and one of a whole destination under way."""
-        lane, desk = self.deliver("orders", "C-3", "acme", 5), Desk(self.gate.commits, self.gate.clock)
+        lane, desk = (
+            self.deliver("orders", "C-3", "acme", 5),
+            OperatorActions(self.gate.commits, self.gate.clock),
+        )
         other = self.deliver("orders", "D-4", "globex", 3)
         self.replay("orders", 0xE4D, lane_id=lane, seq_to=2)
         self.finish_replay("orders", 2)
         self.replay("orders", 0xC0DE, lane_id=other)
-        desk.cancel_replay(0xC0DE, Word("Ada", "the wrong customer"))
+        desk.cancel_replay(0xC0DE, LaneDecision("Ada", "the wrong customer"))
         self.replay("orders", 0xABC, lane_id=lane, seq_from=2, seq_to=5)
         for key in ("X-1", "X-2", "X-3"):
             self.deliver("billing", key, "acme", 2)

@@ -20,7 +20,7 @@ from oncegate.dashboard.operators import find_by_token, operators
 from oncegate.errors import ConfigError, NotApplied
 from oncegate.service.application import Service
 from oncegate.service.settings import Settings
-from oncegate.store import LogKind, Progress, Reservation, StepRecord, StepState
+from oncegate.store import LogKind, Reservation, StepRecord, StepRecords, StepState
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.wiring import Gate, open_store
 
@@ -203,7 +203,7 @@ def forwarded(url) -> int:
         with session.unit():
             claim = session.reserve([wanted])[0]
             step = StepRecord("forward", StepState.STARTED, "terminal")
-            session.progress([Progress(*claim.claim, (step,), 1)])
+            session.progress([StepRecords(*claim.claim, (step,), 1)])
     return claim.entry_id
 
 

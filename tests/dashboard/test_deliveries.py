@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oncegate.cli.main import main
+from oncegate.commit.operations import Observe
 from oncegate.dashboard.operators import Role
-from oncegate.operations import Observe
 from oncegate.store import Attempt, Observations, Outgoing, ReplayFilter, Tally
 from oncegate.store.tallies import of_delivery, of_duration
 from oncegate.testing.waiting import wait_until

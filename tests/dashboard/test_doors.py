@@ -7,10 +7,10 @@ from urllib.parse import quote
 
 import pytest
 
-from oncegate.dashboard.doors import FIELD, SESSION_MS, admit, is_own_page, issue, session_key
+from oncegate.dashboard.auth import FIELD, SESSION_MS, admit, is_own_page, issue, session_key
 from oncegate.dashboard.operators import OperatorBook, Role, find_operator
 from oncegate.dashboard.reading import BODY_BYTES_MAX
-from oncegate.dashboard.visits import Tools
+from oncegate.dashboard.request_context import Tools
 from oncegate.model.states import State
 from oncegate.model.trace import Context, encode_context
 from oncegate.store import EntryFilter, LogKind, TraceLink

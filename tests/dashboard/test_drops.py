@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from oncegate.dashboard.drops import NOT_CLASSIFIED, drops_of
+from oncegate.dashboard.not_run_stats import NOT_CLASSIFIED, drops_of
 from oncegate.dashboard.operators import Role
 from oncegate.model.repeats import RepeatClass
 from oncegate.model.surface import Reason

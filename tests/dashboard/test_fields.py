@@ -12,7 +12,7 @@ from oncegate.cli.main import main
 from oncegate.dashboard.operators import Role
 from oncegate.errors import ConfigError
 from oncegate.model.states import State
-from oncegate.upkeep.differences import VALUE_LENGTH_MAX, difference, differing, fields_of
+from oncegate.review.differences import VALUE_LENGTH_MAX, difference, differing, fields_of
 from tests.dashboard.conftest import Client, Site
 from tests.dashboard.scene import DUE
 from tests.dashboard.test_doors import number_on

@@ -9,9 +9,9 @@ import pytest
 from oncegate.cli.main import main
 from oncegate.dashboard import doubled_page, lanes_page, waiting_page
 from oncegate.dashboard.operators import Role
-from oncegate.sender.desk import Desk, Word
+from oncegate.maintenance.content_scan import ContentScan
+from oncegate.sender.operator_actions import LaneDecision, OperatorActions
 from oncegate.store import Outgoing, Policy
-from oncegate.upkeep.content_scan import ContentScan
 from tests.dashboard.conftest import Client, Site
 
 
@@ -40,8 +40,8 @@ def test_a_replay_asked_for_twice_by_one_form_is_one_replay(site: Site) -> None:
     first = _loaded(client)
     assert client.post("/lanes/replay", site.form(client, **again, nonce=first)).status == 303
     assert _replaying(site) == 1
-    word = Word("ada", "over")
-    assert Desk(site.gate.commits, site.gate.clock).cancel_replay(int(first), word) == 1
+    word = LaneDecision("ada", "over")
+    assert OperatorActions(site.gate.commits, site.gate.clock).cancel_replay(int(first), word) == 1
     twice = client.post("/lanes/replay", site.form(client, **again, nonce=first))
     assert (twice.status, _replaying(site)) == (303, None)
 

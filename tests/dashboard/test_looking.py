@@ -11,9 +11,9 @@ from typing import cast
 import psycopg
 import pytest
 
-from oncegate.dashboard import looking
-from oncegate.dashboard.looking import ASK_AGAIN_MS, LOOKS_MAX, WAITING_MAX, Strangers
+from oncegate.dashboard import read_limits
 from oncegate.dashboard.operators import Role
+from oncegate.dashboard.read_limits import ASK_AGAIN_MS, LOOKS_MAX, WAITING_MAX, Strangers
 from oncegate.store import Session
 from oncegate.testing.clock import ManualClock
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
@@ -99,8 +99,8 @@ def test_few_requests_look_at_the_ledger_at_a_time(site: Site, ledger_url: str) 
 def test_a_key_that_changed_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a restore from a copy the page asks the ledger again, at most once in a while."""
     keys, clock = {"now": b"first"}, ManualClock()
-    monkeypatch.setattr(looking, "session_key", lambda session: keys["now"])
-    monkeypatch.setattr(looking, "is_signed", lambda key, cookie: cookie == key.decode())
+    monkeypatch.setattr(read_limits, "session_key", lambda session: keys["now"])
+    monkeypatch.setattr(read_limits, "is_signed", lambda key, cookie: cookie == key.decode())
     strangers, session = Strangers(clock), cast(Session, None)
     learn = partial(strangers.learn, session)
 

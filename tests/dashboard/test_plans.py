@@ -10,13 +10,13 @@ import pytest
 
 from oncegate.clock import SystemClock
 from oncegate.dashboard import entries_page
-from oncegate.dashboard.doors import ANYBODY, Visitor
+from oncegate.dashboard.auth import ANYBODY, Visitor
 from oncegate.dashboard.operators import Role
 from oncegate.dashboard.pages import HOT_PAGES
-from oncegate.dashboard.visits import Tools, Visit
+from oncegate.dashboard.request_context import RequestContext, Tools
 from oncegate.dashboard.waiting_page import badge
 from oncegate.model.states import State
-from oncegate.sender.journey import journey
+from oncegate.sender.trace import journey
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.stores.sqlite.session import JoinedSession
 from tests.dashboard.scene import Scene
@@ -61,10 +61,10 @@ def test_a_page_reads_along_indexes_only(scene, reader, path, monkeypatch):
         asks = {"q": text, "id": "evt-1", "name": "routes", **(lane if path == "/lane" else {})}
         for visitor in VISITORS[: 1 if "{entry}" in path else 2]:
             parts = {"entry": str(entry), "replay": "abc"}
-            HOT_PAGES[path](tools, session, Visit(path, parts=parts, query=asks, visitor=visitor))
+            HOT_PAGES[path](tools, session, RequestContext(path, parts=parts, query=asks, visitor=visitor))
     if path == "/replays":
         asks = {"destination": "orders", "state": "running"}
-        HOT_PAGES[path](tools, session, Visit(path, query=asks))
+        HOT_PAGES[path](tools, session, RequestContext(path, query=asks))
     badge(session, None)
     check_plans(connection, asked)
 

@@ -9,12 +9,12 @@ from typing import Any, Final
 import pytest
 
 from oncegate.dashboard.pages import HOT_PAGES
-from oncegate.dashboard.visits import Tools, Visit
+from oncegate.dashboard.request_context import RequestContext, Tools
 from oncegate.dashboard.waiting_page import badge
 from oncegate.model.states import State
-from oncegate.sender.journey import journey
+from oncegate.sender.trace import journey
 from oncegate.stores.postgres.session import PostgresSession
-from oncegate.stores.postgres.wire import Command
+from oncegate.stores.postgres.wire import WireCommand
 from oncegate.testing.postgres import PostgresServer
 from tests.dashboard.big_ledger import fill
 from tests.dashboard.scene import Scene
@@ -52,10 +52,10 @@ def visited(scene: Scene, session: Any, path: str) -> None:
         asks = {"q": text, "id": "evt-1", "name": "routes", **(LANE if path == "/lane" else {})}
         for visitor in VISITORS[: 1 if "{entry}" in path else 2]:
             parts = {"entry": str(entry), "replay": "abc"}
-            HOT_PAGES[path](tools, session, Visit(path, parts=parts, query=asks, visitor=visitor))
+            HOT_PAGES[path](tools, session, RequestContext(path, parts=parts, query=asks, visitor=visitor))
     if path == "/replays":
         for asks in ({"destination": "orders", "state": "running"}, {"destination": "orders"}):
-            HOT_PAGES[path](tools, session, Visit(path, query=asks))
+            HOT_PAGES[path](tools, session, RequestContext(path, query=asks))
     badge(session, None)
 
 
@@ -96,7 +96,7 @@ def check_plans(scene: Scene, monkeypatch: pytest.MonkeyPatch, look: Callable[[A
     """Looks at the plan of every statement that somebody sends."""
     exchange, asked = PostgresSession._exchange, []
 
-    def noting(session: PostgresSession, commands: list[Command]) -> Any:
+    def noting(session: PostgresSession, commands: list[WireCommand]) -> Any:
         asked.extend(commands)
         return exchange(session, commands)
 
@@ -117,9 +117,9 @@ def is_query(sql: str) -> bool:
     return sql.lstrip().upper().startswith(("SELECT", "WITH"))
 
 
-def explained(session: PostgresSession, command: Command) -> dict[str, Any]:
+def explained(session: PostgresSession, command: WireCommand) -> dict[str, Any]:
     """The plan of a statement with its parameters."""
-    asked = Command(f"EXPLAIN (FORMAT JSON) {command.sql}", command.parameters)
+    asked = WireCommand(f"EXPLAIN (FORMAT JSON) {command.sql}", command.parameters)
     (((document,),),) = session._exchange([asked])
     found: dict[str, Any] = document[0]["Plan"]
     return found

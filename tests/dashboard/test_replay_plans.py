@@ -8,7 +8,7 @@ import pytest
 
 from oncegate.dashboard import dead_letters_page
 from oncegate.dashboard.operators import Role
-from oncegate.sender.desk import Desk, Word
+from oncegate.sender.operator_actions import LaneDecision, OperatorActions
 from oncegate.store import LogKind, Policy, ReplayFilter, ReplayOrder
 from oncegate.testing.waiting import wait_until
 from tests.dashboard.conftest import Client, Reply, Site
@@ -136,7 +136,10 @@ def test_a_job_that_is_cancelled_takes_back_what_has_not_gone(billing: Site) -> 
     client.post(f"{job}/start", billing.form(client))
     wait_until(lambda: 'class="chip cancelled"' in client.get(job).text)
     assert [order.left for order in orders(billing)] in ([], [0])
-    assert Desk(billing.gate.commits, billing.gate.clock).cancel_replay(1, Word("x", "y")) == 0
+    assert (
+        OperatorActions(billing.gate.commits, billing.gate.clock).cancel_replay(1, LaneDecision("x", "y"))
+        == 0
+    )
 
 
 def test_dead_letters_are_listed_page_by_page_for_whoever_may_see_them(

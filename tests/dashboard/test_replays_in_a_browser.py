@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, expect
 
 from oncegate.dashboard.operators import Role
 from oncegate.model.states import State
-from oncegate.sender.desk import Desk, Verb, Word
+from oncegate.sender.operator_actions import LaneDecision, LaneVerb, OperatorActions
 from oncegate.store import LogKind
 from tests.dashboard.conftest import Site
 from tests.dashboard.scene import HOSTILE
@@ -77,7 +77,9 @@ def test_the_second_of_two_is_told_who_cancelled_it(tab: Tab, replaying: Site) -
     action = tab.page.locator("details.action", has_text="Cancel…")
     action.locator("summary").click()
     action.locator("input[name=reason]").fill("enough")
-    Desk(replaying.gate.commits, replaying.gate.clock).cancel_replay(0xABC, Word("Ada", "wrong day"))
+    OperatorActions(replaying.gate.commits, replaying.gate.clock).cancel_replay(
+        0xABC, LaneDecision("Ada", "wrong day")
+    )
     action.get_by_role("button", name="Cancel the rest").click()
     expect(tab.page.locator(".notice.bad")).to_contain_text("Ada cancelled it already: wrong day")
     expect(tab.page.locator("details.action")).to_have_count(0)
@@ -136,7 +138,9 @@ def test_a_lane_and_an_entry_that_is_not_done_renew_themselves(tab: Tab, replayi
     with replaying.gate.store.look() as session:
         lane = session.find_lane("orders", "acme", "A-17")
     assert lane is not None
-    Desk(replaying.gate.commits, replaying.gate.clock).order(Verb.RETRY, lane.lane_id, 1, Word("Bob", "up"))
+    OperatorActions(replaying.gate.commits, replaying.gate.clock).order(
+        LaneVerb.RETRY, lane.lane_id, 1, LaneDecision("Bob", "up")
+    )
     tab.page.clock.run_for(6_000)
     expect(tab.page.locator(".lead .chip")).to_have_text("waiting")
     entry = replaying.scene.waiting(State.HELD, "payouts")
@@ -148,8 +152,8 @@ def test_a_lane_and_an_entry_that_is_not_done_renew_themselves(tab: Tab, replayi
     action = tab.page.locator("details.action", has_text="Skip…")
     action.locator("summary").click()
     action.locator("input[name=reason]").fill("x")
-    Desk(replaying.gate.commits, replaying.gate.clock).order(
-        Verb.SKIP, lane.lane_id, 1, Word("Bob", "gone")
+    OperatorActions(replaying.gate.commits, replaying.gate.clock).order(
+        LaneVerb.SKIP, lane.lane_id, 1, LaneDecision("Bob", "gone")
     )
     action.get_by_role("button", name="Skip", exact=True).click()
     expect(tab.page.locator(".notice.bad")).to_contain_text("not the head")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oncegate.dashboard import replays_page
-from oncegate.dashboard.doors import FIELD
+from oncegate.dashboard.auth import FIELD
 from oncegate.dashboard.operators import Role
 from oncegate.store import HeadsWanted, LogKind, ReplayFilter, ReplayOrder, ReplayState
 from tests.dashboard.conftest import Client, Site

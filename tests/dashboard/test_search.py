@@ -10,8 +10,8 @@ from oncegate.cli.main import main
 from oncegate.dashboard import entries_page
 from oncegate.dashboard.operators import Role
 from oncegate.model.template import KeyTemplate
-from oncegate.sender import finding
-from oncegate.sender.finding import find_entries
+from oncegate.sender import entry_search
+from oncegate.sender.entry_search import find_entries
 from oncegate.store import EntryFilter
 from tests.dashboard.conftest import Site
 from tests.dashboard.test_doors import number_on
@@ -54,7 +54,7 @@ def test_one_search_finds_an_event_by_whatever_names_it(site: Site, kind: str, c
 def test_a_whole_label_is_found_in_the_whole_ledger_by_its_key(site, monkeypatch, tenant, capsys):
     """However many came later: the key template leads from the label to the key; nothing is scanned."""
     for name in ("LOOKED_BACK", "RESOURCES_LOOKED_BACK"):
-        monkeypatch.setattr(finding, name, 2)
+        monkeypatch.setattr(entry_search, name, 2)
     monkeypatch.setattr(entries_page, "SEARCH_NUMBERS", 2)
     text = "MSKU0003" if tenant is None else "PAY-1"
     client = site.client(Role.VIEWER, tenant)
@@ -73,8 +73,8 @@ def test_a_whole_label_is_found_in_the_whole_ledger_by_its_key(site, monkeypatch
 
 def test_a_conflict_is_found_beside_the_entry_of_its_label(site: Site) -> None:
     with site.gate.store.look() as session:
-        states = {entry.state.label for entry in finding.labelled(session, "MSKU0002")}
-        assert finding.labelled(session, "MSKU0002", "globex") == []
+        states = {entry.state.label for entry in entry_search.labelled(session, "MSKU0002")}
+        assert entry_search.labelled(session, "MSKU0002", "globex") == []
     assert states == {"committed", "quarantined"}
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from oncegate.cli.main import main
 from oncegate.dashboard import sessions
-from oncegate.dashboard.doors import FIELD, SESSION_MS, admit, issue, session_key
+from oncegate.dashboard.auth import FIELD, SESSION_MS, admit, issue, session_key
 from oncegate.dashboard.operators import OperatorBook, Role, find_operator
-from oncegate.dashboard.returning import came_from, own_path, sign_in_path
 from oncegate.dashboard.sessions import ENDED_MAX, Endings, SessionBook, endings_of
+from oncegate.dashboard.sign_in_return import came_from, own_path, sign_in_path
 from oncegate.errors import ConfigError, StoreBusy, StoreFull
 from oncegate.model.states import State
 from oncegate.store import LogKind

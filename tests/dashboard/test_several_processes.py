@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from oncegate import Gate
+from oncegate.commit.group_commit import GroupCommit
 from oncegate.dashboard.jobs import Jobs
 from oncegate.dashboard.operators import Role
-from oncegate.dashboard.plans import JobState, JobWord, Kind, Plans, Sheet
+from oncegate.dashboard.plans import JobState, JobWord, PlanKind, Plans, PlanView
 from oncegate.errors import StoreUnavailable
-from oncegate.groupcommit import GroupCommit
 from oncegate.store import LogKind
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock
@@ -25,8 +25,8 @@ from tests.dashboard.conftest import Site
 from tests.dashboard.scene import Scene
 from tests.dashboard.serving import Stage
 
-SHEET = Sheet(
-    Kind.ENTRIES, "ann", None, "release", "released", "x", "", "", 2, [("routes", 2)], True, []
+SHEET = PlanView(
+    PlanKind.ENTRIES, "ann", None, "release", "released", "x", "", "", 2, [("routes", 2)], True, []
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from oncegate.dashboard.operators import Role
-from oncegate.sender.desk import Desk, Word
+from oncegate.sender.operator_actions import LaneDecision, OperatorActions
 from oncegate.store import DestinationState
 from tests.dashboard.conftest import Site
 from tests.dashboard.test_thousands import filled, site
@@ -96,9 +96,9 @@ def test_the_journal_stays_where_it_is_and_tells_how_many_are_new(page: Page, si
     page.goto(f"{site.address}/journal")
     top = page.locator("tbody tr").first
     was = top.get_attribute("data-name")
-    desk = Desk(site.gate.commits, site.gate.clock)
+    desk = OperatorActions(site.gate.commits, site.gate.clock)
     for state in (DestinationState.PAUSED, DestinationState.ACTIVE):
-        desk.steer("orders", state, Word("Bob", "maintenance"))
+        desk.steer("orders", state, LaneDecision("Bob", "maintenance"))
     page.clock.run_for(11_000)
     expect(page.locator("#new")).to_have_text("2 new")
     assert top.get_attribute("data-name") == was

@@ -12,7 +12,7 @@ from oncegate.cli.main import main
 from oncegate.dashboard import sign_ins
 from oncegate.dashboard.attempts import WRONG_MAX
 from oncegate.dashboard.operators import Role
-from oncegate.dashboard.sign_ins import WINDOW_MS, Refusals
+from oncegate.dashboard.sign_ins import WINDOW_MS, RefusedSignIns
 from oncegate.errors import StoreFull
 from oncegate.store import LogKind
 from tests.dashboard.conftest import Site
@@ -169,7 +169,7 @@ def test_the_journal_names_lanes_as_people_do(site, scene, capsys):
 
 
 def test_a_new_hour_tells_what_the_last_one_kept_to_itself():
-    refusals, start = Refusals(), 1_000_000_000_000
+    refusals, start = RefusedSignIns(), 1_000_000_000_000
     told = [refusals.add(start + number) for number in range(7)]
     assert [one is not None for one in told] == [True, True, False, True, False, False, False]
 
@@ -180,7 +180,7 @@ def test_a_new_hour_tells_what_the_last_one_kept_to_itself():
 
 
 def test_a_flood_is_a_handful_of_records():
-    refusals = Refusals()
+    refusals = RefusedSignIns()
     told = [refusals.add(1_000_000_000_000 + number) for number in range(100_000)]
     assert sum(one is not None for one in told) == 17
     assert sign_ins.WINDOW_MS > 100_000

@@ -10,8 +10,8 @@ from oncegate import Gate
 from oncegate.cli.main import main
 from oncegate.dashboard.operators import Role
 from oncegate.model.states import State
+from oncegate.review.wording import CRASHED, told
 from oncegate.store import LogKind, LogRecord
-from oncegate.upkeep.telling import CRASHED, told
 
 WAY = [
     "first received", "reserved", "effect started", "attempt failed, may be tried again", "taken up again",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oncegate.dashboard.operators import Role
 from oncegate.model.states import State
-from oncegate.sender.journey import HopKind, journey
+from oncegate.sender.trace import HopKind, journey
 from oncegate.store import EntryFilter
 from tests.dashboard.conftest import Site
 from tests.dashboard.test_doors import number_on

@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from oncegate.dashboard.operators import Role
-from oncegate.dashboard.verdict import Verdict, summaries_of, verdict_of
+from oncegate.dashboard.verdict import PageVerdict, summaries_of, verdict_of
 from oncegate.model.states import State
 from oncegate.signals.alerts import evaluate
 from oncegate.signals.definitions import Thresholds
-from oncegate.signals.snapshot import DAY, HOUR, TEN_MINUTES, Counts, Snapshot, Worker
+from oncegate.signals.snapshot import DAY, HOUR, TEN_MINUTES, Counts, Snapshot, WorkerStatus
 from oncegate.store import Doubled, Waiting, What
 from oncegate.store.notices import WorkerWord
 from tests.dashboard.conftest import Site
@@ -26,11 +26,11 @@ CALM = Snapshot(
     NOW,
     0,
     {window: {"orders": COUNTS} for window in (TEN_MINUTES, HOUR, DAY)},
-    workers=(Worker("w", 5_000, WorkerWord(15_000, ("orders",))),),
+    workers=(WorkerStatus("w", 5_000, WorkerWord(15_000, ("orders",))),),
 )
 
 
-def verdict(snapshot: Snapshot, thresholds: Thresholds | None = None) -> Verdict:
+def verdict(snapshot: Snapshot, thresholds: Thresholds | None = None) -> PageVerdict:
     return verdict_of(evaluate(snapshot, thresholds), snapshot)
 
 

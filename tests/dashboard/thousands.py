@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from oncegate.clock import SystemClock
-from oncegate.stores.sqlite.running import list_lasting
+from oncegate.stores.sqlite.open_entries import list_lasting
 
 MANY: Final = 12_345
 SHOWN: Final = "12\N{NARROW NO-BREAK SPACE}345"

@@ -23,10 +23,10 @@ from oncegate.demo.storm.containers import is_valid
 from oncegate.demo.storm.delivery_queue import REDELIVERY_DELAY_MS, DeliveryQueue
 from oncegate.demo.storm.evidence import Count, Recoveries
 from oncegate.demo.storm.handlers import SURFACE
-from oncegate.demo.storm.progress import Progress
+from oncegate.demo.storm.progress import StormProgress
 from oncegate.demo.storm.report import StormResult, find_problems, format_table
 from oncegate.demo.storm.run import DEFAULT_SEED, StormBroken, run_storm
-from oncegate.demo.storm.story import Fault, Message, Story, tell
+from oncegate.demo.storm.story import Message, StormFault, Story, tell
 from oncegate.demo.terminal_client import Slot, read_record
 from oncegate.errors import ConfigError
 from oncegate.model.states import State
@@ -78,11 +78,11 @@ def test_check_digit_agrees_with_the_example_of_the_standard():
 def test_every_story_kills_loses_fails_and_replays_late(seed):
     story = tell(seed)
 
-    assert story.faults(Fault.KILL) >= 5
-    assert story.faults(Fault.ERROR) >= 2
+    assert story.faults(StormFault.KILL) >= 5
+    assert story.faults(StormFault.ERROR) >= 2
     assert story.lost >= 2
     assert len(story.late) >= 5
-    assert any(message.faults == (Fault.KILL, Fault.KILL) for message in story.storm)
+    assert any(message.faults == (StormFault.KILL, StormFault.KILL) for message in story.storm)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -108,10 +108,10 @@ def test_same_seed_tells_the_same_story_and_another_seed_another():
 def test_message_is_delivered_again_until_it_is_acknowledged():
     clock = ManualClock()
     queue = DeliveryQueue(clock)
-    queue.put([Message({"notificationId": "A"}, (Fault.ERROR,))])
+    queue.put([Message({"notificationId": "A"}, (StormFault.ERROR,))])
     first = queue.receive()
     assert first is not None
-    assert first.fault is Fault.ERROR
+    assert first.fault is StormFault.ERROR
 
     queue.give_back(first)
 
@@ -129,7 +129,7 @@ def test_message_is_delivered_again_until_it_is_acknowledged():
 def test_lost_message_is_never_delivered_again():
     clock = ManualClock()
     queue = DeliveryQueue(clock)
-    queue.put([Message({"notificationId": "A"}, (Fault.KILL,), lost=True)])
+    queue.put([Message({"notificationId": "A"}, (StormFault.KILL,), lost=True)])
     delivery = queue.receive()
     assert delivery is not None
 
@@ -286,7 +286,7 @@ def test_with_the_gate_every_crash_is_in_the_ledger_and_recovered(stormed):
     assert len(entries) == 39
     assert {entry.state for entry in entries} == {State.COMMITTED}
     recovered = [record for record in log if record.kind is LogKind.RECOVERED]
-    assert len(recovered) >= result.with_gate.killed == story.faults(Fault.KILL)
+    assert len(recovered) >= result.with_gate.killed == story.faults(StormFault.KILL)
     reconciled = {record.entry_id for record in log if record.actor == evidence.RECONCILER}
     assert len(reconciled) == story.lost
 
@@ -400,7 +400,7 @@ class Screen(io.StringIO):
 def test_progress_is_one_updating_line_on_a_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     screen, clock = Screen(), ManualClock()
-    progress = Progress(screen, clock)
+    progress = StormProgress(screen, clock)
 
     for number in range(3):
         clock.advance(1)
@@ -412,7 +412,7 @@ def test_progress_is_one_updating_line_on_a_terminal(monkeypatch):
 
 def test_progress_is_an_occasional_plain_line_elsewhere():
     log, clock = io.StringIO(), ManualClock()
-    progress = Progress(log, clock)
+    progress = StormProgress(log, clock)
 
     for number in range(40):
         clock.advance(0.1)

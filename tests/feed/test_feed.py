@@ -15,7 +15,7 @@ from oncegate.feed import Event, Feed, consume, through_gate
 from oncegate.feed.values import Page
 from oncegate.model.surface import CARRIED_BYTES_MAX
 from oncegate.testing.waiting import DEADLINE_SECONDS
-from tests.support import Ledger
+from tests.support.gates import Ledger
 
 
 def publish(feed: Feed, *ids: str, tenant: str = "acme") -> None:

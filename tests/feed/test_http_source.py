@@ -14,7 +14,7 @@ from oncegate.errors import ConfigError, CursorExpired, CursorRefused, NotAuthen
 from oncegate.feed import Event, HttpSource, consume
 from oncegate.store.feed import PAGE_BYTES_MAX
 from tests.service.site import Site, settings
-from tests.serving import running_server
+from tests.support.serving import running_server
 
 
 def _publish(site: Site, count: int) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.loops import pytest_pyfunc_call
-from tests.support import Ledger, ledger, style
+from tests.support.gates import Ledger, ledger, style
+from tests.support.loops import pytest_pyfunc_call
 
 __all__ = ["ledger", "pytest_pyfunc_call", "style"]
 

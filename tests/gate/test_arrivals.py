@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from oncegate import Admission, Conflict, EventError, Gate, Verdict
-from oncegate.gate.conflicts import WAITS
+from oncegate.gate.flows.conflicts import WAITS
 from oncegate.store import LogKind
-from tests.support import Ledger, Style, Terminal
+from tests.support.gates import Ledger, Style, Terminal
 
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 

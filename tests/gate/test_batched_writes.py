@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncegate.errors import StoreRejected
-from tests.batched_events import BOOK, COUNT, NUMBER, UNDER, WHO, Shop, all_run, shop_maker
+from tests.support.batched_events import BOOK, COUNT, NUMBER, UNDER, WHO, Shop, all_run, shop_maker
 
 MANY = 50
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from oncegate.errors import StoreRejected
 from oncegate.gate.admission import Verdict
-from tests.batched_events import BOOK, COUNT, NUMBER, UNDER, WHO, Shop, Statements, shop_maker
+from tests.support.batched_events import BOOK, COUNT, NUMBER, UNDER, WHO, Shop, Statements, shop_maker
 
 EVENTS_MAX = 5  # all their orders are tried in the model
 STOCK = "UPDATE counter SET n = 2 * n + 300 WHERE name = 'stock'"

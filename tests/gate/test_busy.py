@@ -11,12 +11,12 @@ import pytest
 from oncegate import Admission, Busy, Gate, Verdict
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import ConfigError
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.surface import OnBusy
 from oncegate.store import EntryFilter
 from oncegate.testing import CrashReached, ManualClock
 from oncegate.testing.waiting import DEADLINE_SECONDS
-from oncegate.upkeep.reconciler import Reconciler
-from tests.support import LEASE, LEASE_SECONDS, DeadAfter, Ledger, Style, running, until, wait_for
+from tests.support.gates import LEASE, LEASE_SECONDS, DeadAfter, Ledger, Style, running, until, wait_for
 
 EVENT = {"id": "N-1"}
 PLAIN = Style("plain")

@@ -12,7 +12,7 @@ import pytest
 
 from oncegate import Admission, Gate, Verdict
 from oncegate.testing import run_forked
-from tests.support import Ledger, Style, Terminal, until
+from tests.support.gates import Ledger, Style, Terminal, until
 
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 

@@ -18,12 +18,13 @@ from oncegate import Conflict, Gate, Verdict
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import ConfigError, StoreBusy, StoreError
 from oncegate.gate.functions import surface_of
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.identity import (
     KIND,
     OVERLAP_MIN_MS,
     VALID_MS,
     KeyRule,
-    Moment,
+    LedgerNow,
     accepted,
     read_identity,
     rekeyed,
@@ -32,8 +33,7 @@ from oncegate.model.paths import parse_path
 from oncegate.model.template import KeyTemplate
 from oncegate.store import DocumentChange
 from oncegate.testing import CrashReached, ManualClock
-from oncegate.upkeep.reconciler import Reconciler
-from tests.support import LEASE, DeadAfter
+from tests.support.gates import LEASE, DeadAfter
 
 OVERLAP_SECONDS = OVERLAP_MIN_MS // 1000
 EVENT = {"id": "A-1", "org": "acme"}
@@ -93,7 +93,7 @@ class Place:
         with closing(self._gates[0].store.connect()) as session, session.unit():
             found = session.document(KIND, "orders")
             assert found is not None
-            made = change(read_identity(found.body), Moment(session.now_ticks(), self.clock.wall_ms()))
+            made = change(read_identity(found.body), LedgerNow(session.now_ticks(), self.clock.wall_ms()))
             wanted = DocumentChange(KIND, "orders", found.version, made.encoded(), 1, "ann", "because")
             assert session.change_document(wanted)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oncegate.gate.circuits import TRIAL_MS_MAX, Circuits
-from oncegate.gate.reaching import Reach
+from oncegate.gate.runtime.circuits import TRIAL_MS_MAX, Circuits
+from oncegate.gate.runtime.reachability import Reach
 from oncegate.testing import ManualClock
 
 

@@ -13,8 +13,8 @@ import pydantic
 import pytest
 
 from oncegate import UsageError
-from oncegate.gate.codec import Codec, declared_codec
-from tests.support import Ledger, Style
+from oncegate.gate.codec.values import Codec, declared_codec
+from tests.support.gates import Ledger, Style
 
 
 class Aliased(pydantic.BaseModel):

@@ -14,7 +14,7 @@ from oncegate import Gate, StoreError, UsageError, Verdict
 from oncegate.errors import StoreRejected
 from oncegate.store import LogKind
 from oncegate.testing.waiting import DEADLINE_SECONDS
-from tests.support import BOOK, Ledger, Style, Terminal, running, until, wait_for
+from tests.support.gates import BOOK, Ledger, Style, Terminal, running, until, wait_for
 
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 BOOKED = [("MSKU1234565", "s-1")]

@@ -12,21 +12,21 @@ import pytest
 from oncegate import ConfigError, Gate, Verdict
 from oncegate.clock import from_wall_ms
 from oncegate.errors import Conflict, RulingRefused, StoreUnavailable
-from oncegate.gate import conflicts
-from oncegate.gate.conflicts import DECIDED, FULL, WAITS
+from oncegate.gate.flows import conflicts
+from oncegate.gate.flows.conflicts import DECIDED, FULL, WAITS
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.conflicts import KEPT_MAX, known_key
+from oncegate.model.decisions import Verb
 from oncegate.model.keys import Key, conflict_prefix, derive_conflict_key
-from oncegate.model.rulings import Verb
 from oncegate.model.states import State
+from oncegate.review.conflicts import contest_of
+from oncegate.review.review_view import consequence, remarks
 from oncegate.store import Entry, EntryFilter, LogKind, Store
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import CrashReached, ManualClock
 from oncegate.testing.faults import Fault, Faults, faulty
-from oncegate.upkeep.conflicts import contest_of
-from oncegate.upkeep.reconciler import Reconciler
-from oncegate.upkeep.waiting import consequence, remarks
-from tests.support import DeadAfter, running
+from tests.support.gates import DeadAfter, running
 
 ADA: dict[str, Any] = {"actor": "Ada", "reason": "asked the sender"}
 FIRST, OTHER = {"id": 1, "amount": 10}, {"id": 1, "amount": 20}

@@ -22,10 +22,10 @@ from oncegate import Downstream, Gate, StepNameWarning
 from oncegate.crashpoints import CrashPoints
 from oncegate.model.keys import derive_key
 from oncegate.model.states import State
+from oncegate.review.decisions import Decisions, StepDecision
 from oncegate.store import EntryDetail, StepState
 from oncegate.testing import CrashReached, ManualClock
-from oncegate.upkeep.rulings import Rulings, StepWord
-from tests.support import LEASE, LEASE_SECONDS, DeadAfter
+from tests.support.gates import LEASE, LEASE_SECONDS, DeadAfter
 
 SURFACE, TEMPLATE = "orders", "{id}"
 ROUND_SECONDS = 120.0
@@ -306,8 +306,8 @@ def test_a_persons_word_ends_the_doubt(site: Site, old: str, new: str, happened:
     assert len(doubts) == 1
 
     gate = site.process(new)
-    word = StepWord(happened=happened, resource="c-1" if happened else None)
-    Rulings(gate.commits, site.clock).approve(
+    word = StepDecision(happened=happened, resource="c-1" if happened else None)
+    Decisions(gate.commits, site.clock).approve(
         found.entry.entry_id, actor="ann", reason="looked", steps={doubts[0]: word}
     )
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from oncegate import Gate, Verdict
-from oncegate.gate.passing import current_step_key
-from oncegate.gate.tracing import current_claim
-from tests.support import LEASE, LEASE_SECONDS, Ledger, until
+from oncegate.gate.flows.key_injection import current_step_key
+from oncegate.gate.runtime.tracing import current_claim
+from tests.support.gates import LEASE, LEASE_SECONDS, Ledger, until
 
 EVENT = {"id": "N-1"}
 

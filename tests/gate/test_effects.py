@@ -12,9 +12,9 @@ import pytest
 
 from oncegate import Failed, KeyNotPassedWarning, UsageError, Verdict
 from oncegate.errors import UnknownSurface
-from oncegate.gate.passing import KEY_HEADER
+from oncegate.gate.flows.key_injection import KEY_HEADER
 from oncegate.model.keys import Key
-from tests.support import Ledger, Style, Terminal
+from tests.support.gates import Ledger, Style, Terminal
 
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 

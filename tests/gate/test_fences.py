@@ -9,7 +9,7 @@ import pytest
 
 from oncegate import ClaimLost, Gate, Verdict
 from oncegate.testing import Fault, Faults, faulty
-from tests.support import BOOK, LEASE_SECONDS, Ledger, Style, Terminal, running
+from tests.support.gates import BOOK, LEASE_SECONDS, Ledger, Style, Terminal, running
 
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 PLAIN = Style("plain")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oncegate import Gate, UsageError, Verdict
-from tests.support import BOOK, Ledger
+from tests.support.gates import BOOK, Ledger
 
 # Python's own word about the same mistake, which comes besides ours.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")

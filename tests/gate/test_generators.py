@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oncegate import UsageError, Verdict
-from tests.support import Ledger, Style
+from tests.support.gates import Ledger, Style
 
 EVENT = {"id": "N-1"}
 LAZY: list[Callable[[list[int]], Any]] = [

@@ -8,7 +8,7 @@ import pytest
 
 from oncegate import Conflict, Gate, Verdict
 from oncegate.testing import CrashReached
-from tests.support import LEASE, DeadAfter, Ledger, Style
+from tests.support.gates import LEASE, DeadAfter, Ledger, Style
 
 COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"
 

@@ -13,9 +13,14 @@ from typing import Any
 import pytest
 
 from oncegate.errors import UsageError
-from oncegate.gate.callees import callee_of
-from oncegate.gate.codec import codec_of
-from oncegate.gate.introspection import FUNCTIONS_REMEMBERED_MAX, is_async, key_parameters, step_name_of
+from oncegate.gate.codec.callable_info import callee_of
+from oncegate.gate.codec.introspection import (
+    FUNCTIONS_REMEMBERED_MAX,
+    is_async,
+    key_parameters,
+    step_name_of,
+)
+from oncegate.gate.codec.values import codec_of
 
 
 class Desk:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oncegate import ClaimLost, UsageError, Verdict
-from tests.support import BOOK, Ledger, Style, Terminal
+from tests.support.gates import BOOK, Ledger, Style, Terminal
 
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 BOOKED = [("MSKU1234565", "s-1")]

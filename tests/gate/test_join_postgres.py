@@ -25,7 +25,7 @@ from oncegate.testing import ManualClock
 from oncegate.testing.postgres import GivenServer, PostgresServer
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.gate.join_kinds import KINDS, PERCENT, Kind, sqlalchemy_url
-from tests.support import BOOKINGS, LEASE_SECONDS, running
+from tests.support.gates import BOOKINGS, LEASE_SECONDS, running
 
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 BOOKED = [("MSKU1234565", "s-1")]

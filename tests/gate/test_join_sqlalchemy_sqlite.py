@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from oncegate import ClaimLost, UsageError, Verdict
 from tests.gate.join_kinds import django_on_sqlite
-from tests.support import Ledger, Style
+from tests.support.gates import Ledger, Style
 
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 BOOKED = [("MSKU1234565", "s-1")]

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from oncegate import AsyncOnce, ClaimLost, Gate, UsageError
+from oncegate.commit.group_commit import GroupCommit
 from oncegate.errors import StoreRejected
-from oncegate.groupcommit import GroupCommit
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock
-from tests.support import BOOK, Ledger, Style
+from tests.support.gates import BOOK, Ledger, Style
 
 
 class Harbour:

@@ -27,7 +27,7 @@ from oncegate import (
 )
 from oncegate.errors import BadTemplate, EventError, Failed
 from oncegate.testing import CrashReached
-from tests.support import LEASE, DeadAfter, Ledger, Style, Terminal, running, wait_for
+from tests.support.gates import LEASE, DeadAfter, Ledger, Style, Terminal, running, wait_for
 
 
 @dataclass

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from oncegate import Busy, Gate, NotApplied, Once, OutcomeUnknown
+from oncegate.commit.group_commit import GroupCommit
 from oncegate.errors import ConfigError, OncegateError
 from oncegate.gate.admission import Verdict
-from oncegate.gate.turns import Resting
-from oncegate.groupcommit import GroupCommit
+from oncegate.gate.flows.downstream_turns import Resting
+from oncegate.maintenance.accepted_events import AcceptedWork
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.backoff import spread
+from oncegate.review.decisions import Decisions
 from oncegate.signals.alerts import evaluate
 from oncegate.signals.definitions import Level
 from oncegate.signals.measures import measure
 from oncegate.signals.snapshot import HOUR
-from oncegate.upkeep.accepted import AcceptedWork
-from oncegate.upkeep.reconciler import Reconciler
-from oncegate.upkeep.rulings import Rulings
-from tests.support import Ledger
+from tests.support.gates import Ledger
 
 pytestmark = pytest.mark.waits
 EVENT = {"id": "N-1"}
@@ -227,7 +227,7 @@ def test_approval_starts_a_new_horizon(ledger: Ledger) -> None:
         _deliver(gate)
         assert ledger.state() == "held"
         with closing(GroupCommit(gate.store)) as commits:
-            Rulings(commits, ledger.clock).approve(1, actor="ann", reason="the bank says tomorrow")
+            Decisions(commits, ledger.clock).approve(1, actor="ann", reason="the bank says tomorrow")
     bank.act = lambda: "S-1"
     ledger.clock.advance(60)
     _deliver(gate)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from oncegate.gate.cache import OutcomeCache, Remembered
+from oncegate.gate.runtime.cache import CachedOutcome, OutcomeCache
 from oncegate.model.states import State
 
 
-def outcome(number: int, state: State = State.COMMITTED) -> Remembered:
-    return Remembered(number, state, b"content", b"{}", None)
+def outcome(number: int, state: State = State.COMMITTED) -> CachedOutcome:
+    return CachedOutcome(number, state, b"content", b"{}", None)
 
 
 def test_the_oldest_is_forgotten_first() -> None:

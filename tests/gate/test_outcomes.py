@@ -15,8 +15,8 @@ import pydantic
 import pytest
 
 from oncegate import UsageError, Verdict
-from oncegate.gate.codec import Codec, codec_of
-from tests.support import Ledger, Style
+from oncegate.gate.codec.values import Codec, codec_of
+from tests.support.gates import Ledger, Style
 
 EVENT = {"id": "N-1"}
 

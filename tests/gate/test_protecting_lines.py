@@ -9,16 +9,16 @@ import pytest
 
 from oncegate import Failed, Gate, Once, Verdict
 from oncegate.errors import ClaimLost, StoreUnavailable, StoreUnknown
-from oncegate.gate.claim import Claim, claim_of
-from oncegate.gate.settling import state_after
-from oncegate.gate.turns import NotYet
+from oncegate.gate.flows.downstream_turns import StillUnderWay
+from oncegate.gate.flows.settlement import state_after
+from oncegate.gate.runtime.claim import Claim, claim_of
 from oncegate.model.keys import derive_key
 from oncegate.model.states import Decision, State, conflict_note
 from oncegate.model.surface import Arrival
 from oncegate.store import Reserved
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ArmedCrashPoints, CrashReached, Faults, faulty
-from tests.support import LEASE, Ledger
+from tests.support.gates import LEASE, Ledger
 
 EVENT = {"id": "N-1"}
 
@@ -44,7 +44,7 @@ def test_waiting_for_a_request_under_way_is_no_attempt_that_could_be_the_last(le
     """At the last attempt a failure waits for a person; a wait for its downstream goes on waiting."""
     claim = _claim(ledger.gate(), attempt=3)
 
-    assert state_after(claim, NotYet("still under way", claim)) is State.RETRYABLE
+    assert state_after(claim, StillUnderWay("still under way", claim)) is State.RETRYABLE
     assert state_after(claim, ValueError("failed")) is State.HELD
 
 

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from oncegate import Gate, Once, Verdict
+from oncegate.commit.operations import RecordProgress
 from oncegate.errors import (
     ClaimLost,
     Failed,
@@ -20,25 +21,24 @@ from oncegate.errors import (
     StoreUnknown,
     UsageError,
 )
-from oncegate.gate.claim import claim_of
-from oncegate.gate.outcome import decode_outcome
-from oncegate.gate.reaching import Reach
-from oncegate.gate.settling import NotCommitted
-from oncegate.gate.traffic import current_pace
-from oncegate.gate.turns import NotNow, NotYet
+from oncegate.gate.codec.outcome import decode_outcome
+from oncegate.gate.flows.downstream_turns import NotNow, StillUnderWay
+from oncegate.gate.flows.settlement import NotCommitted
+from oncegate.gate.runtime.claim import claim_of
+from oncegate.gate.runtime.reachability import Reach
+from oncegate.gate.runtime.recovery_rate_limiter import current_pace
 from oncegate.model.conflicts import KEPT_MAX
+from oncegate.model.decisions import Verb
 from oncegate.model.keys import derive_key
-from oncegate.model.rulings import Verb
 from oncegate.model.states import Decision, State
 from oncegate.model.surface import Arrival
-from oncegate.operations import RecordProgress
-from oncegate.store import EntryFilter, Progress, Reserved, Settlement, StepRecord, StepState
+from oncegate.review.decisions import Decisions, EntryDecision, sayable
+from oncegate.store import EntryFilter, Reserved, Settlement, StepRecord, StepRecords, StepState
 from oncegate.store.tallies import What
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ArmedCrashPoints, CrashReached, Fault, Faults, faulty
-from oncegate.upkeep.rulings import Rulings, Word, sayable
-from tests.postgres_site import reservation
-from tests.support import LEASE, Ledger
+from tests.support.gates import LEASE, Ledger
+from tests.support.postgres_site import reservation
 
 EVENT = {"id": "N-1"}
 
@@ -171,7 +171,9 @@ def test_wait_for_an_earlier_request_says_what_is_waited_for(ledger: Ledger) -> 
     arrival = Arrival(key, "", "N-1", b"f" * 16, b"{}", None)
     claim = claim_of(gate.surface("waiting"), arrival, Reserved(Decision.RECOVER, 1, 1))
 
-    assert str(NotYet("claim at ect: an earlier request", claim)) == "claim at ect: an earlier request"
+    assert (
+        str(StillUnderWay("claim at ect: an earlier request", claim)) == "claim at ect: an earlier request"
+    )
 
 
 def test_claim_that_is_lost_while_its_downstream_is_asked_calls_nothing(ledger: Ledger) -> None:
@@ -246,9 +248,9 @@ def test_steps_recorded_under_a_later_fence_are_not_taken_for_ones_own(ledger: L
     ledger.lapse()
     with session.unit():
         (second,) = session.reserve([reservation(1)])
-        session.progress([Progress(*second.claim, (step,), 1)])
+        session.progress([StepRecords(*second.claim, (step,), 1)])
         for claim in (first, second):
-            progress = RecordProgress(Progress(*claim.claim, (step,), 1))
+            progress = RecordProgress(StepRecords(*claim.claim, (step,), 1))
             recalled.append(progress.recall(session))
     session.close()
 
@@ -322,7 +324,9 @@ def test_decision_whose_reply_is_lost_is_found_by_its_record(ledger: Ledger) -> 
     assert ledger.state() == "held"
     # When the reply to the commit of a decision is lost
     faults.plan.append(Fault.LOST_REPLY)
-    entry = Rulings(gate._context.commits, ledger.clock).say(1, Word(Verb.REJECT, "olga", "no such slot"))
+    entry = Decisions(gate._context.commits, ledger.clock).say(
+        1, EntryDecision(Verb.REJECT, "olga", "no such slot")
+    )
     # Then it is known to have been carried out
     assert entry.state.label == ledger.state() == "failed"
     gate.close()

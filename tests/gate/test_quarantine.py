@@ -12,7 +12,7 @@ import pytest
 from oncegate import Quarantined, Verdict
 from oncegate.clock import from_wall_ms
 from oncegate.store import LogKind
-from tests.support import Ledger, Style
+from tests.support.gates import Ledger, Style
 
 DEEP: Any = {"inner": {"x": 1}}
 

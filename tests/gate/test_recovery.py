@@ -14,7 +14,7 @@ from oncegate.crashpoints import CrashPoints
 from oncegate.model.keys import Key
 from oncegate.store import LogKind
 from oncegate.testing import ArmedCrashPoints, CrashReached
-from tests.support import LEASE_SECONDS, DeadAfter, Ledger, Style, Terminal
+from tests.support.gates import LEASE_SECONDS, DeadAfter, Ledger, Style, Terminal
 
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 

@@ -10,7 +10,7 @@ import pytest
 from oncegate import ConfigError, Gate, StoreUnavailable, UsageError, Verdict
 from oncegate.errors import BadDuration, BadTemplate, UnknownSurface
 from oncegate.model.downstream import Promise
-from tests.support import Ledger, Style
+from tests.support.gates import Ledger, Style
 
 EVENT = {"id": "N-1"}
 

@@ -11,10 +11,10 @@ from oncegate import Failed, Gate, UsageError, Verdict
 from oncegate.clock import from_wall_ms
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import StoreRejected
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.store import LogKind
 from oncegate.testing import CrashReached
-from oncegate.upkeep.reconciler import Reconciler
-from tests.support import BOOK, DeadAfter, Ledger, Style, Terminal, running
+from tests.support.gates import BOOK, DeadAfter, Ledger, Style, Terminal, running
 
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 BOOKED = [("MSKU1234565", "s-1")]

@@ -12,7 +12,7 @@ import pytest
 
 from oncegate import Failed, Gate, Held, NotApplied, OutcomeUnknown, RecordedFailure, Verdict
 from oncegate.store import LogKind
-from tests.support import BOOK, Ledger, Style, Terminal
+from tests.support.gates import BOOK, Ledger, Style, Terminal
 
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 

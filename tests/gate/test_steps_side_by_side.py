@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from oncegate import NotApplied, Verdict
-from oncegate.gate.surfaces import UNDECLARED
-from oncegate.operations import RecordProgress
-from tests.support import Ledger, until, wait_for
+from oncegate.commit.operations import RecordProgress
+from oncegate.gate.surface import UNDECLARED
+from tests.support.gates import Ledger, until, wait_for
 
 EVENT = {"id": "N-1"}
 

@@ -16,7 +16,7 @@ from oncegate import AsyncOnce
 from oncegate.errors import StoreError, StoreRejected
 from oncegate.gate.admission import Verdict
 from oncegate.testing.waiting import DEADLINE_SECONDS
-from tests.batched_events import BOOK, COUNT, NUMBER, Shop, shop_maker
+from tests.support.batched_events import BOOK, COUNT, NUMBER, Shop, shop_maker
 
 INNOCENT = 500
 CODES = (

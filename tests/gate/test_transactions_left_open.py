@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from oncegate import Admission, AsyncOnce, Gate, Once, groupcommit
+from oncegate import Admission, AsyncOnce, Gate, Once
+from oncegate.commit import group_commit
 from oncegate.errors import StoreBusy
 from oncegate.gate.admission import Verdict
 from oncegate.testing import run_forked
@@ -59,8 +60,8 @@ def handler() -> Waiting:
 @pytest.fixture
 def gate(url: str, handler: Waiting, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """A gate where one handler has a transaction at a time, and another gives up soon."""
-    monkeypatch.setattr(groupcommit, "TRANSACTIONS_MAX", 1)
-    monkeypatch.setattr(groupcommit, "TURN_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(group_commit, "TRANSACTIONS_MAX", 1)
+    monkeypatch.setattr(group_commit, "TURN_WAIT_SECONDS", 0.2)
     with closing(Gate(url)) as opened:
         opened.handler("bookings", key="{id}", same_database=True)(handler)
         yield opened
@@ -125,8 +126,8 @@ def test_whoever_waits_already_has_the_place(
     gate: Gate, handler: Waiting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given somebody who waits for the place of a loop; when that is closed, then they have it soon."""
-    monkeypatch.setattr(groupcommit, "TURN_WAIT_SECONDS", DEADLINE_SECONDS)
-    monkeypatch.setattr(groupcommit, "STRANDED_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(group_commit, "TURN_WAIT_SECONDS", DEADLINE_SECONDS)
+    monkeypatch.setattr(group_commit, "STRANDED_LOOK_SECONDS", 0.05)
     waits = threading.Event()
     free = gate.commits._drop_stranded
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from oncegate import Admission, Verdict
-from tests.support import BOOK, LEASE, Ledger, Style, running, until, wait_for
+from tests.support.gates import BOOK, LEASE, Ledger, Style, running, until, wait_for
 
 EVENT = {"id": "N-1", "equipment": "MSKU1234565"}
 

@@ -12,9 +12,9 @@ import pytest
 
 from oncegate import Gate
 from oncegate.crashpoints import CrashPoints
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.testing import CrashReached
-from oncegate.upkeep.reconciler import Reconciler
-from tests.support import LEASE, DeadAfter, Ledger
+from tests.support.gates import LEASE, DeadAfter, Ledger
 
 SECONDS_PER_LOOK = 5.0
 

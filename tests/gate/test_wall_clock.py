@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oncegate import Downstream, Gate, NotApplied, OutcomeUnknown, Verdict
 from oncegate.testing import CrashReached
-from tests.support import DeadAfter, Ledger, Style, Terminal
+from tests.support.gates import DeadAfter, Ledger, Style, Terminal
 
 PLAIN = Style("plain")
 HOUR = 3600

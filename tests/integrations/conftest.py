@@ -1,5 +1,5 @@
 """A ledger on disk for every test in this folder."""
 
-from tests.support import ledger
+from tests.support.gates import ledger
 
 __all__ = ["ledger"]

@@ -14,11 +14,11 @@ from oncegate import ClaimLost, ConfigError, NotApplied, OutcomeUnknown, StoreUn
 from oncegate.asgi import IdempotencyKey, caller_by_authorization
 from oncegate.crashpoints import CrashPoints
 from oncegate.integrations.policy import Undecided
-from oncegate.integrations.replies import Gathering
+from oncegate.integrations.replies import ResponseBuffer
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.testing import CrashReached
-from oncegate.upkeep.reconciler import Reconciler
 from tests.integrations.callers import KEY, Answer, call, run
-from tests.support import DeadAfter, Ledger
+from tests.support.gates import DeadAfter, Ledger
 
 ANNA = {"authorization": "Bearer anna"}
 
@@ -625,7 +625,7 @@ def test_work_started_by_a_request_cannot_run_the_request_again(ledger: Ledger) 
 
 
 def test_what_is_too_large_is_not_held_in_memory() -> None:
-    gathering = Gathering(10)
+    gathering = ResponseBuffer(10)
     for part in (b"12345", b"678901", b"x"):
         gathering.add(part)
 

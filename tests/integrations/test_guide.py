@@ -14,7 +14,7 @@ from django.conf import settings  # type: ignore[import-untyped]
 
 from oncegate.integrations.problems import ProblemKind
 from tests.integrations.callers import KEY, Answer, post, served
-from tests.serving import running_server
+from tests.support.serving import running_server
 
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDE = (DOCS / "idempotency-key.md").read_text("utf-8")

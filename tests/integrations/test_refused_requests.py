@@ -13,9 +13,9 @@ import pytest
 
 from oncegate import Gate
 from oncegate.asgi import IdempotencyKey
+from oncegate.maintenance.pruner import Bounds, Pruner
 from oncegate.model.states import State
 from oncegate.testing import ManualClock
-from oncegate.upkeep.pruner import Bounds, Pruner
 from tests.integrations.callers import call, run
 
 REQUESTS, IN_DOUBT_MAX = 50, 5

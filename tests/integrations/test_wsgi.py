@@ -10,7 +10,7 @@ import pytest
 from oncegate.wsgi import IdempotencyKey, caller_by_authorization
 from tests.integrations.callers import KEY, Answer
 from tests.integrations.test_asgi import BrokenStore
-from tests.support import Ledger
+from tests.support.gates import Ledger
 
 
 class Shop:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from oncegate.groupcommit import GroupCommit
-from oncegate.lane_operations import Enqueue
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.lane_operations import Enqueue
 from oncegate.lanes import Delivered, Destination, Engine
 from oncegate.model.backoff import Backoff
 from oncegate.store import Delivery, LaneView, Placed, Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oncegate.groupcommit import GroupCommit
+from oncegate.commit.group_commit import GroupCommit
 from oncegate.store import Acknowledgement, Delivery, HeadsWanted, Outgoing, Session
 from oncegate.testing.forking import stop_this_process
 from oncegate.testing.waiting import DEADLINE_SECONDS

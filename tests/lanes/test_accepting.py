@@ -13,13 +13,15 @@ from msgspec.structs import replace
 
 from oncegate import ConfigError, Gate, UsageError, Verdict
 from oncegate.errors import Failed, NotApplied
-from oncegate.gate import accepting
-from oncegate.gate.accepting import accepted_arrival, destination_of
+from oncegate.gate.flows import accepting
+from oncegate.gate.flows.accepting import accepted_arrival, destination_of
 from oncegate.lanes import Delivered
 from oncegate.lanes.outcomes import Dead
+from oncegate.maintenance.accepted_events import AcceptedWork
+from oncegate.maintenance.accepted_events import _outcome as work_outcome
 from oncegate.model.backlog import Backlog
 from oncegate.model.conflicts import KEPT_MAX
-from oncegate.model.identity import KIND, OVERLAP_MIN_MS, KeyRule, Moment, read_identity, rekeyed
+from oncegate.model.identity import KIND, OVERLAP_MIN_MS, KeyRule, LedgerNow, read_identity, rekeyed
 from oncegate.model.states import State
 from oncegate.model.surface import read_arrival
 from oncegate.model.template import KeyTemplate
@@ -37,9 +39,7 @@ from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
-from oncegate.upkeep.accepted import AcceptedWork
-from oncegate.upkeep.accepted import _outcome as work_outcome
-from tests.support import until
+from tests.support.gates import until
 
 SURFACE = "orders"
 
@@ -125,7 +125,7 @@ def test_an_event_in_its_lane_under_an_old_key_and_under_a_new_one_runs_once(
     with closing(shop.gate.store.connect()) as session, session.unit():
         kept = session.document(KIND, SURFACE)
         assert kept is not None
-        now = Moment(session.now_ticks(), shop.clock.wall_ms())
+        now = LedgerNow(session.now_ticks(), shop.clock.wall_ms())
         rule = KeyRule(KeyTemplate.parse("{id:str}"), None)
         made = rekeyed(read_identity(kept.body), rule, now, OVERLAP_MIN_MS).encoded()
         assert session.change_document(DocumentChange(KIND, SURFACE, kept.version, made, 1, "ann", "yes"))

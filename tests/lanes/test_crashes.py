@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from oncegate.commit.group_commit import GroupCommit
 from oncegate.crashpoints import LANE_CRASH_POINTS, CrashPoints
-from oncegate.groupcommit import GroupCommit
 from oncegate.lanes import Dead, Delivered, Destination, Engine, RetryLater
 from oncegate.model.backoff import Backoff
 from oncegate.store import Delivery, LaneState, Policy, Store

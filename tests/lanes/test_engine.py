@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from oncegate.commit.lane_operations import RetryHead, Steer
 from oncegate.errors import ConfigError
-from oncegate.lane_operations import RetryHead, Steer
 from oncegate.lanes import Dead, Delivered, Destination, Disable, Engine, RetryLater, Throttle, Unreached
 from oncegate.model.backoff import Backoff
 from oncegate.model.circuit import Circuit, CircuitState
 from oncegate.store import Delivery, DestinationState, HeadOrder, LaneState, Policy, ReplayWanted, Steering
 from tests.lanes.engine_site import Site
 from tests.lanes.lane_site import ENDPOINT, outgoing
-from tests.support import until
+from tests.support.gates import until
 
 
 def run(work: Any) -> Any:

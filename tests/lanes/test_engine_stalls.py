@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oncegate.lane_operations import Finish
+from oncegate.commit.lane_operations import Finish
 from oncegate.lanes import Delivered, Destination, Engine
 from oncegate.lanes.destinations import Traffic
 from oncegate.store import Delivery, LaneState
@@ -16,7 +16,7 @@ from oncegate.testing import ArmedCrashPoints
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.lanes.engine_site import Site
 from tests.lanes.lane_site import ENDPOINT
-from tests.support import until
+from tests.support.gates import until
 
 
 def engine_with(site: Site, point: str, action: Callable[[str], None]) -> Engine:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from oncegate import Gate
 from oncegate.clock import SystemClock
-from oncegate.lane_operations import Enqueue
+from oncegate.commit.lane_operations import Enqueue
 from oncegate.lanes import Delivered, Destination, Engine
 from oncegate.store import Delivery, Outgoing
 

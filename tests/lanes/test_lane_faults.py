@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.lane_operations import Enqueue, Finish, GiveUp, LeaseHeads, Resumed
 from oncegate.errors import StoreUnavailable, StoreUnknown
-from oncegate.groupcommit import GroupCommit
-from oncegate.lane_operations import Enqueue, Finish, GiveUp, LeaseHeads, Resumed
 from oncegate.lanes import Dead, Delivered, Destination, Engine, RetryLater, recording
 from oncegate.model.backoff import Backoff
 from oncegate.store import (

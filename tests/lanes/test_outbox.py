@@ -19,7 +19,7 @@ from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock, wait_until
 from tests.gate.join_kinds import KINDS, Kind, django_on_sqlite
 from tests.lanes.lane_site import ENDPOINT, finish, lease, outgoing
-from tests.support import running
+from tests.support.gates import running
 
 
 class Undo(Exception):

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from contextlib import closing
 from typing import Any
 
-from oncegate.lane_operations import Finish, Resumed
+from oncegate.commit.lane_operations import Finish, Resumed
 from oncegate.store import Acknowledgement, Delivery, Session
 from tests.lanes.engine_site import Site
 from tests.lanes.lane_site import LEASE_MS, finish, lease, outgoing

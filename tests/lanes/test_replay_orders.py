@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from typing import Any
 
-from oncegate.groupcommit import GroupCommit
-from oncegate.sender.desk import Desk
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.sender.operator_actions import OperatorActions
 from oncegate.store import (
     Acknowledgement,
     HeadsWanted,
@@ -20,7 +20,7 @@ from oncegate.stores.postgres import PostgresStore
 from oncegate.testing import ManualClock
 from tests.lanes.engine_site import Site
 from tests.stores.postgres.test_read_committed import wait_until_blocked
-from tests.support import running
+from tests.support.gates import running
 
 OLD_SCHEMA = 16
 _LATER_ON_BOTH = (
@@ -121,7 +121,9 @@ def test_the_same_replay_asked_for_twice_at_once_is_one(ledger_url: str) -> None
         wanted = ReplayWanted("orders", 0xABC, "olga", "lost", 5, lane_id=lane.lane_id)
         with ExitStack() as threads, first.unit():
             assert first.replay(wanted).deliveries == 2
-            answers = threads.enter_context(running(lambda: Desk(commits, clock).replay_once(wanted)))
+            answers = threads.enter_context(
+                running(lambda: OperatorActions(commits, clock).replay_once(wanted))
+            )
             wait_until_blocked(store)
         assert answers == [None]
 

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from oncegate.lanes import Dead, Delivered, RetryLater
-from oncegate.sender.desk import Desk, HeadJob, Verb, Word, plan_heads
+from oncegate.sender.operator_actions import HeadJob, LaneDecision, LaneVerb, OperatorActions, plan_heads
 from oncegate.store import Delivery, LaneFilter, LaneState, Store
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
@@ -105,11 +105,13 @@ def test_order_to_many_lanes_leaves_a_lane_that_has_another_name_now(site: Site)
     site.answer = lambda delivery: Dead("400")
     asyncio.run(site.engine().run_once())
     with site.store.look() as reader:
-        plan = plan_heads(reader, Verb.SKIP, LaneFilter(ENDPOINT))
+        plan = plan_heads(reader, LaneVerb.SKIP, LaneFilter(ENDPOINT))
     (lane, seq, _), kept = plan.heads
     of_another = replace(plan, heads=((lane, seq, bytes(8)), kept))
 
-    progress = HeadJob(Desk(site.commits, site.clock), of_another, Word("olga", "gone")).run()
+    progress = HeadJob(
+        OperatorActions(site.commits, site.clock), of_another, LaneDecision("olga", "gone")
+    ).run()
 
     assert (progress.done, progress.changed) == (1, 1)
     assert sorted((site.lane("a").head_seq, site.lane("b").head_seq)) == [1, 2]

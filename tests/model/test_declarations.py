@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncegate.model.declarations import (
-    Begun,
     Declaration,
-    Kind,
-    Place,
+    DeclaredDownstream,
+    HandlerKind,
+    StartedStep,
     capability_of,
     decode,
     encode,
@@ -30,10 +30,12 @@ capabilities = st.builds(
 names = st.from_regex(r"[a-z_.-]{1,8}", fullmatch=True)
 declarations = st.builds(
     Declaration,
-    kind=st.sampled_from(Kind),
+    kind=st.sampled_from(HandlerKind),
     places=st.dictionaries(
         names,
-        st.builds(Place, capability=capabilities, steps=st.lists(names, unique=True).map(tuple)),
+        st.builds(
+            DeclaredDownstream, capability=capabilities, steps=st.lists(names, unique=True).map(tuple)
+        ),
         max_size=3,
     ),
 )
@@ -90,13 +92,18 @@ def test_without_a_declaration_nothing_is_relied_on(now: Capability) -> None:
 
 def test_only_repeatable_downstreams_are_called_without_a_record() -> None:
     week = Capability(honours_key_for=timedelta(days=7))
-    places = {"bank": Place(week, ("charge",)), "mail": Place(Capability(), ("send",))}
-    assert untold(Declaration(Kind.ONCE, places)) == [Begun("charge", "bank")]
+    places = {
+        "bank": DeclaredDownstream(week, ("charge",)),
+        "mail": DeclaredDownstream(Capability(), ("send",)),
+    }
+    assert untold(Declaration(HandlerKind.ONCE, places)) == [StartedStep("charge", "bank")]
 
 
 def test_steps_that_differ_in_a_number_are_one() -> None:
     assert pattern_of("line-7") == pattern_of("line-12") == "line-#"
-    declaration = Declaration(Kind.ONCE, {"bank": Place(Capability(can_be_asked=True), ("line-#",))})
+    declaration = Declaration(
+        HandlerKind.ONCE, {"bank": DeclaredDownstream(Capability(can_be_asked=True), ("line-#",))}
+    )
     assert declaration.place_of("line-3") is not None
     assert declaration.place_of("line-x") is None
 
@@ -104,10 +111,10 @@ def test_steps_that_differ_in_a_number_are_one() -> None:
 def test_a_step_that_was_named_is_no_reason_for_doubt() -> None:
     """One of several numbered steps may be another than the one that was named."""
     known = {"bank", "mail"}
-    charge, lines = Begun("charge", "bank"), Begun("line-#", "bank")
+    charge, lines = StartedStep("charge", "bank"), StartedStep("line-#", "bank")
     assert find_unnamed([charge], {"charge"}, "bank", known) is None
     assert find_unnamed([charge], set(), "bank", known) == charge
     assert find_unnamed([charge], set(), "mail", known) is None
-    assert find_unnamed([Begun("charge", "bank-1")], set(), "bank", known) is not None
+    assert find_unnamed([StartedStep("charge", "bank-1")], set(), "bank", known) is not None
     assert find_unnamed([charge], set(), "(undeclared)", known) == charge
     assert find_unnamed([lines], {"line-1"}, "bank", known) == lines

@@ -13,7 +13,7 @@ from oncegate.model.identity import (
     VALID_MS,
     Identity,
     KeyRule,
-    Moment,
+    LedgerNow,
     accepted,
     identity_of,
     plan_of,
@@ -26,7 +26,7 @@ from oncegate.model.surface import SurfaceRule, read_arrival
 from oncegate.model.template import KeyTemplate
 
 DAY_MS = 86_400_000
-NOW = Moment(5_000_000, 1_780_000_000_000)
+NOW = LedgerNow(5_000_000, 1_780_000_000_000)
 
 _fields = st.sampled_from(["{a}", "{b}", "{a:str}", "{a:int}", "{b:str}"])
 _literals = st.sampled_from(["", ":", "-", "order", "{{", "é", "e\u0301"])
@@ -72,7 +72,7 @@ def test_after_any_changes_every_earlier_key_is_asked_for(
     rules = [_rule(*one) for one in declared]
     kept, now = identity_of(rules[0], "handler"), NOW
     for rule in rules[1:]:
-        now = Moment(now.ticks + OVERLAP_MIN_MS, now.wall_ms + OVERLAP_MIN_MS)
+        now = LedgerNow(now.ticks + OVERLAP_MIN_MS, now.wall_ms + OVERLAP_MIN_MS)
         kept = rekeyed(kept, KeyRule(rule.key, rule.tenant_path), now, OVERLAP_MIN_MS)
     every = {_key(rule, event) for rule in rules if not read_arrival(rule, event, None, 0).is_unreadable}
     for moment, running in ((now, rules[-2:]), (_later(now), rules[-1:])):
@@ -87,8 +87,8 @@ def test_after_any_changes_every_earlier_key_is_asked_for(
                 assert found.tenant == (arrival if old.is_unreadable else old).tenant
 
 
-def _later(now: Moment) -> Moment:
-    return Moment(now.ticks + OVERLAP_MIN_MS, now.wall_ms + OVERLAP_MIN_MS)
+def _later(now: LedgerNow) -> LedgerNow:
+    return LedgerNow(now.ticks + OVERLAP_MIN_MS, now.wall_ms + OVERLAP_MIN_MS)
 
 
 def test_nothing_that_was_read_before_a_change_outlives_the_overlap() -> None:
@@ -99,7 +99,7 @@ def test_nothing_that_was_read_before_a_change_outlives_the_overlap() -> None:
     changed = rekeyed(kept, KeyRule(other.key, None), NOW, OVERLAP_MIN_MS)
     assert plan.until_ticks == NOW.ticks + VALID_MS
     assert plan.until_ticks < changed.former[0].until_ticks
-    late = Moment(changed.former[0].until_ticks - 1, NOW.wall_ms)
+    late = LedgerNow(changed.former[0].until_ticks - 1, NOW.wall_ms)
     assert plan_of("orders", changed, kept, late, DAY_MS).until_ticks == changed.former[0].until_ticks
 
 

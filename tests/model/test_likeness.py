@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncegate.model.likeness import LEAVES_MAX, likeness_of
+from oncegate.model.content_similarity import LEAVES_MAX, likeness_of
 
 ONE, TWO = "0190a5c2-7b3e-7ccc-8f00-0123456789ab", "6f1c2a90-12ab-4cde-9f00-aaaaaaaaaaaa"
 ORDER = {"correlation_id": ONE, "item": "A-7", "bin": {"aisle": "4", "level": "2"}, "quantity": 6}

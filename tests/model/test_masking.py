@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncegate.model.masking import masked_url
+from oncegate.model.redact import masked_url
 
 
 @pytest.mark.parametrize(

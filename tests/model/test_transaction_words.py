@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncegate.errors import UsageError
-from oncegate.model.transaction_words import check_statement
+from oncegate.model.sql_guard import check_statement
 
 BLANK = st.lists(
     st.sampled_from([" ", "\n", "\t", ";", "-- a note\n", "/* one */", "/**/", "/* it's -- */"]), max_size=5

@@ -1,6 +1,6 @@
 """A ledger on disk; async tests run in a loop of their own."""
 
-from tests.loops import pytest_pyfunc_call
-from tests.support import ledger
+from tests.support.gates import ledger
+from tests.support.loops import pytest_pyfunc_call
 
 __all__ = ["ledger", "pytest_pyfunc_call"]

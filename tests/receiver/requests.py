@@ -8,9 +8,9 @@ import msgspec
 
 from oncegate import Gate
 from oncegate.receiver import Answer, Receiver
-from oncegate.sender.envelope import BodyFormat, Outgoing, Request, build_request
+from oncegate.sender.request_builder import BodyFormat, OutgoingRequest, Request, build_request
 from oncegate.signatures import HmacSecret
-from tests.support import LEASE, Ledger
+from tests.support.gates import LEASE, Ledger
 
 SECRET = HmacSecret(b"s" * 32)
 
@@ -37,7 +37,7 @@ class Inbox:
         body_format: BodyFormat = BodyFormat.STANDARD, payload: bytes = b"{}",
     ) -> Request:  # fmt: skip
         """A signed request for one event."""
-        event = Outgoing(
+        event = OutgoingRequest(
             event_id=event_id or f"{key}-{seq}",
             key=key,
             seq=seq,

@@ -17,7 +17,7 @@ from oncegate.sender.http import HttpClient
 from oncegate.sender.responses import Result, judge
 from oncegate.sender.urls import EndpointUrl, parse_endpoint_url
 from tests.receiver.requests import Inbox
-from tests.support import Ledger
+from tests.support.gates import Ledger
 
 POLICY = AddressPolicy(allow_http=True, allow_loopback=True)
 

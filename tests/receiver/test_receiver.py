@@ -10,15 +10,15 @@ import pytest
 from oncegate import ClaimLost, ConfigError, Failed, NotApplied
 from oncegate.errors import BadOutgoing, EventNotStorable
 from oncegate.feed import Feed
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.limits import CARRIED_DEPTH_MAX, DIGITS_MAX
 from oncegate.receiver import Gap, Receiver
 from oncegate.sender.emission import Emission, outgoing_of
-from oncegate.sender.envelope import PAYLOAD_BYTES_MAX, BodyFormat, Request
+from oncegate.sender.request_builder import PAYLOAD_BYTES_MAX, BodyFormat, Request
 from oncegate.signatures import BearerToken, GithubSignature, StripeSignature
 from oncegate.testing import CrashReached
-from oncegate.upkeep.reconciler import Reconciler
 from tests.receiver.requests import SECRET, Inbox, document
-from tests.support import DeadAfter, Ledger
+from tests.support.gates import DeadAfter, Ledger
 
 
 @pytest.mark.parametrize("body_format", list(BodyFormat))

@@ -10,7 +10,7 @@ from oncegate.sender.responses import Result
 from oncegate.sender.testing import send_test
 from tests.receiver.requests import SECRET, Inbox
 from tests.receiver.test_over_http import application, served
-from tests.support import Ledger
+from tests.support.gates import Ledger
 
 POLICY = AddressPolicy(allow_http=True, allow_loopback=True)
 

@@ -15,7 +15,7 @@ from oncegate.recorder.pseudonyms import Pseudonyms
 from oncegate.recorder.reading import read_recording
 from oncegate.recorder.writing import RecordingFile
 from oncegate.store import EntryFilter, Observations, Repeat
-from tests.support import Ledger
+from tests.support.gates import Ledger
 
 START_MS = 1_780_000_000_000
 

@@ -21,7 +21,7 @@ from oncegate.recorder.recording import Recording
 from oncegate.recorder.replaying import Counted, deliver_to, replay
 from oncegate.testing import ManualClock
 from oncegate.testing.forking import run_forked
-from tests.support import Ledger
+from tests.support.gates import Ledger
 
 CANARY = "Anna-Jansen-0612345678"
 RULES = {"orders": Rules(keep=["status"])}

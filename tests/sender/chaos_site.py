@@ -18,14 +18,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from oncegate.commit.group_commit import GroupCommit
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import StoreError
-from oncegate.groupcommit import GroupCommit
 from oncegate.sender.addresses import AddressPolicy
-from oncegate.sender.book import Change
 from oncegate.sender.delivery import DeliveryService
+from oncegate.sender.endpoint_registry import EndpointChange
 from oncegate.sender.endpoints import new_endpoint
-from oncegate.sender.sender import Sender
+from oncegate.sender.sender import SenderOnCommits
 from oncegate.store import LaneState, Store
 from oncegate.testing import Forked, SharedClock, wait_until
 from oncegate.testing.waiting import DEADLINE_SECONDS
@@ -184,14 +184,16 @@ class HttpScene:
             ENDPOINT, url or self.receiver.url, secret=SECRET, timeout=TIMEOUT, attempts_max=100,
             retry_cap=timedelta(seconds=8), in_flight_max=3,
         )  # fmt: skip
-        Sender(commits, clock=self.clock, policy=POLICY).endpoints.add(endpoint, Change("ann", "test"))
+        SenderOnCommits(commits, clock=self.clock, policy=POLICY).endpoints.add(
+            endpoint, EndpointChange("ann", "test")
+        )
         commits.close()
         self.emit(events)
 
     def emit(self, count: int) -> None:
         """Emits so many more events of each key."""
         commits = GroupCommit(self.store(), clock=self.clock)
-        sender = Sender(commits, clock=self.clock, policy=POLICY)
+        sender = SenderOnCommits(commits, clock=self.clock, policy=POLICY)
         for number in range(self.events + 1, self.events + count + 1):
             for key in KEYS:
                 event_id = f"{key}-{number}"
@@ -210,7 +212,7 @@ class HttpScene:
     async def _deliver(self, points: CrashPoints) -> int:
         commits = GroupCommit(self.store(), clock=self.clock, crashpoints=points, inline=False)
         self._commits = commits
-        sender = Sender(commits, clock=self.clock, policy=POLICY)
+        sender = SenderOnCommits(commits, clock=self.clock, policy=POLICY)
         async with DeliveryService(sender, crashpoints=points, runs=False) as service:
             self._at_work.add("began", str(os.getpid()))
             for _ in range(TURNS_MAX):
@@ -235,8 +237,8 @@ class HttpScene:
     def move_endpoint(self) -> None:
         """Points the endpoint at the present receiver."""
         commits = GroupCommit(self.store(), clock=self.clock)
-        book = Sender(commits, clock=self.clock, policy=POLICY).endpoints
-        moved = Change("ann", "moved")
+        book = SenderOnCommits(commits, clock=self.clock, policy=POLICY).endpoints
+        moved = EndpointChange("ann", "moved")
         book.change(ENDPOINT, lambda one: replace(one, url=self.receiver.url), moved, "moved")
         commits.close()
 

@@ -1,5 +1,5 @@
 """Async tests of this folder run in a loop of their own."""
 
-from tests.loops import pytest_pyfunc_call
+from tests.support.loops import pytest_pyfunc_call
 
 __all__ = ["pytest_pyfunc_call"]

@@ -8,7 +8,7 @@ import pytest
 
 from oncegate.errors import Backlogged, BadOutgoing
 from oncegate.model.backlog import ADDED_MAX, Backlog
-from oncegate.sender.book import Change
+from oncegate.sender.endpoint_registry import EndpointChange
 from oncegate.sender.endpoints import new_endpoint
 from oncegate.store import Acknowledgement, HeadsWanted, Outgoing
 from oncegate.store.lanes import NAME_BYTES_MAX
@@ -27,7 +27,7 @@ def test_full_lane_refuses_with_429(tmp_path: Path) -> None:
     """Nothing is stored; what is known stays known; another key is not affected."""
     with Sender(f"sqlite:///{tmp_path}/l.db", backlog_max=1) as sender:
         sender.endpoints.add(
-            new_endpoint("e", "https://example.com/", secret=SECRET), Change("ann", "test")
+            new_endpoint("e", "https://example.com/", secret=SECRET), EndpointChange("ann", "test")
         )
 
         def emit(event_id: str, key: str) -> int:
@@ -50,7 +50,7 @@ def test_full_destination_refuses_until_something_has_gone(tmp_path: Path) -> No
     with Sender(store=store, clock=clock) as sender:
         sender.backlog = Backlog(3)
         sender.endpoints.add(
-            new_endpoint("e", "https://example.com/", secret=SECRET), Change("ann", "test")
+            new_endpoint("e", "https://example.com/", secret=SECRET), EndpointChange("ann", "test")
         )
 
         def emit(key: str) -> int:

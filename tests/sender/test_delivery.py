@@ -18,11 +18,11 @@ from standardwebhooks import Webhook
 from oncegate.errors import ConfigError, StoreUnavailable
 from oncegate.sender import delivery
 from oncegate.sender.addresses import AddressPolicy
-from oncegate.sender.book import Change
 from oncegate.sender.delivery import DeliveryService
-from oncegate.sender.desk import Desk, ReplayJob, Verb, Word
+from oncegate.sender.endpoint_registry import EndpointChange
 from oncegate.sender.endpoints import new_endpoint
 from oncegate.sender.http import HttpClient
+from oncegate.sender.operator_actions import LaneDecision, LaneVerb, OperatorActions, ReplayJob
 from oncegate.store import DestinationState, HeadAnswer, LaneState, LaneView, replay_name
 from oncegate.testing import ManualClock
 from oncegate.testing.waiting import DEADLINE_SECONDS
@@ -30,8 +30,8 @@ from oncegate.wiring import Sender, open_store
 from tests.sender.scripted import Peer, serving
 
 SECRET = "whsec_" + "c2VjcmV0" * 8
-BY_ANN = Change("ann", "test")
-WORD = Word("ann", "their server is back")
+BY_ANN = EndpointChange("ann", "test")
+WORD = LaneDecision("ann", "their server is back")
 Answer = Callable[[dict[str, str], bytes], bytes]
 
 
@@ -177,8 +177,8 @@ def test_retries_follow_the_schedule_and_end_in_a_dead_letter_that_blocks(sender
             receiver.answer = refusing("200 OK")
             await service.engine.run_once()
             assert receiver.seqs("A") == [1, 1, 1]
-            desk, blocked = Desk(sender.commits, sender.clock), lane(sender, "A")
-            answer = await asyncio.to_thread(desk.order, Verb.RETRY, blocked.lane_id, 1, WORD)
+            desk, blocked = OperatorActions(sender.commits, sender.clock), lane(sender, "A")
+            answer = await asyncio.to_thread(desk.order, LaneVerb.RETRY, blocked.lane_id, 1, WORD)
             await service.engine.run_once()
             assert answer is HeadAnswer.DONE
             assert receiver.seqs("A") == [1, 1, 1, 1, 2]
@@ -262,7 +262,7 @@ def test_gone_disables_the_endpoint_and_keeps_its_events(sender: Sender) -> None
             await service.engine.run_once()
             assert len(receiver.got) == 1
             receiver.answer = refusing("200 OK")
-            desk = Desk(sender.commits, sender.clock)
+            desk = OperatorActions(sender.commits, sender.clock)
             await asyncio.to_thread(desk.steer, "orders", DestinationState.ACTIVE, WORD)
             await service.engine.run_once()
             assert receiver.seqs("A") == [1, 1, 2]
@@ -291,7 +291,7 @@ def test_a_replay_has_the_same_idempotency_key_and_a_nonce_of_its_own(sender: Se
         async with stage(sender) as (receiver, service):
             await emit(sender, "A", 3)
             await service.engine.run_once()
-            desk = Desk(sender.commits, sender.clock)
+            desk = OperatorActions(sender.commits, sender.clock)
             job = ReplayJob(desk, desk.replay_wanted("orders", WORD))
             await asyncio.to_thread(job.run)
             await emit(sender, "A")

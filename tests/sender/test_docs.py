@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from oncegate.sender.addresses import AddressPolicy
-from oncegate.sender.book import Change
+from oncegate.sender.endpoint_registry import EndpointChange
 from oncegate.sender.endpoints import Endpoint, new_endpoint
-from oncegate.sender.envelope import Outgoing, build_request
+from oncegate.sender.request_builder import OutgoingRequest, build_request
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.wiring import Sender
 from tests.sender.chaos_site import SECRET
@@ -31,7 +31,7 @@ async def test_example_in_the_readme_delivers_three_events_in_order(tmp_path: Pa
         policy = AddressPolicy.of(allow_http=True, allow_loopback=True)
         with Sender(url, policy=policy) as sender:
             endpoint = new_endpoint("orders", f"http://127.0.0.1:{site.port}/", secret=SECRET)
-            sender.endpoints.add(endpoint, Change("ann", "test"))
+            sender.endpoints.add(endpoint, EndpointChange("ann", "test"))
         running = await asyncio.create_subprocess_exec(sys.executable, "-c", found[1], env=environment)
         try:
             assert await asyncio.wait_for(running.wait(), DEADLINE_SECONDS) == 0
@@ -44,7 +44,7 @@ async def test_example_in_the_readme_delivers_three_events_in_order(tmp_path: Pa
 
 def test_every_header_that_is_sent_is_in_the_document() -> None:
     text = (ROOT / "docs" / "sending.md").read_text("utf-8")
-    event = Outgoing(
+    event = OutgoingRequest(
         event_id="e", key="k", seq=1, type="t", payload=b"{}", occurred_at_ms=0, correlation_id="c",
         traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", tracestate="a=1",
     )  # fmt: skip

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from oncegate.commit.group_commit import GroupCommit
 from oncegate.errors import (
     BadEndpoint,
     BadHeader,
@@ -21,13 +22,12 @@ from oncegate.errors import (
     Unacceptable,
     UnknownEndpoint,
 )
-from oncegate.groupcommit import GroupCommit
 from oncegate.model.trace import Context
 from oncegate.sender import registration
 from oncegate.sender.addresses import AddressPolicy
-from oncegate.sender.book import Change
+from oncegate.sender.endpoint_registry import EndpointChange
 from oncegate.sender.endpoints import Endpoint, new_endpoint
-from oncegate.sender.sender import Sender
+from oncegate.sender.sender import SenderOnCommits
 from oncegate.sender.urls import parse_endpoint_url
 from oncegate.store import DeliveryView, LogKind, Store
 from oncegate.stores.postgres import PostgresStore
@@ -36,7 +36,7 @@ from oncegate.testing import ManualClock
 from oncegate.testing.waiting import DEADLINE_SECONDS
 
 SECRET = "whsec_" + "c2VjcmV0" * 8
-BY_ANN = Change("ann", "first customer")
+BY_ANN = EndpointChange("ann", "first customer")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -49,11 +49,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def sender(store: Store) -> Iterator[Sender]:
+def sender(store: Store) -> Iterator[SenderOnCommits]:
     """A sender with one endpoint called orders."""
     commits = GroupCommit(store)
     policy = AddressPolicy(allow_http=True)
-    found = Sender(commits, clock=ManualClock(), policy=policy, resolve=resolve)
+    found = SenderOnCommits(commits, clock=ManualClock(), policy=policy, resolve=resolve)
     found.endpoints.add(endpoint("orders"), BY_ANN)
     yield found
     commits.close()
@@ -81,13 +81,13 @@ def endpoint(name: str) -> Endpoint:
     return new_endpoint(name, "https://example.com/hook", secret=SECRET)
 
 
-def events_of(sender: Sender, key: str, destination: str = "orders") -> list[DeliveryView]:
+def events_of(sender: SenderOnCommits, key: str, destination: str = "orders") -> list[DeliveryView]:
     with sender.commits.store.look() as session:
         lane = session.find_lane(destination, "", key)
         return [] if lane is None else session.deliveries(lane.lane_id, 1, 100)
 
 
-def test_events_of_a_key_are_numbered_in_order(sender: Sender) -> None:
+def test_events_of_a_key_are_numbered_in_order(sender: SenderOnCommits) -> None:
     """Each key counts for itself, from 1."""
     first = sender.emit_sync("orders", key="A", type="order.created", payload={"n": 1})
     other = sender.emit_sync("orders", key="B", type="order.created", payload={"n": 1})
@@ -97,7 +97,7 @@ def test_events_of_a_key_are_numbered_in_order(sender: Sender) -> None:
     assert [event.event_id for event in events_of(sender, "A")] == [first.event_id, second.event_id]
 
 
-def test_the_same_id_is_one_event(sender: Sender) -> None:
+def test_the_same_id_is_one_event(sender: SenderOnCommits) -> None:
     """Emitting again after a lost answer changes nothing and tells the same seq."""
     first = sender.emit_sync("orders", key="A", type="t", payload={"n": 1}, event_id="e-1")
     again = asyncio.run(sender.emit("orders", key="A", type="t", payload={"n": 1}, event_id="e-1"))
@@ -106,7 +106,7 @@ def test_the_same_id_is_one_event(sender: Sender) -> None:
     assert len(events_of(sender, "A")) == 1
 
 
-def test_the_same_id_with_another_content_is_a_conflict(sender: Sender) -> None:
+def test_the_same_id_with_another_content_is_a_conflict(sender: SenderOnCommits) -> None:
     """Nobody can put something else under a known id."""
     sender.emit_sync("orders", key="A", type="t", payload={"n": 1}, event_id="e-1")
     with pytest.raises(Conflict, match="another content") as refused:
@@ -120,7 +120,7 @@ def test_event_goes_with_the_users_own_transaction(tmp_path: Path, is_committed:
     """Committed, it is there; rolled back, it never was, and leaves no gap."""
     store = SqliteStore(tmp_path / "ledger.db")
     commits = GroupCommit(store)
-    sender = Sender(commits)
+    sender = SenderOnCommits(commits)
     sender.endpoints.add(endpoint("orders"), BY_ANN)
     connection = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
@@ -162,7 +162,7 @@ def test_event_goes_with_the_users_own_transaction(tmp_path: Path, is_committed:
     ],
 )
 def test_what_cannot_be_sent_is_refused_and_nothing_stored(
-    sender: Sender, change: dict[str, object], error: type[Unacceptable]
+    sender: SenderOnCommits, change: dict[str, object], error: type[Unacceptable]
 ) -> None:
     """A typed error with the reason, before anything is written."""
     assert error.status == 422
@@ -188,7 +188,7 @@ def test_what_cannot_be_sent_is_refused_and_nothing_stored(
     ],
 )
 def test_an_endpoint_that_cannot_be_used_is_not_added(
-    sender: Sender, change: dict[str, object], error: type[Unacceptable]
+    sender: SenderOnCommits, change: dict[str, object], error: type[Unacceptable]
 ) -> None:
     """Checked before it is stored."""
     settings = {"url": "https://example.com/", "secret": SECRET} | change
@@ -208,7 +208,7 @@ def test_an_endpoint_that_cannot_be_used_is_not_added(
     ],
 )
 def test_a_name_with_a_blocked_answer_is_refused_when_it_is_registered(
-    sender: Sender, host: str, reason: str
+    sender: SenderOnCommits, host: str, reason: str
 ) -> None:
     """One blocked answer among public ones is enough; the same when an endpoint moves there."""
     with pytest.raises(BadEndpoint, match=re.escape(host)) as refused:
@@ -222,7 +222,7 @@ def test_a_name_with_a_blocked_answer_is_refused_when_it_is_registered(
 
 
 @pytest.mark.parametrize("host", ["unknown.example", "empty.example"])
-def test_a_name_without_an_address_is_registered_with_a_warning(sender: Sender, host: str) -> None:
+def test_a_name_without_an_address_is_registered_with_a_warning(sender: SenderOnCommits, host: str) -> None:
     """The process that delivers may have another resolver; each connection judges the answer again."""
     warning = sender.endpoints.add(new_endpoint("later", f"https://{host}/", secret=SECRET), BY_ANN)
     assert warning is not None
@@ -247,7 +247,7 @@ def test_a_resolver_that_hangs_does_not_hold_up_a_registration(monkeypatch: pyte
         released.set()
 
 
-def test_rotating_a_secret_lets_both_sign_for_a_while(sender: Sender) -> None:
+def test_rotating_a_secret_lets_both_sign_for_a_while(sender: SenderOnCommits) -> None:
     """The new one first; the old one until its time is over."""
     new = "whsec_" + "bmV3c2Vj" * 8
     now_ms = sender.clock.wall_ms()
@@ -258,7 +258,7 @@ def test_rotating_a_secret_lets_both_sign_for_a_while(sender: Sender) -> None:
     assert changed.signing_keys(now_ms)[0].sign(b"x") != changed.signing_keys(now_ms)[1].sign(b"x")
 
 
-def test_no_secret_is_shown_or_logged(sender: Sender) -> None:
+def test_no_secret_is_shown_or_logged(sender: SenderOnCommits) -> None:
     """Neither in repr, nor in what is shown, nor in the log."""
     found = sender.endpoints.get("orders")
     with sender.commits.store.look() as session:

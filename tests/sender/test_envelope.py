@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncegate.errors import BadHeader, BadOutgoing, Unacceptable
-from oncegate.sender.envelope import (
+from oncegate.sender.headers import check_headers
+from oncegate.sender.request_builder import (
     PAYLOAD_BYTES_MAX,
     BodyFormat,
-    Outgoing,
+    OutgoingRequest,
     build_request,
     check_outgoing,
     escaped,
     quoted,
 )
-from oncegate.sender.headers import check_headers
 from oncegate.signatures import Headers, HmacSecret, StandardWebhooks
 
 SECRET = HmacSecret(b"s" * 32)
@@ -27,7 +27,7 @@ NOW = 1_700_000_000
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def event(**changes) -> Outgoing:
+def event(**changes) -> OutgoingRequest:
     wanted = {
         "event_id": "evt_1",
         "key": "order-7",
@@ -36,10 +36,10 @@ def event(**changes) -> Outgoing:
         "payload": b'{"total":1.50}',
         "occurred_at_ms": NOW * 1000,
     }
-    return Outgoing(**{**wanted, **changes})
+    return OutgoingRequest(**{**wanted, **changes})
 
 
-def headers_of(outgoing: Outgoing, **options) -> dict[str, str]:
+def headers_of(outgoing: OutgoingRequest, **options) -> dict[str, str]:
     return dict(build_request(outgoing, [SECRET], NOW, **options).headers)
 
 

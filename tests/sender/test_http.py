@@ -13,14 +13,14 @@ import pytest
 from oncegate.errors import BadHeader, UsageError
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.connection import NoAnswer
-from oncegate.sender.dialing import _check_peer
-from oncegate.sender.envelope import Request
+from oncegate.sender.connector import _check_peer
 from oncegate.sender.exchange import FailureKind, NoResponse, Phase, Response
 from oncegate.sender.http import HttpClient, Limits
+from oncegate.sender.request_builder import Request
 from oncegate.sender.urls import EndpointUrl, parse_endpoint_url
 from oncegate.testing.waiting import DEADLINE_SECONDS
-from tests.loops import leap
 from tests.sender.scripted import OK, Peer, Site, answering, serving
+from tests.support.loops import leap
 
 DEVELOPMENT = AddressPolicy(allow_http=True, allow_loopback=True)
 REQUEST = Request((("x-key", "k"), ("content-type", "application/json")), b'{"a":1}')

@@ -10,13 +10,13 @@ import pytest
 import trustme
 
 from oncegate.sender.addresses import AddressPolicy
-from oncegate.sender.envelope import Request
 from oncegate.sender.exchange import FailureKind, NoResponse, Phase, Response
 from oncegate.sender.http import HttpClient
+from oncegate.sender.request_builder import Request
 from oncegate.sender.urls import parse_endpoint_url
 from oncegate.testing.waiting import DEADLINE_SECONDS
-from tests.loops import leap
 from tests.sender.scripted import OK, Peer, answering, serving
+from tests.support.loops import leap
 
 POLICY = AddressPolicy(allow_loopback=True)
 REQUEST = Request((), b"{}")

@@ -17,19 +17,19 @@ from oncegate.cli.main import main
 from oncegate.errors import BadOutgoing, OncegateError
 from oncegate.feed import Feed, through_gate
 from oncegate.feed.values import Page
+from oncegate.maintenance.accepted_events import AcceptedWork
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.states import State
 from oncegate.model.trace import Context
 from oncegate.receiver import Receiver
 from oncegate.sender.addresses import AddressPolicy
-from oncegate.sender.book import Change
 from oncegate.sender.delivery import DeliveryService
+from oncegate.sender.endpoint_registry import EndpointChange
 from oncegate.sender.endpoints import new_endpoint
-from oncegate.sender.journey import HOPS_MAX, Hop, HopKind, journey, journey_of
+from oncegate.sender.trace import HOPS_MAX, Hop, HopKind, journey, journey_of
 from oncegate.service.dispatch import Dispatch
 from oncegate.store import EntryFilter
 from oncegate.testing.waiting import DEADLINE_SECONDS
-from oncegate.upkeep.accepted import AcceptedWork
-from oncegate.upkeep.reconciler import Reconciler
 from oncegate.wiring import Sender, open_store
 from tests.sender.scripted import Peer, serving
 
@@ -48,7 +48,7 @@ class Ledger:
         self.add_endpoint("planning", "http://127.0.0.1:9/hook")
 
     def add_endpoint(self, name: str, url: str) -> None:
-        self.sender.endpoints.add(new_endpoint(name, url, secret=SECRET), Change("ann", "test"))
+        self.sender.endpoints.add(new_endpoint(name, url, secret=SECRET), EndpointChange("ann", "test"))
 
     def hops(self, text: str) -> list[Hop]:
         with self.gate.store.look() as session:
@@ -213,7 +213,7 @@ def test_what_a_handler_publishes_belongs_to_its_journey_and_its_readers_go_on_w
     """From the feed to an endpoint that follows, and through the gate of whoever polls."""
     feed = Feed(ledger.gate, operation=Dispatch)
     follower = new_endpoint("follower", "http://127.0.0.1:9/hook", secret=SECRET, follows="acme")
-    ledger.sender.endpoints.add(follower, Change("ann", "test"))
+    ledger.sender.endpoints.add(follower, EndpointChange("ann", "test"))
 
     @ledger.gate.handler("bookings", key="{id}")
     def book(event: dict[str, Any]) -> None:

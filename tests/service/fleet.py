@@ -24,14 +24,14 @@ from typing import Any
 from oncegate.clock import Clock, SystemClock
 from oncegate.crashpoints import CrashPoints
 from oncegate.service.application import Service
-from oncegate.service.partners import PartnerBook, Role
+from oncegate.service.partners import PartnerBook, PartnerRole
 from oncegate.service.serving import make_server
 from oncegate.service.settings import Settings
 from oncegate.testing.forking import Forked
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.wiring import Gate
 from tests.service.site import BEARER, SECRET, Answer, Site
-from tests.serving import running_server
+from tests.support.serving import running_server
 
 PUSH = "/push"
 CALL_ERRORS = (OSError, http.client.HTTPException, ValueError)
@@ -155,7 +155,7 @@ def _serve(
 def add_partner(url: str) -> str:
     """Adds a partner of all roles; its token."""
     with Gate(url) as gate:
-        return PartnerBook(gate.commits, gate.clock).add("exec-1", "acme", list(Role))
+        return PartnerBook(gate.commits, gate.clock).add("exec-1", "acme", list(PartnerRole))
 
 
 class Load:

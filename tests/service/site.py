@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import msgspec
 
 from oncegate.service.application import Service
-from oncegate.service.partners import PartnerBook, Role
+from oncegate.service.partners import PartnerBook, PartnerRole
 from oncegate.service.serving import make_server
 from oncegate.service.settings import (
     DownstreamSettings,
@@ -28,7 +28,7 @@ from oncegate.service.settings import (
 )
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from oncegate.wiring import Gate
-from tests.serving import running_server
+from tests.support.serving import running_server
 
 SECRET = "a-secret-of-sufficient-length"
 HOOKS = SurfaceSettings(key="{id}", signature=SignatureScheme.BEARER, secrets=("$HOOKS",), tenant="acme")
@@ -64,7 +64,7 @@ class Site:
 
     def _token(self, name: str, tenant: str) -> str:
         known = name in self.book.partners
-        return self.book.rotate(name) if known else self.book.add(name, tenant, list(Role))
+        return self.book.rotate(name) if known else self.book.add(name, tenant, list(PartnerRole))
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[Site]:

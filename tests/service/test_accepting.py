@@ -9,8 +9,8 @@ import pytest
 
 from oncegate.errors import BadEndpoint
 from oncegate.sender.addresses import AddressPolicy
-from oncegate.service.forwarding import checked_probe_url
 from oncegate.service.settings import Mode
+from oncegate.service.upstream_call import checked_probe_url
 from oncegate.testing.waiting import wait_until
 from tests.service.site import Site, TeamHandler, forwarding
 

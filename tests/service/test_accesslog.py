@@ -16,7 +16,7 @@ from oncegate.service import accesslog
 from oncegate.service.accesslog import GatheredLog
 from oncegate.service.logs import JsonLines
 from oncegate.testing.clock import ManualClock
-from tests.support import until
+from tests.support.gates import until
 
 WALL_MS = 1_780_000_000_007
 

@@ -12,13 +12,13 @@ import pytest
 
 from oncegate import Gate
 from oncegate.errors import ConfigError
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.surface import OnBusy
 from oncegate.sender.http import HttpClient
 from oncegate.service.settings import Settings
 from oncegate.service.surfaces import Handlers, open_entrances, policy_of
 from oncegate.testing import ManualClock
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
-from oncegate.upkeep.reconciler import Reconciler
 from tests.service.process import HOOKS, served
 from tests.service.site import SECRET, Site, TeamHandler, forwarding
 

@@ -14,7 +14,7 @@ from oncegate.service.connections import Connections
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from tests.service.process import served
 from tests.service.site import Site, TeamHandler, forwarding, read_all, settings
-from tests.service.test_short_way import answers, connected, request
+from tests.service.test_fast_path import answers, connected, request
 
 
 @contextlib.contextmanager

@@ -253,9 +253,9 @@ def test_nobody_comes_in_without_a_good_token(site: Site, method: str, path: str
 
 
 def test_a_partner_does_what_its_roles_say(site: Site) -> None:
-    from oncegate.service.partners import Role
+    from oncegate.service.partners import PartnerRole
 
-    token = site.book.add("reader", "acme", [Role.READ])
+    token = site.book.add("reader", "acme", [PartnerRole.READ])
 
     assert site.partner("GET", "/wes/v1/dispatch/pending", token=token).status == 200
     refused = site.partner("POST", "/v1/events", {"id": "1", "key": "k", "data": 1}, token)

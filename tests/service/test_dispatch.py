@@ -17,13 +17,13 @@ from oncegate.feed import Feed
 from oncegate.model.backlog import Backlog
 from oncegate.model.canonical import canonical_json
 from oncegate.model.trace import Context
-from oncegate.receiver.incoming import Place
+from oncegate.receiver.incoming import LanePosition
 from oncegate.receiver.lanes import Turn, turn_of
 from oncegate.sender.addresses import AddressPolicy
-from oncegate.sender.book import Change
 from oncegate.sender.emission import wire_event
+from oncegate.sender.endpoint_registry import EndpointChange
 from oncegate.sender.endpoints import new_endpoint
-from oncegate.sender.sender import Sender
+from oncegate.sender.sender import SenderOnCommits
 from oncegate.service.dispatch import Dispatch
 from oncegate.service.settings import DeliverySettings
 from oncegate.store import Delivery, HeadsWanted, Store
@@ -33,10 +33,10 @@ from oncegate.testing.waiting import wait_until
 from tests.service.site import Site, TeamHandler, settings
 
 POLICY = AddressPolicy.of(allow_http=True, allow_loopback=True)
-WORD = Change("ann", "a test")
+WORD = EndpointChange("ann", "a test")
 
 
-def _follow(sender: Sender, name: str, tenant: str, url: str = "http://127.0.0.1:9/") -> None:
+def _follow(sender: SenderOnCommits, name: str, tenant: str, url: str = "http://127.0.0.1:9/") -> None:
     sender.endpoints.add(new_endpoint(name, url, follows=tenant), WORD)
 
 
@@ -136,7 +136,7 @@ def _leased(gate: Gate, name: str) -> list[Delivery]:
 
 def test_publication_and_deliveries_are_one_transaction(gate: Gate) -> None:
     """Given a unit that is undone after it published; then neither is there, and the seq is given again."""
-    sender, feed = Sender(gate.commits, policy=POLICY), Feed(gate, operation=Dispatch)
+    sender, feed = SenderOnCommits(gate.commits, policy=POLICY), Feed(gate, operation=Dispatch)
     _follow(sender, "team", "acme")
     item = feed.item("acme", "e-1", "k", 1)
     session = gate.store.connect()
@@ -153,7 +153,7 @@ def test_publication_and_deliveries_are_one_transaction(gate: Gate) -> None:
 
 
 def test_a_batch_keeps_the_order_of_each_key(gate: Gate) -> None:
-    sender, feed = Sender(gate.commits, policy=POLICY), Feed(gate, operation=Dispatch)
+    sender, feed = SenderOnCommits(gate.commits, policy=POLICY), Feed(gate, operation=Dispatch)
     _follow(sender, "team", "acme")
     session = gate.store.connect()
     with session.unit():
@@ -174,7 +174,7 @@ def test_a_batch_keeps_the_order_of_each_key(gate: Gate) -> None:
 
 def test_a_followers_lanes_have_no_gaps(gate: Gate) -> None:
     """What would make one is refused: another's events, a name used before, a change of whom it follows."""
-    sender, feed = Sender(gate.commits, policy=POLICY), Feed(gate, operation=Dispatch)
+    sender, feed = SenderOnCommits(gate.commits, policy=POLICY), Feed(gate, operation=Dispatch)
     _follow(sender, "team", "acme")
     feed.publish_sync(tenant="acme", event_id="e-1", key="k", data=1)
     with pytest.raises(BadOutgoing, match="published for acme"):
@@ -210,7 +210,9 @@ def test_receivers_see_the_feeds_seq(
     event = wire_event(delivery)
 
     assert (event.seq, event.previous_seq) == wire
-    place = Place("k", event.seq, event.seq - 1 if event.previous_seq is None else event.previous_seq)
+    place = LanePosition(
+        "k", event.seq, event.seq - 1 if event.previous_seq is None else event.previous_seq
+    )
     if wire[1] == 0:
         assert turn_of(place, 0) is Turn.NOW
 

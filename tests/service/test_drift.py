@@ -12,6 +12,7 @@ import pytest
 
 from oncegate.cli.main import main
 from oncegate.errors import ConfigError
+from oncegate.maintenance.drift_scan import DriftScan
 from oncegate.service.settings import ContractSettings
 from oncegate.service.surfaces import drift_scan
 from oncegate.signals.alerts import Signal, evaluate
@@ -19,7 +20,6 @@ from oncegate.signals.definitions import Level
 from oncegate.signals.measures import measure
 from oncegate.store import Store
 from oncegate.testing import ManualClock
-from oncegate.upkeep.drift_scan import DriftScan
 from oncegate.wiring import Gate
 from tests.service.site import Site, settings
 
@@ -125,7 +125,7 @@ def test_more_than_one_run_reads_is_read_by_the_next_and_grey_until_then(
 ) -> None:
     """I28: a burst made the comparison begin again at every run, and the signal faded."""
     for name, value in (("PAGE", 2), ("OVERLAP", 1)):
-        monkeypatch.setattr(f"oncegate.upkeep.drift_scan.{name}", value)
+        monkeypatch.setattr(f"oncegate.maintenance.drift_scan.{name}", value)
     scan = DriftScan(
         warehouse.site.gate.store, warehouse.clock, realtime="wes.realtime",
         confirmed="wes.confirmations.windows", entries_max=4,
@@ -162,7 +162,7 @@ def test_windows_beyond_the_bound_make_it_grey(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I28: a window that finds room on one side only is no difference."""
-    monkeypatch.setattr("oncegate.upkeep.drift_scan.WINDOWS_MAX", 2)
+    monkeypatch.setattr("oncegate.maintenance.drift_scan.WINDOWS_MAX", 2)
     for window in ("06", "07", "08"):
         warehouse.say("realtime", window, item="a", quantity=1)
     warehouse.say("confirmations", "06", lines=[{"item": "a", "quantity": 1}])

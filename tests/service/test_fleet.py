@@ -16,9 +16,9 @@ import pytest
 from oncegate import Gate
 from oncegate.feed import Feed
 from oncegate.sender.addresses import AddressPolicy
-from oncegate.sender.book import Change
+from oncegate.sender.endpoint_registry import EndpointChange
 from oncegate.sender.endpoints import OnDeadLetter, new_endpoint
-from oncegate.sender.sender import Sender
+from oncegate.sender.sender import SenderOnCommits
 from oncegate.service.settings import Mode, Settings
 from oncegate.store import LaneFilter
 from oncegate.testing.crashing import ArmedCrashPoints
@@ -116,8 +116,12 @@ def test_what_was_accepted_is_run_and_what_was_published_is_pushed(ledger_url: s
 
 def _follow(ledger_url: str, url: str, **changes: Any) -> None:
     with Gate(ledger_url) as gate:
-        sender = Sender(gate.commits, policy=AddressPolicy.of(allow_http=True, allow_loopback=True))
-        sender.endpoints.add(new_endpoint("team", url, follows="acme", **changes), Change("ann", "a test"))
+        sender = SenderOnCommits(
+            gate.commits, policy=AddressPolicy.of(allow_http=True, allow_loopback=True)
+        )
+        sender.endpoints.add(
+            new_endpoint("team", url, follows="acme", **changes), EndpointChange("ann", "a test")
+        )
 
 
 def _pushed_ids(team: HonouringTeam) -> set[str]:

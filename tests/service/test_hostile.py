@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from oncegate.service.messages import Incoming
+from oncegate.service.messages import ServiceRequest
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from tests.service.site import BEARER, SECRET, Answer, Site, TeamHandler, forwarding, read_all, settings
 
@@ -199,7 +199,7 @@ def test_nothing_behind_a_refused_request_is_carried_out(
     started: list[str] = []
     find = site.service._find
 
-    def found_by(incoming: Incoming) -> Any:
+    def found_by(incoming: ServiceRequest) -> Any:
         started.append(incoming.path)
         return find(incoming)
 

@@ -23,7 +23,7 @@ from oncegate.errors import BadEndpoint
 from oncegate.service.settings import NetworkSettings, SignatureScheme
 from oncegate.service.surfaces import MistakeAt
 from tests.service.site import BEARER, HOOKS, Site, forwarding, settings
-from tests.serving import running_server
+from tests.support.serving import running_server
 
 KEY = b"k" * 32
 BODY = b'{"id": "signed-1"}'

@@ -17,12 +17,12 @@ import pytest
 
 from oncegate.clock import SystemClock
 from oncegate.model.limits import CARRIED_VALUES_MAX, VALUES_MAX
-from oncegate.service.largebodies import LARGE_VALUES, LargeBodies
+from oncegate.service.large_bodies import LARGE_VALUES, LargeBodies
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from tests.service.process import HOOKS as HOOKS_TEXT
 from tests.service.process import Process, served
 from tests.service.site import BEARER, HOOKS, Answer, Site, settings
-from tests.service.test_short_way import chunked
+from tests.service.test_fast_path import chunked
 
 OTHERS = msgspec.structs.replace(HOOKS, tenant="other")
 TWO = {"hooks": HOOKS, "others": OTHERS}

@@ -14,7 +14,7 @@ from oncegate.service.settings import ListenersSettings
 from oncegate.testing.waiting import wait_until
 from tests.service.process import HOOKS, Process, served
 from tests.service.site import BEARER, Site, settings
-from tests.service.test_short_way import chunked
+from tests.service.test_fast_path import chunked
 
 OPERATORS = ("/metrics", "/openapi.json", "/ui", "/ui/", "/ui/login")
 ADMIN = '[listeners]\nadmin = "127.0.0.1:0"\n'

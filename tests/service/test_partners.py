@@ -12,8 +12,8 @@ import pytest
 
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
-from oncegate.service import partners, refusals
-from oncegate.service.partners import PartnerBook, Role
+from oncegate.service import denial_log, partners
+from oncegate.service.partners import PartnerBook, PartnerRole
 from oncegate.store import LogKind, LogRecord
 from oncegate.testing.clock import ManualClock
 from oncegate.testing.waiting import wait_until
@@ -35,7 +35,7 @@ def test_another_process_knows_a_new_partner_at_once_and_a_change_soon(
     monkeypatch.setattr(partners, "FRESH_MS", 200)
     with Gate(str(site.gate.store.address)) as other:
         book = PartnerBook(other.commits, SystemClock())
-        token = book.add("late", "acme", [Role.READ])
+        token = book.add("late", "acme", [PartnerRole.READ])
         wait_until(lambda: site.partner("GET", PENDING, token=token).status == 200, what="the partner")
 
         book.revoke("late")
@@ -66,12 +66,12 @@ def test_two_people_at_one_partner_both_succeed(site: Site) -> None:
 
 def test_a_name_is_given_once(site: Site) -> None:
     with pytest.raises(ConfigError, match="already"):
-        site.book.add("exec-1", "other", [Role.READ])
+        site.book.add("exec-1", "other", [PartnerRole.READ])
 
 
 def test_refusals_are_on_record_for_each_partner_and_bounded(site: Site) -> None:
     """Given a partner without a role; when it is refused often; then there are few records, with counts."""
-    token = site.book.add("reader", "acme", [Role.READ])
+    token = site.book.add("reader", "acme", [PartnerRole.READ])
     before = len(_records(site))
     for _ in range(20):
         assert site.partner("POST", "/v1/events", {}, token).status == 403
@@ -88,12 +88,12 @@ def test_refusals_are_on_record_for_each_partner_and_bounded(site: Site) -> None
 def test_refusals_of_several_processes_add_up(tmp_path: Path) -> None:
     with Gate(f"sqlite:///{tmp_path}/ledger.db") as gate:
         gate.store.migrate()
-        both = [refusals.Refusals(gate.commits, ManualClock()) for _ in range(2)]
+        both = [denial_log.DenialLog(gate.commits, ManualClock()) for _ in range(2)]
         for one in both:
             one._gathered["exec-1"] = Counter({"ack 403": 2})
             one.write()
         with gate.store.look() as session:
-            document = session.document(refusals.KIND, "exec-1")
+            document = session.document(denial_log.KIND, "exec-1")
 
     assert document is not None
     assert msgspec.json.decode(document.body)["counts"] == {"ack 403": 4}

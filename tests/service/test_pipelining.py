@@ -15,12 +15,12 @@ from typing import cast
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from oncegate.service.direct import Exchange
+from oncegate.service.fastpath.protocol import FastExchange
 from oncegate.service.pipelining import PIPELINED_BYTES_MAX, TURN_MAX, PipelinedHttp, Pipelines
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from tests.service.process import Process, served
 from tests.service.site import SECRET, Site, TeamHandler, forwarding, read_all
-from tests.service.test_short_way import answers, connected, request
+from tests.service.test_fast_path import answers, connected, request
 
 SMALL = b"GET /x HTTP/1.1\r\n\r\n"
 READ_BYTES = 256 * 1024
@@ -73,7 +73,7 @@ def test_what_is_pipelined_behind_a_request_becomes_no_objects(tmp_path: Path) -
 
 
 def _without_an_answer() -> list[object]:
-    kinds = (RequestResponseCycle, Exchange)
+    kinds = (RequestResponseCycle, FastExchange)
     return [one for one in gc.get_objects() if isinstance(one, kinds) and not one.response_complete]
 
 

@@ -10,7 +10,7 @@ import msgspec
 from oncegate.recorder.reading import read_recordings
 from oncegate.service.settings import RecordSettings
 from tests.service.site import SECRET, Site, settings
-from tests.service.test_configuring import mistakes
+from tests.service.test_config_loader import mistakes
 
 SURFACE = '[surfaces.a]\nkey = "{id}"\nsignature = "bearer"\nsecrets = ["$S"]\ntenant = "t"\n'
 

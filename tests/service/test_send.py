@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from oncegate.cli.main import main
-from oncegate.service.configuring import read_configuration
+from oncegate.service.config_loader import read_configuration
 from oncegate.service.settings import SignatureScheme
 from tests.service.site import HOOKS, SECRET, Site, settings
 

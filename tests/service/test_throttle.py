@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from oncegate.service.messages import Refused
-from oncegate.service.throttle import Throttle
+from oncegate.service.messages import RequestDenied
+from oncegate.service.throttle import ConcurrencyLimiter
 
 
-def statuses(room: Throttle, tenants: str) -> list[int]:
+def statuses(room: ConcurrencyLimiter, tenants: str) -> list[int]:
     """What each of these tenants' requests is told, none of which ends."""
     found = []
     for tenant in tenants:
         try:
             room.take(tenant)
             found.append(200)
-        except Refused as refused:
+        except RequestDenied as refused:
             found.append(refused.problem.status)
     return found
 
@@ -27,7 +27,7 @@ def statuses(room: Throttle, tenants: str) -> list[int]:
 def test_the_bounds_hold_for_each_tenant_and_altogether(
     total_max: int, tenant_max: int, expected: list[int]
 ) -> None:
-    room = Throttle(total_max, tenant_max)
+    room = ConcurrencyLimiter(total_max, tenant_max)
 
     assert statuses(room, "aaab") == expected
 
@@ -36,7 +36,7 @@ def test_the_bounds_hold_for_each_tenant_and_altogether(
 
 
 def test_what_was_given_back_can_be_taken_again() -> None:
-    room = Throttle(2, 1)
+    room = ConcurrencyLimiter(2, 1)
     for _ in range(3):
         assert statuses(room, "ab") == [200, 200]
         for tenant in "ab":

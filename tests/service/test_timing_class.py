@@ -17,7 +17,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from oncegate import units
+from oncegate.commit import transactions
 from oncegate.service.settings import DeliverySettings
 from oncegate.stores.postgres.wire import Wire
 from oncegate.wiring import Gate
@@ -82,7 +82,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
 
     monkeypatch.setattr(sqlite3, "connect", listening)
     monkeypatch.setattr(Wire, "send", sending)
-    monkeypatch.setattr(units, "_run_on", work.run_on(units._run_on))
+    monkeypatch.setattr(transactions, "_run_on", work.run_on(transactions._run_on))
     return work
 
 

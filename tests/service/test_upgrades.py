@@ -8,8 +8,8 @@ import pytest
 
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.service.site import Site
+from tests.service.test_fast_path import SIGNED, answers, request
 from tests.service.test_hostile import entries
-from tests.service.test_short_way import SIGNED, answers, request
 
 H2C = "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
 LAST = SIGNED + "connection: close\r\n"

@@ -17,8 +17,8 @@ import pytest
 from oncegate import Gate
 from oncegate.errors import ConfigError, StoreError
 from oncegate.service.alarming import alarm_options, thresholds_of
-from oncegate.service.configuring import read_configuration
-from oncegate.signals.alarms import Change, Notice
+from oncegate.service.config_loader import read_configuration
+from oncegate.signals.alarms import AlarmChange, AlarmNotice
 from oncegate.signals.alerts import Signal
 from oncegate.signals.commands import CommandNotifier
 from oncegate.signals.definitions import DOUBLED, QUARANTINES, Level, Thresholds
@@ -29,9 +29,9 @@ from oncegate.signals.watch import Watch
 from oncegate.store import LogKind, Store
 from oncegate.testing import ManualClock
 from oncegate.testing.faults import Fault, Faults, faulty
-from tests.serving import running_server
+from tests.support.serving import running_server
 
-NOTICE = Notice(Change.RAISED, Signal(DOUBLED, "orders", 2, Level.PAGE, 1, "entry 4"), Level.PAGE)
+NOTICE = AlarmNotice(AlarmChange.RAISED, Signal(DOUBLED, "orders", 2, Level.PAGE, 1, "entry 4"), Level.PAGE)
 
 
 class _Smtp(socketserver.StreamRequestHandler):
@@ -108,7 +108,7 @@ def test_a_command_that_is_not_there_is_told() -> None:
 class Failing:
     """A notifier that cannot tell anybody."""
 
-    def notify(self, notice: Notice) -> None:
+    def notify(self, notice: AlarmNotice) -> None:
         raise ConnectionError("down")
 
 

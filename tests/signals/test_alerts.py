@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from oncegate.errors import ConfigError
-from oncegate.lanes.circuit_board import CircuitView
+from oncegate.lanes.circuit_status import CircuitView
 from oncegate.model.circuit import CircuitState
 from oncegate.model.states import State
-from oncegate.signals.alarms import Alarms, Change, Notice, advance
+from oncegate.signals.alarms import AlarmChange, AlarmNotice, Alarms, advance
 from oncegate.signals.alerts import Signal, evaluate, worst
 from oncegate.signals.definitions import DEFINITIONS, REPEATS_HIGH, Level, Thresholds
 from oncegate.signals.snapshot import (
@@ -27,7 +27,7 @@ from oncegate.signals.snapshot import (
     Snapshot,
     Watcher,
     WatchWord,
-    Worker,
+    WorkerStatus,
 )
 from oncegate.store import DestinationState, DestinationView, Doubled, Unscanned, Waiting, What
 from oncegate.store.feed import ReaderPosition
@@ -270,9 +270,9 @@ def shares(*values: float) -> Iterator[list[Signal]]:
         yield [Signal(REPEATS_HIGH, "orders", value, level, 0.2)]
 
 
-def told(values: tuple[float, ...], minutes: float = 1.0) -> list[Change]:
+def told(values: tuple[float, ...], minutes: float = 1.0) -> list[AlarmChange]:
     alarms: Alarms = {}
-    found: list[Notice] = []
+    found: list[AlarmNotice] = []
     for number, signals in enumerate(shares(*values)):
         alarms, notices = advance(alarms, signals, int(number * minutes * 60_000))
         found += notices
@@ -280,25 +280,25 @@ def told(values: tuple[float, ...], minutes: float = 1.0) -> list[Change]:
 
 
 def test_an_alarm_is_raised_once_and_calms_once() -> None:
-    assert told((0.01, 0.3, 0.4, 0.3, *[0.01] * 8)) == [Change.RAISED, Change.CALMED]
+    assert told((0.01, 0.3, 0.4, 0.3, *[0.01] * 8)) == [AlarmChange.RAISED, AlarmChange.CALMED]
 
 
 def test_a_value_around_its_limit_does_not_flap() -> None:
-    assert told((0.19, 0.21) * 50) == [Change.RAISED]
+    assert told((0.19, 0.21) * 50) == [AlarmChange.RAISED]
 
 
 def test_a_value_just_below_its_limit_is_not_calm() -> None:
-    assert told((0.3, *[0.19] * 30)) == [Change.RAISED]
-    assert told((0.3, *[0.15] * 30)) == [Change.RAISED, Change.CALMED]
+    assert told((0.3, *[0.19] * 30)) == [AlarmChange.RAISED]
+    assert told((0.3, *[0.15] * 30)) == [AlarmChange.RAISED, AlarmChange.CALMED]
 
 
 def test_a_short_calm_is_none() -> None:
-    assert told((0.3, 0.0, 0.0, 0.3, 0.0, 0.0, 0.3)) == [Change.RAISED]
+    assert told((0.3, 0.0, 0.0, 0.3, 0.0, 0.0, 0.3)) == [AlarmChange.RAISED]
 
 
 def test_who_does_not_answer_is_reminded() -> None:
     """Every four hours, not every minute."""
-    assert told((0.3,) * 25, minutes=20) == [Change.RAISED, Change.STILL, Change.STILL]
+    assert told((0.3,) * 25, minutes=20) == [AlarmChange.RAISED, AlarmChange.STILL, AlarmChange.STILL]
 
 
 def test_worse_is_told_at_once() -> None:
@@ -306,14 +306,14 @@ def test_worse_is_told_at_once() -> None:
     page = Signal(REPEATS_HIGH, "orders", 0.3, Level.PAGE, 0.2)
     alarms, first = advance({}, [ticket], 0)
     alarms, second = advance(alarms, [page], 1000)
-    assert [one.change for one in (*first, *second)] == [Change.RAISED, Change.WORSE]
+    assert [one.change for one in (*first, *second)] == [AlarmChange.RAISED, AlarmChange.WORSE]
 
 
 @given(st.lists(st.floats(0, 1), max_size=200))
 def test_whatever_comes_raises_and_calms_take_turns(values: list[float]) -> None:
-    changes = [one for one in told(tuple(values)) if one is not Change.STILL]
+    changes = [one for one in told(tuple(values)) if one is not AlarmChange.STILL]
     assert all(one is not other for one, other in pairwise(changes))
-    assert changes.count(Change.RAISED) <= 1 + len(values) // 5
+    assert changes.count(AlarmChange.RAISED) <= 1 + len(values) // 5
 
 
 def test_one_change_that_ran_twice_calls() -> None:
@@ -345,14 +345,14 @@ def test_a_busy_feed_that_falls_silent_calls_within_the_hour() -> None:
 )
 def test_a_worker_that_falls_silent_calls(age_seconds: int, level: Level) -> None:
     """It says every 15 s that it is there, and may miss a few of its own runs."""
-    gone = Worker("host, process 7", age_seconds * 1000, WorkerWord(5_000, ("orders",)))
+    gone = WorkerStatus("host, process 7", age_seconds * 1000, WorkerWord(5_000, ("orders",)))
     found = of(evaluate(snapshot({DAY: counts(fresh=1)}, workers=(gone,))), "worker_absent")
     assert found.level is level
 
 
 def test_a_surface_that_no_worker_ever_looked_after_is_told() -> None:
     """Once it has had arrivals for longer than an hour; another surface's worker does not count."""
-    other = Worker("host, process 7", 1_000, WorkerWord(5_000, ("picks",)))
+    other = WorkerStatus("host, process 7", 1_000, WorkerWord(5_000, ("picks",)))
     old, new = {DAY: counts(fresh=2), HOUR: counts(fresh=1)}, {DAY: counts(fresh=1), HOUR: counts(fresh=1)}
     assert of(evaluate(snapshot(old, workers=(other,))), "worker_absent").level is Level.TICKET
     assert of(evaluate(snapshot(new)), "worker_absent").level is Level.OK

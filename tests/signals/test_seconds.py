@@ -13,6 +13,7 @@ import pytest
 
 from oncegate import Gate, Once
 from oncegate.errors import ClaimLost
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.signals.alerts import Signal, evaluate
 from oncegate.signals.definitions import Level
 from oncegate.signals.measures import measure
@@ -21,7 +22,6 @@ from oncegate.signals.watch import Watch
 from oncegate.store import LogKind, ResourceDismissal, Store
 from oncegate.testing import ManualClock
 from oncegate.testing.waiting import DEADLINE_SECONDS
-from oncegate.upkeep.reconciler import Reconciler
 
 EVENT = {"id": "e-1", "container": "C-1"}
 

@@ -13,14 +13,14 @@ import pytest
 
 from oncegate.errors import BadEndpoint
 from oncegate.model.states import State
-from oncegate.signals.alarms import Change, Notice
+from oncegate.signals.alarms import AlarmChange, AlarmNotice
 from oncegate.signals.definitions import Level, Thresholds
 from oncegate.signals.notifiers import WebhookNotifier
 from oncegate.signals.watch import HOURS_KEPT, MINUTES_KEPT, Watch
 from oncegate.store import Observations, Reservation, Settlement, Store, Tally, What
 from oncegate.testing import ManualClock
 from oncegate.wiring import Gate, open_store
-from tests.serving import running_server
+from tests.support.serving import running_server
 
 DAY_MINUTES = 1440
 
@@ -29,13 +29,13 @@ class Told:
     """A notifier that remembers."""
 
     def __init__(self) -> None:
-        self.notices: list[Notice] = []
+        self.notices: list[AlarmNotice] = []
 
-    def notify(self, notice: Notice) -> None:
+    def notify(self, notice: AlarmNotice) -> None:
         self.notices.append(notice)
 
     @property
-    def changes(self) -> list[tuple[str, Change]]:
+    def changes(self) -> list[tuple[str, AlarmChange]]:
         return [(one.signal.definition.name, one.change) for one in self.notices]
 
 
@@ -79,7 +79,7 @@ def test_a_stranded_entry_pages_after_ten_minutes(store: Store, clock: ManualClo
     assert of_pages(watch.run_once()) == {"in_flight_age"}
     clock.advance(60)
     watch.run_once()
-    assert told.changes == [("in_flight_age", Change.RAISED)]
+    assert told.changes == [("in_flight_age", AlarmChange.RAISED)]
 
 
 def test_a_storm_is_told_once_and_calms_once(store: Store, clock: ManualClock) -> None:
@@ -89,7 +89,10 @@ def test_a_storm_is_told_once_and_calms_once(store: Store, clock: ManualClock) -
     for _ in range(45):
         watch.run_once()
         clock.advance(120)
-    assert told.changes == [("repeat_ratio_high", Change.RAISED), ("repeat_ratio_high", Change.CALMED)]
+    assert told.changes == [
+        ("repeat_ratio_high", AlarmChange.RAISED),
+        ("repeat_ratio_high", AlarmChange.CALMED),
+    ]
 
 
 @pytest.mark.parametrize("step", [-365 * 86_400, -7200, 7200, 365 * 86_400])
@@ -112,7 +115,7 @@ def test_a_wall_clock_that_steps_calls_nobody(store: Store, clock: ManualClock, 
     for _ in range(10):
         clock.advance(60)
         watch.run_once()
-    assert told.changes == [("waiting_for_person", Change.RAISED)]
+    assert told.changes == [("waiting_for_person", AlarmChange.RAISED)]
 
 
 def test_a_clock_that_leaps_ahead_does_not_hide_a_storm(store: Store, clock: ManualClock) -> None:
@@ -151,7 +154,7 @@ def test_a_notifier_that_fails_keeps_nobody_from_being_told(
     clock.advance(601)
     with caplog.at_level(logging.ERROR, "oncegate.signals"):
         watching(store, clock, [WebhookNotifier("https://example.test/x", post), told]).run_once()
-    assert told.changes == [("in_flight_age", Change.RAISED)]
+    assert told.changes == [("in_flight_age", AlarmChange.RAISED)]
     assert b'"signal":"in_flight_age"' in sent[0][1]
     assert "nobody could be told about in_flight_age" in caplog.text
 
@@ -239,4 +242,4 @@ def test_caretakers_watch_too_unless_told_not_to(tmp_path: Any) -> None:
 def test_a_clock_that_differs_from_the_servers_is_told(ledger_url: str, clock: ManualClock) -> None:
     told = Told()
     Watch(open_store(ledger_url, clock=clock), clock, notifiers=[told]).run_once()
-    assert told.changes == [("clock_offset", Change.RAISED)]
+    assert told.changes == [("clock_offset", AlarmChange.RAISED)]

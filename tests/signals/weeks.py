@@ -17,7 +17,7 @@ from pathlib import Path
 
 from oncegate.model.repeats import RepeatClass
 from oncegate.signals.measures import PAST_DAYS, PAST_WINDOWS
-from oncegate.signals.snapshot import WINDOWS, Counts, Snapshot, Watcher, WatchWord, Worker
+from oncegate.signals.snapshot import WINDOWS, Counts, Snapshot, Watcher, WatchWord, WorkerStatus
 from oncegate.store import Waiting, What
 from oncegate.store.notices import WorkerWord
 from oncegate.store.tallies import of_class, of_latency
@@ -102,7 +102,7 @@ class Recorded:
             for length in PAST_WINDOWS
         }
         surfaces = tuple({surface for surface, _ in self._sums})
-        worker = Worker("host, process 7", 9_000, WorkerWord(5_000, surfaces))
+        worker = WorkerStatus("host, process 7", 9_000, WorkerWord(5_000, surfaces))
         now_ms = (MONDAY + minute) * 60_000
         ticks = 10**9 + minute * 60_000
         watcher = Watcher("host, process 7", 9_000, WatchWord(60_000))

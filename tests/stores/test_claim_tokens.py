@@ -17,7 +17,7 @@ from oncegate.store import Reserved, Store
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock
-from tests.postgres_site import reservation, settlement
+from tests.support.postgres_site import reservation, settlement
 
 Connect = Callable[[], Any]
 

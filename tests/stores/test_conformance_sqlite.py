@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oncegate.store import Store
-from oncegate.stores.sqlite import SqliteStore, running
+from oncegate.stores.sqlite import SqliteStore, open_entries
 from oncegate.testing import ManualClock
 from oncegate.testing.conformance import StoreConformance
 from oncegate.testing.conformance.batches import BatchConformance
@@ -45,12 +45,12 @@ class TestSqliteThatListsAtEveryNumber(
     @pytest.fixture(autouse=True)
     def _lists_often(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         self.folder = tmp_path
-        monkeypatch.setattr(running, "LISTED_EVERY_BITS", 0)
+        monkeypatch.setattr(open_entries, "LISTED_EVERY_BITS", 0)
         yield
         wanted = "SELECT id FROM oncegate_entry WHERE state NOT IN (2, 3) ORDER BY id"
         for path in tmp_path.glob("*.db"):
             with contextlib.closing(sqlite3.connect(path)) as ledger:
-                found = ledger.execute(f"{running.open_entries('id')} ORDER BY id").fetchall()
+                found = ledger.execute(f"{open_entries.open_entries('id')} ORDER BY id").fetchall()
                 assert found == ledger.execute(wanted).fetchall()
 
     def make_store(self, clock: ManualClock) -> Store:

@@ -13,7 +13,7 @@ import pytest
 from oncegate.bench.workload import event_blocks, open_gate, prepare_business_table, run_gate_in_thread
 from oncegate.model.states import Decision, State
 from oncegate.store import Session
-from oncegate.stores.sqlite import SqliteStore, running, schema
+from oncegate.stores.sqlite import SqliteStore, open_entries, schema
 from oncegate.testing import ManualClock
 from oncegate.testing.conformance.bench import StoreBench
 
@@ -32,7 +32,7 @@ class Bench(StoreBench):
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(running, "LISTED_EVERY_BITS", 2)
+    monkeypatch.setattr(open_entries, "LISTED_EVERY_BITS", 2)
     opened = Bench(tmp_path / "ledger.db")
     opened.setup_method()
     yield opened
@@ -132,7 +132,7 @@ def test_claims_of_a_ledger_of_before_are_found(tmp_path: Path) -> None:
 
     SqliteStore(path).migrate()
 
-    assert rows(path, f"{running.open_entries('id, state')} ORDER BY id") == [
+    assert rows(path, f"{open_entries.open_entries('id, state')} ORDER BY id") == [
         (2, State.IN_FLIGHT),
         (3, State.IN_FLIGHT),
         (4, State.HELD),

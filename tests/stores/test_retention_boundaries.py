@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from oncegate import Gate, Verdict
 from oncegate.clock import from_wall_ms
+from oncegate.maintenance.pruner import Pruner, sight
 from oncegate.model.retention import FORGET_GRACE
 from oncegate.model.states import State
 from oncegate.testing import ManualClock
 from oncegate.testing.postgres import GivenServer, PostgresServer
-from oncegate.upkeep.pruner import Pruner, sight
 
 SECOND, MILLISECOND = timedelta(seconds=1), timedelta(milliseconds=1)
 NEAR = (-SECOND, -MILLISECOND, timedelta(0), MILLISECOND, SECOND)
@@ -181,7 +181,7 @@ def test_forgetting_at_the_retention_itself_is_caught(tmp_path: Path, monkeypatc
     def too_soon(now_ms: int, kept: timedelta, skew_max: timedelta) -> int:
         return now_ms - kept // MILLISECOND
 
-    monkeypatch.setattr("oncegate.upkeep.pruner.forget_before_ms", too_soon)
+    monkeypatch.setattr("oncegate.maintenance.pruner.forget_before_ms", too_soon)
     arrival = datetime(2026, 5, 31, 23, 59, 59, tzinfo=UTC)
     replay = arrival + timedelta(days=14, seconds=1)
     story = Story("14d", "60d", arrival, arrival + timedelta(days=10), ((replay, True),), BERLIN)

@@ -9,8 +9,8 @@ import pytest
 
 from oncegate.model.states import State
 from oncegate.store import EntryFilter
-from oncegate.stores import traces
-from oncegate.stores.sqlite import SqliteStore, census, contents, lanes, running, tallies, ticks
+from oncegate.stores.shared import traces
+from oncegate.stores.sqlite import SqliteStore, census, contents, lanes, open_entries, tallies, ticks
 
 
 @pytest.fixture
@@ -50,7 +50,9 @@ def test_pairs_that_wait_are_found_without_reading_those_that_were_dismissed(ses
     assert "USING INDEX oncegate_duplicate_open" in found, found
 
 
-@pytest.mark.parametrize("sql", [tallies._WAITING, ticks._LATEST, running.open_entries("id", "state = ?1")])
+@pytest.mark.parametrize(
+    "sql", [tallies._WAITING, ticks._LATEST, open_entries.open_entries("id", "state = ?1")]
+)
 def test_what_is_open_is_found_without_reading_every_entry(session: Any, sql: str) -> None:
     """By its index, by the newest numbers, and by the list of those that last."""
     found = plan(session, sql, (1,) * sum(f"?{place}" in sql for place in (1, 2)))

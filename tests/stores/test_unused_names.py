@@ -14,12 +14,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from oncegate.maintenance.pruner import drop_unused_names
 from oncegate.model.states import State
 from oncegate.store import Forgetting, Reservation, Settlement
-from oncegate.stores.naming import NUMBERS_KEPT_MS, UNUSED_MS, USES
 from oncegate.stores.postgres import session as postgres_session
+from oncegate.stores.shared.unused_names import NUMBERS_KEPT_MS, UNUSED_MS, USES
 from oncegate.testing import ManualClock
-from oncegate.upkeep.pruner import drop_unused_names
 from oncegate.wiring import open_store
 
 Connect = Callable[[], Any]

@@ -10,10 +10,10 @@ import pytest
 
 from oncegate import Failed, Gate
 from oncegate.errors import ConfigError
-from oncegate.gate.passing import KeyNotPassedWarning
+from oncegate.gate.flows.key_injection import KeyNotPassedWarning
 from oncegate.testing import ManualClock
 from oncegate.testing.harness import Chaos
-from oncegate.testing.harness.plans import Arrival, Mishap, Trouble
+from oncegate.testing.harness.plans import Mishap, PlannedArrival, Trouble
 
 EVENT = {"order": "A-1", "amount": 5, "note": "first"}
 ANSWER_SECONDS = 0.5
@@ -102,7 +102,7 @@ def test_time_is_virtual_in_a_trial(gate: Gate, oncegate_chaos: Any):
     fake = Bank()
     pay = handler_that_pays(gate, fake)
     chaos = oncegate_chaos(pay, EVENT, counts={"charges": lambda: len(fake.charges)}, plans=0)
-    assert chaos._problem((Arrival(1.0, 0),), 1, {"charges": 1}) is None
+    assert chaos._problem((PlannedArrival(1.0, 0),), 1, {"charges": 1}) is None
 
     assert fake.answers_took == [pytest.approx(ANSWER_SECONDS, rel=1e-9)]
 
@@ -115,7 +115,12 @@ def test_worker_that_stands_still_before_a_call_is_no_fault_of_the_handler(gate:
         pay, EVENT, counts={"charges": lambda: len(fake.charges)}, before_each=fake.reset
     )
     for point in ("reserve.after", "effect.before"):
-        plan = (Arrival(1.0, 0), Arrival(40.0, 1), Arrival(400.0, 0), Mishap(Trouble.STALL, point=point))
+        plan = (
+            PlannedArrival(1.0, 0),
+            PlannedArrival(40.0, 1),
+            PlannedArrival(400.0, 0),
+            Mishap(Trouble.STALL, point=point),
+        )
         assert chaos._problem(plan, 1, {"charges": 1}) is None
 
 

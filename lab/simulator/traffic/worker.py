@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 from lab.simulator.mortal import Mortal, StrikingPoints
 from lab.simulator.traffic.evidence import Reading
 from lab.simulator.traffic.plan import Click, Emit, Publish
+from oncegate.commit.lane_operations import Enqueue
 from oncegate.errors import RulingRefused, StoreError
 from oncegate.feed import Feed
-from oncegate.gate.gate import Gate
-from oncegate.lane_operations import Enqueue
+from oncegate.gate.gate import GateOnStore
 from oncegate.lanes import Destination, Engine
 from oncegate.model.backoff import Backoff
-from oncegate.model.rulings import Verb
+from oncegate.model.decisions import Verb
+from oncegate.review.decisions import Decisions, EntryDecision
 from oncegate.store import Outgoing, Policy
 from oncegate.testing.simulation import (
     SilentSightings,
@@ -21,7 +22,6 @@ from oncegate.testing.simulation import (
     SimulatedLeases,
 )
 from oncegate.testing.simulation.embedded import EmbeddedStore
-from oncegate.upkeep.rulings import Rulings, Word
 
 if TYPE_CHECKING:
     from lab.simulator.traffic.world import TrafficWorld
@@ -48,8 +48,8 @@ class TrafficWorker(Mortal):
         self.store = store = EmbeddedStore(world.database, self.clock, self._commit_fault)
         commits = SimulatedCommits(store, clock=self.clock, crashpoints=points, loop=world.loop, wire=self)
         self.commits = commits
-        self.rulings = Rulings(commits, self.clock)
-        gate = Gate(
+        self.rulings = Decisions(commits, self.clock)
+        gate = GateOnStore(
             store,
             clock=self.clock,
             commits=commits,
@@ -134,7 +134,9 @@ class TrafficWorker(Mortal):
 
     async def rule(self, entry_id: int, fence: int, item: Click) -> str:
         """Carries out a decision, as its operator saw the entry."""
-        word = Word(Verb.APPROVE if item.approves else Verb.REJECT, item.operator, "looked into it")
+        word = EntryDecision(
+            Verb.APPROVE if item.approves else Verb.REJECT, item.operator, "looked into it"
+        )
         try:
             self.rulings.say(entry_id, word, fence)
         except RulingRefused:

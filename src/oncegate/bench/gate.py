@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any, Final
 
 from oncegate.bench.alone import BASELINE, TASK, measure_alone
-from oncegate.bench.samples import Sample, Summary
+from oncegate.bench.samples import Sample, SampleSummary
 from oncegate.bench.size import measure_size
 from oncegate.bench.watching import WatchingBench
 from oncegate.bench.workload import event_blocks, open_gate, prepare_business_table, run_gate
@@ -132,7 +132,7 @@ def _document(samples: Samples, size: dict[str, Any] | None) -> dict[str, Any]:
             "sqlite": sqlite3.sqlite_version,
             "durability": "synchronous=FULL, WAL",
         },
-        "results": [Summary.of(*subject, found).as_json() for subject, found in samples.items()],
+        "results": [SampleSummary.of(*subject, found).as_json() for subject, found in samples.items()],
         "ratios": {name: round(median(found), 2) for name, found in ratios.items()},
         "spread": {name: [round(min(found), 2), round(max(found), 2)] for name, found in ratios.items()},
         "size": size,

@@ -33,7 +33,7 @@ def joined(parts: list[Sample]) -> Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class SampleSummary:
     """Several runs of one workload: the median with the lowest and highest."""
 
     name: str
@@ -47,7 +47,7 @@ class Summary:
     p99_ms: float
 
     @classmethod
-    def of(cls, name: str, concurrency: int, samples: list[Sample]) -> Summary:
+    def of(cls, name: str, concurrency: int, samples: list[Sample]) -> SampleSummary:
         """Sums up the runs of one workload."""
         rates = [sample.rate for sample in samples]
         return cls(

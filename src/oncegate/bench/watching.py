@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from oncegate.bench.workload import event_blocks, open_gate, prepare_business_table, run_gate
 from oncegate.clock import SystemClock
-from oncegate.gate.cache import Remembered
-from oncegate.gate.sightings import Sightings
-from oncegate.groupcommit import GroupCommit
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.gate.runtime.arrival_stats import Sightings
+from oncegate.gate.runtime.cache import CachedOutcome
 from oncegate.model.keys import Key
 from oncegate.model.surface import Arrival, SurfaceRule
 from oncegate.store import Reserved
@@ -36,7 +36,7 @@ class NoSightings(Sightings):
     def answered(self, rule: SurfaceRule, arrival: Arrival, reserved: Reserved, began_us: int = 0) -> None:
         """Lets it pass."""
 
-    def remembered(self, rule: SurfaceRule, known: Remembered, key: Key, label: str = "") -> None:
+    def remembered(self, rule: SurfaceRule, known: CachedOutcome, key: Key, label: str = "") -> None:
         """Lets it pass."""
 
     def count(self, rule: SurfaceRule, what: int) -> None:

@@ -18,14 +18,14 @@ from oncegate.cli.exitcodes import DONE, INTERRUPTED, NOT_SO
 from oncegate.cli.ledger import reading
 from oncegate.cli.output import complain, print_json, tell
 from oncegate.cli.people import speaking
-from oncegate.model.visible import visible
+from oncegate.model.escape import visible
+from oncegate.review.bulk import BulkPlan, BulkProgress, Job, make_plan
+from oncegate.review.decisions import EntryDecision
+from oncegate.review.doubles import Choice
 from oncegate.store import EntryFilter, Store
-from oncegate.upkeep.bulk import Job, Plan, Progress, make_plan
-from oncegate.upkeep.doubles import Choice
-from oncegate.upkeep.rulings import Word
 
 
-def run_bulk(store: Store, word: Word, wanted: EntryFilter, arguments: argparse.Namespace) -> int:
+def run_bulk(store: Store, word: EntryDecision, wanted: EntryFilter, arguments: argparse.Namespace) -> int:
     """Plans, asks, carries out."""
     with reading(store, arguments.url) as session:
         if wanted.surface is not None:
@@ -45,7 +45,7 @@ def run_bulk(store: Store, word: Word, wanted: EntryFilter, arguments: argparse.
         return _carry_out(Job(rulings, plan), arguments)
 
 
-def _show_plan(plan: Plan, arguments: argparse.Namespace) -> None:
+def _show_plan(plan: BulkPlan, arguments: argparse.Namespace) -> None:
     if arguments.json:
         facts = [timeline.facts(entry) for entry in plan.sample]
         print_json({"plan": {**_counts(plan), "surfaces": plan.surfaces, "sample": facts}})
@@ -66,12 +66,12 @@ def _show_plan(plan: Plan, arguments: argparse.Namespace) -> None:
         tell(f"there are more than {plan.count}; run it again for the rest")
 
 
-def _choice(word: Word, arguments: argparse.Namespace) -> Choice | None:
+def _choice(word: EntryDecision, arguments: argparse.Namespace) -> Choice | None:
     given = arguments.doubles if word.verb.runs else None
     return None if given is None else Choice(given)
 
 
-def _tell_doubles(plan: Plan) -> None:
+def _tell_doubles(plan: BulkPlan) -> None:
     """What a person must know before the same change runs twice."""
     if not plan.doubles.extras:
         return
@@ -85,11 +85,11 @@ def _tell_doubles(plan: Plan) -> None:
     tell("see them: oncegate duplicates list")
 
 
-def _left(plan: Plan) -> dict[str, int]:
+def _left(plan: BulkPlan) -> dict[str, int]:
     return {choice.value: len(replace(plan, choice=choice).chosen) for choice in Choice}
 
 
-def _counts(plan: Plan) -> dict[str, Any]:
+def _counts(plan: BulkPlan) -> dict[str, Any]:
     word = plan.word
     return {
         "verb": word.verb.value,
@@ -116,7 +116,7 @@ def _teller(job: Job) -> Any:
     return lambda progress: tenths.tell(progress.total - progress.left)
 
 
-def _tell_end(done: Progress, word: Word, arguments: argparse.Namespace) -> None:
+def _tell_end(done: BulkProgress, word: EntryDecision, arguments: argparse.Namespace) -> None:
     if arguments.json:
         counts = {
             "done": done.done,

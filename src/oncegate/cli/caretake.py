@@ -18,13 +18,13 @@ from oncegate.cli.exitcodes import DONE
 from oncegate.cli.output import print_json, tell
 from oncegate.cli.parser import add_json
 from oncegate.config import SETTINGS_FILE
-from oncegate.model.visible import visible
+from oncegate.maintenance.background import Caretakers
+from oncegate.maintenance.content_scan import ScanReport
+from oncegate.maintenance.lane_pruner import LanesPruned
+from oncegate.maintenance.pruner import PruneReport
+from oncegate.maintenance.reconciler import Report
+from oncegate.model.escape import visible
 from oncegate.signals.watch import WatchReport
-from oncegate.upkeep.content_scan import ScanReport
-from oncegate.upkeep.lane_pruner import LanesPruned
-from oncegate.upkeep.loop import Caretakers
-from oncegate.upkeep.pruner import PruneReport
-from oncegate.upkeep.reconciler import Report
 from oncegate.wiring import Gate
 
 CLOSED_WITHIN_SECONDS: Final = 2.0
@@ -123,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _alarms(arguments: argparse.Namespace) -> dict[str, Any]:
     """Whom alarms go to: the settings in [alarms] of oncegate.toml, and what the command line adds."""
     from oncegate.service.alarming import alarm_options
-    from oncegate.service.configuring import read_configuration
+    from oncegate.service.config_loader import read_configuration
     from oncegate.signals.commands import CommandNotifier
 
     path = Path(SETTINGS_FILE)

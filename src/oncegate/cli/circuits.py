@@ -11,7 +11,7 @@ from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import age, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url
 from oncegate.cli.sending import cells
-from oncegate.lanes.circuit_board import CircuitView, read_circuits
+from oncegate.lanes.circuit_status import CircuitView, read_circuits
 from oncegate.model.circuit import CircuitState
 
 _HEADERS: Final = ("CIRCUIT", "STATE", "SINCE (UTC)", "OPENED", "FAILING KEYS", "TOLD", "ERROR")

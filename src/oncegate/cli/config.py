@@ -35,7 +35,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run_check(arguments: argparse.Namespace) -> int:
     """Tells every mistake; the exit code says whether there are any."""
-    from oncegate.service.checking import read_and_check
+    from oncegate.service.validation import read_and_check
 
     _, found = read_and_check(arguments.config, os.environ)
     for mistake in found:
@@ -50,7 +50,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 def run_show(arguments: argparse.Namespace) -> int:
     """Prints settings; secrets are masked."""
-    from oncegate.service.configuring import Mistakes, read_configuration
+    from oncegate.service.config_loader import Mistakes, read_configuration
 
     try:
         origins = read_configuration(arguments.config, os.environ).origins

@@ -17,7 +17,7 @@ from oncegate.cli.output import Cell, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number
 from oncegate.cli.sending import add_confirming, cells, opened_desk, refuse_unknown_endpoint, word_of
 from oncegate.errors import ConfigError, Unacceptable
-from oncegate.sender.desk import HeadJob, HeadPlan, Verb, plan_heads
+from oncegate.sender.operator_actions import HeadJob, HeadPlan, LaneVerb, plan_heads
 from oncegate.store import DeadLetter, LaneState, Session
 
 LIMIT_DEFAULT: Final = 50
@@ -53,7 +53,7 @@ def add_parser(subparsers: Any) -> None:
     add_url(listing)
     add_json(listing)
     listing.set_defaults(run=_run_list)
-    for verb in Verb:
+    for verb in LaneVerb:
         order = commands.add_parser(
             verb.value,
             help=f"{verb.value} the heads of blocked lanes",
@@ -138,7 +138,7 @@ def _run_order(arguments: argparse.Namespace) -> int:
     return NOT_SO if done.changed else DONE
 
 
-_PAST: Final = {Verb.RETRY: "retried", Verb.SKIP: "skipped"}
+_PAST: Final = {LaneVerb.RETRY: "retried", LaneVerb.SKIP: "skipped"}
 
 
 def _planned(session: Session, arguments: argparse.Namespace) -> HeadPlan:

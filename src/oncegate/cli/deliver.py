@@ -12,11 +12,11 @@ from oncegate.cli.exitcodes import DONE
 from oncegate.cli.output import print_json, tell
 from oncegate.cli.parser import add_json, add_url
 from oncegate.cli.sending import opened_sender
+from oncegate.maintenance.background import Caretakers
+from oncegate.maintenance.jobs import lane_duty
 from oncegate.sender.delivery import DeliveryService
 from oncegate.sender.loops import run as run_in_loop
-from oncegate.sender.sender import Sender
-from oncegate.upkeep.duties import lane_duty
-from oncegate.upkeep.loop import Caretakers
+from oncegate.sender.sender import SenderOnCommits
 
 _DESCRIPTION = """\
 Deliver events to the endpoints of a ledger until SIGTERM or an interrupt: in order for each key, one at
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-async def _deliver_once(sender: Sender, arguments: argparse.Namespace) -> int:
+async def _deliver_once(sender: SenderOnCommits, arguments: argparse.Namespace) -> int:
     async with DeliveryService(sender, runs=False) as service:
         done = await service.engine.run_once()
     if arguments.json:
@@ -68,7 +68,7 @@ async def _deliver_once(sender: Sender, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-async def _deliver(sender: Sender) -> None:
+async def _deliver(sender: SenderOnCommits) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

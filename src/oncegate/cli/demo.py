@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.output import complain, print_json, tell
 from oncegate.clock import SystemClock
-from oncegate.demo.storm.progress import Progress
+from oncegate.demo.storm.progress import StormProgress
 from oncegate.demo.storm.report import StormResult, as_document, format_table
 from oncegate.demo.storm.run import DEFAULT_SEED, DEFAULT_WORKERS, StormBroken, run_storm
 from oncegate.demo.storm.story import CONTAINERS, DELIVERIES
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _play(arguments: argparse.Namespace) -> StormResult:
-    progress = Progress(sys.stderr, SystemClock())
+    progress = StormProgress(sys.stderr, SystemClock())
     try:
         with orderly_end(), folder_for(arguments.keep) as folder, _ledger(arguments) as url:
             result = run_storm(

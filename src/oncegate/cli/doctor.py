@@ -25,8 +25,8 @@ from oncegate.cli.parser import add_json, add_url
 from oncegate.clock import Clock, SystemClock, from_wall_ms
 from oncegate.config import SETTINGS_FILE
 from oncegate.errors import OncegateError, StoreError
+from oncegate.model.escape import visible
 from oncegate.model.states import State
-from oncegate.model.visible import visible
 from oncegate.store import EntryFilter, Finding, Session, Store
 
 DISK_FREE_MIN: Final = 64 * 2**20  # bytes; a write-ahead log between two checkpoints must fit
@@ -61,7 +61,7 @@ _COLOURS: Final = {Status.OK: Colour.GREEN, Status.WARN: Colour.YELLOW, Status.F
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DoctorLine:
     """One line of the examination."""
 
     status: Status
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     return NOT_SO if failed else DONE
 
 
-def examine(store: Store, url: str | None, clock: Clock) -> Iterator[Line]:
+def examine(store: Store, url: str | None, clock: Clock) -> Iterator[DoctorLine]:
     """Everything there is to say about a ledger, cheap and general first."""
     yield _address(store, url)
     yield _versions()
@@ -107,19 +107,19 @@ def examine(store: Store, url: str | None, clock: Clock) -> Iterator[Line]:
     yield from _ledger(store, url, clock)
 
 
-def _ledger(store: Store, url: str | None, clock: Clock) -> Iterator[Line]:
+def _ledger(store: Store, url: str | None, clock: Clock) -> Iterator[DoctorLine]:
     """The ledger itself; whatever it refuses becomes the line that says so."""
     create = command_for("oncegate migrate", url)
     try:
         if not store.exists():
-            yield Line(
+            yield DoctorLine(
                 Status.FAIL, "ledger", f"{store.address} does not exist", f"create it with: {create}"
             )
             return
         pending = store.pending_migrations()
         if pending:
             missing = ", ".join(f"{migration.number:04} {migration.name}" for migration in pending)
-            yield Line(Status.FAIL, "schema", f"{store.address} lacks {missing}", f"run: {create}")
+            yield DoctorLine(Status.FAIL, "schema", f"{store.address} lacks {missing}", f"run: {create}")
             return
         findings = store.examine()
         yield from map(_from, findings)
@@ -129,35 +129,35 @@ def _ledger(store: Store, url: str | None, clock: Clock) -> Iterator[Line]:
             lines = list(_contents(session, url, clock))
         yield from lines
     except StoreError as error:
-        yield Line(Status.FAIL, "ledger", store.address, str(error))
+        yield DoctorLine(Status.FAIL, "ledger", store.address, str(error))
 
 
-def _from(finding: Finding) -> Line:
+def _from(finding: Finding) -> DoctorLine:
     told = Status.WARN if finding.next_step else Status.OK
     status = told if finding.ok else Status.FAIL
-    return Line(status, finding.what, finding.value, finding.next_step)
+    return DoctorLine(status, finding.what, finding.value, finding.next_step)
 
 
-def _address(store: Store, url: str | None) -> Line:
+def _address(store: Store, url: str | None) -> DoctorLine:
     """Which ledger, and why this one: two that are looked at in turn are easily confused."""
     source = find_ledger(url).source
     why = "nothing names another" if source == "default" else f"named by {source}"
-    return Line(Status.OK, "address", f"{store.address}, {why}")
+    return DoctorLine(Status.OK, "address", f"{store.address}, {why}")
 
 
-def _versions() -> Line:
+def _versions() -> DoctorLine:
     from oncegate import __version__
 
     value = f"oncegate {__version__}, Python {platform.python_version()} on {platform.system()}"
-    return Line(Status.OK, "versions", value)
+    return DoctorLine(Status.OK, "versions", value)
 
 
-def _wall_clock(clock: Clock) -> Line:
+def _wall_clock(clock: Clock) -> DoctorLine:
     now = from_wall_ms(clock.wall_ms())
     value = f"{utc(clock.wall_ms())}, local time is UTC{_offset(now)}"
     if now.year in PLAUSIBLE_YEARS:
-        return Line(Status.OK, "wall clock", value)
-    return Line(
+        return DoctorLine(Status.OK, "wall clock", value)
+    return DoctorLine(
         Status.FAIL, "wall clock", value, "set the machine's clock; times of events are judged by it"
     )
 
@@ -166,19 +166,19 @@ def _offset(now: datetime) -> str:
     return now.astimezone().strftime("%z")
 
 
-def _ticks(clock: Clock) -> Line:
+def _ticks(clock: Clock) -> DoctorLine:
     source = "boot time" if hasattr(time, "CLOCK_BOOTTIME") else "monotonic clock"
     boot = clock.boot_id()
     value = f"{source}, {age(clock.ticks_ms())} since boot"
     if boot:
-        return Line(Status.OK, "lease clock", f"{value} {boot[:8]}")
+        return DoctorLine(Status.OK, "lease clock", f"{value} {boot[:8]}")
     step = (
         "this platform does not name its boots: after a restart, leases may count as held up to 1h longer"
     )
-    return Line(Status.WARN, "lease clock", value, step)
+    return DoctorLine(Status.WARN, "lease clock", value, step)
 
 
-def _disk(path: Path | None) -> Iterator[Line]:
+def _disk(path: Path | None) -> Iterator[DoctorLine]:
     if path is None:
         return
     try:
@@ -188,16 +188,16 @@ def _disk(path: Path | None) -> Iterator[Line]:
         return  # the ledger's own line says what is wrong with the place
     value = f"{_size(free)} free beside {_size(used)} of ledger"
     if free < DISK_FREE_MIN:
-        yield Line(Status.FAIL, "disk", value, "free some space: a full disk stops every event")
+        yield DoctorLine(Status.FAIL, "disk", value, "free some space: a full disk stops every event")
     elif free < DISK_FREE_GOOD:
-        yield Line(Status.WARN, "disk", value, "free some space soon: a full disk stops every event")
+        yield DoctorLine(Status.WARN, "disk", value, "free some space soon: a full disk stops every event")
     else:
-        yield Line(Status.OK, "disk", value)
+        yield DoctorLine(Status.OK, "disk", value)
 
 
-def _recordings(settings: Path) -> Iterator[Line]:
+def _recordings(settings: Path) -> Iterator[DoctorLine]:
     """The folder in which the service of this folder's settings records arrivals, if others can read it."""
-    from oncegate.service.configuring import read_configuration
+    from oncegate.service.config_loader import read_configuration
 
     try:
         name = (
@@ -208,7 +208,7 @@ def _recordings(settings: Path) -> Iterator[Line]:
         return  # `oncegate config check` names a mistake in the settings
     if mode & 0o077:
         step = f"run: chmod 700 {shlex.quote(str(name))}"
-        yield Line(Status.WARN, "recordings", f"others than the owner can look into {name}", step)
+        yield DoctorLine(Status.WARN, "recordings", f"others than the owner can look into {name}", step)
 
 
 def _size(count: float) -> str:
@@ -219,7 +219,7 @@ def _size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def _contents(session: Session, url: str | None, clock: Clock) -> Iterator[Line]:
+def _contents(session: Session, url: str | None, clock: Clock) -> Iterator[DoctorLine]:
     counts = session.counts()
     yield _entries(counts)
     yield from _newest(session, clock)
@@ -228,12 +228,12 @@ def _contents(session: Session, url: str | None, clock: Clock) -> Iterator[Line]
     yield from _alarms(session, url, clock)
 
 
-def _entries(counts: dict[State, int]) -> Line:
+def _entries(counts: dict[State, int]) -> DoctorLine:
     parts = [f"{counts[state]} {state.label}" for state in State if counts.get(state)]
-    return Line(Status.OK, "entries", ", ".join(parts) or "none yet")
+    return DoctorLine(Status.OK, "entries", ", ".join(parts) or "none yet")
 
 
-def _newest(session: Session, clock: Clock) -> Iterator[Line]:
+def _newest(session: Session, clock: Clock) -> Iterator[DoctorLine]:
     """A newest entry from the future: the wall clock went back, or was wrong then."""
     for entry in session.entries(EntryFilter(), None, 1):
         ahead_ms = entry.received_at_ms - clock.wall_ms()
@@ -241,35 +241,35 @@ def _newest(session: Session, clock: Clock) -> Iterator[Line]:
             value = (
                 f"the newest entry was received {age(ahead_ms)} from now, at {utc(entry.received_at_ms)}"
             )
-            yield Line(
+            yield DoctorLine(
                 Status.WARN, "wall clock", value, "check the machine's clock; leases do not depend on it"
             )
 
 
-def _stranded(session: Session, url: str | None) -> Line:
+def _stranded(session: Session, url: str | None) -> DoctorLine:
     found = session.stranded(STRANDED_SHOWN_MAX)
     if not found:
-        return Line(Status.OK, "stranded", "none")
+        return DoctorLine(Status.OK, "stranded", "none")
     lapsed = sum(1 for detail in found if detail.entry.state is State.IN_FLIGHT)
     least = "at least " if len(found) == STRANDED_SHOWN_MAX else ""
     value = f"{least}{lapsed} in flight with a lapsed lease, {len(found) - lapsed} to be tried again"
     see = command_for("oncegate entries list --state in_flight --state retryable", url)
-    return Line(
+    return DoctorLine(
         Status.WARN, "stranded", value, f"the next arrival or a reconciler takes them up; see: {see}"
     )
 
 
-def _waiting(counts: dict[State, int], url: str | None) -> Iterator[Line]:
+def _waiting(counts: dict[State, int], url: str | None) -> Iterator[DoctorLine]:
     waiting = [state for state in (State.UNKNOWN, State.HELD, State.QUARANTINED) if counts.get(state)]
     if not waiting:
         return
     value = ", ".join(f"{counts[state]} {state.label}" for state in waiting)
     states = " ".join(f"--state {state.label}" for state in waiting)
     see = command_for(f"oncegate entries list {states}", url)
-    yield Line(Status.WARN, "for a person", value, f"see: {see}")
+    yield DoctorLine(Status.WARN, "for a person", value, f"see: {see}")
 
 
-def _alarms(session: Session, url: str | None, clock: Clock) -> Iterator[Line]:
+def _alarms(session: Session, url: str | None, clock: Clock) -> Iterator[DoctorLine]:
     """What the signals say, but for what waits for a person, which has a line of its own."""
     from oncegate.signals import definitions as d
     from oncegate.signals.alerts import evaluate
@@ -282,10 +282,10 @@ def _alarms(session: Session, url: str | None, clock: Clock) -> Iterator[Line]:
             where = f" on {signal.surface}" if signal.surface else ""
             detail = f": {signal.detail}" if signal.detail else ""
             value = f"{signal.definition.name}{where}, {signal.value:,.4g}{detail}"
-            yield Line(Status.WARN, "signal", value, f"{signal.definition.meaning}. {signal.action}")
+            yield DoctorLine(Status.WARN, "signal", value, f"{signal.definition.meaning}. {signal.action}")
 
 
-def _print(line: Line, as_json: bool) -> None:
+def _print(line: DoctorLine, as_json: bool) -> None:
     if as_json:
         facts = {"status": line.status.value, "what": line.what, "value": line.value}
         print_json(facts | ({"next_step": line.next_step} if line.next_step else {}))

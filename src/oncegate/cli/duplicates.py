@@ -19,15 +19,15 @@ from oncegate.cli.output import Cell, complain, print_json, print_table, tell, u
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
 from oncegate.cli.people import actor_of
 from oncegate.clock import SystemClock
+from oncegate.commit.group_commit import GroupCommit
 from oncegate.errors import ConfigError
-from oncegate.groupcommit import GroupCommit
+from oncegate.maintenance.content_scan import ContentScan
 from oncegate.model.durations import parse_duration
 from oncegate.model.states import State
+from oncegate.review.differences import differing
+from oncegate.review.duplicates import compensation_of
+from oncegate.review.pairs import PairVerb, PairWord, decide_pair, find_pair, seen_fences, verbs_of
 from oncegate.store import Duplicate, Entry, Session
-from oncegate.upkeep.content_scan import ContentScan
-from oncegate.upkeep.differences import differing
-from oncegate.upkeep.duplicates import compensation_of
-from oncegate.upkeep.pairs import PairVerb, PairWord, decide_pair, find_pair, seen_fences, verbs_of
 
 _HEADERS: Final = (
     "ID", "SURFACE", "LABEL", "STATE", "OTHER", "OTHER STATE", "TARGET", "FLAGGED (UTC)", "COMPENSATION"

@@ -23,11 +23,11 @@ from oncegate.cli.sending import (
 )
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
-from oncegate.lanes.circuit_board import CircuitView, read_circuits
+from oncegate.lanes.circuit_status import CircuitView, read_circuits
 from oncegate.lanes.delivery_stats import NO_DELIVERIES, DeliveryStats, delivery_stats
 from oncegate.model.durations import format_duration, parse_duration
 from oncegate.sender.endpoints import Endpoint, OnDeadLetter, new_endpoint
-from oncegate.sender.envelope import BodyFormat
+from oncegate.sender.request_builder import BodyFormat
 from oncegate.sender.testing import send_test
 from oncegate.signatures.keys import Ed25519SigningKey, HmacSecret
 from oncegate.store import DestinationState, DestinationView

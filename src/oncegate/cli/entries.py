@@ -30,9 +30,9 @@ from oncegate.cli.parser import (
 from oncegate.cli.repeats import print_repeats, repeat_facts
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError, OncegateError, UnknownSurface
-from oncegate.gate.accepting import SURFACE_LANES
+from oncegate.gate.flows.accepting import SURFACE_LANES
 from oncegate.model.states import State
-from oncegate.sender.finding import find_entries
+from oncegate.sender.entry_search import find_entries
 from oncegate.store import Entry, EntryDetail, EntryFilter, Session
 
 LIMIT_DEFAULT: Final = 50

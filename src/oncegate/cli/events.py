@@ -13,8 +13,8 @@ from oncegate.cli.output import print_json, tell
 from oncegate.cli.parser import add_json, print_help_as_error, read_text
 from oncegate.cli.sending import add_word, opened_desk, word_of
 from oncegate.errors import ConfigError
-from oncegate.sender.book import followers
-from oncegate.sender.desk import Desk
+from oncegate.sender.endpoint_registry import followers
+from oncegate.sender.operator_actions import OperatorActions
 from oncegate.store import DeliveryView, Session
 
 PAGE: Final = 500
@@ -86,7 +86,7 @@ def _delivery(session: Session, lane_id: int, event_id: str) -> DeliveryView | N
 
 
 def _sent(
-    desk: Desk, name: str, lane_id: int, delivery: DeliveryView, arguments: argparse.Namespace
+    desk: OperatorActions, name: str, lane_id: int, delivery: DeliveryView, arguments: argparse.Namespace
 ) -> bool:
     wanted = replace(
         desk.replay_wanted(name, word_of(arguments)),

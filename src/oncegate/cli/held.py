@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from oncegate.cli.people import Desk, add_desk
-from oncegate.model.rulings import Verb
+from oncegate.cli.people import ReviewCommands, add_desk
+from oncegate.model.decisions import Verb
 from oncegate.model.states import State
 
 _DESCRIPTION: Final = """\
@@ -22,7 +22,9 @@ examples:
   oncegate held approve 42 --step claim_slot=did-not-happen --reason "the terminal has nothing"
   oncegate held reject --surface payouts --older-than 7d --reason "too late" --as Ada"""
 
-DESK: Final = Desk("held", (State.HELD, State.UNKNOWN), Verb.APPROVE, Verb.REJECT, _DESCRIPTION, _EPILOG)
+DESK: Final = ReviewCommands(
+    "held", (State.HELD, State.UNKNOWN), Verb.APPROVE, Verb.REJECT, _DESCRIPTION, _EPILOG
+)
 
 
 def add_parser(subparsers: Any) -> None:

@@ -10,8 +10,8 @@ from oncegate.cli.exitcodes import DONE
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, print_json, print_table, tell, utc
 from oncegate.cli.parser import PAGE_MAX, add_json, add_url, read_page_size
+from oncegate.review.wording import happened
 from oncegate.store import LaneName, LogRecord
-from oncegate.upkeep.telling import happened
 
 LIMIT_DEFAULT: Final = 50
 POSITION_DIGITS_MAX: Final = 38  # PostgreSQL's positions are a transaction's number and one of its own

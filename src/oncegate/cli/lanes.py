@@ -16,7 +16,7 @@ from oncegate.cli.output import Cell, age, print_fields, print_json, print_table
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
 from oncegate.cli.sending import cells, refuse_unknown_endpoint
 from oncegate.clock import SystemClock
-from oncegate.lanes.circuit_board import CircuitView, read_circuits
+from oncegate.lanes.circuit_status import CircuitView, read_circuits
 from oncegate.sender.attempts import AttemptView, last_attempts
 from oncegate.store import DeliveryView, LaneFilter, LaneState, LaneView
 

@@ -43,7 +43,7 @@ def find_ledger(url: str | None, settings: Path | None = None) -> LedgerAddress:
         return LedgerAddress(given, URL_VARIABLE)
     if settings is None and not Path(SETTINGS_FILE).exists():
         return LedgerAddress(DEFAULT_URL, "default")
-    from oncegate.service.configuring import read_ledger_address
+    from oncegate.service.config_loader import read_ledger_address
 
     return read_ledger_address(settings, os.environ)
 

@@ -12,7 +12,7 @@ from oncegate.cli.parser import add_json, add_url, read_text
 from oncegate.cli.people import actor_of
 from oncegate.clock import SystemClock
 from oncegate.errors import UsageError
-from oncegate.model.rulings import check_actor, check_reason
+from oncegate.model.decisions import check_actor, check_reason
 
 if TYPE_CHECKING:
     from oncegate.signals.definitions import Limit

@@ -20,8 +20,8 @@ from oncegate.cli.moved import refuse_moved
 from oncegate.cli.output import complain
 from oncegate.cli.parser import CommandParser, print_help_as_error
 from oncegate.errors import ConfigError, OncegateError
+from oncegate.model.escape import visible
 from oncegate.model.ledger_addresses import masked_text
-from oncegate.model.visible import visible
 
 
 @dataclass(frozen=True, slots=True)

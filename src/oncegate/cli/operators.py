@@ -13,10 +13,10 @@ from oncegate.cli.output import Cell, print_json, print_table, tell
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_text
 from oncegate.cli.people import actor_of
 from oncegate.clock import SystemClock
+from oncegate.commit.group_commit import GroupCommit
 from oncegate.dashboard.operators import OperatorBook, Role, find_operator, operators, read_role
 from oncegate.dashboard.sessions import SessionBook
 from oncegate.errors import ConfigError
-from oncegate.groupcommit import GroupCommit
 from oncegate.store import Store
 
 _DESCRIPTION: Final = """\

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TextIO
 
-from oncegate.model.visible import visible
+from oncegate.model.escape import visible
 
 CELL_WIDTH_MAX: Final = 40  # on a terminal, so that one long label does not push the rest away
 LAST_WIDTH_MIN: Final = 36  # of a table's last column, before columns that matter less are dropped

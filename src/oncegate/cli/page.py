@@ -111,7 +111,7 @@ def _gate_of(store: Store, config: Path | None) -> Gate:
 
 
 def _described(gate: Gate, config: Path | None) -> Gate:
-    from oncegate.service.configuring import read_configuration
+    from oncegate.service.config_loader import read_configuration
     from oncegate.wiring import open_store
 
     if config is None and not Path(SETTINGS_FILE).exists():
@@ -119,7 +119,7 @@ def _described(gate: Gate, config: Path | None) -> Gate:
     settings = read_configuration(config, os.environ).settings
     if config is not None or open_store(settings.url).address == gate.store.address:
         try:
-            from oncegate.service.describing import describe
+            from oncegate.service.summary import describe
         except ModuleNotFoundError as error:
             raise ConfigError(_HINT) from error
         describe(gate, settings)
@@ -130,7 +130,7 @@ def serve_page(
     gate: Gate, host: str, port: int, *, login: bool, names: Sequence[str] = (), proxies: Sequence[str] = ()
 ) -> None:
     """Serves the page of a gate's ledger until Ctrl-C or SIGTERM."""
-    from oncegate.service.hosts import HostGuard, Hosts
+    from oncegate.service.host_allow_list import HostGuard, Hosts
     from oncegate.service.proxies import TrustedProxies
 
     hosts = Hosts(host, names)

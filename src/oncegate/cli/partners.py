@@ -60,7 +60,7 @@ def _command(commands: Any, name: str, text: str, run: Any) -> argparse.Argument
 @contextmanager
 def _book(arguments: argparse.Namespace) -> Iterator[Any]:
     from oncegate.clock import SystemClock
-    from oncegate.groupcommit import GroupCommit
+    from oncegate.commit.group_commit import GroupCommit
     from oncegate.service.partners import PartnerBook
 
     with closing(GroupCommit(open_ledger(arguments.url, arguments.config))) as commits:
@@ -69,9 +69,9 @@ def _book(arguments: argparse.Namespace) -> Iterator[Any]:
 
 def run_add(arguments: argparse.Namespace) -> int:
     """Adds a partner."""
-    from oncegate.service.partners import Role
+    from oncegate.service.partners import PartnerRole
 
-    roles = [Role(role) for role in dict.fromkeys(arguments.role)]
+    roles = [PartnerRole(role) for role in dict.fromkeys(arguments.role)]
     with _book(arguments) as book:
         token = book.add(arguments.name, arguments.tenant, roles, login_name())
     tell(f"{arguments.name} may call now; this token is shown only here:")

@@ -1,7 +1,7 @@
 """What `oncegate held` and `oncegate quarantine` share: list, show, and say a word about one entry.
 
 A word about many entries is in `cli/bulk.py`. Must never decide anything: what may be said, and what it
-does, is the use case's (`upkeep/rulings.py`).
+does, is the use case's (`review/decisions.py`).
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from oncegate.cli.parser import (
 )
 from oncegate.cli.waiting_filters import add_filters, filter_of, has_filter
 from oncegate.clock import SystemClock
+from oncegate.commit.group_commit import GroupCommit
 from oncegate.errors import ConfigError, RulingRefused
-from oncegate.groupcommit import GroupCommit
-from oncegate.model.rulings import Verb
+from oncegate.model.decisions import Verb
+from oncegate.model.escape import visible
 from oncegate.model.states import State
-from oncegate.model.visible import visible
+from oncegate.review.conflicts import Contest, contest_of, difference_remarks
+from oncegate.review.decisions import Decisions, EntryDecision, StepDecision
+from oncegate.review.doubles import Choice, SameChanges, twin_remarks
+from oncegate.review.review_view import consequence, parked_by, remarks, waits_for
 from oncegate.store import Entry, EntryDetail, Session, Store
-from oncegate.upkeep.conflicts import Contest, contest_of, difference_remarks
-from oncegate.upkeep.doubles import Choice, SameChanges, twin_remarks
-from oncegate.upkeep.rulings import Rulings, StepWord, Word
-from oncegate.upkeep.waiting import consequence, parked_by, remarks, waits_for
 
 LIMIT_DEFAULT: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ReviewCommands:
     """One command group: whose entries it shows and which two words it takes."""
 
     name: str
@@ -60,7 +60,7 @@ class Desk:
         return self.lets_run, self.ends
 
 
-def add_desk(subparsers: Any, desk: Desk) -> None:
+def add_desk(subparsers: Any, desk: ReviewCommands) -> None:
     """Adds a command group to the command line."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         desk.name,
@@ -76,7 +76,7 @@ def add_desk(subparsers: Any, desk: Desk) -> None:
         _add_verb(commands, desk, verb)
 
 
-def _add_list(commands: Any, desk: Desk) -> None:
+def _add_list(commands: Any, desk: ReviewCommands) -> None:
     parser = commands.add_parser("list", help="list what waits, newest first")
     add_filters(parser)
     parser.add_argument(
@@ -89,7 +89,7 @@ def _add_list(commands: Any, desk: Desk) -> None:
     parser.set_defaults(run=partial(run_list, desk))
 
 
-def _add_show(commands: Any, desk: Desk) -> None:
+def _add_show(commands: Any, desk: ReviewCommands) -> None:
     parser = commands.add_parser("show", help="show one entry: why it waits, and what each word would do")
     parser.add_argument("entry", metavar="KEY_OR_ID", type=read_text, help="its id, or how its key begins")
     parser.add_argument("--payload", action="store_true", help="also show the event and the steps' results")
@@ -98,7 +98,7 @@ def _add_show(commands: Any, desk: Desk) -> None:
     parser.set_defaults(run=partial(run_show, desk))
 
 
-def _add_verb(commands: Any, desk: Desk, verb: Verb) -> None:
+def _add_verb(commands: Any, desk: ReviewCommands, verb: Verb) -> None:
     parser = commands.add_parser(
         verb.value,
         help=f"{verb.value} one entry, or all that fit a filter",
@@ -143,7 +143,7 @@ def _add_steps(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def run_list(desk: Desk, arguments: argparse.Namespace) -> int:
+def run_list(desk: ReviewCommands, arguments: argparse.Namespace) -> int:
     """Prints one page of what waits."""
     with reading(open_ledger(arguments.url), arguments.url) as session:
         found = session.entries(filter_of(desk.states, arguments), arguments.before, arguments.limit + 1)
@@ -165,7 +165,7 @@ def _print_page(page: Sequence[Entry], arguments: argparse.Namespace) -> None:
         tell("nothing waits" + (" that fits" if has_filter(arguments) else ""))
 
 
-def run_show(desk: Desk, arguments: argparse.Namespace) -> int:
+def run_show(desk: ReviewCommands, arguments: argparse.Namespace) -> int:
     """Prints one entry, why it waits, and what each word would do."""
     with reading(open_ledger(arguments.url), arguments.url) as session:
         seen = _find_waiting(session, desk, arguments.entry)
@@ -185,7 +185,7 @@ def run_show(desk: Desk, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _explanation(desk: Desk, seen: EntryDetail, contest: Contest) -> Iterator[str]:
+def _explanation(desk: ReviewCommands, seen: EntryDetail, contest: Contest) -> Iterator[str]:
     parked = parked_by(seen)
     if parked is not None:
         why = parked.note or "no reason given"
@@ -196,7 +196,7 @@ def _explanation(desk: Desk, seen: EntryDetail, contest: Contest) -> Iterator[st
         yield f"{verb.value}: {consequence(verb, seen, contest)}"
 
 
-def _find_waiting(session: Session, desk: Desk, text: str) -> EntryDetail:
+def _find_waiting(session: Session, desk: ReviewCommands, text: str) -> EntryDetail:
     seen = find_entry(session, text)
     entry = seen.entry
     if entry.state in desk.states:
@@ -210,11 +210,11 @@ def _find_waiting(session: Session, desk: Desk, text: str) -> EntryDetail:
 _WAITING: Final = frozenset(state for verb in Verb for state in verb.starts_from)
 
 
-def run_verb(desk: Desk, verb: Verb, arguments: argparse.Namespace) -> int:
+def run_verb(desk: ReviewCommands, verb: Verb, arguments: argparse.Namespace) -> int:
     """Says a word about one entry, or about all that fit."""
     steps = _steps(arguments) if verb.runs else {}
     doubles = verb.runs and arguments.doubles == Choice.ALL.value
-    word = Word(verb, actor_of(arguments), arguments.reason, steps, doubles)
+    word = EntryDecision(verb, actor_of(arguments), arguments.reason, steps, doubles)
     is_bulk = arguments.entry is None
     _check_which(arguments, is_bulk=is_bulk)
     store = open_ledger(arguments.url)
@@ -235,7 +235,7 @@ def _check_which(arguments: argparse.Namespace, *, is_bulk: bool) -> None:
         raise ConfigError("give an entry or filters, not both; --dry-run is for filters")
 
 
-def _say(store: Store, word: Word, arguments: argparse.Namespace) -> int:
+def _say(store: Store, word: EntryDecision, arguments: argparse.Namespace) -> int:
     with reading(store, arguments.url) as session:
         seen = find_entry(session, arguments.entry)
     fence = seen.entry.fence if arguments.fence is None else arguments.fence
@@ -250,10 +250,10 @@ def _say(store: Store, word: Word, arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def speaking(store: Store) -> Iterator[Rulings]:
+def speaking(store: Store) -> Iterator[Decisions]:
     """Opens a ledger for decisions."""
     with closing(GroupCommit(store)) as commits:
-        yield Rulings(commits, SystemClock())
+        yield Decisions(commits, SystemClock())
 
 
 def actor_of(arguments: argparse.Namespace) -> str:
@@ -268,10 +268,10 @@ def actor_of(arguments: argparse.Namespace) -> str:
         raise ConfigError("your login name is not known here; say who you are with --as NAME") from None
 
 
-def _steps(arguments: argparse.Namespace) -> dict[str, StepWord]:
+def _steps(arguments: argparse.Namespace) -> dict[str, StepDecision]:
     """Reads --step and --result."""
     results = dict(_pair(text, "--result") for text in arguments.result)
-    said: dict[str, StepWord] = {}
+    said: dict[str, StepDecision] = {}
     for text in arguments.step:
         name, what = _pair(text, "--step")
         if name in said:
@@ -289,15 +289,15 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     return name, value
 
 
-def _step_word(name: str, what: str, result: str | None) -> StepWord:
+def _step_word(name: str, what: str, result: str | None) -> StepDecision:
     word, _, resource = what.partition(":")
     if word == "did-not-happen" and not resource:
-        return StepWord(happened=False, result=None if result is None else result.encode())
+        return StepDecision(happened=False, result=None if result is None else result.encode())
     if word != "happened":
         raise ConfigError(
             f"--step {name}={what[:40]} cannot be read; write {name}=happened:RESOURCE, {name}=happened or"
             f" {name}=did-not-happen"
         )
-    return StepWord(
+    return StepDecision(
         happened=True, resource=resource or None, result=None if result is None else result.encode()
     )

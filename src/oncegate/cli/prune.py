@@ -13,10 +13,10 @@ from oncegate.cli.output import print_json, tell, utc
 from oncegate.cli.parser import add_json, add_url, read_number, read_text
 from oncegate.clock import Clock, SystemClock
 from oncegate.errors import ConfigError
+from oncegate.maintenance.pruner import Bounds, Forgotten, Wanted, find_due, forget_older
 from oncegate.model.durations import format_duration, parse_duration
 from oncegate.model.retention import RETENTION_FLOOR
 from oncegate.store import Store
-from oncegate.upkeep.pruner import Bounds, Forgotten, Wanted, find_due, forget_older
 
 LIMIT_DEFAULT: Final = 100_000
 _EVERYTHING: Final = 2**63 - 1

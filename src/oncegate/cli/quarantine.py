@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from oncegate.cli.people import Desk, add_desk
-from oncegate.model.rulings import Verb
+from oncegate.cli.people import ReviewCommands, add_desk
+from oncegate.model.decisions import Verb
 from oncegate.model.states import State
 
 _DESCRIPTION: Final = """\
@@ -21,7 +21,9 @@ examples:
   oncegate quarantine release --surface routes --reason-contains skew --reason "clock repaired" --dry-run
   oncegate quarantine discard 42 --reason "a test message" --as Ada"""
 
-DESK: Final = Desk("quarantine", (State.QUARANTINED,), Verb.RELEASE, Verb.DISCARD, _DESCRIPTION, _EPILOG)
+DESK: Final = ReviewCommands(
+    "quarantine", (State.QUARANTINED,), Verb.RELEASE, Verb.DISCARD, _DESCRIPTION, _EPILOG
+)
 
 
 def add_parser(subparsers: Any) -> None:

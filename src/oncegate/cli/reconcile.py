@@ -16,9 +16,9 @@ from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, Colour, age, print_json, print_table, tell
 from oncegate.cli.parser import add_json, add_url, read_number
 from oncegate.errors import ConfigError
+from oncegate.maintenance.reconciler import ENTRIES_PER_RUN_MAX, Looked, Reconciler
 from oncegate.model.states import State
 from oncegate.store import EntryDetail, StepState
-from oncegate.upkeep.reconciler import ENTRIES_PER_RUN_MAX, Looked, Reconciler
 
 _DESCRIPTION = """\
 Look at every stranded key once: claims whose lease is over, and failed attempts that may be made

@@ -19,7 +19,7 @@ from oncegate.errors import BadTimestamp, ConfigError
 
 if TYPE_CHECKING:
     from oncegate.model.surface import SurfaceRule
-    from oncegate.recorder.export import Moment
+    from oncegate.recorder.export import ExportedArrival
     from oncegate.recorder.writing import RecordingFile
     from oncegate.store import EntryFilter, Session
 
@@ -108,11 +108,11 @@ def _surface_rules(arguments: argparse.Namespace) -> dict[str, SurfaceRule]:
     return {surface.name: surface.rule for surface in load_gate(arguments.app).surfaces}
 
 
-def _moments(session: Session, arguments: argparse.Namespace) -> list[Moment]:
+def _moments(session: Session, arguments: argparse.Namespace) -> list[ExportedArrival]:
     from oncegate.cli.entries import refuse_unknown_surface
     from oncegate.recorder.export import moments_of
 
-    found: list[Moment] = []
+    found: list[ExportedArrival] = []
     for surface in arguments.surface or [None]:
         if surface is not None:
             refuse_unknown_surface(session, surface)

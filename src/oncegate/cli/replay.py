@@ -20,7 +20,7 @@ from oncegate.errors import ConfigError
 if TYPE_CHECKING:
     from oncegate.recorder.planning import Planned
     from oncegate.recorder.recording import Recording
-    from oncegate.recorder.replaying import Report
+    from oncegate.recorder.replaying import ReplayReport
 
 CONCURRENCY_MAX: Final = 256
 SPEED_MAX: Final = 1_000_000.0
@@ -157,7 +157,7 @@ def read_files(arguments: argparse.Namespace) -> Recording:
     return recording
 
 
-def conclude(report: Report, broken: list[str], arguments: argparse.Namespace) -> int:
+def conclude(report: ReplayReport, broken: list[str], arguments: argparse.Namespace) -> int:
     """Shows what came of it, compares it with what was expected, and returns the exit code."""
     _show(report, arguments)
     broken += [line for one in arguments.expect for line in report.differences(dict([one]))]
@@ -197,7 +197,7 @@ def _describe(recording: Recording, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _play(recording: Recording, arguments: argparse.Namespace) -> tuple[Report, list[str]]:
+def _play(recording: Recording, arguments: argparse.Namespace) -> tuple[ReplayReport, list[str]]:
     """What came of it, and what is wrong with that whatever was expected."""
     if arguments.app is None:
         from oncegate.cli.replay_targets import replay_to_url
@@ -224,7 +224,7 @@ def check_plan(recording: Recording, plan: list[Planned], arguments: argparse.Na
         tell(f"{len(without)} of {len(wanted)} arrivals have no payload and are not played")
 
 
-def _show(report: Report, arguments: argparse.Namespace) -> None:
+def _show(report: ReplayReport, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(report.document())
         return

@@ -17,9 +17,9 @@ from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
 from oncegate.recorder.planning import Planned, make_plan
 from oncegate.recorder.recording import Recording
-from oncegate.recorder.replaying import Report, replay
-from oncegate.sender.envelope import Request
+from oncegate.recorder.replaying import ReplayReport, replay
 from oncegate.sender.exchange import Exchange, Response
+from oncegate.sender.request_builder import Request
 from oncegate.testing.harness.databases import Setup
 from oncegate.testing.replaying import RealPace, play_to_gate
 from oncegate.wiring import Gate
@@ -28,7 +28,9 @@ PROBLEMS = {"busy": "busy", "conflict": "conflict", "recorded-failure": "failed"
 STATES = {"quarantined": "quarantine", "held": "hold", "accepted": "accepted"}
 
 
-def replay_to_gate(recording: Recording, app: Gate, url: str, arguments: argparse.Namespace) -> Report:
+def replay_to_gate(
+    recording: Recording, app: Gate, url: str, arguments: argparse.Namespace
+) -> ReplayReport:
     """Plays to the app's handlers, on a ledger of their own and a clock that follows the recording."""
     plan = make_plan(recording, surfaces=arguments.surface, shuffle_seed=_shuffle_seed(arguments))
     check_plan(recording, plan, arguments)
@@ -54,7 +56,7 @@ def _shuffle_seed(arguments: argparse.Namespace) -> int | None:
     return arguments.seed if arguments.shuffle else None
 
 
-def replay_to_url(recording: Recording, arguments: argparse.Namespace) -> tuple[Report, list[str]]:
+def replay_to_url(recording: Recording, arguments: argparse.Namespace) -> tuple[ReplayReport, list[str]]:
     """Plays as webhooks, each event dated as old as it was."""
     now_ms = SystemClock().wall_ms()
     plan = make_plan(
@@ -77,7 +79,7 @@ def _is_taken(word: str) -> bool:
     return word in VERDICTS or (word.startswith("HTTP 2") and len(word) == len("HTTP 200"))
 
 
-async def _post_all(plan: list[Planned], arguments: argparse.Namespace) -> Report:
+async def _post_all(plan: list[Planned], arguments: argparse.Namespace) -> ReplayReport:
     from oncegate.sender.addresses import AddressPolicy
     from oncegate.sender.http import HttpClient
 

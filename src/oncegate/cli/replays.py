@@ -27,7 +27,7 @@ from oncegate.cli.sending import (
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
 from oncegate.model.moments import read_moment
-from oncegate.sender.desk import Desk, ReplayJob
+from oncegate.sender.operator_actions import OperatorActions, ReplayJob
 from oncegate.store import ReplayFilter, Replaying, ReplayOrder, ReplayWanted, replay_name
 
 _HEADERS = (
@@ -123,7 +123,7 @@ def _run_replay(arguments: argparse.Namespace) -> int:
     return INTERRUPTED if job.is_cancelled else DONE
 
 
-def _wanted(desk: Desk, arguments: argparse.Namespace) -> ReplayWanted:
+def _wanted(desk: OperatorActions, arguments: argparse.Namespace) -> ReplayWanted:
     wanted = desk.replay_wanted(arguments.endpoint, word_of(arguments))
     if arguments.seq_to is not None and arguments.seq_to < arguments.seq_from:
         raise ConfigError("--to is before --from")

@@ -15,7 +15,7 @@ from oncegate.cli.output import Cell, complain, print_json, print_table, tell, u
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
 from oncegate.cli.people import actor_of
 from oncegate.clock import SystemClock
-from oncegate.model.rulings import check_actor, check_reason
+from oncegate.model.decisions import check_actor, check_reason
 from oncegate.signals.seconds import open_seconds_of
 from oncegate.store import ResourceDismissal, SecondResource
 

@@ -23,13 +23,13 @@ from oncegate.cli.people import actor_of, speaking
 from oncegate.cli.waiting_filters import add_filters, filter_of, has_filter
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError, RulingRefused
-from oncegate.gate.restoring import REASON
-from oncegate.model.rulings import Verb, check_actor, check_reason
+from oncegate.gate.flows.restore import REASON
+from oncegate.model.decisions import Verb, check_actor, check_reason
+from oncegate.model.escape import visible
 from oncegate.model.states import State
-from oncegate.model.visible import visible
+from oncegate.review.decisions import EntryDecision
 from oncegate.store import Document, DocumentChange, LogKind, Session, Store
 from oncegate.store.incarnations import WENT_BACK
-from oncegate.upkeep.rulings import Word
 
 _HEADERS: Final = ("KEY", "SURFACE", "TENANT", "LABEL", "WAS", "AT (UTC)", "RESOURCE", "NOW")
 _DESCRIPTION: Final = """\
@@ -148,7 +148,7 @@ def _row(event: dict[str, Any]) -> tuple[Cell, ...]:
 
 def run_verb(verb: Verb, arguments: argparse.Namespace) -> int:
     """Decides about one event, or about all that fit."""
-    word = Word(verb, actor_of(arguments), arguments.reason)
+    word = EntryDecision(verb, actor_of(arguments), arguments.reason)
     store = open_ledger(arguments.url)
     if arguments.entry is not None:
         if has_filter(arguments) or arguments.all or arguments.dry_run:
@@ -162,7 +162,7 @@ def run_verb(verb: Verb, arguments: argparse.Namespace) -> int:
     return run_bulk(store, word, replace(wanted, reason_contains=REASON), arguments)
 
 
-def _say(store: Store, word: Word, arguments: argparse.Namespace) -> int:
+def _say(store: Store, word: EntryDecision, arguments: argparse.Namespace) -> int:
     with reading(store, arguments.url) as session:
         seen = find_entry(session, arguments.entry)
     if not _waits(seen.entry):

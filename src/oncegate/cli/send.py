@@ -92,8 +92,8 @@ async def _send_all(arguments: argparse.Namespace, body: bytes) -> list[Exchange
     import asyncio
 
     from oncegate.sender.addresses import AddressPolicy
-    from oncegate.sender.envelope import Request
     from oncegate.sender.http import HttpClient
+    from oncegate.sender.request_builder import Request
     from oncegate.sender.urls import parse_endpoint_url
 
     policy = AddressPolicy.of(allow_http=True, allow_loopback=True, allow_networks=arguments.allow_network)

@@ -11,11 +11,11 @@ from oncegate.cli.ledger import open_ledger
 from oncegate.cli.output import Cell
 from oncegate.cli.parser import add_json, add_url, read_text
 from oncegate.clock import SystemClock
+from oncegate.commit.group_commit import GroupCommit
 from oncegate.errors import UnknownEndpoint
-from oncegate.groupcommit import GroupCommit
-from oncegate.sender.book import KIND, Change
-from oncegate.sender.desk import Desk, Word, checked_word
-from oncegate.sender.sender import Sender
+from oncegate.sender.endpoint_registry import KIND, EndpointChange
+from oncegate.sender.operator_actions import LaneDecision, OperatorActions, checked_word
+from oncegate.sender.sender import SenderOnCommits
 from oncegate.sender.settings import policy_from_environment
 from oncegate.store import Session
 
@@ -37,15 +37,15 @@ def add_confirming(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def word_of(arguments: argparse.Namespace) -> Word:
+def word_of(arguments: argparse.Namespace) -> LaneDecision:
     """Who says it, and why."""
-    return checked_word(Word(arguments.actor or login_name(), arguments.reason))
+    return checked_word(LaneDecision(arguments.actor or login_name(), arguments.reason))
 
 
-def change_of(arguments: argparse.Namespace) -> Change:
+def change_of(arguments: argparse.Namespace) -> EndpointChange:
     """The same, for changes of endpoints."""
     word = word_of(arguments)
-    return Change(word.actor, word.reason)
+    return EndpointChange(word.actor, word.reason)
 
 
 def login_name() -> str:
@@ -57,17 +57,17 @@ def login_name() -> str:
 
 
 @contextmanager
-def opened_sender(url: str | None) -> Iterator[Sender]:
+def opened_sender(url: str | None) -> Iterator[SenderOnCommits]:
     """A sender on the ledger, closed at the end."""
     with closing(GroupCommit(open_ledger(url))) as commits:
-        yield Sender(commits, policy=policy_from_environment())
+        yield SenderOnCommits(commits, policy=policy_from_environment())
 
 
 @contextmanager
-def opened_desk(url: str | None) -> Iterator[Desk]:
+def opened_desk(url: str | None) -> Iterator[OperatorActions]:
     """The operators' desk on the ledger, closed at the end."""
     with closing(GroupCommit(open_ledger(url))) as commits:
-        yield Desk(commits, SystemClock())
+        yield OperatorActions(commits, SystemClock())
 
 
 def refuse_unknown_endpoint(session: Session, name: str | None) -> None:

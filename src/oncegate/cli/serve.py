@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         from oncegate.service.serving import serve
     except ModuleNotFoundError as error:
         raise ConfigError("the service needs its server: pip install 'oncegate[server]'") from error
-    from oncegate.service.checking import read_and_check
+    from oncegate.service.validation import read_and_check
 
     configuration, mistakes = read_and_check(arguments.config, os.environ)
     for mistake in mistakes:

@@ -281,8 +281,8 @@ def _print_repeats_json(
 
 def run_drift(arguments: argparse.Namespace) -> int:
     """Compares and prints."""
+    from oncegate.maintenance.drift_scan import DriftScan
     from oncegate.model.drift import DriftFields
-    from oncegate.upkeep.drift_scan import DriftScan
 
     fields = DriftFields(
         arguments.window_field, arguments.item_field, arguments.quantity_field, arguments.lines_field
@@ -321,7 +321,7 @@ def _drift_row(drift: Drift) -> list[Cell]:
 def run_rules(arguments: argparse.Namespace) -> int:
     """Prints alert rules."""
     from oncegate.service.alarming import thresholds_of
-    from oncegate.service.configuring import read_configuration
+    from oncegate.service.config_loader import read_configuration
     from oncegate.signals.rules import alert_rules
 
     path = Path(SETTINGS_FILE)

@@ -15,13 +15,13 @@ from oncegate.cli.output import print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_text
 from oncegate.cli.sending import add_confirming, cells, word_of
 from oncegate.clock import SystemClock
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.registry_operations import ChangeDocument
 from oncegate.errors import ConfigError, UnknownSurface
-from oncegate.groupcommit import GroupCommit
 from oncegate.model.durations import format_duration, parse_duration
-from oncegate.model.identity import KIND, Identity, KeyRule, Moment, accepted, read_identity, rekeyed
+from oncegate.model.identity import KIND, Identity, KeyRule, LedgerNow, accepted, read_identity, rekeyed
 from oncegate.model.paths import parse_path
 from oncegate.model.template import KeyTemplate
-from oncegate.registry_operations import ChangeDocument
 from oncegate.store import Document, DocumentChange, EntryFilter, Session
 from oncegate.store.notices import RETENTION
 
@@ -111,7 +111,7 @@ def run_rekey(arguments: argparse.Namespace) -> int:
     overlap = parse_duration(arguments.overlap)
     template = KeyTemplate.parse(arguments.new, allow_transport=arguments.allow_transport)
 
-    def change(kept: Identity, now: Moment) -> Identity:
+    def change(kept: Identity, now: LedgerNow) -> Identity:
         if kept.key != arguments.old:
             raise ConfigError(
                 f"the key template of {arguments.surface} is {kept.key!r}, not what --from says;"
@@ -134,7 +134,7 @@ def run_rekey(arguments: argparse.Namespace) -> int:
 def run_accept(arguments: argparse.Namespace) -> int:
     """Shows what another function under a name means, and accepts it."""
 
-    def change(kept: Identity, now: Moment) -> Identity:
+    def change(kept: Identity, now: LedgerNow) -> Identity:
         return accepted(kept, arguments.origin)
 
     return _change(
@@ -144,7 +144,7 @@ def run_accept(arguments: argparse.Namespace) -> int:
 
 def _change(
     arguments: argparse.Namespace,
-    change: Callable[[Identity, Moment], Identity],
+    change: Callable[[Identity, LedgerNow], Identity],
     what: str,
     plan: str,
 ) -> int:
@@ -153,7 +153,7 @@ def _change(
     def look() -> tuple[Document, Identity, int]:
         with reading(store, arguments.url) as session:
             kept = _kept(session, arguments.surface)
-            made = change(read_identity(kept.body), Moment(session.now_ticks(), clock.wall_ms()))
+            made = change(read_identity(kept.body), LedgerNow(session.now_ticks(), clock.wall_ms()))
             known = session.entries(EntryFilter(surface=arguments.surface), None, COUNTED_MAX + 1)
             return kept, made, len(known)
 

@@ -20,12 +20,12 @@ from oncegate.cli.output import (
     utc,
 )
 from oncegate.clock import SystemClock
-from oncegate.gate.outcome import Outcome, decode_outcome
+from oncegate.gate.codec.outcome import Outcome, decode_outcome
 from oncegate.model.states import State
+from oncegate.review.effect_timeline import Start, moment, starts, storyline
+from oncegate.review.lease_history import Tenure, reserved, tenures
+from oncegate.review.wording import happened, meaning, told
 from oncegate.store import Entry, EntryDetail, Session, StepState
-from oncegate.upkeep.starts import Start, moment, starts, storyline
-from oncegate.upkeep.telling import happened, meaning, told
-from oncegate.upkeep.tenures import Tenure, reserved, tenures
 
 COLOURS: Final = {
     State.IN_FLIGHT: Colour.NONE,

@@ -11,8 +11,8 @@ from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, read_text
-from oncegate.sender.finding import LOOKED_BACK, RESOURCES_LOOKED_BACK
-from oncegate.sender.journey import Hop, journey
+from oncegate.sender.entry_search import LOOKED_BACK, RESOURCES_LOOKED_BACK
+from oncegate.sender.trace import Hop, journey
 
 _DESCRIPTION = """\
 Show everything that belongs to one journey, in order of time: events that came in, what was called at

@@ -18,10 +18,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from oncegate.dashboard import deciding, doubled_page, lanes_page, replays_page
-from oncegate.dashboard.attempts import Attempts
-from oncegate.dashboard.bulk_page import cancel_job, job_page, plan_entries, plan_lanes, start_job
-from oncegate.dashboard.contact import Contact
-from oncegate.dashboard.doors import (
+from oncegate.dashboard.attempts import AttemptsView
+from oncegate.dashboard.auth import (
     ANYBODY,
     COOKIE,
     FIELD,
@@ -33,18 +31,22 @@ from oncegate.dashboard.doors import (
     is_own_page,
     issue,
 )
+from oncegate.dashboard.bulk_page import cancel_job, job_page, plan_entries, plan_lanes, start_job
+from oncegate.dashboard.contact import Contact
 from oncegate.dashboard.jobs import Jobs
-from oncegate.dashboard.looking import Strangers, TooMany, in_thread
 from oncegate.dashboard.messages import HERE_ONLY, apology, message, missing
-from oncegate.dashboard.operators import Known, Role, find_by_token
+from oncegate.dashboard.operators import KnownOperator, Role, find_by_token
 from oncegate.dashboard.pages import HOT_PAGES, NAVIGATION, WHOLE_LEDGER, section_of
 from oncegate.dashboard.plans import Plans
+from oncegate.dashboard.read_limits import Strangers, TooMany, in_thread
 from oncegate.dashboard.reading import cookies_of, is_encrypted, path_of, place_of, read_form
 from oncegate.dashboard.rendering import FOLDER, make_environment
 from oncegate.dashboard.replay_plans import plan_replay
-from oncegate.dashboard.returning import (
+from oncegate.dashboard.request_context import Act, NotHere, PageResponse, RequestContext, Tools, View
+from oncegate.dashboard.sessions import SessionBook, endings_of
+from oncegate.dashboard.sign_in_return import (
     NEXT,
-    Kept,
+    SavedForm,
     after_sign_in,
     again,
     came_from,
@@ -53,12 +55,10 @@ from oncegate.dashboard.returning import (
     sign_in_path,
     unpack,
 )
-from oncegate.dashboard.sessions import SessionBook, endings_of
 from oncegate.dashboard.sign_ins import SignIns
-from oncegate.dashboard.visits import Act, Answer, NotHere, Tools, View, Visit
 from oncegate.dashboard.waiting_page import badge
 from oncegate.errors import OncegateError, StoreError
-from oncegate.gate.gate import Gate
+from oncegate.gate.gate import GateOnStore
 from oncegate.store import Session
 
 LOG: Final = logging.getLogger("oncegate.page")
@@ -80,7 +80,7 @@ ASSETS: Final = {
 }
 
 
-class Page:
+class OperationsPage:
     """The application's parts and how a request goes through them."""
 
     def __init__(self, tools: Tools, access: Access) -> None:
@@ -89,7 +89,7 @@ class Page:
         self.jobs = Jobs(Plans(tools.commits, tools.clock), tools.clock)
         self.sign_ins = SignIns(tools)
         self.strangers = Strangers(tools.clock)
-        self.attempts = Attempts(tools.clock)
+        self.attempts = AttemptsView(tools.clock)
         self.sessions = SessionBook(tools.commits, tools.clock)
         self.act_routes: list[Route] = []
         self.contact = Contact()
@@ -165,7 +165,7 @@ class Page:
             lost = self.contact.lost(self.tools.clock.wall_ms(), error)
             return self._render(request, lost, ANYBODY)
 
-    def _checked(self, visit: Visit) -> Visit:
+    def _checked(self, visit: RequestContext) -> RequestContext:
         if any("\0" in text for given in (visit.query, visit.form, visit.parts) for text in given.values()):
             raise NotHere("there is no such page")  # PostgreSQL holds no such text, so nothing is called so
         if visit.tenant is not None and visit.path in WHOLE_LEDGER:
@@ -210,8 +210,10 @@ class Page:
         found = (admit(session, cookie, now_ms) for cookie in cookies_of(request, COOKIE))
         return next((visitor for visitor in found if visitor is not None), None)
 
-    def _visit(self, request: Request, visitor: Visitor, form: Mapping[str, str] | None = None) -> Visit:
-        return Visit(
+    def _visit(
+        self, request: Request, visitor: Visitor, form: Mapping[str, str] | None = None
+    ) -> RequestContext:
+        return RequestContext(
             path=path_of(request),
             root=request.scope.get("root_path", ""),
             parts={name: str(value) for name, value in request.path_params.items()},
@@ -256,11 +258,11 @@ class Page:
         self._set_cookie(request, response, value, SESSION_MS // 1000)
         return response
 
-    def _opened(self, session: Session, known: Known) -> str:
+    def _opened(self, session: Session, known: KnownOperator) -> str:
         generation = endings_of(session, known.operator.name).generation
         return issue(self.strangers.renew(session), known, self.tools.clock.wall_ms(), generation)
 
-    def _kept(self, form: Mapping[str, str]) -> Kept | None:
+    def _kept(self, form: Mapping[str, str]) -> SavedForm | None:
         """The form that somebody had filled in, if it goes to one of our actions."""
         kept = unpack(form.get("kept_path", ""), form.get("kept", ""))
         if kept is None or not any(route.path_regex.match(kept.path) for route in self.act_routes):
@@ -275,12 +277,12 @@ class Page:
             return self._go(request, there)
         return PlainTextResponse("the session is over; sign in again", 401, headers=HEADERS)
 
-    def _sign_in_first(self, request: Request, form: Mapping[str, str]) -> Answer:
+    def _sign_in_first(self, request: Request, form: Mapping[str, str]) -> PageResponse:
         """The sign-in for who sent a form without a session; the form is kept and shown again after it."""
         back = came_from(request.headers.get("referer", ""), request.scope.get("root_path", ""))
         return sign_in_form(back, keep(path_of(request), form), _OVER, 401)
 
-    def _stale(self, request: Request, visitor: Visitor, form: Mapping[str, str]) -> Answer:
+    def _stale(self, request: Request, visitor: Visitor, form: Mapping[str, str]) -> PageResponse:
         """A form of an earlier session: refused, and shown again to who may send it in this one."""
         kept = keep(path_of(request), form)
         if not visitor.form_token or not form.get(FIELD) or kept is None:
@@ -360,7 +362,9 @@ class Page:
             return []
         return [item for item in NAVIGATION if visitor.tenant is None or not item[2]]
 
-    def _render(self, request: Request, answer: Answer, visitor: Visitor, waiting: str = "") -> Response:
+    def _render(
+        self, request: Request, answer: PageResponse, visitor: Visitor, waiting: str = ""
+    ) -> Response:
         if answer.go_to is not None:
             return self._go(request, answer.go_to)
         if answer.text is not None:
@@ -383,10 +387,10 @@ class Page:
         return HTMLResponse(html, answer.status, headers=HEADERS)
 
 
-def page_of(gate: Gate, access: Access) -> Starlette:
+def page_of(gate: GateOnStore, access: Access) -> Starlette:
     """The page of a gate's ledger."""
     tools = Tools(gate.commits, gate.clock, lambda: gate.surfaces, downstreams=lambda: gate.downstreams)
-    return Page(tools, access).application()
+    return OperationsPage(tools, access).application()
 
 
 _OVER: Final = "your session is over, and nothing was changed; sign in, and the form is shown again"

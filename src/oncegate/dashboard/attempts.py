@@ -20,7 +20,7 @@ ADDRESSES_MAX: Final = 10_000
 _HOUSEHOLD_BITS: Final = 64  # one IPv6 client has so many addresses to choose from
 
 
-class Attempts:
+class AttemptsView:
     """Wrong tokens of the last minute, by address."""
 
     def __init__(self, clock: Clock) -> None:

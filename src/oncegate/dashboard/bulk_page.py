@@ -15,20 +15,20 @@ from oncegate.dashboard.fields import declared, masked
 from oncegate.dashboard.filters import read_filter
 from oncegate.dashboard.jobs import Jobs, TooManyJobs, Work
 from oncegate.dashboard.operators import Role
-from oncegate.dashboard.plans import JobState, Kind, Line, Sheet, Target
+from oncegate.dashboard.plans import JobState, PlanKind, PlanLine, PlanView, Target
 from oncegate.dashboard.rendering import with_digits
 from oncegate.dashboard.replay_plans import replay_job
-from oncegate.dashboard.visits import Act, Answer, NotHere, Tools, View, Visit, need
+from oncegate.dashboard.request_context import Act, NotHere, PageResponse, RequestContext, Tools, View, need
 from oncegate.dashboard.waiting_page import filter_for
 from oncegate.errors import ConfigError, UsageError
-from oncegate.model.rulings import Verb
-from oncegate.sender.desk import HeadJob, HeadPlan, checked_word, plan_heads
-from oncegate.sender.desk import Verb as HeadVerb
-from oncegate.sender.desk import Word as HeadWord
+from oncegate.model.decisions import Verb
+from oncegate.review.bulk import BulkPlan, Job, make_plan
+from oncegate.review.decisions import EntryDecision
+from oncegate.review.doubles import Choice
+from oncegate.sender.operator_actions import HeadJob, HeadPlan, checked_word, plan_heads
+from oncegate.sender.operator_actions import LaneDecision as HeadWord
+from oncegate.sender.operator_actions import LaneVerb as HeadVerb
 from oncegate.store import Entry, LaneFilter, LaneView, LogKind, Session, replay_name
-from oncegate.upkeep.bulk import Job, Plan, make_plan
-from oncegate.upkeep.doubles import Choice
-from oncegate.upkeep.rulings import Word
 
 _GONE: Final = "this plan is gone: it is too old, or there were many after it. Make a new one"
 
@@ -36,13 +36,13 @@ _GONE: Final = "this plan is gone: it is too old, or there were many after it. M
 def plan_entries(jobs: Jobs) -> Act:
     """Makes the action that plans a word about all entries of a filter."""
 
-    def act(tools: Tools, visit: Visit) -> Answer:
+    def act(tools: Tools, visit: RequestContext) -> PageResponse:
         verb = _verb(visit.form.get("verb", ""))
         need(tools, visit, Role.APPROVER, f"{verb.value} many entries")
         now_ms = tools.clock.wall_ms()
         wanted = filter_for(read_filter(visit.form.get("q", ""), now_ms), visit)
         try:
-            word = Word(verb, visit.visitor.name, visit.form.get("reason", ""))
+            word = EntryDecision(verb, visit.visitor.name, visit.form.get("reason", ""))
         except ConfigError as refused:
             return _not_done(str(refused))
         if wanted is None or not verb.starts_from.intersection(wanted.states):
@@ -56,9 +56,9 @@ def plan_entries(jobs: Jobs) -> Act:
     return act
 
 
-def _entries_sheet(plan: Plan, visit: Visit, command: str, sample: list[Line]) -> Sheet:
-    return Sheet(
-        kind=Kind.ENTRIES,
+def _entries_sheet(plan: BulkPlan, visit: RequestContext, command: str, sample: list[PlanLine]) -> PlanView:
+    return PlanView(
+        kind=PlanKind.ENTRIES,
         owner=visit.visitor.name,
         tenant=visit.tenant,
         verb=plan.word.verb.value,
@@ -75,10 +75,10 @@ def _entries_sheet(plan: Plan, visit: Visit, command: str, sample: list[Line]) -
     )
 
 
-def _entry_line(tools: Tools, session: Session, entry: Entry) -> Line:
+def _entry_line(tools: Tools, session: Session, entry: Entry) -> PlanLine:
     number = entry.entry_id
     fields = declared(tools, session.detail(number))
-    return Line(entry.state.label, entry.label or str(number), entry.reason or "", number, fields)
+    return PlanLine(entry.state.label, entry.label or str(number), entry.reason or "", number, fields)
 
 
 def _effect(verb: Verb) -> str:
@@ -93,7 +93,7 @@ def _effect(verb: Verb) -> str:
 def plan_lanes(jobs: Jobs) -> Act:
     """Makes the action that plans an order to all blocked lanes of a destination."""
 
-    def act(tools: Tools, visit: Visit) -> Answer:
+    def act(tools: Tools, visit: RequestContext) -> PageResponse:
         verb = _head_verb(visit.form.get("verb", ""))
         need(tools, visit, Role.OPERATOR, f"{verb.value} many lanes")
         destination = visit.form.get("destination", "")
@@ -108,9 +108,9 @@ def plan_lanes(jobs: Jobs) -> Act:
     return act
 
 
-def _lanes_sheet(plan: HeadPlan, word: HeadWord, visit: Visit, destination: str) -> Sheet:
-    return Sheet(
-        kind=Kind.LANES,
+def _lanes_sheet(plan: HeadPlan, word: HeadWord, visit: RequestContext, destination: str) -> PlanView:
+    return PlanView(
+        kind=PlanKind.LANES,
         owner=visit.visitor.name,
         tenant=visit.tenant,
         verb=plan.verb.value,
@@ -125,18 +125,18 @@ def _lanes_sheet(plan: HeadPlan, word: HeadWord, visit: Visit, destination: str)
     )
 
 
-def _lane_line(lane: LaneView) -> Line:
-    return Line(lane.state.label, lane.key, lane.error or "")
+def _lane_line(lane: LaneView) -> PlanLine:
+    return PlanLine(lane.state.label, lane.key, lane.error or "")
 
 
-def _planned(jobs: Jobs, sheet: Sheet, targets: tuple[Target, ...]) -> Answer:
-    return Answer(go_to=f"/jobs/{jobs.plans.keep(sheet, targets)}")
+def _planned(jobs: Jobs, sheet: PlanView, targets: tuple[Target, ...]) -> PageResponse:
+    return PageResponse(go_to=f"/jobs/{jobs.plans.keep(sheet, targets)}")
 
 
 def job_page(jobs: Jobs) -> View:
     """Makes the page of one plan or job."""
 
-    def view(tools: Tools, session: Session, visit: Visit) -> Answer:
+    def view(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
         sheet = _find(jobs, session, visit)
         job = jobs.plans.job(session, visit.parts["job"])
         values = {
@@ -149,7 +149,7 @@ def job_page(jobs: Jobs) -> View:
             "choices": [(choice.value, sheet.left(choice)) for choice in Choice] if sheet.extras else [],
             "replay": None if sheet.replay is None else replay_name(sheet.replay.nonce),
         }
-        return Answer("job.html", values)
+        return PageResponse("job.html", values)
 
     return view
 
@@ -157,7 +157,7 @@ def job_page(jobs: Jobs) -> View:
 def start_job(jobs: Jobs) -> Act:
     """Makes the action that says yes to a plan; saying it twice, anywhere, starts it once."""
 
-    def act(tools: Tools, visit: Visit) -> Answer:
+    def act(tools: Tools, visit: RequestContext) -> PageResponse:
         name = visit.parts.get("job", "")
         with tools.look() as session:
             sheet = _find(jobs, session, visit)
@@ -176,12 +176,12 @@ def start_job(jobs: Jobs) -> Act:
         if begun:
             said = "" if choice is None else f" (of equal changes: {choice.value})"
             tools.note(visit, LogKind.JOB_STARTED, f"{_told(sheet)}{said}")
-        return Answer(go_to=f"/jobs/{name}")
+        return PageResponse(go_to=f"/jobs/{name}")
 
     return act
 
 
-def _choice(sheet: Sheet, visit: Visit) -> Choice | str | None:
+def _choice(sheet: PlanView, visit: RequestContext) -> Choice | str | None:
     """What the form says about equal changes; None where there are none, a text where it cannot count."""
     if not sheet.extras:
         return None
@@ -195,12 +195,12 @@ def _choice(sheet: Sheet, visit: Visit) -> Choice | str | None:
 
 
 def _work(
-    tools: Tools, sheet: Sheet, targets: tuple[Target, ...], actor: str, choice: Choice | None
+    tools: Tools, sheet: PlanView, targets: tuple[Target, ...], actor: str, choice: Choice | None
 ) -> Work:
     """What a plan comes to: the same entries or heads as when it was made, in the name of who says yes."""
-    if sheet.kind is Kind.ENTRIES:
-        word = Word(_verb(sheet.verb), actor, sheet.reason)
-        plan = Plan(word, targets, (), {}, sheet.is_complete, sheet.doubles, choice)
+    if sheet.kind is PlanKind.ENTRIES:
+        word = EntryDecision(_verb(sheet.verb), actor, sheet.reason)
+        plan = BulkPlan(word, targets, (), {}, sheet.is_complete, sheet.doubles, choice)
         return Job(tools.rulings, plan)
     if sheet.replay is not None:
         return replay_job(tools, sheet.replay, HeadWord(actor, sheet.reason), sheet.count)
@@ -211,29 +211,29 @@ def _work(
 def cancel_job(jobs: Jobs) -> Act:
     """Makes the action that stops a job after the batch under way, whichever process runs it."""
 
-    def act(tools: Tools, visit: Visit) -> Answer:
+    def act(tools: Tools, visit: RequestContext) -> PageResponse:
         with tools.look() as session:
             sheet = _find(jobs, session, visit)
         need(tools, visit, _role(sheet), "cancel a job")
         if jobs.plans.cancel(visit.parts["job"], visit.visitor.name):
             tools.note(visit, LogKind.JOB_CANCELLED, _told(sheet))
-        return Answer(go_to=f"/jobs/{visit.parts['job']}")
+        return PageResponse(go_to=f"/jobs/{visit.parts['job']}")
 
     return act
 
 
-def _told(sheet: Sheet) -> str:
+def _told(sheet: PlanView) -> str:
     """A plan in the words of the journal."""
     return (
         f"{sheet.verb} {sheet.count} {sheet.kind.value}, planned by {sheet.owner or 'page'}: {sheet.reason}"
     )
 
 
-def _role(sheet: Sheet) -> Role:
-    return Role.APPROVER if sheet.kind is Kind.ENTRIES else Role.OPERATOR
+def _role(sheet: PlanView) -> Role:
+    return Role.APPROVER if sheet.kind is PlanKind.ENTRIES else Role.OPERATOR
 
 
-def _find(jobs: Jobs, session: Session, visit: Visit) -> Sheet:
+def _find(jobs: Jobs, session: Session, visit: RequestContext) -> PlanView:
     """A plan that the visitor may see: of their tenant, or anybody's if they see all tenants."""
     sheet = jobs.plans.sheet(session, visit.parts.get("job", ""))
     if sheet is None or visit.tenant not in (None, sheet.tenant):
@@ -255,5 +255,5 @@ def _head_verb(text: str) -> HeadVerb:
         raise NotHere("there is no such action") from None
 
 
-def _not_done(message: str) -> Answer:
-    return Answer("message.html", {"title": "Not done", "message": message}, status=409)
+def _not_done(message: str) -> PageResponse:
+    return PageResponse("message.html", {"title": "Not done", "message": message}, status=409)

@@ -7,12 +7,12 @@ from datetime import timedelta
 
 from oncegate.clock import utc_text
 from oncegate.dashboard.plans import Range
+from oncegate.model.decisions import Verb
 from oncegate.model.durations import format_duration
-from oncegate.model.rulings import Verb
 from oncegate.model.states import State
-from oncegate.sender.desk import Verb as HeadVerb
+from oncegate.review.review_view import waits_for
+from oncegate.sender.operator_actions import LaneVerb as HeadVerb
 from oncegate.store import Entry, EntryFilter, LaneView, StepRecord
-from oncegate.upkeep.waiting import waits_for
 
 
 def ruling_command(

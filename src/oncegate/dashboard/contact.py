@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from oncegate.dashboard.visits import Answer
+from oncegate.dashboard.request_context import PageResponse
 from oncegate.errors import StoreError
 
 
@@ -20,10 +20,10 @@ class Contact:
         with self._lock:
             self._answered_ms = now_ms
 
-    def lost(self, now_ms: int, error: StoreError) -> Answer:
+    def lost(self, now_ms: int, error: StoreError) -> PageResponse:
         """The ledger has not answered: a grey page with since when, and the error's next step."""
         with self._lock:
             if self._answered_ms is None:
                 self._answered_ms = now_ms
             values = {"title": "No connection", "since_ms": self._answered_ms, "cause": str(error)}
-        return Answer("lost.html", values, 503)
+        return PageResponse("lost.html", values, 503)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from oncegate.dashboard.visits import Answer, Tools, Visit
+from oncegate.dashboard.request_context import PageResponse, RequestContext, Tools
 from oncegate.store import LaneFilter, Session
 
 PAGE_LETTERS: Final = 50
 
 
-def dead_letters_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+def dead_letters_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """One page of them, in the order of lanes and seqs."""
     destination = visit.query.get("destination") or None
     after = (visit.cursor("lane") or 0, visit.cursor("seq") or 0)
@@ -21,4 +21,4 @@ def dead_letters_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "has_more": len(found) > PAGE_LETTERS,
         "destination": destination,
     }
-    return Answer("dead_letters.html", values)
+    return PageResponse("dead_letters.html", values)

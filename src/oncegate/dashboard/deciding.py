@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from oncegate.dashboard.entry_page import contents_of, entry_values, find_entry
 from oncegate.dashboard.operators import Role
-from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit, need
+from oncegate.dashboard.request_context import NotHere, PageResponse, RequestContext, Tools, need
 from oncegate.errors import ConfigError, RulingRefused
+from oncegate.model.decisions import Verb
 from oncegate.model.keys import Key
-from oncegate.model.rulings import Verb
+from oncegate.review.decisions import EntryDecision, StepDecision, sayable
 from oncegate.store import EntryDetail, LogKind
-from oncegate.upkeep.rulings import StepWord, Word, sayable
 
 
-def decide(tools: Tools, visit: Visit) -> Answer:
+def decide(tools: Tools, visit: RequestContext) -> PageResponse:
     """Says a word about one entry, as the person saw it."""
     verb = _verb(visit.parts.get("verb", ""))
     with tools.look() as session:
@@ -21,15 +21,15 @@ def decide(tools: Tools, visit: Visit) -> Answer:
     fence, key = _fence(visit.form.get("fence", "")), _key(visit.form.get("key", ""))
     try:
         doubles = visit.form.get("doubles") == "all"
-        word = Word(
+        word = EntryDecision(
             verb, visit.visitor.name, visit.form.get("reason", ""), _steps(verb, seen, visit), doubles
         )
         entry = tools.rulings.say(seen.entry.entry_id, word, fence, key)
     except (RulingRefused, ConfigError) as refused:
         return refused_entry(tools, visit, str(refused))
     if visit.form.get("back") == "waiting":
-        return Answer(go_to=f"/waiting?done={entry.entry_id}")
-    return Answer(go_to=f"/entries/{entry.entry_id}")
+        return PageResponse(go_to=f"/waiting?done={entry.entry_id}")
+    return PageResponse(go_to=f"/entries/{entry.entry_id}")
 
 
 def _verb(text: str) -> Verb:
@@ -54,27 +54,27 @@ def _key(text: str) -> bytes | None:
         raise NotHere("the form is not complete; load the page again") from None
 
 
-def _steps(verb: Verb, seen: EntryDetail, visit: Visit) -> dict[str, StepWord]:
+def _steps(verb: Verb, seen: EntryDetail, visit: RequestContext) -> dict[str, StepDecision]:
     """What the form says about steps in doubt; nothing is assumed about a step it leaves open."""
-    said: dict[str, StepWord] = {}
+    said: dict[str, StepDecision] = {}
     for step in sayable(seen) if verb.runs else ():
         answer = visit.form.get(f"step-{step.name}", "")
         resource = visit.form.get(f"resource-{step.name}", "").strip() or None
         if answer == "happened":
-            said[step.name] = StepWord(happened=True, resource=resource)
+            said[step.name] = StepDecision(happened=True, resource=resource)
         elif answer == "did-not-happen":
-            said[step.name] = StepWord(happened=False)
+            said[step.name] = StepDecision(happened=False)
     return said
 
 
-def refused_entry(tools: Tools, visit: Visit, message: str) -> Answer:
+def refused_entry(tools: Tools, visit: RequestContext, message: str) -> PageResponse:
     """The entry as it stands now, with why nothing was changed."""
     with tools.look() as session:
         values = entry_values(tools, session, find_entry(session, visit), visit)
-    return Answer("entry.html", {**values, "refusal": message}, status=409)
+    return PageResponse("entry.html", {**values, "refusal": message}, status=409)
 
 
-def reveal(tools: Tools, visit: Visit) -> Answer:
+def reveal(tools: Tools, visit: RequestContext) -> PageResponse:
     """Shows an entry's content, after that was put on record; without the record nothing is shown."""
     with tools.look() as session:
         number = find_entry(session, visit).entry.entry_id
@@ -84,6 +84,6 @@ def reveal(tools: Tools, visit: Visit) -> Answer:
     with tools.look() as session:
         seen = find_entry(session, visit)
         if visit.form.get("as") == "raw":
-            return Answer(text=(seen.body or b"").decode("utf-8", "replace"))
+            return PageResponse(text=(seen.body or b"").decode("utf-8", "replace"))
         values = entry_values(tools, session, seen, visit)
-    return Answer("entry.html", {**values, "content": contents_of(seen)})
+    return PageResponse("entry.html", {**values, "content": contents_of(seen)})

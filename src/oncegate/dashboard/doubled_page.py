@@ -9,13 +9,13 @@ from msgspec import Struct
 from oncegate.dashboard.commands import pair_command
 from oncegate.dashboard.fields import Fields, declared, masked
 from oncegate.dashboard.operators import Role
-from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit, need
+from oncegate.dashboard.request_context import NotHere, PageResponse, RequestContext, Tools, need
 from oncegate.dashboard.waiting_page import Button
 from oncegate.errors import ConfigError, RulingRefused
+from oncegate.review.differences import difference
+from oncegate.review.duplicates import compensation_of
+from oncegate.review.pairs import PairVerb, PairWord, decide_pair, find_pair, seen_fences, verbs_of
 from oncegate.store import Duplicate, Session
-from oncegate.upkeep.differences import difference
-from oncegate.upkeep.duplicates import compensation_of
-from oncegate.upkeep.pairs import PairVerb, PairWord, decide_pair, find_pair, seen_fences, verbs_of
 
 PAGE_PAIRS: Final = 20
 _TITLES: Final = {
@@ -37,7 +37,7 @@ class PairCard(Struct, frozen=True):
     buttons: list[Button]
 
 
-def doubled_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+def doubled_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """Pairs that no person has decided on, oldest first: those that both ran, or all."""
     only_ran = visit.query.get("show", "ran") != "all"
     surface = visit.query.get("surface") or None
@@ -53,10 +53,10 @@ def doubled_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "surface": surface or "",
         "done": _done(session, visit),
     }
-    return Answer("doubled.html", values)
+    return PageResponse("doubled.html", values)
 
 
-def _card(tools: Tools, session: Session, visit: Visit, pair: Duplicate) -> PairCard:
+def _card(tools: Tools, session: Session, visit: RequestContext, pair: Duplicate) -> PairCard:
     buttons = [
         Button(
             verb.value,
@@ -74,12 +74,12 @@ def _card(tools: Tools, session: Session, visit: Visit, pair: Duplicate) -> Pair
     return PairCard(pair, told, seen_fences(pair), first, second, apart, buttons)
 
 
-def _done(session: Session, visit: Visit) -> Duplicate | None:
+def _done(session: Session, visit: RequestContext) -> Duplicate | None:
     number = visit.cursor("done")
     return None if number is None else find_pair(session, number)
 
 
-def decide(tools: Tools, visit: Visit) -> Answer:
+def decide(tools: Tools, visit: RequestContext) -> PageResponse:
     """Says a word about a pair, as the person saw it."""
     number = visit.number("entry")
     try:
@@ -94,11 +94,11 @@ def decide(tools: Tools, visit: Visit) -> Answer:
     try:
         decide_pair(tools.commits, tools.clock, number, word)
     except (RulingRefused, ConfigError) as refused:
-        return Answer("message.html", {"title": "Not done", "message": str(refused)}, status=409)
-    return Answer(go_to=f"/doubled?done={number}")
+        return PageResponse("message.html", {"title": "Not done", "message": str(refused)}, status=409)
+    return PageResponse(go_to=f"/doubled?done={number}")
 
 
-def _fence(visit: Visit, name: str) -> int:
+def _fence(visit: RequestContext, name: str) -> int:
     """The fence the person saw: a form without it says nothing about what was decided."""
     text = visit.form.get(name, "")
     if not (text.isascii() and text.isdigit() and len(text) <= 19):

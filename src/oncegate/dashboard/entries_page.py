@@ -7,10 +7,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from oncegate.dashboard.filters import EXAMPLES, Filter, read_filter
-from oncegate.dashboard.visits import Answer, Tools, Visit
+from oncegate.dashboard.request_context import PageResponse, RequestContext, Tools
 from oncegate.model.states import State
-from oncegate.sender.finding import RESOURCES_LOOKED_BACK, labelled
-from oncegate.sender.journey import Hop, HopKind, journey
+from oncegate.sender.entry_search import RESOURCES_LOOKED_BACK, labelled
+from oncegate.sender.trace import Hop, HopKind, journey
 from oncegate.store import Entry, EntryFilter, Session
 
 PAGE_ENTRIES: Final = 50
@@ -19,13 +19,13 @@ HOPS_SHOWN: Final = 50
 SEARCH_NUMBERS: Final = 100_000
 
 
-def entries_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+def entries_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """One page of entries, or the one entry that was asked for."""
     text = visit.query.get("q", "").strip()
     asked = read_filter(text, tools.clock.wall_ms())
     number = asked.entry_id if asked.entry_id is not None else _bare_number(text)
     if number is not None and _is_visible(session, number, visit):
-        return Answer(go_to=f"/entries/{number}")
+        return PageResponse(go_to=f"/entries/{number}")
     found, next_before, looked_back = _search(session, asked, visit)
     is_first = visit.cursor("before") is None
     if asked.text and is_first:
@@ -46,17 +46,17 @@ def entries_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "examples": EXAMPLES,
         "states": State,
     }
-    return Answer("entries.html", values, status=400 if problem else 200)
+    return PageResponse("entries.html", values, status=400 if problem else 200)
 
 
-def _elsewhere(session: Session, text: str, visit: Visit) -> tuple[Hop, ...]:
+def _elsewhere(session: Session, text: str, visit: RequestContext) -> tuple[Hop, ...]:
     """What else a text names: a key, a resource, an emitted event, a lane, a correlation id."""
     hops = journey(session, text, visit.tenant, labels=False).hops
     listed = [hop for hop in hops if hop.kind is HopKind.ARRIVED and text in hop.key]
     return tuple(hop for hop in hops if hop not in listed)[:HOPS_SHOWN]
 
 
-def _with_exact(session: Session, text: str, visit: Visit, found: list[Entry]) -> list[Entry]:
+def _with_exact(session: Session, text: str, visit: RequestContext, found: list[Entry]) -> list[Entry]:
     """The entries of exactly this label in the whole ledger, then what the search found."""
     listed = {entry.entry_id for entry in found}
     exact = [one for one in labelled(session, text, visit.tenant) if one.entry_id not in listed]
@@ -73,12 +73,12 @@ def _bare_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 and int(text) else None
 
 
-def _is_visible(session: Session, number: int, visit: Visit) -> bool:
+def _is_visible(session: Session, number: int, visit: RequestContext) -> bool:
     seen = session.detail(number)
     return seen is not None and visit.tenant in (None, seen.entry.tenant)
 
 
-def _search(session: Session, asked: Filter, visit: Visit) -> tuple[list[Entry], int | None, bool]:
+def _search(session: Session, asked: Filter, visit: RequestContext) -> tuple[list[Entry], int | None, bool]:
     """One page, where the next begins, and whether the search stopped before it found enough."""
     wanted = _allowed(asked, visit)
     if wanted is None:
@@ -93,7 +93,7 @@ def _search(session: Session, asked: Filter, visit: Visit) -> tuple[list[Entry],
     return (page, floor + 1, True) if floor else (page, None, False)
 
 
-def _allowed(asked: Filter, visit: Visit) -> EntryFilter | None:
+def _allowed(asked: Filter, visit: RequestContext) -> EntryFilter | None:
     wanted = asked.wanted
     if asked.problem or asked.entry_id is not None:
         return None

@@ -11,18 +11,18 @@ from msgspec import Struct
 from oncegate.dashboard.commands import trace_command
 from oncegate.dashboard.fields import declared, masked
 from oncegate.dashboard.rendering import as_text
-from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit
+from oncegate.dashboard.request_context import NotHere, PageResponse, RequestContext, Tools
 from oncegate.dashboard.waiting_page import card_of
-from oncegate.gate.outcome import Outcome, decode_outcome
+from oncegate.gate.codec.outcome import Outcome, decode_outcome
 from oncegate.model.states import State
-from oncegate.sender.journey import journey_of
+from oncegate.review.effect_timeline import Start, moment, storyline
+from oncegate.review.lease_history import reserved, tenures
+from oncegate.review.wording import happened, meaning, told
+from oncegate.sender.trace import journey_of
 from oncegate.store import Entry, EntryDetail, LogKind, LogRecord, Repeat, Session, StepRecord
-from oncegate.upkeep.starts import Start, moment, storyline
-from oncegate.upkeep.telling import happened, meaning, told
-from oncegate.upkeep.tenures import reserved, tenures
 
 
-class Moment(Struct, frozen=True):
+class HistoryLine(Struct, frozen=True):
     """One line of an entry's history. `tone` is good, bad, person or plain.
 
     `until_ms` ends the time in which it was, where its own moment is not on record.
@@ -46,13 +46,13 @@ _TONES = {
 }
 
 
-def entry_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+def entry_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """Everything about one entry but its content."""
     seen = find_entry(session, visit)
-    return Answer("entry.html", entry_values(tools, session, seen, visit))
+    return PageResponse("entry.html", entry_values(tools, session, seen, visit))
 
 
-def find_entry(session: Session, visit: Visit) -> EntryDetail:
+def find_entry(session: Session, visit: RequestContext) -> EntryDetail:
     """The entry in the path; another tenant's is not there, as an unknown one is not."""
     number = visit.number("entry")
     seen = session.detail(number)
@@ -61,7 +61,9 @@ def find_entry(session: Session, visit: Visit) -> EntryDetail:
     return seen
 
 
-def entry_values(tools: Tools, session: Session, seen: EntryDetail, visit: Visit) -> dict[str, Any]:
+def entry_values(
+    tools: Tools, session: Session, seen: EntryDetail, visit: RequestContext
+) -> dict[str, Any]:
     """What the template needs, for who sees one tenant or all; `content` is there only after a reveal."""
     outcome, is_lapsed = outcome_of(seen), _is_lapsed(seen.entry, session)
     found = journey_of(session, seen.entry, visit.tenant)
@@ -89,12 +91,12 @@ def _is_lapsed(entry: Entry, session: Session) -> bool:
     return entry.state is State.IN_FLIGHT and (entry.lease_until_ticks or 0) <= session.now_ticks()
 
 
-def history(seen: EntryDetail, outcome: Outcome, repeats: list[Repeat]) -> list[Moment]:
+def history(seen: EntryDetail, outcome: Outcome, repeats: list[Repeat]) -> list[HistoryLine]:
     """First arrival, first claim, repeats with their class, starts and every record, in order of time."""
-    moments = [Moment(seen.entry.received_at_ms, "first received")]
+    moments = [HistoryLine(seen.entry.received_at_ms, "first received")]
     claim = reserved(seen.entry, seen.records)
     if claim:
-        moments.append(Moment(seen.entry.received_at_ms, "reserved", note=claim))
+        moments.append(HistoryLine(seen.entry.received_at_ms, "reserved", note=claim))
     moments += [_repeated(repeat) for repeat in repeats]
     moments += [
         _started(one) if isinstance(one, Start) else _recorded(one) for one in storyline(seen, outcome)
@@ -102,20 +104,20 @@ def history(seen: EntryDetail, outcome: Outcome, repeats: list[Repeat]) -> list[
     return sorted(moments, key=lambda moment: moment.at_ms)
 
 
-def _repeated(repeat: Repeat) -> Moment:
+def _repeated(repeat: Repeat) -> HistoryLine:
     times = "once" if repeat.times == 1 else f"{repeat.times} times"
     what = f"received again {times}: {repeat.kind.label.replace('_', ' ')} ({repeat.kind.harm.value})"
     tone = "bad" if repeat.kind.is_sender_bug else "plain"
-    return Moment(repeat.first_at_ms, what, "", f"{repeat.evidence}. {repeat.kind.advice}", tone)
+    return HistoryLine(repeat.first_at_ms, what, "", f"{repeat.evidence}. {repeat.kind.advice}", tone)
 
 
-def _started(start: Start) -> Moment:
-    return Moment(start.at_ms, start.what, note=start.note, until_ms=start.until_ms)
+def _started(start: Start) -> HistoryLine:
+    return HistoryLine(start.at_ms, start.what, note=start.note, until_ms=start.until_ms)
 
 
-def _recorded(record: LogRecord) -> Moment:
+def _recorded(record: LogRecord) -> HistoryLine:
     tone = "person" if record.kind > LogKind.FORGOTTEN else _TONES.get(record.kind, "plain")
-    return Moment(record.at_ms, happened(record.kind), record.actor, told(record), tone)
+    return HistoryLine(record.at_ms, happened(record.kind), record.actor, told(record), tone)
 
 
 def outcome_of(seen: EntryDetail) -> Outcome:
@@ -161,18 +163,18 @@ def _promise(tools: Tools, seen: EntryDetail) -> str:
     return next((surface.promise for surface in tools.surfaces() if surface.name == name), "")
 
 
-class Content(Struct, frozen=True):
+class ContentView(Struct, frozen=True):
     """What an entry holds: the event, what came of it, and what its steps returned."""
 
     title: str
     text: Markup
 
 
-def contents_of(seen: EntryDetail) -> list[Content]:
+def contents_of(seen: EntryDetail) -> list[ContentView]:
     """All bodies of an entry as text."""
     found = [("event", seen.body), ("outcome", bytes(outcome_of(seen).value) or None)]
     found += [(f"result of step {step.name}", step.result) for step in seen.steps]
-    return [Content(title, as_text(pretty(body))) for title, body in found if body is not None]
+    return [ContentView(title, as_text(pretty(body))) for title, body in found if body is not None]
 
 
 def pretty(body: bytes) -> list[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from oncegate.dashboard.visits import Answer, Tools, Visit
+from oncegate.dashboard.request_context import PageResponse, RequestContext, Tools
 from oncegate.store import Session
 
 
-def feed_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+def feed_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """All readers, those that are furthest behind first."""
     readers = sorted(session.reader_positions(visit.tenant), key=lambda reader: -reader.behind)
-    return Answer("feed.html", {"title": "Feed", "readers": readers})
+    return PageResponse("feed.html", {"title": "Feed", "readers": readers})

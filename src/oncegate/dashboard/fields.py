@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from oncegate.dashboard.doors import Visitor
+from oncegate.dashboard.auth import Visitor
 from oncegate.dashboard.operators import Role
-from oncegate.dashboard.visits import Tools
+from oncegate.dashboard.request_context import Tools
+from oncegate.review.differences import fields_of
 from oncegate.store import EntryDetail
-from oncegate.upkeep.differences import fields_of
 
 MASKED: Final = "•••"
 

@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
-from oncegate.dashboard.visits import Answer, Tools, Visit
+from oncegate.dashboard.request_context import PageResponse, RequestContext, Tools
+from oncegate.review.wording import happened
 from oncegate.store import LaneName, LogKind, LogRecord, Session
-from oncegate.upkeep.telling import happened
 
 PAGE_RECORDS: Final = 80
 POSITION_MAX: Final = 2**127 - 1  # PostgreSQL's positions are a transaction's number and one of its own
@@ -18,7 +18,7 @@ POSITION_MAX: Final = 2**127 - 1  # PostgreSQL's positions are a transaction's n
 _REPLAYS: Final = (LogKind.REPLAY_STARTED, LogKind.REPLAY_CANCELLED)
 
 
-def journal_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+def journal_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """One page of records, newest first."""
     everything = visit.query.get("all") == "1"
     before = visit.cursor("before", POSITION_MAX)
@@ -31,7 +31,7 @@ def journal_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "everything": everything,
         "next_before": page[-1].position if len(found) > PAGE_RECORDS else None,
     }
-    return Answer("journal.html", values)
+    return PageResponse("journal.html", values)
 
 
 class About(Struct, frozen=True):

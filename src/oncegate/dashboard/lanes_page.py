@@ -12,13 +12,21 @@ from oncegate.dashboard.fields import MASKED
 from oncegate.dashboard.operators import Role
 from oncegate.dashboard.reading import read_seq
 from oncegate.dashboard.replays_page import replays_beside, replays_of_lane
-from oncegate.dashboard.visits import ROW_NUMBER_MAX, Answer, NotHere, Tools, Visit, need, need_destination
+from oncegate.dashboard.request_context import (
+    ROW_NUMBER_MAX,
+    NotHere,
+    PageResponse,
+    RequestContext,
+    Tools,
+    need,
+    need_destination,
+)
 from oncegate.dashboard.waiting_page import lane_card
 from oncegate.errors import ConfigError, UsageError
-from oncegate.lanes.circuit_board import DOWNSTREAM, read_circuits
+from oncegate.lanes.circuit_status import DOWNSTREAM, read_circuits
 from oncegate.lanes.delivery_stats import delivery_stats
 from oncegate.sender.attempts import AttemptView, last_attempts
-from oncegate.sender.desk import Verb, Word, new_nonce
+from oncegate.sender.operator_actions import LaneDecision, LaneVerb, new_nonce
 from oncegate.store import DestinationState, HeadAnswer, LaneFilter, LaneState, LaneView, Session
 
 PAGE_LANES: Final = 50
@@ -28,7 +36,7 @@ EVENTS_SHOWN: Final = 40
 STEERING: Final = {"pause": DestinationState.PAUSED, "resume": DestinationState.ACTIVE}
 
 
-def lanes_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+def lanes_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """Destinations, then lanes: of a destination, in a state, or with a text in their keys."""
     destination = visit.query.get("destination") or None
     key = visit.query.get("key", "").strip()
@@ -58,10 +66,10 @@ def lanes_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "states": [state.label for state in LaneState],
         "steer_command": steer_command,
         "heads_command": heads_command,
-        "verbs": Verb,
+        "verbs": LaneVerb,
         **replays_beside(session, visit, destination),
     }
-    return Answer("lanes.html", values)
+    return PageResponse("lanes.html", values)
 
 
 def _lanes(session: Session, wanted: LaneFilter, after: int) -> tuple[list[LaneView], int | None, bool]:
@@ -79,12 +87,12 @@ def _lanes(session: Session, wanted: LaneFilter, after: int) -> tuple[list[LaneV
     return found, upto if is_more else None, is_more
 
 
-def lane_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+def lane_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """One lane with its events around the head."""
-    return Answer("lane.html", _lane_values(session, _find(session, visit.query, visit), visit))
+    return PageResponse("lane.html", _lane_values(session, _find(session, visit.query, visit), visit))
 
 
-def _find(session: Session, named: Any, visit: Visit) -> LaneView:
+def _find(session: Session, named: Any, visit: RequestContext) -> LaneView:
     tenant = named.get("tenant", "")
     lane = session.find_lane(named.get("destination", ""), tenant, named.get("key", ""))
     if lane is None or visit.tenant not in (None, lane.tenant):
@@ -92,7 +100,7 @@ def _find(session: Session, named: Any, visit: Visit) -> LaneView:
     return lane
 
 
-def _lane_values(session: Session, lane: LaneView, visit: Visit) -> dict[str, Any]:
+def _lane_values(session: Session, lane: LaneView, visit: RequestContext) -> dict[str, Any]:
     start = visit.cursor("from") or max(1, lane.head_seq - EVENTS_BEFORE)
     events = session.deliveries(lane.lane_id, start, EVENTS_SHOWN)
     seq = visit.cursor("seq") or min(lane.due_seq, lane.last_seq)
@@ -111,7 +119,7 @@ def _lane_values(session: Session, lane: LaneView, visit: Visit) -> dict[str, An
     }
 
 
-def _attempts(session: Session, lane: LaneView, seq: int, visit: Visit) -> list[AttemptView]:
+def _attempts(session: Session, lane: LaneView, seq: int, visit: RequestContext) -> list[AttemptView]:
     """The last attempts of one event; what receivers wrote is for those who may see content."""
     found = last_attempts(session, lane.lane_id, seq)
     if visit.visitor.may(Role.OPERATOR):
@@ -124,7 +132,7 @@ def lane_url(lane: LaneView) -> str:
     return "/lane?" + urlencode({"destination": lane.destination, "tenant": lane.tenant, "key": lane.key})
 
 
-def order(tools: Tools, visit: Visit) -> Answer:
+def order(tools: Tools, visit: RequestContext) -> PageResponse:
     """Retries or skips a lane's head, which must be the seq that the person saw."""
     verb = _verb(visit.parts.get("verb", ""))
     with tools.look() as session:
@@ -139,10 +147,10 @@ def order(tools: Tools, visit: Visit) -> Answer:
         return _refused(tools, visit, str(refused))
     if answer is not HeadAnswer.DONE:
         return _refused(tools, visit, f"seq {seq} is {answer.value}; nothing was changed")
-    return Answer(go_to="/waiting" if visit.form.get("back") == "waiting" else lane_url(lane))
+    return PageResponse(go_to="/waiting" if visit.form.get("back") == "waiting" else lane_url(lane))
 
 
-def replay(tools: Tools, visit: Visit) -> Answer:
+def replay(tools: Tools, visit: RequestContext) -> PageResponse:
     """Sends past events of one lane once more, in order."""
     with tools.look() as session:
         lane = _find(session, visit.form, visit)
@@ -160,17 +168,17 @@ def replay(tools: Tools, visit: Visit) -> Answer:
     if done is not None and not done.deliveries:
         what = "dead letter" if only_dead else "past event"
         return _refused(tools, visit, f"no {what} has a seq from {first} to {last}; nothing was changed")
-    return Answer(go_to=lane_url(lane))
+    return PageResponse(go_to=lane_url(lane))
 
 
-def _nonce(visit: Visit) -> int:
+def _nonce(visit: RequestContext) -> int:
     text = visit.form.get("nonce", "")
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and 0 < int(text) < 2**63):
         raise NotHere("the form is not complete; load the page again")
     return int(text)
 
 
-def steer(tools: Tools, visit: Visit) -> Answer:
+def steer(tools: Tools, visit: RequestContext) -> PageResponse:
     """Pauses or resumes a destination; for those who see all tenants."""
     verb, name = visit.parts.get("verb", ""), visit.form.get("destination", "")
     if verb not in STEERING:
@@ -179,28 +187,28 @@ def steer(tools: Tools, visit: Visit) -> Answer:
     try:
         tools.lanes.steer(name, STEERING[verb], _word(visit))
     except (UsageError, ConfigError) as refused:
-        return Answer("message.html", {"title": "Not done", "message": str(refused)}, status=409)
-    return Answer(go_to="/lanes")
+        return PageResponse("message.html", {"title": "Not done", "message": str(refused)}, status=409)
+    return PageResponse(go_to="/lanes")
 
 
-def _verb(text: str) -> Verb:
+def _verb(text: str) -> LaneVerb:
     try:
-        return Verb(text)
+        return LaneVerb(text)
     except ValueError:
         raise NotHere("there is no such action") from None
 
 
-def _word(visit: Visit) -> Word:
-    return Word(visit.visitor.name, visit.form.get("reason", ""))
+def _word(visit: RequestContext) -> LaneDecision:
+    return LaneDecision(visit.visitor.name, visit.form.get("reason", ""))
 
 
-def _refused(tools: Tools, visit: Visit, message: str) -> Answer:
+def _refused(tools: Tools, visit: RequestContext, message: str) -> PageResponse:
     with tools.look() as session:
         lane = _find(session, visit.form, visit)
         values = _lane_values(session, lane, replace_query(visit))
-    return Answer("lane.html", {**values, "refusal": message}, status=409)
+    return PageResponse("lane.html", {**values, "refusal": message}, status=409)
 
 
-def replace_query(visit: Visit) -> Visit:
+def replace_query(visit: RequestContext) -> RequestContext:
     """The same visit without a query, for a page shown in answer to a form."""
-    return Visit(visit.path, visit.root, visit.parts, {}, visit.form, visit.visitor)
+    return RequestContext(visit.path, visit.root, visit.parts, {}, visit.form, visit.visitor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from oncegate.dashboard.visits import Answer, NotAllowed, NotHere
+from oncegate.dashboard.request_context import NotAllowed, NotHere, PageResponse
 from oncegate.errors import OncegateError, StoreError
 
 HERE_ONLY: Final = (
@@ -13,17 +13,17 @@ HERE_ONLY: Final = (
 )
 
 
-def message(title: str, message: str, status: int) -> Answer:
+def message(title: str, message: str, status: int) -> PageResponse:
     """A page with one sentence."""
-    return Answer("message.html", {"title": title, "message": message}, status)
+    return PageResponse("message.html", {"title": title, "message": message}, status)
 
 
-def missing() -> Answer:
+def missing() -> PageResponse:
     """There is no such page."""
     return message("Not here", "there is no such page", 404)
 
 
-def apology(error: OncegateError) -> Answer:
+def apology(error: OncegateError) -> PageResponse:
     """An error of ours as a page: what it says was written for people and holds no secret."""
     status = _STATUSES.get(type(error))
     if status is None:

@@ -9,13 +9,14 @@ from typing import Any, Final
 from msgspec import Struct
 
 from oncegate.dashboard.causes import CAUSES_MAX, causes_of, destination_rows, surface_rows
-from oncegate.dashboard.drops import drops_of
 from oncegate.dashboard.journal_page import About, about
+from oncegate.dashboard.not_run_stats import drops_of
 from oncegate.dashboard.replays_page import replays_beside
+from oncegate.dashboard.request_context import PageResponse, RequestContext, Tools
 from oncegate.dashboard.units import shown
 from oncegate.dashboard.verdict import GREY, summaries_of, verdict_of
-from oncegate.dashboard.visits import Answer, Tools, Visit
 from oncegate.model.states import State
+from oncegate.review.wording import happened
 from oncegate.signals import definitions as d
 from oncegate.signals.alerts import Signal, evaluate
 from oncegate.signals.definitions import Definition, Level, Unit
@@ -24,7 +25,6 @@ from oncegate.signals.measures import MINUTE_MS, measure
 from oncegate.signals.snapshot import HOUR, NOTHING, Counts, Snapshot, by_surface
 from oncegate.store import Entry, EntryFilter, LogKind, LogRecord, Session, Tally, What
 from oncegate.store.tallies import is_gauge
-from oncegate.upkeep.telling import happened
 
 POINT_MINUTES: Final = 2  # a sparkline of an hour has thirty points
 RECENT_MAX: Final = 8
@@ -73,7 +73,7 @@ class Tile(Struct, frozen=True):
         return self.level.label if self.is_known or self.level is not Level.OK else GREY
 
 
-def now_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+def now_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """Everything about this moment."""
     snapshot = measure(session, tools.clock, memory=tools.memory)
     signals = evaluate(snapshot)
@@ -100,7 +100,7 @@ def now_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "Level": Level,
         **replays_beside(session, visit, None),
     }
-    return Answer("now.html", values)
+    return PageResponse("now.html", values)
 
 
 def tiles_of(signals: Iterable[Signal], hour: Hour, *, has_worker: bool = True) -> list[Tile]:

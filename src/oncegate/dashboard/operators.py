@@ -17,10 +17,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncegate.clock import Clock
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.registry_operations import ChangeDocument
 from oncegate.errors import ConfigError, StoreBusy
-from oncegate.groupcommit import GroupCommit
-from oncegate.model.rulings import check_actor
-from oncegate.registry_operations import ChangeDocument
+from oncegate.model.decisions import check_actor
 from oncegate.store import Document, DocumentChange, Session
 
 KIND: Final = "operator"
@@ -80,7 +80,7 @@ class Operator(Struct, frozen=True):
         return f"Operator({self.name!r}, {self.role})"
 
 
-class Known(Struct, frozen=True):
+class KnownOperator(Struct, frozen=True):
     """An operator with the version of their document, which a session is bound to."""
 
     operator: Operator
@@ -92,26 +92,26 @@ def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def operators(session: Session) -> list[Known]:
+def operators(session: Session) -> list[KnownOperator]:
     """All operators, by name."""
     return [_known(document) for document in session.documents(KIND)]
 
 
-def find_operator(session: Session, name: str) -> Known | None:
+def find_operator(session: Session, name: str) -> KnownOperator | None:
     """Reads one operator."""
     document = session.document(KIND, name)
     return None if document is None else _known(document)
 
 
-def find_by_token(session: Session, token: str) -> Known | None:
+def find_by_token(session: Session, token: str) -> KnownOperator | None:
     """Finds whose token it is; every one is compared, each in constant time."""
     wanted = hash_token(token)
     found = [one for one in operators(session) if hmac.compare_digest(one.operator.token_sha256, wanted)]
     return found[0] if found else None
 
 
-def _known(document: Document) -> Known:
-    return Known(msgspec.json.decode(document.body, type=Operator), document.version)
+def _known(document: Document) -> KnownOperator:
+    return KnownOperator(msgspec.json.decode(document.body, type=Operator), document.version)
 
 
 class OperatorBook:
@@ -150,7 +150,7 @@ class OperatorBook:
         if not self._write(name, known.version, None, actor, f"operator {name} removed"):
             raise StoreBusy(f"operator {name!r} is being changed by somebody else; try again")
 
-    def _found(self, name: str) -> Known:
+    def _found(self, name: str) -> KnownOperator:
         with self._commits.store.look() as session:
             known = find_operator(session, name)
         if known is None:

@@ -13,9 +13,9 @@ from oncegate.dashboard.entry_page import entry_page
 from oncegate.dashboard.feed_page import feed_page
 from oncegate.dashboard.journal_page import journal_page
 from oncegate.dashboard.now_page import now_page
+from oncegate.dashboard.request_context import View
 from oncegate.dashboard.surfaces_page import surface_page, surfaces_page
 from oncegate.dashboard.trace_page import trace_page
-from oncegate.dashboard.visits import View
 from oncegate.dashboard.waiting_page import waiting_page
 
 NAVIGATION: Final = (

@@ -17,10 +17,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncegate.clock import Clock
-from oncegate.groupcommit import GroupCommit
-from oncegate.notice_operations import PostNotice
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.notice_operations import PostNotice
+from oncegate.review.doubles import Choice, Doubles
 from oncegate.store import LogKind, Note, Posting, Session
-from oncegate.upkeep.doubles import Choice, Doubles
 
 CONFIRM_WITHIN_MS: Final = 3_600_000
 SHOWN_MS: Final = 24 * 3_600_000
@@ -33,7 +33,7 @@ _SHEET, _TARGETS, _JOB, _CANCEL = "plan", "plan marks", "job", "job cancelled"
 Target = tuple[int, int, bytes]
 
 
-class Kind(Enum):
+class PlanKind(Enum):
     """What a plan is about."""
 
     ENTRIES = "entries"
@@ -41,7 +41,7 @@ class Kind(Enum):
     REPLAY = "deliveries"
 
 
-class Line(Struct, frozen=True):
+class PlanLine(Struct, frozen=True):
     """One of the things that a plan names, as its sample shows it; a link where it has a page."""
 
     state: str
@@ -64,13 +64,13 @@ class Range(Struct, frozen=True):
     type: str | None = None
 
 
-class Sheet(Struct, frozen=True):
+class PlanView(Struct, frozen=True):
     """A plan as it is shown before the yes.
 
-    `extras` and `members` are entries that are the same change as another one (`upkeep/doubles.py`).
+    `extras` and `members` are entries that are the same change as another one (`review/doubles.py`).
     """
 
-    kind: Kind
+    kind: PlanKind
     owner: str
     tenant: str | None
     verb: str
@@ -81,7 +81,7 @@ class Sheet(Struct, frozen=True):
     count: int
     surfaces: list[tuple[str, int]]
     is_complete: bool
-    sample: list[Line]
+    sample: list[PlanLine]
     replay: Range | None = None
     extras: list[int] = []
     members: list[int] = []
@@ -135,7 +135,7 @@ class Plans:
         self._commits = commits
         self._clock = clock
 
-    def keep(self, sheet: Sheet, targets: tuple[Target, ...]) -> str:
+    def keep(self, sheet: PlanView, targets: tuple[Target, ...]) -> str:
         """Keeps a plan, with a record in the journal, and returns its name, which nobody can guess."""
         name = secrets.token_urlsafe(12)
         packed = zlib.compress(msgspec.msgpack.encode(targets), level=1)
@@ -149,10 +149,10 @@ class Plans:
             session.add_notes([made])
         return name
 
-    def sheet(self, session: Session, name: str) -> Sheet | None:
+    def sheet(self, session: Session, name: str) -> PlanView | None:
         """A plan by its name."""
         for notice in session.notices(_SHEET, name):
-            return msgspec.msgpack.decode(notice.body, type=Sheet)
+            return msgspec.msgpack.decode(notice.body, type=PlanView)
         return None
 
     def targets(self, session: Session, name: str) -> tuple[Target, ...] | None:

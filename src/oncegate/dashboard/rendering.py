@@ -15,8 +15,8 @@ from oncegate.clock import Clock, from_wall_ms, utc_text
 from oncegate.dashboard.fields import MASKED
 from oncegate.dashboard.operators import Role
 from oncegate.dashboard.sparklines import sparkline
+from oncegate.model.escape import visible
 from oncegate.model.timestamps import format_timestamp
-from oncegate.model.visible import visible
 from oncegate.sender.responses import without_excerpt
 
 FOLDER: Final = Path(__file__).parent

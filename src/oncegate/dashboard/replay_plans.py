@@ -11,36 +11,36 @@ from msgspec.structs import replace
 from oncegate.clock import utc_text
 from oncegate.dashboard.commands import replays_command
 from oncegate.dashboard.jobs import Jobs
-from oncegate.dashboard.plans import Kind, Line, Range, Sheet
+from oncegate.dashboard.plans import PlanKind, PlanLine, PlanView, Range
 from oncegate.dashboard.reading import read_seq
 from oncegate.dashboard.rendering import counted
-from oncegate.dashboard.visits import Act, Answer, Tools, Visit, need_destination
+from oncegate.dashboard.request_context import Act, PageResponse, RequestContext, Tools, need_destination
 from oncegate.errors import ConfigError, UsageError
 from oncegate.model.moments import read_moment
-from oncegate.sender.desk import ReplayJob, Word, new_nonce
+from oncegate.sender.operator_actions import LaneDecision, ReplayJob, new_nonce
 from oncegate.store import Replaying, ReplayWanted, Session
 
 
 def plan_replay(jobs: Jobs) -> Act:
     """Makes the action that plans a replay of all keys of a destination."""
 
-    def act(tools: Tools, visit: Visit) -> Answer:
+    def act(tools: Tools, visit: RequestContext) -> PageResponse:
         destination = visit.form.get("destination", "")
         need_destination(tools, visit, destination, f"replay {destination}")
         try:
             asked = _range(visit, destination, tools.clock.wall_ms())
-            job = replay_job(tools, asked, Word(visit.visitor.name, visit.form.get("reason", "")))
+            job = replay_job(tools, asked, LaneDecision(visit.visitor.name, visit.form.get("reason", "")))
         except (UsageError, ConfigError) as refused:
-            return Answer("message.html", {"title": "Not done", "message": str(refused)}, status=409)
+            return PageResponse("message.html", {"title": "Not done", "message": str(refused)}, status=409)
         plan = job.plan()
         with tools.look() as session:
             sheet = _sheet(session, visit, asked, plan, job.wanted)
-        return Answer(go_to=f"/jobs/{jobs.plans.keep(sheet, ())}")
+        return PageResponse(go_to=f"/jobs/{jobs.plans.keep(sheet, ())}")
 
     return act
 
 
-def replay_job(tools: Tools, asked: Range, word: Word, total: int = 0) -> ReplayJob:
+def replay_job(tools: Tools, asked: Range, word: LaneDecision, total: int = 0) -> ReplayJob:
     """What a plan comes to, in the name of whoever says yes."""
     wanted = replace(
         tools.lanes.replay_wanted(asked.destination, word, asked.nonce),
@@ -54,7 +54,7 @@ def replay_job(tools: Tools, asked: Range, word: Word, total: int = 0) -> Replay
     return ReplayJob(tools.lanes, wanted, total)
 
 
-def _range(visit: Visit, destination: str, now_ms: int) -> Range:
+def _range(visit: RequestContext, destination: str, now_ms: int) -> Range:
     first = read_seq(visit.form.get("from") or "1")
     last = read_seq(visit.form["to"]) if visit.form.get("to") else None
     if last is not None and last < first:
@@ -70,9 +70,11 @@ def _range(visit: Visit, destination: str, now_ms: int) -> Range:
     return Range(destination, first, last, only_dead, new_nonce(), since, until, kind)
 
 
-def _sheet(session: Session, visit: Visit, asked: Range, plan: Replaying, wanted: ReplayWanted) -> Sheet:
-    return Sheet(
-        kind=Kind.REPLAY,
+def _sheet(
+    session: Session, visit: RequestContext, asked: Range, plan: Replaying, wanted: ReplayWanted
+) -> PlanView:
+    return PlanView(
+        kind=PlanKind.REPLAY,
         owner=visit.visitor.name,
         tenant=None,
         verb="replay",
@@ -105,10 +107,10 @@ def _effect(plan: Replaying, wanted: ReplayWanted) -> str:
     return words
 
 
-def _sample(session: Session, plan: Replaying) -> list[Line]:
+def _sample(session: Session, plan: Replaying) -> list[PlanLine]:
     names = session.lane_names([lane for lane, _ in plan.sample])
     return [
-        Line("replay", names[lane].key, counted(deliveries, "event"))
+        PlanLine("replay", names[lane].key, counted(deliveries, "event"))
         for lane, deliveries in plan.sample
         if lane in names
     ]

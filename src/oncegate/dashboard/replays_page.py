@@ -11,10 +11,10 @@ from typing import Any, Final
 from oncegate.dashboard.commands import cancel_replay_command
 from oncegate.dashboard.operators import Role
 from oncegate.dashboard.rendering import counted
-from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit, need
+from oncegate.dashboard.request_context import NotHere, PageResponse, RequestContext, Tools, need
 from oncegate.dashboard.waiting_page import Button
 from oncegate.errors import UsageError
-from oncegate.sender.desk import Word
+from oncegate.sender.operator_actions import LaneDecision
 from oncegate.store import ReplayFilter, ReplayOrder, ReplayState, Session
 
 PAGE_REPLAYS: Final = 50
@@ -23,7 +23,7 @@ _NAME_MAX: Final = 16
 _NONCE_MAX: Final = 2**63 - 1
 
 
-def replays_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+def replays_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """All replays, or those under way; of one destination if asked for; the latest first."""
     only = "running" if visit.query.get("state") == "running" else "all"
     destination = visit.query.get("destination") or None
@@ -36,43 +36,43 @@ def replays_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "destination": destination,
         "only": only,
     }
-    return Answer("replays.html", values)
+    return PageResponse("replays.html", values)
 
 
-def replay_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+def replay_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """One replay with its progress."""
-    return Answer("replay.html", _values(_find(session, visit)))
+    return PageResponse("replay.html", _values(_find(session, visit)))
 
 
-def replays_beside(session: Session, visit: Visit, destination: str | None) -> dict[str, Any]:
+def replays_beside(session: Session, visit: RequestContext, destination: str | None) -> dict[str, Any]:
     """Replays under way, for the page of lanes; one more than is shown says that there are others."""
     wanted = ReplayFilter(destination, visit.tenant, only_running=True)
     found = session.replay_orders(wanted, None, SHOWN_BESIDE_LANES + 1)
     return {"replays": found[:SHOWN_BESIDE_LANES], "more_replays": len(found) > SHOWN_BESIDE_LANES}
 
 
-def replays_of_lane(session: Session, visit: Visit, lane_id: int) -> dict[str, Any]:
+def replays_of_lane(session: Session, visit: RequestContext, lane_id: int) -> dict[str, Any]:
     """A lane's latest replays, and the one of many lanes that it is in."""
     wanted = ReplayFilter(tenant=visit.tenant, lane_id=lane_id)
     return {"replays": session.replay_orders(wanted, None, SHOWN_BESIDE_LANES)}
 
 
-def cancel_replay(tools: Tools, visit: Visit) -> Answer:
+def cancel_replay(tools: Tools, visit: RequestContext) -> PageResponse:
     """Takes back what a replay has not sent yet; only the first who says so does."""
     with tools.look() as session:
         order = _find(session, visit)
     need(tools, visit, Role.OPERATOR, f"cancel replay {order.name}")
     try:
-        word = Word(visit.visitor.name, visit.form.get("reason", ""))
+        word = LaneDecision(visit.visitor.name, visit.form.get("reason", ""))
         taken_back = tools.lanes.cancel_replay(order.nonce, word)
     except UsageError as refused:
         return _refused(tools, visit, str(refused))
     if not taken_back:
         return _refused(tools, visit, None)
-    return Answer(go_to=f"/replays/{order.name}")
+    return PageResponse(go_to=f"/replays/{order.name}")
 
 
-def _find(session: Session, visit: Visit) -> ReplayOrder:
+def _find(session: Session, visit: RequestContext) -> ReplayOrder:
     """The replay in the path; another tenant's is not there, as an unknown one is not."""
     name = visit.parts.get("replay", "").lower()
     is_name = 0 < len(name) <= _NAME_MAX and set(name) <= set("0123456789abcdef")
@@ -103,11 +103,13 @@ def _consequence(order: ReplayOrder) -> str:
     )
 
 
-def _refused(tools: Tools, visit: Visit, message: str | None) -> Answer:
+def _refused(tools: Tools, visit: RequestContext, message: str | None) -> PageResponse:
     """The replay as it stands now, with why nothing was changed."""
     with tools.look() as session:
         order = _find(session, visit)
-    return Answer("replay.html", {**_values(order), "refusal": message or _too_late(order)}, status=409)
+    return PageResponse(
+        "replay.html", {**_values(order), "refusal": message or _too_late(order)}, status=409
+    )
 
 
 def _too_late(order: ReplayOrder) -> str:

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from oncegate.clock import Clock
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.registry_operations import ChangeDocument
 from oncegate.errors import StoreBusy
-from oncegate.groupcommit import GroupCommit
-from oncegate.registry_operations import ChangeDocument
 from oncegate.store import DocumentChange, LogKind, Session
 
 KIND: Final = "page-sessions"

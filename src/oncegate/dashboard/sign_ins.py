@@ -13,7 +13,7 @@ import threading
 from typing import Final
 
 from oncegate.dashboard.operators import Operator
-from oncegate.dashboard.visits import Tools
+from oncegate.dashboard.request_context import Tools
 from oncegate.errors import StoreError
 from oncegate.store import LogKind, Note
 
@@ -22,7 +22,7 @@ PAGE: Final = "page"  # whom refusals are told by: nobody is known
 LOG: Final = logging.getLogger("oncegate.page")
 
 
-class Refusals:
+class RefusedSignIns:
     """Counts refused sign-ins of an hour, and says when they are worth a record."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class SignIns:
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
-        self._refusals = Refusals()
+        self._refusals = RefusedSignIns()
 
     def admitted(self, operator: Operator, place: str) -> None:
         """Somebody has signed in; whoever looks at the journal now sees how many were refused before."""

@@ -7,8 +7,8 @@ from typing import Final
 from msgspec import Struct
 
 from oncegate.dashboard.commands import repeats_command
-from oncegate.dashboard.visits import Answer, NotHere, Tools, Visit
-from oncegate.gate.surfaces import Surface
+from oncegate.dashboard.request_context import NotHere, PageResponse, RequestContext, Tools
+from oncegate.gate.surface import Surface
 from oncegate.model.durations import format_duration
 from oncegate.model.repeats import RepeatClass
 from oncegate.model.surface import SurfaceRule
@@ -19,7 +19,7 @@ from oncegate.store import Session
 FAULTS_SHOWN: Final = 10
 
 
-class Sheet(Struct, frozen=True):
+class SurfaceView(Struct, frozen=True):
     """One surface: declared rules, what a day looked like, and which repeats are normal."""
 
     name: str
@@ -36,13 +36,15 @@ class Sheet(Struct, frozen=True):
         return f"{self.repeats / self.arrivals:.1%}" if self.arrivals else ""
 
 
-def surfaces_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+def surfaces_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """All surfaces that are declared or that anything is known of."""
     snapshot = measure(session, tools.clock, windows=(DAY, WEEK), memory=tools.memory)
     declared = {surface.name: surface for surface in tools.surfaces()}
     names = sorted({*declared, *snapshot.surfaces})
     sheets = [_sheet(name, declared.get(name), snapshot) for name in names]
-    return Answer("surfaces.html", {"title": "Surfaces", "sheets": sheets, "knows_rules": bool(declared)})
+    return PageResponse(
+        "surfaces.html", {"title": "Surfaces", "sheets": sheets, "knows_rules": bool(declared)}
+    )
 
 
 class Habit(Struct, frozen=True):
@@ -60,7 +62,7 @@ class Habit(Struct, frozen=True):
         return "a fault of the sender" if self.kind.is_sender_bug else "worth a question"
 
 
-def surface_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+def surface_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """The operator's page for one kind of event: all kinds of repeats, the evidence against senders."""
     name = visit.query.get("name", "")
     declared = {surface.name: surface for surface in tools.surfaces()}
@@ -75,13 +77,13 @@ def surface_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "faults": session.sender_bugs(name, FAULTS_SHOWN),
         "command": repeats_command(name),
     }
-    return Answer("surface.html", values)
+    return PageResponse("surface.html", values)
 
 
-def _sheet(name: str, surface: Surface | None, snapshot: Snapshot) -> Sheet:
+def _sheet(name: str, surface: Surface | None, snapshot: Snapshot) -> SurfaceView:
     counts: Counts = snapshot.counts(DAY, name)
     latency = counts.latency_seconds(0.99)
-    return Sheet(
+    return SurfaceView(
         name,
         [] if surface is None else _rules(surface),
         counts.arrivals,

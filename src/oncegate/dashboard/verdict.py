@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from oncegate.dashboard.rendering import counted
 from oncegate.dashboard.units import shown
-from oncegate.lanes.circuit_board import DOWNSTREAM
+from oncegate.lanes.circuit_status import DOWNSTREAM
 from oncegate.model.states import State
 from oncegate.signals import definitions as d
 from oncegate.signals.alerts import Signal
@@ -39,7 +39,7 @@ ARRIVING: Final = (d.ARRIVALS_STOPPED, d.REPEATS_HIGH, d.REPEATS_ZERO, d.SENDER_
 _KINDS: Final = {"approval": "approvals", "in_doubt": "in doubt", "two_resources": "with two resources"}
 
 
-class Verdict(Struct, frozen=True):
+class PageVerdict(Struct, frozen=True):
     """`tone` is ok, ticket, page or unknown (grey); `since_ms` the first sign of what is wrong."""
 
     tone: str
@@ -48,7 +48,7 @@ class Verdict(Struct, frozen=True):
     since_ms: int | None = None
 
 
-class Summary(Struct, frozen=True):
+class VerdictSummary(Struct, frozen=True):
     """One of the four tiles."""
 
     title: str
@@ -58,23 +58,27 @@ class Summary(Struct, frozen=True):
     link: str
 
 
-def verdict_of(signals: Sequence[Signal], snapshot: Snapshot) -> Verdict:
+def verdict_of(signals: Sequence[Signal], snapshot: Snapshot) -> PageVerdict:
     """What is said at the top of the page."""
     level = _worst(signals)
     if level > Level.OK:
         first, *others = _facts(signals, snapshot)
         more = _listed(others[: FACTS_MAX - 1])
-        return Verdict(level.label, f"{first}.", f"{more}." if more else "", first_sign(signals, snapshot))
+        return PageVerdict(
+            level.label, f"{first}.", f"{more}." if more else "", first_sign(signals, snapshot)
+        )
     doubts = list(_unobserved(snapshot))
     if doubts:
-        return Verdict(
+        return PageVerdict(
             GREY, f"{doubts[0]}.", " ".join([*(f"{one}." for one in doubts[1:]), "Nothing waits."])
         )
     counts = last_hour(snapshot)
     ran = counted(counts.of(What.FRESH), "event")
     repeats = counted(counts.repeats, "repeat")
     was = "was" if counts.repeats == 1 else "were"
-    return Verdict("ok", f"{ran} in the last hour ran once.", f"{repeats} {was} absorbed. Nothing waits.")
+    return PageVerdict(
+        "ok", f"{ran} in the last hour ran once.", f"{repeats} {was} absorbed. Nothing waits."
+    )
 
 
 def last_hour(snapshot: Snapshot) -> Counts:
@@ -170,7 +174,7 @@ def first_sign(signals: Iterable[Signal], snapshot: Snapshot) -> int | None:
     return min((one for one in moments if one is not None), default=None)
 
 
-def summaries_of(signals: Sequence[Signal], snapshot: Snapshot, *, compares: bool) -> list[Summary]:
+def summaries_of(signals: Sequence[Signal], snapshot: Snapshot, *, compares: bool) -> list[VerdictSummary]:
     """The four tiles. `compares` tells whether contents are compared at all."""
     raised = [one for one in signals if one.level > Level.OK]
     return [
@@ -181,20 +185,22 @@ def summaries_of(signals: Sequence[Signal], snapshot: Snapshot, *, compares: boo
     ]
 
 
-def _doubled(raised: list[Signal], snapshot: Snapshot, compares: bool) -> Summary:
+def _doubled(raised: list[Signal], snapshot: Snapshot, compares: bool) -> VerdictSummary:
     count = sum(one.count for one in snapshot.doubled)
     tone = _level(raised, [d.DOUBLED]).label
     if not count and not compares:
-        return Summary("Doubled", GREY, 0, "no surface says what its events change: not compared", "")
+        return VerdictSummary(
+            "Doubled", GREY, 0, "no surface says what its events change: not compared", ""
+        )
     detail = (
         "the same change under two keys, and both ran; not decided" if count else "no open pair both ran"
     )
     if _level(raised, [d.SCAN_BEHIND]) > Level.OK:
         tone, detail = (GREY if not count else tone), f"{detail}; the scan is behind"
-    return Summary("Doubled", tone, count, detail, "/doubled" if count else "")
+    return VerdictSummary("Doubled", tone, count, detail, "/doubled" if count else "")
 
 
-def _stuck(raised: list[Signal], snapshot: Snapshot) -> Summary:
+def _stuck(raised: list[Signal], snapshot: Snapshot) -> VerdictSummary:
     blocked = sum(one.blocked for one in snapshot.destinations)
     lapsed = sum(one.lapsed for one in snapshot.waiting)
     events = sum(one.events for one in snapshot.destinations)
@@ -203,10 +209,12 @@ def _stuck(raised: list[Signal], snapshot: Snapshot) -> Summary:
     parts += [f"no connection to {one.removeprefix(DOWNSTREAM)}" for one in sorted(snapshot.circuits)]
     parts += [counted(lapsed, "claim") + " whose lease is over"] if lapsed else []
     tone = _level(raised, STUCK).label
-    return Summary("Stuck", tone, blocked + lapsed, " · ".join(parts) or "nothing is blocked", "/lanes")
+    return VerdictSummary(
+        "Stuck", tone, blocked + lapsed, " · ".join(parts) or "nothing is blocked", "/lanes"
+    )
 
 
-def _for_you(raised: list[Signal], snapshot: Snapshot) -> Summary:
+def _for_you(raised: list[Signal], snapshot: Snapshot) -> VerdictSummary:
     counts: dict[str, int] = {}
     for one in open_ones(snapshot):
         name = "quarantined" if one.state is State.QUARANTINED else _KINDS.get(one.reason, one.state.label)
@@ -214,16 +222,16 @@ def _for_you(raised: list[Signal], snapshot: Snapshot) -> Summary:
     parts = [f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1])]
     late = _level(raised, [d.OVERDUE, d.DEADLINE]) > Level.OK
     detail = " · ".join([*parts, *(["overdue"] if late else [])]) or "nothing waits"
-    return Summary(
+    return VerdictSummary(
         "Waiting for you", _level(raised, FOR_YOU).label, sum(counts.values()), detail, "/waiting"
     )
 
 
-def _arriving(raised: list[Signal], snapshot: Snapshot) -> Summary:
+def _arriving(raised: list[Signal], snapshot: Snapshot) -> VerdictSummary:
     counts = last_hour(snapshot)
     tone = _level(raised, ARRIVING).label if counts.arrivals or _level(raised, ARRIVING) else GREY
     past = [sum(one.arrivals for one in day.values()) for day in snapshot.past.get(HOUR, ())]
     known = [one for one in past if one]
     usual = f" · usual at this hour: {sum(known) // len(known)}" if known else ""
     detail = f"{counts.of(What.FRESH)} ran once · {counted(counts.repeats, 'repeat')} absorbed{usual}"
-    return Summary("Arrived in the last hour", tone, counts.arrivals, detail, "/entries")
+    return VerdictSummary("Arrived in the last hour", tone, counts.arrivals, detail, "/entries")

@@ -10,10 +10,14 @@ from msgspec.structs import replace
 from oncegate.dashboard.commands import head_command, ruling_command
 from oncegate.dashboard.fields import Fields, declared, masked
 from oncegate.dashboard.filters import Filter, read_filter
-from oncegate.dashboard.visits import Answer, Tools, Visit
-from oncegate.model.rulings import Verb, has_owner, verbs_for
+from oncegate.dashboard.request_context import PageResponse, RequestContext, Tools
+from oncegate.model.decisions import Verb, has_owner, verbs_for
 from oncegate.model.states import State
-from oncegate.sender.desk import Verb as HeadVerb
+from oncegate.review.conflicts import Contest, contest_of, difference_remarks
+from oncegate.review.decisions import doubts, sayable
+from oncegate.review.doubles import SameChanges, twin_remarks, twin_that_ran
+from oncegate.review.review_view import consequence, parked_by, remarks
+from oncegate.sender.operator_actions import LaneVerb as HeadVerb
 from oncegate.store import (
     Entry,
     EntryDetail,
@@ -25,10 +29,6 @@ from oncegate.store import (
     Session,
     StepRecord,
 )
-from oncegate.upkeep.conflicts import Contest, contest_of, difference_remarks
-from oncegate.upkeep.doubles import SameChanges, twin_remarks, twin_that_ran
-from oncegate.upkeep.rulings import doubts, sayable
-from oncegate.upkeep.waiting import consequence, parked_by, remarks
 
 WAITING: Final = (State.UNKNOWN, State.HELD, State.QUARANTINED)
 PAGE_ENTRIES: Final = 12  # a card has its forms: about 2 KB each
@@ -110,12 +110,12 @@ def lane_card(lane: LaneView) -> LaneCard:
     return LaneCard(lane, buttons)
 
 
-def waiting_page(tools: Tools, session: Session, visit: Visit) -> Answer:
+def waiting_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """All that waits for a person, on one page."""
     text = visit.query.get("q", "")
     asked = read_filter(text, tools.clock.wall_ms())
     if asked.entry_id is not None:
-        return Answer(go_to=f"/entries/{asked.entry_id}")
+        return PageResponse(go_to=f"/entries/{asked.entry_id}")
     after = visit.cursor("after") or 0
     found = _entries(session, asked, visit, after)
     details = [session.detail(entry.entry_id) for entry in found[:PAGE_ENTRIES]]
@@ -136,10 +136,10 @@ def waiting_page(tools: Tools, session: Session, visit: Visit) -> Answer:
         "verbs": Verb,
         "done": _done(session, visit),
     }
-    return Answer("waiting.html", values, status=400 if problem else 200)
+    return PageResponse("waiting.html", values, status=400 if problem else 200)
 
 
-def filter_for(asked: Filter, visit: Visit) -> EntryFilter | None:
+def filter_for(asked: Filter, visit: RequestContext) -> EntryFilter | None:
     """The filter narrowed to what waits and to whose it may be; None where nothing can fit."""
     wanted = asked.wanted
     states = tuple(state for state in wanted.states or WAITING if state in WAITING)
@@ -151,12 +151,12 @@ def filter_for(asked: Filter, visit: Visit) -> EntryFilter | None:
     return replace(wanted, states=states, tenant=tenant)
 
 
-def _entries(session: Session, asked: Filter, visit: Visit, after: int) -> list[Entry]:
+def _entries(session: Session, asked: Filter, visit: RequestContext, after: int) -> list[Entry]:
     wanted = filter_for(asked, visit)
     return [] if wanted is None else session.oldest_entries(wanted, after, PAGE_ENTRIES + 1)
 
 
-def _others(session: Session, visit: Visit, *, is_shown: bool) -> dict[str, Any]:
+def _others(session: Session, visit: RequestContext, *, is_shown: bool) -> dict[str, Any]:
     """Blocked keys and how many pairs, for the first page; one more than is shown says there are others."""
     lanes = _blocked(session, visit) if is_shown else []
     pairs = session.open_pairs(0, PAIRS_COUNTED + 1) if is_shown and visit.tenant is None else []
@@ -168,14 +168,14 @@ def _others(session: Session, visit: Visit, *, is_shown: bool) -> dict[str, Any]
     }
 
 
-def _blocked(session: Session, visit: Visit) -> list[LaneView]:
+def _blocked(session: Session, visit: RequestContext) -> list[LaneView]:
     """The oldest first: of very many, of those whose keys were seen first."""
     wanted = LaneFilter(tenant=visit.tenant, states=(LaneState.BLOCKED,))
     found = session.lanes(wanted, 0, LANES_LOOKED_AT)
     return sorted(found, key=lambda lane: lane.oldest_created_at_ms or 0)
 
 
-def _done(session: Session, visit: Visit) -> EntryDetail | None:
+def _done(session: Session, visit: RequestContext) -> EntryDetail | None:
     """The entry that was decided a moment ago, as the ledger has it."""
     number = visit.cursor("done")
     seen = None if number is None else session.detail(number)

@@ -55,7 +55,7 @@ class Slot:
         return cls(wire["slot"], wire["equipment"], wire["window"], wire["key"], cancelled)
 
 
-class RequestRefused(Exception):
+class SlotRefused(Exception):
     """The request cannot be served; it is the caller's to correct."""
 
     def __init__(self, status: HTTPStatus, message: str, *, allow: str | None = None) -> None:
@@ -90,7 +90,7 @@ def _parse_line(line: bytes) -> dict[str, Any] | None:
     return event if isinstance(event, dict) else None
 
 
-class Record:
+class SlotRecord:
     """An append-only file of JSON lines with group commit: one fsync serves all who wait for it."""
 
     def __init__(self, path: Path) -> None:
@@ -171,7 +171,7 @@ def _sync_folder(path: Path) -> None:
 class Terminal:
     """The slot book: what was sold to whom, in memory and in its record."""
 
-    def __init__(self, record: Record, key_mode: KeyMode) -> None:
+    def __init__(self, record: SlotRecord, key_mode: KeyMode) -> None:
         self._record = record
         self._key_mode = key_mode
         self._lock = threading.Lock()
@@ -190,7 +190,7 @@ class Terminal:
             if earlier is None:
                 return self._sell_new(equipment, window, key), False
             if (earlier.equipment, earlier.window) != (equipment, window):
-                raise RequestRefused(
+                raise SlotRefused(
                     HTTPStatus.UNPROCESSABLE_ENTITY, "this Idempotency-Key came with another body"
                 )
             return earlier, True
@@ -199,7 +199,7 @@ class Terminal:
         """Return every slot sold to the key, cancelled or not; refuse where keys are ignored."""
         if self._key_mode is KeyMode.IGNORE:
             # An empty list would be a false "nothing was sold".
-            raise RequestRefused(HTTPStatus.BAD_REQUEST, "this terminal cannot be asked by key")
+            raise SlotRefused(HTTPStatus.BAD_REQUEST, "this terminal cannot be asked by key")
         with self._answering():
             return [self._slots[slot_id] for slot_id in self._slot_ids_by_key.get(key, ())]
 
@@ -213,7 +213,7 @@ class Terminal:
         with self._answering():
             slot = self._slots.get(slot_id)
             if slot is None:
-                raise RequestRefused(HTTPStatus.NOT_FOUND, f"no slot {slot_id}")
+                raise SlotRefused(HTTPStatus.NOT_FOUND, f"no slot {slot_id}")
             if not slot.cancelled:
                 self._keep({"event": "cancelled", "slot": slot_id})
             return self._slots[slot_id]

@@ -33,7 +33,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NoReturn
 
-from oncegate.demo.slot_book import KeyMode, Record, RecordUnusable, RequestRefused, Terminal
+from oncegate.demo.slot_book import KeyMode, RecordUnusable, SlotRecord, SlotRefused, Terminal
 
 BODY_BYTES_MAX = 64 * 1024
 # An oversize body is thrown away up to here, so that its sender sees the 413 and not a reset.
@@ -52,7 +52,7 @@ _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TerminalReply:
     """One HTTP answer."""
 
     status: HTTPStatus
@@ -105,13 +105,13 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
         """Answer one request, whatever its method."""
         try:
             self._write_answer(self._answer())
-        except RequestRefused as refusal:
+        except SlotRefused as refusal:
             self._write_refusal(refusal)
         except RecordUnusable as error:
-            answer = Answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": f"record: {error}"})
+            answer = TerminalReply(HTTPStatus.SERVICE_UNAVAILABLE, {"error": f"record: {error}"})
             self._write_answer(answer)
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> TerminalReply:
         body = self._read_body()
         path, key = _parse_target(self.path)
         slot_path = _SLOT_PATH.fullmatch(path)
@@ -121,26 +121,26 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
                 return self._sell(body)
             case "GET", "/slots":
                 slots = terminal.all_slots() if key is None else terminal.owned_by(key)
-                return Answer(HTTPStatus.OK, {"slots": [slot.to_json() for slot in slots]})
+                return TerminalReply(HTTPStatus.OK, {"slots": [slot.to_json() for slot in slots]})
             case "DELETE", _ if slot_path:
-                return Answer(HTTPStatus.OK, terminal.cancel(slot_path[1]).to_json())
+                return TerminalReply(HTTPStatus.OK, terminal.cancel(slot_path[1]).to_json())
             case "GET", "/livez":
                 terminal.check()
-                return Answer(HTTPStatus.OK, {"status": "ok"})
+                return TerminalReply(HTTPStatus.OK, {"status": "ok"})
         raise _no_route(self.command, path)
 
-    def _sell(self, body: bytes) -> Answer:
+    def _sell(self, body: bytes) -> TerminalReply:
         equipment, window = _parse_claim(body)
         slot, replayed = self.server.terminal.sell(equipment, window, self._idempotency_key())
         status = HTTPStatus.OK if replayed else HTTPStatus.CREATED
-        return Answer(status, {**slot.to_json(), "replayed": replayed})
+        return TerminalReply(status, {**slot.to_json(), "replayed": replayed})
 
     def _idempotency_key(self) -> str | None:
         values = self.headers.get_all("Idempotency-Key")
         if values is None:
             return None
         if len(values) > 1 or not _KEY.fullmatch(values[0]):
-            raise RequestRefused(
+            raise SlotRefused(
                 HTTPStatus.BAD_REQUEST, "Idempotency-Key must be one value of 1-255 visible ASCII"
             )
         return str(values[0])
@@ -150,11 +150,11 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
         length = self._body_bytes()
         if length > BODY_BYTES_MAX:
             self._discard(length)
-            raise RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"body over {BODY_BYTES_MAX} bytes")
+            raise SlotRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"body over {BODY_BYTES_MAX} bytes")
         body = self.rfile.read(length)
         if len(body) < length:
             self.close_connection = True
-            raise RequestRefused(HTTPStatus.BAD_REQUEST, "body shorter than its Content-Length")
+            raise SlotRefused(HTTPStatus.BAD_REQUEST, "body shorter than its Content-Length")
         return body
 
     def _body_bytes(self) -> int:
@@ -162,10 +162,10 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
         lengths = self.headers.get_all("Content-Length", [])
         if "Transfer-Encoding" in self.headers or (not lengths and self.command == "POST"):
             self.close_connection = True
-            raise RequestRefused(HTTPStatus.LENGTH_REQUIRED, "a Content-Length is required")
+            raise SlotRefused(HTTPStatus.LENGTH_REQUIRED, "a Content-Length is required")
         if len(lengths) > 1 or not all(_LENGTH.fullmatch(length) for length in lengths):
             self.close_connection = True
-            raise RequestRefused(HTTPStatus.BAD_REQUEST, "Content-Length is malformed")
+            raise SlotRefused(HTTPStatus.BAD_REQUEST, "Content-Length is malformed")
         return int(lengths[0]) if lengths else 0
 
     def _discard(self, length: int) -> None:
@@ -174,11 +174,11 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
         while left > 0 and (piece := self.rfile.read(min(left, BODY_BYTES_MAX))):
             left -= len(piece)
 
-    def _write_refusal(self, refusal: RequestRefused) -> None:
-        answer = Answer(refusal.status, {"error": str(refusal)})
+    def _write_refusal(self, refusal: SlotRefused) -> None:
+        answer = TerminalReply(refusal.status, {"error": str(refusal)})
         self._write_answer(answer, allow=refusal.allow)
 
-    def _write_answer(self, answer: Answer, *, allow: str | None = None) -> None:
+    def _write_answer(self, answer: TerminalReply, *, allow: str | None = None) -> None:
         content = json.dumps(answer.body).encode()
         self.send_response(answer.status)
         self.send_header("Content-Type", "application/json")
@@ -197,7 +197,7 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
         ours = {501: HTTPStatus.METHOD_NOT_ALLOWED, 505: HTTPStatus.BAD_REQUEST}
         self.close_connection = True
         status = ours.get(code) or HTTPStatus(code)
-        self._write_refusal(RequestRefused(status, message or explain or status.phrase))
+        self._write_refusal(SlotRefused(status, message or explain or status.phrase))
 
     def handle_expect_100(self) -> bool:
         """Tell a waiting caller to go on, at once although answers are buffered."""
@@ -221,11 +221,11 @@ def _parse_target(target: str) -> tuple[str, str | None]:
             parts.query, keep_blank_values=True, errors="strict", max_num_fields=8
         )
     except ValueError:
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, "the request target is malformed") from None
+        raise SlotRefused(HTTPStatus.BAD_REQUEST, "the request target is malformed") from None
     if not parameters:
         return parts.path, None
     if len(parameters) > 1 or parameters[0][0] != "key" or parts.path != "/slots":
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, "the only parameter is key, once, on /slots")
+        raise SlotRefused(HTTPStatus.BAD_REQUEST, "the only parameter is key, once, on /slots")
     return parts.path, parameters[0][1]
 
 
@@ -233,26 +233,26 @@ def _parse_claim(body: bytes) -> tuple[str, str]:
     try:
         claim = json.loads(body)
     except (ValueError, RecursionError):
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, "the body is not JSON") from None
+        raise SlotRefused(HTTPStatus.BAD_REQUEST, "the body is not JSON") from None
     if not isinstance(claim, dict) or set(claim) != set(_FIELDS):
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, "the body takes exactly equipment and window")
+        raise SlotRefused(HTTPStatus.BAD_REQUEST, "the body takes exactly equipment and window")
     for field in _FIELDS:
         value = claim[field]
         if not isinstance(value, str) or not 0 < len(value) <= FIELD_CHARACTERS_MAX:
-            raise RequestRefused(
+            raise SlotRefused(
                 HTTPStatus.BAD_REQUEST, f"{field} must be 1-{FIELD_CHARACTERS_MAX} characters"
             )
     return claim["equipment"], claim["window"]
 
 
-def _no_route(method: str, path: str) -> RequestRefused:
+def _no_route(method: str, path: str) -> SlotRefused:
     allowed = {"/slots": "GET, POST", "/livez": "GET"}.get(path)
     if _SLOT_PATH.fullmatch(path):
         allowed = "DELETE"
     if allowed is None:
-        return RequestRefused(HTTPStatus.NOT_FOUND, f"nothing at {path}")
+        return SlotRefused(HTTPStatus.NOT_FOUND, f"nothing at {path}")
     message = f"{method} is not possible here"
-    return RequestRefused(HTTPStatus.METHOD_NOT_ALLOWED, message, allow=allowed)
+    return SlotRefused(HTTPStatus.METHOD_NOT_ALLOWED, message, allow=allowed)
 
 
 def _exit_on_signal(*_: object) -> NoReturn:
@@ -289,7 +289,7 @@ def main(arguments: list[str] | None = None) -> int:
     for number in _ENDING_SIGNALS:
         signal.signal(number, _exit_on_signal)
     try:
-        terminal = Terminal(Record(options.record), options.key_mode)
+        terminal = Terminal(SlotRecord(options.record), options.key_mode)
         server = TerminalServer(options.port, terminal)
     except (RecordUnusable, OSError, OverflowError) as error:
         where = f"{options.record}, port {options.port}"

@@ -14,7 +14,7 @@ import msgspec
 from oncegate.errors import Busy
 from oncegate.feed.values import Ack, Event, Page
 from oncegate.gate.admission import Verdict
-from oncegate.gate.gate import Gate
+from oncegate.gate.gate import GateOnStore
 
 Apply = Callable[[Event], Awaitable[object]]
 
@@ -70,7 +70,7 @@ async def _deal_with(source: Source, page: Page, apply: Apply) -> Consumed:
     return Consumed(done, page.events[done - 1].cursor if done else None)
 
 
-def through_gate(gate: Gate, surface: str, *, tenant: str | None = None) -> Apply:
+def through_gate(gate: GateOnStore, surface: str, *, tenant: str | None = None) -> Apply:
     """Deals with events by admitting them at a surface: run once, however often they come.
 
     An event in quarantine or before a person is on record and does not stop those after it; one whose key

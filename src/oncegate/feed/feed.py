@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from oncegate.clock import from_wall_ms
+from oncegate.commit.operations import Operation
 from oncegate.errors import Conflict, CursorExpired, EventNotStorable, InputRefused, UsageError
 from oncegate.feed.cursors import Cursors
 from oncegate.feed.operations import (
@@ -26,13 +27,12 @@ from oncegate.feed.operations import (
 )
 from oncegate.feed.values import Ack, Event, Page, Publication, Reader
 from oncegate.feed.waking import Waking
-from oncegate.gate.gate import Gate
-from oncegate.gate.tracing import inherited_context
+from oncegate.gate.gate import GateOnStore
+from oncegate.gate.runtime.tracing import inherited_context
 from oncegate.model.canonical import canonical_json, fingerprint_of
 from oncegate.model.limits import cannot_be_carried
 from oncegate.model.surface import CARRIED_BYTES_MAX, check_name
 from oncegate.model.trace import Context, decode_context, encode_context, named
-from oncegate.operations import Operation
 from oncegate.store import feed as store
 from oncegate.store.feed import Publishing
 
@@ -57,7 +57,7 @@ class Feed:
 
     def __init__(
         self,
-        gate: Gate,
+        gate: GateOnStore,
         *,
         operation: type[Publish] = Publish,
         decode: Callable[[bytes], Any] = msgspec.json.decode,
@@ -90,7 +90,7 @@ class Feed:
             return await self.publish_item(item)
         return self._told(item, await self._join_async(tx, item))
 
-    async def publish_item(self, item: store.Publication) -> Publication:
+    async def publish_item(self, item: store.EventToPublish) -> Publication:
         """Publishes what `item` has made."""
         return self._told(item, await self._commits.perform_async(self._operation(item)))
 
@@ -109,7 +109,7 @@ class Feed:
         published = self._commits.perform(self._operation(item)) if tx is None else self._join(tx, item)
         return self._told(item, published)
 
-    def _join(self, tx: object, item: store.Publication) -> store.Published:
+    def _join(self, tx: object, item: store.EventToPublish) -> store.Published:
         if not self._store.knows([item.tenant]):
             self._store.learn([item.tenant])
         joined = self._store.join(tx)
@@ -118,7 +118,7 @@ class Feed:
             raise UsageError("tx= is async; await feed.publish(…) instead")
         return published
 
-    async def _join_async(self, tx: object, item: store.Publication) -> store.Published:
+    async def _join_async(self, tx: object, item: store.EventToPublish) -> store.Published:
         if not self._store.knows([item.tenant]):
             await asyncio.to_thread(self._store.learn, [item.tenant])
         published = self._store.join(tx).publish_one(item)
@@ -126,7 +126,7 @@ class Feed:
 
     def item(
         self, tenant: str, event_id: str, key: str, data: Any, context: Context | None = None
-    ) -> store.Publication:
+    ) -> store.EventToPublish:
         """What is stored of an event; for `publish_item`, where it is made in another thread."""
         if tenant:
             check_name("tenant", tenant)
@@ -140,9 +140,9 @@ class Feed:
         content = fingerprint_of(canonical_json([key]) + body)
         context = context or inherited_context()
         kept = b"" if context is None else encode_context(named(context))
-        return store.Publication(tenant, event_id, key, body, content, self._clock.wall_ms(), kept)
+        return store.EventToPublish(tenant, event_id, key, body, content, self._clock.wall_ms(), kept)
 
-    def _told(self, item: store.Publication, published: store.Published) -> Publication:
+    def _told(self, item: store.EventToPublish, published: store.Published) -> Publication:
         if published.publishing is Publishing.CONFLICT:
             raise Conflict(f"event {item.event_id} was published with another content")
         self._waking.wake(item.tenant)

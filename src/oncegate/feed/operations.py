@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oncegate.operations import Operation
+from oncegate.commit.operations import Operation
 from oncegate.store import Session
 from oncegate.store.feed import (
     Acked,
+    EventToPublish,
     FeedAck,
     FeedPage,
     FeedWanted,
-    Publication,
     Published,
     Publishing,
     ReaderPosition,
@@ -21,7 +21,7 @@ from oncegate.store.feed import (
 class Publish(Operation[Published]):
     """Publishes an event. Read back by its id, which only one event can have."""
 
-    request: Publication
+    request: EventToPublish
 
     @classmethod
     def run(cls, session: Session, operations: Sequence[Publish]) -> Sequence[Published]:

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from oncegate.clock import from_wall_ms, utc_text
 from oncegate.errors import Busy, Conflict, Held, Quarantined, RecordedFailure
-from oncegate.gate.cache import Remembered
-from oncegate.gate.codec import Codec
-from oncegate.gate.outcome import Outcome, decode_outcome, value_of
+from oncegate.gate.codec.outcome import Outcome, decode_outcome, value_of
+from oncegate.gate.codec.values import Codec
+from oncegate.gate.runtime.cache import CachedOutcome
 from oncegate.model.keys import Key
 from oncegate.model.states import Decision, State
 from oncegate.store import Reserved
@@ -119,7 +119,7 @@ def replayed(
     )
 
 
-def from_memory(key: Key, content: bytes, known: Remembered, codec: Codec) -> Admission:
+def from_memory(key: Key, content: bytes, known: CachedOutcome, codec: Codec) -> Admission:
     """A replay or a conflict, answered from the cache of final outcomes."""
     if known.fingerprint != content:
         return Admission(Verdict.CONFLICT, key.text)

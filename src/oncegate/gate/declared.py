@@ -14,20 +14,20 @@ from oncegate.model.declarations import (
     OPAQUE_STEP,
     TEXT_LENGTH_MAX,
     Declaration,
-    Kind,
-    Place,
+    DeclaredDownstream,
+    HandlerKind,
     encode,
     pattern_of,
 )
 
 if TYPE_CHECKING:
-    from oncegate.gate.surfaces import Downstream
+    from oncegate.gate.surface import Downstream
 
 
 class Declared(Struct, frozen=True):
     """A declaration as reservations carry it. Must never change: claims rely on it."""
 
-    kind: Kind
+    kind: HandlerKind
     text: str
     steps: dict[str, Downstream]
 
@@ -42,8 +42,8 @@ class Declaring:
 
     __slots__ = ("named_after_functions", "now")
 
-    def __init__(self, kind: Kind, opaque_at: Downstream) -> None:
-        self.now = _declared(kind, {OPAQUE_STEP: opaque_at} if kind is Kind.OPAQUE else {})
+    def __init__(self, kind: HandlerKind, opaque_at: Downstream) -> None:
+        self.now = _declared(kind, {OPAQUE_STEP: opaque_at} if kind is HandlerKind.OPAQUE else {})
         self.named_after_functions: set[str] = set()
 
     def learn(self, step: str, downstream: Downstream) -> None:
@@ -56,11 +56,11 @@ class Declaring:
             self.now = learnt
 
 
-def _declared(kind: Kind, steps: dict[str, Downstream]) -> Declared:
-    places: dict[str, Place] = {}
+def _declared(kind: HandlerKind, steps: dict[str, Downstream]) -> Declared:
+    places: dict[str, DeclaredDownstream] = {}
     for step, downstream in steps.items():
         known = places.get(downstream.name)
-        places[downstream.name] = Place(
+        places[downstream.name] = DeclaredDownstream(
             downstream.capability, (step,) if known is None else (*known.steps, step)
         )
     return Declared(kind, encode(Declaration(kind, places)), steps)

@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 
 from oncegate.errors import BadTemplate, ConfigError, EventNotStorable
 from oncegate.gate.admission import Admission
-from oncegate.gate.codec import declared_return
-from oncegate.gate.introspection import is_async, refuse_generator
+from oncegate.gate.codec.introspection import is_async, refuse_generator
+from oncegate.gate.codec.values import declared_return
 from oncegate.model.canonical import canonical_json
 from oncegate.model.surface import OnBusy
 from oncegate.model.template import KeyTemplate

@@ -12,50 +12,50 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncegate.clock import Clock, SystemClock
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.operations import Operation
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import OncegateError, UsageError
-from oncegate.gate.accepting import accept_flow
 from oncegate.gate.admission import Admission, Familiar, Verdict, from_memory
-from oncegate.gate.cache import OutcomeCache
-from oncegate.gate.circuits import Circuits
-from oncegate.gate.claim import Claim, checked
-from oncegate.gate.context import GateContext
-from oncegate.gate.declaring import Declarations
-from oncegate.gate.drive import Begun, Driver, WrappingDriver
-from oncegate.gate.effects import opaque_flow
-from oncegate.gate.flows import (
+from oncegate.gate.driver.drivers import Driver, WaitingFlow, WrappingDriver
+from oncegate.gate.driver.requests import Flow, Invoke, Where
+from oncegate.gate.flows.accepting import accept_flow
+from oncegate.gate.flows.admit import (
     NEVER,
-    Attempt,
+    ClaimAttempt,
     admit_flow,
     counted_recovery,
     replay_from_memory,
     same_database_flow,
     wanted_again,
 )
+from oncegate.gate.flows.effects import opaque_flow
+from oncegate.gate.flows.identity import identify_flow
+from oncegate.gate.flows.joining import joined_admit_flow
+from oncegate.gate.flows.key_injection import put_back
+from oncegate.gate.flows.observers import ArrivalObserver, observed_flow
+from oncegate.gate.flows.recovery import check_handler, recorded_result
+from oncegate.gate.flows.restore import Restorer
+from oncegate.gate.flows.superseded_keys import end_flow, newer_key_flow
+from oncegate.gate.flows.transactions import OpenTransaction
 from oncegate.gate.functions import OnceFunction
-from oncegate.gate.identifying import identify_flow
-from oncegate.gate.joining import joined_admit_flow
-from oncegate.gate.leases import LeaseKeeper
-from oncegate.gate.observing import ArrivalObserver, observed_flow
 from oncegate.gate.once import AsyncOnce, Once
-from oncegate.gate.passing import put_back
-from oncegate.gate.recovery import check_handler, recorded_result
-from oncegate.gate.requests import Flow, Invoke, Where
-from oncegate.gate.restoring import Restorer
-from oncegate.gate.sightings import Sightings
-from oncegate.gate.superseded import end_flow, newer_key_flow
-from oncegate.gate.surfaces import Downstream, Surface
-from oncegate.gate.tokens import Tokens
-from oncegate.gate.tracing import correlated, current_claim, link_flow
-from oncegate.gate.transactions import OpenTransaction
-from oncegate.groupcommit import GroupCommit
+from oncegate.gate.registration import Declarations
+from oncegate.gate.runtime.arrival_stats import Sightings
+from oncegate.gate.runtime.cache import OutcomeCache
+from oncegate.gate.runtime.circuits import Circuits
+from oncegate.gate.runtime.claim import Claim, checked
+from oncegate.gate.runtime.context import GateContext
+from oncegate.gate.runtime.leases import LeaseKeeper
+from oncegate.gate.runtime.tokens import Tokens
+from oncegate.gate.runtime.tracing import correlated, current_claim, link_flow
+from oncegate.gate.surface import Downstream, Surface
 from oncegate.model.canonical import copied
-from oncegate.model.identity import Plan, with_all_keys, with_former_keys
+from oncegate.model.identity import KeyPlan, with_all_keys, with_former_keys
 from oncegate.model.keys import Key
 from oncegate.model.parking import PARKED_BYTES_MAX, PARKED_MAX, Parking
 from oncegate.model.surface import Arrival, read_arrival
 from oncegate.model.trace import Context
-from oncegate.operations import Operation
 from oncegate.store import EntryDetail, Joined, Store
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -66,7 +66,7 @@ _CALL: Final = Where.CALL
 class _Start(Struct, frozen=True):
     """How an event's handler is started; one value, because every event in flight has one."""
 
-    gate: Gate
+    gate: GateOnStore
     event: Any
     context: Context | None
 
@@ -74,7 +74,7 @@ class _Start(Struct, frozen=True):
         return self.gate._start(claim, self.event, None, self.context)
 
 
-class Gate(Declarations):
+class GateOnStore(Declarations):
     """One ledger's gate. Safe to share between threads, tasks and, after a fork, processes."""
 
     def __init__(
@@ -168,7 +168,7 @@ class Gate(Declarations):
 
     def begin(
         self, surface: str, event: Any, *, tenant: str | None = None, context: Context | None = None
-    ) -> Admission | Begun[Admission]:
+    ) -> Admission | WaitingFlow[Admission]:
         """Admits an event as `admit` does, as far as that needs no waiting; for servers' inmost loops.
 
         What memory can answer is answered at once. Otherwise the rest is to be walked, in the loop that
@@ -245,7 +245,7 @@ class Gate(Declarations):
         joined: Joined | None,
         context: Context | None,
         *,
-        plan: Plan | None = None,
+        plan: KeyPlan | None = None,
     ) -> Admission | Flow[Admission]:
         """Reads an event; returns what memory answers, else the flow that admits it."""
         surface, now_ms = self.surface(name), self._context.clock.wall_ms()
@@ -261,7 +261,7 @@ class Gate(Declarations):
                 context = correlated(surface.correlation, event, context)
             start = _Start(self, copied(event), context)
             declared = surface.declaring.now
-            attempt = Attempt(surface, arrival, declared, start, False, context, until_ticks=until)
+            attempt = ClaimAttempt(surface, arrival, declared, start, False, context, until_ticks=until)
             flow = accept_flow(self._context, attempt, surface.lane)
         elif self._is_watched:
             flow = self._attempt_flow(surface, arrival, event, joined, context=context, until_ticks=until)
@@ -305,7 +305,7 @@ class Gate(Declarations):
             event = copied(event)  # what a handler does to its event is no part of the next arrival
         start = _Start(self, event, context)
         declared, more = surface.declaring.now, (only_records, is_unknown, at_once, until_ticks, from_lane)
-        attempt = Attempt(surface, arrival, declared, start, by_caretaker, context, *more)
+        attempt = ClaimAttempt(surface, arrival, declared, start, by_caretaker, context, *more)
         if joined is not None:
             return joined_admit_flow(
                 self._context, attempt, joined, lambda claim, tx: self._start(claim, event, tx, context)
@@ -485,12 +485,12 @@ class Gate(Declarations):
 
 
 # A flow that compares first is an admission to those who look at flows: spans have its name.
-for _first in (Gate._identified, Gate._accepted_flow, Gate._recovered_flow):
+for _first in (GateOnStore._identified, GateOnStore._accepted_flow, GateOnStore._recovered_flow):
     _first.__name__ = admit_flow.__name__
 
-_live: WeakSet[Gate] = WeakSet()
+_live: WeakSet[GateOnStore] = WeakSet()
 
 
-def live_gates() -> tuple[Gate, ...]:
+def live_gates() -> tuple[GateOnStore, ...]:
     """Every gate of this process, so that tests find the one a handler is registered with."""
     return tuple(_live)

@@ -11,24 +11,24 @@ from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from oncegate.errors import UsageError
-from oncegate.gate.awaiting import Given, check_ended, give, give_statement
-from oncegate.gate.callees import callee_of
-from oncegate.gate.claim import Claim, checked
-from oncegate.gate.context import GateContext
-from oncegate.gate.drive import Driver
-from oncegate.gate.effects import EffectCall, effect_flow, write_step_flow
-from oncegate.gate.introspection import step_name_of
-from oncegate.gate.passing import KEY_HEADER, current_step_key, warn_if_named_after_function
-from oncegate.gate.requests import Flow, Invoke, Where
-from oncegate.gate.resources import readable
-from oncegate.gate.surfaces import UNDECLARED, Downstream
-from oncegate.gate.transactions import (
+from oncegate.gate.codec.callable_info import callee_of
+from oncegate.gate.codec.introspection import step_name_of
+from oncegate.gate.driver.awaiting import Given, check_ended, give, give_statement
+from oncegate.gate.driver.drivers import Driver
+from oncegate.gate.driver.requests import Flow, Invoke, Where
+from oncegate.gate.flows.effects import EffectCall, effect_flow, write_step_flow
+from oncegate.gate.flows.key_injection import KEY_HEADER, current_step_key, warn_if_named_after_function
+from oncegate.gate.flows.transactions import (
     OpenTransaction,
     begin_flow,
     commit_block_flow,
     join_flow,
     open_join,
 )
+from oncegate.gate.runtime.claim import Claim, checked
+from oncegate.gate.runtime.context import GateContext
+from oncegate.gate.runtime.resources import readable
+from oncegate.gate.surface import UNDECLARED, Downstream
 from oncegate.model.trace import headers_of
 from oncegate.store import Joined, Outgoing, Placed, Statement
 

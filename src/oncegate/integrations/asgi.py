@@ -22,7 +22,7 @@ from oncegate.integrations.policy import (
     live_exchange,
 )
 from oncegate.integrations.problems import Problem
-from oncegate.integrations.replies import Gathering, Reply, can_have_body, text_headers
+from oncegate.integrations.replies import Reply, ResponseBuffer, can_have_body, text_headers
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -129,9 +129,9 @@ def _event(key: str, scope: Scope, body: bytes) -> dict[str, str]:
     return event
 
 
-async def _read_body(scope: Scope, receive: Receive, bytes_max: int) -> Gathering | None:
+async def _read_body(scope: Scope, receive: Receive, bytes_max: int) -> ResponseBuffer | None:
     """Reads the body up to the limit; None if the caller went away."""
-    gathering = Gathering(bytes_max)
+    gathering = ResponseBuffer(bytes_max)
     while True:
         message = await receive()
         if message["type"] != "http.request":
@@ -154,7 +154,7 @@ class _Recording:
 
     def __init__(self, body: bytes, bytes_max: int) -> None:
         self._body: bytes | None = body
-        self._gathering = Gathering(bytes_max)
+        self._gathering = ResponseBuffer(bytes_max)
         self._status = 0
         self._headers: tuple[tuple[str, str], ...] = ()
         self._is_complete = asyncio.Event()

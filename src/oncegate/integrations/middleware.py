@@ -12,15 +12,15 @@ from typing import Any, Generic, Self, TypeVar
 
 from oncegate.errors import OncegateError
 from oncegate.gate.admission import Admission
-from oncegate.gate.declaring import Duration
-from oncegate.gate.gate import Gate
-from oncegate.gate.surfaces import Downstream
+from oncegate.gate.gate import GateOnStore
+from oncegate.gate.registration import Duration
+from oncegate.gate.surface import Downstream
 from oncegate.integrations.policy import (
     ATTEMPTS_MAX,
     BODY_BYTES_MAX,
     RESPONSE_BYTES_MAX,
-    Exchange,
-    Policy,
+    KeyedExchange,
+    KeyPolicy,
     Undecided,
     answer_to,
     answer_to_error,
@@ -41,7 +41,7 @@ class Middleware(Generic[App, Request]):
         self,
         app: App,
         *,
-        gate: Gate,
+        gate: GateOnStore,
         caller: Callable[[Request], str | None],
         surface: str = "http",
         applies: Callable[[Request], bool] | None = None,
@@ -60,7 +60,7 @@ class Middleware(Generic[App, Request]):
     ) -> None:
         self._app, self._gate, self._caller, self._surface = app, gate, caller, surface
         self._applies = applies or (lambda request: True)
-        self._policy = Policy(
+        self._policy = KeyPolicy(
             methods=methods,
             required=required,
             bare_keys=bare_keys,
@@ -91,7 +91,7 @@ class Passage:
     """
 
     def __init__(self, request: Any) -> None:
-        self._exchange = Exchange(request)
+        self._exchange = KeyedExchange(request)
         self._answer: Reply | Problem | None = None
 
     def __enter__(self) -> Self:

@@ -24,10 +24,10 @@ from oncegate.errors import (
     StoreError,
 )
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.declaring import Duration
-from oncegate.gate.gate import Gate
-from oncegate.gate.surfaces import Downstream
-from oncegate.gate.why import held_reason
+from oncegate.gate.gate import GateOnStore
+from oncegate.gate.registration import Duration
+from oncegate.gate.runtime.not_run_log import held_reason
+from oncegate.gate.surface import Downstream
 from oncegate.integrations.keyheader import BadKeyHeader, read_key_header
 from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.integrations.replies import REPLAYED_HEADER, Reply, as_kept, kept_headers_of
@@ -61,7 +61,7 @@ class Undecided(Exception):
 
 
 @dataclass(slots=True)
-class Exchange:
+class KeyedExchange:
     """One request on its way through, and the whole response that its caller gets."""
 
     request: Any
@@ -69,14 +69,14 @@ class Exchange:
     was_called: bool = False
 
 
-current: ContextVar[Exchange | None] = ContextVar("oncegate_exchange", default=None)
+current: ContextVar[KeyedExchange | None] = ContextVar("oncegate_exchange", default=None)
 
 
 class OnlyItsCaller(NotApplied):
     """Nobody but its caller can send a request again."""
 
 
-def live_exchange() -> Exchange:
+def live_exchange() -> KeyedExchange:
     """The request being served; raises if there is none, as when a caretaker looks at the key."""
     exchange = current.get()
     if exchange is None or exchange.was_called:
@@ -85,7 +85,7 @@ def live_exchange() -> Exchange:
     return exchange
 
 
-class Policy:
+class KeyPolicy:
     """One middleware's settings, and what follows from them."""
 
     def __init__(
@@ -124,7 +124,7 @@ class Policy:
         """The answer to a body over the limit."""
         return Problem(ProblemKind.BODY_TOO_LARGE, f"at most {self.body_bytes_max} bytes are taken")
 
-    def conclude(self, exchange: Exchange, reply: Reply | None) -> Reply:
+    def conclude(self, exchange: KeyedExchange, reply: Reply | None) -> Reply:
         """Takes the application's response, or its failure, and returns what is kept of it."""
         if reply is not None and (reply.is_final or reply.is_too_large):
             exchange.reply = reply
@@ -154,7 +154,7 @@ def _harmless_statuses(retry_on_5xx: bool | Collection[int]) -> Collection[int]:
 
 
 def register(
-    gate: Gate,
+    gate: GateOnStore,
     surface: str,
     run: Callable[..., Any],
     *,
@@ -206,7 +206,7 @@ def event_of(key: str, target: tuple[str, str, str], content_type: str, body: by
     }
 
 
-def answer_to(admission: Admission, exchange: Exchange) -> Reply | Problem:
+def answer_to(admission: Admission, exchange: KeyedExchange) -> Reply | Problem:
     """What the caller is told."""
     if admission.verdict is Verdict.RUN and exchange.reply is not None:
         return _whole(exchange.reply)
@@ -252,7 +252,7 @@ def _replayed(admission: Admission) -> Reply | Problem:
     return Reply(value.status, (*value.headers, *more), value.body)
 
 
-def answer_to_error(error: BaseException, exchange: Exchange) -> Reply | Problem | None:
+def answer_to_error(error: BaseException, exchange: KeyedExchange) -> Reply | Problem | None:
     """What the caller is told when admitting raised; None where the error is the application's own."""
     if isinstance(error, (NotFinal, Undecided)):
         return error.reply
@@ -272,7 +272,7 @@ def answer_to_error(error: BaseException, exchange: Exchange) -> Reply | Problem
     return None
 
 
-def _store_down(exchange: Exchange) -> Problem:
+def _store_down(exchange: KeyedExchange) -> Problem:
     if exchange.was_called:
         detail = "the request may have been carried out, but that could not be recorded; send it again"
     else:

@@ -92,7 +92,7 @@ def text_headers(pairs: Iterable[tuple[bytes, bytes]]) -> Headers:
     return tuple((bytes(name).decode("latin-1"), bytes(value).decode("latin-1")) for name, value in pairs)
 
 
-class Gathering:
+class ResponseBuffer:
     """Puts a body together from its parts, up to a limit."""
 
     def __init__(self, bytes_max: int) -> None:

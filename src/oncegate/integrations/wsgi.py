@@ -20,7 +20,7 @@ from oncegate.integrations.policy import (
     live_exchange,
 )
 from oncegate.integrations.problems import Problem, ProblemKind
-from oncegate.integrations.replies import Gathering, Headers, Reply, can_have_body
+from oncegate.integrations.replies import Headers, Reply, ResponseBuffer, can_have_body
 
 Environ: TypeAlias = dict[str, Any]
 StartResponse: TypeAlias = Callable[..., Any]
@@ -100,7 +100,7 @@ class IdempotencyKey(Middleware[Application, Environ]):
 
 def _recorded(app: Application, environ: Environ, bytes_max: int) -> Reply:
     """Calls an application and gathers its whole response, its closing included."""
-    gathering, started = Gathering(bytes_max), dict[str, Any]()
+    gathering, started = ResponseBuffer(bytes_max), dict[str, Any]()
 
     def start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
         started.update(status=int(status.split(" ", 1)[0]), headers=tuple(headers))
@@ -123,12 +123,12 @@ def _event(key: str, environ: Environ, body: bytes) -> dict[str, str]:
     return event_of(key, (environ["REQUEST_METHOD"], path, query), kind, body)
 
 
-def _read_body(environ: Environ, bytes_max: int) -> Gathering | None:
+def _read_body(environ: Environ, bytes_max: int) -> ResponseBuffer | None:
     """Reads as much as was announced, or to the end where the server says that there is one.
 
     None if less came, or if it cannot be told how much should: a part of a request must not run.
     """
-    gathering, stream = Gathering(bytes_max), environ["wsgi.input"]
+    gathering, stream = ResponseBuffer(bytes_max), environ["wsgi.input"]
     announced = environ.get("CONTENT_LENGTH") or None
     if announced is None and not environ.get("wsgi.input_terminated"):
         return None if environ.get("HTTP_TRANSFER_ENCODING") else gathering

@@ -12,9 +12,9 @@ from typing import Final
 from msgspec import Struct
 
 from oncegate.clock import Clock
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.operations import Observe
 from oncegate.errors import StoreError, StoreUnknown
-from oncegate.groupcommit import GroupCommit
-from oncegate.operations import Observe
 from oncegate.store import Observations, Session, Tally
 from oncegate.store.tallies import duration_bound_ms, of_delivery, of_duration
 

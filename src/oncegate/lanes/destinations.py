@@ -8,7 +8,7 @@ from typing import Final
 
 from oncegate.errors import ConfigError
 from oncegate.lanes.outcomes import Outcome
-from oncegate.lanes.pacing import Pace
+from oncegate.lanes.rate_limiter import RateLimiter
 from oncegate.model.backoff import Backoff
 from oncegate.model.circuit import Circuit, CircuitState
 from oncegate.store import Delivery, Policy
@@ -47,7 +47,7 @@ class Traffic:
     def __init__(self, destination: Destination, now_ticks: int, before: Traffic | None = None) -> None:
         self.destination = destination
         self.circuit = Circuit()
-        self.pace = Pace(destination.per_second, now_ticks)
+        self.pace = RateLimiter(destination.per_second, now_ticks)
         self.is_removed = False
         self._own_in_flight = 0
         self._before = before

@@ -21,15 +21,15 @@ from typing import Final, Self
 from msgspec import Struct
 
 from oncegate.clock import Clock, SystemClock
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.lane_operations import Enqueue, Extend, LeaseHeads, Release
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import ConfigError, StoreError
-from oncegate.groupcommit import GroupCommit
-from oncegate.lane_operations import Enqueue, Extend, LeaseHeads, Release
-from oncegate.lanes.circuit_board import TELL_SECONDS, CircuitBoard
+from oncegate.lanes.circuit_status import TELL_SECONDS, CircuitBoard
 from oncegate.lanes.destinations import Destination, Traffic
 from oncegate.lanes.leases import Leases
 from oncegate.lanes.outcomes import RetryLater, Tried
-from oncegate.lanes.recording import Recorder
+from oncegate.lanes.recording import AttemptRecorder
 from oncegate.model.circuit import CircuitState
 from oncegate.store import Delivery, HeadHeld, Heads, HeadsWanted, Outgoing, Placed
 
@@ -73,7 +73,7 @@ class Engine:
         self._new_token = new_token or (lambda: secrets.randbits(63))
         self._leases = Leases(lease_ms)
         self._board = CircuitBoard(commits, self._clock, self._new_token())
-        self._recorder = Recorder(
+        self._recorder = AttemptRecorder(
             commits, self._clock, self._points, jitter or random.SystemRandom().random, actor
         )
         self._traffic: dict[str, Traffic] = {}

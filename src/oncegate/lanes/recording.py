@@ -14,11 +14,12 @@ from datetime import timedelta
 from typing import Final, TypeVar
 
 from oncegate.clock import Clock
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.lane_operations import Fail, Finish, GiveUp, NoteAttempt, Resumed, Steer
+from oncegate.commit.lane_operations import ThrottleDestination as ThrottleOperation
+from oncegate.commit.operations import Operation
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import StoreError, StoreUnavailable, StoreUnknown
-from oncegate.groupcommit import GroupCommit
-from oncegate.lane_operations import Fail, Finish, GiveUp, NoteAttempt, Resumed, Steer
-from oncegate.lane_operations import Throttle as ThrottleOperation
 from oncegate.lanes.delivery_stats import DeliveryCounts
 from oncegate.lanes.destinations import Destination, Traffic
 from oncegate.lanes.outcomes import (
@@ -33,7 +34,6 @@ from oncegate.lanes.outcomes import (
     clamp_ms,
     short,
 )
-from oncegate.operations import Operation
 from oncegate.store import (
     Acknowledgement,
     Advanced,
@@ -51,7 +51,7 @@ RECORD_WAITS_SECONDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 3.2)  # toget
 T = TypeVar("T")
 
 
-class Recorder:
+class AttemptRecorder:
     """Turns outcomes into writes; counts them."""
 
     def __init__(

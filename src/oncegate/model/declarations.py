@@ -25,7 +25,7 @@ _NUMBER: Final = re.compile(r"[0-9]+")
 _ANY_NUMBER: Final = "#"  # no step's name may have it
 
 
-class Kind(Enum):
+class HandlerKind(Enum):
     """How a surface's handler acts outside the ledger."""
 
     ONCE = "once"  # each call is a step of its own
@@ -33,7 +33,7 @@ class Kind(Enum):
     DATABASE = "database"  # not at all: it writes in the transaction that reserves
 
 
-class Place(Struct, frozen=True):
+class DeclaredDownstream(Struct, frozen=True):
     """What a downstream is declared to do, and the steps that are called there."""
 
     capability: Capability
@@ -47,10 +47,10 @@ class Declaration(Struct, frozen=True):
     record of it. Steps that it does not name leave a record before they are called.
     """
 
-    kind: Kind
-    places: Mapping[str, Place] = {}
+    kind: HandlerKind
+    places: Mapping[str, DeclaredDownstream] = {}
 
-    def place_of(self, step: str) -> tuple[str, Place] | None:
+    def place_of(self, step: str) -> tuple[str, DeclaredDownstream] | None:
         """The downstream at which a step is declared, and what that does."""
         wanted = pattern_of(step)
         for name, place in self.places.items():
@@ -59,7 +59,7 @@ class Declaration(Struct, frozen=True):
         return None
 
 
-class Begun(Struct, frozen=True):
+class StartedStep(Struct, frozen=True):
     """A step that an earlier attempt may have called, or has."""
 
     name: str
@@ -91,17 +91,17 @@ def decode(text: str | None) -> Declaration | None:
         return None
     try:
         kind, places = msgspec.json.decode(text)
-        return Declaration(Kind(kind), {name: _place(kept) for name, kept in places.items()})
+        return Declaration(HandlerKind(kind), {name: _place(kept) for name, kept in places.items()})
     except (ValueError, TypeError, AttributeError, msgspec.MsgspecError):
         return None
 
 
-def _place(kept: Any) -> Place:
+def _place(kept: Any) -> DeclaredDownstream:
     capability, steps = kept
     found = capability_of(capability)
     if found is None:
         raise ValueError("a capability that cannot be read")
-    return Place(found, tuple(steps))
+    return DeclaredDownstream(found, tuple(steps))
 
 
 def text_of(capability: Capability) -> str:
@@ -143,10 +143,10 @@ def more_careful(then: Capability | None, now: Capability) -> Capability:
     )
 
 
-def untold(declaration: Declaration) -> list[Begun]:
+def untold(declaration: Declaration) -> list[StartedStep]:
     """The steps that a claim under this declaration may have called without a record of it."""
     return [
-        Begun(step, name)
+        StartedStep(step, name)
         for name, place in declaration.places.items()
         if place.capability.promise is not Promise.AT_MOST_ONCE
         for step in place.steps
@@ -154,8 +154,8 @@ def untold(declaration: Declaration) -> list[Begun]:
 
 
 def find_unnamed(
-    begun: Iterable[Begun], named: Collection[str], at: str, declared: Collection[str]
-) -> Begun | None:
+    begun: Iterable[StartedStep], named: Collection[str], at: str, declared: Collection[str]
+) -> StartedStep | None:
     """A step that may have been called where a step of another name is about to be, and was not named yet.
 
     `named` are the steps that this attempt has come to, `declared` the downstreams that the program knows:

@@ -61,14 +61,14 @@ class KeyRule(Struct, frozen=True):
     tenant_path: tuple[str, ...] | None
 
 
-class Moment(Struct, frozen=True):
+class LedgerNow(Struct, frozen=True):
     """Now, in the ledger's time and by the wall."""
 
     ticks: int
     wall_ms: int
 
 
-class Plan(Struct, frozen=True):
+class KeyPlan(Struct, frozen=True):
     """How a process makes keys at a surface until `until_ticks`, the ledger's time.
 
     `first` is the former template that makes keys during an overlap; `also` are those whose keys are
@@ -103,7 +103,7 @@ def read_identity(body: bytes) -> Identity:
         ) from error
 
 
-def plan_of(surface: str, kept: Identity, declared: Identity, now: Moment, kept_ms: int) -> Plan:
+def plan_of(surface: str, kept: Identity, declared: Identity, now: LedgerNow, kept_ms: int) -> KeyPlan:
     """How to make keys from now on; raises ConfigError where the ledger knows another identity.
 
     `kept_ms` is for how long entries are kept: old keys are looked up for so long after their last use.
@@ -116,7 +116,7 @@ def plan_of(surface: str, kept: Identity, declared: Identity, now: Moment, kept_
     until = min([now.ticks + VALID_MS, *(former.until_ticks for former in current)])
     recheck_at_ms = now.wall_ms + VALID_MS // 2
     if not kept.former:
-        return Plan(until, recheck_at_ms)
+        return KeyPlan(until, recheck_at_ms)
     makes_keys: Identity | Former = current[0] if current else kept
     first = None if (makes_keys.key, makes_keys.tenant) == wanted else _rule(makes_keys)
     ended = [f for f in kept.former if f not in current and now.wall_ms < f.until_ms + kept_ms]
@@ -125,11 +125,11 @@ def plan_of(surface: str, kept: Identity, declared: Identity, now: Moment, kept_
     ages: list[Identity | Former] = [kept, *reversed(kept.former)]
     newest_first = {(found.key, found.tenant): _rule(found) for found in ages}
     also.pop((makes_keys.key, makes_keys.tenant), None)
-    return Plan(until, recheck_at_ms, first, tuple(also.values()), tuple(newest_first.values()))
+    return KeyPlan(until, recheck_at_ms, first, tuple(also.values()), tuple(newest_first.values()))
 
 
 def with_former_keys(
-    plan: Plan, rule: SurfaceRule, arrival: Arrival, payload: object, tenant: str | None
+    plan: KeyPlan, rule: SurfaceRule, arrival: Arrival, payload: object, tenant: str | None
 ) -> Arrival:
     """An arrival under the key that the plan says, with the other keys that its event may be known by."""
     ways = plan.also if plan.first is None else (plan.first, *plan.also)
@@ -142,7 +142,7 @@ def with_former_keys(
     return msgspec.structs.replace(arrival, key=Key(key), tenant=owner, also=tuple(others))
 
 
-def with_all_keys(plan: Plan, rule: SurfaceRule, arrival: Arrival, payload: object) -> Arrival:
+def with_all_keys(plan: KeyPlan, rule: SurfaceRule, arrival: Arrival, payload: object) -> Arrival:
     """An arrival that was read before, under its own key, with all others its event may be known by."""
     tenant = arrival.tenant if rule.tenant_path is None else None
     declared = KeyRule(rule.key, rule.tenant_path)
@@ -153,7 +153,7 @@ def with_all_keys(plan: Plan, rule: SurfaceRule, arrival: Arrival, payload: obje
     return msgspec.structs.replace(arrival, also=tuple(others))
 
 
-def newer_keys(plan: Plan, rule: SurfaceRule, arrival: Arrival, payload: object) -> tuple[bytes, ...]:
+def newer_keys(plan: KeyPlan, rule: SurfaceRule, arrival: Arrival, payload: object) -> tuple[bytes, ...]:
     """The keys of an event by templates that are newer than the one that made its own."""
     tenant = arrival.tenant if rule.tenant_path is None else None
     newer: list[bytes] = []
@@ -165,7 +165,7 @@ def newer_keys(plan: Plan, rule: SurfaceRule, arrival: Arrival, payload: object)
     return ()
 
 
-def rekeyed(kept: Identity, new: KeyRule, now: Moment, overlap_ms: int) -> Identity:
+def rekeyed(kept: Identity, new: KeyRule, now: LedgerNow, overlap_ms: int) -> Identity:
     """The identity after a person has accepted another template; raises ConfigError where it cannot be."""
     tenant = None if new.tenant_path is None else ".".join(new.tenant_path)
     if (kept.key, kept.tenant) == (new.template.text, tenant):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from oncegate.model.masking import HIDDEN
+from oncegate.model.redact import HIDDEN
 
 SHOWN_MAX: Final = 120
 

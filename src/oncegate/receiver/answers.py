@@ -19,7 +19,7 @@ from oncegate.errors import (
     StoreError,
 )
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.why import held_reason, parked_reason
+from oncegate.gate.runtime.not_run_log import held_reason, parked_reason
 from oncegate.receiver.lanes import Gap
 
 RETRY_SECONDS: Final = 1.0

@@ -25,7 +25,7 @@ SEQ_MAX: Final = 2**63 - 1
 _SEQ: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
-class Place(Struct, frozen=True):
+class LanePosition(Struct, frozen=True):
     """Where an event stands: in the lane of `key`, as `seq`, after `previous`."""
 
     key: str
@@ -38,7 +38,7 @@ class Incoming(Struct, frozen=True):
     """An authentic request, read."""
 
     event: dict[str, Any]
-    place: Place | None = None
+    place: LanePosition | None = None
     context: Context | None = None
 
 
@@ -69,7 +69,7 @@ def read_request(
     return Incoming({**event, "key": place.key, "seq": place.seq}, place, context)
 
 
-def _place(headers: Headers, payload: dict[str, Any], trusts_headers: bool) -> Place:
+def _place(headers: Headers, payload: dict[str, Any], trusts_headers: bool) -> LanePosition:
     signed = _signed_place(payload)
     given_key, given_seq = headers.find("x-key"), headers.find("x-seq")
     if signed is None:
@@ -77,7 +77,11 @@ def _place(headers: Headers, payload: dict[str, Any], trusts_headers: bool) -> P
             raise MalformedRequest("x-key and x-seq are missing, and the body has no key and seq")
         key, seq = _check_key(_unescaped(given_key)), _seq(given_seq, "x-seq")
         previous = _previous(headers.find("x-previous-seq"), seq)
-        return Place(key, seq, previous) if trusts_headers else Place(key, seq, seq - 1, is_signed=False)
+        return (
+            LanePosition(key, seq, previous)
+            if trusts_headers
+            else LanePosition(key, seq, seq - 1, is_signed=False)
+        )
     if given_key is not None and _unescaped(given_key) != signed.key:
         raise MalformedRequest("x-key is not the key in the signed body")
     if given_seq is not None and _seq(given_seq, "x-seq") != signed.seq:
@@ -85,7 +89,7 @@ def _place(headers: Headers, payload: dict[str, Any], trusts_headers: bool) -> P
     return signed
 
 
-def _signed_place(payload: dict[str, Any]) -> Place | None:
+def _signed_place(payload: dict[str, Any]) -> LanePosition | None:
     """Key and seq of our own bodies, or of a CloudEvent."""
     for key_name, seq_name, previous_name in (
         ("key", "seq", "previous_seq"),
@@ -95,7 +99,7 @@ def _signed_place(payload: dict[str, Any]) -> Place | None:
         if isinstance(key, str) and isinstance(seq, (int, str)) and not isinstance(seq, bool):
             number = _seq(str(seq), seq_name)
             previous = payload.get(previous_name)
-            return Place(
+            return LanePosition(
                 _check_key(key), number, _previous(None if previous is None else str(previous), number)
             )
     return None

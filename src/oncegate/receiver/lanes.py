@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from oncegate.receiver.incoming import Place
+from oncegate.receiver.incoming import LanePosition
 
 REMEMBERED_MAX: Final = 10_000
 
@@ -29,7 +29,7 @@ class Turn(Enum):
     BEHIND = "behind"
 
 
-def turn_of(place: Place, position: int) -> Turn:
+def turn_of(place: LanePosition, position: int) -> Turn:
     """Judges a seq by how far its lane has come.
 
     Its turn has come when everything before it was applied, or was given up by the sender: `previous` is
@@ -40,7 +40,7 @@ def turn_of(place: Place, position: int) -> Turn:
     return Turn.NOW if place.previous <= position else Turn.TOO_EARLY
 
 
-def gap_of(place: Place, position: int) -> Gap | None:
+def gap_of(place: LanePosition, position: int) -> Gap | None:
     """What lies between an event whose turn has come and how far its lane has come."""
     return Gap(place.key, position + 1, place.seq - 1) if place.seq - position > 1 else None
 
@@ -51,7 +51,7 @@ def lane_id(surface: str, sender: str, key: str) -> bytes:
     return sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).digest()[:24]
 
 
-class Remembered:
+class LanePositions:
     """Lower bounds of positions, of the lanes used last: a position never goes back."""
 
     def __init__(self, lanes_max: int = REMEMBERED_MAX) -> None:

@@ -12,15 +12,15 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from oncegate.commit.operations import Operation, ReadEntry, ReadPosition
 from oncegate.errors import ConfigError, MalformedRequest, RequestRefused
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.gate import Gate
+from oncegate.gate.gate import GateOnStore
 from oncegate.model.surface import check_name
 from oncegate.model.template import KeyTemplate
-from oncegate.operations import Operation, ReadEntry, ReadPosition
 from oncegate.receiver.answers import Answer, from_admission, from_error, passed_over, too_early
-from oncegate.receiver.incoming import Incoming, Place, read_request
-from oncegate.receiver.lanes import Gap, Remembered, Turn, gap_of, lane_id, turn_of
+from oncegate.receiver.incoming import Incoming, LanePosition, read_request
+from oncegate.receiver.lanes import Gap, LanePositions, Turn, gap_of, lane_id, turn_of
 from oncegate.signatures import Headers, Scheme, StandardWebhooks
 from oncegate.store import Statement, move_of
 
@@ -48,7 +48,7 @@ class Receiver:
 
     def __init__(
         self,
-        gate: Gate,
+        gate: GateOnStore,
         surface: str,
         *,
         secrets: Sequence[str] = (),
@@ -76,7 +76,7 @@ class Receiver:
         self._on_gap = on_gap
         self._trusts_headers = trust_order_headers
         self._needs_signed_place = False
-        self._remembered = Remembered()
+        self._remembered = LanePositions()
 
     def handler(self, *, key: str = "{id}", **options: Any) -> Callable[[F], F]:
         """Registers the function that applies an event; options as for `gate.handler`.
@@ -165,7 +165,7 @@ class Receiver:
             return too_early(position + 1, place.seq)
         return (yield from self._check_behind(incoming, place, position))
 
-    def _check_behind(self, incoming: Incoming, place: Place, position: int) -> Check:
+    def _check_behind(self, incoming: Incoming, place: LanePosition, position: int) -> Check:
         """A repeat of what was applied goes to the gate, which replays it; anything else is too late."""
         arrival = self._gate.arrival_of(self._surface, incoming.event, self._sender)
         entry = yield ReadEntry(arrival.key.digest)

@@ -44,7 +44,7 @@ _VERDICTS: Final = {
 _PARKED: Final = {State.QUARANTINED: Verdict.QUARANTINE, State.HELD: Verdict.HOLD}
 
 
-class Moment(Struct, frozen=True, order=True):
+class ExportedArrival(Struct, frozen=True, order=True):
     """One arrival as the ledger knows it; `number` tells the repeats of an entry apart."""
 
     at_ms: int
@@ -54,11 +54,11 @@ class Moment(Struct, frozen=True, order=True):
     is_about: bool = False
 
 
-def moments_of(session: Session, wanted: EntryFilter, limit: int) -> list[Moment]:
+def moments_of(session: Session, wanted: EntryFilter, limit: int) -> list[ExportedArrival]:
     """Every arrival that the ledger knows of, oldest first, of the newest `limit` entries."""
-    found: list[Moment] = []
+    found: list[ExportedArrival] = []
     for entry in _entries(session, wanted, limit):
-        found.append(Moment(entry.received_at_ms, entry.entry_id, 0))
+        found.append(ExportedArrival(entry.received_at_ms, entry.entry_id, 0))
         for repeat in _untold(session, entry):
             if repeat.kind in _VERDICTS and len(found) + repeat.times > ARRIVALS_MAX:
                 raise ConfigError(f"more than {ARRIVALS_MAX} arrivals; choose a surface or a shorter span")
@@ -83,12 +83,12 @@ def _entries(session: Session, wanted: EntryFilter, limit: int) -> Iterator[Entr
         before, limit = page[-1].entry_id, limit - len(page)
 
 
-def _repeated(repeat: Repeat, number: int) -> list[Moment]:
+def _repeated(repeat: Repeat, number: int) -> list[ExportedArrival]:
     if repeat.kind not in _VERDICTS:
         return []
     span, last = repeat.last_at_ms - repeat.first_at_ms, repeat.times - 1
     return [
-        Moment(
+        ExportedArrival(
             repeat.first_at_ms + (span * place // last if last else 0),
             repeat.entry_id,
             number + place,
@@ -110,7 +110,7 @@ class Exporter:
             name: Redaction(one, names, surface_rules.get(name)) for name, one in rules.items()
         }
 
-    def write(self, session: Session, moments: Sequence[Moment], file: RecordingFile) -> None:
+    def write(self, session: Session, moments: Sequence[ExportedArrival], file: RecordingFile) -> None:
         """Writes every moment as an arrival with its answer."""
         for moment in moments:
             detail = session.detail(moment.entry_id)
@@ -126,7 +126,7 @@ class Exporter:
                 file.write(_answer(number, detail, moment))
 
     def _line(
-        self, detail: EntryDetail, moment: Moment, redaction: Redaction | None, file: RecordingFile
+        self, detail: EntryDetail, moment: ExportedArrival, redaction: Redaction | None, file: RecordingFile
     ) -> ArrivalLine:
         entry = detail.entry
         payload, why = _payload(detail, moment, redaction)
@@ -147,14 +147,14 @@ class Exporter:
             about=moment.is_about,
         )
 
-    def _content(self, entry: Entry, moment: Moment) -> str:
+    def _content(self, entry: Entry, moment: ExportedArrival) -> str:
         if moment.kind is RepeatClass.CONFLICT:
             return self._names.of_bytes("other content", b"%d:%d" % (entry.entry_id, moment.number))
         return self._names.of_bytes("content", entry.fingerprint)
 
 
 def _payload(
-    detail: EntryDetail, moment: Moment, redaction: Redaction | None
+    detail: EntryDetail, moment: ExportedArrival, redaction: Redaction | None
 ) -> tuple[Raw | UnsetType, str | None]:
     if redaction is None:
         return UNSET, NO_RULES
@@ -175,7 +175,7 @@ def _key_of(detail: EntryDetail) -> bytes:
     return detail.entry.key if wanted is None else wanted.digest
 
 
-def _answer(number: int, detail: EntryDetail, moment: Moment) -> AnswerLine:
+def _answer(number: int, detail: EntryDetail, moment: ExportedArrival) -> AnswerLine:
     if wanted_key(detail) is not None:
         return AnswerLine(number, Verdict.CONFLICT.value, repeat=RepeatClass.CONFLICT.label)
     if moment.kind is None:

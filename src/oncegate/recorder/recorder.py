@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from oncegate.errors import OncegateError
-from oncegate.gate.gate import Gate
+from oncegate.gate.gate import GateOnStore
 from oncegate.model.canonical import canonical_json
 from oncegate.model.paths import lookup, parse_path
 from oncegate.model.surface import Arrival, Reason, SurfaceRule, read_arrival
@@ -60,7 +60,7 @@ class Recorder:
         self._file: RecordingFile | None = None
         _live.add(self)
 
-    def attach(self, gate: Gate) -> Self:
+    def attach(self, gate: GateOnStore) -> Self:
         """Begins: checks the rules against the gate's surfaces, and records what arrives from now on."""
         for surface in gate.surfaces:
             self._redaction(surface.rule)

@@ -16,13 +16,13 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 
 from oncegate.errors import ConfigError
-from oncegate.gate.gate import Gate
-from oncegate.gate.introspection import is_async, name_of
-from oncegate.gate.surfaces import Downstream, Surface
+from oncegate.gate.codec.introspection import is_async, name_of
+from oncegate.gate.gate import GateOnStore
+from oncegate.gate.surface import Downstream, Surface
 from oncegate.recorder.planning import Planned
 
 
-class Report(Struct):
+class ReplayReport(Struct):
     """What a replay came to.
 
     `effects` is how often something was done: each call of a step or an effect, and for a handler without
@@ -172,7 +172,7 @@ class _CountedOnce:
         return getattr(self._once, name)
 
 
-def check_surfaces(gate: Gate, plan: Sequence[Planned]) -> None:
+def check_surfaces(gate: GateOnStore, plan: Sequence[Planned]) -> None:
     """Raises ConfigError if the recording has a surface that the gate does not."""
     known = {surface.name for surface in gate.surfaces}
     missing = sorted({one.arrival.surface for one in plan} - known)
@@ -187,9 +187,9 @@ async def replay(
     deliver: Callable[[Planned], Awaitable[tuple[str, str | None]]],
     pace: Pace,
     concurrency: int = 1,
-) -> Report:
+) -> ReplayReport:
     """Plays a plan, at most so many arrivals at once; `deliver` returns what came of one, and its key."""
-    report = Report(events=len({one.arrival.event for one in plan}))
+    report = ReplayReport(events=len({one.arrival.event for one in plan}))
     keys: set[str] = set()
     room = asyncio.Semaphore(concurrency)
 
@@ -215,7 +215,7 @@ async def replay(
     return report
 
 
-def deliver_to(gate: Gate) -> Callable[[Planned], Awaitable[tuple[str, str | None]]]:
+def deliver_to(gate: GateOnStore) -> Callable[[Planned], Awaitable[tuple[str, str | None]]]:
     """Admits arrivals at a gate; what a handler raises is its answer."""
     own_tenant = {surface.name: surface.rule.tenant_path is not None for surface in gate.surfaces}
 

@@ -23,7 +23,7 @@ WIRE_BYTES_MAX: Final = 256 * 1024
 INTERIM_MAX: Final = 8  # 1xx responses before the real one
 
 
-class Answer(Struct, frozen=True):
+class WireResponse(Struct, frozen=True):
     """A response as it came: complete, or cut at the limit."""
 
     status: int
@@ -59,7 +59,7 @@ def request_bytes(
     return f"{text}\r\n\r\n".encode("ascii") + (body or b"")
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """A connection and the state of the response on it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
         self._socket = sock
         self._parser: Any = _parser_class()(self)
         self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[Answer] | None = None
+        self._waiter: asyncio.Future[WireResponse] | None = None
         self.idle_since = 0.0
         self.opened_at = loop.time()
         self._reset()
@@ -84,7 +84,7 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._body_bytes = 0
 
-    def exchange(self, request: bytes) -> asyncio.Future[Answer]:
+    def exchange(self, request: bytes) -> asyncio.Future[WireResponse]:
         """Sends a request; the future gets its answer or NoAnswer."""
         self._reset()
         self._waiter = waiter = self._loop.create_future()
@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
             self.abort()
         if waiter is not None and not waiter.done():
             body = b"".join(self._body)[:BODY_BYTES_MAX]
-            waiter.set_result(Answer(self._status, self._retry_after, body, is_cut))
+            waiter.set_result(WireResponse(self._status, self._retry_after, body, is_cut))
 
     # What asyncio calls.
 

@@ -22,11 +22,11 @@ from oncegate.lanes.outcomes import Delivered, Disable, NotYet, Outcome, RetryLa
 from oncegate.model.circuit import CircuitState
 from oncegate.sender.emission import wire_event
 from oncegate.sender.endpoints import IN_FLIGHT_MAX, Endpoint, OnDeadLetter
-from oncegate.sender.envelope import build_request
 from oncegate.sender.exchange import FailureKind, NoResponse
 from oncegate.sender.http import HttpClient, Limits
+from oncegate.sender.request_builder import build_request
 from oncegate.sender.responses import Judgement, Result, judge
-from oncegate.sender.sender import Sender
+from oncegate.sender.sender import SenderOnCommits
 from oncegate.sender.urls import EndpointUrl
 from oncegate.signatures.keys import SigningKey
 from oncegate.store import Delivery, Policy, replay_name
@@ -52,7 +52,7 @@ class _Ready(Struct, frozen=True):
 class Courier:
     """Brings single events to their endpoints."""
 
-    def __init__(self, sender: Sender, client: HttpClient) -> None:
+    def __init__(self, sender: SenderOnCommits, client: HttpClient) -> None:
         self._endpoints = sender.endpoints
         self._clock = sender.clock
         self._client = client
@@ -128,7 +128,7 @@ class DeliveryService:
 
     def __init__(
         self,
-        sender: Sender,
+        sender: SenderOnCommits,
         *,
         client: HttpClient | None = None,
         crashpoints: CrashPoints | None = None,

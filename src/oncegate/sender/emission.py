@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from oncegate.clock import Clock
 from oncegate.errors import BadOutgoing, ConfigError, EventNotStorable
-from oncegate.gate.tracing import inherited_context
+from oncegate.gate.runtime.tracing import inherited_context
 from oncegate.model.canonical import canonical_json, fingerprint_of
 from oncegate.model.limits import cannot_be_carried
 from oncegate.model.surface import check_name
 from oncegate.model.trace import Context, decode_context, encode_context, named
-from oncegate.sender import envelope
+from oncegate.sender import request_builder
 from oncegate.store import Delivery, Outgoing
 
 _NO_CONTEXT: Final = Context()
@@ -58,7 +58,7 @@ def outgoing_of(emission: Emission, clock: Clock, backlog_max: int) -> Outgoing:
         encode_context(context),
         backlog_max,
     )
-    envelope.check_outgoing(_on_the_wire(event, context, seq=1))
+    request_builder.check_outgoing(_on_the_wire(event, context, seq=1))
     return event
 
 
@@ -106,7 +106,7 @@ def _payload(payload: Any) -> bytes:
     return body
 
 
-def wire_event(delivery: Delivery) -> envelope.Outgoing:
+def wire_event(delivery: Delivery) -> request_builder.OutgoingRequest:
     """A leased event as the request is made of it."""
     context = _NO_CONTEXT if delivery.context in _NOTHING else decode_context(delivery.context)
     seq, previous = _wire_seqs(delivery, context.seq)
@@ -129,8 +129,8 @@ def _wire_seqs(delivery: Delivery, published: int | None) -> tuple[int, int | No
 
 def _on_the_wire(
     event: Outgoing | Delivery, context: Context, seq: int, previous_seq: int | None = None
-) -> envelope.Outgoing:
-    return envelope.Outgoing(
+) -> request_builder.OutgoingRequest:
+    return request_builder.OutgoingRequest(
         event_id=event.event_id,
         key=event.key,
         seq=seq,

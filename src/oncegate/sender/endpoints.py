@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 from oncegate.errors import BadEndpoint, BadSecret, ConfigError
 from oncegate.model.backoff import Backoff
-from oncegate.model.masking import masked_url
+from oncegate.model.redact import masked_url
 from oncegate.model.surface import check_name
 from oncegate.sender.addresses import AddressPolicy
-from oncegate.sender.envelope import BodyFormat
 from oncegate.sender.headers import check_headers
+from oncegate.sender.request_builder import BodyFormat
 from oncegate.sender.urls import EndpointUrl, parse_endpoint_url
 from oncegate.signatures.keys import HmacSecret, SigningKey, read_signing_key
 

@@ -19,10 +19,10 @@ from msgspec import Struct
 from oncegate.clock import Clock, SystemClock, from_wall_ms
 from oncegate.errors import UsageError
 from oncegate.sender.addresses import AddressPolicy
-from oncegate.sender.connection import Answer, Connection, NoAnswer, request_bytes
-from oncegate.sender.dialing import Dialer, Progress, Resolve, SystemResolver
-from oncegate.sender.envelope import Request
+from oncegate.sender.connection import HttpConnection, NoAnswer, WireResponse, request_bytes
+from oncegate.sender.connector import ConnectProgress, Dialer, Resolve, SystemResolver
 from oncegate.sender.exchange import Exchange, FailureKind, NoResponse, Phase, Response
+from oncegate.sender.request_builder import Request
 from oncegate.sender.responses import parse_retry_after
 from oncegate.sender.urls import EndpointUrl
 
@@ -48,7 +48,7 @@ class _Origin:
     __slots__ = ("idle", "room", "users")
 
     def __init__(self, per_origin_max: int) -> None:
-        self.idle: deque[Connection] = deque()
+        self.idle: deque[HttpConnection] = deque()
         self.room = asyncio.Semaphore(per_origin_max)
         self.users = 0
 
@@ -109,7 +109,7 @@ class HttpClient:
 
     async def _attempt(self, url: EndpointUrl, origin: _Origin, wire: bytes, seconds: float) -> Exchange:
         loop = asyncio.get_running_loop()
-        started, progress = loop.time(), Progress()
+        started, progress = loop.time(), ConnectProgress()
         try:
             connection = self._kept(origin, started)
             if connection is None:
@@ -126,17 +126,19 @@ class HttpClient:
         self._keep(origin, connection)
         return self._response(answer, started)
 
-    def _none(self, kind: FailureKind, detail: str, progress: Progress, started: float) -> NoResponse:
+    def _none(
+        self, kind: FailureKind, detail: str, progress: ConnectProgress, started: float
+    ) -> NoResponse:
         was_sent = progress.phase is Phase.ANSWER
         return NoResponse(kind, progress.phase, detail[:300], _since(started), was_sent)
 
-    def _response(self, answer: Answer, started: float) -> Response:
+    def _response(self, answer: WireResponse, started: float) -> Response:
         retry_after = None
         if answer.retry_after is not None:
             retry_after = parse_retry_after(answer.retry_after, from_wall_ms(self._clock.wall_ms()))
         return Response(answer.status, _since(started), retry_after, answer.body, answer.is_cut)
 
-    def _kept(self, origin: _Origin, now: float) -> Connection | None:
+    def _kept(self, origin: _Origin, now: float) -> HttpConnection | None:
         """The connection that was used last, if it is still good; nothing is written to find out."""
         while origin.idle:
             connection = origin.idle.pop()
@@ -145,11 +147,11 @@ class HttpClient:
             connection.abort()
         return None
 
-    def _is_fresh(self, connection: Connection, now: float) -> bool:
+    def _is_fresh(self, connection: HttpConnection, now: float) -> bool:
         is_young = now - connection.opened_at < self._age_seconds
         return is_young and now - connection.idle_since < self._idle_seconds
 
-    def _keep(self, origin: _Origin, connection: Connection) -> None:
+    def _keep(self, origin: _Origin, connection: HttpConnection) -> None:
         if self._closed or not connection.is_open:
             connection.abort()
             return
@@ -189,8 +191,8 @@ class HttpClient:
 
 
 async def _ask(
-    loop: asyncio.AbstractEventLoop, connection: Connection, wire: bytes, until: float
-) -> Answer:
+    loop: asyncio.AbstractEventLoop, connection: HttpConnection, wire: bytes, until: float
+) -> WireResponse:
     waiter = connection.exchange(wire)
     timer = loop.call_at(until, connection.fail, FailureKind.TIMEOUT, "no complete answer in time")
     try:

@@ -13,9 +13,9 @@ from typing import Final
 
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.connection import check_parser
-from oncegate.sender.envelope import Request
 from oncegate.sender.exchange import Exchange, Response
 from oncegate.sender.http import HttpClient
+from oncegate.sender.request_builder import Request
 from oncegate.sender.urls import EndpointUrl, parse_endpoint_url
 
 DEADLINE: Final = timedelta(seconds=10)  # a watch that waits for a webhook does not watch

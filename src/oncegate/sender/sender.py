@@ -13,16 +13,16 @@ from typing import Any
 from msgspec import Struct
 
 from oncegate.clock import Clock, SystemClock
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.lane_operations import CountWaiting, Enqueue
 from oncegate.errors import Backlogged, BadOutgoing, Conflict, UsageError
 from oncegate.gate.once import AsyncTransaction, Transaction
-from oncegate.groupcommit import GroupCommit
-from oncegate.lane_operations import CountWaiting, Enqueue
 from oncegate.model.backlog import Backlog
 from oncegate.model.trace import Context
 from oncegate.sender.addresses import AddressPolicy
-from oncegate.sender.book import EndpointBook
-from oncegate.sender.dialing import look_up
+from oncegate.sender.connector import look_up
 from oncegate.sender.emission import Emission, outgoing_of
+from oncegate.sender.endpoint_registry import EndpointBook
 from oncegate.sender.endpoints import Endpoint
 from oncegate.sender.registration import LookUp
 from oncegate.store import Joined, Outgoing, Placed, Placing
@@ -37,7 +37,7 @@ class Emitted(Struct, frozen=True):
     is_new: bool
 
 
-class Sender:
+class SenderOnCommits:
     """Emits events to the endpoints of one ledger."""
 
     def __init__(

@@ -8,8 +8,8 @@ from oncegate.clock import Clock
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.emission import new_event_id
 from oncegate.sender.endpoints import Endpoint
-from oncegate.sender.envelope import Outgoing, build_request
 from oncegate.sender.http import HttpClient
+from oncegate.sender.request_builder import OutgoingRequest, build_request
 from oncegate.sender.responses import Judgement, judge
 
 TEST_TYPE = "oncegate.test"
@@ -22,7 +22,7 @@ async def send_test(endpoint: Endpoint, policy: AddressPolicy, clock: Clock) -> 
     a second test after the first.
     """
     now_ms, event_id = clock.wall_ms(), new_event_id(clock)
-    event = Outgoing(
+    event = OutgoingRequest(
         event_id=event_id,
         key=f"{TEST_TYPE}:{event_id}",
         seq=1,

@@ -12,7 +12,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final
 
 from oncegate.errors import BadEndpoint
-from oncegate.model.masking import masked_url
+from oncegate.model.redact import masked_url
 from oncegate.sender.addresses import Address, AddressPolicy, unmapped
 
 URL_LENGTH_MAX: Final = 2048

@@ -16,31 +16,33 @@ import msgspec
 
 from oncegate.errors import ConfigError, OncegateError, StoreError
 from oncegate.feed import Feed
-from oncegate.gate.gate import Gate
+from oncegate.gate.gate import GateOnStore
 from oncegate.integrations.problems import Problem, ProblemKind
+from oncegate.maintenance.accepted_events import AcceptedWork
 from oncegate.model.durations import parse_duration
 from oncegate.sender.delivery import DeliveryService
 from oncegate.sender.http import HttpClient
-from oncegate.sender.sender import Sender
+from oncegate.sender.sender import SenderOnCommits
 from oncegate.service import contract
 from oncegate.service.accesslog import AccessLog, PlainLog
-from oncegate.service.arriving import ArrivingBodies
 from oncegate.service.connections import Connections
 from oncegate.service.counting import Counting
+from oncegate.service.denial_log import NOTED, DenialLog
 from oncegate.service.dispatch import Dispatch, check_room
 from oncegate.service.failures import answer_to_error, leaves_the_body
+from oncegate.service.fastpath.handler import Webhooks
 from oncegate.service.inbound import admit_webhook, check_webhook
-from oncegate.service.largebodies import LargeBodies
+from oncegate.service.large_bodies import LargeBodies
 from oncegate.service.listeners import Listeners
 from oncegate.service.messages import (
     PIECE_BYTES,
-    Answer,
     Gone,
-    Incoming,
     Receive,
-    Refused,
+    RequestDenied,
     Scope,
     Send,
+    ServiceRequest,
+    ServiceResponse,
     json_answer,
     method_not_allowed,
     problem_answer,
@@ -49,18 +51,16 @@ from oncegate.service.messages import (
 )
 from oncegate.service.openapi import document
 from oncegate.service.page import PageMount
-from oncegate.service.partners import Partner, PartnerBook, Role
+from oncegate.service.partners import Partner, PartnerBook, PartnerRole
 from oncegate.service.readiness import Readiness
 from oncegate.service.recording import open_recorder
-from oncegate.service.refusals import NOTED, Refusals
 from oncegate.service.settings import Settings
+from oncegate.service.slow_body_limiter import ArrivingBodies
 from oncegate.service.stopping import StopTimes
 from oncegate.service.surfaces import Entrance, Handlers, open_contract, open_entrances, policy_of
-from oncegate.service.throttle import Throttle
-from oncegate.service.unread import UnreadBytes
-from oncegate.service.webhooks import Webhooks
+from oncegate.service.throttle import ConcurrencyLimiter
+from oncegate.service.write_timeout import UnreadBytes
 from oncegate.signals.prometheus import exposition
-from oncegate.upkeep.accepted import AcceptedWork
 
 VISITS_AT_ONCE: Final = 32  # requests to the operations page
 POLLS_FACTOR: Final = (
@@ -74,7 +74,7 @@ BODIES_FACTOR: Final = 4  # bodies that still arrive are no work either; slow on
 log: Final = logging.getLogger("oncegate.service")
 
 _QUIET: Final = frozenset({"livez", "readyz", "metrics"})
-_Handle = Callable[[Incoming], Awaitable[Answer]]
+_Handle = Callable[[ServiceRequest], Awaitable[ServiceResponse]]
 _Routes = dict[tuple[str, str], tuple[str, _Handle]]
 
 
@@ -82,19 +82,19 @@ class Service:
     """One process of the service, on one gate."""
 
     def __init__(
-        self, gate: Gate, settings: Settings, partners: PartnerBook, environment: Mapping[str, str]
+        self, gate: GateOnStore, settings: Settings, partners: PartnerBook, environment: Mapping[str, str]
     ) -> None:
         self.gate, self.settings, self.partners = gate, settings, partners
         self.feed = Feed(gate, operation=Dispatch, decode=msgspec.Raw, pages_at_once=PAGES_AT_ONCE)
-        self.sender = Sender(gate.commits, clock=gate.clock, policy=policy_of(settings.network))
+        self.sender = SenderOnCommits(gate.commits, clock=gate.clock, policy=policy_of(settings.network))
         self.is_draining = False
         self.refusal: OncegateError | None = None  # why it cannot begin
         self._environment = environment
         total_max, tenant_max = settings.server.concurrency_max, settings.server.tenant_concurrency_max
-        self._throttle = Throttle(total_max, tenant_max)
-        self.polls = Throttle(total_max * POLLS_FACTOR, tenant_max * POLLS_FACTOR)
+        self._throttle = ConcurrencyLimiter(total_max, tenant_max)
+        self.polls = ConcurrencyLimiter(total_max * POLLS_FACTOR, tenant_max * POLLS_FACTOR)
         self.access: AccessLog = PlainLog()
-        self._bodies = Throttle(total_max * BODIES_FACTOR, 0)
+        self._bodies = ConcurrencyLimiter(total_max * BODIES_FACTOR, 0)
         self._counting = Counting()
         self.arriving = ArrivingBodies(total_max, max(1, total_max // PEERS_SHARE))
         connections_max = settings.server.connections_max
@@ -102,11 +102,11 @@ class Service:
         self.unread = UnreadBytes(settings.server.unread_bytes_max)
         self.large = LargeBodies(settings.server.body_values_max)
         self.webhooks = Webhooks(gate, self._throttle, self._tell, self.large)
-        self._refusals = Refusals(gate.commits, gate.clock)
+        self._refusals = DenialLog(gate.commits, gate.clock)
         self._work, self._ending = AsyncExitStack(), asyncio.Lock()
         self._client: HttpClient | None = None
         self._page = PageMount(gate)
-        self.visits = Throttle(VISITS_AT_ONCE, 0)
+        self.visits = ConcurrencyLimiter(VISITS_AT_ONCE, 0)
         self.listeners = Listeners(settings.listeners)
         self._readiness = Readiness(gate.commits, gate.clock)
         self._entrances: dict[str, Entrance] = {}
@@ -123,8 +123,8 @@ class Service:
         self._route("GET", "/livez", "livez", self._livez)
         self._route("GET", "/readyz", "readyz", self._readyz)
         self._open_operators_routes()
-        self._route("POST", "/v1/events", "events", self._by(Role.PUBLISH, self._publish))
-        self._event = self._by(Role.PUBLISH, self._find_event)
+        self._route("POST", "/v1/events", "events", self._by(PartnerRole.PUBLISH, self._publish))
+        self._event = self._by(PartnerRole.PUBLISH, self._find_event)
         if self.settings.contract.enabled:
             open_contract(self.gate, self.settings.contract, handlers)
             self._open_contract_routes(self.settings.contract.prefix)
@@ -140,11 +140,13 @@ class Service:
             routes["GET", "/openapi.json"] = ("openapi", self._openapi)
 
     def _open_contract_routes(self, prefix: str) -> None:
-        self._route("POST", f"{prefix}/realtime", "realtime", self._by(Role.SEND, self._realtime))
-        self._route("POST", f"{prefix}/confirmations", "confirmations", self._by(Role.SEND, self._confirm))
-        pending = self._by(Role.READ, self._pending, self.polls)
+        self._route("POST", f"{prefix}/realtime", "realtime", self._by(PartnerRole.SEND, self._realtime))
+        self._route(
+            "POST", f"{prefix}/confirmations", "confirmations", self._by(PartnerRole.SEND, self._confirm)
+        )
+        pending = self._by(PartnerRole.READ, self._pending, self.polls)
         self._route("GET", f"{prefix}/dispatch/pending", "pending", pending)
-        self._route("POST", f"{prefix}/dispatch/ack", "ack", self._by(Role.READ, self._ack))
+        self._route("POST", f"{prefix}/dispatch/ack", "ack", self._by(PartnerRole.READ, self._ack))
 
     async def start(self) -> None:
         """Begins the work beside requests: what was accepted is run, what was published is sent."""
@@ -178,7 +180,7 @@ class Service:
         elif scope["type"] == "http" and self._page.has(scope["path"]) and self._has_page(scope):
             await self._serve_page(scope, receive, send)
         elif scope["type"] == "http":
-            await self._serve(Incoming(scope, receive, self.settings.server.body_bytes_max), send)
+            await self._serve(ServiceRequest(scope, receive, self.settings.server.body_bytes_max), send)
 
     def _has_page(self, scope: Scope) -> bool:
         listeners = self.listeners
@@ -195,7 +197,7 @@ class Service:
         try:
             with self.visits.entered():
                 await self._page(scope, receive, counted)
-        except Refused as refused:
+        except RequestDenied as refused:
             await send_answer(counted, problem_answer(refused.problem), close=True)
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -217,7 +219,7 @@ class Service:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def _serve(self, incoming: Incoming, send: Send) -> None:
+    async def _serve(self, incoming: ServiceRequest, send: Send) -> None:
         route, handle = self._find(incoming)
         try:
             answer, is_read = await self._answer(handle, incoming)
@@ -228,7 +230,7 @@ class Service:
         finally:
             incoming.give_places_back()
 
-    def _tell(self, route: str, answer: Answer, caller: str | None) -> None:
+    def _tell(self, route: str, answer: ServiceResponse, caller: str | None) -> None:
         """Counts an answer and writes it down, wherever it is sent from."""
         status = answer.status
         self._counting.answers[route, status] += 1
@@ -237,7 +239,7 @@ class Service:
         if route not in _QUIET:
             self.access.answered(route, status, answer.key)
 
-    async def _answer(self, handle: _Handle, incoming: Incoming) -> tuple[Answer, bool]:
+    async def _answer(self, handle: _Handle, incoming: ServiceRequest) -> tuple[ServiceResponse, bool]:
         """The answer, and whether the connection can go on: not after a body that was not read."""
         try:
             answer = await handle(incoming)
@@ -249,7 +251,7 @@ class Service:
         except Exception as error:  # noqa: BLE001  whatever it is, the caller gets a document
             return answer_to_error(error), not leaves_the_body(error)
 
-    def _find(self, incoming: Incoming) -> tuple[str, _Handle]:
+    def _find(self, incoming: ServiceRequest) -> tuple[str, _Handle]:
         is_admin = self.listeners.is_admin(incoming.server)
         found = (self._operators if is_admin else self._routes).get((incoming.method, incoming.path))
         if found is not None:
@@ -262,10 +264,10 @@ class Service:
             return "event", self._event
         return "none", self._nothing
 
-    async def _in(self, incoming: Incoming) -> Answer:
+    async def _in(self, incoming: ServiceRequest) -> ServiceResponse:
         entrance = self._entrances.get(incoming.path.removeprefix("/in/"))
         if entrance is None:
-            raise Refused(Problem(ProblemKind.NOT_FOUND, "no surface has this name"))
+            raise RequestDenied(Problem(ProblemKind.NOT_FOUND, "no surface has this name"))
         if incoming.method != "POST":
             raise method_not_allowed("POST")
         with self._bodies.entered():  # not a tenant's room: nothing shows yet that it is the tenant's
@@ -274,31 +276,31 @@ class Service:
         with self._throttle.entered(), self._throttle.tenant(entrance.tenant):
             return await admit_webhook(self.gate, self.large, entrance, incoming.headers, body)
 
-    async def _nothing(self, incoming: Incoming) -> Answer:
+    async def _nothing(self, incoming: ServiceRequest) -> ServiceResponse:
         routes = self._operators if self.listeners.is_admin(incoming.server) else self._routes
         allowed = [method for method, path in routes if path == incoming.path]
         if allowed:
             raise method_not_allowed(*allowed)
-        raise Refused(Problem(ProblemKind.NOT_FOUND, "there is nothing at this address"))
+        raise RequestDenied(Problem(ProblemKind.NOT_FOUND, "there is nothing at this address"))
 
     def _route(self, method: str, path: str, name: str, handle: _Handle) -> None:
         self._routes[method, path] = (name, handle)
 
     def _by(
         self,
-        role: Role,
-        serve: Callable[[Partner, Incoming], Awaitable[Answer]],
-        room: Throttle | None = None,
+        role: PartnerRole,
+        serve: Callable[[Partner, ServiceRequest], Awaitable[ServiceResponse]],
+        room: ConcurrencyLimiter | None = None,
     ) -> _Handle:
         """Lets partners with a role in; the tenant is the token's, whatever the body says."""
         throttle = room or self._throttle
 
-        async def handle(incoming: Incoming) -> Answer:
+        async def handle(incoming: ServiceRequest) -> ServiceResponse:
             with throttle.entered():
                 partner = await self.partners.authenticate(incoming.headers)
             incoming.caller, incoming.tenant = partner.name, partner.tenant
             if role not in partner.roles:
-                raise Refused(Problem(ProblemKind.FORBIDDEN, f"this needs the role {role.value}"))
+                raise RequestDenied(Problem(ProblemKind.FORBIDDEN, f"this needs the role {role.value}"))
             if incoming.method == "POST":
                 with self._bodies.entered():  # what is still arriving is no work yet
                     await incoming.body()
@@ -308,41 +310,41 @@ class Service:
 
         return handle
 
-    async def _realtime(self, partner: Partner, incoming: Incoming) -> Answer:
+    async def _realtime(self, partner: Partner, incoming: ServiceRequest) -> ServiceResponse:
         return await contract.realtime(self.gate, self.large, partner, incoming)
 
-    async def _confirm(self, partner: Partner, incoming: Incoming) -> Answer:
+    async def _confirm(self, partner: Partner, incoming: ServiceRequest) -> ServiceResponse:
         return await contract.confirmations(self.gate, self.large, partner, incoming)
 
-    async def _pending(self, partner: Partner, incoming: Incoming) -> Answer:
+    async def _pending(self, partner: Partner, incoming: ServiceRequest) -> ServiceResponse:
         return await contract.pending(self.feed, partner, incoming)
 
-    async def _ack(self, partner: Partner, incoming: Incoming) -> Answer:
+    async def _ack(self, partner: Partner, incoming: ServiceRequest) -> ServiceResponse:
         return await contract.acknowledge(self.feed, self.large, partner, incoming)
 
-    async def _publish(self, partner: Partner, incoming: Incoming) -> Answer:
+    async def _publish(self, partner: Partner, incoming: ServiceRequest) -> ServiceResponse:
         await check_room(self.sender, partner.tenant)
         answer = await contract.publish(self.feed, self.large, partner, incoming)
         self.sender.wake()
         return answer
 
-    async def _find_event(self, partner: Partner, incoming: Incoming) -> Answer:
+    async def _find_event(self, partner: Partner, incoming: ServiceRequest) -> ServiceResponse:
         return await contract.find_event(self.feed, partner, incoming)
 
-    async def _livez(self, incoming: Incoming) -> Answer:
+    async def _livez(self, incoming: ServiceRequest) -> ServiceResponse:
         return json_answer(200, {"alive": True})
 
-    async def _readyz(self, incoming: Incoming) -> Answer:
+    async def _readyz(self, incoming: ServiceRequest) -> ServiceResponse:
         """Ready while the ledger can be written and nobody has asked us to end."""
         is_ready = not self.is_draining and await self._readiness.can_write()
         return json_answer(200 if is_ready else 503, {"ready": is_ready})
 
-    async def _openapi(self, incoming: Incoming) -> Answer:
+    async def _openapi(self, incoming: ServiceRequest) -> ServiceResponse:
         return json_answer(
             200, document(self.settings.contract.prefix, metrics=self.listeners.settings.metrics)
         )
 
-    async def _metrics(self, incoming: Incoming) -> Answer:
+    async def _metrics(self, incoming: ServiceRequest) -> ServiceResponse:
         text = self._counting.text(
             {
                 "requests_in_flight": self._throttle.total + self.polls.total + self.visits.total,
@@ -360,4 +362,4 @@ class Service:
             seen = await asyncio.to_thread(exposition, self.gate)
         except (ConfigError, StoreError):  # the library is not installed, or the ledger does not answer
             seen = b""
-        return Answer(200, text.encode() + seen, (("content-type", "text/plain; version=0.0.4"),))
+        return ServiceResponse(200, text.encode() + seen, (("content-type", "text/plain; version=0.0.4"),))

@@ -15,7 +15,7 @@ PEER_MAX: Final = 1024  # a load balancer is one address for all clients behind 
 AT_ONCE_SHARE: Final = 32  # so many at least are looked through for each one that is closed
 
 
-class Connection(Protocol):
+class ClientConnection(Protocol):
     """One connection of the process."""
 
     def idle_since(self) -> float | None:
@@ -31,12 +31,12 @@ class Connections:
     def __init__(self, total_max: int = TOTAL_MAX, peer_max: int = PEER_MAX) -> None:
         self.total_max = total_max  # may be set lower by the limit of open files
         self._peer_max = peer_max
-        self._peers: dict[str, dict[Connection, None]] = {}
+        self._peers: dict[str, dict[ClientConnection, None]] = {}
         self.total = 0
         self.closed = 0  # idle ones, to make room
         self.refused = 0
 
-    def enter(self, peer: str, connection: Connection) -> bool:
+    def enter(self, peer: str, connection: ClientConnection) -> bool:
         """Takes one more, for which idle ones may have to go; False where there is no room."""
         if len(self._peers.get(peer, ())) >= self._peer_max:
             self._close_idle([peer])
@@ -51,7 +51,7 @@ class Connections:
         self.total += 1
         return True
 
-    def leave(self, peer: str, connection: Connection) -> None:
+    def leave(self, peer: str, connection: ClientConnection) -> None:
         """One less; leaving twice does no harm."""
         of_peer = self._peers.get(peer)
         if of_peer is None or connection not in of_peer:

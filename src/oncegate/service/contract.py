@@ -11,14 +11,20 @@ from uuid import UUID
 from oncegate.errors import InputRefused, MalformedRequest
 from oncegate.feed import Feed
 from oncegate.feed.feed import PAGE_MAX
-from oncegate.gate.gate import Gate
+from oncegate.gate.gate import GateOnStore
 from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.model.template import Field, FieldKind
 from oncegate.model.trace import context_of
 from oncegate.service.dispatch import check_can_be_sent
 from oncegate.service.inbound import admit
-from oncegate.service.largebodies import LargeBodies
-from oncegate.service.messages import Answer, Incoming, Refused, json_answer, method_not_allowed
+from oncegate.service.large_bodies import LargeBodies
+from oncegate.service.messages import (
+    RequestDenied,
+    ServiceRequest,
+    ServiceResponse,
+    json_answer,
+    method_not_allowed,
+)
 from oncegate.service.partners import Partner
 from oncegate.service.surfaces import CONFIRMATIONS, REALTIME
 
@@ -28,14 +34,18 @@ _WINDOW: Final = Field("window", ("window",), FieldKind.TEXT)
 _VERSIONS: Final = (4, 7)
 
 
-async def realtime(gate: Gate, large: LargeBodies, partner: Partner, incoming: Incoming) -> Answer:
+async def realtime(
+    gate: GateOnStore, large: LargeBodies, partner: Partner, incoming: ServiceRequest
+) -> ServiceResponse:
     """Serves `POST …/realtime`."""
     body, beside = await read_object(large, incoming)
     context = context_of(incoming.headers.only)
     return await admit(gate, REALTIME, _event(partner, body), partner.tenant, context, large=beside)
 
 
-async def confirmations(gate: Gate, large: LargeBodies, partner: Partner, incoming: Incoming) -> Answer:
+async def confirmations(
+    gate: GateOnStore, large: LargeBodies, partner: Partner, incoming: ServiceRequest
+) -> ServiceResponse:
     """Serves `POST …/confirmations`: once for each id, and once for each window."""
     body, beside = await read_object(large, incoming)
     event = {**_event(partner, body), "window": _window(body)}
@@ -59,7 +69,7 @@ def _window(body: dict[str, Any]) -> str:
 def _event(partner: Partner, body: dict[str, Any]) -> dict[str, Any]:
     named = body.get("partner_id", partner.name)
     if named != partner.name:
-        raise Refused(Problem(ProblemKind.FORBIDDEN, "the body names another partner than the token"))
+        raise RequestDenied(Problem(ProblemKind.FORBIDDEN, "the body names another partner than the token"))
     correlation_id = read_correlation_id(body.get("correlation_id"))
     return {
         "tenant": partner.tenant,
@@ -81,7 +91,7 @@ def read_correlation_id(given: object) -> str:
     return str(found)
 
 
-async def pending(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
+async def pending(feed: Feed, partner: Partner, incoming: ServiceRequest) -> ServiceResponse:
     """Serves `GET …/dispatch/pending?since=&limit=&wait=`; an empty `since` is where the reader stands."""
     query = incoming.query("since", "limit", "wait")
     wait_seconds = _whole("wait", query.get("wait", "0"), 0, WAIT_SECONDS_MAX)
@@ -101,7 +111,9 @@ def _whole(name: str, text: str, least: int, most: int) -> int:
     return int(text)
 
 
-async def acknowledge(feed: Feed, large: LargeBodies, partner: Partner, incoming: Incoming) -> Answer:
+async def acknowledge(
+    feed: Feed, large: LargeBodies, partner: Partner, incoming: ServiceRequest
+) -> ServiceResponse:
     """Serves `POST …/dispatch/ack {"cursor": …}`."""
     body, _ = await read_object(large, incoming)
     cursor = body.get("cursor")
@@ -110,7 +122,9 @@ async def acknowledge(feed: Feed, large: LargeBodies, partner: Partner, incoming
     return json_answer(200, await feed.ack(partner.name, cursor, tenant=partner.tenant))
 
 
-async def publish(feed: Feed, large: LargeBodies, partner: Partner, incoming: Incoming) -> Answer:
+async def publish(
+    feed: Feed, large: LargeBodies, partner: Partner, incoming: ServiceRequest
+) -> ServiceResponse:
     """Serves `POST /v1/events {"id", "key", "data"}`."""
     body, beside = await read_object(large, incoming)
     if set(body) != {"id", "key", "data"}:
@@ -123,18 +137,20 @@ async def publish(feed: Feed, large: LargeBodies, partner: Partner, incoming: In
     return json_answer(200, told)  # not in the log: an id is whatever the publisher chose
 
 
-async def find_event(feed: Feed, partner: Partner, incoming: Incoming) -> Answer:
+async def find_event(feed: Feed, partner: Partner, incoming: ServiceRequest) -> ServiceResponse:
     """Serves `GET /v1/events/{id}`: the seq of an event of one's own tenant; any other is not there."""
     if incoming.method != "GET":
         raise method_not_allowed("GET")
     event_id = incoming.path.removeprefix("/v1/events/")
     seq = await feed.find(event_id, tenant=partner.tenant)
     if seq is None:
-        raise Refused(Problem(ProblemKind.NOT_FOUND, "no event has this id"))
+        raise RequestDenied(Problem(ProblemKind.NOT_FOUND, "no event has this id"))
     return json_answer(200, {"id": event_id, "seq": seq})
 
 
-async def read_object(large: LargeBodies, incoming: Incoming) -> tuple[dict[str, Any], LargeBodies | None]:
+async def read_object(
+    large: LargeBodies, incoming: ServiceRequest
+) -> tuple[dict[str, Any], LargeBodies | None]:
     """Reads a body that is a JSON object, and tells where the rest of the work on it belongs."""
     body = await incoming.body()
     incoming.check_media_type()

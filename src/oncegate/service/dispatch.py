@@ -15,16 +15,16 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from oncegate.commit.lane_operations import CountWaiting
 from oncegate.feed.operations import Publish
 from oncegate.integrations.problems import Problem, ProblemKind
-from oncegate.lane_operations import CountWaiting
 from oncegate.model.trace import Context, decode_context
-from oncegate.sender import book, envelope
+from oncegate.sender import endpoint_registry, request_builder
 from oncegate.sender.endpoints import decode_endpoint
-from oncegate.sender.sender import Sender
-from oncegate.service.messages import Refused
+from oncegate.sender.sender import SenderOnCommits
+from oncegate.service.messages import RequestDenied
 from oncegate.store import Outgoing, Session
-from oncegate.store.feed import Publication, Published, Publishing
+from oncegate.store.feed import EventToPublish, Published, Publishing
 from oncegate.store.lanes import NO_BACKLOG_MAX
 
 EVENT_TYPE: Final = "event"
@@ -51,10 +51,10 @@ class Dispatch(Publish):
         return answers
 
 
-def _deliveries(session: Session, fresh: Sequence[tuple[Publication, int]]) -> list[Outgoing]:
+def _deliveries(session: Session, fresh: Sequence[tuple[EventToPublish, int]]) -> list[Outgoing]:
     """Events for all followers, those of one key in the order of their seq."""
     followers: dict[str, list[str]] = {}
-    for document in session.documents(book.KIND):
+    for document in session.documents(endpoint_registry.KIND):
         tenant = _followed(document.body)
         if tenant is not None:
             followers.setdefault(tenant, []).append(document.name)
@@ -62,32 +62,32 @@ def _deliveries(session: Session, fresh: Sequence[tuple[Publication, int]]) -> l
     return [_outgoing(name, item, seq) for item, seq in in_order for name in followers.get(item.tenant, ())]
 
 
-@lru_cache(maxsize=4 * book.ENDPOINTS_MAX)
+@lru_cache(maxsize=4 * endpoint_registry.ENDPOINTS_MAX)
 def _followed(body: bytes) -> str | None:
     return decode_endpoint(body).follows
 
 
 # Without a limit: a lane that is full would leave a gap. `check_room` limits before anything is published.
-def _outgoing(endpoint: str, item: Publication, seq: int) -> Outgoing:
+def _outgoing(endpoint: str, item: EventToPublish, seq: int) -> Outgoing:
     return Outgoing(
         endpoint, item.tenant, item.key, item.event_id, EVENT_TYPE, item.body, item.fingerprint,
         item.at_ms, _context(item, seq), NO_BACKLOG_MAX,
     )  # fmt: skip
 
 
-def _context(item: Publication, seq: int) -> bytes:
+def _context(item: EventToPublish, seq: int) -> bytes:
     """What the event was published with, and the feed's seq."""
     return _encode(replace(decode_context(item.context), seq=seq) if item.context else Context(seq=seq))
 
 
-async def check_room(sender: Sender, tenant: str) -> None:
+async def check_room(sender: SenderOnCommits, tenant: str) -> None:
     """Refuses a publication while about a million events wait for an endpoint that follows."""
     for endpoint in await sender.endpoints.list_all():
         if endpoint.follows == tenant:
             await _check_room(sender, endpoint.name)
 
 
-async def _check_room(sender: Sender, name: str) -> None:
+async def _check_room(sender: SenderOnCommits, name: str) -> None:
     """Counts what waits now and then, and estimates in between."""
     now = sender.clock.ticks_ms()
     if sender.backlog.must_count(name, now):
@@ -95,14 +95,14 @@ async def _check_room(sender: Sender, name: str) -> None:
         sender.backlog.counted(name, waiting, now)
     if not sender.backlog.takes_one(name):
         detail = "too many events wait for an endpoint that follows; this one was not published"
-        raise Refused(Problem(ProblemKind.TOO_MANY, detail, ROOM_RETRY_SECONDS))
+        raise RequestDenied(Problem(ProblemKind.TOO_MANY, detail, ROOM_RETRY_SECONDS))
 
 
 def check_can_be_sent(event_id: object, key: object) -> None:
     """Raises BadOutgoing for an id or key that no endpoint could be sent, whoever follows now."""
     if isinstance(event_id, str) and isinstance(key, str):  # the feed refuses anything else
-        envelope.check_outgoing(
-            envelope.Outgoing(
+        request_builder.check_outgoing(
+            request_builder.OutgoingRequest(
                 event_id=event_id, key=key, seq=1, type=EVENT_TYPE, payload=b"0", occurred_at_ms=0
             )
         )

@@ -17,7 +17,7 @@ from oncegate.errors import (
     StoreError,
 )
 from oncegate.integrations.problems import Problem, ProblemKind
-from oncegate.service.messages import Answer, Refused, problem_answer
+from oncegate.service.messages import RequestDenied, ServiceResponse, problem_answer
 
 STORE_RETRY_SECONDS: Final = 5.0
 
@@ -33,9 +33,9 @@ _KINDS: Final[tuple[tuple[type[Exception], ProblemKind], ...]] = (
 )
 
 
-def answer_to_error(error: Exception) -> Answer:
+def answer_to_error(error: Exception) -> ServiceResponse:
     """What the caller is told; an error that is not ours is logged and not quoted."""
-    if isinstance(error, Refused):
+    if isinstance(error, RequestDenied):
         return problem_answer(error.problem)
     if isinstance(error, StoreError):
         log.warning("the store failed: %s", error)
@@ -57,4 +57,4 @@ def answer_to_error(error: Exception) -> Answer:
 
 def leaves_the_body(error: Exception) -> bool:
     """Whether the body was not read to its end, so that the connection cannot go on."""
-    return isinstance(error, Refused) and error.problem.status in (413, 415)
+    return isinstance(error, RequestDenied) and error.problem.status in (413, 415)

@@ -19,11 +19,11 @@ from oncegate.errors import (
     StoreError,
 )
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.gate import Gate
+from oncegate.gate.gate import GateOnStore
 from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.model.trace import Context, context_of
-from oncegate.service.largebodies import LargeBodies
-from oncegate.service.messages import Answer, check_media_type, json_answer, problem_answer
+from oncegate.service.large_bodies import LargeBodies
+from oncegate.service.messages import ServiceResponse, check_media_type, json_answer, problem_answer
 from oncegate.service.surfaces import Entrance
 from oncegate.signatures import Headers
 
@@ -49,8 +49,8 @@ def check_sender(clock: Clock, entrance: Entrance, headers: Headers, body: bytes
 
 
 async def admit_webhook(
-    gate: Gate, large: LargeBodies, entrance: Entrance, headers: Headers, body: bytes
-) -> Answer:
+    gate: GateOnStore, large: LargeBodies, entrance: Entrance, headers: Headers, body: bytes
+) -> ServiceResponse:
     """Admits what `check_webhook` let pass."""
     context, tenant = context_of(headers.only), entrance.tenant
     if not large.has(body):
@@ -60,14 +60,14 @@ async def admit_webhook(
 
 
 async def admit(
-    gate: Gate,
+    gate: GateOnStore,
     surface: str,
     event: Any,
     tenant: str,
     context: Context | None = None,
     *,
     large: LargeBodies | None = None,
-) -> Answer:
+) -> ServiceResponse:
     """Admits an event and says what came of it; with `large`, what is made of its content is made there."""
     try:
         if large is None:
@@ -81,7 +81,7 @@ async def admit(
         return after_failure(error)
 
 
-def answer_to(admission: Admission) -> Answer:
+def answer_to(admission: Admission) -> ServiceResponse:
     """The verdict as HTTP."""
     verdict, key = admission.verdict, admission.key
     if admission.error is not None:
@@ -115,7 +115,7 @@ def answer_to(admission: Admission) -> Answer:
     return json_answer(202, document, key=admission.key)
 
 
-def after_failure(error: OncegateError) -> Answer:
+def after_failure(error: OncegateError) -> ServiceResponse:
     """The handler was asked and failed: the gate has recorded what that means."""
     if isinstance(error, Failed):
         return problem_answer(Problem(ProblemKind.RECORDED_FAILURE, "it will not be tried again"))

@@ -11,7 +11,7 @@ import socket
 from typing import Any, Final
 
 from oncegate.errors import ConfigError
-from oncegate.service.hosts import read_listening
+from oncegate.service.host_allow_list import read_listening
 from oncegate.service.settings import ListenersSettings, ServerSettings
 
 BACKLOG: Final = 2048

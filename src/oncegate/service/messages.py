@@ -26,7 +26,7 @@ PIECE_BYTES: Final = 64 * 1024  # of an answer, given to the connection at once
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ServiceResponse(msgspec.Struct, frozen=True):
     """A status, headers and a body, ready to be sent."""
 
     status: int
@@ -39,7 +39,7 @@ class Gone(Exception):
     """The caller went away before its request was complete, or while it waited for an event."""
 
 
-class Refused(Exception):
+class RequestDenied(Exception):
     """A request is answered with a problem instead of being carried out."""
 
     def __init__(self, problem: Problem) -> None:
@@ -47,14 +47,14 @@ class Refused(Exception):
         self.problem = problem
 
 
-def method_not_allowed(*allowed: str) -> Refused:
+def method_not_allowed(*allowed: str) -> RequestDenied:
     """405, with what can be done here instead."""
     methods = ", ".join(allowed)
     detail, headers = f"this place takes {methods}", (("allow", methods),)
-    return Refused(Problem(ProblemKind.METHOD_NOT_ALLOWED, detail, more_headers=headers))
+    return RequestDenied(Problem(ProblemKind.METHOD_NOT_ALLOWED, detail, more_headers=headers))
 
 
-class Incoming:
+class ServiceRequest:
     """One request: its headers, its query, and its body when it is asked for."""
 
     def __init__(self, scope: Scope, receive: Receive, body_bytes_max: int) -> None:
@@ -101,7 +101,7 @@ class Incoming:
     async def _read_body(self) -> bytes:
         encoding = self.headers.find("content-encoding")
         if encoding is not None and encoding.lower() != "identity":
-            raise Refused(Problem(ProblemKind.ENCODING_UNSUPPORTED, "send the body as it is"))
+            raise RequestDenied(Problem(ProblemKind.ENCODING_UNSUPPORTED, "send the body as it is"))
         self._check_announced()
         parts, length = [], 0
         while True:
@@ -143,8 +143,8 @@ class Incoming:
         if announced.isascii() and announced.isdigit() and int(announced[:20]) > self._body_bytes_max:
             raise self._too_large()
 
-    def _too_large(self) -> Refused:
-        return Refused(
+    def _too_large(self) -> RequestDenied:
+        return RequestDenied(
             Problem(ProblemKind.BODY_TOO_LARGE, f"at most {self._body_bytes_max} bytes are taken")
         )
 
@@ -156,20 +156,20 @@ def check_media_type(headers: Headers) -> None:
         return
     kind = given.partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
-        raise Refused(Problem(ProblemKind.MEDIA_TYPE_UNSUPPORTED, "send application/json"))
+        raise RequestDenied(Problem(ProblemKind.MEDIA_TYPE_UNSUPPORTED, "send application/json"))
 
 
-def json_answer(status: int, document: Any, *, key: str | None = None) -> Answer:
+def json_answer(status: int, document: Any, *, key: str | None = None) -> ServiceResponse:
     """A JSON document; `key` is for the log."""
-    return Answer(status, _encode(document), key=key)
+    return ServiceResponse(status, _encode(document), key=key)
 
 
-def problem_answer(problem: Problem) -> Answer:
+def problem_answer(problem: Problem) -> ServiceResponse:
     """A problem document."""
-    return Answer(problem.status, problem.body, problem.headers)
+    return ServiceResponse(problem.status, problem.body, problem.headers)
 
 
-async def send_answer(send: Send, answer: Answer, *, close: bool = False) -> None:
+async def send_answer(send: Send, answer: ServiceResponse, *, close: bool = False) -> None:
     """Sends an answer; `close` ends the connection, as after a body that was not read to its end."""
     if answer.headers is JSON_HEADERS:
         headers = [*_JSON_BYTES, (b"content-length", b"%d" % len(answer.body))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from oncegate.gate.gate import Gate
+from oncegate.gate.gate import GateOnStore
 
 PATH: Final = "/ui"
 _AWAY: Final = [(b"location", f"{PATH}/".encode()), (b"content-length", b"0")]
@@ -18,7 +18,7 @@ _BELOW: Final = f"{PATH}/"
 class PageMount:
     """Gives requests below its path to the page, where everybody signs in."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: GateOnStore) -> None:
         self._gate = gate
         self._application: Any = None
 
@@ -39,7 +39,7 @@ class PageMount:
             return
         if self._application is None:
             from oncegate.dashboard.application import page_of
-            from oncegate.dashboard.doors import Access
+            from oncegate.dashboard.auth import Access
 
             self._application = page_of(self._gate, Access.LOGIN)
         await self._application({**scope, "root_path": PATH}, receive, send)

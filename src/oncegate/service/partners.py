@@ -18,10 +18,10 @@ from typing import Final
 import msgspec
 
 from oncegate.clock import Clock
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.registry_operations import ChangeDocument
 from oncegate.errors import ConfigError, NotAuthentic, StoreBusy
-from oncegate.groupcommit import GroupCommit
 from oncegate.model.surface import check_name
-from oncegate.registry_operations import ChangeDocument
 from oncegate.signatures import Headers
 from oncegate.store import Document, DocumentChange
 
@@ -35,7 +35,7 @@ TOKENS_MAX: Final = 2  # the old one stays good while a partner changes to the n
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 
 
-class Role(Enum):
+class PartnerRole(Enum):
     """What a partner may do."""
 
     SEND = "send"  # realtime and confirmations
@@ -48,7 +48,7 @@ class Partner(msgspec.Struct, frozen=True):
 
     name: str
     tenant: str
-    roles: tuple[Role, ...]
+    roles: tuple[PartnerRole, ...]
     tokens: tuple[str, ...]
 
     def __repr__(self) -> str:
@@ -125,13 +125,13 @@ class PartnerBook:
         self._read()
         return self._partners
 
-    def add(self, name: str, tenant: str, roles: Sequence[Role], actor: str = "partners") -> str:
+    def add(self, name: str, tenant: str, roles: Sequence[PartnerRole], actor: str = "partners") -> str:
         """Adds a partner and returns its token."""
         check_partner_name(name)
         check_name("tenant", tenant)
         if not roles:
             raise ConfigError(
-                "a partner needs at least one role: " + ", ".join(role.value for role in Role)
+                "a partner needs at least one role: " + ", ".join(role.value for role in PartnerRole)
             )
         if len(self.partners) >= PARTNERS_MAX:
             raise ConfigError(f"there are {PARTNERS_MAX} partners already")

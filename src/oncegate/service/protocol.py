@@ -16,11 +16,11 @@ from typing import Any, Final
 import httptools
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from oncegate.service.arriving import ArrivingBodies
 from oncegate.service.connections import Connections
-from oncegate.service.lastwords import BODY_TOO_LARGE, CROWDED, FULL, MALFORMED, TIMED_OUT, TOO_LARGE
 from oncegate.service.pipelining import PIPELINED_BYTES_MAX, PipelinedHttp
-from oncegate.service.unread import UnreadAnswer
+from oncegate.service.protocol_errors import BODY_TOO_LARGE, CROWDED, FULL, MALFORMED, TIMED_OUT, TOO_LARGE
+from oncegate.service.slow_body_limiter import ArrivingBodies
+from oncegate.service.write_timeout import UnreadAnswer
 
 HEADERS_WITHIN_SECONDS: Final = 10.0
 BODY_WITHIN_SECONDS: Final = 30.0

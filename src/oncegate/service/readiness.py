@@ -13,9 +13,9 @@ import secrets
 from typing import Final
 
 from oncegate.clock import Clock
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.notice_operations import PostNotice
 from oncegate.errors import StoreError
-from oncegate.groupcommit import GroupCommit
-from oncegate.notice_operations import PostNotice
 from oncegate.store import Posting
 
 WITHIN_SECONDS: Final = 2.0

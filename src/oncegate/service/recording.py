@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from oncegate.gate.gate import Gate
+from oncegate.gate.gate import GateOnStore
 from oncegate.recorder import Recorder
 from oncegate.recorder.rules_file import read_rules
-from oncegate.service.configuring import find_secrets
+from oncegate.service.config_loader import find_secrets
 from oncegate.service.settings import RecordSettings
 from oncegate.service.surfaces import mistakes_at
 
 
-def open_recorder(gate: Gate, settings: RecordSettings, environment: Mapping[str, str]) -> None:
+def open_recorder(gate: GateOnStore, settings: RecordSettings, environment: Mapping[str, str]) -> None:
     """Records what arrives, if a folder is named; raises ConfigError for rules that cannot be used."""
     if settings.folder is None:
         return

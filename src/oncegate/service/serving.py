@@ -20,13 +20,14 @@ from typing import Any
 import uvicorn
 
 from oncegate.errors import StoreUnavailable
+from oncegate.maintenance.schedule import Duty
 from oncegate.model.durations import parse_duration
 from oncegate.service.accesslog import GatheredLog
 from oncegate.service.alarming import alarm_options
 from oncegate.service.application import Service
-from oncegate.service.direct import DirectHttp, Heads
-from oncegate.service.hosts import HostGuard, Hosts
-from oncegate.service.largebodies import SWITCH_SECONDS
+from oncegate.service.fastpath.protocol import DirectHttp, ResponseHeads
+from oncegate.service.host_allow_list import HostGuard, Hosts
+from oncegate.service.large_bodies import SWITCH_SECONDS
 from oncegate.service.listeners import BACKLOG, ByListener, address_of, listen, read_address
 from oncegate.service.partners import PartnerBook
 from oncegate.service.pipelining import Pipelines
@@ -35,7 +36,6 @@ from oncegate.service.proxies import TrustedProxies
 from oncegate.service.settings import Settings
 from oncegate.service.stopping import StopTimes, end_within
 from oncegate.service.surfaces import drift_scan
-from oncegate.upkeep.turns import Duty
 from oncegate.wiring import Gate
 
 OTHER_FILES = 256  # open beside connections: the ledger, what is called, the libraries
@@ -131,7 +131,7 @@ def _protocol(service: Service, hosts: Hosts) -> type[DirectHttp]:
         "room": service.connections,
         "pipelines": Pipelines(),
         "webhooks": service.webhooks,
-        "heads": Heads(),
+        "heads": ResponseHeads(),
         "hosts": hosts,
         "listeners": service.listeners,
     }

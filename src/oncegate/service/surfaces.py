@@ -10,12 +10,13 @@ from msgspec import Struct
 
 from oncegate.errors import ConfigError, Failed, NotApplied, OncegateError, OutcomeUnknown
 from oncegate.gate.admission import Verdict
-from oncegate.gate.gate import Gate
+from oncegate.gate.driver.callback_driver import record
+from oncegate.gate.flows.key_injection import KEY_HEADER
+from oncegate.gate.gate import GateOnStore
 from oncegate.gate.once import AsyncOnce
-from oncegate.gate.passing import KEY_HEADER
-from oncegate.gate.surfaces import Downstream
-from oncegate.gate.tracing import carried_context
-from oncegate.gate.walks import record
+from oncegate.gate.runtime.tracing import carried_context
+from oncegate.gate.surface import Downstream
+from oncegate.maintenance.drift_scan import DriftScan
 from oncegate.model.drift import DriftFields
 from oncegate.model.durations import parse_duration
 from oncegate.model.surface import OnBusy, OnConflict, check_name
@@ -23,8 +24,7 @@ from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.http import HttpClient
 from oncegate.sender.urls import parse_endpoint_url
 from oncegate.service.alarming import limits_of
-from oncegate.service.configuring import find_secrets
-from oncegate.service.forwarding import Forwarder, HttpForwarder, HttpProbe
+from oncegate.service.config_loader import find_secrets
 from oncegate.service.settings import (
     ContractSettings,
     DownstreamSettings,
@@ -33,8 +33,8 @@ from oncegate.service.settings import (
     SignatureScheme,
     SurfaceSettings,
 )
+from oncegate.service.upstream_call import Forwarder, HttpForwarder, HttpProbe
 from oncegate.signatures import BearerToken, GithubSignature, Scheme, StandardWebhooks, StripeSignature
-from oncegate.upkeep.drift_scan import DriftScan
 
 REALTIME = "wes.realtime"
 CONFIRMATIONS = "wes.confirmations"
@@ -66,7 +66,7 @@ class Entrance(Struct, frozen=True):
 class Handlers:
     """The downstreams of the settings, by name."""
 
-    def __init__(self, gate: Gate, settings: Settings, client: HttpClient) -> None:
+    def __init__(self, gate: GateOnStore, settings: Settings, client: HttpClient) -> None:
         self._gate, self._client, self._policy = gate, client, policy_of(settings.network)
         self._known: dict[str, tuple[Downstream, Forwarder]] = {}
         for name, one in settings.downstreams.items():
@@ -142,7 +142,7 @@ def policy_of(network: NetworkSettings) -> AddressPolicy:
 
 
 def open_entrances(
-    gate: Gate, settings: Settings, handlers: Handlers, environment: Mapping[str, str]
+    gate: GateOnStore, settings: Settings, handlers: Handlers, environment: Mapping[str, str]
 ) -> dict[str, Entrance]:
     """Registers every surface; raises ConfigError naming the one that cannot be used."""
     entrances = {}
@@ -173,7 +173,7 @@ def scheme_of(place: str, one: SurfaceSettings, environment: Mapping[str, str]) 
     return scheme
 
 
-def register(gate: Gate, name: str, one: SurfaceSettings, handler: Any) -> None:
+def register(gate: GateOnStore, name: str, one: SurfaceSettings, handler: Any) -> None:
     """Registers one surface with its rule."""
     gate.handler(
         name,
@@ -201,7 +201,7 @@ def register(gate: Gate, name: str, one: SurfaceSettings, handler: Any) -> None:
     )(handler)
 
 
-def drift_scan(gate: Gate, settings: ContractSettings) -> DriftScan:
+def drift_scan(gate: GateOnStore, settings: ContractSettings) -> DriftScan:
     """Compares realtime with confirmations; raises ConfigError where a field cannot be a path."""
     return DriftScan(
         gate.store,
@@ -226,7 +226,7 @@ class FindsHandlers(Protocol):
         """The handler for a downstream's name; without one, for events that go nowhere."""
 
 
-def open_contract(gate: Gate, settings: ContractSettings, handlers: FindsHandlers) -> None:
+def open_contract(gate: GateOnStore, settings: ContractSettings, handlers: FindsHandlers) -> None:
     """Registers the contract's surfaces; keys are (partner, correlation id), and the window once more.
 
     A partner that is told of a conflict mends its call and makes it under a new id: what was refused is not

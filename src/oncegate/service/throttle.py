@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from oncegate.integrations.problems import Problem, ProblemKind
-from oncegate.service.messages import Refused
+from oncegate.service.messages import RequestDenied
 
 RETRY_SECONDS = 1.0
 
 
-class Throttle:
+class ConcurrencyLimiter:
     """Counts requests under way in this process."""
 
     def __init__(self, total_max: int, tenant_max: int) -> None:
@@ -35,7 +35,7 @@ class Throttle:
         self.enter()
         try:
             self.enter_tenant(tenant)
-        except Refused:
+        except RequestDenied:
             self.total -= 1
             raise
 
@@ -51,7 +51,7 @@ class Throttle:
         """Counts one more."""
         if self.total >= self._total_max:
             self.shed += 1
-            raise Refused(Problem(ProblemKind.OVERLOADED, "try again in a moment", RETRY_SECONDS))
+            raise RequestDenied(Problem(ProblemKind.OVERLOADED, "try again in a moment", RETRY_SECONDS))
         self.total += 1
 
     def enter_tenant(self, tenant: str) -> None:
@@ -60,7 +60,7 @@ class Throttle:
         if running >= self._tenant_max:
             self.shed += 1
             detail = f"at most {self._tenant_max} at once; try again in a moment"
-            raise Refused(Problem(ProblemKind.TOO_MANY, detail, RETRY_SECONDS))
+            raise RequestDenied(Problem(ProblemKind.TOO_MANY, detail, RETRY_SECONDS))
         self._tenants[tenant] = running + 1
 
     def leave_tenant(self, tenant: str) -> None:
@@ -77,7 +77,7 @@ class _Entered:
 
     __slots__ = ("_throttle",)
 
-    def __init__(self, throttle: Throttle) -> None:
+    def __init__(self, throttle: ConcurrencyLimiter) -> None:
         self._throttle = throttle
 
     def __enter__(self) -> None:
@@ -92,7 +92,7 @@ class _OfTenant:
 
     __slots__ = ("_tenant", "_throttle")
 
-    def __init__(self, throttle: Throttle, tenant: str) -> None:
+    def __init__(self, throttle: ConcurrencyLimiter, tenant: str) -> None:
         self._throttle, self._tenant = throttle, tenant
 
     def __enter__(self) -> None:

@@ -24,7 +24,7 @@ _REMIND_MS: Final = REMIND_EVERY // timedelta(milliseconds=1)
 Place = tuple[str, str]
 
 
-class Change(Enum):
+class AlarmChange(Enum):
     """What happened to an alarm."""
 
     RAISED = "raised"
@@ -43,10 +43,10 @@ class Alarm(Struct, frozen=True):
     calm_since_ticks: int | None = None
 
 
-class Notice(Struct, frozen=True):
+class AlarmNotice(Struct, frozen=True):
     """Something to tell somebody: each change of an alarm once, and a reminder now and then."""
 
-    change: Change
+    change: AlarmChange
     signal: Signal
     level: Level
 
@@ -54,10 +54,10 @@ class Notice(Struct, frozen=True):
 Alarms = Mapping[Place, Alarm]
 
 
-def advance(alarms: Alarms, signals: Iterable[Signal], now_ticks: int) -> tuple[Alarms, list[Notice]]:
+def advance(alarms: Alarms, signals: Iterable[Signal], now_ticks: int) -> tuple[Alarms, list[AlarmNotice]]:
     """Takes the alarms one evaluation further and says what is to be told."""
     after: dict[Place, Alarm] = {}
-    notices: list[Notice] = []
+    notices: list[AlarmNotice] = []
     for signal in signals:
         known = alarms.get(signal.place)
         alarm, change = _advance(known, signal, now_ticks)
@@ -65,25 +65,25 @@ def advance(alarms: Alarms, signals: Iterable[Signal], now_ticks: int) -> tuple[
             after[signal.place] = alarm
         if change is not None:
             level = alarm.level if alarm is not None else Level.OK
-            notices.append(Notice(change, signal, level))
+            notices.append(AlarmNotice(change, signal, level))
     return after, notices
 
 
-def _advance(known: Alarm | None, signal: Signal, now: int) -> tuple[Alarm | None, Change | None]:
+def _advance(known: Alarm | None, signal: Signal, now: int) -> tuple[Alarm | None, AlarmChange | None]:
     if known is None:
         if signal.level <= Level.OK:
             return None, None
-        return Alarm(signal.level, signal.limit, now, now), Change.RAISED
+        return Alarm(signal.level, signal.limit, now, now), AlarmChange.RAISED
     if signal.level > known.level:
-        return Alarm(signal.level, signal.limit, known.since_ticks, now), Change.WORSE
+        return Alarm(signal.level, signal.limit, known.since_ticks, now), AlarmChange.WORSE
     if signal.level == known.level or not _is_calm(known, signal):
         return _still(known, now)
     calm_since = now if known.calm_since_ticks is None else known.calm_since_ticks
     if now - calm_since < _CALM_MS:
         return replace(known, calm_since_ticks=calm_since), None
     if signal.level <= Level.OK:
-        return None, Change.CALMED
-    return Alarm(signal.level, signal.limit, known.since_ticks, now), Change.CALMED
+        return None, AlarmChange.CALMED
+    return Alarm(signal.level, signal.limit, known.since_ticks, now), AlarmChange.CALMED
 
 
 def _is_calm(known: Alarm, signal: Signal) -> bool:
@@ -91,7 +91,7 @@ def _is_calm(known: Alarm, signal: Signal) -> bool:
     return known.limit is None or signal.value < CLEAR_SHARE * known.limit
 
 
-def _still(known: Alarm, now: int) -> tuple[Alarm, Change | None]:
+def _still(known: Alarm, now: int) -> tuple[Alarm, AlarmChange | None]:
     if known.level is Level.PAGE and now - known.told_ticks >= _REMIND_MS:
-        return replace(known, told_ticks=now, calm_since_ticks=None), Change.STILL
+        return replace(known, told_ticks=now, calm_since_ticks=None), AlarmChange.STILL
     return replace(known, calm_since_ticks=None), None

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oncegate.lanes.circuit_board import DOWNSTREAM
+from oncegate.lanes.circuit_status import DOWNSTREAM
 from oncegate.model.repeats import RepeatClass
 from oncegate.model.states import State
 from oncegate.signals import definitions as d

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from oncegate.errors import ConfigError
-from oncegate.signals.alarms import Notice
+from oncegate.signals.alarms import AlarmNotice
 from oncegate.signals.notifiers import notice_body
 
 TIMEOUT_SECONDS: Final = 10.0
@@ -21,7 +21,7 @@ class CommandNotifier:
             raise ConfigError("a command for alarms is a list: the program, then its arguments; no shell")
         self._command, self._timeout = tuple(command), timeout_seconds
 
-    def notify(self, notice: Notice) -> None:
+    def notify(self, notice: AlarmNotice) -> None:
         """Runs it; one that takes too long is ended."""
         try:
             ended = subprocess.run(

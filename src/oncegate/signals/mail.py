@@ -12,8 +12,8 @@ from typing import Final
 from msgspec import Struct
 
 from oncegate.errors import ConfigError
-from oncegate.model.visible import visible
-from oncegate.signals.alarms import Notice
+from oncegate.model.escape import visible
+from oncegate.signals.alarms import AlarmNotice
 
 TIMEOUT_SECONDS: Final = 10.0  # a watch that waits for a mail server does not watch
 
@@ -54,7 +54,7 @@ class MailNotifier:
                 raise ConfigError(f"{address[:80]!r} is not an e-mail address")
         self._server, self._sender, self._to = server, sender, tuple(to)
 
-    def notify(self, notice: Notice) -> None:
+    def notify(self, notice: AlarmNotice) -> None:
         """Hands one message in; raises where the server does not take it."""
         message = EmailMessage()
         message["From"], message["To"] = self._sender, ", ".join(self._to)
@@ -75,13 +75,13 @@ class MailNotifier:
         return connection
 
 
-def _subject(notice: Notice) -> str:
+def _subject(notice: AlarmNotice) -> str:
     signal = notice.signal
     where = f" on {visible(signal.surface)}" if signal.surface else ""
     return f"[oncegate {notice.level.label}] {signal.definition.name}{where}: {notice.change.value}"
 
 
-def _text(notice: Notice) -> str:
+def _text(notice: AlarmNotice) -> str:
     signal = notice.signal
     limit = "" if signal.limit is None else f" (limit {signal.limit:g})"
     lines = (

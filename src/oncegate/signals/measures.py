@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from oncegate.clock import Clock
-from oncegate.lanes.circuit_board import read_circuits
+from oncegate.lanes.circuit_status import read_circuits
 from oncegate.model.circuit import CircuitState
 from oncegate.signals.limits import decided_limits
 from oncegate.signals.seconds import open_seconds_of
@@ -25,7 +25,7 @@ from oncegate.signals.snapshot import (
     Snapshot,
     Watcher,
     WatchWord,
-    Worker,
+    WorkerStatus,
     added,
     by_surface,
 )
@@ -114,7 +114,7 @@ def measure(
         tuple(session.reader_positions()),
         {name: one for name, one in read_circuits(session).items() if one.state is not CircuitState.CLOSED},
         tuple(
-            Worker(one.writer, one.age_ms, msgspec.json.decode(one.body, type=WorkerWord))
+            WorkerStatus(one.writer, one.age_ms, msgspec.json.decode(one.body, type=WorkerWord))
             for one in session.notices(WORKER)
         ),
         memory.past(session, end) if HOUR in windows else {},

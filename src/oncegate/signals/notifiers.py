@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from oncegate.signals.alarms import Change, Notice
+from oncegate.signals.alarms import AlarmChange, AlarmNotice
 from oncegate.signals.definitions import Level
 
 log = logging.getLogger("oncegate.signals")
@@ -26,18 +26,18 @@ _ANSWERED: Final = range(200, 300)
 class Notifier(Protocol):
     """Tells somebody."""
 
-    def notify(self, notice: Notice) -> None:
+    def notify(self, notice: AlarmNotice) -> None:
         """Tells about one notice; may raise."""
 
 
 class LogNotifier:
     """Writes notices to the log `oncegate.signals`: pages as errors, tickets as warnings."""
 
-    def notify(self, notice: Notice) -> None:
+    def notify(self, notice: AlarmNotice) -> None:
         """Writes one line."""
         signal = notice.signal
         log.log(
-            _LOG_LEVELS[notice.level if notice.change is not Change.CALMED else Level.OK],
+            _LOG_LEVELS[notice.level if notice.change is not AlarmChange.CALMED else Level.OK],
             "%s %s%s: %.4g (limit %s)%s. %s",
             notice.change.value, signal.definition.name, f" on {signal.surface}" if signal.surface else "",
             signal.value, signal.limit, f", {signal.detail}" if signal.detail else "",
@@ -52,14 +52,14 @@ class WebhookNotifier:
         self._url = url
         self._post = post
 
-    def notify(self, notice: Notice) -> None:
+    def notify(self, notice: AlarmNotice) -> None:
         """Posts one notice; any answer but a 2xx is an error."""
         status = self._post(self._url, notice_body(notice), {"content-type": "application/json"})
         if status not in _ANSWERED:
             raise ConnectionError(f"the webhook for alarms answered {status}")
 
 
-def notice_body(notice: Notice) -> bytes:
+def notice_body(notice: AlarmNotice) -> bytes:
     """A notice as JSON."""
     signal = notice.signal
     return msgspec.json.encode(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from oncegate.errors import ConfigError
-from oncegate.gate.gate import Gate
+from oncegate.gate.gate import GateOnStore
 from oncegate.model.repeats import RepeatClass
 from oncegate.model.states import State
 from oncegate.model.surface import Reason
@@ -62,7 +62,7 @@ Totals = Mapping[tuple[str, int], tuple[int, int]]
 class GateCollector:
     """A collector for `prometheus_client`: `REGISTRY.register(GateCollector(gate))`."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: GateOnStore) -> None:
         _library()
         self._gate = gate
 
@@ -75,7 +75,7 @@ class GateCollector:
         yield from gauges(snapshot)
 
 
-def exposition(gate: Gate) -> bytes:
+def exposition(gate: GateOnStore) -> bytes:
     """Everything in the text format, for a `/metrics` of one's own."""
     library = _library()
     registry = library.CollectorRegistry()

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from oncegate.gate.late import owned_by
+from oncegate.gate.flows.late_results import owned_by
 from oncegate.model.states import State
 from oncegate.store import SecondResource, Session
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from oncegate.lanes.circuit_board import CircuitView
+from oncegate.lanes.circuit_status import CircuitView
 from oncegate.model.repeats import RepeatClass
 from oncegate.signals.definitions import Thresholds
 from oncegate.store import DestinationView, Doubled, SecondResource, Tally, Unscanned, Waiting
@@ -81,7 +81,7 @@ class Counts(Struct, frozen=True):
 NOTHING: Final = Counts()
 
 
-class Worker(Struct, frozen=True):
+class WorkerStatus(Struct, frozen=True):
     """What a worker said of itself, and how long ago."""
 
     name: str
@@ -134,7 +134,7 @@ class Snapshot(Struct, frozen=True):
     doubled: tuple[Doubled, ...] = ()
     readers: tuple[ReaderPosition, ...] = ()
     circuits: dict[str, CircuitView] = {}
-    workers: tuple[Worker, ...] = ()
+    workers: tuple[WorkerStatus, ...] = ()
     past: dict[int, tuple[dict[str, Counts], ...]] = {}
     unscanned: Unscanned | None = None
     seconds: tuple[SecondResource, ...] = ()

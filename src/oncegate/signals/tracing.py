@@ -9,12 +9,12 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
+from oncegate.commit.operations import Operation, Reserve
 from oncegate.errors import ConfigError
 from oncegate.gate.admission import Admission
-from oncegate.gate.gate import Gate
-from oncegate.gate.introspection import name_of
-from oncegate.gate.requests import Flow, Invoke, Where
-from oncegate.operations import Operation, Reserve
+from oncegate.gate.codec.introspection import name_of
+from oncegate.gate.driver.requests import Flow, Invoke, Where
+from oncegate.gate.gate import GateOnStore
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HINT: Final = "spans need their library: pip install 'oncegate[otel]'"
 
 
-def trace(gate: Gate, tracer: Tracer | None = None) -> None:
+def trace(gate: GateOnStore, tracer: Tracer | None = None) -> None:
     """Makes spans of everything that passes the gate from now on."""
     chosen = tracer or _library().get_tracer("oncegate")
     gate.wrap_flows(lambda flow: traced(flow, chosen))

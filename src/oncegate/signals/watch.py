@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from oncegate.clock import Clock
 from oncegate.errors import StoreError
-from oncegate.signals.alarms import Alarms, Notice, advance
+from oncegate.signals.alarms import AlarmNotice, Alarms, advance
 from oncegate.signals.alerts import Signal, evaluate
 from oncegate.signals.definitions import Thresholds
 from oncegate.signals.gauges import reading
@@ -48,7 +48,7 @@ class WatchReport(Struct, frozen=True):
     """What one turn found and did. `clock_is_doubted`: the wall clock leapt ahead and was not believed."""
 
     signals: tuple[Signal, ...]
-    notices: tuple[Notice, ...]
+    notices: tuple[AlarmNotice, ...]
     trimmed: int = 0
     clock_is_doubted: bool = False
 
@@ -70,7 +70,7 @@ class Watch:
         self._clock = clock
         self._thresholds = thresholds or Thresholds()
         self._notifiers = (LogNotifier(),) if notifiers is None else tuple(notifiers)
-        self._untold: list[deque[Notice]] = [deque(maxlen=UNTOLD_MAX) for _ in self._notifiers]
+        self._untold: list[deque[AlarmNotice]] = [deque(maxlen=UNTOLD_MAX) for _ in self._notifiers]
         self._ping = ping
         self._every_ms = every // timedelta(milliseconds=1)
         self._writer = f"{socket.gethostname()[:80]}, process {os.getpid()}"
@@ -151,7 +151,7 @@ def _say_alive(ping: Callable[[], None]) -> None:
         log.warning("the dead man's ping was not taken: %s", type(error).__name__)
 
 
-def _tell(notifier: Notifier, untold: deque[Notice]) -> None:
+def _tell(notifier: Notifier, untold: deque[AlarmNotice]) -> None:
     """Tells one after the other; from one that fails on, all are kept for the next turn."""
     while untold:
         try:

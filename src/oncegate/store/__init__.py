@@ -1,7 +1,7 @@
 """The store contract: what a ledger must do, in small protocols, and the values that cross it.
 
 A store is written once, blocking and set-based, and knows nothing of tasks, threads or batching: the
-group commit (`groupcommit.py`) calls it from one thread at a time per session and does the rest.
+group commit (`commit/group_commit.py`) calls it from one thread at a time per session and does the rest.
 
     Store     one ledger: opens sessions, migrates, checks durability, joins a user's transaction
     Session   one connection; `unit()` is one durable commit. It implements these protocols:
@@ -46,13 +46,13 @@ from oncegate.store.claims import (
     ClaimId,
     Claims,
     Entry,
-    Progress,
     Renewal,
     Reservation,
     Reserved,
     Settlement,
     Statement,
     StepRecord,
+    StepRecords,
     StepState,
 )
 from oncegate.store.contents import (
@@ -192,7 +192,6 @@ __all__ = [
     "Policy",
     "Positions",
     "Posting",
-    "Progress",
     "Pruning",
     "Registry",
     "Renewal",
@@ -220,6 +219,7 @@ __all__ = [
     "Statement",
     "Steering",
     "StepRecord",
+    "StepRecords",
     "StepState",
     "Store",
     "Tallies",

@@ -148,7 +148,7 @@ class Renewal(Struct, frozen=True, gc=False):
     lease_ms: int
 
 
-class Progress(Struct, frozen=True, gc=False):
+class StepRecords(Struct, frozen=True, gc=False):
     """Records steps of a claim that goes on, with the business writes that belong to them.
 
     `probed` is what a downstream answered when it was asked about the key: one log record, for people.
@@ -272,10 +272,10 @@ class Claims(Protocol):
     def renew(self, claims: Sequence[Renewal]) -> list[bool]:
         """Extends each lease whose claim is still held and tells which were."""
 
-    def progress(self, wanted: Sequence[Progress]) -> list[bool]:
+    def progress(self, wanted: Sequence[StepRecords]) -> list[bool]:
         """Records steps and runs the writes, only where the claim is still held and in flight.
 
-        Writes a log record only for an answer of a downstream (`Progress.probed`).
+        Writes a log record only for an answer of a downstream (`StepRecords.probed`).
         """
 
     def settle(self, settlements: Sequence[Settlement], *, last: bool = False) -> list[bool]:

@@ -16,7 +16,7 @@ from msgspec import Struct
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024  # of bodies: four of the largest, and a page is made in one piece
 
 
-class Publication(Struct, frozen=True, gc=False):
+class EventToPublish(Struct, frozen=True, gc=False):
     """An event to be published. `event_id` is unique in its tenant's feed; `key` is what `seq` counts.
 
     `context` is the journey that it belongs to, as it is kept beside an emitted event; it is no content.
@@ -107,10 +107,10 @@ class ReaderPosition(Struct, frozen=True):
     oldest_at_ms: int | None
 
 
-class Feed(Protocol):
+class FeedFacet(Protocol):
     """Published events and their readers."""
 
-    def publish(self, wanted: Sequence[Publication]) -> list[Published]:
+    def publish(self, wanted: Sequence[EventToPublish]) -> list[Published]:
         """Adds events, in order, and returns one answer each.
 
         A new event gets the next seq of its key, without gaps, whatever is undone meanwhile. A known id

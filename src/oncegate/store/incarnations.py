@@ -26,7 +26,7 @@ class Sight(NamedTuple):
     position: int
 
 
-class Change(Struct, frozen=True):
+class IncarnationChange(Struct, frozen=True):
     """A ledger that is not the one that was seen before."""
 
     before: Sight
@@ -42,7 +42,7 @@ class Rememberer(Protocol):
     def misses(self, session: Session) -> bool:
         """Tells whether the ledger has lost something that this process saw committed."""
 
-    def restore(self, session: Session, change: Change) -> None:
+    def restore(self, session: Session, change: IncarnationChange) -> None:
         """Compares memory with the ledger as it is now, and writes down what is in doubt."""
 
 
@@ -100,17 +100,17 @@ class Incarnations:
         with self._lock:
             before = self._sight
             if before is not None:
-                self._compare(Change(before, sight), opened())
+                self._compare(IncarnationChange(before, sight), opened())
             self._sight = sight
 
-    def _compare(self, change: Change, session: Session) -> None:
+    def _compare(self, change: IncarnationChange, session: Session) -> None:
         before, after = change.before, change.after
         is_other = after.identity != before.identity or after.position + self._slack < before.position
         if is_other or _any_misses(self._rememberers, session):
             self.generation += 1
             self._hand_over(change, session)
 
-    def _hand_over(self, change: Change, session: Session) -> None:
+    def _hand_over(self, change: IncarnationChange, session: Session) -> None:
         for rememberer in self._rememberers:
             rememberer.forget()
         for rememberer in self._rememberers:

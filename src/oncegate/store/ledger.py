@@ -14,7 +14,7 @@ from oncegate.store.browsing import Browsing
 from oncegate.store.census import Census
 from oncegate.store.claims import Claims, Reservation, Reserved, Settlement
 from oncegate.store.contents import Contents
-from oncegate.store.feed import Feed, Publication, Published
+from oncegate.store.feed import EventToPublish, FeedFacet, Published
 from oncegate.store.incarnations import Incarnations
 from oncegate.store.lane_desk import LaneDesk
 from oncegate.store.lanes import Lanes, Outgoing, Placed
@@ -37,7 +37,7 @@ class Session(
     Census,
     Pruning,
     People,
-    Feed,
+    FeedFacet,
     Registry,
     Lanes,
     LaneDesk,
@@ -101,7 +101,7 @@ class Joined(Protocol):
     def settle_one(self, settlement: Settlement, /) -> bool | Awaitable[bool]:
         """Ends a claim whose fence is still right; False changes nothing."""
 
-    def publish_one(self, publication: Publication, /) -> Published | Awaitable[Published]:
+    def publish_one(self, publication: EventToPublish, /) -> Published | Awaitable[Published]:
         """Publishes an event; another transaction that publishes under its key is waited for."""
 
     def enqueue_one(self, event: Outgoing, /) -> Placed | Awaitable[Placed]:
@@ -124,7 +124,7 @@ class Capabilities(Struct, frozen=True):
 
     `one_writer`: only one transaction can write at a time. `is_local`: a commit is a write to a local disk,
     short enough to be made in an event loop. `gives_way`: its sessions may be used on a strand, see
-    `oncegate.suspension`. `traces`: it keeps which journey an entry belongs to.
+    `oncegate.commit.greenlet_bridge`. `traces`: it keeps which journey an entry belongs to.
     """
 
     name: str

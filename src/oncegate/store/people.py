@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from oncegate.model.rulings import Verb
+from oncegate.model.decisions import Verb
 from oncegate.store.claims import Entry, StepRecord
 from oncegate.store.log import LogKind, LogRecord
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
-from oncegate.gate.gate import Gate as AnyGate
+from oncegate.gate.gate import GateOnStore as AnyGate
 from oncegate.recorder.planning import Planned, make_plan
 from oncegate.recorder.reading import began_ms, read_recordings
 from oncegate.recorder.recording import Recording
-from oncegate.recorder.replaying import Counted, Report, check_surfaces, deliver_to, replay
+from oncegate.recorder.replaying import Counted, ReplayReport, check_surfaces, deliver_to, replay
 from oncegate.testing.clock import ManualClock
 from oncegate.testing.harness.databases import KINDS, Database, Server, Setups, apply_setup
 from oncegate.wiring import Gate
@@ -61,7 +61,7 @@ def play_to_gate(
     speed: float | None = None,
     *,
     setup: Setups = (),
-) -> Report:
+) -> ReplayReport:
     """Plays a plan to the handlers of a gate, on the ledger at `url`, which must be empty.
 
     `setup` makes the tables that handlers write to, in the ledger's database.
@@ -105,7 +105,7 @@ class Replay:
         surfaces: Sequence[str] = (),
         setup: Setups = (),
         database: str = "sqlite",
-    ) -> Report:
+    ) -> ReplayReport:
         """Plays files, or folders of them, as one; see docs/recording.md."""
         if database not in KINDS:
             raise ConfigError(f"database={database!r} cannot be used; choose sqlite or postgres")

@@ -35,7 +35,7 @@ class _Made(NamedTuple):
     filled: list[str]
 
 
-class Databases(Protocol):
+class DatabaseServer(Protocol):
     """A server on which databases can be made."""
 
     def new_database(self) -> str:
@@ -45,7 +45,7 @@ class Databases(Protocol):
 class SpareLedgers:
     """Ledgers on one server, each in a database of its own: fresh when taken."""
 
-    def __init__(self, server: Databases) -> None:
+    def __init__(self, server: DatabaseServer) -> None:
         self._server = server
         self._spare: list[str] = []
         self._made: dict[str, _Made] = {}

@@ -13,9 +13,9 @@ import pytest
 from lab.incidents import homecare
 from lab.incidents.homecare import ROUTES, arrivals, as_it_was, play, tally
 from oncegate import Gate, Verdict
+from oncegate.maintenance.content_scan import ContentScan, ScanReport
 from oncegate.testing import ManualClock
-from oncegate.upkeep.content_scan import ContentScan, ScanReport
-from tests.support import Ledger
+from tests.support.gates import Ledger
 
 RECORDED = arrivals()
 MINUTE, HOUR, YEAR = 60, 3600, 365 * 86_400

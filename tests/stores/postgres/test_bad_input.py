@@ -22,7 +22,7 @@ from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.postgres import store as postgres_store
 from oncegate.testing.postgres import PostgresServer
 from oncegate.wiring import open_store
-from tests.postgres_site import finish, reservation
+from tests.support.postgres_site import finish, reservation
 
 SECRET = "hunter2-canary"
 SCRAM = "local all guest scram-sha-256\n"

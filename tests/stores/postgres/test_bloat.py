@@ -16,10 +16,10 @@ import pytest
 from oncegate import AsyncOnce, Gate
 from oncegate.bench.samples import Sample
 from oncegate.bench.workload import SURFACE, event_blocks, run_gate
+from oncegate.maintenance.pruner import Pruner
 from oncegate.testing import ManualClock
 from oncegate.testing.postgres import PostgresServer
 from oncegate.testing.waiting import wait_until
-from oncegate.upkeep.pruner import Pruner
 
 EVENTS: Final = int(os.environ.get("ONCEGATE_SOAK_EVENTS", "1000000"))
 BLOCK: Final = EVENTS // 20

@@ -14,8 +14,8 @@ from oncegate.store import Finding
 from oncegate.stores.postgres import PostgresStore, scanning
 from oncegate.stores.postgres.timing import Times, judge
 from oncegate.testing.postgres import PostgresServer
-from tests.postgres_site import reservation
 from tests.stores.postgres.test_rehearsal import COUNTED, rows
+from tests.support.postgres_site import reservation
 
 WELL = {"claim": 3.0, "commit": 1.0, "round_trip": 0.1, "database": "ledger"}
 

@@ -9,7 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from oncegate import Gate, Once, groupcommit
+from oncegate import Gate, Once
+from oncegate.commit import group_commit
 from oncegate.errors import StoreUnknown
 from oncegate.gate.admission import Verdict
 from oncegate.testing.postgres import PostgresServer
@@ -54,8 +55,8 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def desk(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    monkeypatch.setattr(groupcommit, "TRANSACTIONS_MAX", 1)
-    monkeypatch.setattr(groupcommit, "TURN_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(group_commit, "TRANSACTIONS_MAX", 1)
+    monkeypatch.setattr(group_commit, "TURN_WAIT_SECONDS", 0.2)
     direct = server.new_database()
     with psycopg.connect(direct, autocommit=True) as connection:
         connection.execute("CREATE TABLE booking (ref text)")

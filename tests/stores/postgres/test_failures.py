@@ -13,18 +13,26 @@ import pytest
 
 from oncegate import Gate
 from oncegate.clock import SystemClock
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.operations import Reserve, Settle
 from oncegate.errors import StoreError, StoreUnavailable, StoreUnknown
-from oncegate.groupcommit import GroupCommit
 from oncegate.model.states import Decision, State
-from oncegate.operations import Reserve, Settle
 from oncegate.store import Session
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.postgres.limits import LimitedConnection
 from oncegate.testing.postgres import PostgresServer
 from oncegate.testing.proxy import Proxy
 from oncegate.testing.waiting import wait_until
-from tests.postgres_site import BOOK, SURFACE, PostgresSite, during, events_of, reservation, settlement
-from tests.support import running
+from tests.support.gates import running
+from tests.support.postgres_site import (
+    BOOK,
+    SURFACE,
+    PostgresSite,
+    during,
+    events_of,
+    reservation,
+    settlement,
+)
 
 COUNT = 240
 SILENCE_MS = 1_500  # more than a statement takes on a slow machine

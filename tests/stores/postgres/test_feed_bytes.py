@@ -8,7 +8,7 @@ from contextlib import closing
 
 import psycopg
 
-from oncegate.store.feed import FeedWanted, Publication
+from oncegate.store.feed import EventToPublish, FeedWanted
 from oncegate.stores.postgres import feed
 from oncegate.stores.postgres.store import PostgresStore
 
@@ -22,7 +22,7 @@ def test_bodies_beyond_a_page_are_not_read_from_the_disk(ledger_url: str) -> Non
     body = random.Random(7).randbytes(BODY_BYTES)
     with closing(PostgresStore(ledger_url).connect()) as session:
         with session.unit():
-            session.publish([Publication("acme", str(n), "k", body, b"f", 0) for n in range(EVENTS)])
+            session.publish([EventToPublish("acme", str(n), "k", body, b"f", 0) for n in range(EVENTS)])
         with session.unit():
             page = session.read_feed(FeedWanted("acme", "reader", 0, EVENTS, BODY_BYTES * 3))
     with psycopg.connect(ledger_url) as connection:

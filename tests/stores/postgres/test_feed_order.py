@@ -9,7 +9,7 @@ import threading
 import psycopg
 import pytest
 
-from oncegate.store.feed import FeedEvent, FeedWanted, Publication, Published
+from oncegate.store.feed import EventToPublish, FeedEvent, FeedWanted, Published
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.postgres.session import PostgresSession
 from oncegate.testing.waiting import DEADLINE_SECONDS
@@ -27,8 +27,8 @@ def store(ledger_url: str) -> PostgresStore:
     return PostgresStore(ledger_url)
 
 
-def event(event_id: str, key: str = "k") -> Publication:
-    return Publication("acme", event_id, key, b"{}", event_id.encode(), 0)
+def event(event_id: str, key: str = "k") -> EventToPublish:
+    return EventToPublish("acme", event_id, key, b"{}", event_id.encode(), 0)
 
 
 def read(session: PostgresSession, after: int, limit: int = 7) -> list[FeedEvent]:

@@ -16,7 +16,7 @@ import pytest
 
 from oncegate import Gate
 from oncegate.testing.postgres import PostgresServer
-from tests.postgres_site import Event, PostgresSite, during, events_of
+from tests.support.postgres_site import Event, PostgresSite, during, events_of
 
 COUNT = 240
 

@@ -14,7 +14,7 @@ from oncegate.model.states import Decision, State
 from oncegate.store import Settlement
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.postgres.session import PostgresSession
-from tests.postgres_site import reservation, settlement
+from tests.support.postgres_site import reservation, settlement
 
 KEY = 7
 OUTCOME = b'{"slot":"A-1"}'

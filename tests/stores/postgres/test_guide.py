@@ -13,8 +13,8 @@ import pytest
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing.postgres import PostgresServer
-from tests.postgres_site import finish, reservation
 from tests.stores.postgres.test_bad_input import as_user, run_sql
+from tests.support.postgres_site import finish, reservation
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "postgresql.md").read_text("utf-8")
 GRANTS, QUERY = re.findall(r"^```sql\n(.+?)```", GUIDE, re.MULTILINE | re.DOTALL)

@@ -15,7 +15,7 @@ from oncegate.stores.postgres.placeholders import to_numbered
 from oncegate.testing import ManualClock
 from tests.lanes.lane_site import LEASE_MS, lease, outgoing
 from tests.stores.postgres.test_read_committed import wait_until_blocked
-from tests.support import running
+from tests.support.gates import running
 
 LANES, EVENTS_EACH = 3_000, 3
 FEW_LANES, LONG_PAST = 100, 500

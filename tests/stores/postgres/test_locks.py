@@ -14,7 +14,7 @@ from oncegate import Gate, Once
 from oncegate.feed import Feed
 from oncegate.gate.admission import Verdict
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
-from tests.postgres_site import BLOCKED
+from tests.support.postgres_site import BLOCKED
 
 HIT = "UPDATE stock SET n = n + 1 WHERE name = ?"
 LOCKERS = 6  # more than there are writers

@@ -14,7 +14,7 @@ from oncegate.store import LogRecord
 from oncegate.stores.postgres import PostgresStore
 from oncegate.testing.postgres import GivenServer, PostgresServer
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
-from tests.postgres_site import finish, whole_log
+from tests.support.postgres_site import finish, whole_log
 
 WRITERS, TURNS, LONG = 6, 40, 5
 NAIVE = "SELECT position, entry FROM oncegate_log WHERE position > %s ORDER BY position LIMIT 7"

@@ -13,7 +13,7 @@ import pytest
 
 from oncegate import Gate
 from oncegate.errors import SchemaMismatch, StoreUnavailable
-from oncegate.stores.postgres import PostgresStore, looks
+from oncegate.stores.postgres import PostgresStore, read_sessions
 from oncegate.stores.postgres.session import PostgresSession
 from oncegate.testing import run_forked, wait_until
 from oncegate.testing.postgres import PostgresServer
@@ -56,11 +56,11 @@ def test_a_look_alone_keeps_nothing(store: PostgresStore, ledger_url: str) -> No
 
 
 def test_few_are_kept_however_many_look_at_once(store: PostgresStore, ledger_url: str) -> None:
-    at_once = looks.KEPT_MAX + 4
+    at_once = read_sessions.KEPT_MAX + 4
     with ExitStack() as stack:
         found = [stack.enter_context(store.look(again=True)) for _ in range(at_once)]
         assert len({session._connection.info.backend_pid for session in found}) == at_once
-    wait_until(lambda: sessions(ledger_url) == looks.KEPT_MAX)
+    wait_until(lambda: sessions(ledger_url) == read_sessions.KEPT_MAX)
 
 
 def test_threads_never_share_a_session(store: PostgresStore) -> None:
@@ -112,7 +112,7 @@ def test_a_session_that_dies_as_it_is_tried_is_replaced(
 
 def test_an_old_session_is_replaced(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     first = backend(store)
-    monkeypatch.setattr(looks, "KEPT_MS_MAX", -1)
+    monkeypatch.setattr(read_sessions, "KEPT_MS_MAX", -1)
     assert backend(store) != first
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from oncegate import Gate
 from oncegate.gate.admission import Verdict
-from oncegate.gate.walks import record as only_record
+from oncegate.gate.driver.callback_driver import record as only_record
 from oncegate.testing import run_forked
 from oncegate.testing.waiting import wait_until
-from tests.postgres_site import BLOCKED
+from tests.support.postgres_site import BLOCKED
 
 OPEN = (
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"

@@ -14,9 +14,9 @@ from oncegate.store import Session
 from oncegate.stores.postgres import (
     fused,
     join_statements,
-    lane_scripts,
+    lane_statement_generators,
     lane_statements,
-    recorded,
+    record_only,
     statements,
 )
 from oncegate.stores.postgres.placeholders import to_numbered
@@ -44,13 +44,13 @@ COSTED = {
     "keep time": statements.KEEP_TIME,
     "reserve in a handler's transaction": fused.RESERVE,
     "end in a handler's transaction": fused.END,
-    "record": recorded.RECORD,
-    "record one": recorded.RECORD_ONE,
+    "record": record_only.RECORD,
+    "record one": record_only.RECORD_ONE,
     "reserve in a user's transaction": join_statements.RESERVE,
     "settle in a user's transaction": join_statements.SETTLE,
     "known key in a user's transaction": join_statements.KNOWN,
     "enqueue": lane_statements.ENQUEUE,
-    "enqueue in a user's transaction": lane_scripts.ENQUEUE,
+    "enqueue in a user's transaction": lane_statement_generators.ENQUEUE,
     "lease": lane_statements.LEASE,
     "finish": lane_statements.FINISH,
     "fail": lane_statements.FAIL,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from oncegate.model.rulings import Verb
+from oncegate.model.decisions import Verb
 from oncegate.model.states import State
 from oncegate.store import (
     GivenUp,
@@ -20,11 +20,16 @@ from oncegate.store import (
     Ruling,
     Settlement,
 )
-from oncegate.stores.postgres import PostgresStore, lane_scripts, lane_statements, scripts
+from oncegate.stores.postgres import (
+    PostgresStore,
+    lane_statement_generators,
+    lane_statements,
+    statement_generators,
+)
 from oncegate.stores.postgres.session import PostgresSession
 from oncegate.testing import ManualClock
 from tests.lanes.lane_site import ENDPOINT, LEASE_MS, finish, lease, outgoing
-from tests.postgres_site import reservation
+from tests.support.postgres_site import reservation
 
 HOLDER = 7
 NOW_MS = 1_780_000_000_000
@@ -138,9 +143,9 @@ def test_a_seq_that_is_given_back_leaves_what_waits_in_the_lane_waiting(session:
         session.enqueue([outgoing("a")])
     (lane,) = lanes(session, "k")
     assert lane is not None
-    facts = scripts.Facts(None)
+    facts = statement_generators.Facts(None)
     facts.keep("ledger-1", {ENDPOINT: 1, "": 2, "order.updated": 3})
-    script = lane_scripts.enqueue(facts, outgoing("b"))
+    script = lane_statement_generators.enqueue(facts, outgoing("b"))
     with session.unit():
         next(script)
         session.execute("UPDATE oncegate_lane SET last_seq = last_seq + 1, idle = 0", ())

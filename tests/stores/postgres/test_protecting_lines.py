@@ -13,11 +13,11 @@ from psycopg.errors import DeadlockDetected
 
 from oncegate.errors import StoreBusy, StoreRejected
 from oncegate.model.states import Decision, State
-from oncegate.store.feed import FeedAck, FeedWanted, Publication
+from oncegate.store.feed import EventToPublish, FeedAck, FeedWanted
 from oncegate.stores.postgres import PostgresStore, statements
 from oncegate.stores.postgres.claims import CONTENDED_TRIES_MAX
 from oncegate.stores.postgres.session import PostgresSession
-from tests.postgres_site import finish, reservation, settlement
+from tests.support.postgres_site import finish, reservation, settlement
 
 _TENANT_IS_FREE = "SELECT tenant FROM oncegate_feed_tenant FOR UPDATE NOWAIT"
 _TURN_IS_FREE = "SELECT pg_try_advisory_xact_lock(x'6F6E636567617465'::bigint)"
@@ -29,7 +29,7 @@ def session(ledger_url: str) -> Iterator[PostgresSession]:
         for name in ("e-1", "e-2"):  # the first is read already, the second has no position yet
             with opened.unit():
                 opened.read_feed(FeedWanted("acme", "reader", 0, 10))
-                opened.publish([Publication("acme", name, "k", b"{}", name.encode(), 1)])
+                opened.publish([EventToPublish("acme", name, "k", b"{}", name.encode(), 1)])
         yield opened
 
 
@@ -128,7 +128,7 @@ def test_key_that_was_removed_between_losing_to_it_and_reading_it_is_new(
 
 def test_publication_in_a_unit_that_is_undone_is_undone(session: PostgresSession) -> None:
     with contextlib.suppress(ZeroDivisionError), session.unit(single=True):
-        session.publish([Publication("acme", "e-3", "k", b"{}", b"print", 1)])
+        session.publish([EventToPublish("acme", "e-3", "k", b"{}", b"print", 1)])
         raise ZeroDivisionError
 
     with session.unit():

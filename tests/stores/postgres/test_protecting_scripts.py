@@ -12,21 +12,21 @@ import pytest
 from oncegate.errors import UsageError
 from oncegate.model.states import Decision, State
 from oncegate.store import Settlement
-from oncegate.stores.naming import NAMES_CACHED_MAX
-from oncegate.stores.postgres import PostgresStore, join_statements, scripts, statements
+from oncegate.stores.postgres import PostgresStore, join_statements, statement_generators, statements
 from oncegate.stores.postgres.arrays import bytea_array
 from oncegate.stores.postgres.session import PostgresSession
+from oncegate.stores.shared.unused_names import NAMES_CACHED_MAX
 from oncegate.testing import ManualClock
-from tests.postgres_site import reservation
+from tests.support.postgres_site import reservation
 
 KEY = 7
 NOW_MS = 1_780_000_000_000
 
 
 @pytest.fixture
-def facts() -> scripts.Facts:
+def facts() -> statement_generators.Facts:
     """Of a ledger that was looked at."""
-    known = scripts.Facts(None)
+    known = statement_generators.Facts(None)
     item = reservation(KEY)
     known.keep("ledger-1", {name: number for number, name in enumerate({item.surface, "", item.actor})})
     return known
@@ -43,19 +43,21 @@ def session(ledger_url: str, clock: ManualClock) -> Iterator[PostgresSession]:
         yield opened
 
 
-def test_a_key_that_was_forgotten_before_it_could_be_read_is_reserved_anew(facts: scripts.Facts) -> None:
+def test_a_key_that_was_forgotten_before_it_could_be_read_is_reserved_anew(
+    facts: statement_generators.Facts,
+) -> None:
     """A caretaker removes it between losing to it and reading it."""
-    script = scripts.reserve(facts, reservation(KEY))
+    script = statement_generators.reserve(facts, reservation(KEY))
     assert next(script)[0] == join_statements.RESERVE
     assert script.send([(True, None, None)])[0] == join_statements.KNOWN
 
     assert script.send([])[0] == join_statements.RESERVE
 
 
-def test_a_key_that_somebody_moved_on_is_judged_anew(facts: scripts.Facts) -> None:
+def test_a_key_that_somebody_moved_on_is_judged_anew(facts: statement_generators.Facts) -> None:
     """Between reading it and taking it over, another one has taken it."""
     item = reservation(KEY)
-    script = scripts.reserve(facts, item)
+    script = statement_generators.reserve(facts, item)
     next(script)
     script.send([(True, None, None)])
     lapsed = (
@@ -81,28 +83,30 @@ def test_a_key_that_somebody_moved_on_is_judged_anew(facts: scripts.Facts) -> No
 
 
 def test_what_the_users_server_says_of_a_statement_is_not_taken_for_another_ledger(
-    facts: scripts.Facts,
+    facts: statement_generators.Facts,
 ) -> None:
     """Only a ledger that is not there means that; whatever else went wrong is told as it is."""
-    script = scripts.reserve(facts, reservation(KEY))
+    script = statement_generators.reserve(facts, reservation(KEY))
     next(script)
 
     with pytest.raises(psycopg.errors.DeadlockDetected):
         script.throw(psycopg.errors.DeadlockDetected())
 
 
-def test_a_reservation_on_another_ledger_than_the_gates_is_refused(facts: scripts.Facts) -> None:
-    script = scripts.reserve(facts, reservation(KEY))
+def test_a_reservation_on_another_ledger_than_the_gates_is_refused(
+    facts: statement_generators.Facts,
+) -> None:
+    script = statement_generators.reserve(facts, reservation(KEY))
     next(script)
 
     with pytest.raises(UsageError):
         script.send([(False, None, None)])
 
 
-def test_steps_stay_where_an_end_does_not_remove_them(facts: scripts.Facts) -> None:
+def test_steps_stay_where_an_end_does_not_remove_them(facts: statement_generators.Facts) -> None:
     """What was done is not done again by the next attempt."""
     end = Settlement(1, 1, 7, b"key", State.RETRYABLE, NOW_MS, reservation(KEY).actor, clear_steps=False)
-    script = scripts.settle(facts, end)
+    script = statement_generators.settle(facts, end)
     next(script)
 
     with pytest.raises(StopIteration) as ended:
@@ -110,7 +114,7 @@ def test_steps_stay_where_an_end_does_not_remove_them(facts: scripts.Facts) -> N
     assert ended.value.value == "7"
 
 
-def test_what_is_remembered_of_names_has_a_limit(facts: scripts.Facts) -> None:
+def test_what_is_remembered_of_names_has_a_limit(facts: statement_generators.Facts) -> None:
     """I18: a sender that invents a tenant for each event fills no memory; what fits is kept."""
     before = dict(facts.numbers)
     facts.keep("ledger-1", {"one more": 99})
@@ -146,6 +150,6 @@ def _giving_up(session: PostgresSession, item: Any) -> tuple[str, Any]:
     with session.unit():
         (row,) = session._query(statements.KNOWN, (session._ticks(), bytea_array([item.key])))
         actor = session._names.learn({item.actor})[item.actor]
-    sql, values = next(scripts.judge_known(item, row, (actor, None), session._ticks))
+    sql, values = next(statement_generators.judge_known(item, row, (actor, None), session._ticks))
     assert sql == statements.GIVE_UP
     return sql, values

@@ -14,17 +14,17 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from oncegate.groupcommit import GroupCommit
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.operations import Reserve, Settle
 from oncegate.model.states import Decision
-from oncegate.operations import Reserve, Settle
-from oncegate.store import Progress, Renewal, Reserved, Session, StepRecord, StepState
-from oncegate.stores.naming import NAMES_CACHED_MAX
+from oncegate.store import Renewal, Reserved, Session, StepRecord, StepRecords, StepState
 from oncegate.stores.postgres import PostgresStore
+from oncegate.stores.shared.unused_names import NAMES_CACHED_MAX
 from oncegate.testing import ManualClock, run_forked
 from oncegate.testing.forking import Forked
 from oncegate.testing.waiting import wait_until
-from tests.postgres_site import reservation, settlement
-from tests.support import running
+from tests.support.gates import running
+from tests.support.postgres_site import reservation, settlement
 
 THREADS, KEYS, BATCH = 8, 300, 40
 MEET_SECONDS = 120.0
@@ -282,9 +282,9 @@ def test_steps_recorded_in_one_batch_do_not_deadlock(store: PostgresStore) -> No
         with first.unit(single=True):
             claims = first.reserve([reservation(key) for key in range(60)])
         step = (StepRecord("claim", StepState.STARTED, "terminal"),)
-        wanted = [Progress(*claim.claim, step, 0) for claim in claims]
+        wanted = [StepRecords(*claim.claim, step, 0) for claim in claims]
 
-        def record(session: Session, items: list[Progress]) -> list[bool]:
+        def record(session: Session, items: list[StepRecords]) -> list[bool]:
             with session.unit(single=True):
                 return session.progress(items)
 

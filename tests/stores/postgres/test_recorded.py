@@ -16,25 +16,25 @@ import pytest
 
 from lab.crash_matrix.site import KILLED
 from oncegate import Gate
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.commit.pending import Pending
 from oncegate.errors import StoreUnavailable
-from oncegate.gate.recorded import OUTCOME, Record
-from oncegate.gate.walks import record as only_record
-from oncegate.groupcommit import GroupCommit
+from oncegate.gate.driver.callback_driver import record as only_record
+from oncegate.gate.flows.record_only import OUTCOME, Record
 from oncegate.model.states import Decision, State
 from oncegate.store import LogKind, Reservation, Reserved, Session
 from oncegate.stores.postgres import PostgresStore, statements
 from oncegate.stores.postgres.placeholders import to_numbered
-from oncegate.stores.postgres.recorded import RECORD_ONE
+from oncegate.stores.postgres.record_only import RECORD_ONE
 from oncegate.stores.postgres.session import PostgresSession
-from oncegate.stores.postgres.wire import Command, Rows
+from oncegate.stores.postgres.wire import Rows, WireCommand
 from oncegate.testing import ArmedCrashPoints, ManualClock, run_forked
 from oncegate.testing.forking import Forked
 from oncegate.testing.postgres import PostgresServer
 from oncegate.testing.proxy import Proxy
 from oncegate.testing.waiting import wait_until
-from oncegate.tickets import Ticket
-from tests.postgres_site import BLOCKED, reservation
-from tests.support import running
+from tests.support.gates import running
+from tests.support.postgres_site import BLOCKED, reservation
 
 THREADS, KEYS, BATCH = 6, 240, 40
 MEET_SECONDS = 120.0
@@ -197,9 +197,9 @@ def proxy(server: PostgresServer) -> Iterator[Proxy]:
         yield started
 
 
-def recorded_together(commits: GroupCommit, wanted: list[Reservation]) -> list[Ticket]:
+def recorded_together(commits: GroupCommit, wanted: list[Reservation]) -> list[Pending]:
     """Runs reservations as one batch."""
-    tickets = [Ticket(Record(one)) for one in wanted]
+    tickets = [Pending(Record(one)) for one in wanted]
     commits._units.run(tickets, wait=True)
     return tickets
 
@@ -270,7 +270,7 @@ def test_event_is_one_statement_that_commits_by_itself(
         asyncio.run(gate.admit("plain", {"id": "first"}))
         exchange = PostgresSession._exchange
 
-        def noted(session: PostgresSession, commands: list[Command]) -> list[Rows]:
+        def noted(session: PostgresSession, commands: list[WireCommand]) -> list[Rows]:
             sent.append([command.sql for command in commands])
             return exchange(session, commands)
 

@@ -12,8 +12,8 @@ from oncegate.cli.main import main
 from oncegate.store import Finding
 from oncegate.stores.postgres import PostgresStore
 from oncegate.testing.postgres import PostgresServer
-from tests.postgres_site import finish
 from tests.stores.postgres.test_bad_input import as_user, run_sql, setting
+from tests.support.postgres_site import finish
 
 COUNTED = ("entry", "open", "payload", "outcome", "step", "log", "name")
 

@@ -16,11 +16,11 @@ import pytest
 
 from oncegate import Content, Gate, Once
 from oncegate.clock import SystemClock
+from oncegate.maintenance.content_scan import ContentScan
 from oncegate.store import EntryFilter, LogKind, LogRecord, Session
-from oncegate.store.feed import FeedEvent, FeedWanted, Publication
+from oncegate.store.feed import EventToPublish, FeedEvent, FeedWanted
 from oncegate.stores.postgres import PostgresStore
 from oncegate.testing.postgres import PostgresServer
-from oncegate.upkeep.content_scan import ContentScan
 from tests.stores.postgres.test_bad_input import run_sql
 
 ROUTES = Content(("date",), "{client}")
@@ -144,7 +144,7 @@ def test_feed_goes_on_after_a_restore(servers: list[PostgresServer]) -> None:
 
 def publish(session: Session, number: str) -> None:
     with session.unit():
-        session.publish([Publication("acme", number, "k", b"{}", b"f" * 16, 1_780_000_000_000)])
+        session.publish([EventToPublish("acme", number, "k", b"{}", b"f" * 16, 1_780_000_000_000)])
 
 
 def read(session: Session, after: int) -> tuple[FeedEvent, ...]:

@@ -17,7 +17,7 @@ from oncegate import Gate, Once, UsageError
 from oncegate.errors import OncegateError
 from oncegate.stores.postgres import PostgresStore, tidying
 from oncegate.stores.postgres.session import PostgresSession
-from oncegate.stores.postgres.wire import Command
+from oncegate.stores.postgres.wire import WireCommand
 from oncegate.testing.postgres import PostgresServer
 from oncegate.testing.waiting import wait_until
 from tests.stores.postgres.test_bad_input import run_sql
@@ -267,7 +267,7 @@ def test_session_that_keeps_a_handlers_settings_loses_acknowledged_events(
     class Keeping(tidying.Tidying):
         def __init__(self, values: Sequence[str]) -> None:
             super().__init__(values)
-            self.before, self.after = Command("SELECT 1"), (Command("SELECT 1"),)
+            self.before, self.after = WireCommand("SELECT 1"), (WireCommand("SELECT 1"),)
 
     monkeypatch.setattr(tidying, "Tidying", Keeping)
     acknowledged, kept = acknowledged_and_kept()

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from oncegate.store import Progress, StepRecord, StepState
+from oncegate.store import StepRecord, StepRecords, StepState
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.postgres.session import PostgresSession
-from tests.postgres_site import reservation, settlement
+from tests.support.postgres_site import reservation, settlement
 
 SOCKETS_MAX = 200
 HANDLERS = 16
@@ -29,7 +29,7 @@ def test_last_end_of_a_transaction_clears_steps_that_were_saved(session: Postgre
     with session.unit():
         (reserved,) = session.reserve([reservation(1)])
         step = StepRecord("charge", StepState.DONE, "bank", b"1")
-        session.progress([Progress(*reserved.claim, (step,), 1)])
+        session.progress([StepRecords(*reserved.claim, (step,), 1)])
 
     with session.unit():
         end = settlement(reserved, outcome=b"{}", clear_steps=True)

@@ -13,7 +13,7 @@ import pytest
 from oncegate.stores.postgres import PostgresStore
 from oncegate.testing.postgres import PostgresServer
 from oncegate.testing.waiting import wait_until
-from tests.postgres_site import SURFACE, PostgresSite, during, events_of
+from tests.support.postgres_site import SURFACE, PostgresSite, during, events_of
 
 pytestmark = pytest.mark.soak
 COUNT, LATE = 200, 5

@@ -10,12 +10,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from oncegate import AsyncOnce, Gate, Once, groupcommit
+from oncegate import AsyncOnce, Gate, Once
+from oncegate.commit import group_commit
 from oncegate.errors import StoreBusy
 from oncegate.gate.admission import Verdict
 from oncegate.testing import run_forked
 from oncegate.testing.waiting import wait_until
-from tests.postgres_site import BLOCKED
+from tests.support.postgres_site import BLOCKED
 
 BOOK = "INSERT INTO booking VALUES (?)"
 OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -57,8 +58,8 @@ def url(ledger_url: str) -> str:
 @pytest.fixture
 def one_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """One handler has a transaction at a time; another gives up soon."""
-    monkeypatch.setattr(groupcommit, "TRANSACTIONS_MAX", 1)
-    monkeypatch.setattr(groupcommit, "TURN_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(group_commit, "TRANSACTIONS_MAX", 1)
+    monkeypatch.setattr(group_commit, "TURN_WAIT_SECONDS", 0.2)
 
 
 @contextmanager

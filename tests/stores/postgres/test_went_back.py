@@ -14,12 +14,12 @@ import pytest
 from oncegate import Gate, Once
 from oncegate.errors import ClaimLost, StoreError
 from oncegate.gate.admission import Verdict
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.states import State
 from oncegate.store import EntryFilter, Session
 from oncegate.store.incarnations import WENT_BACK
 from oncegate.stores.postgres import PostgresStore
 from oncegate.testing.postgres import PostgresServer
-from oncegate.upkeep.reconciler import Reconciler
 from tests.stores.postgres.test_standby import Pair
 
 EVENTS = 6

@@ -9,7 +9,7 @@ import pytest
 from psycopg.pq import TransactionStatus
 
 from oncegate.stores.postgres.limits import LimitedConnection
-from oncegate.stores.postgres.wire import BEGIN, COMMIT, PREPARED_MAX, ROLLBACK, Command, Wire
+from oncegate.stores.postgres.wire import BEGIN, COMMIT, PREPARED_MAX, ROLLBACK, Wire, WireCommand
 
 
 @pytest.fixture
@@ -21,21 +21,21 @@ def connection(ledger_url: str) -> Iterator[LimitedConnection]:
 @pytest.fixture
 def wire(connection: LimitedConnection) -> Wire:
     wire = Wire(connection)
-    wire.send([Command("CREATE TEMP TABLE item (id int PRIMARY KEY)")])
+    wire.send([WireCommand("CREATE TEMP TABLE item (id int PRIMARY KEY)")])
     return wire
 
 
-def insert(number: object) -> Command:
-    return Command("INSERT INTO item VALUES ($1::int)", (number,))
+def insert(number: object) -> WireCommand:
+    return WireCommand("INSERT INTO item VALUES ($1::int)", (number,))
 
 
 def ids(wire: Wire) -> list[int]:
-    return [number for (number,) in wire.send([Command("SELECT id FROM item ORDER BY id")])[0]]
+    return [number for (number,) in wire.send([WireCommand("SELECT id FROM item ORDER BY id")])[0]]
 
 
 def test_each_statement_has_its_own_rows(wire: Wire) -> None:
     one, none, two = wire.send(
-        [Command("SELECT $1::int", (1,)), insert(5), Command("SELECT id, NULL FROM item")]
+        [WireCommand("SELECT $1::int", (1,)), insert(5), WireCommand("SELECT id, NULL FROM item")]
     )
     assert (one, none, two) == ([(1,)], [], [(5, None)])
 
@@ -54,8 +54,8 @@ def test_statement_prepared_beside_one_that_failed_can_be_sent_again(wire: Wire)
     """Whether it was prepared is not known after an error; it is prepared anew."""
     for _ in range(2):
         with pytest.raises(psycopg.errors.DivisionByZero):
-            wire.send([Command("SELECT 1 / $1::int", (0,)), Command("SELECT $1::text", ("a",))])
-    assert wire.send([Command("SELECT 4 / $1::int", (2,)), Command("SELECT $1::text", ("a",))]) == [
+            wire.send([WireCommand("SELECT 1 / $1::int", (0,)), WireCommand("SELECT $1::text", ("a",))])
+    assert wire.send([WireCommand("SELECT 4 / $1::int", (2,)), WireCommand("SELECT $1::text", ("a",))]) == [
         [(2,)],
         [("a",)],
     ]
@@ -69,13 +69,13 @@ def test_parameter_that_cannot_be_sent_leaves_the_wire_in_step(wire: Wire) -> No
 
 def test_copy_is_refused_and_does_not_hang(wire: Wire, connection: LimitedConnection) -> None:
     with pytest.raises(psycopg.Error):
-        wire.send([Command("COPY item FROM STDIN")])
+        wire.send([WireCommand("COPY item FROM STDIN")])
     assert connection.closed
 
 
 def test_more_statements_than_are_kept_prepared(wire: Wire) -> None:
     for number in range(PREPARED_MAX + 5):
-        assert wire.send([Command(f"SELECT {number}")]) == [[(number,)]]
+        assert wire.send([WireCommand(f"SELECT {number}")]) == [[(number,)]]
     assert ids(wire) == []
 
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from oncegate.clock import Clock
-from oncegate.demo.storm.story import Fault, Message
+from oncegate.demo.storm.story import Message, StormFault
 
 # Longer than the surface's lease of one second, as a visibility timeout should be.
 REDELIVERY_DELAY_MS: Final = 1_100
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Delivery:
+class QueuedDelivery:
     """One hand-over of a message to a worker; `number` counts the deliveries of this message."""
 
     visible_at_ticks: int
@@ -29,7 +29,7 @@ class Delivery:
     message: Message = field(compare=False)
 
     @property
-    def fault(self) -> Fault | None:
+    def fault(self) -> StormFault | None:
         """What befalls the worker that takes it."""
         return self.message.fault_at(self.number)
 
@@ -39,7 +39,7 @@ class DeliveryQueue:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._waiting: list[Delivery] = []
+        self._waiting: list[QueuedDelivery] = []
         self._out: set[int] = set()
         self._places = 0
         self.delivered = 0
@@ -51,7 +51,7 @@ class DeliveryQueue:
         for message in messages:
             self._wait(now, 1, message)
 
-    def receive(self) -> Delivery | None:
+    def receive(self) -> QueuedDelivery | None:
         """Hand out the next message that may be delivered now."""
         if self.wait_ms != 0:
             return None
@@ -60,11 +60,11 @@ class DeliveryQueue:
         self.delivered += 1
         return delivery
 
-    def acknowledge(self, delivery: Delivery) -> None:
+    def acknowledge(self, delivery: QueuedDelivery) -> None:
         """Forget a message that is done."""
         self._out.remove(delivery.place)
 
-    def give_back(self, delivery: Delivery) -> None:
+    def give_back(self, delivery: QueuedDelivery) -> None:
         """Deliver an unfinished message again after the pause, or lose it where the story says so."""
         self._out.remove(delivery.place)
         if delivery.message.lost and delivery.number >= len(delivery.message.faults):
@@ -87,4 +87,4 @@ class DeliveryQueue:
 
     def _wait(self, visible_at_ticks: int, number: int, message: Message) -> None:
         self._places += 1
-        heapq.heappush(self._waiting, Delivery(visible_at_ticks, self._places, number, message))
+        heapq.heappush(self._waiting, QueuedDelivery(visible_at_ticks, self._places, number, message))

@@ -17,7 +17,7 @@ from oncegate import Gate, Once
 from oncegate.clock import Clock
 from oncegate.crashpoints import CrashPoints
 from oncegate.demo.storm.bookings import INSERT_BOOKING, booking_row
-from oncegate.demo.storm.story import Event, Fault
+from oncegate.demo.storm.story import Event, StormFault
 from oncegate.demo.terminal_client import TerminalClient
 from oncegate.testing.crashing import ArmedCrashPoints, kill_this_process
 
@@ -34,7 +34,7 @@ class BookingsUnavailable(Exception):
 class BookingSystem(Protocol):
     """What a worker runs its deliveries through."""
 
-    def take(self, event: Event, fault: Fault | None) -> str:
+    def take(self, event: Event, fault: StormFault | None) -> str:
         """Work one delivery off, or raise; returns a word for what was done."""
 
     def close(self) -> None:
@@ -48,12 +48,12 @@ class UngatedSystem:
         self._client = client
         self._connection = sqlite3.connect(database, timeout=BUSY_WAIT_SECONDS)
 
-    def take(self, event: Event, fault: Fault | None) -> str:
+    def take(self, event: Event, fault: StormFault | None) -> str:
         """Claim a slot without a key, then write the booking; whatever fails between leaves a ghost."""
         slot = self._client.claim(event["equipment_number"], event["window"], idempotency_key=None)
-        if fault is Fault.KILL:
+        if fault is StormFault.KILL:
             kill_this_process("after the claim")
-        if fault is Fault.ERROR:
+        if fault is StormFault.ERROR:
             raise BookingsUnavailable("the booking could not be written")
         with self._connection:
             self._connection.execute(INSERT_BOOKING, booking_row(event, slot))
@@ -85,13 +85,13 @@ class GatedSystem:
         self._url = url
         self._client = client
         self._clock = clock
-        self._fault: Fault | None = None
+        self._fault: StormFault | None = None
         self._gate = self._open(CrashPoints())
 
-    def take(self, event: Event, fault: Fault | None) -> str:
+    def take(self, event: Event, fault: StormFault | None) -> str:
         """Admit one delivery; raises unless the key has its outcome afterwards."""
         self._fault = fault
-        if fault is not Fault.KILL:
+        if fault is not StormFault.KILL:
             return self._admit_and_tell(event)
         with contextlib.closing(self._open(ArmedCrashPoints("effect.after"))) as doomed:
             return _admit(doomed, event)
@@ -109,7 +109,7 @@ class GatedSystem:
         return gate
 
     def _fail_if_told(self) -> None:
-        if self._fault is Fault.ERROR:
+        if self._fault is StormFault.ERROR:
             raise BookingsUnavailable("the booking could not be written")
 
     def close(self) -> None:

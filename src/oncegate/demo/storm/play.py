@@ -12,21 +12,21 @@ from oncegate.demo.storm.delivery_queue import DeliveryQueue
 from oncegate.demo.storm.evidence import Count
 from oncegate.demo.storm.later import TWO_HOURS
 from oncegate.demo.storm.scene import Scene
-from oncegate.demo.storm.sides import Side
+from oncegate.demo.storm.sides import StormSide
 from oncegate.demo.storm.story import Message
-from oncegate.demo.storm.workers import Crew, Tally
+from oncegate.demo.storm.workers import StormTally, StormWorkers
 from oncegate.demo.terminal_client import TerminalProcess
 
 
 class Play:
     """A side, a terminal of its own, a queue of its own."""
 
-    def __init__(self, scene: Scene, side: Side, record: Path) -> None:
+    def __init__(self, scene: Scene, side: StormSide, record: Path) -> None:
         self._scene = scene
         self._side = side
         self._record = record
         self._queue = DeliveryQueue(scene.clock)
-        self._tally = Tally()
+        self._tally = StormTally()
 
     def run(self) -> Count:
         """Tell the story to its end, and count what is left."""
@@ -45,7 +45,7 @@ class Play:
         self._queue.put(messages)
         arguments = ["--terminal", terminal_url, *options, *self._side.worker_arguments]
         environment = self._side.worker_environment
-        with Crew(self._scene.workers, self._queue, arguments, environment, self._tally) as crew:
+        with StormWorkers(self._scene.workers, self._queue, arguments, environment, self._tally) as crew:
             crew.drain(self._scene.deadline, lambda: self._scene.progress.update(self._describe))
 
     def _describe(self) -> str:

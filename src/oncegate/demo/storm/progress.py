@@ -18,7 +18,7 @@ PLAIN_INTERVAL_MS: Final = 2_000  # a log wants signs of life, not frames
 _CLEAR_LINE: Final = "\r\x1b[2K"
 
 
-class Progress:
+class StormProgress:
     """Talks on one stream; the table is not its business."""
 
     def __init__(self, stream: TextIO, clock: Clock) -> None:

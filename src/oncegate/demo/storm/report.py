@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from oncegate.demo.storm.evidence import LATE_CANCELLATION_EUR, Count
-from oncegate.demo.storm.story import Fault, Story
+from oncegate.demo.storm.story import StormFault, Story
 
 LABEL_WIDTH: Final = 40
 COLUMN_WIDTH: Final = 18
@@ -58,8 +58,8 @@ def _find_missing_faults(run: str, story: Story, count: Count) -> Iterator[str]:
     """A run in which the trouble did not happen proves nothing."""
     for name, found, wanted in (
         ("deliveries", count.deliveries, story.deliveries),
-        ("kills", count.killed, story.faults(Fault.KILL)),
-        ("errors", count.errors, story.faults(Fault.ERROR)),
+        ("kills", count.killed, story.faults(StormFault.KILL)),
+        ("errors", count.errors, story.faults(StormFault.ERROR)),
     ):
         if found < wanted:
             yield f"{run} there were only {found} of {wanted} {name}"

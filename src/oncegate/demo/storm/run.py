@@ -15,7 +15,7 @@ from oncegate import open_store
 from oncegate.clock import SystemClock
 from oncegate.demo.storm.deadline import Deadline, StormBroken
 from oncegate.demo.storm.play import Play
-from oncegate.demo.storm.progress import Progress
+from oncegate.demo.storm.progress import StormProgress
 from oncegate.demo.storm.report import StormResult, find_problems
 from oncegate.demo.storm.scene import Scene
 from oncegate.demo.storm.sides import GatedSide, UngatedSide
@@ -38,13 +38,13 @@ def run_storm(
     seed: int = DEFAULT_SEED,
     workers: int = DEFAULT_WORKERS,
     url: str | None = None,
-    progress: Progress | None = None,
+    progress: StormProgress | None = None,
     deadline_seconds: float = DEADLINE_SECONDS,
 ) -> StormResult:
     """Play the storm twice and return what was counted; records, bookings and ledger stay in `folder`."""
     clock = SystemClock()
     started_at = clock.ticks_ms()
-    talk = progress or Progress(io.StringIO(), clock)
+    talk = progress or StormProgress(io.StringIO(), clock)
     scene = Scene(tell(seed), workers, clock, Deadline(clock, deadline_seconds), talk)
     ungated_folder, gated_folder = _make_folders(folder)
     ledger_url = url or f"sqlite:///{quote(str(gated_folder / 'oncegate.db'))}"

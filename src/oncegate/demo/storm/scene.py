@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from oncegate.clock import Clock
 from oncegate.demo.storm.deadline import Deadline
-from oncegate.demo.storm.progress import Progress
+from oncegate.demo.storm.progress import StormProgress
 from oncegate.demo.storm.story import Story
 
 
@@ -18,4 +18,4 @@ class Scene:
     workers: int
     clock: Clock
     deadline: Deadline
-    progress: Progress
+    progress: StormProgress

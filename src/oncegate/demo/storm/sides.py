@@ -17,13 +17,13 @@ from oncegate.demo.storm.evidence import RECONCILER, Recoveries
 from oncegate.demo.storm.handlers import LEASE, register_booking
 from oncegate.demo.storm.scene import Scene
 from oncegate.demo.terminal_client import TerminalClient
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.store import Store
-from oncegate.upkeep.reconciler import Reconciler
 
 RECONCILE_PAUSE_SECONDS: Final = 0.05  # a twentieth of the lease whose end is waited for
 
 
-class Side(Protocol):
+class StormSide(Protocol):
     """One booking system and what is left of it."""
 
     name: str

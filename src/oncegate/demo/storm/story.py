@@ -34,7 +34,7 @@ FIRST_WINDOW_HOUR: Final = 7
 WINDOW_HOURS: Final = 9
 
 
-class Fault(Enum):
+class StormFault(Enum):
     """What befalls a worker between the slot claim and the booking."""
 
     KILL = "kill"
@@ -49,7 +49,7 @@ class Message:
     """
 
     event: Event
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[StormFault, ...] = ()
     lost: bool = False
 
     @property
@@ -57,7 +57,7 @@ class Message:
         """How often the message is delivered, if nothing but its own faults goes wrong."""
         return len(self.faults) + (0 if self.lost else 1)
 
-    def fault_at(self, delivery: int) -> Fault | None:
+    def fault_at(self, delivery: int) -> StormFault | None:
         """The fault that the n-th delivery meets; 1 is the first."""
         return self.faults[delivery - 1] if delivery <= len(self.faults) else None
 
@@ -75,7 +75,7 @@ class Story:
         """How many deliveries there will be, if nothing but the told faults goes wrong."""
         return sum(message.deliveries for message in (*self.storm, *self.late))
 
-    def faults(self, kind: Fault) -> int:
+    def faults(self, kind: StormFault) -> int:
         """How many faults of a kind are told."""
         return sum(message.faults.count(kind) for message in self.storm)
 
@@ -127,7 +127,7 @@ def _deal_counts(generator: random.Random) -> list[int]:
 
 
 def _deal_single(events: list[Event]) -> list[Message]:
-    lost = [Message(event, (Fault.KILL,), lost=True) for event in events[:LOST_ONCE_DELIVERED]]
+    lost = [Message(event, (StormFault.KILL,), lost=True) for event in events[:LOST_ONCE_DELIVERED]]
     return lost + [Message(event) for event in events[LOST_ONCE_DELIVERED:]]
 
 
@@ -147,13 +147,13 @@ def _deal_repeated(events: list[Event], counts: list[int]) -> tuple[list[Message
     return storm, late
 
 
-def _troubles() -> list[tuple[tuple[Fault, ...], bool]]:
+def _troubles() -> list[tuple[tuple[StormFault, ...], bool]]:
     """The faults of each repeated notification, and whether it is lost; the last is killed twice."""
-    dealt = [((Fault.KILL,), True)] * LOST_REPEATED
-    dealt += [((Fault.KILL,), False)] * KILLED
-    dealt += [((Fault.ERROR,), False)] * ERRORS
-    untroubled: list[tuple[tuple[Fault, ...], bool]] = [((), False)] * (REPEATED - len(dealt) - 1)
-    return [*dealt, *untroubled, ((Fault.KILL, Fault.KILL), False)]
+    dealt = [((StormFault.KILL,), True)] * LOST_REPEATED
+    dealt += [((StormFault.KILL,), False)] * KILLED
+    dealt += [((StormFault.ERROR,), False)] * ERRORS
+    untroubled: list[tuple[tuple[StormFault, ...], bool]] = [((), False)] * (REPEATED - len(dealt) - 1)
+    return [*dealt, *untroubled, ((StormFault.KILL, StormFault.KILL), False)]
 
 
 def _in_order(messages: list[Message], generator: random.Random) -> tuple[Message, ...]:

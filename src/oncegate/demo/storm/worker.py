@@ -21,7 +21,7 @@ from typing import Any
 from oncegate.config import store_url
 from oncegate.demo.storm.handlers import BookingSystem, GatedSystem, UngatedSystem
 from oncegate.demo.storm.later import LaterClock
-from oncegate.demo.storm.story import Fault
+from oncegate.demo.storm.story import StormFault
 from oncegate.demo.terminal_client import TerminalClient
 
 
@@ -42,7 +42,7 @@ def _open_system(options: argparse.Namespace) -> BookingSystem:
 
 
 def _work_off(system: BookingSystem, order: dict[str, Any]) -> dict[str, Any]:
-    fault = None if order["fault"] is None else Fault(order["fault"])
+    fault = None if order["fault"] is None else StormFault(order["fault"])
     try:
         return {"done": system.take(order["event"], fault)}
     except Exception as error:  # noqa: BLE001  whatever it is, the message is not acknowledged

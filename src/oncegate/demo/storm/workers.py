@@ -19,14 +19,14 @@ from types import TracebackType
 from typing import IO, Any, Final, Self, cast
 
 from oncegate.demo.storm.deadline import Deadline, StormBroken
-from oncegate.demo.storm.delivery_queue import Delivery, DeliveryQueue
+from oncegate.demo.storm.delivery_queue import DeliveryQueue, QueuedDelivery
 
 END_WAIT_SECONDS: Final = 30.0  # a worker that was told to end closes its ledger, no more
 POLL_MS_MAX: Final = 100  # how stale the progress line may be
 
 
 @dataclass(slots=True)
-class Tally:
+class StormTally:
     """What the parent saw happen to its deliveries."""
 
     killed: int = 0
@@ -39,7 +39,7 @@ class Tally:
         return self.errors.total()
 
 
-class Worker:
+class StormWorker:
     """One child process and the delivery it is busy with."""
 
     def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
@@ -54,13 +54,13 @@ class Worker:
         )
         self._input = cast("IO[bytes]", self._process.stdin)
         self._output = cast("IO[bytes]", self._process.stdout)
-        self.delivery: Delivery | None = None
+        self.delivery: QueuedDelivery | None = None
 
     def fileno(self) -> int:
         """Where its answers arrive."""
         return self._output.fileno()
 
-    def send(self, delivery: Delivery) -> None:
+    def send(self, delivery: QueuedDelivery) -> None:
         """Give it a delivery to work on."""
         self.delivery = delivery
         fault = None if delivery.fault is None else delivery.fault.value
@@ -94,7 +94,7 @@ class Worker:
         return self._process.returncode
 
 
-class Crew:
+class StormWorkers:
     """Several workers on one queue; a context manager that starts and ends them."""
 
     def __init__(
@@ -103,14 +103,14 @@ class Crew:
         queue: DeliveryQueue,
         arguments: list[str],
         environment: dict[str, str],
-        tally: Tally,
+        tally: StormTally,
     ) -> None:
         self._size = size
         self._queue = queue
         self._arguments = arguments
         self._environment = environment
         self._tally = tally
-        self._workers: list[Worker] = []
+        self._workers: list[StormWorker] = []
 
     def __enter__(self) -> Self:
         try:
@@ -139,7 +139,7 @@ class Crew:
             show()
 
     def _hire(self) -> None:
-        self._workers.append(Worker(self._arguments, self._environment))
+        self._workers.append(StormWorker(self._arguments, self._environment))
 
     def _dismiss(self, *, at_once: bool) -> None:
         for worker in self._workers:
@@ -156,7 +156,7 @@ class Crew:
                     return
                 worker.send(delivery)
 
-    def _wait_for_answers(self) -> list[Worker]:
+    def _wait_for_answers(self) -> list[StormWorker]:
         """Workers that have answered or died, or none if it takes longer than a progress line may."""
         poller = select.poll()
         busy = {worker.fileno(): worker for worker in self._workers if worker.delivery is not None}
@@ -166,8 +166,8 @@ class Crew:
         ready = poller.poll(POLL_MS_MAX if wait_ms is None else min(wait_ms, POLL_MS_MAX))
         return [busy[file] for file, _ in ready]
 
-    def _collect(self, worker: Worker) -> None:
-        delivery, worker.delivery = cast("Delivery", worker.delivery), None
+    def _collect(self, worker: StormWorker) -> None:
+        delivery, worker.delivery = cast("QueuedDelivery", worker.delivery), None
         answer = worker.read()
         if answer is None:
             self._replace(worker)
@@ -179,7 +179,7 @@ class Crew:
             self._tally.done[answer["done"]] += 1
             self._queue.acknowledge(delivery)
 
-    def _replace(self, worker: Worker) -> None:
+    def _replace(self, worker: StormWorker) -> None:
         """Count a killed worker and hire its replacement."""
         code = worker.bury()
         self._workers.remove(worker)

@@ -11,10 +11,10 @@ from oncegate.errors import ConfigError
 from oncegate.model.parking import Parked
 from oncegate.model.states import State
 from oncegate.store import Entry, EntryDetail, EntryFilter, LogKind, LogRecord, StepRecord
-from oncegate.stores.observing import POSTGRES_KIND as KIND
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.eras import READ, Eras, eras_of, joined, parted
 from oncegate.stores.postgres.names import Names
+from oncegate.stores.shared.observations import POSTGRES_KIND as KIND
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 KEY_DIGITS_RARE: Final = 4  # so many digits fit one key in 65,536

@@ -18,13 +18,13 @@ from oncegate.store import (
     ClaimId,
     Entry,
     LogKind,
-    Progress,
     Renewal,
     Reservation,
     Reserved,
     Settlement,
     Statement,
     StepRecord,
+    StepRecords,
 )
 from oncegate.store.alternatives import by_known_keys, has_alternatives, told_apart
 from oncegate.stores.postgres import statements
@@ -40,8 +40,8 @@ from oncegate.stores.postgres.failures import is_deadlock, rejected
 from oncegate.stores.postgres.fused import PostgresFusing
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.placeholders import to_numbered
-from oncegate.stores.postgres.recorded import PostgresRecording, arrival_arrays, mark_arrays
-from oncegate.stores.postgres.scripts import (
+from oncegate.stores.postgres.record_only import PostgresRecording, arrival_arrays, mark_arrays
+from oncegate.stores.postgres.statement_generators import (
     JUDGE_ROUNDS_MAX,
     ends_for_good,
     is_first_claim,
@@ -50,13 +50,13 @@ from oncegate.stores.postgres.scripts import (
     perform,
     read_step,
 )
-from oncegate.stores.postgres.wire import Command, Rows
-from oncegate.stores.writes import in_turn
+from oncegate.stores.postgres.wire import Rows, WireCommand
+from oncegate.stores.shared.writes import in_turn
 
 CONTENDED_TRIES_MAX: Final = 5
-_BY_NUMBER: Final = Command(statements.BY_NUMBER)
-AS_USUAL: Final = Command(statements.AS_USUAL)
-_AT_ONCE: Final = Command(statements.AT_ONCE)
+_BY_NUMBER: Final = WireCommand(statements.BY_NUMBER)
+AS_USUAL: Final = WireCommand(statements.AS_USUAL)
+_AT_ONCE: Final = WireCommand(statements.AT_ONCE)
 
 Held = tuple[int, int, int]  # an entry, and the fence and the token under which it is held
 Insert = Callable[[list[Reservation]], dict[bytes, Reserved]]
@@ -85,10 +85,10 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
     def _undo(self) -> None:
         raise NotImplementedError
 
-    def _finish(self, heads: list[Command], writes: Iterable[Statement]) -> bool:
+    def _finish(self, heads: list[WireCommand], writes: Iterable[Statement]) -> bool:
         raise NotImplementedError
 
-    def _query_all(self, commands: list[Command]) -> list[Rows]:
+    def _query_all(self, commands: list[WireCommand]) -> list[Rows]:
         raise NotImplementedError
 
     def reserve(self, wanted: Sequence[Reservation]) -> list[Reserved]:
@@ -229,11 +229,11 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
         renewed = {batch[place - 1][0] for (place,) in rows}
         return [_held(claim) in renewed for claim in claims]
 
-    def progress(self, wanted: Sequence[Progress]) -> list[bool]:
+    def progress(self, wanted: Sequence[StepRecords]) -> list[bool]:
         """Records steps of claims that go on."""
         return self._contended(len(wanted), lambda: self._progress(wanted))
 
-    def _progress(self, wanted: Sequence[Progress]) -> list[bool]:
+    def _progress(self, wanted: Sequence[StepRecords]) -> list[bool]:
         self._begin()
         self._check_at_once([item.writes for item in wanted])
         done = [False] * len(wanted)
@@ -275,7 +275,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
         self._begin()
         self._query(statements.TAKE_TURN, ())
 
-    def _advance(self, item: Progress) -> bool:
+    def _advance(self, item: StepRecords) -> bool:
         if not self._query(statements.HOLDS, _held(item)):
             return False
         self._write_steps(item.entry_id, item.steps)
@@ -284,7 +284,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
         self._run_writes(item.writes)
         return True
 
-    def _note_probe(self, item: Progress, answer: str) -> None:
+    def _note_probe(self, item: StepRecords, answer: str) -> None:
         actor = self._names.learn({item.actor})[item.actor]
         record = (item.entry_id, LogKind.PROBED.value, item.at_ms, actor, text_value(answer))
         self._query(statements.LOG, record)
@@ -325,21 +325,21 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
         else:
             all_first = all(is_first_claim(item) for item in batch)
             sql = statements.SETTLE_ALL_FIRST if all_first else statements.SETTLE_ALL
-            heads = [_BY_NUMBER, Command(to_numbered(sql), (*self._arrays(batch), len(batch)))]
+            heads = [_BY_NUMBER, WireCommand(to_numbered(sql), (*self._arrays(batch), len(batch)))]
         if writes:
             heads += [AS_USUAL] if len(batch) == 1 else [AS_USUAL, _AT_ONCE]
         if self._finish(heads, writes):
             return {_held(item) for item in batch}
         return None
 
-    def _end_for_good(self, item: Settlement) -> Command:
+    def _end_for_good(self, item: Settlement) -> WireCommand:
         """Ends one claim, or divides by zero where its fence was lost."""
         fused = self._end_fused(item)
         if fused is not None:
             return fused
         is_first = is_first_claim(item)
         sql = statements.END_FIRST_OR_FAIL if is_first else statements.END_ONE_OR_FAIL
-        return Command(to_numbered(sql), self._values(item))
+        return WireCommand(to_numbered(sql), self._values(item))
 
     def _settle_one_by_one(self, batch: list[Settlement]) -> set[Held]:
         self._begin()
@@ -365,7 +365,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
     def _settle_batch(self, batch: list[Settlement]) -> set[Held]:
         if len(batch) == 1 and ends_for_good(batch[0]):
             return {_held(batch[0])} if self._query(statements.END_ONE, self._values(batch[0])) else set()
-        command = Command(to_numbered(statements.SETTLE), self._arrays(batch))
+        command = WireCommand(to_numbered(statements.SETTLE), self._arrays(batch))
         _, rows, _ = self._query_all([_BY_NUMBER, command, AS_USUAL])
         return {_held(batch[place - 1]) for (place,) in rows}
 
@@ -464,7 +464,7 @@ def _insert_forgotten(
         answers[place] = won.get(key)
 
 
-def _held(item: Settlement | Progress | Renewal | Attachment | ClaimId) -> Held:
+def _held(item: Settlement | StepRecords | Renewal | Attachment | ClaimId) -> Held:
     return (item.entry_id, item.fence, item.token)
 
 

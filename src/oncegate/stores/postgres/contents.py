@@ -24,12 +24,12 @@ from oncegate.store import (
     Pair,
     Unscanned,
 )
-from oncegate.stores.duplicates import note_for, reason_for
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.arrays import bigint_array
 from oncegate.stores.postgres.eras import READ, Eras, eras_of, joined, parted
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.scanning import OLDEST_TRANSACTION
+from oncegate.stores.shared.duplicates import note_for, reason_for
 
 _RUNNING: Final = "AND xact < pg_snapshot_xmin(pg_current_snapshot())"
 _EARLIER: Final = """(

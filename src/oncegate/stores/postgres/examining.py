@@ -10,10 +10,10 @@ import psycopg
 from oncegate.errors import StoreUnavailable
 from oncegate.store import Finding
 from oncegate.stores.postgres import catalogue, eras, poolers, schema
+from oncegate.stores.postgres.incarnation import examine_sight, may_see_system
 from oncegate.stores.postgres.limits import LimitedConnection
 from oncegate.stores.postgres.replication import examine_replication
 from oncegate.stores.postgres.scanning import examine_scan
-from oncegate.stores.postgres.sights import examine_sight, may_see_system
 
 DURABLE_SETTINGS: Final = ("fsync", "full_page_writes", "synchronous_commit")
 DURABLE: Final = frozenset({"on", "local", "remote_write", "remote_apply"})

@@ -13,18 +13,18 @@ from typing import Any, Final
 
 from oncegate.store.feed import (
     Acked,
+    EventToPublish,
     FeedAck,
     FeedEvent,
     FeedPage,
     FeedWanted,
-    Publication,
     Published,
     ReaderPosition,
 )
-from oncegate.stores.postgres.feed_scripts import FIND, publish
+from oncegate.stores.postgres.feed_statement_generators import FIND, publish
 from oncegate.stores.postgres.names import Names
-from oncegate.stores.postgres.scripts import perform
-from oncegate.stores.publishing import oldest_prefix
+from oncegate.stores.postgres.statement_generators import perform
+from oncegate.stores.shared.publishing import oldest_prefix
 
 NUMBERED_AT_ONCE_MAX: Final = 10_000  # keeps the step short after a long time without readers
 
@@ -103,7 +103,7 @@ class PostgresFeed:
     def _begin(self) -> None:
         raise NotImplementedError
 
-    def publish(self, wanted: Sequence[Publication]) -> list[Published]:
+    def publish(self, wanted: Sequence[EventToPublish]) -> list[Published]:
         """Adds events; keys are locked in one order, so that two batches never wait for each other."""
         self._begin()
         numbers = self._names.learn(item.tenant for item in wanted)

@@ -17,9 +17,9 @@ from oncegate.store import Reservation, Reserved, Settlement
 from oncegate.stores.postgres.arrays import text_value
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.placeholders import to_numbered
-from oncegate.stores.postgres.scripts import new_entry
+from oncegate.stores.postgres.statement_generators import new_entry
 from oncegate.stores.postgres.statements import TICKS
-from oncegate.stores.postgres.wire import Command
+from oncegate.stores.postgres.wire import WireCommand
 
 RESERVE: Final = f"""
 INSERT INTO oncegate_entry
@@ -104,7 +104,7 @@ class PostgresFusing:
         self._fused = (number, item)
         return {item.key: new_entry(item, number, now)}
 
-    def _end_fused(self, item: Settlement) -> Command | None:
+    def _end_fused(self, item: Settlement) -> WireCommand | None:
         """The statement that ends a fused reservation well; None if this is no such end."""
         fused = self._fused
         if fused is None or fused[0] != item.entry_id:
@@ -121,7 +121,7 @@ class PostgresFusing:
             Int8(self._names.learn({item.actor})[item.actor]),
         )
         self._fused = None
-        return Command(to_numbered(END), values)
+        return WireCommand(to_numbered(END), values)
 
     def _unfuse(self) -> None:
         """Writes the lease and the payload of a reservation that goes on by itself."""

@@ -14,22 +14,35 @@ from psycopg.rows import tuple_row
 
 from oncegate.errors import UsageError
 from oncegate.store import Joined, Outgoing, Placed, Reservation, Reserved, Settlement
-from oncegate.store.feed import Publication, Published
-from oncegate.stores.kinds import Kind, check_open, is_still_open, no_transaction, recognise
-from oncegate.stores.postgres.feed_scripts import publish_joined
-from oncegate.stores.postgres.lane_scripts import enqueue
+from oncegate.store.feed import EventToPublish, Published
+from oncegate.stores.postgres.feed_statement_generators import publish_joined
+from oncegate.stores.postgres.lane_statement_generators import enqueue
 from oncegate.stores.postgres.placeholders import to_driver, to_numbered
-from oncegate.stores.postgres.scripts import Facts, Rows, perform, perform_async, reserve, settle
+from oncegate.stores.postgres.statement_generators import (
+    Facts,
+    Rows,
+    perform,
+    perform_async,
+    reserve,
+    settle,
+)
+from oncegate.stores.shared.driver_detection import (
+    DriverKind,
+    check_open,
+    is_still_open,
+    no_transaction,
+    recognise,
+)
 
 Execute = Callable[[str, Sequence[Any]], Rows]
 ExecuteAsync = Callable[[str, Sequence[Any]], Awaitable[Rows]]
-_ASYNC_SQLALCHEMY = (Kind.SQLALCHEMY_ASYNC_SESSION, Kind.SQLALCHEMY_ASYNC_CONNECTION)
+_ASYNC_SQLALCHEMY = (DriverKind.SQLALCHEMY_ASYNC_SESSION, DriverKind.SQLALCHEMY_ASYNC_CONNECTION)
 
 
 def join(transaction: object, facts: Facts) -> Joined:
     """Finds the adapter for a user's transaction; raises UsageError where there is nothing to join."""
     kind, behind = recognise(transaction)
-    if kind is None or kind is Kind.SQLITE3:
+    if kind is None or kind is DriverKind.SQLITE3:
         raise UsageError(
             f"tx= is a {type(transaction).__name__}; on a PostgreSQL ledger give a psycopg or asyncpg "
             "connection, a SQLAlchemy session or connection, or Django's connection"
@@ -47,7 +60,7 @@ class _Join:
 
     is_async = True
 
-    def __init__(self, kind: Kind, transaction: Any, facts: Facts) -> None:
+    def __init__(self, kind: DriverKind, transaction: Any, facts: Facts) -> None:
         self._kind = kind
         self._transaction = transaction
         self._facts = facts
@@ -68,7 +81,7 @@ class BlockingJoin(_Join):
 
     is_async = False
 
-    def __init__(self, kind: Kind, transaction: Any, facts: Facts, execute: Execute) -> None:
+    def __init__(self, kind: DriverKind, transaction: Any, facts: Facts, execute: Execute) -> None:
         super().__init__(kind, transaction, facts)
         self._execute = execute
 
@@ -80,7 +93,7 @@ class BlockingJoin(_Join):
         """Ends a claim in the user's transaction."""
         return self._settled(perform(settle(self._facts, settlement), self._execute))
 
-    def publish_one(self, publication: Publication) -> Published:
+    def publish_one(self, publication: EventToPublish) -> Published:
         """Publishes an event in the user's transaction."""
         return perform(publish_joined(self._facts, publication), self._execute)
 
@@ -92,7 +105,7 @@ class BlockingJoin(_Join):
 class AsyncJoin(_Join):
     """An async connection, used on its own event loop."""
 
-    def __init__(self, kind: Kind, transaction: Any, facts: Facts, execute: ExecuteAsync) -> None:
+    def __init__(self, kind: DriverKind, transaction: Any, facts: Facts, execute: ExecuteAsync) -> None:
         super().__init__(kind, transaction, facts)
         self._execute = execute
 
@@ -104,7 +117,7 @@ class AsyncJoin(_Join):
         """Ends a claim in the user's transaction."""
         return self._settled(await perform_async(settle(self._facts, settlement), self._execute))
 
-    async def publish_one(self, publication: Publication) -> Published:
+    async def publish_one(self, publication: EventToPublish) -> Published:
         """Publishes an event in the user's transaction."""
         return await perform_async(publish_joined(self._facts, publication), self._execute)
 
@@ -130,7 +143,7 @@ class SqlalchemyAsyncJoin(_Join):
         )
         return self._settled(mark)
 
-    async def publish_one(self, publication: Publication) -> Published:
+    async def publish_one(self, publication: EventToPublish) -> Published:
         """Publishes an event in the user's transaction."""
         published: Published = await self._transaction.run_sync(
             lambda plain: perform(publish_joined(self._facts, publication), self._executes(plain))
@@ -145,7 +158,7 @@ class SqlalchemyAsyncJoin(_Join):
         return placed
 
     def _executes(self, plain: Any) -> Execute:
-        is_session = self._kind is Kind.SQLALCHEMY_ASYNC_SESSION
+        is_session = self._kind is DriverKind.SQLALCHEMY_ASYNC_SESSION
         return _on_session(plain) if is_session else _on_connection(plain)
 
 
@@ -157,7 +170,7 @@ def _on_connection(connection: Any) -> Execute:
     if connection.dialect.name != "postgresql":
         raise UsageError(f"tx= is open on another database than the ledger's: {connection.dialect.name}")
     if getattr(connection.connection.dbapi_connection, "autocommit", False):
-        raise no_transaction(Kind.SQLALCHEMY_CONNECTION)  # isolation_level="AUTOCOMMIT" commits each
+        raise no_transaction(DriverKind.SQLALCHEMY_CONNECTION)  # isolation_level="AUTOCOMMIT" commits each
     translate = to_numbered if connection.dialect.paramstyle == "numeric_dollar" else to_driver
 
     def execute(sql: str, parameters: Sequence[Any]) -> Rows:
@@ -204,13 +217,13 @@ def _on_asyncpg(connection: Any) -> ExecuteAsync:
     return execute
 
 
-_EXECUTES: dict[Kind, Callable[[Any], Execute]] = {
-    Kind.PSYCOPG: _on_psycopg,
-    Kind.SQLALCHEMY_SESSION: _on_session,
-    Kind.SQLALCHEMY_CONNECTION: _on_connection,
-    Kind.DJANGO: _on_django,
+_EXECUTES: dict[DriverKind, Callable[[Any], Execute]] = {
+    DriverKind.PSYCOPG: _on_psycopg,
+    DriverKind.SQLALCHEMY_SESSION: _on_session,
+    DriverKind.SQLALCHEMY_CONNECTION: _on_connection,
+    DriverKind.DJANGO: _on_django,
 }
-_EXECUTES_ASYNC: dict[Kind, Callable[[Any], ExecuteAsync]] = {
-    Kind.PSYCOPG_ASYNC: _on_psycopg_async,
-    Kind.ASYNCPG: _on_asyncpg,
+_EXECUTES_ASYNC: dict[DriverKind, Callable[[Any], ExecuteAsync]] = {
+    DriverKind.PSYCOPG_ASYNC: _on_psycopg_async,
+    DriverKind.ASYNCPG: _on_asyncpg,
 }

@@ -15,8 +15,8 @@ from oncegate.store import (
     LanePruning,
     LaneView,
 )
-from oncegate.stores.lane_views import Destinations, lane_view, pruned_lanes
 from oncegate.stores.postgres.names import Names
+from oncegate.stores.shared.lane_views import Destinations, lane_view, pruned_lanes
 
 _LANE: Final = """
 SELECT lane.id, lane.destination, lane.tenant, lane.key, head.state, head.seq, lane.last_seq, head.attempt,

@@ -17,7 +17,11 @@ from oncegate.store import (
     ReplayWanted,
     Steering,
 )
-from oncegate.stores.lane_notes import (
+from oncegate.stores.postgres import lane_statements
+from oncegate.stores.postgres.arrays import bigint_array
+from oncegate.stores.postgres.lanes import plain
+from oncegate.stores.postgres.replays import PostgresReplays
+from oncegate.stores.shared.lane_notes import (
     STEERED,
     cancel_note,
     order_note,
@@ -26,10 +30,6 @@ from oncegate.stores.lane_notes import (
     skipped_error,
     steering_note,
 )
-from oncegate.stores.postgres import lane_statements
-from oncegate.stores.postgres.arrays import bigint_array
-from oncegate.stores.postgres.lanes import plain
-from oncegate.stores.postgres.replays import PostgresReplays
 
 # Made first, so that two operators at a new destination wait for each other instead of both finding none.
 _FIRST_STEER: Final = "INSERT INTO oncegate_destination (id) VALUES (%s) ON CONFLICT (id) DO NOTHING"

@@ -32,12 +32,12 @@ from oncegate.stores.postgres import lane_statements, statements
 from oncegate.stores.postgres.arrays import Packed, bigint_array, bytea_array, integer_array, text_array
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.postgres.placeholders import to_numbered
-from oncegate.stores.postgres.wire import Command, Rows
+from oncegate.stores.postgres.wire import Rows, WireCommand
 
 ENQUEUE_TRIES_MAX: Final = 20  # each lost round means that somebody else has committed one of the ids
 PLACINGS: Final = (Placing.NEW, Placing.KNOWN, Placing.CONFLICT)
 FULL: Final = Placed(Placing.FULL, 0, 0)
-_BY_KEPT_PLAN: Final = Command(lane_statements.BY_KEPT_PLAN)
+_BY_KEPT_PLAN: Final = WireCommand(lane_statements.BY_KEPT_PLAN)
 
 Held = TypeVar("Held", Failure, HeadHeld)
 
@@ -54,7 +54,7 @@ class PostgresLanes:
     def _query(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         raise NotImplementedError
 
-    def _query_all(self, commands: list[Command]) -> list[Rows]:
+    def _query_all(self, commands: list[WireCommand]) -> list[Rows]:
         raise NotImplementedError
 
     def _ticks(self) -> int | None:
@@ -69,7 +69,7 @@ class PostgresLanes:
 
     def _work(self, sql: str, parameters: tuple[Any, ...]) -> Rows:
         """Runs a worker's statement by its kept plan."""
-        return self._query_all([_BY_KEPT_PLAN, Command(to_numbered(sql), parameters)])[-1]
+        return self._query_all([_BY_KEPT_PLAN, WireCommand(to_numbered(sql), parameters)])[-1]
 
     def enqueue(self, events: Sequence[Outgoing]) -> list[Placed]:
         """Appends events to their lanes with one statement; ids that come again are looked up after."""

@@ -14,13 +14,25 @@ from typing import Any, Final
 import psycopg
 
 from oncegate.clock import SystemClock
+from oncegate.commit.greenlet_bridge import (
+    READABLE,
+    WRITABLE,
+    GreenletAbandoned,
+    SocketWaiter,
+    in_greenlet,
+    wait_for,
+)
 from oncegate.errors import ConfigError
-from oncegate.suspension import READABLE, WRITABLE, Ear, Stranded, is_strand, wait_for
 
 ANSWER_WAIT_MS: Final = 28_000  # above the server's limit for a statement, below what callers wait
 _clock: Final = SystemClock()
 # Drivers from 3.3 on can wait with a limit themselves, at no cost.
-_LOST: Final = (OSError, Stranded, ValueError, RuntimeError)  # the last two: an epoll, a loop that closed
+_LOST: Final = (
+    OSError,
+    GreenletAbandoned,
+    ValueError,
+    RuntimeError,
+)  # the last two: an epoll, a loop that closed
 _TIMEOUT: Final[type[Exception] | None] = getattr(psycopg.errors, "_WaitTimeout", None)
 
 
@@ -49,7 +61,7 @@ class LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
 
     def __init__(self, pgconn: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(pgconn, *arguments, **options)
-        self._ear = Ear()
+        self._ear = SocketWaiter()
 
     def close(self) -> None:
         """Closes the connection."""
@@ -62,7 +74,7 @@ class LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
 
     def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
         """Runs one exchange with the server, within the limit."""
-        if is_strand():
+        if in_greenlet():
             return self._wait_in_loop(gen)
         if _TIMEOUT is None:
             return super().wait(self._limited(gen), *arguments, **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from oncegate.stores.naming import NAMES_CACHED_MAX, NUMBERS_KEPT_MS
+from oncegate.stores.shared.unused_names import NAMES_CACHED_MAX, NUMBERS_KEPT_MS
 
 _FIND: Final = "SELECT id, text, unused_since IS NULL FROM oncegate_name WHERE text = ANY(%s)"
 # A name that is marked as unused is in use again from here on.

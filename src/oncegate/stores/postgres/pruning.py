@@ -11,7 +11,10 @@ from typing import Any, Final
 
 from oncegate.model.retention import Sighting, believe
 from oncegate.store import EVERY_TENANT, Due, Forgetting, LogKind, Tenants, UnusedNames
-from oncegate.stores.forgetting import (
+from oncegate.stores.postgres import statements
+from oncegate.stores.postgres.arrays import bigint_array
+from oncegate.stores.postgres.names import Names
+from oncegate.stores.shared.retention import (
     IS_REFUSED,
     SEEN_STATE,
     judge_rows,
@@ -19,10 +22,7 @@ from oncegate.stores.forgetting import (
     read_sighting,
     write_sighting,
 )
-from oncegate.stores.naming import UNUSED_MS, USES
-from oncegate.stores.postgres import statements
-from oncegate.stores.postgres.arrays import bigint_array
-from oncegate.stores.postgres.names import Names
+from oncegate.stores.shared.unused_names import UNUSED_MS, USES
 
 _NEXT: Final = f"""
 SELECT id, surface, {SEEN_STATE}, received_at, coalesce(settled_at, received_at), tenant

@@ -11,7 +11,7 @@ from oncegate.store import LaneName, ReplayFilter, ReplayOrder, ReplayWanted
 from oncegate.store.replays import LEFT_COUNTED_MAX, RUNNING_MAX
 from oncegate.stores.postgres.attempts import PostgresAttempts
 from oncegate.stores.postgres.lanes import PostgresLanes, plain
-from oncegate.stores.replay_filters import order_conditions
+from oncegate.stores.shared.replay_filters import order_conditions
 
 _KEEP: Final = """
 INSERT INTO oncegate_replay_order (nonce, destination, tenant, lane, seq_from, seq_to, only_dead, at, actor,

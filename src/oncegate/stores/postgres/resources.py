@@ -15,7 +15,7 @@ from oncegate.store import (
 )
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.names import Names
-from oncegate.stores.seconds import READ, late_note, second_note, second_of
+from oncegate.stores.shared.second_resources import READ, late_note, second_note, second_of
 
 _SEE: Final = """
 INSERT INTO oncegate_target AS known (about, entry, resource, until) VALUES (%s, %s, %s, %s)

@@ -13,7 +13,7 @@ from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.failures import first_line
 from oncegate.stores.postgres.session import PostgresSession
 from oncegate.stores.postgres.timing import examine_speed
-from oncegate.stores.rehearsing import BUSY, POSSIBLE, WHAT, rehearse
+from oncegate.stores.shared.rehearsal import BUSY, POSSIBLE, WHAT, rehearse
 
 # Somebody's lock on a whole table, such as a migration's, is nothing to wait for.
 _PATIENCE: Final = "SELECT set_config('lock_timeout', '2s', true)"

@@ -10,14 +10,14 @@ from psycopg import errors as postgres
 
 from oncegate.errors import SchemaMismatch
 from oncegate.store import Migration
-from oncegate.stores.migrations import (
+from oncegate.stores.postgres.failures import first_line
+from oncegate.stores.shared.migrations import (
     contradiction,
     made_by,
     read_migrations,
     still_needed,
     version_recorded,
 )
-from oncegate.stores.postgres.failures import first_line
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(7229, 1)"  # any two numbers; ours for migrations
 _HAS_TABLE: Final = "SELECT to_regclass(%s) IS NOT NULL"

@@ -15,6 +15,7 @@ from psycopg import errors as postgres
 from psycopg.pq import Format, TransactionStatus
 
 from oncegate.clock import SystemClock
+from oncegate.commit.greenlet_bridge import run_in_thread
 from oncegate.errors import StoreError, StoreRejected, StoreUnknown, UsageError
 from oncegate.store import Statement
 from oncegate.store.incarnations import Incarnations, Sight
@@ -23,9 +24,10 @@ from oncegate.stores.postgres.browsing import PostgresBrowsing
 from oncegate.stores.postgres.census import PostgresCensus
 from oncegate.stores.postgres.claims import PostgresClaims
 from oncegate.stores.postgres.contents import PostgresContents
-from oncegate.stores.postgres.doubts import Doubts, backend_of
 from oncegate.stores.postgres.failures import is_answer, is_lost, rejected, translate, users_failure
 from oncegate.stores.postgres.feed import PostgresFeed
+from oncegate.stores.postgres.in_doubt_commits import Doubts, backend_of
+from oncegate.stores.postgres.incarnation import statement_for
 from oncegate.stores.postgres.lane_census import PostgresLaneCensus
 from oncegate.stores.postgres.lane_desk import PostgresLaneDesk
 from oncegate.stores.postgres.lanes import LostRace
@@ -43,25 +45,23 @@ from oncegate.stores.postgres.pruning import PostgresPruning
 from oncegate.stores.postgres.registry import PostgresRegistry
 from oncegate.stores.postgres.resources import PostgresResources
 from oncegate.stores.postgres.seen import PostgresSeen
-from oncegate.stores.postgres.sights import statement_for
 from oncegate.stores.postgres.tallies import PostgresTallies
 from oncegate.stores.postgres.tidying import refuse_lasting, tidying_of
 from oncegate.stores.postgres.traces import PostgresTraces
-from oncegate.stores.postgres.wire import BEGIN, COMMIT, ROLLBACK, Command, Rows, Wire
-from oncegate.suspension import aside
+from oncegate.stores.postgres.wire import BEGIN, COMMIT, ROLLBACK, Rows, Wire, WireCommand
 
 KEPT_EVERY_MS: Final = 1_000
 _CLOCK: Final = SystemClock()  # only to count seconds between two writes of a connection
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
-_AS_USUAL = Command(statements.AS_USUAL_HERE)
-_KEEP_TIME = Command(statements.KEEP_TIME)
-_MAY_KEEP_TIME = Command(statements.MAY_KEEP_TIME)
-_BEGIN_LOOK = Command("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-_SCHEMA = Command("SELECT value::int FROM oncegate_meta WHERE name = 'schema'")
+_AS_USUAL = WireCommand(statements.AS_USUAL_HERE)
+_KEEP_TIME = WireCommand(statements.KEEP_TIME)
+_MAY_KEEP_TIME = WireCommand(statements.MAY_KEEP_TIME)
+_BEGIN_LOOK = WireCommand("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+_SCHEMA = WireCommand("SELECT value::int FROM oncegate_meta WHERE name = 'schema'")
 # A batch waits so long for what others' transactions hold; who waits alone has the server's own limit.
 LOCK_WAIT_MS: Final = 100
-_HASTY, _PATIENT = Command(f"SET lock_timeout = {LOCK_WAIT_MS}"), Command("RESET lock_timeout")
-_SAVEPOINT, _RELEASE = Command("SAVEPOINT race"), Command("RELEASE SAVEPOINT race")
+_HASTY, _PATIENT = WireCommand(f"SET lock_timeout = {LOCK_WAIT_MS}"), WireCommand("RESET lock_timeout")
+_SAVEPOINT, _RELEASE = WireCommand("SAVEPOINT race"), WireCommand("RELEASE SAVEPOINT race")
 Ticks = Callable[[], int]
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -131,26 +131,26 @@ class PostgresSession(
         if isinstance(parameters, Mapping):
             sql, names = names_to_numbers(sql)
             parameters = tuple(parameters[name] for name in names)
-        return self._query_all([Command(to_numbered(sql), parameters)])[-1]
+        return self._query_all([WireCommand(to_numbered(sql), parameters)])[-1]
 
-    def _query_all(self, commands: list[Command]) -> list[Rows]:
+    def _query_all(self, commands: list[WireCommand]) -> list[Rows]:
         try:
             return self._exchange(commands)
         except psycopg.Error as error:
             raise self._failed(error, committing=not self._in_transaction) from error
 
-    def _guard(self) -> list[Command]:
+    def _guard(self) -> list[WireCommand]:
         """Goes ahead of our own statements where users' have run: see `tidying`."""
         is_open = self._connection.info.transaction_status is TransactionStatus.INTRANS
         return [self._tidying.before] if self._ran_users and is_open else []
 
-    def _after(self) -> Sequence[Command]:
+    def _after(self) -> Sequence[WireCommand]:
         """Takes away what users' statements have left."""
         if not self._ran_users:
             return ()
         return self._tidying.after if self._is_patient else (*self._tidying.after, _HASTY)
 
-    def _exchange(self, commands: list[Command], then: Sequence[Command] = ()) -> list[Rows]:
+    def _exchange(self, commands: list[WireCommand], then: Sequence[WireCommand] = ()) -> list[Rows]:
         """Sends statements in one go, the begin of the transaction with the first of them."""
         if self._is_untouched:
             self._is_untouched = False
@@ -165,7 +165,7 @@ class PostgresSession(
     def _racing(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Runs a statement that divides by zero where it lost a race; then nothing was changed."""
         nested = self._in_transaction
-        statement = Command(to_numbered(sql), parameters)
+        statement = WireCommand(to_numbered(sql), parameters)
         try:
             return self._exchange([_SAVEPOINT, statement, _RELEASE] if nested else [statement])[int(nested)]
         except postgres.DivisionByZero:
@@ -180,7 +180,7 @@ class PostgresSession(
         if not self._in_transaction or self._reopen is None:
             return self._query(sql, parameters)
         try:
-            with aside(self._reopen) as connection:
+            with run_in_thread(self._reopen) as connection:
                 connection.execute(sql, parameters)
         except psycopg.Error as error:
             raise translate(error, committing=False) from error
@@ -223,7 +223,7 @@ class PostgresSession(
         """Goes on over a new connection, which is looked at before anything is asked of it."""
         self._connection.close()
         self._names.forget()
-        self._use(aside(reopen))
+        self._use(run_in_thread(reopen))
         if self._incarnations is not None:
             self._generation = self._incarnations.generation
 
@@ -248,7 +248,7 @@ class PostgresSession(
             if seen is None:
                 self._wire.send([_KEEP_TIME])
                 return
-            _, ((identity, position),) = self._wire.send([_KEEP_TIME, Command(statement_for(seen))])
+            _, ((identity, position),) = self._wire.send([_KEEP_TIME, WireCommand(statement_for(seen))])
         except postgres.InsufficientPrivilege:  # taken away since: the new connection goes by less
             self._replace(self._reopen)
             return
@@ -304,7 +304,7 @@ class PostgresSession(
         except psycopg.Error:
             self._connection.close()
 
-    def _finish(self, heads: list[Command], writes: Iterable[Statement]) -> bool:
+    def _finish(self, heads: list[WireCommand], writes: Iterable[Statement]) -> bool:
         """Sends the rest of a transaction and its COMMIT in one go; False if `heads` found a lost fence.
 
         Whatever fails before COMMIT is certainly undone; only a lost connection leaves it open.
@@ -416,8 +416,8 @@ class PostgresSession(
         self._connection.close()
 
 
-def _user_command(sql: str, parameters: Sequence[Any]) -> Command:
+def _user_command(sql: str, parameters: Sequence[Any]) -> WireCommand:
     if isinstance(parameters, Mapping):  # taken by place, its names would be what is written
         raise TypeError("parameters by name are not for writes as data on PostgreSQL; give them by place")
     refuse_lasting(sql)
-    return Command(to_numbered(sql), parameters, Format.TEXT)
+    return WireCommand(to_numbered(sql), parameters, Format.TEXT)

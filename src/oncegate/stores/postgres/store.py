@@ -11,8 +11,8 @@ import psycopg
 from psycopg import errors as postgres
 from psycopg.conninfo import conninfo_to_dict
 
-from oncegate import suspension
 from oncegate.clock import Clock, SystemClock
+from oncegate.commit import greenlet_bridge
 from oncegate.errors import (
     BadUrl,
     SchemaMismatch,
@@ -21,24 +21,24 @@ from oncegate.errors import (
 )
 from oncegate.store import Capabilities, Durability, Finding, Joined, Migration
 from oncegate.store.incarnations import Incarnations
-from oncegate.stores.absence import Presence
 from oncegate.stores.postgres import catalogue, eras, poolers, schema
 from oncegate.stores.postgres.arrays import register
-from oncegate.stores.postgres.doubts import Doubts
 from oncegate.stores.postgres.examining import (
     DURABLE,
     DURABLE_SETTINGS,
     examine_server,
 )
 from oncegate.stores.postgres.failures import first_line, refuse_durability, translate
+from oncegate.stores.postgres.in_doubt_commits import Doubts
+from oncegate.stores.postgres.incarnation import POSITION_SLACK, read_sight
 from oncegate.stores.postgres.joins import join
 from oncegate.stores.postgres.limits import LimitedConnection, refuse_late_patches
-from oncegate.stores.postgres.looks import Looks
 from oncegate.stores.postgres.partitions import drop_empty_months, ensure_partitions
+from oncegate.stores.postgres.read_sessions import Looks
 from oncegate.stores.postgres.rights import examine_writing
-from oncegate.stores.postgres.scripts import Facts
 from oncegate.stores.postgres.session import PostgresSession
-from oncegate.stores.postgres.sights import POSITION_SLACK, read_sight
+from oncegate.stores.postgres.statement_generators import Facts
+from oncegate.stores.shared.absence import FilePresence
 
 SERVER_VERSION_MIN: Final = 140000
 WRITERS: Final = 2  # one batch is prepared while the other commits; more did not help
@@ -84,7 +84,7 @@ class PostgresStore:
         self._doubts = Doubts()
         self._is_pooler_judged = self._is_schema_judged = False
         self._given = _taken_apart(url)
-        self._presence = Presence(self.address)
+        self._presence = FilePresence(self.address)
         self._facts = Facts(None if clock is None else clock.ticks_ms)
         self._learning = threading.Lock()
         self._incarnations = Incarnations(slack=POSITION_SLACK)
@@ -102,7 +102,7 @@ class PostgresStore:
             business_writes=True,
             one_writer=False,
             is_local=False,
-            gives_way=suspension.AVAILABLE,
+            gives_way=greenlet_bridge.AVAILABLE,
         )
 
     @property

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from oncegate.store import Observations, Repeat, ResourceSeen, Tally, Waiting
-from oncegate.stores.observing import POSTGRES_KIND as KIND
-from oncegate.stores.observing import TIME_TO_DECIDE, joined, repeat_of, summed, waiting_of
 from oncegate.stores.postgres.arrays import bigint_array, integer_array, text_array
 from oncegate.stores.postgres.names import Names
-from oncegate.stores.seconds import resources_of
+from oncegate.stores.shared.observations import POSTGRES_KIND as KIND
+from oncegate.stores.shared.observations import TIME_TO_DECIDE, joined, repeat_of, summed, waiting_of
+from oncegate.stores.shared.second_resources import resources_of
 
 _ADD: Final = """
 INSERT INTO oncegate_tally AS tally (minute, surface, what, count, total)

@@ -16,8 +16,8 @@ from typing import Any, Final
 import psycopg
 
 from oncegate.errors import UsageError
-from oncegate.model.transaction_words import first_word
-from oncegate.stores.postgres.wire import Command
+from oncegate.model.sql_guard import first_word
+from oncegate.stores.postgres.wire import WireCommand
 
 # What `RESET ALL` leaves alone, and what it would set to the server's own values where a pooler left our
 # options out. The role comes after the user whom it may be taken by.
@@ -33,7 +33,7 @@ SETTINGS: Final = (
 )
 _GUARDED: Final = 2  # so many of them matter to COMMIT and to our statements before it
 _READ: Final = "SELECT " + ", ".join(f"current_setting('{name}')" for name in SETTINGS)
-_RESET: Final = (Command("RESET ALL"), Command("DISCARD TEMP"))
+_RESET: Final = (WireCommand("RESET ALL"), WireCommand("DISCARD TEMP"))
 _REFUSED: Final = re.compile(
     r"listen\b|prepare\b|deallocate\b|discard\b|declare\b(?=.*\bwith\s+hold\b)", re.IGNORECASE | re.DOTALL
 )
@@ -44,10 +44,10 @@ class Tidying:
 
     def __init__(self, values: Sequence[str]) -> None:
         guarded, kept = _sets(SETTINGS[:_GUARDED], "true"), _sets(SETTINGS, "false")
-        self.before = Command(f"SELECT {guarded}", tuple(values[:_GUARDED]))
-        self.after: tuple[Command, ...] = (
+        self.before = WireCommand(f"SELECT {guarded}", tuple(values[:_GUARDED]))
+        self.after: tuple[WireCommand, ...] = (
             *_RESET,
-            Command(f"SELECT pg_advisory_unlock_all(), {kept}", tuple(values)),
+            WireCommand(f"SELECT pg_advisory_unlock_all(), {kept}", tuple(values)),
         )
 
 

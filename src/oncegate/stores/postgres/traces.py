@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from oncegate.store import TracedDelivery, TracedPublication, TraceLink
-from oncegate.stores import traces
+from oncegate.stores.shared import traces
 
 _LINK: Final = """
 INSERT INTO oncegate_trace (entry, trace, context)

@@ -31,7 +31,7 @@ Rows: TypeAlias = list[tuple[Any, ...]]
 Exchange: TypeAlias = Generator[Any, int, Any]
 
 
-class Command:
+class WireCommand:
     """A statement with `$1`, `$2`, … and its parameters."""
 
     __slots__ = ("parameters", "result_format", "sql")
@@ -44,9 +44,9 @@ class Command:
         self.result_format = result_format
 
 
-BEGIN: Final = Command("BEGIN")
-COMMIT: Final = Command("COMMIT")
-ROLLBACK: Final = Command("ROLLBACK")
+BEGIN: Final = WireCommand("BEGIN")
+COMMIT: Final = WireCommand("COMMIT")
+ROLLBACK: Final = WireCommand("ROLLBACK")
 
 
 class Wire:
@@ -61,7 +61,7 @@ class Wire:
         self.last_status: bytes | None = None
         self.failed_at: int | None = None  # which command of the last exchange the server refused
 
-    def send(self, commands: Sequence[Command], then: Sequence[Command] = ()) -> list[Rows]:
+    def send(self, commands: Sequence[WireCommand], then: Sequence[WireCommand] = ()) -> list[Rows]:
         """Sends statements together and returns the rows of each; raises the first error.
 
         After an error the server has skipped the rest. What fails of `then` changes nothing about the
@@ -89,7 +89,7 @@ class Wire:
             self._silence.register(pgconn.socket, POLLIN)
         return not self._silence.poll(0)
 
-    def _exchange(self, commands: Sequence[Command]) -> Exchange:
+    def _exchange(self, commands: Sequence[WireCommand]) -> Exchange:
         pgconn: PGconn = self._connection.pgconn
         pgconn.enter_pipeline_mode()
         asked: list[bool] = []
@@ -109,7 +109,7 @@ class Wire:
     def _put(
         self,
         pgconn: PGconn,
-        command: Command,
+        command: WireCommand,
         asked: list[bool],
         fresh: list[tuple[str, tuple[int, ...]]],
     ) -> None:

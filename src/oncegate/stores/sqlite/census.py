@@ -15,10 +15,10 @@ from oncegate.errors import ConfigError
 from oncegate.model.parking import Parked
 from oncegate.model.states import State
 from oncegate.store import Entry, EntryDetail, EntryFilter, LogKind, LogRecord, StepRecord
-from oncegate.stores.observing import SQLITE_KIND as KIND
+from oncegate.stores.shared.observations import SQLITE_KIND as KIND
 from oncegate.stores.sqlite.claims import _ENTRY_COLUMNS
 from oncegate.stores.sqlite.names import Names
-from oncegate.stores.sqlite.running import open_entries
+from oncegate.stores.sqlite.open_entries import open_entries
 
 _LOG_COLUMNS: Final = "position, entry, kind, at, actor, note"
 # The log's index leaves out the common case: a committed entry knows its own record.

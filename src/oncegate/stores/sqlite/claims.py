@@ -28,23 +28,23 @@ from oncegate.store import (
     ClaimNote,
     Entry,
     LogKind,
-    Progress,
     Renewal,
     Reservation,
     Reserved,
     Settlement,
     Statement,
     StepRecord,
+    StepRecords,
     StepState,
 )
 from oncegate.store.alternatives import by_known_keys, has_alternatives, told_apart
 from oncegate.store.recording import record_in_two_steps
+from oncegate.stores.shared.writes import in_turn
+from oncegate.stores.sqlite.bulk_settle import Sweep, sweep_of
 from oncegate.stores.sqlite.files import is_the_stores
-from oncegate.stores.sqlite.inserting import insert_all, insert_one, next_number
 from oncegate.stores.sqlite.names import Names
+from oncegate.stores.sqlite.new_keys import insert_all, insert_one, next_number
 from oncegate.stores.sqlite.removing import BELONGINGS, RAISE_FLOOR
-from oncegate.stores.sqlite.sweeps import Sweep, sweep_of
-from oncegate.stores.writes import in_turn
 
 _RUN: Final = Decision.RUN
 _COMMITTED: Final = State.COMMITTED
@@ -219,11 +219,11 @@ class SqliteClaims:
         now = self.now_ticks()
         return [self._changed(_RENEW, (now + c.lease_ms, c.entry_id, c.fence, c.token)) for c in claims]
 
-    def progress(self, wanted: Sequence[Progress]) -> list[bool]:
+    def progress(self, wanted: Sequence[StepRecords]) -> list[bool]:
         """Records steps of claims that go on."""
         return [self._advance(item) for item in wanted]
 
-    def _advance(self, item: Progress) -> bool:
+    def _advance(self, item: StepRecords) -> bool:
         holds = self._connection.execute(_HOLDS, (item.entry_id, item.fence, item.token)).fetchone()
         if holds is None:
             return False

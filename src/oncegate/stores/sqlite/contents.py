@@ -21,7 +21,7 @@ from oncegate.store import (
     Pair,
     Unscanned,
 )
-from oncegate.stores.duplicates import note_for, reason_for
+from oncegate.stores.shared.duplicates import note_for, reason_for
 from oncegate.stores.sqlite.names import Names
 
 _NEXT: Final = """

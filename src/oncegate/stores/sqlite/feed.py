@@ -9,16 +9,16 @@ from typing import Any, Final
 
 from oncegate.store.feed import (
     Acked,
+    EventToPublish,
     FeedAck,
     FeedEvent,
     FeedPage,
     FeedWanted,
-    Publication,
     Published,
     Publishing,
     ReaderPosition,
 )
-from oncegate.stores.publishing import judged, oldest_prefix
+from oncegate.stores.shared.publishing import judged, oldest_prefix
 from oncegate.stores.sqlite.names import Names
 
 # Written first in every case: it takes the lock, so that nothing read after it can be out of date.
@@ -69,11 +69,11 @@ class SqliteFeed:
     _connection: sqlite3.Connection
     _names: Names
 
-    def publish(self, wanted: Sequence[Publication]) -> list[Published]:
+    def publish(self, wanted: Sequence[EventToPublish]) -> list[Published]:
         """Adds events; the position is the order of writing, which is the order of commits."""
         return [self._publish(item) for item in wanted]
 
-    def _publish(self, item: Publication) -> Published:
+    def _publish(self, item: EventToPublish) -> Published:
         run, tenant = self._connection.execute, self._names.number(item.tenant)
         ((last,),) = run(_TENANT, (tenant,)).fetchall()
         known = run(_FIND, (tenant, item.event_id)).fetchone()

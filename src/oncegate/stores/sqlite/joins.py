@@ -9,16 +9,16 @@ import sqlite3
 from typing import Any
 
 from oncegate.errors import UsageError
-from oncegate.stores.kinds import Kind, check_open, no_transaction, recognise
+from oncegate.stores.shared.driver_detection import DriverKind, check_open, no_transaction, recognise
 
 
 def connection_behind(transaction: object) -> sqlite3.Connection:
     """The sqlite3 connection with the user's open transaction."""
     kind, behind = recognise(transaction)
-    if kind is Kind.SQLITE3:
+    if kind is DriverKind.SQLITE3:
         check_open(kind, behind)
         return behind  # type: ignore[no-any-return]
-    if kind not in (Kind.SQLALCHEMY_SESSION, Kind.SQLALCHEMY_CONNECTION, Kind.DJANGO):
+    if kind not in (DriverKind.SQLALCHEMY_SESSION, DriverKind.SQLALCHEMY_CONNECTION, DriverKind.DJANGO):
         raise _refused(transaction)
     check_open(kind, behind)
     found = _driver_connection(kind, behind)
@@ -28,14 +28,14 @@ def connection_behind(transaction: object) -> sqlite3.Connection:
     return found
 
 
-def _driver_connection(kind: Kind, behind: Any) -> object:
-    if kind is Kind.DJANGO:
+def _driver_connection(kind: DriverKind, behind: Any) -> object:
+    if kind is DriverKind.DJANGO:
         return behind.connection
-    connection = behind.connection() if kind is Kind.SQLALCHEMY_SESSION else behind
+    connection = behind.connection() if kind is DriverKind.SQLALCHEMY_SESSION else behind
     return connection.connection.driver_connection
 
 
-def _begin_late(kind: Kind, connection: sqlite3.Connection) -> None:
+def _begin_late(kind: DriverKind, connection: sqlite3.Connection) -> None:
     """The library's transaction is open, but sqlite3 begins it only with the first write: that is ours."""
     if connection.in_transaction:
         return

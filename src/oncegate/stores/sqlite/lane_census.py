@@ -16,7 +16,7 @@ from oncegate.store import (
     LanePruning,
     LaneView,
 )
-from oncegate.stores.lane_views import Destinations, lane_view, pruned_lanes
+from oncegate.stores.shared.lane_views import Destinations, lane_view, pruned_lanes
 from oncegate.stores.sqlite.names import Names
 
 _LANE: Final = (

@@ -15,7 +15,7 @@ from oncegate.store import (
     ReplayWanted,
     Steering,
 )
-from oncegate.stores.lane_notes import (
+from oncegate.stores.shared.lane_notes import (
     STEERED,
     cancel_note,
     order_note,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-from oncegate.stores.naming import NAMES_CACHED_MAX, NUMBERS_KEPT_MS
+from oncegate.stores.shared.unused_names import NAMES_CACHED_MAX, NUMBERS_KEPT_MS
 
 _FIND: Final = "SELECT id, unused_since FROM oncegate_name WHERE text = ?"
 _UNMARK: Final = "UPDATE oncegate_name SET unused_since = NULL WHERE id = ?"

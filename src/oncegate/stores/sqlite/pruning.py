@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from oncegate.model.retention import Sighting, believe
 from oncegate.store import EVERY_TENANT, Due, Forgetting, LogKind, Tenants, UnusedNames
-from oncegate.stores.forgetting import (
+from oncegate.stores.shared.retention import (
     IS_REFUSED,
     SEEN_STATE,
     judge_rows,
@@ -20,7 +20,7 @@ from oncegate.stores.forgetting import (
     read_sighting,
     write_sighting,
 )
-from oncegate.stores.naming import UNUSED_MS, USES
+from oncegate.stores.shared.unused_names import UNUSED_MS, USES
 from oncegate.stores.sqlite.names import Names
 from oncegate.stores.sqlite.removing import BELONGINGS, RAISE_FLOOR
 

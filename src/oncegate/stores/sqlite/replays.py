@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from oncegate.store import LaneName, ReplayFilter, ReplayOrder, ReplayWanted
 from oncegate.store.replays import LEFT_COUNTED_MAX, RUNNING_MAX
-from oncegate.stores.replay_filters import order_conditions
+from oncegate.stores.shared.replay_filters import order_conditions
 from oncegate.stores.sqlite.attempts import SqliteAttempts
 from oncegate.stores.sqlite.names import Names
 

@@ -14,7 +14,7 @@ from oncegate.store import (
     ResourceSeen,
     SecondResource,
 )
-from oncegate.stores.seconds import READ, late_note, second_note, second_of
+from oncegate.stores.shared.second_resources import READ, late_note, second_note, second_of
 from oncegate.stores.sqlite.names import Names
 
 _SEE: Final = """

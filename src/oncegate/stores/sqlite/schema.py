@@ -11,7 +11,7 @@ from functools import cache
 from typing import Final
 
 from oncegate.store import Migration
-from oncegate.stores.migrations import (
+from oncegate.stores.shared.migrations import (
     contradiction,
     made_by,
     read_migrations,

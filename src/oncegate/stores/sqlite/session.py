@@ -16,9 +16,9 @@ from typing import Any, cast
 from oncegate.clock import Clock
 from oncegate.errors import StoreError, StoreRejected, StoreUnavailable, StoreUnknown, UsageError
 from oncegate.store import Outgoing, Placed, Reservation, Reserved, Settlement
-from oncegate.store.feed import Publication, Published
+from oncegate.store.feed import EventToPublish, Published
 from oncegate.store.incarnations import Incarnations
-from oncegate.stores.kinds import Kind, is_still_open
+from oncegate.stores.shared.driver_detection import DriverKind, is_still_open
 from oncegate.stores.sqlite.browsing import SqliteBrowsing
 from oncegate.stores.sqlite.census import SqliteCensus
 from oncegate.stores.sqlite.claims import SqliteClaims
@@ -285,7 +285,7 @@ class JoinedSession(SqliteLedger):
         with self.unit():
             return self.settle([settlement])[0]
 
-    def publish_one(self, publication: Publication) -> Published:
+    def publish_one(self, publication: EventToPublish) -> Published:
         """Publishes an event in the user's transaction."""
         with self.unit():
             return self.publish([publication])[0]
@@ -297,7 +297,7 @@ class JoinedSession(SqliteLedger):
 
     def is_open(self) -> bool:
         """Whether the user's transaction has not been ended yet."""
-        return is_still_open(Kind.SQLITE3, self._users)
+        return is_still_open(DriverKind.SQLITE3, self._users)
 
     def execute(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Runs a statement in the user's transaction."""

@@ -13,14 +13,14 @@ from oncegate.clock import Clock, SystemClock
 from oncegate.errors import ConfigError, SchemaMismatch, StoreBusy, StoreError, UsageError
 from oncegate.store import Capabilities, Durability, Finding, Migration
 from oncegate.store.incarnations import Incarnations
-from oncegate.stores.absence import Presence
-from oncegate.stores.rehearsing import BUSY, POSSIBLE, WHAT, rehearse
+from oncegate.stores.shared.absence import FilePresence
+from oncegate.stores.shared.rehearsal import BUSY, POSSIBLE, WHAT, rehearse
 from oncegate.stores.sqlite import schema
 from oncegate.stores.sqlite.files import SYNCHRONOUS_LEVELS, open_connection, translated, wide_files
+from oncegate.stores.sqlite.incarnation import sight_of
 from oncegate.stores.sqlite.joins import connection_behind
 from oncegate.stores.sqlite.reading import file_exists, read_only
 from oncegate.stores.sqlite.session import JoinedSession, SqliteSession, check_text
-from oncegate.stores.sqlite.sights import sight_of
 
 _DURABILITY = {
     "NORMAL": Durability.PROCESS_CRASH,
@@ -43,7 +43,7 @@ class SqliteStore:
         self._file = self.path.absolute()
         self._synchronous = synchronous.upper()
         self._clock = clock or SystemClock()
-        self._presence = Presence(self.address)
+        self._presence = FilePresence(self.address)
         self._incarnations = Incarnations()
 
     @property

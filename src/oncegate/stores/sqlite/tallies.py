@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from oncegate.store import Observations, Repeat, ResourceSeen, Tally, Waiting
-from oncegate.stores.observing import SQLITE_KIND as KIND
-from oncegate.stores.observing import TIME_TO_DECIDE, joined, repeat_of, summed, waiting_of
-from oncegate.stores.seconds import resources_of
+from oncegate.stores.shared.observations import SQLITE_KIND as KIND
+from oncegate.stores.shared.observations import TIME_TO_DECIDE, joined, repeat_of, summed, waiting_of
+from oncegate.stores.shared.second_resources import resources_of
 from oncegate.stores.sqlite.names import Names
-from oncegate.stores.sqlite.running import open_entries
+from oncegate.stores.sqlite.open_entries import open_entries
 
 _ADD: Final = (
     "INSERT INTO oncegate_tally (minute, surface, what, count, total) VALUES (?, ?, ?, ?, ?)"

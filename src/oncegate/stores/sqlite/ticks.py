@@ -12,7 +12,7 @@ from typing import Final
 
 from oncegate.clock import Clock
 from oncegate.stores.sqlite.files import stored_number
-from oncegate.stores.sqlite.running import open_entries
+from oncegate.stores.sqlite.open_entries import open_entries
 
 _READ: Final = "SELECT name, value FROM oncegate_meta WHERE name IN ('boot', 'ticks_offset')"
 _WRITE: Final = (

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from oncegate.store import TracedDelivery, TracedPublication, TraceLink
-from oncegate.stores import traces
+from oncegate.stores.shared import traces
 
 
 class SqliteTraces:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from oncegate.model.states import Decision
 from oncegate.store import DestinationState, HeadHeld, Policy, ReplayWanted, Session, Steering, Throttling
-from oncegate.store.feed import FeedAck, FeedWanted, Publication
+from oncegate.store.feed import EventToPublish, FeedAck, FeedWanted
 from oncegate.testing.conformance.bench import LEASE_MS
 from oncegate.testing.conformance.lane_bench import ENDPOINT, LaneBench
 
@@ -21,7 +21,7 @@ class ApartConformance(LaneBench):
         """One that is far ahead takes nothing from one that has just begun (I12)."""
         session = self.open()
         with session.unit():
-            session.publish([Publication("acme", f"e-{n}", "k", b"{}", b"%d" % n, 1) for n in range(4)])
+            session.publish([EventToPublish("acme", f"e-{n}", "k", b"{}", b"%d" % n, 1) for n in range(4)])
             session.read_feed(FeedWanted("acme", "ahead", 0, 10))
             session.ack_feed([FeedAck("acme", "ahead", 3, 1)])
             session.ack_feed([FeedAck("acme", "behind", 1, 1)])
@@ -35,7 +35,7 @@ class ApartConformance(LaneBench):
         """Not any other of its tenant."""
         session = self.open()
         with session.unit():
-            session.publish([Publication("acme", name, "k", b"{}", name.encode(), 1) for name in "abc"])
+            session.publish([EventToPublish("acme", name, "k", b"{}", name.encode(), 1) for name in "abc"])
 
         with session.unit():
             events = [session.published_event("acme", name) for name in "cab"]

@@ -14,7 +14,6 @@ from oncegate.store import (
     EntryDetail,
     EntryFilter,
     LogRecord,
-    Progress,
     Renewal,
     Reservation,
     Reserved,
@@ -22,6 +21,7 @@ from oncegate.store import (
     Settlement,
     Statement,
     StepRecord,
+    StepRecords,
     Store,
 )
 from oncegate.testing.clock import ManualClock
@@ -136,7 +136,7 @@ class StoreBench:
     ) -> bool:
         """Records steps, in a unit of its own."""
         at_ms = self.clock.wall_ms()
-        wanted = Progress(*claim.claim, steps, at_ms, writes, probed, "suite")
+        wanted = StepRecords(*claim.claim, steps, at_ms, writes, probed, "suite")
         with session.unit():
             return session.progress([wanted])[0]
 

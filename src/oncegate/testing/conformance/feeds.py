@@ -9,11 +9,11 @@ import msgspec
 from oncegate.store import Session
 from oncegate.store.feed import (
     Acked,
+    EventToPublish,
     FeedAck,
     FeedEvent,
     FeedPage,
     FeedWanted,
-    Publication,
     Published,
     Publishing,
 )
@@ -23,9 +23,11 @@ from oncegate.testing.conformance.bench import StoreBench
 class FeedConformance(StoreBench):
     """Publishing, reading, acknowledging, forgetting."""
 
-    def publication(self, event_id: str, key: str = "k", tenant: str = "acme") -> Publication:
+    def publication(self, event_id: str, key: str = "k", tenant: str = "acme") -> EventToPublish:
         """An event; its content follows from its id and key."""
-        return Publication(tenant, event_id, key, b"{}", f"{event_id}/{key}".encode(), self.clock.wall_ms())
+        return EventToPublish(
+            tenant, event_id, key, b"{}", f"{event_id}/{key}".encode(), self.clock.wall_ms()
+        )
 
     def publish(self, session: Session, event_id: str, key: str = "k", tenant: str = "acme") -> Published:
         """Publishes one event in a unit of its own."""
@@ -97,7 +99,7 @@ class FeedConformance(StoreBench):
         assert [event.position for event in self._page(session, 4, bytes_max=20)] == [5, 6]
         assert self._page(session, 6, bytes_max=1) == ()
 
-    def _sized(self, event_id: str, size: int) -> Publication:
+    def _sized(self, event_id: str, size: int) -> EventToPublish:
         return msgspec.structs.replace(self.publication(event_id), body=b"x" * size)
 
     def _page(
@@ -194,7 +196,7 @@ class FeedConformance(StoreBench):
     def test_an_event_comes_back_as_it_was_published(self) -> None:
         """Also to a session that was opened later."""
         first = self.open()
-        wanted = Publication(
+        wanted = EventToPublish(
             "acme", "id-1", "key-1", b'{"a":"\xc3\xa4"}', b"print", 1_700_000_000_123, b'{"seq":1}'
         )
         with first.unit():

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from oncegate.model.rulings import Verb
+from oncegate.model.decisions import Verb
 from oncegate.model.states import Decision, State
 from oncegate.store import (
     EntryFilter,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from oncegate.model.rulings import Verb
+from oncegate.model.decisions import Verb
 from oncegate.model.states import State
+from oncegate.review.lease_history import HOLDS, OVERDUE, TAKEN_OVER, Tenure, tenures
 from oncegate.store import Ruling, Session
 from oncegate.testing.conformance.bench import StoreBench
-from oncegate.upkeep.tenures import HOLDS, OVERDUE, TAKEN_OVER, Tenure, tenures
 
 
 class TenureConformance(StoreBench):

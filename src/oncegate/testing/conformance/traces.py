@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncegate.store import Forgetting, Outgoing, Session, TraceLink
-from oncegate.store.feed import Publication
+from oncegate.store.feed import EventToPublish
 from oncegate.testing.conformance.bench import StoreBench
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -91,7 +91,7 @@ class TraceConformance(StoreBench):
         given = (("a", "p-1", ours), ("b", "p-1", ours), ("a", "p-2", other), ("a", "p-3", b""))
         with session.unit():
             for tenant, event_id, context in given:
-                wanted = Publication(
+                wanted = EventToPublish(
                     tenant, event_id, "k", b"{}", event_id.encode(), self.clock.wall_ms(), context
                 )
                 session.publish([wanted])
@@ -143,4 +143,6 @@ class TraceConformance(StoreBench):
             session.enqueue(
                 [Outgoing("shop", tenant, "k", event_id, "t", b"{}", event_id.encode(), now_ms, context)]
             )
-            session.publish([Publication(tenant, event_id, "k", b"{}", event_id.encode(), now_ms, context)])
+            session.publish(
+                [EventToPublish(tenant, event_id, "k", b"{}", event_id.encode(), now_ms, context)]
+            )

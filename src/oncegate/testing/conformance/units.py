@@ -6,7 +6,7 @@ import unittest
 
 from oncegate.errors import StoreBusy, StoreRejected
 from oncegate.model.states import Decision, State
-from oncegate.store import Progress, Reserved, Session, StepRecord, StepState
+from oncegate.store import Reserved, Session, StepRecord, StepRecords, StepState
 from oncegate.testing.conformance.bench import StoreBench, refused, unchanged
 
 
@@ -142,7 +142,7 @@ class UnitConformance(StoreBench):
 
     def _record_step(self, session: Session, claim: Reserved) -> None:
         step = StepRecord("notify", StepState.DONE, "mail")
-        session.progress([Progress(*claim.claim, (step,), self.clock.wall_ms())])
+        session.progress([StepRecords(*claim.claim, (step,), self.clock.wall_ms())])
 
 
 def _fail(error: BaseException) -> None:

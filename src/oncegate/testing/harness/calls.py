@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from oncegate.gate.introspection import is_async, name_of
-from oncegate.gate.passing import KEY_HEADER
-from oncegate.gate.surfaces import Downstream, Surface
+from oncegate.gate.codec.introspection import is_async, name_of
+from oncegate.gate.flows.key_injection import KEY_HEADER
+from oncegate.gate.surface import Downstream, Surface
 from oncegate.testing.harness.mishaps import Mishaps
 from oncegate.testing.harness.plans import Trouble
 from oncegate.testing.simulation.actors import context_of_nobody

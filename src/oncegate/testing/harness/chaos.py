@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from oncegate.errors import ConfigError, StoreRejected
-from oncegate.gate.gate import Gate, live_gates
-from oncegate.gate.surfaces import Surface
+from oncegate.gate.gate import GateOnStore, live_gates
+from oncegate.gate.surface import Surface
 from oncegate.testing.harness.databases import Database, Databases, Server, Setups
 from oncegate.testing.harness.names import replaced
-from oncegate.testing.harness.plans import Arrival, Mishap, crash_plans, random_plan
+from oncegate.testing.harness.plans import Mishap, PlannedArrival, crash_plans, random_plan
 from oncegate.testing.harness.real_plans import Meanwhile, may_strike, random_real_plan, systematic_plans
 from oncegate.testing.harness.real_trial import Deliver, RealTrial
 from oncegate.testing.harness.trial import Trial
@@ -23,12 +23,12 @@ from oncegate.testing.simulation.shrinking import shrink
 
 PLANS_DEFAULT: Final = 150
 REAL_PLANS_DEFAULT: Final = {"sqlite": 40, "postgres": 10}
-AnyPlan = tuple[Arrival | Mishap | Meanwhile, ...]
+AnyPlan = tuple[PlannedArrival | Mishap | Meanwhile, ...]
 AnyTrial = Trial | RealTrial
 Rows = Sequence[tuple[Any, ...]]
 Check = Callable[[Database], object]
 
-_QUIET: Final[AnyPlan] = (Arrival(1.0, 0),)
+_QUIET: Final[AnyPlan] = (PlannedArrival(1.0, 0),)
 _WRITES: Final = (
     "the handler writes to a database, and the simulated ledger has no tables of yours; give"
     " setup='CREATE TABLE …' or database='postgres', and trials run on a real one (docs/testing.md)"
@@ -50,7 +50,7 @@ class Chaos:
         handler: Callable[..., Any],
         event: Any,
         *,
-        gate: Gate | None = None,
+        gate: GateOnStore | None = None,
         counts: Mapping[str, Callable[[], int]] | None = None,
         before_each: Callable[[], Any] = lambda: None,
         plans: int | None = None,
@@ -135,7 +135,7 @@ class Chaos:
         """The failing plan without anything that it does not need to fail."""
 
         def fails(items: AnyPlan) -> bool:
-            arrivals = [item for item in items if isinstance(item, Arrival)]
+            arrivals = [item for item in items if isinstance(item, PlannedArrival)]
             arrives = any(self._databases is None or not item.variant for item in arrivals)
             return arrives and self._problem(items, seed, expected, rows) is not None
 
@@ -148,7 +148,7 @@ class Chaos:
         return "\n".join(lines)
 
     def _changes(self, plan: AnyPlan) -> list[str]:
-        used = sorted({item.variant for item in plan if isinstance(item, Arrival) and item.variant})
+        used = sorted({item.variant for item in plan if isinstance(item, PlannedArrival) and item.variant})
         return [f"  change {number}: {self._events[number]}" for number in used]
 
     def _problem(
@@ -231,7 +231,7 @@ def _told_rows(rows: Counter[tuple[Any, ...]]) -> str:
     return ", ".join(repr(row) for row in rows.elements()) or "nothing"
 
 
-def _find(handler: Callable[..., Any], gate: Gate | None) -> tuple[Gate, Surface]:
+def _find(handler: Callable[..., Any], gate: GateOnStore | None) -> tuple[GateOnStore, Surface]:
     for candidate in live_gates() if gate is None else (gate,):
         for surface in candidate.surfaces:
             if surface.handler is handler or inspect.unwrap(surface.handler) is inspect.unwrap(handler):

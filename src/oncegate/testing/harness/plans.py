@@ -33,7 +33,7 @@ class Trouble(Enum):
     CLOCK_STEP = "the wall clock steps by 2 h"
 
 
-class Arrival(Struct, frozen=True):
+class PlannedArrival(Struct, frozen=True):
     """The event arrives at a worker; `variant` is 0, or the number of a near-duplicate."""
 
     at: float
@@ -61,19 +61,19 @@ class Mishap(Struct, frozen=True):
         return f"{self.trouble.value}, {when}{where}"
 
 
-Plan = tuple[Arrival | Mishap, ...]
+Plan = tuple[PlannedArrival | Mishap, ...]
 
 
 def crash_plans() -> list[Plan]:
     """A crash at every step, the first and the second time it is reached, with the event coming again."""
-    arrivals = (Arrival(1.0, 0), Arrival(1.5, 1), Arrival(70.0, 1))
+    arrivals = (PlannedArrival(1.0, 0), PlannedArrival(1.5, 1), PlannedArrival(70.0, 1))
     return [(*arrivals, Mishap(Trouble.CRASH, nth=nth, point=point)) for point in POINTS for nth in (1, 2)]
 
 
 def random_plan(seed: int, variants: int) -> Plan:
     """Arrivals and mishaps as they may come."""
     rng = Random(seed)
-    first = Arrival(1.0, _below(rng, 2))
+    first = PlannedArrival(1.0, _below(rng, 2))
     again = [_again(rng, variants) for _ in range(_below(rng, 4))]
     return (first, *again, *(_mishap(rng) for _ in range(1 + _below(rng, 3))))
 
@@ -82,11 +82,11 @@ def _below(rng: Random, limit: int) -> int:
     return int(rng.random() * limit)
 
 
-def _again(rng: Random, variants: int) -> Arrival:
+def _again(rng: Random, variants: int) -> PlannedArrival:
     width = (0.0, 0.05, 2.0, 60.0)[_below(rng, 4)]
     at = 1.0 + rng.random() * width if rng.random() < 0.8 else LATE_SECONDS[_below(rng, 4)]
     variant = 1 + _below(rng, variants) if variants and rng.random() < 0.25 else 0
-    return Arrival(round(at, 3), _below(rng, 2), variant)
+    return PlannedArrival(round(at, 3), _below(rng, 2), variant)
 
 
 def _mishap(rng: Random) -> Mishap:

@@ -13,7 +13,7 @@ from typing import Final, TypeGuard
 from msgspec import Struct
 
 from oncegate.crashpoints import CRASH_POINTS
-from oncegate.testing.harness.plans import POINTS, Arrival, Mishap, Trouble, ordinal, random_plan
+from oncegate.testing.harness.plans import POINTS, Mishap, PlannedArrival, Trouble, ordinal, random_plan
 
 COMMITS_TRIED: Final = 3  # which of the first commits goes wrong
 _OF_COMMITS: Final = (Trouble.COMMIT_DONE, Trouble.COMMIT_UNDONE)
@@ -31,12 +31,12 @@ class Meanwhile(Struct, frozen=True):
         return f"the event arrives at the other worker, {where}"
 
 
-RealPlan = tuple[Arrival | Mishap | Meanwhile, ...]
+RealPlan = tuple[PlannedArrival | Mishap | Meanwhile, ...]
 
 
 def systematic_plans() -> list[RealPlan]:
     """A crash, a stall and a second arrival at every step; every first commit and call gone wrong."""
-    arrivals = (Arrival(1.0, 0), Arrival(70.0, 1))
+    arrivals = (PlannedArrival(1.0, 0), PlannedArrival(70.0, 1))
     mishaps: list[Mishap | Meanwhile] = [
         Mishap(Trouble.CRASH, nth=nth, point=point) for nth in (1, 2) for point in POINTS
     ]
@@ -52,8 +52,8 @@ def may_strike(plan: RealPlan, reached: Mapping[str, int]) -> bool:
     return all(reached.get(item.point, 0) >= item.nth for item in plan if _has_point(item))
 
 
-def _has_point(item: Arrival | Mishap | Meanwhile) -> TypeGuard[Mishap | Meanwhile]:
-    return not isinstance(item, Arrival) and bool(item.point)
+def _has_point(item: PlannedArrival | Mishap | Meanwhile) -> TypeGuard[Mishap | Meanwhile]:
+    return not isinstance(item, PlannedArrival) and bool(item.point)
 
 
 def random_real_plan(seed: int, variants: int) -> RealPlan:

@@ -18,8 +18,9 @@ from typing import Any, Final
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import Failed, StoreError
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.gate import Gate
-from oncegate.gate.surfaces import Surface
+from oncegate.gate.gate import GateOnStore
+from oncegate.gate.surface import Surface
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.states import State
 from oncegate.store import Entry, EntryFilter
 from oncegate.testing.clock import ManualClock
@@ -28,13 +29,12 @@ from oncegate.testing.faults import Fault, Faults, faulty
 from oncegate.testing.harness.calls import RealCalls, on_trial
 from oncegate.testing.harness.databases import Database
 from oncegate.testing.harness.mishaps import Mishaps
-from oncegate.testing.harness.plans import Arrival, Mishap, Trouble
+from oncegate.testing.harness.plans import Mishap, PlannedArrival, Trouble
 from oncegate.testing.harness.real_plans import Meanwhile, RealPlan
 from oncegate.testing.harness.trial import AT_A_PERSON, DOWN_SECONDS, STALL_SECONDS, WORKERS
 from oncegate.testing.simulation.loop import START_TICKS_MS, START_WALL_MS
 from oncegate.testing.simulation.store import CommitFault
 from oncegate.testing.waiting import DEADLINE_SECONDS
-from oncegate.upkeep.reconciler import Reconciler
 from oncegate.wiring import open_store
 
 ROUND_SECONDS: Final = 150.0  # past the lease and past how long a request may still be under way
@@ -47,7 +47,7 @@ _FAULTS: Final = {
     CommitFault.DOWN: Fault.DOWN,
 }
 
-Deliver = Callable[[Gate, Any, Database], Any]
+Deliver = Callable[[GateOnStore, Any, Database], Any]
 
 
 class RealTrial:
@@ -55,7 +55,7 @@ class RealTrial:
 
     def __init__(
         self,
-        gate: Gate,
+        gate: GateOnStore,
         surface: Surface,
         events: list[Any],
         plan: RealPlan,
@@ -93,7 +93,7 @@ class RealTrial:
                 continue  # at a crash point, a commit or a call
             self._go_to(at)
             item = self._plan[number]
-            if isinstance(item, Arrival):
+            if isinstance(item, PlannedArrival):
                 self.open[number] = 0
                 self.receive_open()
             elif isinstance(item, Mishap) and item.trouble is Trouble.CLOCK_STEP:
@@ -127,13 +127,13 @@ class RealTrial:
         """Delivers whatever is not acknowledged, each to the worker whose turn it is."""
         for number in sorted(self.open):
             received, item = self.open.get(number), self._plan[number]
-            if received is not None and isinstance(item, Arrival) and self._may_come(item):
+            if received is not None and isinstance(item, PlannedArrival) and self._may_come(item):
                 self.open[number] = received + 1
                 worker = self.workers[(item.worker + received) % WORKERS]
                 if worker.receive(self._events[item.variant]):
                     self.open.pop(number, None)
 
-    def _may_come(self, item: Arrival) -> bool:
+    def _may_come(self, item: PlannedArrival) -> bool:
         """A changed event is one only beside the event itself: it comes when that is on record."""
         return not item.variant or bool(self._entries())
 
@@ -153,7 +153,7 @@ class RealTrial:
         waiting = [one.reason or one.state.label for one in self._entries() if one.state in AT_A_PERSON]
         self.waits_for_a_person = waiting[-1] if waiting else ""
 
-    def admit(self, gate: Gate, event: Any) -> Any:
+    def admit(self, gate: GateOnStore, event: Any) -> Any:
         """Admits an event as the user does it."""
         if self._deliver is not None:
             return self._deliver(gate, event, self.database)
@@ -162,7 +162,7 @@ class RealTrial:
         return gate.admit_sync(self.surface.name, event)
 
 
-def _moment(item: Arrival | Mishap | Meanwhile) -> float:
+def _moment(item: PlannedArrival | Mishap | Meanwhile) -> float:
     """When something happens; nothing, if that is not by the clock."""
     return 0.0 if isinstance(item, Meanwhile) else item.at
 
@@ -211,15 +211,15 @@ class RealWorker:
     def __init__(self, trial: RealTrial, number: int) -> None:
         self.trial, self._number = trial, number
         self._points = _Points(self)
-        self._gate: Gate | None = None
+        self._gate: GateOnStore | None = None
 
-    def _started(self) -> Gate:
+    def _started(self) -> GateOnStore:
         if self._points.is_dead:
             self.end()
         if self._gate is None:
             trial, self._points = self.trial, _Points(self)
             store = faulty(open_store(trial.database.url, clock=trial.clock), trial.faults)
-            self._gate = Gate(store, clock=trial.clock, crashpoints=self._points)
+            self._gate = GateOnStore(store, clock=trial.clock, crashpoints=self._points)
             handler, name = on_trial(trial.surface, trial.calls), trial.surface.name
             self._gate.adopt(trial.template, lambda s: replace(s, handler=handler) if s.name == name else s)
         return self._gate

@@ -11,13 +11,14 @@ from typing import Any, Final, cast
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import Failed, StoreError
 from oncegate.gate.admission import Verdict
-from oncegate.gate.gate import Gate
-from oncegate.gate.surfaces import Surface
+from oncegate.gate.gate import GateOnStore
+from oncegate.gate.surface import Surface
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.states import State
 from oncegate.store import Store
 from oncegate.testing.harness.calls import Calls, on_trial
 from oncegate.testing.harness.mishaps import Mishaps
-from oncegate.testing.harness.plans import Arrival, Mishap, Plan, Trouble
+from oncegate.testing.harness.plans import Mishap, Plan, PlannedArrival, Trouble
 from oncegate.testing.simulation import (
     Actor,
     ActorCrashed,
@@ -28,10 +29,9 @@ from oncegate.testing.simulation import (
     VirtualClock,
     VirtualLoop,
 )
-from oncegate.testing.simulation.commits import Journey, crash
+from oncegate.testing.simulation.commits import Transit, crash
 from oncegate.testing.simulation.loop import WentInCircles
 from oncegate.testing.simulation.store import CommitFault
-from oncegate.upkeep.reconciler import Reconciler
 
 WORKERS: Final = 2
 STALL_SECONDS: Final = 95.0
@@ -47,7 +47,9 @@ AT_A_PERSON: Final = (State.UNKNOWN, State.HELD, State.QUARANTINED)
 class Trial:
     """One run of one plan. `events` are the event itself and its near-duplicates."""
 
-    def __init__(self, gate: Gate, surface: Surface, events: list[Any], plan: Plan, seed: int) -> None:
+    def __init__(
+        self, gate: GateOnStore, surface: Surface, events: list[Any], plan: Plan, seed: int
+    ) -> None:
         self.loop = VirtualLoop()
         self.rng = Random(seed)
         self.ledger = Ledger()
@@ -80,7 +82,7 @@ class Trial:
         last = 0.0
         for number, item in enumerate(self._plan):
             last = max(last, item.at)
-            if isinstance(item, Arrival):
+            if isinstance(item, PlannedArrival):
                 self.open[number] = 0
                 self.later(item.at, self._receive, number)
             elif item.at:
@@ -129,7 +131,7 @@ class Trial:
     def _receive(self, number: int) -> None:
         received = self.open.get(number)
         item = self._plan[number]
-        if received is None or not isinstance(item, Arrival):
+        if received is None or not isinstance(item, PlannedArrival):
             return
         worker = self.workers[(item.worker + received) % WORKERS]
         if worker.actor.dead:
@@ -198,7 +200,7 @@ class TrialWorker:
         store, points = cast("Store", self.store), _Points(self)
         commits = SimulatedCommits(store, clock=self.clock, crashpoints=points, loop=trial.loop, wire=self)
         self._leases = SimulatedLeases(commits, self.clock)
-        self.gate = Gate(
+        self.gate = GateOnStore(
             store, clock=self.clock, crashpoints=points, commits=commits, leases=self._leases,
             new_token=lambda: trial.rng.getrandbits(62),
         )  # fmt: skip
@@ -212,9 +214,9 @@ class TrialWorker:
     def _fault(self) -> CommitFault:
         return CommitFault.DOWN if self.trial.is_down else self.trial.mishaps.commit()
 
-    def next_journey(self) -> Journey:
+    def next_journey(self) -> Transit:
         """A few milliseconds each way."""
-        return Journey(0.001 + self.trial.rng.random() * 0.01, 0.001 + self.trial.rng.random() * 0.01)
+        return Transit(0.001 + self.trial.rng.random() * 0.01, 0.001 + self.trial.rng.random() * 0.01)
 
     def spawn(self, work: Any) -> None:
         """Starts a task of this worker's present life."""

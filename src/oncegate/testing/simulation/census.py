@@ -25,8 +25,8 @@ from oncegate.store import (
     Tenants,
     UnusedNames,
 )
-from oncegate.stores.forgetting import REFUSED, judge_rows, note_of, read_sighting, write_sighting
-from oncegate.stores.seconds import late_note
+from oncegate.stores.shared.retention import REFUSED, judge_rows, note_of, read_sighting, write_sighting
+from oncegate.stores.shared.second_resources import late_note
 from oncegate.testing.simulation.ledger import Ledger, Row, Tables
 
 

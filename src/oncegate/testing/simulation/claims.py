@@ -19,20 +19,20 @@ from oncegate.store import (
     ClaimNote,
     Entry,
     LogKind,
-    Progress,
     Renewal,
     Reservation,
     Reserved,
     Settlement,
     Statement,
     StepRecord,
+    StepRecords,
 )
 from oncegate.store.alternatives import by_known_keys, has_alternatives, told_apart
 from oncegate.store.recording import record_in_two_steps
-from oncegate.stores.writes import in_turn
+from oncegate.stores.shared.writes import in_turn
 from oncegate.testing.simulation.ledger import Ledger, Row, Tables
 
-Acting = Renewal | Progress | Settlement | Attachment | ClaimId
+Acting = Renewal | StepRecords | Settlement | Attachment | ClaimId
 
 
 class SimulatedClaims:
@@ -159,11 +159,11 @@ class SimulatedClaims:
         self._put(replace(row, lease_until_ticks=self.now_ticks() + claim.lease_ms))
         return True
 
-    def progress(self, wanted: Sequence[Progress]) -> list[bool]:
+    def progress(self, wanted: Sequence[StepRecords]) -> list[bool]:
         """Records steps of claims that go on."""
         return [self._advance(item) for item in wanted]
 
-    def _advance(self, item: Progress) -> bool:
+    def _advance(self, item: StepRecords) -> bool:
         if self.holder(item) is None:
             return False
         self.write_steps(item.entry_id, item.steps)

@@ -1,6 +1,6 @@
 """The group commit and the lease keeper of a simulated worker: no threads, a wire instead.
 
-Batches travel to the store and answers travel back in virtual time; what happens on the way, `Wire`
+Batches travel to the store and answers travel back in virtual time; what happens on the way, `Network`
 decides. Running a batch, reading back a doubtful commit and telling the callers is the production code. A
 batch that was sent arrives, whatever has become of its sender; its answer comes only to a sender that is
 alive.
@@ -16,33 +16,33 @@ from typing import Any, Final, Protocol, TypeVar
 from msgspec import Struct
 
 from oncegate.clock import Clock
+from oncegate.commit.greenlet_bridge import Exclusive
+from oncegate.commit.group_commit import TURN_WAIT_SECONDS, GroupCommit
+from oncegate.commit.operations import Operation
+from oncegate.commit.pending import Pending, deliver, fail
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import StoreBusy
-from oncegate.gate.leases import LeaseKeeper
-from oncegate.gate.sightings import Sightings
-from oncegate.groupcommit import TURN_WAIT_SECONDS, GroupCommit
-from oncegate.operations import Operation
+from oncegate.gate.runtime.arrival_stats import Sightings
+from oncegate.gate.runtime.leases import LeaseKeeper
 from oncegate.store import Session, Store
-from oncegate.suspension import Exclusive
 from oncegate.testing.simulation.actors import Actor
 from oncegate.testing.simulation.loop import VirtualLoop
-from oncegate.tickets import Ticket, deliver, fail
 
 T = TypeVar("T")
 BUSY_RETRY_SECONDS: Final = 0.005
 
 
-class Journey(Struct, frozen=True):
+class Transit(Struct, frozen=True):
     """How long a batch travels to the store and its answer back; None if it is lost on the way."""
 
     there_seconds: float | None
     back_seconds: float | None
 
 
-class Wire(Protocol):
+class Network(Protocol):
     """The network between a worker and its store."""
 
-    def next_journey(self) -> Journey:
+    def next_journey(self) -> Transit:
         """What happens to the next batch."""
 
 
@@ -56,7 +56,7 @@ class SimulatedCommits(GroupCommit):
         clock: Clock,
         crashpoints: CrashPoints,
         loop: VirtualLoop,
-        wire: Wire,
+        wire: Network,
     ) -> None:
         super().__init__(store, clock=clock, crashpoints=crashpoints)
         self._loop = loop
@@ -65,17 +65,17 @@ class SimulatedCommits(GroupCommit):
 
     def perform(self, operation: Operation[T]) -> T:
         """Runs an operation at once: a plain function cannot let virtual time pass."""
-        ticket = Ticket(operation)
+        ticket = Pending(operation)
         self._run([ticket], wait=True)
         return ticket.result()  # type: ignore[no-any-return]
 
-    def _enqueue(self, tickets: list[Ticket]) -> None:
+    def _enqueue(self, tickets: list[Pending]) -> None:
         journey = self._wire.next_journey()
         if journey.there_seconds is not None:
             sent = (tickets, journey, copy_context())
             self._loop.call_later(journey.there_seconds, self._arrive, *sent, context=self._nobody)
 
-    def _arrive(self, tickets: list[Ticket], journey: Journey, home: Context, waited: float = 0.0) -> None:
+    def _arrive(self, tickets: list[Pending], journey: Transit, home: Context, waited: float = 0.0) -> None:
         """A batch reaches the store, and waits a while for its turn to write."""
         try:
             self._run(tickets, wait=False)

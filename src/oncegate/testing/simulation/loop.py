@@ -29,7 +29,7 @@ class WentInCircles(Exception):
     """Something is tried for ever."""
 
 
-class Turn:
+class LoopTurn:
     """A callback that waits for its turn; cancelled like asyncio's own handles."""
 
     __slots__ = ("_cancelled", "actor", "arguments", "callback", "context", "when_at")
@@ -62,8 +62,8 @@ class VirtualLoop(_Loop):  # type: ignore[misc]
         self._turns_max = turns_max
         self._now = 0.0
         self._order = 0
-        self._ready: deque[Turn] = deque()
-        self._timers: list[tuple[float, int, Turn]] = []  # compared without calling any of our own code
+        self._ready: deque[LoopTurn] = deque()
+        self._timers: list[tuple[float, int, LoopTurn]] = []  # compared without calling any of our own code
         self._nobody = Context()
         self._tasks: list[asyncio.Task[Any]] = []
         self.turns = 0
@@ -74,7 +74,7 @@ class VirtualLoop(_Loop):  # type: ignore[misc]
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
         """Runs a callback at the present moment, after those that are due already."""
-        turn = Turn(self._now, callback, args, copy_context() if context is None else context)
+        turn = LoopTurn(self._now, callback, args, copy_context() if context is None else context)
         self._ready.append(turn)
         return turn
 
@@ -87,7 +87,7 @@ class VirtualLoop(_Loop):  # type: ignore[misc]
         # As `call_at`, which is not called: this is called for most turns.
         self._order = order = self._order + 1
         at = self._now + delay if delay > 0 else self._now
-        turn = Turn(at, callback, args, copy_context() if context is None else context)
+        turn = LoopTurn(at, callback, args, copy_context() if context is None else context)
         heapq.heappush(self._timers, (at, order, turn))
         return turn
 
@@ -95,7 +95,7 @@ class VirtualLoop(_Loop):  # type: ignore[misc]
         """Runs a callback at a moment."""
         self._order = order = self._order + 1
         at = max(self._now, when)
-        turn = Turn(at, callback, args, copy_context() if context is None else context)
+        turn = LoopTurn(at, callback, args, copy_context() if context is None else context)
         heapq.heappush(self._timers, (at, order, turn))
         return turn
 

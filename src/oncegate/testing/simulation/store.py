@@ -130,7 +130,7 @@ class SimulatedSession(SimulatedClaims, SimulatedCensus, SimulatedRegistry):
         """Gives the connection back."""
 
 
-class Reader(SimulatedSession):
+class SimulatedReader(SimulatedSession):
     """One moment of a ledger, for reading."""
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
@@ -212,12 +212,12 @@ class SimulatedStore:
         return self._ledger.exists
 
     @contextmanager
-    def look(self, *, again: bool = False) -> Iterator[Reader]:
+    def look(self, *, again: bool = False) -> Iterator[SimulatedReader]:
         """One moment, read."""
         self._check_up()
         if not self._ledger.exists:
             raise StoreUnavailable("there is no ledger yet")
-        yield Reader(self._ledger, self._clock)
+        yield SimulatedReader(self._ledger, self._clock)
 
     def close(self) -> None:
         """Nothing is kept."""

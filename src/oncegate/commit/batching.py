@@ -1,0 +1,61 @@
+"""Which tickets share a transaction, and what becomes of those that cannot.
+
+Where a store has one writer, all that waits is one transaction: such a store keeps nothing for the length
+of one but rows. Elsewhere operations of one kind share one, apart from those that carry users' statements,
+and of these only such as have one statement each. Must never let an event reach another one: by what its
+statements leave until the transaction ends, by their failure, or by a lock that they wait for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oncegate.commit.blocked import BlockedOperations
+from oncegate.commit.operations import Operation
+from oncegate.commit.pending import Pending, by_kind
+from oncegate.commit.transactions import Transactions
+from oncegate.model.sql_guard import Carries
+
+
+class Batching:
+    """Runs batches on a store, in as few transactions as is right."""
+
+    def __init__(self, units: Transactions, *, one_writer: bool) -> None:
+        self._units = units
+        self._one_writer = one_writer
+        self._needs_own = Carries.SCOPED if one_writer else Carries.SEVERAL
+        self.apart = BlockedOperations(self._run_by_itself)
+
+    def is_own(self, operation: Operation[Any]) -> bool:
+        """Whether an operation has a transaction of its own."""
+        return operation.carries >= self._needs_own
+
+    def split(self, tickets: list[Pending]) -> tuple[list[Pending], list[Pending]]:
+        """Those that may share a transaction, and those that have their own."""
+        own = {ticket: None for ticket in tickets if self.is_own(ticket.operation)}
+        return ([one for one in tickets if one not in own] if own else tickets), list(own)
+
+    def run(self, tickets: list[Pending], *, wait: bool) -> list[Pending]:
+        """Runs tickets; returns those that have an answer or an error now.
+
+        Others are run apart and told from there: somebody's lock is in their way. Raises StoreBusy only
+        without `wait`, and nothing was done then.
+        """
+        busy: set[Pending] = set()
+        for group in self._groups(tickets):
+            found = self._units.run(group, wait=wait)
+            self.apart.add(found, patient=len(found) < len(group) or len(group) == 1)
+            busy.update(found)
+            wait = True  # from here on something has been done
+        return [ticket for ticket in tickets if ticket not in busy] if busy else tickets
+
+    def _groups(self, tickets: list[Pending]) -> list[list[Pending]]:
+        if len(tickets) == 1:
+            return [tickets]
+        shared, own = self.split(tickets)
+        groups = [shared] if self._one_writer and shared else by_kind(shared)
+        return groups + [[ticket] for ticket in own]
+
+    def _run_by_itself(self, ticket: Pending, patient: bool) -> bool:
+        """Runs one ticket beside the writers; False if a lock is in its way, and nothing was done then."""
+        return not self._units.run([ticket], wait=True, patient=patient)

@@ -1,0 +1,64 @@
+"""Requests about named documents, as values that a batch can hold (see `operations.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from oncegate.commit.operations import Operation
+from oncegate.errors import StoreBusy
+from oncegate.store import Document, DocumentChange, Session
+
+
+class ChangeDocument(Operation[bool]):
+    """Writes or removes a document. Read back by the version it would have now."""
+
+    request: DocumentChange
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[ChangeDocument]) -> Sequence[bool]:
+        """Changes one after the other."""
+        return [session.change_document(operation.request) for operation in operations]
+
+    def recall(self, session: Session) -> bool | None:
+        """Looks whether our body stands there, written after the version we saw."""
+        wanted = self.request
+        found = session.document(wanted.kind, wanted.name)
+        if wanted.body is None:
+            return True if found is None else None
+        is_ours = found is not None and found.version > wanted.version and found.body == wanted.body
+        return True if is_ours else None
+
+
+class StoredDocument(Struct, frozen=True):
+    """A document, and the ledger's time before it was read."""
+
+    document: Document
+    now_ticks: int
+
+
+class KeepFirst(Operation[StoredDocument]):
+    """Makes a document unless there is one; answers with the one that stands there then."""
+
+    request: DocumentChange
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[KeepFirst]) -> Sequence[StoredDocument]:
+        """One after the other."""
+        return [operation._keep(session) for operation in operations]
+
+    def _keep(self, session: Session) -> StoredDocument:
+        found = self.recall(session)
+        if found is None:
+            session.change_document(self.request)
+            found = self.recall(session)
+        if found is None:
+            raise StoreBusy(f"{self.request.name!r} was removed while it was read; try again")
+        return found
+
+    def recall(self, session: Session) -> StoredDocument | None:
+        """Reads it."""
+        now = session.now_ticks()
+        found = session.document(self.request.kind, self.request.name)
+        return None if found is None else StoredDocument(found, now)

@@ -1,0 +1,1 @@
+"""What one process keeps while it works: live claims, leases, recent outcomes, circuits, statistics."""

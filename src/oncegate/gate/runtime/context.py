@@ -1,0 +1,45 @@
+"""What flows need from the gate they belong to, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from oncegate.clock import Clock
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.crashpoints import CrashPoints
+from oncegate.gate.runtime.arrival_stats import Sightings
+from oncegate.gate.runtime.cache import OutcomeCache
+from oncegate.gate.runtime.circuits import Circuits
+from oncegate.gate.runtime.claim import Claim
+from oncegate.gate.runtime.leases import LeaseKeeper
+from oncegate.gate.runtime.recent import Recent
+from oncegate.gate.surface import Downstream
+from oncegate.model.backlog import Backlog
+from oncegate.model.identity import KeyPlan
+from oncegate.model.parking import Parking
+
+
+@dataclass(slots=True)
+class GateContext:
+    """Clock, crash points, randomness, the ledger and the memory of one gate."""
+
+    clock: Clock
+    crashpoints: CrashPoints
+    commits: GroupCommit
+    cache: OutcomeCache
+    leases: LeaseKeeper
+    sightings: Sightings
+    new_token: Callable[[], int]
+    actor: str
+    circuits: Circuits
+    downstreams: Mapping[str, Downstream] = field(default_factory=dict)  # all that the program declares
+    keys_read: set[str] = field(default_factory=set)
+    value_follows: dict[int, Claim] = field(default_factory=dict)  # by entry: committed, not yet returned
+    bells: list[Callable[[], None]] = field(default_factory=list)
+    backlog: Backlog = field(default_factory=Backlog)
+    recent: Recent = field(default_factory=Recent)
+    parking: Parking = field(default_factory=Parking)
+    plans: dict[str, KeyPlan] = field(
+        default_factory=dict
+    )  # by surface: how keys are made, see `identifying`

@@ -1,0 +1,1 @@
+"""Background jobs, each `run_once() -> Report`: recovery, pruning, scans, accepted events."""

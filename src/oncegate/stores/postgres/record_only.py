@@ -1,0 +1,176 @@
+"""Keys that are recorded as settled from the beginning: one statement a batch, which commits by itself.
+
+Mixed into the claims, for events with nothing to call. Between such a key's reservation and its end nothing
+happens, so there is no lease that others could wait for. What is left is what a reservation and a
+settlement leave. Must never touch a key that is known: those are judged as ever, by a later statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from psycopg.types.numeric import Int8
+
+from oncegate.model.content import ContentMark
+from oncegate.model.states import State
+from oncegate.store import Reservation, Reserved
+from oncegate.stores.postgres.arrays import (
+    Packed,
+    bigint_array,
+    bytea_array,
+    integer_array,
+    text_array,
+    text_value,
+)
+from oncegate.stores.postgres.names import Names
+from oncegate.stores.postgres.statement_generators import new_entry
+from oncegate.stores.postgres.statements import TICKS, with_marks
+
+# A key that waits for a person, quarantined or held, is left as a reservation leaves it.
+RECORD: Final = f"""
+WITH clock AS MATERIALIZED (SELECT coalesce(%s::bigint, {TICKS}) AS now),
+wanted AS MATERIALIZED (
+    SELECT nextval('oncegate_number') AS number, oncegate_month(batch.received_at) AS month, batch.*
+    FROM unnest(%s::bytea[], %s::int[], %s::int[], %s::bytea[], %s::text[], %s::bigint[], %s::bytea[],
+                %s::int[], %s::int[], %s::bigint[], %s::text[])
+         WITH ORDINALITY
+         AS batch (key, surface, tenant, fingerprint, label, received_at, body,
+                   actor, state, token, reason, place)
+),
+fresh AS (
+    INSERT INTO oncegate_entry
+        (id, fence, received_at, settled_at, surface, tenant, attempt, state, key, fingerprint, label,
+         reason, token)
+    SELECT number, number, received_at, received_at, surface, tenant, (state = 2)::int, state, key,
+           fingerprint, label, reason, CASE WHEN state = 2 THEN token END
+    FROM wanted ORDER BY place
+    ON CONFLICT (key) DO NOTHING
+    RETURNING id, key
+),
+whole AS MATERIALIZED (SELECT wanted.* FROM wanted JOIN fresh ON id = number),
+waiting AS (
+    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved)
+    SELECT number, state, now, -1 FROM whole, clock WHERE state <> 2
+),
+stored AS (
+    INSERT INTO oncegate_payload (month, entry, body) SELECT month, number, body FROM whole
+),
+kept AS (
+    INSERT INTO oncegate_outcome (month, entry, body)
+    SELECT month, number, %s::bytea FROM whole WHERE state = 2
+),
+logged AS (
+    INSERT INTO oncegate_log (entry, kind, at, actor, note)
+    SELECT number, state, received_at, actor, reason FROM whole
+)
+SELECT key, id, now FROM fresh, clock
+"""
+RECORD_MARKED: Final = with_marks(RECORD)
+
+# The same for one key that waits for nobody and carries no marks: a quarter less work, if it is alone.
+RECORD_ONE: Final = f"""
+WITH clock AS MATERIALIZED (SELECT coalesce(%s::bigint, {TICKS}) AS now),
+fresh AS (
+    INSERT INTO oncegate_entry
+        (id, fence, received_at, settled_at, surface, tenant, attempt, state, key, fingerprint, label,
+         token)
+    SELECT number, number, at, at, %s::int, %s::int, 1, 2, %s::bytea, %s::bytea, %s::text, %s::bigint
+    FROM nextval('oncegate_number') AS number, (SELECT %s::bigint AS at) AS arrived
+    ON CONFLICT (key) DO NOTHING
+    RETURNING id, received_at
+),
+stored AS (
+    INSERT INTO oncegate_payload (month, entry, body)
+    SELECT oncegate_month(received_at), id, %s::bytea FROM fresh
+),
+kept AS (
+    INSERT INTO oncegate_outcome (month, entry, body)
+    SELECT oncegate_month(received_at), id, %s::bytea FROM fresh
+),
+logged AS (
+    INSERT INTO oncegate_log (entry, kind, at, actor) SELECT id, 2, received_at, %s::int FROM fresh
+)
+SELECT id, now FROM fresh, clock
+"""
+
+
+class PostgresRecording:
+    """New keys, settled with the statement that inserts them."""
+
+    _names: Names
+
+    def _query(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    def _ticks(self) -> int | None:
+        raise NotImplementedError
+
+    def _insert_recorded(self, batch: list[Reservation], outcome: bytes) -> dict[bytes, Reserved]:
+        if len(batch) == 1 and batch[0].runs and batch[0].content is None:
+            return self._insert_recorded_one(batch[0], outcome)
+        names = self._names.learn({name for i in batch for name in (i.actor, i.surface, i.tenant)})
+        marks = [i.content for i in batch]
+        is_marked = any(marks)
+        parked = [i.parked for i in batch]
+        rows = self._query(
+            RECORD_MARKED if is_marked else RECORD,
+            (
+                self._ticks(),
+                *arrival_arrays(batch, names),
+                bytea_array([i.body for i in batch]),
+                integer_array([names[i.actor] for i in batch]),
+                integer_array([_begins_as(state).value for state, _ in parked]),
+                bigint_array([i.token for i in batch]),
+                text_array([reason for _, reason in parked]),
+                *(mark_arrays(marks) if is_marked else ()),
+                outcome,
+            ),
+        )
+        wanted = {item.key: item for item in batch}
+        return {key: new_entry(wanted[key], number, now) for key, number, now in rows}
+
+    def _insert_recorded_one(self, item: Reservation, outcome: bytes) -> dict[bytes, Reserved]:
+        names = self._names.learn({item.actor, item.surface, item.tenant})
+        rows = self._query(
+            RECORD_ONE,
+            (
+                self._ticks(),
+                Int8(names[item.surface]),
+                Int8(names[item.tenant]),
+                item.key,
+                item.fingerprint,
+                text_value(item.label),
+                Int8(item.token),
+                Int8(item.received_at_ms),
+                item.body,
+                outcome,
+                Int8(names[item.actor]),
+            ),
+        )
+        return {item.key: new_entry(item, *rows[0])} if rows else {}
+
+
+def _begins_as(state: State) -> State:
+    return State.COMMITTED if state is State.IN_FLIGHT else state
+
+
+def arrival_arrays(batch: list[Reservation], names: Mapping[str, int]) -> tuple[Packed, ...]:
+    """What every statement takes of a batch: keys, surfaces, tenants, contents, labels, times."""
+    return (
+        bytea_array([i.key for i in batch]),
+        integer_array([names[i.surface] for i in batch]),
+        integer_array([names[i.tenant] for i in batch]),
+        bytea_array([i.fingerprint for i in batch]),
+        text_array([i.label for i in batch]),
+        bigint_array([i.received_at_ms for i in batch]),
+    )
+
+
+def mark_arrays(marks: list[ContentMark | None]) -> tuple[Packed, Packed, Packed]:
+    """The marks of a batch's contents, as a statement takes them."""
+    return (
+        bytea_array([None if mark is None else mark.hash for mark in marks]),
+        text_array([None if mark is None else mark.target for mark in marks]),
+        text_array([None if mark is None else mark.compensation for mark in marks]),
+    )

@@ -1,0 +1,1 @@
+"""What both SQL ledgers share: which rows to prune, how writes are ordered, words in the log."""
