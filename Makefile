@@ -15,7 +15,7 @@ CONFIG     ?= examples/oncegate.toml
 IN_PARALLEL := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check fmt bench profile soak broken-gates incidents path spin mutate fuzz matrix pictures clean
+.PHONY: help demo run test unit lint types check fmt bench profile soak broken-gates incidents path spin mutate fuzz matrix pictures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,11 +29,20 @@ run: $(VENV)/.installed ## run the service with a sample configuration (CONFIG=.
 test: $(VENV)/.installed ## run the tests (TEST_ARGS=...)
 	@$(BIN)/python -m pytest $(IN_PARALLEL) $(TEST_ARGS)
 
-check: $(VENV)/.installed ## everything CI runs: format, lint, types, layers, tests, the store on a stock server
+# The pure model, the gate and the embedded ledger: no server, no browser, no other process.
+UNIT := tests/model tests/gate tests/commit tests/stores/test_conformance_sqlite.py
+unit: $(VENV)/.installed ## run the quick tests: model, gate, SQLite
+	@$(BIN)/python -m pytest $(IN_PARALLEL) -m "not soak and not postgres" $(UNIT) $(TEST_ARGS)
+
+lint: $(VENV)/.installed ## check the format, the lint rules and the import layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+types: $(VENV)/.installed ## check the types
+	$(BIN)/mypy
+
+check: lint types ## everything CI runs: format, lint, types, layers, tests, the store on a stock server
 	$(BIN)/python -m pytest $(IN_PARALLEL) $(TEST_ARGS)
 	$(BIN)/python -m tests.support.stock_server $(IN_PARALLEL)
 

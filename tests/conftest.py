@@ -74,8 +74,12 @@ def pytest_xdist_auto_num_workers() -> int:
 FORKING = ("test_crash_matrix.py", "test_decisions_under_faults.py", "test_crashes.py", "test_cells.py")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Runs those first that fork most; the others keep their order."""
+    """Marks what needs a PostgreSQL server; runs those first that fork most, the others in their order."""
+    for item in items:
+        if "postgres" in getattr(item, "fixturenames", ()):
+            item.add_marker("postgres")
     items.sort(key=lambda item: item.path.name not in FORKING)
 
 
