@@ -1,7 +1,7 @@
 """The path of one event through the packages, from `gate.admit` to its commit.
 
 A profiler hook notes every call of a function of oncegate, in all threads. A package is named by its first
-two levels (`gate`, `stores.sqlite`); a module at the root counts as a package. A change is a call in one
+level (`gate`, `commit`), and each store is one (`stores.sqlite`); a module at the root counts as a package. A change is a call in one
 package after a call in another. `clock` and `crashpoints` are passed in and lead nowhere, so they do not
 count. Called by `python -m lab path`. Must never count the handler.
 """
@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from oncegate.wiring import Gate
 
-LEVELS: Final = 2
+LEVELS: Final = 1
 LEAVES: Final = frozenset({"clock", "crashpoints"})
 WARM_UP: Final = 20  # events before the ones that count: imports, connections, prepared statements
-COUNTED: Final = 50  # events; the longest path is shown, as a quick commit takes a shorter one
+COUNTED: Final = 51  # events; the median path is shown, as background threads add calls to some
 SURFACE: Final = "bookings"
 _ROOT: Final = "oncegate."
 
@@ -81,12 +81,13 @@ def package_of(module: str, levels: int = LEVELS, *, is_package: bool = False) -
     if not module.startswith(_ROOT):
         return None
     parts = module.removeprefix(_ROOT).split(".")
-    package = ".".join((parts if is_package else parts[:-1])[:levels]) or parts[0]
+    named = levels + (parts[0] == "stores")
+    package = ".".join((parts if is_package else parts[:-1])[:named]) or parts[0]
     return None if package in LEAVES else package
 
 
 def path_of_an_event(url: str, levels: int = LEVELS) -> EventPath:
-    """Admits events to a gate on a fresh ledger and returns the longest path of one."""
+    """Admits events to a gate on a fresh ledger and returns the median path of one."""
     recorder = CallRecorder(levels)
     threading.setprofile(recorder.hook)  # for threads that the gate starts
     try:
@@ -94,7 +95,7 @@ def path_of_an_event(url: str, levels: int = LEVELS) -> EventPath:
     finally:
         threading.setprofile(None)
         sys.setprofile(None)
-    return max(paths, key=lambda path: path.changes)
+    return sorted(paths, key=lambda path: path.changes)[len(paths) // 2]
 
 
 async def _record(url: str, recorder: CallRecorder) -> list[EventPath]:

@@ -22,7 +22,7 @@ def add_parser(commands: Any) -> None:
         "path", help="count the packages that an event passes through", description=_DESCRIPTION
     )
     parser.add_argument("--no-postgres", action="store_true", help="leave PostgreSQL out")
-    parser.add_argument("--levels", type=int, default=2, choices=(1, 2), help="of a package's name (2)")
+    parser.add_argument("--levels", type=int, default=1, choices=(1, 2), help="of a package's name (1)")
     parser.add_argument("--steps", action="store_true", help="also print every step of the path")
     parser.add_argument("--json", action="store_true", help="print one JSON object a store")
     parser.set_defaults(run=run)

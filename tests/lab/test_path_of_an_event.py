@@ -12,10 +12,10 @@ from lab.path_of_an_event import EventPath, package_of, path_of_an_event
 @pytest.mark.parametrize(
     ("module", "levels", "package"),
     [
-        ("oncegate.gate.flows.admit", 2, "gate"),
-        ("oncegate.stores.sqlite.claims", 2, "stores.sqlite"),
-        ("oncegate.stores.sqlite.claims", 1, "stores"),
-        ("oncegate.stores.shared.writes", 2, "stores"),
+        ("oncegate.gate.flows.admit", 1, "gate"),
+        ("oncegate.gate.flows.admit", 2, "gate.flows"),
+        ("oncegate.gate.gate", 2, "gate"),
+        ("oncegate.stores.sqlite.claims", 1, "stores.sqlite"),
         ("oncegate.wiring", 2, "wiring"),
         ("oncegate.clock", 2, None),
         ("lab.path_of_an_event", 2, None),
