@@ -1,9 +1,9 @@
 """The path of one event through the packages, from `gate.admit` to its commit.
 
 A profiler hook notes every call of a function of oncegate, in all threads. A package is named by its first
-level (`gate`, `commit`), and each store is one (`stores.sqlite`); a module at the root counts as a package. A change is a call in one
-package after a call in another. `clock` and `crashpoints` are passed in and lead nowhere, so they do not
-count. Called by `python -m lab path`. Must never count the handler.
+level (`gate`, `commit`), and each store is one (`stores.sqlite`); a module at the root counts as a package.
+A change is a call in one package after a call in another. `clock` and `crashpoints` are passed in and lead
+nowhere, so they do not count. Called by `python -m lab path`. Must never count the handler.
 """
 
 from __future__ import annotations
