@@ -19,10 +19,9 @@ from oncegate.feed.cursors import Cursors
 from oncegate.integrations.keyheader import BadKeyHeader, read_key_header
 from oncegate.model.canonical import canonical_json, fingerprint
 from oncegate.model.durations import format_duration, parse_duration
-from oncegate.model.strictjson import parse_strictly
+from oncegate.model.strictjson import read_json
 from oncegate.model.template import KeyTemplate
 from oncegate.model.timestamps import format_timestamp, parse_timestamp
-from oncegate.service.strictjson import read_json
 from oncegate.signatures import BearerToken, GithubSignature, StandardWebhooks, StripeSignature
 from oncegate.signatures.scheme import Headers, Scheme
 
@@ -92,10 +91,8 @@ def templates(data: bytes) -> None:
 
 def canonical(data: bytes) -> None:
     """What is JSON has one canonical form, and the same fingerprint however often it is read."""
-    for read in (parse_strictly, read_json):
-        with contextlib.suppress(OncegateError, ValueError):
-            value = read(data)
-            _check_canonical(value)
+    with contextlib.suppress(OncegateError, ValueError):
+        _check_canonical(read_json(data))
     with contextlib.suppress(OncegateError, ValueError, RecursionError):
         _check_canonical(json.loads(data))
 

@@ -1,12 +1,12 @@
 """JSON that no two readers could read differently, read quickly; most of what comes is such.
 
-The strict readers ask here first, and read for themselves whatever is not certainly plain: they say what is
-wrong with it, if anything is. Must never accept what they refuse, and never read it otherwise than they do.
+The strict reader (`strictjson`) asks here first, and reads for itself what is not certainly plain: it says
+what is wrong with it, if anything is. Must never accept what it refuses, nor read it otherwise than it does.
 
 The C reader refuses what JSON does not have, and keeps every digit of an integer. About two things it keeps
 silent. Of a name that comes twice it drops the first value. Every member has a colon of its own, and colons
 in texts stay colons, so what is written again has as many as what was read, unless a member was dropped.
-Only an escape with a number could hide a colon on the way in; texts with one are left to strict readers.
+Only an escape with a number could hide a colon on the way in; texts with one are left to the strict reader.
 And of a number with a fraction or an exponent it drops the digits that a double has no room for. That takes
 sixteen of them or an exponent: where a body has anything alike, each such number is asked about.
 """

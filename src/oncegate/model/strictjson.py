@@ -1,6 +1,7 @@
-"""Reads JSON from strangers: what two parsers might read differently is refused, not guessed.
+"""JSON from outside, read strictly: what two readers could read differently is refused.
 
-For bodies whose signature was already checked on the raw bytes.
+Called after the signature was checked on the raw bytes. Must never be replaced by a lenient reader: a
+duplicate name or a number that loses digits would give one event two meanings.
 """
 
 from __future__ import annotations
@@ -14,43 +15,57 @@ from oncegate.model.numbers import exact_float
 from oncegate.model.plainjson import NOT_PLAIN, read_plainly
 
 
-def parse_strictly(body: bytes) -> Any:
-    """The document, or MalformedRequest: bad UTF-8, NaN, repeated names, lost digits, too deep or many."""
-    if has_more_values(body, VALUES_MAX):
-        raise MalformedRequest(f"the body has more than {VALUES_MAX} JSON values; send fewer at once")
-    if is_nested_beyond(body, DEPTH_MAX):
+def read_json(body: bytes, values_max: int = VALUES_MAX) -> Any:
+    """Reads a JSON text, or raises MalformedRequest with the reason."""
+    if len(body) > values_max and has_more_values(body, values_max):  # a value takes a byte at least
+        raise MalformedRequest(f"the body has more than {values_max} JSON values; send fewer at once")
+    brackets = body.count(b"[") + body.count(b"{")
+    if brackets > DEPTH_MAX and is_nested_beyond(body, DEPTH_MAX):  # few cannot be nested so deep
         raise MalformedRequest(f"the body is nested more than {DEPTH_MAX} deep")
     value = read_plainly(body)
-    return parse_closely(body) if value is NOT_PLAIN else value
+    return read_closely(body) if value is NOT_PLAIN else value
 
 
-def parse_closely(body: bytes) -> Any:
+def read_closely(body: bytes) -> Any:
     """The same for whatever may be wrong with it, apart from its depth."""
     try:
-        return _DECODER.decode(body.decode("utf-8"))
+        text = body.decode("utf-8", "strict")
     except UnicodeDecodeError:
         raise MalformedRequest("the body is not UTF-8") from None
-    except ValueError as error:
-        raise MalformedRequest(f"the body cannot be read: {str(error)[:100]}") from None
+    if text.startswith("\ufeff"):
+        raise MalformedRequest("the body begins with a byte order mark")
+    try:
+        return _DECODER.decode(text)
+    except MalformedRequest:
+        raise
+    except (ValueError, RecursionError):
+        raise MalformedRequest("the body is not JSON") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise MalformedRequest("the body has an object with the same name twice")
+        raise MalformedRequest("an object has the same name twice")
     return found
+
+
+def _constant(name: str) -> NoReturn:
+    raise MalformedRequest(f"{name} is not JSON")
 
 
 def _integer(text: str) -> int:
     if len(text.lstrip("-")) > DIGITS_MAX:
-        raise MalformedRequest(f"the body has an integer of more than {DIGITS_MAX} digits")
+        raise MalformedRequest(f"a number has more than {DIGITS_MAX} digits")
     return int(text)
 
 
-def _constant(text: str) -> NoReturn:
-    raise MalformedRequest(f"the body has {text}, which is not JSON")
+def _number(text: str) -> float:
+    try:
+        return exact_float(text)
+    except ValueError as error:
+        raise MalformedRequest(str(error)) from None
 
 
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_integer, parse_float=exact_float, parse_constant=_constant
+    object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer, parse_float=_number
 )

@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct
 
 from oncegate.errors import EncodedBody, MalformedRequest, RequestTooLarge
-from oncegate.model.strictjson import parse_strictly
+from oncegate.model.strictjson import read_json
 from oncegate.model.trace import Context, context_of
 from oncegate.signatures import Headers, Scheme
 
@@ -57,7 +57,7 @@ def read_request(
     if (headers.find("content-encoding") or "identity").lower() != "identity":
         raise EncodedBody("the body is compressed; send it as it is")
     authentic = scheme.verify(headers, body, now_s)
-    payload = parse_strictly(body)
+    payload = read_json(body)
     message_id = authentic.message_id
     event: dict[str, Any] = (
         {"payload": payload} if message_id is None else {"id": message_id, "payload": payload}

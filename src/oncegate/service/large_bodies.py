@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from oncegate.model.limits import VALUES_MAX, values_at_most
-from oncegate.service.strictjson import read_json
+from oncegate.model.strictjson import read_json
 
 T = TypeVar("T")
 

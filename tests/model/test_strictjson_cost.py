@@ -7,7 +7,7 @@ import time
 import pytest
 
 from oncegate.errors import MalformedRequest
-from oncegate.service.strictjson import read_json
+from oncegate.model.strictjson import read_json
 
 LENGTH = 40_000
 DEEP = b"[" * 65  # enough brackets for their depth to be counted
