@@ -1,7 +1,7 @@
 """JSON that no two readers could read differently, read quickly; most of what comes is such.
 
 The strict reader (`strictjson`) asks here first, and reads for itself what is not certainly plain: it says
-what is wrong with it, if anything is. Must never accept what it refuses, nor read it otherwise than it does.
+what is wrong with it. Must never accept what it refuses, nor read it otherwise than it does.
 
 The C reader refuses what JSON does not have, and keeps every digit of an integer. About two things it keeps
 silent. Of a name that comes twice it drops the first value. Every member has a colon of its own, and colons
