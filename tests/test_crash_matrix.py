@@ -80,14 +80,14 @@ def test_crash_at_every_point_is_recovered(
     assert fired, f"{name} was never reached"
 
 
-@pytest.mark.parametrize("share", [2, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("number", range(len(SCENARIOS)), ids=lambda number: SCENARIOS[number].name)
 def test_crash_during_recovery_is_recovered(
     site: Site, passes: dict[str, Counter[str]], number: int, share: int
 ) -> None:
     """Whatever the first worker left behind, its successor may die at any point: the next one finishes.
 
-    In CI each scenario begins with every second of its first crashes, in soak with all of them.
+    In CI each scenario begins with one of the first crashes, by turns, in soak with all of them.
     """
     scenario, fired = SCENARIOS[number], 0
     firsts = [first for first in FIRST_CRASHES if first in passes[scenario.name]]
