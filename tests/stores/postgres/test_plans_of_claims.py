@@ -21,6 +21,7 @@ from oncegate.stores.postgres import (
 )
 from oncegate.stores.postgres.placeholders import to_numbered
 from oncegate.stores.postgres.store import PostgresStore
+from oncegate.testing.spare_ledgers import SpareLedgers
 
 EVENTS = 600
 EXECUTIONS = 9
@@ -69,10 +70,11 @@ AS_USERS_PLAN = {
 }
 
 
-@pytest.fixture
-def session(ledger_url: str) -> Iterator[Session]:
-    """On a ledger where much was settled, and that was analysed when nothing was open."""
-    with Gate(ledger_url) as gate:
+@pytest.fixture(scope="module")
+def settled_url(spare_ledgers: SpareLedgers) -> Iterator[str]:
+    """A ledger where much was settled, and that was analysed when nothing was open; tests only plan there."""
+    url = spare_ledgers.take()
+    with Gate(url) as gate:
 
         @gate.handler("bookings", key="{id}")
         def book(event: dict[str, str], once: AsyncOnce) -> str:
@@ -80,9 +82,16 @@ def session(ledger_url: str) -> Iterator[Session]:
 
         for number in range(EVENTS):
             gate.admit_sync("bookings", {"id": f"E-{number}"})
-    with psycopg.connect(ledger_url, autocommit=True) as connection:
+    with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("ANALYZE")
-    opened = PostgresStore(ledger_url).connect()
+    yield url
+    spare_ledgers.give_back(url)
+
+
+@pytest.fixture
+def session(settled_url: str) -> Iterator[Session]:
+    """On that ledger, with connections and plans of its own."""
+    opened = PostgresStore(settled_url).connect()
     try:
         yield opened
     finally:
@@ -132,11 +141,10 @@ def _one_of(kind: str) -> str:
 
 
 @pytest.mark.parametrize("asked", AS_USERS_PLAN)
-@pytest.mark.usefixtures("session")
-def test_users_plan_made_after_a_vacuum_names_the_rows_it_wants(ledger_url: str, asked: str) -> None:
+def test_users_plan_made_after_a_vacuum_names_the_rows_it_wants(settled_url: str, asked: str) -> None:
     """Given a ledger that was vacuumed at rest, and a connection as a user's program or a commit block has
     it; then its kept plan reads no table as a whole either."""
-    with psycopg.connect(ledger_url, autocommit=True) as connection:
+    with psycopg.connect(settled_url, autocommit=True) as connection:
         connection.execute("VACUUM ANALYZE oncegate_open")
         assert whole_reads(connection, AS_USERS_PLAN[asked]) == []
 
