@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
@@ -39,9 +39,7 @@ class OldLedger(NamedTuple):
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def old(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[OldLedger]:
+def old(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OldLedger:
     if request.param == "sqlite":
         url, schema = f"sqlite:///{tmp_path / 'ledger.db'}", sqlite_schema
     else:
@@ -57,7 +55,7 @@ def old(
         monkeypatch.setattr(schema, "all_migrations", lambda: [*shipped, newer])
         return newer
 
-    yield OldLedger(url, schema, install, monkeypatch.undo)
+    return OldLedger(url, schema, install, monkeypatch.undo)
 
 
 def admit(url: str) -> int:
@@ -82,7 +80,7 @@ def version(url: str) -> int:
 def test_ledger_of_the_schema_before_is_brought_up_to_date(
     old: OldLedger, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is pending is told and printed first. Afterwards the ledger has the change, and knows its events."""
+    """What is pending is shown first. Afterwards the ledger has the change and knows its events."""
     newer = old.install_newer()
     capsys.readouterr()
 
@@ -146,7 +144,7 @@ def test_record_that_is_older_than_the_tables_is_refused(old: OldLedger) -> None
 def test_migration_that_is_killed_leaves_nothing(
     old: OldLedger, is_new: bool, postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    """Given a process that dies after the last statement and before the commit; the next one does it all."""
+    """Given a process that dies between the last statement and the commit; the next one does it all."""
     newer = old.install_newer()
     url, before = old.url, newer.number - 1
     if is_new:

@@ -99,6 +99,7 @@ def test_ledger_of_a_development_version_is_refused_everywhere(
         with pytest.raises(SchemaMismatch, match=r"made by a development version before 0\.1\.0; "):
             work()
     assert "made by a development version before 0.1.0; " in doctor(url, capsys)
+    assert [one.what for one in store.examine() if not one.ok] == ["schema"]
 
 
 def test_the_named_statement_mends_the_record(url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,6 +79,6 @@ def contradiction(version: int, name: str, needed: list[Migration]) -> SchemaMis
         f"the ledger {recorded} in oncegate_meta, but has {name} of migration "
         f"{made_by(needed)[name].number:04} already: the record was changed or lost, or a migration was "
         "run by hand in part; restore oncegate_meta from a backup, or, if you know that every "
-        f"migration up to {newest.number:04} was applied, run: {newest.record} and then `oncegate doctor`, which "
-        "compares everything"
+        f"migration up to {newest.number:04} was applied, run: {newest.record} and then `oncegate doctor`, "
+        "which compares everything"
     )
