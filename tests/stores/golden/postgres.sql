@@ -897,8 +897,6 @@ WHERE NOT has_table_privilege(name, privilege) GROUP BY privilege ORDER BY privi
 -- ====
 SELECT quote_ident(current_database())
 -- ====
-SELECT same, EXISTS (SELECT 1 FROM ended), pg_current_xact_id()::text FROM here
--- ====
 
 SELECT second.id, coalesce(name.text, ''), second.target, second.step, second.place, second.entry,
        second.resource, second.other, second.other_resource, second.found_at, later.state
@@ -1947,24 +1945,6 @@ closed AS (DELETE FROM oncegate_open WHERE entry = (SELECT id FROM ended)),
 kept AS (
     INSERT INTO oncegate_outcome (month, entry, body)
     SELECT oncegate_month(received_at), id, %s::bytea FROM ended
-),
-logged AS (
-    INSERT INTO oncegate_log (entry, kind, at, actor, note)
-    SELECT id, state, settled_at, %s::int, reason FROM ended
-)
-SELECT 1 FROM ended
-
--- ====
-
-WITH ended AS (
-    UPDATE oncegate_entry SET state = %s::smallint, settled_at = %s::bigint, reason = %s::text
-    WHERE id = %s::bigint AND fence = %s::bigint AND token = %s::bigint AND state = 1
-    RETURNING id, received_at, state, settled_at, reason
-),
-closed AS (DELETE FROM oncegate_open WHERE entry = (SELECT id FROM ended)),
-kept AS (
-    INSERT INTO oncegate_outcome (month, entry, body)
-    SELECT oncegate_month(received_at), id, %s::bytea FROM ended
     ON CONFLICT (month, entry) DO UPDATE SET body = excluded.body
 ),
 logged AS (
@@ -1986,20 +1966,6 @@ kept AS (
     SELECT oncegate_month(received_at), id, %s::bytea FROM ended
     ON CONFLICT (month, entry) DO UPDATE SET body = excluded.body
 ),
-logged AS (
-    INSERT INTO oncegate_log (entry, kind, at, actor, note)
-    SELECT id, state, settled_at, %s::int, reason FROM ended
-)
-SELECT 1 FROM ended
-
--- ====
-
-WITH ended AS (
-    UPDATE oncegate_entry SET state = %s::smallint, settled_at = %s::bigint, reason = %s::text
-    WHERE id = %s::bigint AND fence = %s::bigint AND token = %s::bigint AND state = 1
-    RETURNING id, received_at, state, settled_at, reason
-),
-closed AS (DELETE FROM oncegate_open WHERE entry = (SELECT id FROM ended)),
 logged AS (
     INSERT INTO oncegate_log (entry, kind, at, actor, note)
     SELECT id, state, settled_at, %s::int, reason FROM ended
@@ -2068,8 +2034,6 @@ content AS (DELETE FROM oncegate_content WHERE entry = (SELECT id FROM gone)),
 repeat AS (DELETE FROM oncegate_repeat WHERE entry = (SELECT id FROM gone))
 SELECT 1 FROM gone
 
--- ====
-WITH here AS MATERIALIZED (SELECT EXISTS (SELECT 1 FROM oncegate_meta WHERE name = 'ledger_id' AND value = %s::text) AS same, CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END AS durable),
 -- ====
 
 WITH here AS MATERIALIZED (SELECT EXISTS (SELECT 1 FROM oncegate_meta WHERE name = 'ledger_id' AND value = %s::text) AS same, CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END AS durable), clock AS MATERIALIZED (SELECT coalesce(%s::bigint, (SELECT ticks + least(greatest(oncegate_clock() - wall, 0), 20000) FROM oncegate_ticks WHERE one)) AS now),
