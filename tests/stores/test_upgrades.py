@@ -21,6 +21,7 @@ from oncegate.stores.sqlite import schema as sqlite_schema
 from oncegate.testing import run_forked
 from oncegate.testing.postgres import PostgresServer
 
+SCHEMAS: dict[str, ModuleType] = {"sqlite": sqlite_schema, "postgres": postgres_schema}
 SQL = """\
 -- Entries by a colour; the old ones are grey.
 CREATE TABLE oncegate_colour (entry bigint PRIMARY KEY, colour text NOT NULL);
@@ -40,11 +41,10 @@ class OldLedger(NamedTuple):
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def old(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OldLedger:
-    if request.param == "sqlite":
-        url, schema = f"sqlite:///{tmp_path / 'ledger.db'}", sqlite_schema
-    else:
+    url, schema = f"sqlite:///{tmp_path / 'ledger.db'}", SCHEMAS[request.param]
+    if request.param == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres")
-        url, schema = server.new_database(), postgres_schema
+        url = server.new_database()
     assert admit(url) == 1
     shipped = schema.all_migrations()
     number = shipped[-1].number + 1

@@ -76,6 +76,7 @@ def test_a_key_that_somebody_moved_on_is_judged_anew(facts: statement_generators
         None,
         0,
         0,
+        0,
     )
     assert script.send([lapsed])[0] == statements.TAKE_OVER
 
