@@ -1,4 +1,4 @@
-"""Enqueueing in a user's own transaction on PostgreSQL, as a row of statements (see `scripts.py`)."""
+"""Enqueueing in a user's own transaction on PostgreSQL, as statements (see `statement_generators.py`)."""
 
 from __future__ import annotations
 
