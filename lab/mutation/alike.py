@@ -132,9 +132,6 @@ _POSTGRES_CLAIMS: dict[tuple[str, str], str] = {
         "if False",
     ): "the second arrival of a key loses on its fence then, and is judged anew in the next round",
 }
-_POSTGRES_STATEMENTS: dict[tuple[str, str], str] = {
-    ("if not found:", "if False"): "every part is in its statement; whoever changes one is told",
-}
 _POSTGRES_FUSED: dict[tuple[str, str], str] = {
     (
         "WHERE id = %s::bigint AND fence = %s::bigint AND state = 1",
@@ -265,7 +262,6 @@ _BY_FILE = {
     "stores/postgres/fused.py": _POSTGRES_FUSED,
     "stores/postgres/lane_statements.py": _POSTGRES_LANE_STATEMENTS,
     "stores/postgres/lanes.py": _POSTGRES_LANES,
-    "stores/postgres/statements.py": _POSTGRES_STATEMENTS,
     "stores/sqlite/claims.py": _SQLITE_CLAIMS,
     "stores/sqlite/feed.py": _SQLITE_FEED,
     "stores/sqlite/new_keys.py": _SQLITE_INSERTING,

@@ -158,6 +158,18 @@ def test_ledger_of_a_newer_version_is_refused_with_code_five(call, script, ledge
     _doctor_fails(call, "sqlite:///oncegate.db", "the ledger has schema 99")
 
 
+@pytest.mark.parametrize("number", [1, 2, 27])
+def test_ledger_of_a_development_version_is_refused_with_code_five(call, ledger, tmp_path, number):
+    """Its numbers are of other migrations: it is never taken for an empty ledger, nor for an older one."""
+    _break(
+        ledger, f"UPDATE oncegate_meta SET name = 'schema', value = {number} WHERE name = 'schema_version'"
+    )
+    _refuses(call, tmp_path, "sqlite:///oncegate.db", 5, "made by a development version before 0.1.0; ")
+    _doctor_fails(call, "sqlite:///oncegate.db", "made by a development version before 0.1.0; ")
+    with pytest.raises(SchemaMismatch, match="a development version"):
+        open_store(f"sqlite:///{ledger}").connect()
+
+
 def _break(ledger: Path, sql: str) -> None:
     with contextlib.closing(sqlite3.connect(ledger)) as connection, connection:
         connection.execute(sql)
@@ -185,7 +197,7 @@ def test_damaged_rows_are_told_with_code_four(call, ledger, sql, said, commands)
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        (f"{META} 'schema'", "records 'abc' as the schema, which is no number"),
+        (f"{META} 'schema_version'", "records 'abc' as the schema, which is no number"),
         ("DELETE FROM oncegate_meta", "has no record of its schema"),
     ],
     ids=["no number", "no record"],
@@ -201,7 +213,7 @@ def test_schema_number_that_is_damaged_or_lost_is_told_with_code_five(call, ledg
 def _set_schema(ledger: Path, number: int) -> None:
     connection = sqlite3.connect(ledger)
     with connection:
-        connection.execute("UPDATE oncegate_meta SET value = ? WHERE name = 'schema'", (number,))
+        connection.execute("UPDATE oncegate_meta SET value = ? WHERE name = 'schema_version'", (number,))
     connection.close()
 
 
@@ -213,7 +225,7 @@ def test_ledger_of_an_older_version_is_read_only_after_migrating(call, ledger, m
         number,
         "more",
         "CREATE TABLE oncegate_more (id INTEGER PRIMARY KEY);\n",
-        f"INSERT OR REPLACE INTO oncegate_meta (name, value) VALUES ('schema', {number});",
+        f"INSERT OR REPLACE INTO oncegate_meta (name, value) VALUES ('schema_version', {number});",
     )
     monkeypatch.setattr(schema, "all_migrations", lambda: [*shipped, newer])
     looking = [("entries", "list"), ("entries", "show", "1")]
@@ -292,9 +304,12 @@ def test_disk_that_may_not_be_written_is_refused_with_code_three(ledger, tmp_pat
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
-        ("UPDATE oncegate_meta SET value = 8 WHERE name = 'schema'", "oncegate_trace of migration 0009"),
-        ("DELETE FROM oncegate_meta WHERE name = 'schema'", "no record of its schema"),
-        ("UPDATE oncegate_meta SET value = 'x' WHERE name = 'schema'", "'x' as the schema"),
+        (
+            "UPDATE oncegate_meta SET value = 0 WHERE name = 'schema_version'",
+            "has oncegate_name of migration 0001",
+        ),
+        ("DELETE FROM oncegate_meta WHERE name = 'schema_version'", "no record of its schema"),
+        ("UPDATE oncegate_meta SET value = 'x' WHERE name = 'schema_version'", "'x' as the schema"),
     ],
 )
 def test_wrong_record_of_the_schema_is_told_with_what_to_do(call, ledger, tmp_path, damage, named):

@@ -60,7 +60,9 @@ def test_printed_sql_makes_the_same_ledger_by_hand(call, tmp_path):
 def _schema(path: Path) -> list[tuple[str, str]]:
     connection = sqlite3.connect(path)
     rows = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
-    version = connection.execute("SELECT name, value FROM oncegate_meta WHERE name = 'schema'").fetchall()
+    version = connection.execute(
+        "SELECT name, value FROM oncegate_meta WHERE name = 'schema_version'"
+    ).fetchall()
     connection.close()
     return rows + version
 

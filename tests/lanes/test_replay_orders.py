@@ -1,4 +1,4 @@
-"""Replays on record, on both stores: those of older ledgers, and two people at once (B6, I20)."""
+"""Replays on record: two people at once (B6, I20)."""
 
 from __future__ import annotations
 
@@ -11,39 +11,13 @@ from oncegate.store import (
     Acknowledgement,
     HeadsWanted,
     Outgoing,
-    ReplayFilter,
-    ReplayState,
     ReplayWanted,
     Session,
 )
 from oncegate.stores.postgres import PostgresStore
 from oncegate.testing import ManualClock
-from tests.lanes.engine_site import Site
 from tests.stores.postgres.test_read_committed import wait_until_blocked
 from tests.support.gates import running
-
-OLD_SCHEMA = 16
-_LATER_ON_BOTH = (
-    "DROP TABLE oncegate_replay_order",
-    "DROP INDEX oncegate_duplicate_open",
-    "ALTER TABLE oncegate_step DROP COLUMN declared",
-    "ALTER TABLE oncegate_step DROP COLUMN last_call",
-    "DROP TABLE oncegate_seen",
-    "DROP TABLE oncegate_seen_repeat",
-    "DROP TABLE oncegate_target",
-    "DROP TABLE oncegate_second",
-    "DROP TABLE oncegate_attempt",
-)
-_COLUMNS = ("declared", "retry_at", "interruptions")
-LATER = {
-    False: (*_LATER_ON_BOTH, *(f"ALTER TABLE oncegate_entry DROP COLUMN {name}" for name in _COLUMNS)),
-    True: (
-        *_LATER_ON_BOTH,
-        *(f"ALTER TABLE oncegate_open DROP COLUMN {name}" for name in _COLUMNS),
-        "ALTER TABLE oncegate_open ADD COLUMN token bigint",
-        "ALTER TABLE oncegate_entry DROP COLUMN token",
-    ),
-}
 
 
 def past(session: Session, *keys: str) -> None:
@@ -68,31 +42,6 @@ def plant(session: Session, **changes: Any) -> Any:
     """One step of a replay, in a unit of its own."""
     with session.unit():
         return session.replay(ReplayWanted("orders", 0xABC, "olga", "lost", 5, **changes))
-
-
-def test_replays_that_were_under_way_before_the_list_are_on_it(site: Site) -> None:
-    """Given a ledger of the schema before; after migrating they can be seen and cancelled."""
-    store = site.store
-    with closing(store.connect()) as session:
-        past(session, "A")
-        assert plant(session).deliveries == 2
-        with session.unit():
-            for statement in LATER["postgres" in type(session).__module__]:
-                session.execute(statement, ())
-            session.execute(f"UPDATE oncegate_meta SET value = {OLD_SCHEMA} WHERE name = 'schema'", ())
-
-    assert store.migrate()[0].number == OLD_SCHEMA + 1
-
-    with closing(store.connect()) as session:
-        with session.unit():
-            (order,) = session.replay_orders(ReplayFilter(only_running=True), None, 10)
-        assert (order.name, order.at_ms, order.actor, order.left) == ("abc", None, "", 2)
-        assert order.lane is not None
-        assert (order.lane.key, order.seq_from, order.seq_to) == ("A", 1, 2)
-        with session.unit():
-            assert session.cancel_replay(0xABC, "ada", "enough", 9) == 2
-            (order,) = session.replay_orders(ReplayFilter(), None, 10)
-    assert (order.state, order.cancelled_by) == (ReplayState.CANCELLED, "ada")
 
 
 def test_a_replay_is_not_planted_further_while_somebody_cancels_it(ledger_url: str) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from oncegate.bench.workload import event_blocks, open_gate, prepare_business_table, run_gate_in_thread
-from oncegate.model.states import Decision, State
+from oncegate.model.states import Decision
 from oncegate.store import Session
-from oncegate.stores.sqlite import SqliteStore, open_entries, schema
+from oncegate.stores.sqlite import SqliteStore, open_entries
 from oncegate.testing import ManualClock
 from oncegate.testing.conformance.bench import StoreBench
 
@@ -112,32 +112,6 @@ def test_claim_that_is_taken_over_is_found_once(bench: Bench) -> None:
     found = [detail.entry.entry_id for detail in bench.stranded(50)]
     assert sorted(found) == sorted(set(found))
     assert again.entry_id in found
-
-
-def test_claims_of_a_ledger_of_before_are_found(tmp_path: Path) -> None:
-    """The migration lists what runs."""
-    path = tmp_path / "old.db"
-    before = [migration for migration in schema.all_migrations() if migration.number < 16]
-    with contextlib.closing(sqlite3.connect(path)) as ledger:
-        for migration in before:
-            ledger.executescript(migration.sql)
-        ledger.execute("INSERT INTO oncegate_meta (name, value) VALUES ('schema', 15)")
-        for number, state, fence in [(1, 2, 1), (2, 1, 2), (3, 1, 4), (4, 6, 4), (5, 2, 5)]:
-            ledger.execute(
-                "INSERT INTO oncegate_entry (id, key, surface, tenant, state, attempt, fence, fingerprint,"
-                " label, received_at, lease_until) VALUES (?, ?, 1, 1, ?, 1, ?, x'00', '', 0, 0)",
-                (number, bytes([number]), state, fence),
-            )
-        ledger.commit()
-
-    SqliteStore(path).migrate()
-
-    assert rows(path, f"{open_entries.open_entries('id, state')} ORDER BY id") == [
-        (2, State.IN_FLIGHT),
-        (3, State.IN_FLIGHT),
-        (4, State.HELD),
-    ]
-    assert rows(path, "SELECT entry FROM oncegate_lasting") == [(2,)]
 
 
 def test_event_changes_seven_pages(tmp_path: Path) -> None:

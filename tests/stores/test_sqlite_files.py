@@ -211,7 +211,7 @@ def test_newer_schema_is_refused_and_left_alone(path: Path) -> None:
     """A ledger written by a newer version is not touched; the error says what to install."""
     fill(path, entries=3)
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE oncegate_meta SET value = 999 WHERE name = 'schema'")
+        connection.execute("UPDATE oncegate_meta SET value = 999 WHERE name = 'schema_version'")
         connection.execute("CREATE TABLE oncegate_of_the_future (id INTEGER)")
         connection.commit()
         before = list(connection.iterdump())
@@ -244,7 +244,7 @@ def test_applied_migrations_equal_the_shipped_files(path: Path) -> None:
         for migration in schema.all_migrations():
             plain.executescript(migration.sql)
         assert schema_of(ledger) == schema_of(plain)
-        version = ledger.execute("SELECT value FROM oncegate_meta WHERE name = 'schema'").fetchone()
+        version = ledger.execute("SELECT value FROM oncegate_meta WHERE name = 'schema_version'").fetchone()
         assert version == (schema.all_migrations()[-1].number,)
 
 

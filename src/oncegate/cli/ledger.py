@@ -26,10 +26,6 @@ from oncegate.wiring import open_store
 
 _BOOT: Final = "SELECT value FROM oncegate_meta WHERE name = 'boot'"
 _SURFACES: Final = "SELECT DISTINCT surface FROM oncegate_entries ORDER BY surface"
-_RECORD: Final = (
-    "INSERT INTO oncegate_meta (name, value) VALUES ('schema', {number})"
-    " ON CONFLICT (name) DO UPDATE SET value = excluded.value;"
-)
 
 
 def find_ledger(url: str | None, settings: Path | None = None) -> LedgerAddress:

@@ -222,7 +222,7 @@ def test_schema_from_the_future_is_refused(url: str) -> None:
     """A ledger that a newer version wrote is left alone."""
     store = PostgresStore(url)
     store.migrate()
-    run_sql(url, "UPDATE oncegate_meta SET value = '999' WHERE name = 'schema'")
+    run_sql(url, "UPDATE oncegate_meta SET value = '999' WHERE name = 'schema_version'")
     for work in (store.connect, store.migrate, store.pending_migrations):
         with pytest.raises(SchemaMismatch, match="install the newer oncegate"):
             work()

@@ -62,9 +62,12 @@ def test_whole_ledger_in_another_schema_has_lost_nothing(url: str) -> None:
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
-        ("UPDATE oncegate_meta SET value = '8' WHERE name = 'schema'", "oncegate_trace of migration 0009"),
-        ("DELETE FROM oncegate_meta WHERE name = 'schema'", "no record of its schema"),
-        ("UPDATE oncegate_meta SET value = 'x' WHERE name = 'schema'", "'x' as the schema"),
+        (
+            "UPDATE oncegate_meta SET value = '0' WHERE name = 'schema_version'",
+            "has oncegate_meta of migration 0001",
+        ),
+        ("DELETE FROM oncegate_meta WHERE name = 'schema_version'", "no record of its schema"),
+        ("UPDATE oncegate_meta SET value = 'x' WHERE name = 'schema_version'", "'x' as the schema"),
         ("DROP TABLE oncegate_meta", "no record of its schema"),
     ],
 )
@@ -84,8 +87,23 @@ def test_record_of_the_schema_that_is_wrong_is_told_with_what_to_do(
     assert named in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("number", [1, 2, 27])
+def test_ledger_of_a_development_version_is_refused_everywhere(
+    url: str, number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its numbers are of other migrations: it is never taken for an empty ledger, nor for an older one."""
+    named = f"UPDATE oncegate_meta SET name = 'schema', value = '{number}' WHERE name = 'schema_version'"
+    run_sql(url, named)
+    store = PostgresStore(url)
+    for work in (store.pending_migrations, store.migrate, store.connect, lambda: store.look().__enter__()):
+        with pytest.raises(SchemaMismatch, match=r"made by a development version before 0\.1\.0; "):
+            work()
+    assert "made by a development version before 0.1.0; " in doctor(url, capsys)
+    assert [one.what for one in store.examine() if not one.ok] == ["schema"]
+
+
 def test_the_named_statement_mends_the_record(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run_sql(url, "DELETE FROM oncegate_meta WHERE name = 'schema'")
+    run_sql(url, "DELETE FROM oncegate_meta WHERE name = 'schema_version'")
     told = doctor(url, capsys)
     run_sql(url, told.partition("run: ")[2].partition(";")[0])
     assert main(["doctor", "--url", url]) == 0

@@ -119,7 +119,7 @@ def test_an_old_session_is_replaced(store: PostgresStore, monkeypatch: pytest.Mo
 def test_a_ledger_that_was_migrated_meanwhile_is_refused(store: PostgresStore, ledger_url: str) -> None:
     """A kept session must not read a ledger that this version does not know."""
     backend(store)
-    change = "UPDATE oncegate_meta SET value = (value::int + %s)::text WHERE name = 'schema'"
+    change = "UPDATE oncegate_meta SET value = (value::int + %s)::text WHERE name = 'schema_version'"
     with psycopg.connect(ledger_url, autocommit=True) as connection:
         connection.execute(change, (1,))
         try:

@@ -14,9 +14,9 @@ from oncegate.store import Session
 from oncegate.stores.postgres import (
     fused,
     join_statements,
-    lane_statement_generators,
     lane_statements,
-    record_only,
+    reserve_statements,
+    settle_statements,
     statements,
 )
 from oncegate.stores.postgres.placeholders import to_numbered
@@ -27,11 +27,11 @@ EVENTS = 600
 EXECUTIONS = 9
 PLANNED_FIRST = 5  # a server plans that often for the values it is given, then compares
 ASKED = {
-    "reserve": statements.RESERVE,
-    "reserve one": statements.RESERVE_ONE,
+    "reserve": reserve_statements.RESERVE,
+    "reserve one": reserve_statements.RESERVE_ONE,
     "take over": statements.TAKE_OVER,
-    "settle": statements.SETTLE,
-    "end one": statements.END_ONE,
+    "settle": settle_statements.SETTLE,
+    "end one": settle_statements.END_ONE,
     "end one in a user's transaction": join_statements.END_FIRST,
     "renew": statements.RENEW,
     "known keys": statements.KNOWN,
@@ -45,13 +45,13 @@ COSTED = {
     "keep time": statements.KEEP_TIME,
     "reserve in a handler's transaction": fused.RESERVE,
     "end in a handler's transaction": fused.END,
-    "record": record_only.RECORD,
-    "record one": record_only.RECORD_ONE,
+    "record": reserve_statements.RECORD,
+    "record one": reserve_statements.RECORD_ONE,
     "reserve in a user's transaction": join_statements.RESERVE,
     "settle in a user's transaction": join_statements.SETTLE,
     "known key in a user's transaction": join_statements.KNOWN,
     "enqueue": lane_statements.ENQUEUE,
-    "enqueue in a user's transaction": lane_statement_generators.ENQUEUE,
+    "enqueue in a user's transaction": join_statements.ENQUEUE,
     "lease": lane_statements.LEASE,
     "finish": lane_statements.FINISH,
     "fail": lane_statements.FAIL,
@@ -65,8 +65,8 @@ AS_USERS_PLAN = {
     "end of a first claim in a user's transaction": join_statements.END_FIRST,
     "end of a later claim in a user's transaction": join_statements.END,
     "end without an outcome in a user's transaction": join_statements.END_BARE,
-    "end of a commit block": statements.END_FIRST_OR_FAIL,
-    "end of a commit block on a later claim": statements.END_ONE_OR_FAIL,
+    "end of a commit block": settle_statements.END_FIRST_OR_FAIL,
+    "end of a commit block on a later claim": settle_statements.END_ONE_OR_FAIL,
 }
 
 

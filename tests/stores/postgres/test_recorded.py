@@ -25,7 +25,7 @@ from oncegate.model.states import Decision, State
 from oncegate.store import LogKind, Reservation, Reserved, Session
 from oncegate.stores.postgres import PostgresStore, statements
 from oncegate.stores.postgres.placeholders import to_numbered
-from oncegate.stores.postgres.record_only import RECORD_ONE
+from oncegate.stores.postgres.reserve_statements import RECORD_ONE
 from oncegate.stores.postgres.session import PostgresSession
 from oncegate.stores.postgres.wire import Rows, WireCommand
 from oncegate.testing import ArmedCrashPoints, ManualClock, run_forked

@@ -27,7 +27,7 @@ from oncegate.store import (
     StepRecords,
 )
 from oncegate.store.alternatives import by_known_keys, has_alternatives, told_apart
-from oncegate.stores.postgres import statements
+from oncegate.stores.postgres import reserve_statements, settle_statements, statements
 from oncegate.stores.postgres.arrays import (
     Packed,
     bigint_array,
@@ -130,7 +130,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
         wanted = {item.actor, item.surface, item.tenant}
         names = self._names.learn(wanted if item.declared is None else {*wanted, item.declared})
         rows = self._query(
-            statements.RESERVE_ONE,
+            reserve_statements.RESERVE_ONE,
             (
                 self._ticks(),
                 Int8(item.received_at_ms),
@@ -157,7 +157,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
         marks = [i.content for i in batch]
         is_marked = any(marks)
         rows = self._query(
-            statements.RESERVE_MARKED if is_marked else statements.RESERVE,
+            reserve_statements.RESERVE_MARKED if is_marked else reserve_statements.RESERVE,
             (
                 self._ticks(),
                 *arrival_arrays(batch, names),
@@ -324,7 +324,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
             heads = [self._end_for_good(batch[0])]
         else:
             all_first = all(is_first_claim(item) for item in batch)
-            sql = statements.SETTLE_ALL_FIRST if all_first else statements.SETTLE_ALL
+            sql = settle_statements.SETTLE_ALL_FIRST if all_first else settle_statements.SETTLE_ALL
             heads = [_BY_NUMBER, WireCommand(to_numbered(sql), (*self._arrays(batch), len(batch)))]
         if writes:
             heads += [AS_USUAL] if len(batch) == 1 else [AS_USUAL, _AT_ONCE]
@@ -338,7 +338,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
         if fused is not None:
             return fused
         is_first = is_first_claim(item)
-        sql = statements.END_FIRST_OR_FAIL if is_first else statements.END_ONE_OR_FAIL
+        sql = settle_statements.END_FIRST_OR_FAIL if is_first else settle_statements.END_ONE_OR_FAIL
         return WireCommand(to_numbered(sql), self._values(item))
 
     def _settle_one_by_one(self, batch: list[Settlement]) -> set[Held]:
@@ -364,8 +364,12 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
 
     def _settle_batch(self, batch: list[Settlement]) -> set[Held]:
         if len(batch) == 1 and ends_for_good(batch[0]):
-            return {_held(batch[0])} if self._query(statements.END_ONE, self._values(batch[0])) else set()
-        command = WireCommand(to_numbered(statements.SETTLE), self._arrays(batch))
+            return (
+                {_held(batch[0])}
+                if self._query(settle_statements.END_ONE, self._values(batch[0]))
+                else set()
+            )
+        command = WireCommand(to_numbered(settle_statements.SETTLE), self._arrays(batch))
         _, rows, _ = self._query_all([_BY_NUMBER, command, AS_USUAL])
         return {_held(batch[place - 1]) for (place,) in rows}
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import psycopg
 
-from oncegate.errors import StoreUnavailable
+from oncegate.errors import SchemaMismatch, StoreUnavailable
 from oncegate.store import Finding
 from oncegate.stores.postgres import catalogue, eras, poolers, schema
 from oncegate.stores.postgres.incarnation import examine_sight, may_see_system
@@ -60,8 +60,11 @@ def _examine_settings(connection: Connection) -> Iterator[Finding]:
 
 def _examine_schema(connection: Connection) -> Finding:
     """What a migration made and somebody removed."""
+    try:
+        version = schema.schema_version(connection)
+    except SchemaMismatch as error:
+        return Finding(False, "schema", "not of this version", str(error))
     lost = catalogue.lost_in(connection)
-    version = schema.schema_version(connection)
     if lost:
         value = f"{version}, but without {catalogue.names_of(lost)}"
         return Finding(False, "schema", value, lost[0].next_step)

@@ -1,4 +1,4 @@
-"""Publishing on PostgreSQL as a row of statements (see `scripts.py`): in a session or a user's transaction.
+"""Publishing on PostgreSQL as statements (`statement_generators.py`): in a session or a user's transaction.
 
 The key's row is locked first and until the end of the transaction. So events of one key get their seq, and
 their `id`, in the order of commits, and a seq that is undone is given out again.

@@ -25,11 +25,13 @@ FROM oncegate_head AS head JOIN oncegate_lane AS lane ON lane.id = head.lane
 LEFT JOIN oncegate_delivery AS body ON body.lane = head.lane AND body.seq = head.seq
 """
 # OFFSET 0: begun from the heads that have something to do, which are few, never from all lanes.
-_OF_OPEN: Final = (
-    "JOIN oncegate_lane AS lane ON lane.id = head.lane",
-    "CROSS JOIN LATERAL (SELECT * FROM oncegate_lane AS one WHERE one.id = head.lane OFFSET 0) AS lane",
-)
-_OPEN_LANE: Final = _LANE.replace(*_OF_OPEN)
+_OPEN_LANE: Final = """
+SELECT lane.id, lane.destination, lane.tenant, lane.key, head.state, head.seq, lane.last_seq, head.attempt,
+       head.error, head.due_at, body.created_at, head.replay
+FROM oncegate_head AS head CROSS JOIN LATERAL (SELECT * FROM oncegate_lane AS one WHERE one.id = head.lane \
+OFFSET 0) AS lane
+LEFT JOIN oncegate_delivery AS body ON body.lane = head.lane AND body.seq = head.seq
+"""
 _NAMES: Final = "SELECT id, destination, tenant, key FROM oncegate_lane WHERE id = ANY(%s::bigint[])"
 _DELIVERIES: Final = """
 SELECT past.lane, past.seq, past.event, past.type, past.created_at, ack.at,
@@ -51,11 +53,12 @@ _LAGS: Final = """
 SELECT head.destination, count(*) FILTER (WHERE head.state = 2), count(*) FILTER (WHERE head.state = 3),
        count(*) FILTER (WHERE head.state = 4), sum(lane.last_seq - head.seq + 1)::bigint,
        min(body.created_at), min(dead.at) FILTER (WHERE head.state = 4)
-FROM oncegate_head AS head JOIN oncegate_lane AS lane ON lane.id = head.lane
+FROM oncegate_head AS head CROSS JOIN LATERAL (SELECT * FROM oncegate_lane AS one WHERE one.id = head.lane \
+OFFSET 0) AS lane
 LEFT JOIN oncegate_delivery AS body ON body.lane = head.lane AND body.seq = head.seq
 LEFT JOIN oncegate_dead_letter AS dead ON dead.lane = head.lane AND dead.seq = head.seq
 WHERE head.state <> 1 GROUP BY head.destination
-""".replace(*_OF_OPEN)
+"""
 _STEERED: Final = "SELECT id, state, reason, since, not_before FROM oncegate_destination"
 _DEAD_COUNTS: Final = """
 SELECT lane.destination, count(*) FROM oncegate_dead_letter AS dead CROSS JOIN LATERAL
@@ -69,9 +72,10 @@ WHERE EXISTS (SELECT 1 FROM oncegate_lane WHERE destination = name.id)
 _LANES_AFTER: Final = "SELECT id, destination FROM oncegate_lane WHERE id > %s ORDER BY id LIMIT %s"
 _WAITING_AT: Final = """
 SELECT coalesce(sum(lane.last_seq - head.seq + 1), 0)::bigint
-FROM oncegate_head AS head JOIN oncegate_lane AS lane ON lane.id = head.lane
+FROM oncegate_head AS head CROSS JOIN LATERAL (SELECT * FROM oncegate_lane AS one WHERE one.id = head.lane \
+OFFSET 0) AS lane
 WHERE head.state <> 1 AND head.destination = %s
-""".replace(*_OF_OPEN)
+"""
 _PRUNE: Final = """
 WITH old AS MATERIALIZED (
     SELECT past.lane, past.seq FROM oncegate_delivery AS past

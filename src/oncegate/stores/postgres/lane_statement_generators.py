@@ -1,36 +1,13 @@
-"""Enqueueing in a user's own transaction on PostgreSQL, as a row of statements (see `scripts.py`)."""
+"""Enqueueing in a user's own transaction on PostgreSQL, as statements (see `statement_generators.py`)."""
 
 from __future__ import annotations
-
-from typing import Final
 
 from oncegate.errors import StoreBusy
 from oncegate.store import Outgoing, Placed
 from oncegate.stores.postgres import lane_statements
-from oncegate.stores.postgres.join_statements import _HERE, _one
+from oncegate.stores.postgres.join_statements import ENQUEUE
 from oncegate.stores.postgres.lanes import ENQUEUE_TRIES_MAX, FULL, PLACINGS, plain
 from oncegate.stores.postgres.statement_generators import Facts, Script, _check_same, _on_ledger
-from oncegate.stores.postgres.statements import replaced
-
-
-def _enqueue() -> str:
-    sql = replaced(_one(lane_statements.ENQUEUE), "WITH", _HERE)
-    sql = replaced(
-        sql, "FROM wanted WHERE place NOT IN", "FROM wanted WHERE (SELECT same FROM here) AND place NOT IN"
-    )
-    head, _, _ = sql.partition("SELECT place::int, lane, seq")
-    # An error would end the user's transaction: here a lost race is told, and put right by GIVE_BACK.
-    return f"""{head}
-SELECT here.same, place::int, lane, seq, CASE WHEN known.same THEN 1 ELSE 2 END, true FROM known, here
-UNION ALL
-SELECT here.same, place::int, id, last_seq - amount + nth, 0, EXISTS (SELECT 1 FROM stored)
-FROM fresh JOIN sized USING (destination, tenant, key), here
-UNION ALL
-SELECT same, 0, 0, 0, 0, false FROM here WHERE NOT same
-"""
-
-
-ENQUEUE: Final = _enqueue()
 
 
 def enqueue(facts: Facts, event: Outgoing) -> Script[Placed]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from oncegate.store import MAYBE_MORE_MS
-from oncegate.stores.postgres.statements import _NOW
+from oncegate.stores.postgres.statements import NOW_IS
 
 # The same right after an acknowledgement: most transactions that add to a lane are short.
 SOON_MS: Final = 3
@@ -24,7 +24,7 @@ _CLOSED: Final = """EXISTS (SELECT 1 FROM oncegate_destination AS gate
 # and the statement fails as a whole; asked again, it sees that one too. What has no row in the answer found
 # its lane full; heads are looked up only for lanes that are long enough for that.
 ENQUEUE: Final = f"""
-WITH {_NOW},
+WITH {NOW_IS},
 wanted AS MATERIALIZED (
     SELECT * FROM unnest(%s::int[], %s::int[], %s::text[], %s::text[], %s::int[], %s::bigint[], %s::bytea[],
                          %s::bytea[], %s::bytea[])
@@ -86,7 +86,7 @@ UPDATE oncegate_head SET state = 1, due_at = NULL FROM shorter WHERE lane = shor
 
 # Which destinations have something due, and when the next thing is due otherwise. Only reads.
 PEEK: Final = f"""
-WITH {_NOW}
+WITH {NOW_IS}
 SELECT asked.id, now,
        coalesce(gate.state, 1) = 1 AND coalesce(gate.not_before, 0) <= now
            AND coalesce(first.due_at <= now, false),
@@ -141,7 +141,7 @@ _BODY: Final = """LATERAL (
 
 # The time is a scalar here: joined, it would make the server sort everything that is due.
 LEASE: Final = f"""
-WITH {_NOW},
+WITH {NOW_IS},
 due AS MATERIALIZED (
     SELECT lane, coalesce(replay, seq) AS seq FROM oncegate_head
     WHERE destination = %s AND due_at <= (SELECT now FROM clock)
@@ -170,7 +170,7 @@ _FREE: Final = """CROSS JOIN LATERAL (
 
 # Heads that are due and have no event (yet): the lane becomes idle unless somebody is adding to it.
 SETTLE_EMPTY: Final = f"""
-WITH {_NOW},
+WITH {NOW_IS},
 ours AS MATERIALIZED (
     SELECT lane, seq FROM oncegate_head
     WHERE lane = ANY(%s) AND state <> 1 AND replay IS NULL AND due_at <= (SELECT now FROM clock)
@@ -258,7 +258,7 @@ _REPLAYED: Final = """past.lane = held.lane AND past.seq = held.replay
     AND past.seq = ANY (ARRAY(SELECT replay FROM held WHERE replay IS NOT NULL))"""
 
 FINISH: Final = f"""
-WITH {_NOW},
+WITH {NOW_IS},
 wanted AS MATERIALIZED (
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::bigint[],
                          %s::bigint[])
@@ -284,7 +284,7 @@ alive AS (
 
 # Moves one lane on that this transaction has locked already.
 ADVANCE: Final = f"""
-WITH {_NOW},
+WITH {NOW_IS},
 held AS MATERIALIZED (
     SELECT lane, seq, replay, destination, %s::bigint AS lease_ms, %s::bigint AS next_holder, 1 AS place
     FROM oncegate_head WHERE lane = %s
@@ -293,7 +293,7 @@ held AS MATERIALIZED (
 """
 
 FAIL: Final = f"""
-WITH {_NOW},
+WITH {NOW_IS},
 wanted AS MATERIALIZED (
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::int[], %s::text[])
     WITH ORDINALITY AS batch (lane, fence, holder, retry_in_ms, counts, error, place) ORDER BY lane
@@ -314,7 +314,7 @@ RETURNING place::int
 """
 
 EXTEND: Final = f"""
-WITH {_NOW},
+WITH {NOW_IS},
 wanted AS MATERIALIZED (
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
     WITH ORDINALITY AS batch (lane, fence, holder, lease_ms, place) ORDER BY lane
@@ -361,7 +361,7 @@ UPDATE oncegate_head SET state = 4, due_at = NULL, holder = NULL, attempt = %s, 
 DROP_REPLAY: Final = "DELETE FROM oncegate_replay WHERE lane = %s AND seq = %s"
 
 THROTTLE: Final = f"""
-WITH {_NOW}
+WITH {NOW_IS}
 INSERT INTO oncegate_destination AS gate (id, not_before) SELECT %s, now + %s FROM clock
 ON CONFLICT (id) DO UPDATE SET not_before = greatest(gate.not_before, excluded.not_before)
 """

@@ -8,7 +8,7 @@ settlement leave. Must never touch a key that is known: those are judged as ever
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from psycopg.types.numeric import Int8
 
@@ -24,75 +24,8 @@ from oncegate.stores.postgres.arrays import (
     text_value,
 )
 from oncegate.stores.postgres.names import Names
+from oncegate.stores.postgres.reserve_statements import RECORD, RECORD_MARKED, RECORD_ONE
 from oncegate.stores.postgres.statement_generators import new_entry
-from oncegate.stores.postgres.statements import TICKS, with_marks
-
-# A key that waits for a person, quarantined or held, is left as a reservation leaves it.
-RECORD: Final = f"""
-WITH clock AS MATERIALIZED (SELECT coalesce(%s::bigint, {TICKS}) AS now),
-wanted AS MATERIALIZED (
-    SELECT nextval('oncegate_number') AS number, oncegate_month(batch.received_at) AS month, batch.*
-    FROM unnest(%s::bytea[], %s::int[], %s::int[], %s::bytea[], %s::text[], %s::bigint[], %s::bytea[],
-                %s::int[], %s::int[], %s::bigint[], %s::text[])
-         WITH ORDINALITY
-         AS batch (key, surface, tenant, fingerprint, label, received_at, body,
-                   actor, state, token, reason, place)
-),
-fresh AS (
-    INSERT INTO oncegate_entry
-        (id, fence, received_at, settled_at, surface, tenant, attempt, state, key, fingerprint, label,
-         reason, token)
-    SELECT number, number, received_at, received_at, surface, tenant, (state = 2)::int, state, key,
-           fingerprint, label, reason, CASE WHEN state = 2 THEN token END
-    FROM wanted ORDER BY place
-    ON CONFLICT (key) DO NOTHING
-    RETURNING id, key
-),
-whole AS MATERIALIZED (SELECT wanted.* FROM wanted JOIN fresh ON id = number),
-waiting AS (
-    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved)
-    SELECT number, state, now, -1 FROM whole, clock WHERE state <> 2
-),
-stored AS (
-    INSERT INTO oncegate_payload (month, entry, body) SELECT month, number, body FROM whole
-),
-kept AS (
-    INSERT INTO oncegate_outcome (month, entry, body)
-    SELECT month, number, %s::bytea FROM whole WHERE state = 2
-),
-logged AS (
-    INSERT INTO oncegate_log (entry, kind, at, actor, note)
-    SELECT number, state, received_at, actor, reason FROM whole
-)
-SELECT key, id, now FROM fresh, clock
-"""
-RECORD_MARKED: Final = with_marks(RECORD)
-
-# The same for one key that waits for nobody and carries no marks: a quarter less work, if it is alone.
-RECORD_ONE: Final = f"""
-WITH clock AS MATERIALIZED (SELECT coalesce(%s::bigint, {TICKS}) AS now),
-fresh AS (
-    INSERT INTO oncegate_entry
-        (id, fence, received_at, settled_at, surface, tenant, attempt, state, key, fingerprint, label,
-         token)
-    SELECT number, number, at, at, %s::int, %s::int, 1, 2, %s::bytea, %s::bytea, %s::text, %s::bigint
-    FROM nextval('oncegate_number') AS number, (SELECT %s::bigint AS at) AS arrived
-    ON CONFLICT (key) DO NOTHING
-    RETURNING id, received_at
-),
-stored AS (
-    INSERT INTO oncegate_payload (month, entry, body)
-    SELECT oncegate_month(received_at), id, %s::bytea FROM fresh
-),
-kept AS (
-    INSERT INTO oncegate_outcome (month, entry, body)
-    SELECT oncegate_month(received_at), id, %s::bytea FROM fresh
-),
-logged AS (
-    INSERT INTO oncegate_log (entry, kind, at, actor) SELECT id, 2, received_at, %s::int FROM fresh
-)
-SELECT id, now FROM fresh, clock
-"""
 
 
 class PostgresRecording:

@@ -12,6 +12,7 @@ from oncegate.errors import SchemaMismatch
 from oncegate.store import Migration
 from oncegate.stores.postgres.failures import first_line
 from oncegate.stores.shared.migrations import (
+    READ_VERSION,
     contradiction,
     made_by,
     read_migrations,
@@ -21,7 +22,6 @@ from oncegate.stores.shared.migrations import (
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(7229, 1)"  # any two numbers; ours for migrations
 _HAS_TABLE: Final = "SELECT to_regclass(%s) IS NOT NULL"
-_VERSION: Final = "SELECT value FROM oncegate_meta WHERE name = 'schema'"
 _PRESENT: Final = (
     "SELECT name FROM unnest(%s::text[]) WITH ORDINALITY AS made (name, place)"
     " WHERE to_regclass(name) IS NOT NULL ORDER BY place LIMIT 1"
@@ -36,7 +36,7 @@ _UNFIT: Final = (
     postgres.UndefinedFunction,
 )
 _RECORD: Final = (
-    "INSERT INTO oncegate_meta (name, value) VALUES ('schema', '{number}')"
+    "INSERT INTO oncegate_meta (name, value) VALUES ('schema_version', '{number}')"
     " ON CONFLICT (name) DO UPDATE SET value = excluded.value;"
 )
 
@@ -90,8 +90,7 @@ def schema_version(connection: Connection) -> int:
     """Tells which migration the ledger has come to; 0 for none."""
     if not _has(connection, "oncegate_meta"):
         return 0
-    row = connection.execute(_VERSION).fetchone()
-    return version_recorded(row[0]) if row else 0
+    return version_recorded(connection.execute(READ_VERSION).fetchall())
 
 
 def _has(connection: Connection, table: str) -> bool:

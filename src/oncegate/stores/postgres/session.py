@@ -57,7 +57,7 @@ _AS_USUAL = WireCommand(statements.AS_USUAL_HERE)
 _KEEP_TIME = WireCommand(statements.KEEP_TIME)
 _MAY_KEEP_TIME = WireCommand(statements.MAY_KEEP_TIME)
 _BEGIN_LOOK = WireCommand("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-_SCHEMA = WireCommand("SELECT value::int FROM oncegate_meta WHERE name = 'schema'")
+_SCHEMA = WireCommand("SELECT value::int FROM oncegate_meta WHERE name = 'schema_version'")
 # A batch waits so long for what others' transactions hold; who waits alone has the server's own limit.
 LOCK_WAIT_MS: Final = 100
 _HASTY, _PATIENT = WireCommand(f"SET lock_timeout = {LOCK_WAIT_MS}"), WireCommand("RESET lock_timeout")

@@ -10,7 +10,6 @@ lost to is visible to the *next* statement only; that is why losers are read by 
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 # What `oncegate_now()` says, written out: to call a function that reads a table costs as much as an insert.
@@ -19,13 +18,13 @@ from typing import Final
 TICKS: Final = (
     "(SELECT ticks + least(greatest(oncegate_clock() - wall, 0), 20000) FROM oncegate_ticks WHERE one)"
 )
-_NOW: Final = f"clock AS MATERIALIZED (SELECT coalesce(%s::bigint, {TICKS}) AS now)"
+NOW_IS: Final = f"clock AS MATERIALIZED (SELECT coalesce(%s::bigint, {TICKS}) AS now)"
 
 # Some keys as one array. Inside a query of its own the planner cannot count them: else a plan for so few
 # looks cheaper than one for any number, and each batch is planned anew, which takes longer than to run it.
 SOME_KEYS: Final = "ANY ((SELECT %s::bytea[])::bytea[])"
 
-NOW: Final = f"WITH {_NOW} SELECT now FROM clock"
+NOW: Final = f"WITH {NOW_IS} SELECT now FROM clock"
 SERVER_CLOCK: Final = "SELECT coalesce(%s::bigint, oncegate_clock())"
 
 # Whoever works keeps the time, at most once a second; while one does so, others do not wait for it.
@@ -42,103 +41,8 @@ MAY_KEEP_TIME: Final = (
     "SELECT NOT pg_is_in_recovery() AND has_table_privilege('oncegate_ticks', 'SELECT, UPDATE')"
 )
 
-# A known key is not tried: the insert would wait for whoever changes its entry just now, such as a user's
-# own transaction, and with it all that is reserved in the same batch. It is the insert that decides.
-IS_NEW: Final = "(SELECT id FROM oncegate_entry AS known WHERE known.key = wanted.key) IS NULL"
-
-# A key that is not run at once has never been reserved by anybody: -1 until the first claim on it.
-RESERVE: Final = f"""
-WITH {_NOW},
-wanted AS MATERIALIZED (
-    SELECT nextval('oncegate_number') AS number, batch.*
-    FROM unnest(%s::bytea[], %s::int[], %s::int[], %s::bytea[], %s::text[], %s::bigint[], %s::bigint[],
-                %s::bigint[], %s::bytea[], %s::int[], %s::int[], %s::int[], %s::text[])
-         WITH ORDINALITY
-         AS batch (key, surface, tenant, fingerprint, label, received_at, lease_ms, token, body,
-                   declared, actor, state, reason, place)
-),
-fresh AS (
-    INSERT INTO oncegate_entry
-        (id, fence, received_at, settled_at, surface, tenant, attempt, state, key, fingerprint, label,
-         reason, token)
-    SELECT number, number, received_at, CASE WHEN state <> 1 THEN received_at END,
-           surface, tenant, (state = 1)::int, state, key, fingerprint, label, reason,
-           CASE WHEN state = 1 THEN token END
-    FROM wanted WHERE {IS_NEW} ORDER BY place
-    ON CONFLICT (key) DO NOTHING
-    RETURNING id
-),
-opened AS (
-    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, declared)
-    SELECT number, state, now + CASE WHEN state = 1 THEN lease_ms ELSE 0 END,
-           CASE WHEN state = 1 THEN now ELSE -1 END, declared
-    FROM wanted JOIN fresh ON id = number, clock
-),
-stored AS (
-    INSERT INTO oncegate_payload (month, entry, body)
-    SELECT oncegate_month(received_at), number, body FROM wanted JOIN fresh ON id = number
-),
-logged AS (
-    INSERT INTO oncegate_log (entry, kind, at, actor, note)
-    SELECT number, state, received_at, actor, reason
-    FROM wanted JOIN fresh ON id = number WHERE state <> 1
-)
-SELECT place::int, number, now FROM wanted JOIN fresh ON id = number, clock
-"""
-
-
-def replaced(sql: str, old: str, new: str) -> str:
-    """Puts something in the place of a part of a statement; the part must be there."""
-    before, found, after = sql.partition(old)
-    if not found:
-        raise ValueError(f"the statement has changed: {old!r} is not in it")
-    return before + new + after
-
-
-def with_marks(sql: str) -> str:
-    """The reservation of a batch in which events carry marks of their content."""
-    end = "\n         WITH ORDINALITY"
-    marks = "%s::bytea[], %s::text[], %s::text[]"
-    sql = replaced(sql, f"%s::text[]){end}", f"%s::text[], {marks}){end}")
-    sql = replaced(sql, "reason, place)", "reason, mark, target, compensation, place)")
-    return replaced(
-        sql,
-        "logged AS (",
-        """marked AS (
-    INSERT INTO oncegate_content (entry, hash, target, compensation)
-    SELECT number, mark, target, compensation FROM wanted JOIN fresh ON id = number WHERE mark IS NOT NULL
-),
-logged AS (""",
-    )
-
-
-RESERVE_MARKED: Final = with_marks(RESERVE)
-
-# The same for one arrival that is run at once and carries no marks: a third of the work, if it is alone.
-RESERVE_ONE: Final = f"""
-WITH {_NOW},
-fresh AS (
-    INSERT INTO oncegate_entry
-        (id, fence, received_at, surface, tenant, attempt, state, key, fingerprint, label, token)
-    SELECT number, number, %s::bigint, %s::int, %s::int, 1, 1, key, %s::bytea, %s::text, %s::bigint
-    FROM nextval('oncegate_number') AS number, (SELECT %s::bytea AS key) AS wanted
-    WHERE {IS_NEW}
-    ON CONFLICT (key) DO NOTHING
-    RETURNING id, received_at
-),
-opened AS (
-    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, declared)
-    SELECT id, 1, now + %s::bigint, now, %s::int FROM fresh, clock
-),
-stored AS (
-    INSERT INTO oncegate_payload (month, entry, body)
-    SELECT oncegate_month(received_at), id, %s::bytea FROM fresh
-)
-SELECT id, now FROM fresh, clock
-"""
-
 KNOWN: Final = f"""
-WITH {_NOW}
+WITH {NOW_IS}
 SELECT entry.key, entry.id, entry.state, entry.fingerprint, entry.attempt, entry.fence,
        coalesce(open.lease_until, 0), entry.reason, coalesce(open.first_reserved, 0), entry.received_at,
        outcome.body, now, (SELECT text FROM oncegate_name WHERE oncegate_name.id = open.declared),
@@ -152,7 +56,7 @@ WHERE entry.key = {SOME_KEYS}
 
 # Nobody waits for an entry that somebody's open transaction holds: it is busy, whatever its lease says.
 TAKE_OVER: Final = f"""
-WITH {_NOW},
+WITH {NOW_IS},
 free AS MATERIALIZED (
     SELECT id FROM oncegate_entry WHERE id = %s AND fence = %s AND state = %s
     FOR NO KEY UPDATE SKIP LOCKED
@@ -198,81 +102,6 @@ INSERT INTO oncegate_log (entry, kind, at, actor, note) SELECT id, 6, %s, %s, %s
 RETURNING 1
 """
 
-SETTLE: Final = f"""
-WITH {_NOW},
-wanted AS MATERIALIZED (
-    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::int[], %s::bigint[], %s::int[],
-                         %s::text[], %s::bytea[], %s::bigint[], %s::int[], %s::bigint[])
-    WITH ORDINALITY
-    AS batch (entry, fence, token, state, at, actor, reason, outcome, last_call, given_back, retry_in,
-              place)
-),
-ended AS (
-    UPDATE oncegate_entry AS target
-    SET state = wanted.state, settled_at = wanted.at, reason = wanted.reason,
-        attempt = target.attempt - wanted.given_back,
-        token = CASE WHEN wanted.state IN (2, 3) THEN target.token END
-    FROM wanted
-    WHERE target.id = wanted.entry AND target.fence = wanted.fence AND target.token = wanted.token
-      AND target.state = 1
-    RETURNING target.id, target.received_at, wanted.state, wanted.at, wanted.actor, wanted.reason,
-              wanted.outcome, wanted.last_call, wanted.retry_in, wanted.place
-),
-closed AS (
-    DELETE FROM oncegate_open WHERE entry = ANY (ARRAY(SELECT id FROM ended WHERE state IN (2, 3)))
-),
-waiting AS (
-    UPDATE oncegate_open
-    SET state = ended.state, lease_until = coalesce(ended.last_call, now), retry_at = now + ended.retry_in
-    FROM ended, clock
-    WHERE entry = ended.id AND entry = ANY (ARRAY(SELECT id FROM ended WHERE state NOT IN (2, 3)))
-),
-kept AS (
-    INSERT INTO oncegate_outcome (month, entry, body)
-    SELECT oncegate_month(received_at), id, outcome FROM ended WHERE outcome IS NOT NULL
-    ON CONFLICT (month, entry) DO UPDATE SET body = excluded.body
-),
-logged AS (
-    INSERT INTO oncegate_log (entry, kind, at, actor, note)
-    SELECT id, state, at, actor, reason FROM ended ORDER BY place
-)
-SELECT place::int FROM ended
-"""
-
-# The same for one claim that ends for good with an outcome, as nearly all do.
-END_ONE: Final = """
-WITH ended AS (
-    UPDATE oncegate_entry SET state = %s::smallint, settled_at = %s::bigint, reason = %s::text
-    WHERE id = %s::bigint AND fence = %s::bigint AND token = %s::bigint AND state = 1
-    RETURNING id, received_at, state, settled_at, reason
-),
-closed AS (DELETE FROM oncegate_open WHERE entry = (SELECT id FROM ended)),
-kept AS (
-    INSERT INTO oncegate_outcome (month, entry, body)
-    SELECT oncegate_month(received_at), id, %s::bytea FROM ended
-    ON CONFLICT (month, entry) DO UPDATE SET body = excluded.body
-),
-logged AS (
-    INSERT INTO oncegate_log (entry, kind, at, actor, note)
-    SELECT id, state, settled_at, %s::int, reason FROM ended
-)
-SELECT 1 FROM ended
-"""
-_OVERWRITES: Final = "    ON CONFLICT (month, entry) DO UPDATE SET body = excluded.body\n"
-END_ONE_OR_FAIL: Final = replaced(END_ONE, "SELECT 1 FROM ended", "SELECT 1 / count(*) FROM ended")
-# An entry's first claim has no outcome in its way, and a plain insert is quicker.
-END_FIRST: Final = replaced(END_ONE, _OVERWRITES, "")
-END_FIRST_OR_FAIL: Final = replaced(END_FIRST, "SELECT 1 FROM ended", "SELECT 1 / count(*) FROM ended")
-# One whose outcome comes later, if at all.
-END_BARE: Final = re.sub(r"kept AS \(.*?\n\),\n", "", END_ONE, count=1, flags=re.DOTALL)
-
-# Fails the whole transaction unless every claim was settled, so that writes may follow unseen.
-SETTLE_ALL: Final = SETTLE.replace(
-    "SELECT place::int FROM ended", "SELECT 1 / (count(*) = %s)::int FROM ended"
-)
-
-SETTLE_ALL_FIRST: Final = replaced(SETTLE_ALL, _OVERWRITES, "")
-
 # Until the end of the transaction. The plan of a statement that settles is made while the ledger is small,
 # and kept: it must find entries by their numbers all the same, not by reading the whole table. Users' own
 # statements are planned as the server is set.
@@ -280,7 +109,10 @@ BY_NUMBER: Final = (
     "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),"
     " set_config('enable_mergejoin', 'off', true)"
 )
-AS_USUAL: Final = BY_NUMBER.replace("'off'", "'on'")
+AS_USUAL: Final = (
+    "SELECT set_config('enable_seqscan', 'on', true), set_config('enable_hashjoin', 'on', true),"
+    " set_config('enable_mergejoin', 'on', true)"
+)
 # The same where only the connection's own setting is in the way: a third of the work.
 AS_USUAL_HERE: Final = "SET LOCAL enable_seqscan = on"
 
@@ -291,7 +123,7 @@ AT_ONCE: Final = "SET CONSTRAINTS ALL IMMEDIATE"
 # Locks the entries first and in order, as settling does: taken the other way round, a renewal and the end
 # of the same claims would wait for each other.
 RENEW: Final = f"""
-WITH {_NOW},
+WITH {NOW_IS},
 wanted AS (
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
     WITH ORDINALITY AS batch (entry, fence, token, lease_ms, place)
@@ -390,22 +222,22 @@ SELECT entry.id, entry.key, entry.tenant, entry.surface, entry.label, entry.stat
        open.lease_until, entry.reason, open.retry_at
 FROM oncegate_entry AS entry LEFT JOIN oncegate_open AS open ON open.entry = entry.id
 """
-READ: Final = (
-    replaced(
-        ENTRY,
-        "LEFT JOIN oncegate_open AS open ON open.entry = entry.id",
-        "LEFT JOIN LATERAL"
-        " (SELECT * FROM oncegate_open WHERE oncegate_open.entry = id OFFSET 0) AS open ON true",
-    )
-    + f"WHERE entry.key = {SOME_KEYS}"
-)
+READ: Final = f"""
+SELECT entry.id, entry.key, entry.tenant, entry.surface, entry.label, entry.state, entry.attempt,
+       entry.fence, entry.token, entry.fingerprint, entry.received_at, entry.settled_at,
+       open.lease_until, entry.reason, open.retry_at
+FROM oncegate_entry AS entry LEFT JOIN LATERAL (SELECT * FROM oncegate_open WHERE oncegate_open.entry = id \
+OFFSET 0) AS open ON true
+WHERE entry.key = {SOME_KEYS}"""
 # The same for what is not final, begun from the small table. OFFSET 0 keeps the planner from walking
 # through all entries instead, which it does when it takes those that are open for many.
-OPEN_ENTRY: Final = ENTRY.replace(
-    "FROM oncegate_entry AS entry LEFT JOIN oncegate_open AS open ON open.entry = entry.id",
-    "FROM oncegate_open AS open CROSS JOIN LATERAL"
-    " (SELECT * FROM oncegate_entry AS one WHERE one.id = open.entry OFFSET 0) AS entry",
-)
+OPEN_ENTRY: Final = """
+SELECT entry.id, entry.key, entry.tenant, entry.surface, entry.label, entry.state, entry.attempt,
+       entry.fence, entry.token, entry.fingerprint, entry.received_at, entry.settled_at,
+       open.lease_until, entry.reason, open.retry_at
+FROM oncegate_open AS open CROSS JOIN LATERAL (SELECT * FROM oncegate_entry AS one WHERE one.id = \
+open.entry OFFSET 0) AS entry
+"""
 
 # Ordered by the column itself: a bare `xact` would mean the converted one, and each call sort the log.
 LOG_AFTER: Final = """

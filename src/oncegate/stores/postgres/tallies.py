@@ -13,7 +13,8 @@ from oncegate.store import Observations, Repeat, ResourceSeen, Tally, Waiting
 from oncegate.stores.postgres.arrays import bigint_array, integer_array, text_array
 from oncegate.stores.postgres.names import Names
 from oncegate.stores.shared.observations import POSTGRES_KIND as KIND
-from oncegate.stores.shared.observations import TIME_TO_DECIDE, joined, repeat_of, summed, waiting_of
+from oncegate.stores.shared.observations import POSTGRES_TIME_TO_DECIDE as TIME_TO_DECIDE
+from oncegate.stores.shared.observations import joined, repeat_of, summed, waiting_of
 from oncegate.stores.shared.second_resources import resources_of
 
 _ADD: Final = """
@@ -49,10 +50,9 @@ SELECT name.text, %s::bigint, what, count, total FROM (
     WHERE minute >= %s AND minute < %s GROUP BY surface, what OFFSET 0
 ) AS sums JOIN oncegate_name AS name ON id = surface ORDER BY name.text, what
 """
-_WITHIN: Final = TIME_TO_DECIDE.replace("%", "%%").replace("state ", "entry.state ")
 _WAITING: Final = f"""
 SELECT name.text, state, kind, within, count, oldest, oldest_at, lapsed, tried FROM (
-    SELECT entry.surface, entry.state, {KIND} AS kind, {_WITHIN} AS within, count(*) AS count,
+    SELECT entry.surface, entry.state, {KIND} AS kind, {TIME_TO_DECIDE} AS within, count(*) AS count,
            min(CASE entry.state WHEN 1 THEN open.first_reserved ELSE open.lease_until END) AS oldest,
            min(coalesce(entry.settled_at, entry.received_at)) AS oldest_at,
            count(*) FILTER (WHERE entry.state = 1 AND open.lease_until <= %s) AS lapsed,

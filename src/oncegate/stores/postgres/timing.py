@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from oncegate.clock import SystemClock
 from oncegate.store import Finding
-from oncegate.stores.postgres import statements
+from oncegate.stores.postgres import reserve_statements, settle_statements
 from oncegate.stores.postgres.placeholders import to_numbered
 
 WHAT: Final = "claim"
@@ -25,7 +25,7 @@ ROUND_TRIP_SLOW_MS: Final = 5.0
 _CLOCK: Final = SystemClock()
 _ROUND_TRIP: Final = "SELECT 1"
 _RECORD: Final = "SELECT pg_logical_emit_message(true, 'oncegate', 'doctor')"
-_PLANNED: Final = {"reservation": statements.RESERVE_ONE, "end": statements.END_ONE}
+_PLANNED: Final = {"reservation": reserve_statements.RESERVE_ONE, "end": settle_statements.END_ONE}
 _DATABASE: Final = "SELECT quote_ident(current_database())"
 
 Connection = psycopg.Connection[tuple[Any, ...]]

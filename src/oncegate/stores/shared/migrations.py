@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from importlib import resources
-from typing import Final
+from typing import Any, Final
 
 from oncegate.errors import SchemaMismatch
 from oncegate.store import Migration
 
+READ_VERSION: Final = "SELECT name, value FROM oncegate_meta WHERE name IN ('schema_version', 'schema')"
 _DROPPED: Final = re.compile(r"^DROP (?:TABLE|VIEW|SEQUENCE|INDEX) (oncegate_\w+)", re.MULTILINE)
 _MADE: Final = re.compile(r"^CREATE (?:TABLE|VIEW|SEQUENCE|(?:UNIQUE )?INDEX) (oncegate_\w+)", re.MULTILINE)
 
@@ -35,8 +37,24 @@ def still_needed(known: list[Migration], version: int) -> list[Migration]:
     return [migration for migration in known if migration.number > version]
 
 
-def version_recorded(value: object) -> int:
-    """The number of a ledger's schema as it wrote it down."""
+def version_recorded(rows: Iterable[tuple[Any, ...]]) -> int:
+    """The number of a ledger's schema, from the rows of READ_VERSION; 0 without a record.
+
+    Development versions recorded a number of another sequence of migrations, under the name `schema`.
+    """
+    recorded = dict(rows)
+    if "schema_version" in recorded:
+        return _number(recorded["schema_version"])
+    if "schema" in recorded:
+        raise SchemaMismatch(
+            "the ledger was made by a development version before 0.1.0; this version can neither read nor "
+            "upgrade it: go on with the version that made it, or create a new ledger at another address, "
+            "which knows none of its events"
+        )
+    return 0
+
+
+def _number(value: object) -> int:
     try:
         return int(str(value))
     except ValueError:
@@ -60,7 +78,7 @@ def contradiction(version: int, name: str, needed: list[Migration]) -> SchemaMis
     return SchemaMismatch(
         f"the ledger {recorded} in oncegate_meta, but has {name} of migration "
         f"{made_by(needed)[name].number:04} already: the record was changed or lost, or a migration was "
-        "run by hand in part; restore oncegate_meta from a backup, or, if you know that all "
-        f"{newest.number} migrations were applied, run: {newest.record} and then `oncegate doctor`, which "
-        "compares everything"
+        "run by hand in part; restore oncegate_meta from a backup, or, if you know that every "
+        f"migration up to {newest.number:04} was applied, run: {newest.record} and then `oncegate doctor`, "
+        "which compares everything"
     )

@@ -17,10 +17,9 @@ from oncegate.model.states import State
 from oncegate.model.surface import DECIDE_WITHIN
 from oncegate.store import Observations, Repeat, Waiting
 
-# The kinds of reasons that people and metrics see; few, whatever senders and handlers write. {colon} is the
-# place of the first colon, {prefix} the text before it.
-REASON_KIND: Final = """
-CASE WHEN state = 7 AND {colon} BETWEEN 2 AND 40 THEN {prefix}
+# The kinds of reasons that people and metrics see; few, whatever senders and handlers write.
+SQLITE_KIND: Final = """
+CASE WHEN state = 7 AND instr(reason, ':') BETWEEN 2 AND 40 THEN substr(reason, 1, instr(reason, ':') - 1)
      WHEN state = 7 THEN 'other'
      WHEN state IN (5, 6) AND reason LIKE 'gave up after %' THEN 'attempts_used_up'
      WHEN state IN (5, 6) AND reason LIKE '% resources for %' THEN 'two_resources'
@@ -28,17 +27,22 @@ CASE WHEN state = 7 AND {colon} BETWEEN 2 AND 40 THEN {prefix}
      WHEN state IN (5, 6) THEN 'in_doubt'
      ELSE '' END
 """
-SQLITE_KIND: Final = REASON_KIND.format(
-    colon="instr(reason, ':')", prefix="substr(reason, 1, instr(reason, ':') - 1)"
-)
-POSTGRES_KIND: Final = (
-    REASON_KIND.format(colon="strpos(reason, ':')", prefix="split_part(reason, ':', 1)")
-    .replace("%", "%%")
-    .replace("state ", "entry.state ")
-)
+POSTGRES_KIND: Final = """
+CASE WHEN entry.state = 7 AND strpos(reason, ':') BETWEEN 2 AND 40 THEN split_part(reason, ':', 1)
+     WHEN entry.state = 7 THEN 'other'
+     WHEN entry.state IN (5, 6) AND reason LIKE 'gave up after %%' THEN 'attempts_used_up'
+     WHEN entry.state IN (5, 6) AND reason LIKE '%% resources for %%' THEN 'two_resources'
+     WHEN entry.state = 6 AND reason LIKE '%%approv%%' THEN 'approval'
+     WHEN entry.state IN (5, 6) THEN 'in_doubt'
+     ELSE '' END
+"""
 # How long a person has for an event that waits for approval, in words; null where nothing was said.
-TIME_TO_DECIDE: Final = f"""
+SQLITE_TIME_TO_DECIDE: Final = f"""
 CASE WHEN state = 6 AND reason LIKE '{DECIDE_WITHIN}%'
+     THEN substr(reason, {len(DECIDE_WITHIN) + 1}) END
+"""
+POSTGRES_TIME_TO_DECIDE: Final = f"""
+CASE WHEN entry.state = 6 AND reason LIKE '{DECIDE_WITHIN}%%'
      THEN substr(reason, {len(DECIDE_WITHIN) + 1}) END
 """
 Sums = dict[tuple[int, str, int], tuple[int, int]]  # (minute, surface, what) -> (count, total)

@@ -74,7 +74,13 @@ _SETTLE: Final = (
 )
 # Its record is written next; SQLite numbers that after the newest there is.
 _NEXT_POSITION: Final = "(SELECT coalesce(max(position), 0) + 1 FROM oncegate_log)"
-_SETTLE_NEXT: Final = _SETTLE.replace("?11", _NEXT_POSITION)
+_SETTLE_NEXT: Final = (
+    "UPDATE oncegate_entry SET state = ?1, settled_at = ?2, reason = ?3,"
+    " token = CASE WHEN ?1 IN (2, 3) THEN token END,"
+    " attempt = attempt - ?4, lease_until = ?5,"
+    " first_reserved = CASE WHEN ?6 THEN NULL ELSE first_reserved END, retry_at = ?10,"
+    f" record = {_NEXT_POSITION} WHERE id = ?7 AND fence = ?8 AND token = ?9 AND state = 1"
+)
 _COMMIT_NEXT: Final = (
     "UPDATE oncegate_entry SET state = 2, settled_at = ?1, reason = NULL, lease_until = NULL,"
     f" first_reserved = NULL, record = {_NEXT_POSITION} WHERE id = ?2 AND fence = ?3 AND token = ?4"

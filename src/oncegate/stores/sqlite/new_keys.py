@@ -28,14 +28,24 @@ _INSERT: Final = (
     " VALUES (?1, ?2, ?3, 1, 1, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11)"
     " ON CONFLICT (key) DO NOTHING"
 )
-_INSERT_NEXT: Final = _INSERT.replace("?11", f"({_LAST_NUMBER}) + 1")
+_INSERT_NEXT: Final = (
+    "INSERT INTO oncegate_entry (key, surface, tenant, state, attempt, fingerprint, label, received_at,"
+    " lease_until, first_reserved, token, declared, id, fence)"
+    " VALUES (?1, ?2, ?3, 1, 1, ?4, ?5, ?6, ?7, ?8, ?9, ?10,"
+    f" ({_LAST_NUMBER}) + 1, ({_LAST_NUMBER}) + 1) ON CONFLICT (key) DO NOTHING"
+)
 _INSERT_ANY: Final = (
     "INSERT INTO oncegate_entry (key, surface, tenant, state, attempt, fingerprint, label, received_at,"
     " settled_at, lease_until, first_reserved, token, reason, declared, id, fence)"
     " VALUES (?1, ?2, ?3, ?4, ?4 = 1, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?14)"
     " ON CONFLICT (key) DO NOTHING"
 )
-_INSERT_ANY_NEXT: Final = _INSERT_ANY.replace("?14", f"({_LAST_NUMBER}) + 1")
+_INSERT_ANY_NEXT: Final = (
+    "INSERT INTO oncegate_entry (key, surface, tenant, state, attempt, fingerprint, label, received_at,"
+    " settled_at, lease_until, first_reserved, token, reason, declared, id, fence)"
+    " VALUES (?1, ?2, ?3, ?4, ?4 = 1, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13,"
+    f" ({_LAST_NUMBER}) + 1, ({_LAST_NUMBER}) + 1) ON CONFLICT (key) DO NOTHING"
+)
 _INSERTED: Final = "SELECT id FROM oncegate_entry WHERE id BETWEEN ? AND ?"
 _PAYLOAD: Final = "INSERT INTO oncegate_payload (entry, body) VALUES (?, ?)"
 _CONTENT: Final = "INSERT INTO oncegate_content (entry, hash, target, compensation) VALUES (?, ?, ?, ?)"

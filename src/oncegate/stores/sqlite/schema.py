@@ -12,6 +12,7 @@ from typing import Final
 
 from oncegate.store import Migration
 from oncegate.stores.shared.migrations import (
+    READ_VERSION,
     contradiction,
     made_by,
     read_migrations,
@@ -19,9 +20,8 @@ from oncegate.stores.shared.migrations import (
     version_recorded,
 )
 
-_VERSION: Final = "SELECT value FROM oncegate_meta WHERE name = 'schema'"
 _RECORD: Final = (
-    "INSERT INTO oncegate_meta (name, value) VALUES ('schema', {number})"
+    "INSERT INTO oncegate_meta (name, value) VALUES ('schema_version', {number})"
     " ON CONFLICT (name) DO UPDATE SET value = excluded.value;"
 )
 _HAS_META: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'oncegate_meta'"
@@ -39,8 +39,7 @@ def schema_version(connection: sqlite3.Connection) -> int:
     """Tells which migration the ledger has come to; 0 for none."""
     if connection.execute(_HAS_META).fetchone() is None:
         return 0
-    row = connection.execute(_VERSION).fetchone()
-    return version_recorded(row[0]) if row else 0
+    return version_recorded(connection.execute(READ_VERSION).fetchall())
 
 
 def pending(connection: sqlite3.Connection) -> list[Migration]:

@@ -8,7 +8,8 @@ from typing import Final
 
 from oncegate.store import Observations, Repeat, ResourceSeen, Tally, Waiting
 from oncegate.stores.shared.observations import SQLITE_KIND as KIND
-from oncegate.stores.shared.observations import TIME_TO_DECIDE, joined, repeat_of, summed, waiting_of
+from oncegate.stores.shared.observations import SQLITE_TIME_TO_DECIDE as TIME_TO_DECIDE
+from oncegate.stores.shared.observations import joined, repeat_of, summed, waiting_of
 from oncegate.stores.shared.second_resources import resources_of
 from oncegate.stores.sqlite.names import Names
 from oncegate.stores.sqlite.open_entries import open_entries
