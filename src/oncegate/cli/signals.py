@@ -260,7 +260,9 @@ def run_repeats(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_repeats_json(arguments.surface, counts.arrivals, classes, bugs)
         return DONE
-    tell(f"{counts.arrivals} arrivals in {arguments.days} days, {counts.repeats} of keys already known")
+    asked = f"; {counts.retries:,} came again as asked" if counts.retries else ""
+    known = f"{counts.repeats:,} of keys already known{asked}"
+    tell(f"{counts.arrivals:,} arrivals in {arguments.days} days, {known}")
     rows = [
         [Cell.of(kind.label), Cell.of(count), Cell.of(kind.harm.value), Cell.of(kind.advice)]
         for kind, count in classes

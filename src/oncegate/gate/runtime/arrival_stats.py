@@ -28,7 +28,7 @@ from oncegate.gate.runtime.stale_offsets import Repeated, classified, recent_of
 from oncegate.gate.runtime.targets import Bringing, Brought, resources_seen
 from oncegate.model.keys import Key
 from oncegate.model.repeats import Classified
-from oncegate.model.states import Decision
+from oncegate.model.states import Decision, State
 from oncegate.model.surface import Arrival, SurfaceRule
 from oncegate.store import Met, Observations, Repeat, Reserved, ResourceSeen, Seen, Tally, What
 from oncegate.store.notices import keyless_posting
@@ -42,12 +42,13 @@ COMPARED_BYTES_MAX: Final = 8 * 1024
 WAITING_MAX: Final = 100_000  # sightings of a surface while the thread is kept from gathering them
 KEPT_MAX: Final = 1_000  # operations, and steps without a key, while the ledger cannot be reached
 UNTOLD_MAX: Final = 20_000  # counters kept while the ledger cannot be reached
+ASKED_MAX: Final = 20_000  # events whose sender was asked to come again
+RACE_MS: Final = 2_000  # who comes again sooner, while an event is in flight, sent it twice at once
 MINUTE_MS: Final = 60_000
 TRIM_MS: Final = 5_000  # how often what processes have seen is trimmed by each of them
 
 _RUN: Final = Decision.RUN
 _REPLAY: Final = Decision.REPLAY
-_REPLAYED: Final = What.REPLAY.value
 _WHAT: Final = {
     Decision.RETRY: What.RETRY,
     Decision.RECOVER: What.RECOVER,
@@ -59,9 +60,12 @@ _WHAT: Final = {
 }
 # New keys that were not run: they come with no first arrival before this one.
 _PARKED: Final = {Decision.QUARANTINE: What.QUARANTINED, Decision.HOLD: What.HELD}
+_NEW: Final = frozenset(_PARKED.values())
+_TAKEN_UP: Final = frozenset({Decision.RETRY, Decision.RECOVER})
 
 Sums = dict[tuple[str, int, int], tuple[int, int]]  # (surface, minute, what) -> (count, total)
-_Repeated = tuple[Decision, int, int, int, int]  # decision, entry, first arrival, now, new ones before it
+# Decision, entry, first arrival, now, new ones before it, whether its sender was asked to come again.
+_Repeated = tuple[Decision, int, int, int, int, bool]
 _New = tuple[int, str, bytes, int]  # entry, tenant, body, now
 
 
@@ -120,6 +124,7 @@ class Sightings:
         self._untold_resources: deque[ResourceSeen] = deque(maxlen=UNTOLD_MAX)
         self._kept: deque[Operation[Any]] = deque(maxlen=KEPT_MAX)
         self._keyless: dict[tuple[str, str, str], int] = {}
+        self._asked: dict[int, bool] = {}  # by entry; False once its sender has come and found it done
         self.why = Why()
         self._totals: dict[tuple[str, int], tuple[int, int]] = {}
         self._flushing = threading.Lock()
@@ -131,7 +136,8 @@ class Sightings:
         """Notes an arrival that the ledger has answered; it was asked at `began_us`, if that is known."""
         seen = self._surfaces.get(rule.name) or self._watch(rule)
         if reserved.decision is not _RUN:
-            self._repeated(seen, reserved.decision, reserved.entry_id, reserved.received_at_ms)
+            asked = self._is_asked(reserved)
+            self._repeated(seen, reserved.decision, reserved.entry_id, reserved.received_at_ms, asked)
             self._tell_why(rule, arrival, reserved)
             if reserved.decision is Decision.QUARANTINE and not reserved.received_at_ms:
                 self.count(rule, of_reason(arrival.quarantine))
@@ -165,21 +171,42 @@ class Sightings:
             first = known.received_at_ms
             self.why.note(NotRunLine("replay", rule.name, key.digest, label, "already done", first))
         seen = self._surfaces.get(rule.name) or self._watch(rule)
-        if len(seen.repeated) < CLASSIFIED_MAX:
-            self._repeated(seen, _REPLAY, known.entry_id, known.received_at_ms)
-        elif len(seen.others) < WAITING_MAX:
-            seen.others.append(_REPLAYED)
+        asked = self._comes_as_asked(known.entry_id, known.claimed_again)
+        self._repeated(seen, _REPLAY, known.entry_id, known.received_at_ms, asked)
+
+    def _is_asked(self, reserved: Reserved) -> bool:
+        """Whether an arrival comes because its event was not done when its sender came before (A7)."""
+        decision, entry_id = reserved.decision, reserved.entry_id
+        if decision is _REPLAY:
+            return self._comes_as_asked(entry_id, reserved.claimed_again)
+        if decision is Decision.BUSY and reserved.state is not State.RETRYABLE:
+            asked = self._clock.wall_ms() - reserved.received_at_ms >= RACE_MS
         else:
-            seen.lost += 1
+            asked = decision is Decision.BUSY or decision in _TAKEN_UP
+        if asked:
+            self._keep_asked(entry_id, is_due=True)
+        return asked
+
+    def _comes_as_asked(self, entry_id: int, claimed_again: bool) -> bool:
+        """Whether a sender that was asked to come again finds its event done for the first time."""
+        is_due = self._asked.get(entry_id, claimed_again)
+        if is_due:
+            self._keep_asked(entry_id, is_due=False)
+        return is_due
+
+    def _keep_asked(self, entry_id: int, *, is_due: bool) -> None:
+        if entry_id not in self._asked and len(self._asked) >= ASKED_MAX:
+            self._asked.pop(next(iter(self._asked), 0), None)
+        self._asked[entry_id] = is_due
 
     def _repeated(
-        self, seen: SurfaceSightings, decision: Decision, entry_id: int, first_at_ms: int
+        self, seen: SurfaceSightings, decision: Decision, entry_id: int, first_at_ms: int, asked: bool
     ) -> None:
         if len(seen.repeated) < CLASSIFIED_MAX:
             now_ms = self._clock.wall_ms()
-            seen.repeated.append((decision, entry_id, first_at_ms, now_ms, len(seen.fresh)))
+            seen.repeated.append((decision, entry_id, first_at_ms, now_ms, len(seen.fresh), asked))
         elif len(seen.others) < WAITING_MAX:
-            seen.others.append(_what(decision, first_at_ms).value)
+            seen.others.append(_what(decision, first_at_ms, asked).value)
         else:
             seen.lost += 1
 
@@ -272,12 +299,14 @@ class Sightings:
 
     def _count_repeats(self, seen: SurfaceSightings, repeated: list[_Repeated], fresh: int) -> None:
         place = 0
-        for decision, entry_id, first_at_ms, now_ms, fresh_before in repeated:
-            what = _what(decision, first_at_ms)
+        for decision, entry_id, first_at_ms, now_ms, fresh_before, asked in repeated:
+            what = _what(decision, first_at_ms, asked)
             self._add(seen.rule.name, now_ms // MINUTE_MS, what)
-            if what is _WHAT[decision] and len(seen.repeats) < CLASSIFIED_MAX:
+            if what not in _NEW and len(seen.repeats) < CLASSIFIED_MAX:
                 fresh_between = seen.fresh_left + fresh_before - place
-                seen.repeats.append(Repeated(decision, entry_id, first_at_ms, now_ms, fresh_between))
+                seen.repeats.append(
+                    Repeated(decision, entry_id, first_at_ms, now_ms, fresh_between, asked)
+                )
                 place, seen.fresh_left = fresh_before, 0
         seen.fresh_left += fresh - place
 
@@ -373,8 +402,10 @@ class Sightings:
         self._begin()
 
 
-def _what(decision: Decision, first_at_ms: int) -> What:
+def _what(decision: Decision, first_at_ms: int, asked: bool) -> What:
     """What a decision is counted as."""
+    if asked and decision is _REPLAY:
+        return What.AWAITED
     return _PARKED[decision] if not first_at_ms and decision in _PARKED else _WHAT[decision]
 
 

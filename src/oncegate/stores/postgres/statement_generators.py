@@ -321,6 +321,7 @@ def judge_known(
     return Reserved(
         decision, entry, state=known.state, outcome=_bytes(outcome), reason=reason,
         retry_after_ms=free_in_ms(known, now), received_at_ms=received, now_ticks=now,
+        claimed_again=fence != entry,
     )  # fmt: skip
 
 

@@ -204,6 +204,7 @@ class SqliteClaims:
         return Reserved(
             decision, entry, state=known.state, outcome=outcome, reason=reason,
             retry_after_ms=free_in_ms(known, now), received_at_ms=received, now_ticks=now,
+            claimed_again=fence != entry,
         )  # fmt: skip
 
     def _give_up(self, entry: int, fence: int, reason: str, item: Reservation) -> str:

@@ -103,6 +103,7 @@ class SimulatedClaims:
             decision, row.entry_id, state=row.state, reason=reason,
             outcome=self._tables.outcomes.get(row.entry_id),
             retry_after_ms=free_in_ms(known, now), now_ticks=now,
+            claimed_again=row.fence != row.entry_id,
         )  # fmt: skip
 
     def decide(self, known: Known, item: Reservation, now: int) -> Decision:
