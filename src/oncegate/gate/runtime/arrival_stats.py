@@ -21,6 +21,7 @@ from oncegate.commit.group_commit import GroupCommit
 from oncegate.commit.notice_operations import PostNotice
 from oncegate.commit.operations import Observe, Operation
 from oncegate.commit.seen_operations import Meet
+from oncegate.gate.runtime.asked import AskedAgain
 from oncegate.gate.runtime.cache import CachedOutcome
 from oncegate.gate.runtime.duplicate_detector import Comparing, Look, look_at
 from oncegate.gate.runtime.not_run_log import NotRunLine, Why, held_reason, parked_reason
@@ -28,7 +29,7 @@ from oncegate.gate.runtime.stale_offsets import Repeated, classified, recent_of
 from oncegate.gate.runtime.targets import Bringing, Brought, resources_seen
 from oncegate.model.keys import Key
 from oncegate.model.repeats import Classified
-from oncegate.model.states import Decision, State
+from oncegate.model.states import Decision
 from oncegate.model.surface import Arrival, SurfaceRule
 from oncegate.store import Met, Observations, Repeat, Reserved, ResourceSeen, Seen, Tally, What
 from oncegate.store.notices import keyless_posting
@@ -42,8 +43,6 @@ COMPARED_BYTES_MAX: Final = 8 * 1024
 WAITING_MAX: Final = 100_000  # sightings of a surface while the thread is kept from gathering them
 KEPT_MAX: Final = 1_000  # operations, and steps without a key, while the ledger cannot be reached
 UNTOLD_MAX: Final = 20_000  # counters kept while the ledger cannot be reached
-ASKED_MAX: Final = 20_000  # events whose sender was asked to come again
-RACE_MS: Final = 2_000  # who comes again sooner, while an event is in flight, sent it twice at once
 MINUTE_MS: Final = 60_000
 TRIM_MS: Final = 5_000  # how often what processes have seen is trimmed by each of them
 
@@ -61,7 +60,6 @@ _WHAT: Final = {
 # New keys that were not run: they come with no first arrival before this one.
 _PARKED: Final = {Decision.QUARANTINE: What.QUARANTINED, Decision.HOLD: What.HELD}
 _NEW: Final = frozenset(_PARKED.values())
-_TAKEN_UP: Final = frozenset({Decision.RETRY, Decision.RECOVER})
 
 Sums = dict[tuple[str, int, int], tuple[int, int]]  # (surface, minute, what) -> (count, total)
 # Decision, entry, first arrival, now, new ones before it, whether its sender was asked to come again.
@@ -124,7 +122,7 @@ class Sightings:
         self._untold_resources: deque[ResourceSeen] = deque(maxlen=UNTOLD_MAX)
         self._kept: deque[Operation[Any]] = deque(maxlen=KEPT_MAX)
         self._keyless: dict[tuple[str, str, str], int] = {}
-        self._asked: dict[int, bool] = {}  # by entry; False once its sender has come and found it done
+        self._asked = AskedAgain()
         self.why = Why()
         self._totals: dict[tuple[str, int], tuple[int, int]] = {}
         self._flushing = threading.Lock()
@@ -136,7 +134,7 @@ class Sightings:
         """Notes an arrival that the ledger has answered; it was asked at `began_us`, if that is known."""
         seen = self._surfaces.get(rule.name) or self._watch(rule)
         if reserved.decision is not _RUN:
-            asked = self._is_asked(reserved)
+            asked = self._asked.is_asked(reserved, self._clock.wall_ms())
             self._repeated(seen, reserved.decision, reserved.entry_id, reserved.received_at_ms, asked)
             self._tell_why(rule, arrival, reserved)
             if reserved.decision is Decision.QUARANTINE and not reserved.received_at_ms:
@@ -171,33 +169,8 @@ class Sightings:
             first = known.received_at_ms
             self.why.note(NotRunLine("replay", rule.name, key.digest, label, "already done", first))
         seen = self._surfaces.get(rule.name) or self._watch(rule)
-        asked = self._comes_as_asked(known.entry_id, known.claimed_again)
+        asked = self._asked.finds_done(known.entry_id, known.claimed_again)
         self._repeated(seen, _REPLAY, known.entry_id, known.received_at_ms, asked)
-
-    def _is_asked(self, reserved: Reserved) -> bool:
-        """Whether an arrival comes because its event was not done when its sender came before (A7)."""
-        decision, entry_id = reserved.decision, reserved.entry_id
-        if decision is _REPLAY:
-            return self._comes_as_asked(entry_id, reserved.claimed_again)
-        if decision is Decision.BUSY and reserved.state is not State.RETRYABLE:
-            asked = self._clock.wall_ms() - reserved.received_at_ms >= RACE_MS
-        else:
-            asked = decision is Decision.BUSY or decision in _TAKEN_UP
-        if asked:
-            self._keep_asked(entry_id, is_due=True)
-        return asked
-
-    def _comes_as_asked(self, entry_id: int, claimed_again: bool) -> bool:
-        """Whether a sender that was asked to come again finds its event done for the first time."""
-        is_due = self._asked.get(entry_id, claimed_again)
-        if is_due:
-            self._keep_asked(entry_id, is_due=False)
-        return is_due
-
-    def _keep_asked(self, entry_id: int, *, is_due: bool) -> None:
-        if entry_id not in self._asked and len(self._asked) >= ASKED_MAX:
-            self._asked.pop(next(iter(self._asked), 0), None)
-        self._asked[entry_id] = is_due
 
     def _repeated(
         self, seen: SurfaceSightings, decision: Decision, entry_id: int, first_at_ms: int, asked: bool
