@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from oncegate import Gate
+from oncegate import Gate, Once
 from oncegate.gate.runtime import arrival_stats as module
-from oncegate.gate.runtime import duplicate_detector
+from oncegate.gate.runtime import asked, duplicate_detector
 from oncegate.model.repeats import RepeatClass
 from oncegate.signals.snapshot import NOTHING, Counts, by_surface
 from oncegate.store import Repeat, What
-from oncegate.store.tallies import ARRIVALS, REPEATS, class_of, latency_bound_us
+from oncegate.store.tallies import ARRIVALS, REPEATS, RETRIES, class_of, latency_bound_us
 from oncegate.testing import ManualClock
 from oncegate.testing.faults import Faults, faulty
 from oncegate.testing.forking import run_forked
@@ -147,6 +147,46 @@ def test_arrival_of_a_key_in_flight_is_a_race(ledger: Ledger) -> None:
     gate.admit_sync("orders", {"id": "1"})
     other.sightings.flush()
     assert classes(ledger) == {RepeatClass.RACE: 1}
+
+
+def test_sender_that_waited_for_a_slow_event_has_not_sent_it_twice(ledger: Ledger) -> None:
+    """A7: it timed out, heard Busy and came again; only what it sends after that is a repeat."""
+    gate, other = ledger.gate(), ledger.gate()
+    orders(other)
+
+    def outer(event: Any) -> str:
+        ledger.clock.advance(30)
+        assert other.admit_sync("orders", {"id": "1"}).verdict.value == "busy"
+        return "done"
+
+    Style("plain").register(gate, "orders", outer)
+    gate.admit_sync("orders", {"id": "1"})
+    for _ in range(2):
+        ledger.clock.advance(30)
+        assert other.admit_sync("orders", {"id": "1"}).verdict.value == "replay"
+    gate.sightings.flush()
+    other.sightings.flush()
+    assert counted(ledger) == {What.FRESH: 1, What.BUSY: 1, What.AWAITED: 1, What.REPLAY: 1}
+    assert classes(ledger) == {RepeatClass.ASKED_RETRY: 2, RepeatClass.EXPECTED_REPLAY: 1}
+
+
+def test_events_whose_senders_were_asked_to_come_again_are_kept_up_to_a_bound(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I18: the oldest are forgotten first."""
+    monkeypatch.setattr(asked, "ASKED_MAX", 3)
+    gate = ledger.gate()
+
+    @gate.handler("orders", key="{id}")
+    def order(event: Any, once: Once) -> None:
+        raise RuntimeError("down")
+
+    for _ in range(2):
+        for number in range(5):
+            with pytest.raises(RuntimeError):
+                gate.admit_sync("orders", {"id": str(number)})
+        ledger.clock.advance(60)
+    assert len(gate.sightings._asked) == 3
 
 
 def test_a_new_id_per_retry_is_found_and_runs_all_the_same(ledger: Ledger) -> None:
@@ -482,6 +522,7 @@ def test_the_thread_tells_by_itself(ledger: Ledger, monkeypatch: pytest.MonkeyPa
     assert counted(ledger) == {What.FRESH: 1}
 
 
-def test_arrivals_are_new_or_repeats() -> None:
-    assert {What.FRESH, What.QUARANTINED, What.HELD} == ARRIVALS - REPEATS
+def test_arrivals_are_new_retries_or_repeats() -> None:
+    assert {What.FRESH, What.QUARANTINED, What.HELD} == ARRIVALS - REPEATS - RETRIES
+    assert not REPEATS & RETRIES
     assert isinstance(ManualClock().elapsed_us(), int)

@@ -143,6 +143,29 @@ def test_request_that_called_something_through_once_is_kept_although_it_was_refu
     assert called == ["order"]
 
 
+def test_request_whose_call_was_cut_off_is_kept_although_no_step_is_on_record(place: Place) -> None:
+    """I1: the bank may have paid; a withdrawn key would forget that it was ever called."""
+    bank, answers = place.gate.downstream("bank", honours_key="7d"), ["paid"]
+
+    async def pay(order: str, idempotency_key: str) -> str:
+        if answers:
+            return answers.pop()
+        raise TimeoutError("no answer")
+
+    async def shop(scope: Any, receive: Any, send: Any) -> None:
+        status = 409
+        with contextlib.suppress(TimeoutError):
+            await scope["oncegate.once"].effect(bank, pay, "order")
+            status = 201
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    assert ask(place.app(shop, uses_once=True), 2) == {201, 409}
+
+    # The first request declared the step for all that follow, so the second one's start is not recorded.
+    assert (place.states(), place.rows()["step"]) == ({"COMMITTED": 1, "RETRYABLE": 1}, 0)
+
+
 def test_names_of_strangers_are_removed_with_the_next_runs_of_the_pruner(place: Place) -> None:
     """Each stranger shows another credential: their names are all that is left, and not for long."""
     shop = Shop(401)

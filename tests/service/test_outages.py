@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from functools import partial
@@ -11,8 +12,12 @@ import pytest
 
 from lab.incidents.catalogue import INCIDENTS
 from lab.incidents.outages import Outage
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.states import State
 from oncegate.recorder.planning import make_plan
+from oncegate.signals.alerts import Signal, evaluate
+from oncegate.signals.definitions import Level
+from oncegate.signals.measures import measure
 from oncegate.testing import ManualClock
 from oncegate.wiring import Gate
 from tests.service.site import Site, TeamHandler, forwarding
@@ -78,6 +83,46 @@ def test_half_an_hour_of_503_ends_with_every_event_done_once_and_nobody_asked(
         assert _states(gate) == {State.COMMITTED: 8}
 
     assert len(team.got) == calls_while_down + 8
+
+
+def _signal(gate: Gate, name: str) -> Signal:
+    gate.sightings.flush()
+    with gate.store.look() as session:
+        found = evaluate(measure(session, gate.clock))
+    return next(one for one in found if one.definition.name == name)
+
+
+def test_outage_of_ours_never_says_that_the_sender_misbehaves(tmp_path: Path, url: str) -> None:
+    """A7: it hears 503, comes again as asked, and in the end finds that a worker was faster."""
+    clock, team = ManualClock(), TeamHandler()
+    gate, other = Gate(url, clock=clock), Gate(url, clock=clock)
+    events = [{"id": f"n-{number}"} for number in range(12)]
+    with team.serving() as there:
+        settings = forwarding(there, honours_key="7d")
+        with (
+            Site(tmp_path, settings, gate).serving() as site,
+            Site(tmp_path, settings, other).serving() as beside,
+        ):
+            team.status = 503
+            for _ in range(6):
+                assert {site.hook(event).status for event in events} <= {503, 409}
+                clock.advance(60)
+                assert _signal(gate, "repeat_ratio_high").level <= Level.OK
+            team.status = 200
+            for _ in range(4):
+                clock.advance(60)
+                asyncio.run(Reconciler(gate).run_once_async())
+            assert _states(gate) == {State.COMMITTED: 12}
+            # The load balancer sends the retries to another process than the one that answered 503.
+            assert {beside.hook(event).status for event in events} == {200}
+            beside.gate.sightings.flush()
+            assert _signal(gate, "repeat_ratio_high").level <= Level.OK
+            assert _signal(gate, "repeat_ratio_zero").level <= Level.OK
+            # A sender that repeats what was answered with 200 does misbehave.
+            assert {beside.hook(event).status for event in events} == {200}
+            beside.gate.sightings.flush()
+            found = _signal(gate, "repeat_ratio_high")
+    assert (found.level, found.detail) == (Level.PAGE, "12 of 12")
 
 
 def test_event_that_fails_alone_is_409_inside_its_wait_and_holds_up_no_other(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def series_of(definition: Definition) -> tuple[str, bool]:
 
 
 def arrivals(known: str) -> str:
-    verdict = "replay" if known == "yes" else "run"
+    verdict = {"yes": "replay", "retry": "busy"}.get(known, "run")
     return f'oncegate_arrivals_total{{surface="orders", verdict="{verdict}", known="{known}"}}'
 
 
@@ -181,6 +181,18 @@ def test_below_its_limit_nothing_calls(promtool: str, tmp_path: Path) -> None:
             series, promised = incident(definition, level, share=0.9)
             alert = alert_of(definition, level)
             groups.append(group(alert, series, [(BEGIN + promised + 20, firing(alert), None)]))
+    run(promtool, tmp_path, groups)
+
+
+def test_retries_that_were_asked_for_call_nobody(promtool: str, tmp_path: Path) -> None:
+    """A7: an outage of ours is no fault of the sender, and its retries show that keys work."""
+    outage = {arrivals("no"): "0+9x400", arrivals("yes"): "0x400", arrivals("retry"): "0+90x400"}
+    beside = {**outage, arrivals("yes"): "0+4x400"}  # does not drown in the retries
+    high, zero = firing("OncegateRepeatRatioHighPage"), firing("OncegateRepeatRatioZeroPage")
+    groups = [
+        group("outage", outage, [(200, high, None), (200, zero, None)]),
+        group("beside", beside, [(200, high, 1)]),
+    ]
     run(promtool, tmp_path, groups)
 
 

@@ -126,6 +126,15 @@ def test_a_fifth_of_arrivals_known_already_calls(fresh: int, replay: int, level:
     assert found.level is level
 
 
+def test_retries_that_were_asked_for_count_on_neither_side() -> None:
+    """A7: an outage of ours pages nobody as a sender's fault, and hides no fault of a sender."""
+    retries = {"retry": 500, "busy": 9_000, "awaited": 400, "recover": 100}
+    outage = {length: counts(fresh=1_000, **retries) for length in (TEN_MINUTES, HOUR, DAY, WEEK)}
+    assert paging(snapshot(outage)) == set()
+    found = of(evaluate(snapshot({TEN_MINUTES: counts(fresh=80, replay=20, **retries)})), "repeat_ratio_high")
+    assert (found.level, found.detail) == (Level.PAGE, "20 of 100")
+
+
 def waiting(state: State, age_seconds: float, reason: str = "", **more: int) -> Waiting:
     ticks = 10**9 - int(age_seconds * 1000)
     within = more.get("decide_within_ms")

@@ -53,8 +53,8 @@ def _show_plan(plan: BulkPlan, arguments: argparse.Namespace) -> None:
     if not plan.count:
         tell("nothing waits that fits; nothing to do")
         return
-    surfaces = ", ".join(f"{count} of {name}" for name, count in sorted(plan.surfaces.items()))
-    tell(f"{plan.count} to be {plan.word.verb.past} by {plan.word.actor}: {surfaces}. The newest of them:")
+    surfaces = ", ".join(f"{count:,} of {name}" for name, count in sorted(plan.surfaces.items()))
+    tell(f"{plan.count:,} to be {plan.word.verb.past} by {plan.word.actor}: {surfaces}. The newest of them:")
     print_entries(plan.sample, sys.stderr)
     _tell_doubles(plan)
     if plan.word.verb.runs:
@@ -63,7 +63,7 @@ def _show_plan(plan: BulkPlan, arguments: argparse.Namespace) -> None:
     else:
         tell("they end for good; their keys stay known")
     if not plan.is_complete:
-        tell(f"there are more than {plan.count}; run it again for the rest")
+        tell(f"there are more than {plan.count:,}; run it again for the rest")
 
 
 def _choice(word: EntryDecision, arguments: argparse.Namespace) -> Choice | None:
@@ -77,11 +77,11 @@ def _tell_doubles(plan: BulkPlan) -> None:
         return
     left = _left(plan)
     tell(
-        f"{len(plan.doubles.extras)} of {plan.count} are the same change as another one, under other keys:"
+        f"{len(plan.doubles.extras):,} of {plan.count:,} are the same change as another one, under other keys:"
     )
-    tell(f"  --doubles one    {left['one']} run: one of each change, none that ran before")
-    tell(f"  --doubles none   {left['none']} run: none of these")
-    tell(f"  --doubles all    {left['all']} run: {len(plan.doubles.extras)} changes run once more")
+    tell(f"  --doubles one    {left['one']:,} run: one of each change, none that ran before")
+    tell(f"  --doubles none   {left['none']:,} run: none of these")
+    tell(f"  --doubles all    {left['all']:,} run: {len(plan.doubles.extras):,} changes run once more")
     tell("see them: oncegate duplicates list")
 
 
@@ -130,8 +130,8 @@ def _tell_end(done: BulkProgress, word: EntryDecision, arguments: argparse.Names
         return
     for refusal in done.refusals:
         tell(visible(refusal))
-    parts = [f"{done.done} {word.verb.past}"]
-    parts += [f"{done.changed} had changed meanwhile and were left"] if done.changed else []
-    parts += [f"{done.refused} cannot be decided so and were left"] if done.refused else []
-    parts += [f"{done.left} not looked at"] if done.left else []
+    parts = [f"{done.done:,} {word.verb.past}"]
+    parts += [f"{done.changed:,} had changed meanwhile and were left"] if done.changed else []
+    parts += [f"{done.refused:,} cannot be decided so and were left"] if done.refused else []
+    parts += [f"{done.left:,} not looked at"] if done.left else []
     print(", ".join(parts) + (" (cancelled)" if done.is_cancelled else ""))

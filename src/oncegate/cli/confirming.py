@@ -39,7 +39,7 @@ class Tenths:
         """Tells it if it is time."""
         if done < self._total and (done - self._told) * 10 >= self._total:
             self._told = done
-            tell(f"{done} of {self._total}")
+            tell(f"{done:,} of {self._total:,}")
 
 
 @contextmanager

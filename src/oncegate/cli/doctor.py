@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import command_for, file_of, find_ledger, open_ledger, reading
-from oncegate.cli.output import Cell, Colour, age, paint, print_json, tell, utc
+from oncegate.cli.output import Cell, Colour, age, grouped, paint, print_json, tell, utc
 from oncegate.cli.parser import add_json, add_url
 from oncegate.clock import Clock, SystemClock, from_wall_ms
 from oncegate.config import SETTINGS_FILE
@@ -229,7 +229,7 @@ def _contents(session: Session, url: str | None, clock: Clock) -> Iterator[Docto
 
 
 def _entries(counts: dict[State, int]) -> DoctorLine:
-    parts = [f"{counts[state]} {state.label}" for state in State if counts.get(state)]
+    parts = [f"{counts[state]:,} {state.label}" for state in State if counts.get(state)]
     return DoctorLine(Status.OK, "entries", ", ".join(parts) or "none yet")
 
 
@@ -263,7 +263,7 @@ def _waiting(counts: dict[State, int], url: str | None) -> Iterator[DoctorLine]:
     waiting = [state for state in (State.UNKNOWN, State.HELD, State.QUARANTINED) if counts.get(state)]
     if not waiting:
         return
-    value = ", ".join(f"{counts[state]} {state.label}" for state in waiting)
+    value = ", ".join(f"{counts[state]:,} {state.label}" for state in waiting)
     states = " ".join(f"--state {state.label}" for state in waiting)
     see = command_for(f"oncegate entries list {states}", url)
     yield DoctorLine(Status.WARN, "for a person", value, f"see: {see}")
@@ -271,6 +271,7 @@ def _waiting(counts: dict[State, int], url: str | None) -> Iterator[DoctorLine]:
 
 def _alarms(session: Session, url: str | None, clock: Clock) -> Iterator[DoctorLine]:
     """What the signals say, but for what waits for a person, which has a line of its own."""
+    from oncegate.cli.signals import shown_value
     from oncegate.signals import definitions as d
     from oncegate.signals.alerts import evaluate
     from oncegate.signals.definitions import Level
@@ -280,8 +281,8 @@ def _alarms(session: Session, url: str | None, clock: Clock) -> Iterator[DoctorL
     for signal in evaluate(measure(session, clock)):
         if signal.level in (Level.TICKET, Level.PAGE) and signal.definition.name not in told:
             where = f" on {signal.surface}" if signal.surface else ""
-            detail = f": {signal.detail}" if signal.detail else ""
-            value = f"{signal.definition.name}{where}, {signal.value:,.4g}{detail}"
+            detail = f": {grouped(signal.detail)}" if signal.detail else ""
+            value = f"{signal.definition.name}{where}, {shown_value(signal, signal.value)}{detail}"
             yield DoctorLine(Status.WARN, "signal", value, f"{signal.definition.meaning}. {signal.action}")
 
 

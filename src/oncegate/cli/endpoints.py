@@ -10,7 +10,7 @@ from typing import Any, Final
 from oncegate.cli.circuits import circuit_facts, circuit_sentence, circuit_words
 from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
-from oncegate.cli.output import Cell, age, print_fields, print_json, print_table, tell
+from oncegate.cli.output import Cell, age, grouped, print_fields, print_json, print_table, tell
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
 from oncegate.cli.sending import (
     add_word,
@@ -238,11 +238,11 @@ def _row(
 ) -> tuple[Cell, ...]:
     oldest = "" if lag["oldest_ms"] is None else age(lag["oldest_ms"])
     state = "throttled" if lag.get("throttled_for_ms") and lag["state"] == "active" else lag["state"]
-    counts = (lag["events"], lag["blocked"], lag["dead_letters"])
+    counts = (grouped(lag[name]) for name in ("events", "blocked", "dead_letters"))
     stands = (endpoint.name, state, circuit_words(circuits.get(endpoint.name)), url)
     rate, p95 = lag["success_1h"], lag["p95_ms_1h"]
     success = "" if rate is None else "100%" if rate == 1 else f"{floor(rate * 1_000) / 10:.1f}%"
-    done = (success, "" if p95 is None else f"{p95} ms")
+    done = (success, "" if p95 is None else f"{p95:,} ms")
     return cells(*stands, *counts, oldest, *done, endpoint.on_dead_letter.value)
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from oncegate.cli.circuits import circuit_facts, circuit_sentence, tell_circuits
 from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
-from oncegate.cli.output import Cell, age, print_fields, print_json, print_table, tell, utc
+from oncegate.cli.output import Cell, age, grouped, print_fields, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
 from oncegate.cli.sending import cells, refuse_unknown_endpoint
 from oncegate.clock import SystemClock
@@ -108,7 +108,7 @@ def _run_attempts(arguments: argparse.Namespace) -> int:
 
 def _attempt_row(seq: int, one: AttemptView) -> tuple[Cell, ...]:
     status = one.status or ("" if one.is_delivered else "none")
-    took = "" if one.took_ms is None else f"{one.took_ms} ms"
+    took = "" if one.took_ms is None else f"{one.took_ms:,} ms"
     state = "delivered" if one.is_delivered else "failed"
     return cells(seq, utc(one.at_ms)[:23], state, status, took, one.answer)
 
@@ -168,9 +168,9 @@ def print_lanes(lanes: Sequence[LaneView], stream: TextIO | None = None) -> None
             lane.key,
             lane.state.label,
             lane.head_seq,
-            lane.attempts,
+            grouped(lane.attempts),
             _next_try(lane),
-            lane.waiting_behind,
+            grouped(lane.waiting_behind),
             "" if lane.oldest_created_at_ms is None else age(max(0, now_ms - lane.oldest_created_at_ms)),
             lane.error or "",
         )

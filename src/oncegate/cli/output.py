@@ -29,6 +29,8 @@ DROPPED_FIRST: Final = (
 )  # fmt: skip
 _GAP: Final = "  "
 _MORE: Final = "…"
+# Numbers of a count; not those of a time, an address, a key or a version.
+_LONG: Final = re.compile(r"(?<![\w.,:#/-])[1-9][0-9]{3,14}(?![\w.:/-]|,\d)", re.ASCII)
 
 
 class Colour(Enum):
@@ -88,6 +90,14 @@ def shorten(text: str, width_max: int) -> str:
             break
         taken.append(character)
     return "".join(taken) + _MORE
+
+
+def grouped(text: object) -> str:
+    """A count, or text of ours with counts in it, with the digits of long numbers in groups of three.
+
+    Not for numbers that people copy into the next command: entries, lanes, sequence numbers.
+    """
+    return _LONG.sub(lambda found: f"{int(found[0]):,}", str(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from oncegate.cli.output import Cell, print_table, utc
+from oncegate.cli.output import Cell, grouped, print_table, utc
 
 if TYPE_CHECKING:
     from oncegate.store import Repeat
@@ -33,7 +33,7 @@ def print_repeats(title: str, repeats: Sequence[Repeat], *, with_entry: bool = F
             Cell.of(repeat.entry_id if with_entry else ""),
             Cell.of(utc(repeat.last_at_ms)),
             Cell.of(repeat.kind.label),
-            Cell.of(repeat.times),
+            Cell.of(grouped(repeat.times)),
             Cell.of(repeat.evidence),
         ]
         for repeat in repeats

@@ -18,7 +18,7 @@ from oncegate.cli.entries import refuse_unknown_surface
 from oncegate.cli.exitcodes import DONE, NOT_SO, UNKNOWN
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.limits import add_limits
-from oncegate.cli.output import Cell, Colour, print_json, print_table, tell
+from oncegate.cli.output import Cell, Colour, grouped, print_json, print_table, tell
 from oncegate.cli.parser import add_json, add_url, read_number, read_text
 from oncegate.cli.repeats import print_repeats, repeat_facts
 from oncegate.clock import SystemClock
@@ -226,7 +226,7 @@ def _row(signal: Signal) -> list[Cell]:
         Cell.of(signal.surface),
         Cell.of(shown_value(signal, signal.value)),
         Cell.of("" if signal.limit is None else shown_value(signal, signal.limit)),
-        Cell.of(signal.detail),
+        Cell.of(grouped(signal.detail)),
     ]
 
 
@@ -237,7 +237,8 @@ def shown_value(signal: Signal, value: float) -> str:
     unit = signal.definition.unit
     if unit is Unit.RATIO:
         return f"{value:.1%}"
-    return f"{value:,.3g} s" if unit is Unit.SECONDS and value < 1 else _whole(value, unit is Unit.SECONDS)
+    is_short = unit is Unit.SECONDS and 0 < value < 1
+    return f"{value * 1000:.3g} ms" if is_short else _whole(value, unit is Unit.SECONDS)
 
 
 def _whole(value: float, is_time: bool) -> str:
@@ -260,9 +261,11 @@ def run_repeats(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_repeats_json(arguments.surface, counts.arrivals, classes, bugs)
         return DONE
-    tell(f"{counts.arrivals} arrivals in {arguments.days} days, {counts.repeats} of keys already known")
+    asked = f"; {counts.retries:,} came again as asked" if counts.retries else ""
+    known = f"{counts.repeats:,} of keys already known{asked}"
+    tell(f"{counts.arrivals:,} arrivals in {arguments.days} days, {known}")
     rows = [
-        [Cell.of(kind.label), Cell.of(count), Cell.of(kind.harm.value), Cell.of(kind.advice)]
+        [Cell.of(kind.label), Cell.of(grouped(count)), Cell.of(kind.harm.value), Cell.of(kind.advice)]
         for kind, count in classes
     ]
     if rows:

@@ -146,7 +146,7 @@ def surface_rows(signals: Sequence[Signal], snapshot: Snapshot) -> list[SurfaceR
             default=Level.OK,
         )
         is_silent = level is Level.OK and not hour.arrivals
-        share = f"{hour.repeats / hour.arrivals:.0%}" if hour.arrivals else ""
+        share = f"{hour.repeat_share:.0%}" if hour.unasked else ""
         p99 = ten.latency_seconds(0.99)
         rows.append(
             SurfaceRow(

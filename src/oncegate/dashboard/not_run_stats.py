@@ -73,7 +73,7 @@ def _repeats(counts: Counts) -> Iterator[Found]:
         "repeat",
         NOT_CLASSIFIED,
         "only counted: very many came at once, or they were refused before they were stored",
-        counts.repeats - of_known,
+        counts.repeats + counts.retries - of_known,
     )
 
 

@@ -145,8 +145,8 @@ _BY_ARRIVALS: Final = (
     d.LATE_REPLAYS.name, d.ARRIVALS_STOPPED.name,
 )  # fmt: skip
 _CURVES: Final[dict[str, Callable[[Counts], float]]] = {
-    d.REPEATS_HIGH.name: lambda counts: counts.repeats / counts.arrivals if counts.arrivals else 0.0,
-    d.REPEATS_ZERO.name: lambda counts: float(counts.repeats),
+    d.REPEATS_HIGH.name: lambda counts: counts.repeat_share,
+    d.REPEATS_ZERO.name: lambda counts: float(counts.repeats + counts.retries),
     d.RECONCILIATIONS.name: lambda counts: float(counts.of(What.RECONCILED) + counts.of(What.RECOVER)),
     d.RESERVATION_P99.name: lambda counts: counts.latency_seconds(0.99) or 0.0,
     d.SENDER_BUGS.name: lambda counts: float(
@@ -189,7 +189,8 @@ def _hour(snapshot: Snapshot) -> list[tuple[str, int, str]]:
         ("arrivals", sum(counts.arrivals for counts in all_counts), COUNTED),
         ("ran", total(What.FRESH, What.RETRY, What.RECOVER), "new, or taken up again"),
         ("replays", total(What.REPLAY), "known already: answered from the ledger, nothing ran"),
-        ("busy", total(What.BUSY), "the key was being worked on"),
+        ("asked again", total(What.AWAITED), "came again as they were asked to, and were done meanwhile"),
+        ("busy", total(What.BUSY), "the key was being worked on, or waits to be tried again"),
         ("refused", total(What.CONFLICT), "another content under a known key"),
         ("quarantined", total(What.QUARANTINED), "could not be read or dated"),
         ("held", total(What.HELD, What.HOLD), "wait for a person"),

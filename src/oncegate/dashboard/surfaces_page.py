@@ -26,14 +26,11 @@ class SurfaceView(Struct, frozen=True):
     rules: list[tuple[str, str]]
     arrivals: int
     repeats: int
+    retries: int
+    share: str
     p99_ms: float | None
     classes: list[tuple[RepeatClass, int]]
     waiting: int
-
-    @property
-    def share(self) -> str:
-        """Repeats among arrivals."""
-        return f"{self.repeats / self.arrivals:.1%}" if self.arrivals else ""
 
 
 def surfaces_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
@@ -88,6 +85,8 @@ def _sheet(name: str, surface: Surface | None, snapshot: Snapshot) -> SurfaceVie
         [] if surface is None else _rules(surface),
         counts.arrivals,
         counts.repeats,
+        counts.retries,
+        f"{counts.repeat_share:.1%}",
         None if latency is None else latency * 1000,
         sorted(counts.classes().items(), key=lambda item: -item[1]),
         sum(one.count for one in snapshot.waiting if one.surface == name),

@@ -14,6 +14,8 @@ from oncegate.model.surface import Reason
 
 KEPT_MAX: Final = 8  # different contents under one key; a sender with more of them has another problem
 
+LOGGED_MAX: Final = 100  # conflicts of one entry or lane in the log; further ones are only counted
+
 _BEGINS: Final = f"{Reason.CONFLICT.value}: other content under the key "
 _KNOWN_KEY: Final = re.compile(re.escape(_BEGINS) + r"([0-9a-f]{48})")
 

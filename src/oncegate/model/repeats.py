@@ -45,6 +45,7 @@ class RepeatClass(IntEnum):
     STALE_OFFSET = 6
     SPLIT_ACTION = 7
     NEW_INTENT = 8
+    ASKED_RETRY = 9
 
     @property
     def label(self) -> str:
@@ -86,6 +87,7 @@ _HARM: Final = {
     RepeatClass.STALE_OFFSET: Harm.REPLAY,
     RepeatClass.SPLIT_ACTION: Harm.DUPLICATE,
     RepeatClass.NEW_INTENT: Harm.NEW_INTENT,
+    RepeatClass.ASKED_RETRY: Harm.REPLAY,
 }
 _SENDER_BUGS: Final = frozenset(
     {
@@ -95,7 +97,9 @@ _SENDER_BUGS: Final = frozenset(
         RepeatClass.SPLIT_ACTION,
     }
 )
-_NORMAL: Final = frozenset({RepeatClass.EXPECTED_REPLAY, RepeatClass.RACE, RepeatClass.NEW_INTENT})
+_NORMAL: Final = frozenset(
+    {RepeatClass.EXPECTED_REPLAY, RepeatClass.RACE, RepeatClass.NEW_INTENT, RepeatClass.ASKED_RETRY}
+)
 _OF_KNOWN_KEYS: Final = frozenset(
     {
         RepeatClass.EXPECTED_REPLAY,
@@ -103,6 +107,7 @@ _OF_KNOWN_KEYS: Final = frozenset(
         RepeatClass.RACE,
         RepeatClass.CONFLICT,
         RepeatClass.STALE_OFFSET,
+        RepeatClass.ASKED_RETRY,
     }
 )
 _ADVICE: Final = {
@@ -114,6 +119,7 @@ _ADVICE: Final = {
     RepeatClass.STALE_OFFSET: "ask the sender whether a consumer was restarted from an old position",
     RepeatClass.SPLIT_ACTION: "ask the sender whether one action was sent as two events",
     RepeatClass.NEW_INTENT: "nothing: the same wish came again, far enough apart to be meant",
+    RepeatClass.ASKED_RETRY: "nothing: the event was not done yet, and the sender was asked to come again",
 }
 
 
@@ -165,12 +171,22 @@ class OrderedRun(Struct, frozen=True, gc=False):
 
 
 def classify(
-    decision: Decision, age_ms: int, run: OrderedRun, late_after_ms: int = LATE_AFTER_MS
+    decision: Decision,
+    age_ms: int,
+    run: OrderedRun,
+    late_after_ms: int = LATE_AFTER_MS,
+    *,
+    asked: bool = False,
 ) -> Classified:
-    """Classifies an arrival of a known key by what the gate decided and how old the key is."""
+    """Classifies an arrival of a known key by what the gate decided and how old the key is.
+
+    `asked` says that the event had not been done, so that its sender was asked to come again.
+    """
     since = f"{_span(age_ms)} after the first arrival"
     if decision is Decision.CONFLICT:
         return Classified(RepeatClass.CONFLICT, "another content under the same key")
+    if asked:
+        return Classified(RepeatClass.ASKED_RETRY, f"came again as it was asked to, {since}")
     if decision is Decision.BUSY:
         return Classified(RepeatClass.RACE, f"came while the key was in flight elsewhere, {since}")
     if run.is_stale_offset:

@@ -39,6 +39,7 @@ _VERDICTS: Final = {
     RepeatClass.LATE_REPLAY: Verdict.REPLAY,
     RepeatClass.STALE_OFFSET: Verdict.REPLAY,
     RepeatClass.RACE: Verdict.BUSY,
+    RepeatClass.ASKED_RETRY: Verdict.BUSY,
     RepeatClass.CONFLICT: Verdict.CONFLICT,
 }
 _PARKED: Final = {State.QUARANTINED: Verdict.QUARANTINE, State.HELD: Verdict.HOLD}

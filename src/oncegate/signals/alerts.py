@@ -293,7 +293,7 @@ def _seconds_since(snapshot: Snapshot, at_ms: int | None) -> float:
 def _repeat_share(windows: Iterable[Counts], thresholds: Thresholds) -> Measured:
     """The larger share of the last ten minutes and the last hour, if there were enough repeats to tell."""
     shares = [
-        (counts.repeats / counts.arrivals, f"{counts.repeats} of {counts.arrivals}")
+        (counts.repeat_share, f"{counts.repeats} of {counts.unasked}")
         for counts in windows
         if counts.repeats >= thresholds.repeats_min
     ]
@@ -306,7 +306,7 @@ def _missing_repeats(snapshot: Snapshot, surface: str, thresholds: Thresholds) -
     found = [
         (counts.arrivals * share / surer, f"none of {counts.arrivals} in {length} min; usual: {share:.1%}")
         for length, surer in _ZERO_WINDOWS
-        if not (counts := snapshot.counts(length, surface)).repeats and counts.arrivals
+        if not ((counts := snapshot.counts(length, surface)).repeats or counts.retries) and counts.arrivals
     ]
     return max(found, default=(0.0, ""))
 
@@ -314,9 +314,9 @@ def _missing_repeats(snapshot: Snapshot, surface: str, thresholds: Thresholds) -
 def _usual_share(snapshot: Snapshot, surface: str, thresholds: Thresholds) -> float:
     """A feed's own share of repeats in a week; one that never had any is held to the low end of normal."""
     week = snapshot.counts(WEEK, surface)
-    if week.arrivals < _HISTORY_MIN or not week.repeats:
+    if week.unasked < _HISTORY_MIN or not week.repeats:
         return thresholds.zero_share
-    return min(week.repeats / week.arrivals, _SHARE_MAX)
+    return min(week.repeat_share, _SHARE_MAX)
 
 
 def _sender_bugs(hour: Counts) -> Measured:

@@ -68,12 +68,12 @@ DOUBLED: Final = Definition(
 )
 REPEATS_HIGH: Final = Definition(
     "repeat_ratio_high",
-    "Share of arrivals that were already known",
+    "Share of arrivals that repeat an event already known",
     Unit.RATIO,
     "an upstream sends the same events again and again; 1 to 3 % is normal",
     "see which: oncegate signals repeats --surface SURFACE; then ask the sender",
     'max by (surface) (sum by (surface) (rate(oncegate_arrivals_total{known="yes"}[10m]))'
-    " / sum by (surface) (rate(oncegate_arrivals_total[10m])))"
+    ' / sum by (surface) (rate(oncegate_arrivals_total{known=~"yes|no"}[10m])))'
     ' and on (surface) sum by (surface) (increase(oncegate_arrivals_total{known="yes"}[10m])) >= 8',
     page=0.20,
 )
@@ -84,7 +84,7 @@ REPEATS_ZERO: Final = Definition(
     "a busy feed without a single repeat: key derivation has probably broken, and repeats run again",
     "compare the keys of two deliveries of one event: oncegate entries list --surface SURFACE; look for a"
     " changed template or field. If this feed never repeats, say so: --no-repeats SURFACE",
-    '(sum by (surface) (increase(oncegate_arrivals_total{known="yes"}[1h])) == 0)'
+    '(sum by (surface) (increase(oncegate_arrivals_total{known=~"yes|retry"}[1h])) == 0)'
     " + on (surface) 0.01 * sum by (surface) (increase(oncegate_arrivals_total[1h]))",
     page=10,
 )

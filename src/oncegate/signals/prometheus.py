@@ -42,10 +42,11 @@ _VERDICTS: Final = {
     What.FRESH: ("run", "no"),
     What.QUARANTINED: ("quarantine", "no"),
     What.HELD: ("hold", "no"),
-    What.RETRY: ("run", "yes"),
-    What.RECOVER: ("run", "yes"),
+    What.RETRY: ("run", "retry"),
+    What.RECOVER: ("run", "retry"),
     What.REPLAY: ("replay", "yes"),
-    What.BUSY: ("busy", "yes"),
+    What.BUSY: ("busy", "retry"),
+    What.AWAITED: ("replay", "retry"),
     What.CONFLICT: ("conflict", "yes"),
     What.HOLD: ("hold", "yes"),
     What.QUARANTINED_AGAIN: ("quarantine", "yes"),
@@ -92,7 +93,7 @@ def counters(totals: Totals, registered: Iterable[str] = ()) -> Iterator[Metric]
     core = _library().core
     surfaces = sorted({surface for surface, _ in totals} | set(registered))
     arrivals = core.CounterMetricFamily(
-        "oncegate_arrivals", "Arrivals by what they got, and whether their key was known",
+        "oncegate_arrivals", "Arrivals by what they got, and whether their key was known (retry: asked for)",
         labels=("surface", "verdict", "known"),
     )  # fmt: skip
     for (surface, verdict, known), count in sorted(_arrivals(totals, surfaces).items()):

@@ -13,7 +13,7 @@ from oncegate.signals.definitions import Thresholds
 from oncegate.store import DestinationView, Doubled, SecondResource, Tally, Unscanned, Waiting
 from oncegate.store.feed import ReaderPosition
 from oncegate.store.notices import DriftWord, WorkerWord
-from oncegate.store.tallies import ARRIVALS, REPEATS, class_of, is_gauge, latency_bound_us, reason_of
+from oncegate.store.tallies import ARRIVALS, REPEATS, RETRIES, class_of, is_gauge, latency_bound_us, reason_of
 
 TEN_MINUTES: Final = 10
 TWENTY_MINUTES: Final = 20
@@ -50,8 +50,23 @@ class Counts(Struct, frozen=True):
 
     @property
     def repeats(self) -> int:
-        """Arrivals of keys that were known."""
+        """Arrivals of keys that were known, but for retries."""
         return sum(self.of(what) for what in REPEATS)
+
+    @property
+    def retries(self) -> int:
+        """Arrivals of events that had not been done, so that their sender was asked to come again."""
+        return sum(self.of(what) for what in RETRIES)
+
+    @property
+    def unasked(self) -> int:
+        """Arrivals that the sender decided on: all but the retries."""
+        return self.arrivals - self.retries
+
+    @property
+    def repeat_share(self) -> float:
+        """Repeats among the arrivals that the sender decided on."""
+        return self.repeats / self.unasked if self.unasked else 0.0
 
     def classes(self) -> dict[RepeatClass, int]:
         """Repeats by class."""

@@ -109,7 +109,8 @@ class Reserved(Struct, frozen=True, gc=False):
     made; None where no declaration was kept, and for claims that are the first.
     `token` and `key` are the request's own, where it claims.
     `judged` is the key that was judged, where it is one of `Reservation.also`. `tried_from_ticks` is when a
-    person last let the event be tried again; 0 if that never was.
+    person last let the event be tried again; 0 if that never was. `claimed_again` says, without a claiming
+    decision, that more than one claim was given on the key: its first attempt did not end it.
     """
 
     decision: Decision
@@ -131,6 +132,7 @@ class Reserved(Struct, frozen=True, gc=False):
     key: bytes = b""
     judged: bytes | None = None
     tried_from_ticks: int = 0
+    claimed_again: bool = False
 
     @property
     def claim(self) -> ClaimId:

@@ -43,6 +43,8 @@ DURATION_BUCKETS: Final = 36  # 1 ms and less, then each longer by the square ro
 class What(IntEnum):
     """What is counted. The numbers are stored; never renumber.
 
+    AWAITED is a replay of an event that was not done when its sender came before.
+
     From 20 on: new events in quarantine by reason (`of_reason`). From 51 on: repeats by class
     (`of_class`). From 100 on: reservations by how long they took (`of_latency`), with their microseconds
     as the total. From 200 on: gauges as a watch read them off (`of_gauge`), with their values as the
@@ -63,21 +65,14 @@ class What(IntEnum):
     LOST = 11
     HELD = 12
     KEYLESS = 13
+    AWAITED = 14
 
 
-# Arrivals of keys that were known already; the others are FRESH, QUARANTINED and HELD.
-REPEATS: Final = frozenset(
-    {
-        What.RETRY,
-        What.RECOVER,
-        What.REPLAY,
-        What.BUSY,
-        What.CONFLICT,
-        What.HOLD,
-        What.QUARANTINED_AGAIN,
-    }
-)
-ARRIVALS: Final = REPEATS | {What.FRESH, What.QUARANTINED, What.HELD}
+# Arrivals of keys that were known and settled, or in front of a person.
+REPEATS: Final = frozenset({What.REPLAY, What.CONFLICT, What.HOLD, What.QUARANTINED_AGAIN})
+# Arrivals of events that were not done when their sender came before: it was asked to come again.
+RETRIES: Final = frozenset({What.RETRY, What.RECOVER, What.BUSY, What.AWAITED})
+ARRIVALS: Final = REPEATS | RETRIES | {What.FRESH, What.QUARANTINED, What.HELD}
 
 
 def of_reason(reason: str | None) -> int:

@@ -391,7 +391,8 @@ def remember(
 ) -> None:
     """Keeps a final outcome in memory for quick replays."""
     first_at_ms = claim.reserved.received_at_ms
-    known = CachedOutcome(claim.entry_id, state, claim.fingerprint, outcome, reason, first_at_ms)
+    again = claim.fence != claim.entry_id
+    known = CachedOutcome(claim.entry_id, state, claim.fingerprint, outcome, reason, first_at_ms, again)
     gate.cache.put(claim.key.digest, known)
     claim.recorded = True
     keep_in_mind(gate, claim, state)

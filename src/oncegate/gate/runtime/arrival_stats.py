@@ -21,6 +21,7 @@ from oncegate.commit.group_commit import GroupCommit
 from oncegate.commit.notice_operations import PostNotice
 from oncegate.commit.operations import Observe, Operation
 from oncegate.commit.seen_operations import Meet
+from oncegate.gate.runtime.asked import AskedAgain
 from oncegate.gate.runtime.cache import CachedOutcome
 from oncegate.gate.runtime.duplicate_detector import Comparing, Look, look_at
 from oncegate.gate.runtime.not_run_log import NotRunLine, Why, held_reason, parked_reason
@@ -47,7 +48,6 @@ TRIM_MS: Final = 5_000  # how often what processes have seen is trimmed by each 
 
 _RUN: Final = Decision.RUN
 _REPLAY: Final = Decision.REPLAY
-_REPLAYED: Final = What.REPLAY.value
 _WHAT: Final = {
     Decision.RETRY: What.RETRY,
     Decision.RECOVER: What.RECOVER,
@@ -59,9 +59,11 @@ _WHAT: Final = {
 }
 # New keys that were not run: they come with no first arrival before this one.
 _PARKED: Final = {Decision.QUARANTINE: What.QUARANTINED, Decision.HOLD: What.HELD}
+_NEW: Final = frozenset(_PARKED.values())
 
 Sums = dict[tuple[str, int, int], tuple[int, int]]  # (surface, minute, what) -> (count, total)
-_Repeated = tuple[Decision, int, int, int, int]  # decision, entry, first arrival, now, new ones before it
+# Decision, entry, first arrival, now, new ones before it, whether its sender was asked to come again.
+_Repeated = tuple[Decision, int, int, int, int, bool]
 _New = tuple[int, str, bytes, int]  # entry, tenant, body, now
 
 
@@ -120,6 +122,7 @@ class Sightings:
         self._untold_resources: deque[ResourceSeen] = deque(maxlen=UNTOLD_MAX)
         self._kept: deque[Operation[Any]] = deque(maxlen=KEPT_MAX)
         self._keyless: dict[tuple[str, str, str], int] = {}
+        self._asked = AskedAgain()
         self.why = Why()
         self._totals: dict[tuple[str, int], tuple[int, int]] = {}
         self._flushing = threading.Lock()
@@ -131,7 +134,8 @@ class Sightings:
         """Notes an arrival that the ledger has answered; it was asked at `began_us`, if that is known."""
         seen = self._surfaces.get(rule.name) or self._watch(rule)
         if reserved.decision is not _RUN:
-            self._repeated(seen, reserved.decision, reserved.entry_id, reserved.received_at_ms)
+            asked = self._asked.is_asked(reserved, self._clock.wall_ms())
+            self._repeated(seen, reserved.decision, reserved.entry_id, reserved.received_at_ms, asked)
             self._tell_why(rule, arrival, reserved)
             if reserved.decision is Decision.QUARANTINE and not reserved.received_at_ms:
                 self.count(rule, of_reason(arrival.quarantine))
@@ -165,21 +169,17 @@ class Sightings:
             first = known.received_at_ms
             self.why.note(NotRunLine("replay", rule.name, key.digest, label, "already done", first))
         seen = self._surfaces.get(rule.name) or self._watch(rule)
-        if len(seen.repeated) < CLASSIFIED_MAX:
-            self._repeated(seen, _REPLAY, known.entry_id, known.received_at_ms)
-        elif len(seen.others) < WAITING_MAX:
-            seen.others.append(_REPLAYED)
-        else:
-            seen.lost += 1
+        asked = self._asked.finds_done(known.entry_id, known.claimed_again)
+        self._repeated(seen, _REPLAY, known.entry_id, known.received_at_ms, asked)
 
     def _repeated(
-        self, seen: SurfaceSightings, decision: Decision, entry_id: int, first_at_ms: int
+        self, seen: SurfaceSightings, decision: Decision, entry_id: int, first_at_ms: int, asked: bool
     ) -> None:
         if len(seen.repeated) < CLASSIFIED_MAX:
             now_ms = self._clock.wall_ms()
-            seen.repeated.append((decision, entry_id, first_at_ms, now_ms, len(seen.fresh)))
+            seen.repeated.append((decision, entry_id, first_at_ms, now_ms, len(seen.fresh), asked))
         elif len(seen.others) < WAITING_MAX:
-            seen.others.append(_what(decision, first_at_ms).value)
+            seen.others.append(_what(decision, first_at_ms, asked).value)
         else:
             seen.lost += 1
 
@@ -272,12 +272,14 @@ class Sightings:
 
     def _count_repeats(self, seen: SurfaceSightings, repeated: list[_Repeated], fresh: int) -> None:
         place = 0
-        for decision, entry_id, first_at_ms, now_ms, fresh_before in repeated:
-            what = _what(decision, first_at_ms)
+        for decision, entry_id, first_at_ms, now_ms, fresh_before, asked in repeated:
+            what = _what(decision, first_at_ms, asked)
             self._add(seen.rule.name, now_ms // MINUTE_MS, what)
-            if what is _WHAT[decision] and len(seen.repeats) < CLASSIFIED_MAX:
+            if what not in _NEW and len(seen.repeats) < CLASSIFIED_MAX:
                 fresh_between = seen.fresh_left + fresh_before - place
-                seen.repeats.append(Repeated(decision, entry_id, first_at_ms, now_ms, fresh_between))
+                seen.repeats.append(
+                    Repeated(decision, entry_id, first_at_ms, now_ms, fresh_between, asked)
+                )
                 place, seen.fresh_left = fresh_before, 0
         seen.fresh_left += fresh - place
 
@@ -373,8 +375,10 @@ class Sightings:
         self._begin()
 
 
-def _what(decision: Decision, first_at_ms: int) -> What:
+def _what(decision: Decision, first_at_ms: int, asked: bool) -> What:
     """What a decision is counted as."""
+    if asked and decision is _REPLAY:
+        return What.AWAITED
     return _PARKED[decision] if not first_at_ms and decision in _PARKED else _WHAT[decision]
 
 

@@ -28,6 +28,7 @@ class CachedOutcome(Struct, frozen=True, gc=False):
     outcome: bytes | None
     reason: str | None
     received_at_ms: int = 0
+    claimed_again: bool = False
 
 
 class OutcomeCache:

@@ -29,6 +29,12 @@ class Repeated(Struct, frozen=True, gc=False):
     first_at_ms: int
     now_ms: int
     fresh: int
+    asked: bool = False
+
+    @property
+    def has_order(self) -> bool:
+        """Whether it says something about the order in which its sender sends."""
+        return not self.asked and self.decision not in _NO_ORDER
 
 
 def recent_of(surface: str, repeated: Sequence[Repeated]) -> list[SeenRepeat]:
@@ -36,7 +42,7 @@ def recent_of(surface: str, repeated: Sequence[Repeated]) -> list[SeenRepeat]:
     return [
         SeenRepeat(surface, one.now_ms, one.entry_id, one.first_at_ms, one.fresh)
         for one in repeated[-BROUGHT_MAX:]
-        if one.decision not in _NO_ORDER
+        if one.has_order
     ]
 
 
@@ -52,10 +58,10 @@ def classified(
         if isinstance(one, SeenRepeat):
             run = run.with_repeat(one.entry_id, one.first_at_ms)
             continue
-        is_in_order = one.decision not in _NO_ORDER
-        run = run.with_repeat(one.entry_id, one.first_at_ms) if is_in_order else run
+        run = run.with_repeat(one.entry_id, one.first_at_ms) if one.has_order else run
         age_ms = one.now_ms - one.first_at_ms
-        yield one, classify(one.decision, age_ms, run if is_in_order else OrderedRun(), late_after_ms)
+        own_run = run if one.has_order else OrderedRun()
+        yield one, classify(one.decision, age_ms, own_run, late_after_ms, asked=one.asked)
 
 
 def _moment(one: Repeated | SeenRepeat) -> int:

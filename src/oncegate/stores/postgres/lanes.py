@@ -114,7 +114,8 @@ class PostgresLanes:
         for event, placed in zip(batch, answers, strict=True):
             if placed.placing is Placing.CONFLICT:
                 note, at_ms = conflict_note(event), event.created_at_ms
-                self._lane_note(-placed.lane_id, LogKind.CONFLICT, at_ms, ENQUEUER, note)
+                actor = self._names.learn({ENQUEUER})[ENQUEUER]
+                self._query(statements.LOG_CONFLICT, (-placed.lane_id, at_ms, actor, plain(note)))
 
     def _enqueue_arrays(self, batch: list[Outgoing]) -> tuple[Packed, ...]:
         names = self._names.learn({n for e in batch for n in (e.destination, e.tenant, e.type)})

@@ -22,7 +22,6 @@ from oncegate.model.states import (
 )
 from oncegate.store import (
     CLAIM_KINDS,
-    LogKind,
     Reservation,
     Reserved,
     Session,
@@ -292,7 +291,7 @@ def judge_known(
     at_ms = item.received_at_ms
     if decision is Decision.CONFLICT:
         note = conflict_note(known.state)
-        yield statements.LOG, (entry, LogKind.CONFLICT.value, at_ms, actor, note)
+        yield statements.LOG_CONFLICT, (entry, at_ms, actor, note)
         return Reserved(decision, entry, now_ticks=now)
     if decision.claims:
         kind, first = CLAIM_KINDS[decision].value, "first " if first_reserved < 0 else ""
@@ -321,6 +320,7 @@ def judge_known(
     return Reserved(
         decision, entry, state=known.state, outcome=_bytes(outcome), reason=reason,
         retry_after_ms=free_in_ms(known, now), received_at_ms=received, now_ticks=now,
+        claimed_again=fence != entry,
     )  # fmt: skip
 
 

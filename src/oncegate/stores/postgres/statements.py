@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from oncegate.model.conflicts import LOGGED_MAX
+
 # What `oncegate_now()` says, written out: to call a function that reads a table costs as much as an insert.
 # The one row is named, so that an index leads to it: connections that plan without sequential scans would
 # else take every statement for one that costs 1e10, and a server with JIT compiles those.
@@ -215,6 +217,17 @@ COMMITTED: Final = (
 )
 
 LOG: Final = "INSERT INTO oncegate_log (entry, kind, at, actor, note) VALUES (%s, %s, %s, %s, %s)"
+# The first so many of an entry or a lane; several sessions at once may write a few more.
+LOG_CONFLICT: Final = f"""
+INSERT INTO oncegate_log (entry, kind, at, actor, note)
+SELECT wanted.entry, 8, wanted.at, wanted.actor, wanted.note
+FROM (SELECT %s::bigint AS entry, %s::bigint AS at, %s::integer AS actor, %s::text AS note) AS wanted
+WHERE {LOGGED_MAX} > (
+    SELECT count(*) FROM (
+        SELECT 1 FROM oncegate_log AS log WHERE log.entry = wanted.entry AND log.kind = 8 LIMIT {LOGGED_MAX}
+    ) AS logged
+)
+"""
 
 ENTRY: Final = """
 SELECT entry.id, entry.key, entry.tenant, entry.surface, entry.label, entry.state, entry.attempt,

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from oncegate.errors import StoreRejected, StoreUnavailable, UsageError
+from oncegate.model.conflicts import LOGGED_MAX
 from oncegate.model.states import (
     Decision,
     Known,
@@ -90,6 +91,9 @@ _LOG_COMMITTED: Final = "INSERT INTO oncegate_log (entry, kind, at, actor) VALUE
 _OUTCOME: Final = "INSERT OR REPLACE INTO oncegate_outcome (entry, body) VALUES (?, ?)"
 _LAST_POSITION: Final = "SELECT coalesce(max(position), 0) FROM oncegate_log"
 _LOG: Final = "INSERT INTO oncegate_log (position, entry, kind, at, actor, note) VALUES (?, ?, ?, ?, ?, ?)"
+_CONFLICTS: Final = (
+    "SELECT count(*) FROM (SELECT 1 FROM oncegate_log WHERE entry = ? AND kind <> 2 AND kind = 8 LIMIT ?)"
+)
 _STEP: Final = (
     "INSERT OR REPLACE INTO oncegate_step (entry, name, state, downstream, result, resource, started_at,"
     " declared, last_call) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -210,6 +214,7 @@ class SqliteClaims:
         return Reserved(
             decision, entry, state=known.state, outcome=outcome, reason=reason,
             retry_after_ms=free_in_ms(known, now), received_at_ms=received, now_ticks=now,
+            claimed_again=fence != entry,
         )  # fmt: skip
 
     def _give_up(self, entry: int, fence: int, reason: str, item: Reservation) -> str:
@@ -372,6 +377,10 @@ class SqliteClaims:
         return self._connection.execute(sql, parameters).rowcount == 1
 
     def _log(self, entry: int, kind: LogKind, at_ms: int, actor: str, note: str | None) -> None:
+        if kind is LogKind.CONFLICT:
+            ((logged,),) = self._connection.execute(_CONFLICTS, (entry, LOGGED_MAX)).fetchall()
+            if logged >= LOGGED_MAX:
+                return
         row = (None, entry, kind.value, at_ms, self._names.number(actor), note)
         self._connection.execute(_LOG, row)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oncegate.model.conflicts import LOGGED_MAX
 from oncegate.model.states import INTERRUPTIONS_MAX, Decision, State
 from oncegate.store import LogKind, Reserved, Session, StepRecord, StepState, read_claim_note
 from oncegate.testing.conformance.bench import LEASE_MS, StoreBench, key_of, unchanged
@@ -150,6 +151,17 @@ class ArrivalConformance(StoreBench):
             assert (now.entry, now.outcome, now.steps) == (then.entry, then.outcome, then.steps), state
             (record,) = now.records[len(then.records) :]
             assert record.kind is LogKind.CONFLICT, state
+
+    def test_conflicts_of_one_key_fill_no_disk(self) -> None:
+        """I18: the first hundred are in the log, however many come; other keys have room of their own."""
+        session = self.open()
+        first, other = self.reserve(session), self.reserve(session, "other")
+        for number in range(LOGGED_MAX + 20):
+            answer = self.reserve(session, fingerprint=b"%d" % number)
+            assert (answer.decision, answer.entry_id) == (Decision.CONFLICT, first.entry_id)
+        self.reserve(session, "other", fingerprint=b"2")
+        logged = [record.entry_id for record in self.log() if record.kind is LogKind.CONFLICT]
+        assert logged == [first.entry_id] * LOGGED_MAX + [other.entry_id]
 
     def test_retryable_key_is_tried_again(self) -> None:
         """A failure that may be tried again is claimed anew, with what earlier attempts recorded."""

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from oncegate.errors import StoreRejected
+from oncegate.model.conflicts import LOGGED_MAX
 from oncegate.model.states import Decision, Known, State, free_in_ms, judge, why_given_up
 from oncegate.store import (
     CLAIM_KINDS,
@@ -92,7 +93,7 @@ class SimulatedClaims:
         )
         decision = self.decide(known, item, now)
         if decision is Decision.CONFLICT:
-            self.log(row.entry_id, LogKind.CONFLICT, item.received_at_ms, item.actor, None)
+            self._log_conflict(row.entry_id, item)
             return Reserved(decision, row.entry_id, now_ticks=now)
         if decision.claims:
             return self.take_over(row, item, decision, now)
@@ -103,6 +104,7 @@ class SimulatedClaims:
             decision, row.entry_id, state=row.state, reason=reason,
             outcome=self._tables.outcomes.get(row.entry_id),
             retry_after_ms=free_in_ms(known, now), now_ticks=now,
+            claimed_again=row.fence != row.entry_id,
         )  # fmt: skip
 
     def decide(self, known: Known, item: Reservation, now: int) -> Decision:
@@ -259,6 +261,11 @@ class SimulatedClaims:
 
     def _put(self, row: Row) -> None:
         self._ledger.set(self._tables.rows, row.entry_id, row)
+
+    def _log_conflict(self, entry: int, item: Reservation) -> None:
+        records = self._tables.log.values()
+        if sum(one.kind is LogKind.CONFLICT and one.entry_id == entry for one in records) < LOGGED_MAX:
+            self.log(entry, LogKind.CONFLICT, item.received_at_ms, item.actor, None)
 
     def log(self, entry: int, kind: LogKind, at_ms: int, actor: str, note: str | None) -> None:
         """Appends one record to the log."""
