@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -46,14 +45,39 @@ def book(event, once):
         print("hanging", flush=True)
         while True:
             pass
-    if event["id"] == "slow":
-        print("running", flush=True)
-        Path("go").read_text()  # a pipe: waits for the test
     return slot
 
 
 if __name__ == "__main__":
     gate.admit_sync("bookings", {"id": sys.argv[1]})
+"""
+SLOW = """
+import asyncio, os, signal, threading
+from oncegate import Gate
+
+gate = Gate()
+ect = gate.downstream("ect", honours_key="7d")
+
+
+async def claim(idempotency_key):
+    return {"id": "slot"}
+
+
+@gate.handler("bookings", key="{id}", lease="1ms")
+async def book(event, once):
+    slot = await once.effect(ect, claim, name="claim")
+    if __name__ == "__main__":
+        os.kill(os.getpid(), signal.SIGKILL)
+    print("running", flush=True)
+    while any(thread.name == "oncegate-watch" for thread in threading.enumerate()):
+        await asyncio.sleep(0.001)  # until the worker is stopping
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    return slot
+
+
+if __name__ == "__main__":
+    asyncio.run(gate.admit("bookings", {"id": "slow"}))
 """
 LATER = """
 from oncegate import Gate
@@ -68,7 +92,14 @@ def take(event, once):
 BROKEN = "import no_such_thing_at_all"
 EMPTY = "from oncegate import Gate\ngate = Gate()"
 RAISING = "raise RuntimeError('no settings')"
-PROGRAMS = {"shop": PROGRAM, "later": LATER, "broken": BROKEN, "raising": RAISING, "empty": EMPTY}
+PROGRAMS = {
+    "shop": PROGRAM,
+    "slow": SLOW,
+    "later": LATER,
+    "broken": BROKEN,
+    "raising": RAISING,
+    "empty": EMPTY,
+}
 
 
 @pytest.fixture(scope="session")
@@ -88,10 +119,10 @@ def shop(template_shop: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def die(folder: Path, container: str, **variables: str) -> None:
+def die(folder: Path, container: str, program: str = "shop", **variables: str) -> None:
     """A process that is killed after its slot was sold."""
     done = subprocess.run(
-        [sys.executable, "shop.py", container],
+        [sys.executable, f"{program}.py", container],
         cwd=folder,
         env=environment() | variables,
         check=False,
@@ -265,15 +296,12 @@ def test_sigterm_lets_what_is_under_way_end(
     shop: Path, worker: Callable[..., Started], address: dict[str, str]
 ) -> None:
     """The handler ends after the signal, and its outcome is on record before the process ends."""
-    os.mkfifo(shop / "go")
-    die(shop, "slow", **address)
-    process = worker("--app", "shop:gate", **address)
+    die(shop, "", "slow", **address)
+    process = worker("--app", "slow:gate", **address)
     read_until(process.stdout, "running")
     process.send_signal(signal.SIGTERM)
-    read_until(process.stderr, "stopping")
-    (shop / "go").write_text("")
     _, talk = process.communicate(timeout=DEADLINE_SECONDS)
-    assert (process.returncode, talk) == (0, "stopped\n")
+    assert (process.returncode, talk.splitlines()[-2:]) == (0, ["stopping", "stopped"])
     with open_store(address["ONCEGATE_URL"].replace("///", f"///{shop}/")).look() as session:
         assert session.counts()[State.COMMITTED] == 1
 
