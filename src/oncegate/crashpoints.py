@@ -1,6 +1,6 @@
 """Named places where a process may die; each is a no-op unless a test arms it.
 
-The gate, the group commit and the caretakers are handed a `CrashPoints` and call `hit` at each name.
+The gate, the group commit and the worker's jobs are handed a `CrashPoints` and call `hit` at each name.
 Production uses `CrashPoints` itself. Tests pass an armed one (`oncegate.testing`), which kills the
 process, raises, or stalls there. A name that is not in `CRASH_POINTS` is an error in an armed one, and a
 test checks that every name is really reached.

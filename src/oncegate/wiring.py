@@ -5,7 +5,7 @@ The public `Gate` lives here so that the gate itself knows no store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -16,17 +16,19 @@ from oncegate.config import store_url
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import BadUrl, ConfigError
 from oncegate.gate.gate import GateOnStore
-from oncegate.maintenance.accepted_events import AcceptedWork
-from oncegate.maintenance.background import GRACE, Caretakers
+from oncegate.maintenance.accepted_events import accepting_surfaces
+from oncegate.maintenance.background import GRACE, ContinuousJob, Worker
 from oncegate.maintenance.jobs import (
     FEED_RETENTION,
     PRUNE_EVERY,
     RECONCILE_EVERY,
     SCAN_EVERY,
-    standard_duties,
+    accepted_job,
+    choose,
+    standard_jobs,
 )
 from oncegate.maintenance.lane_pruner import KEEP_DELIVERED
-from oncegate.maintenance.schedule import Duty, Notice
+from oncegate.maintenance.schedule import JobKind, Notice, PeriodicJob
 from oncegate.model.content import WINDOW
 from oncegate.model.durations import parse_duration
 from oncegate.model.ledger_addresses import masked_address
@@ -186,6 +188,34 @@ def alive_ping(url: str, policy: AddressPolicy | None = None) -> Callable[[], No
     return ping
 
 
+def _unavailable_jobs(gate: GateOnStore) -> dict[JobKind, str]:
+    """Jobs that cannot run for this gate or with this installation, each with the reason."""
+    from oncegate.sender.connection import check_parser
+
+    checks: dict[JobKind, Callable[[], object]] = {
+        "accepted": lambda: accepting_surfaces(gate),
+        "deliveries": check_parser,
+    }
+    unavailable: dict[JobKind, str] = {}
+    for kind, check in checks.items():
+        try:
+            check()
+        except ConfigError as error:
+            unavailable[kind] = str(error)
+    return unavailable
+
+
+def _delivery_job(sender: SenderOnCommits) -> ContinuousJob:
+    """Delivers to every endpoint of the ledger; endpoints that are added later are noticed."""
+    from oncegate.sender.delivery import DeliveryService
+
+    async def run_once() -> object:
+        async with DeliveryService(sender, runs=False) as service:
+            return await service.engine.run_once()
+
+    return ContinuousJob("deliveries", lambda s: DeliveryService(sender, stop_seconds=s), run_once)
+
+
 class Gate(GateOnStore):
     """The gate on the ledger at `url`, else at ONCEGATE_URL, else in ./oncegate.db."""
 
@@ -201,68 +231,82 @@ class Gate(GateOnStore):
         chosen = store if store is not None else open_store(url, clock=clock)
         super().__init__(chosen, clock=clock, crashpoints=crashpoints, **options)
 
-    def caretakers(
+    def worker(
         self,
         *,
+        only: Collection[JobKind] | None = None,
+        without: Collection[JobKind] = (),
         reconcile_every: str | timedelta = RECONCILE_EVERY,
         prune_every: str | timedelta = PRUNE_EVERY,
         scan_every: str | timedelta = SCAN_EVERY,
         scan_window: str | timedelta = WINDOW,
         keep_delivered: str | timedelta = KEEP_DELIVERED,
-        watch_every: str | timedelta | None = WATCH_EVERY,
+        watch_every: str | timedelta = WATCH_EVERY,
         thresholds: Thresholds | None = None,
         notifiers: Sequence[Notifier] | None = None,
         alarms_to: str | None = None,
         ping: str | None = None,
-        feed_retention: str | timedelta = FEED_RETENTION,
+        feed_retention: str | timedelta | None = FEED_RETENTION,
+        sender: SenderOnCommits | None = None,
         notice: Notice | None = None,
         grace: str | timedelta = GRACE,
-        more: Sequence[Duty] = (),
-    ) -> Caretakers:
-        """Caretakers for this gate's surfaces, at work while a `with` or `async with` block lasts.
+        more: Sequence[PeriodicJob] = (),
+    ) -> Worker:
+        """All background work of this gate, while a `with` or `async with` block lasts.
 
-        In an async program use `async with`: async handlers are run again in the event loop they belong
-        to, and a plain `with` leaves them alone. `notice(name, report)` is told what each turn did.
-        Alarms go to `notifiers`, by default to the log `oncegate.signals`; not with `watch_every=None`.
-        With `alarms_to` they are posted to that address as well, under the sender's guard. `ping` is an
-        address that is posted to at every look that went well: a service that misses it calls somebody.
-        `more` are caretakers besides those that every gate has.
+        The jobs are recovery, pruning, scans, watch, accepted and deliveries. Choose with `only` or
+        `without`. In an async program use `async with`: async handlers run in the event loop they belong
+        to, and a plain `with` does not run them. Register handlers first. `deliveries` sends through
+        `sender`, by default through one on this gate's ledger. Leaving the block waits up to `grace` for
+        what is under way. `notice(name, report)` is called after each run. With `feed_retention=None` the
+        feed is not pruned.
+        Alarms go to `notifiers`, by default to the log `oncegate.signals`. With `alarms_to` they are posted
+        to that address as well, under the sender's guard. `ping` is an address that is posted to after
+        every measurement, for a service that raises an alarm when the posts stop. `more` are further jobs.
         """
-        duties = standard_duties(
+        jobs = standard_jobs(
             self,
             reconcile_every=parse_duration(reconcile_every),
             prune_every=parse_duration(prune_every),
             scan_every=parse_duration(scan_every),
             scan_window=parse_duration(scan_window),
-            feed_retention=parse_duration(feed_retention),
+            feed_retention=None if feed_retention is None else parse_duration(feed_retention),
             followers=followers,
             keep_delivered=parse_duration(keep_delivered),
         )
-        duties += more
-        if watch_every is not None:
-            told: list[Notifier] = [LogNotifier()] if notifiers is None else list(notifiers)
-            if alarms_to is not None:
-                told.append(alarm_webhook(alarms_to))
-            every = parse_duration(watch_every)
-            watch = Watch(
-                self.store, self.clock, thresholds=self.thresholds(thresholds), notifiers=told,
-                ping=None if ping is None else alive_ping(ping), every=every,
-            )  # fmt: skip
-            duties.append(Duty("watch", every, run_once=watch.run_once))
-        return Caretakers(duties, clock=self.clock, notice=notice, grace=parse_duration(grace))
+        jobs += more
+        alarms: list[Notifier] = [LogNotifier()] if notifiers is None else list(notifiers)
+        if alarms_to is not None:
+            alarms.append(alarm_webhook(alarms_to))
+        every, limits = parse_duration(watch_every), self.thresholds(thresholds)
+        pings = None if ping is None else alive_ping(ping)
+        watch = Watch(self.store, self.clock, thresholds=limits, notifiers=alarms, ping=pings, every=every)
+        jobs.append(PeriodicJob("watch", every, run_once=watch.run_once, kind="watch"))
+        left_out = choose(only, without, _unavailable_jobs(self))
+        if "accepted" not in left_out:
+            jobs.append(accepted_job(self))
+        if "deliveries" not in left_out:
+            jobs.append(_delivery_job(sender or Sender(gate=self)))
+        chosen = [job for job in jobs if job.kind not in left_out]
+        within = parse_duration(grace)
+        return Worker(chosen, clock=self.clock, notice=notice, grace=within, left_out=left_out)
+
+    if not TYPE_CHECKING:  # for a type checker the old names do not exist
+
+        def __getattr__(self, name: str) -> Any:
+            """Names the method that replaces an old one."""
+            if name in ("caretakers", "working"):
+                raise AttributeError(
+                    f"gate.{name}() was replaced: use gate.worker(), which does all background work"
+                )
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+            )
 
     def thresholds(self, given: Thresholds | None = None) -> Thresholds:
         """The limits to watch by: those given, under those that surfaces declare with `limits=`."""
         declared = {one.name: dict(one.limits) for one in self.surfaces if one.limits}
         return (given or Thresholds()).under(Thresholds(places=declared))
-
-    def working(self, *, concurrency: int = 64) -> AcceptedWork:
-        """Runs what surfaces with `mode="accept"` have stored, while an `async with` or `with` block lasts.
-
-        In order of each lane, each event once; any number of processes may do so. In an async program use
-        `async with`; a plain `with` runs plain handlers only.
-        """
-        return AcceptedWork(self, concurrency=concurrency)
 
     def dashboard(self, *, login: bool = False) -> Any:
         """The operations page of this gate's ledger, as an ASGI application to be mounted anywhere.

@@ -1,4 +1,4 @@
-"""Commands that moved to the lab are refused with one line that names the new one."""
+"""Commands that moved are refused with one line that names the new one."""
 
 from __future__ import annotations
 
@@ -32,6 +32,22 @@ def test_an_old_command_names_the_new_one_and_ends_with_code_2(call, words, new)
 
     assert ended.code == 2
     assert f"moved: run '{new}' in a clone" in ended.complaint
+
+
+@pytest.mark.parametrize(
+    ("words", "new"),
+    [
+        (("caretake", "--app", "bookings:gate"), "run 'oncegate worker --app module:gate'"),
+        (("help", "caretake"), "run 'oncegate worker --app module:gate'"),
+        (("deliver", "--url", "sqlite:///x.db"), "run 'oncegate worker --only deliveries,pruning'"),
+        (("deliver", "--until-idle"), "instead of --until-idle add --once"),
+    ],
+)
+def test_background_commands_name_the_worker_and_end_with_code_2(call, words, new):
+    """One command does all background work; the old ones do nothing."""
+    ended = call(*words)
+
+    assert (ended.code, new in ended.complaint) == (2, True)
 
 
 def test_an_address_that_is_called_like_a_moved_command_is_not_one(call):

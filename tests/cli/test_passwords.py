@@ -25,7 +25,7 @@ COMMON = {
     "events": ["resend", "1", "--endpoint", "x", "--reason", "y"],
     "prune": ["--surface", "s", "--older-than", "90d"],
     "reconcile": ["--dry-run"],
-    "caretake": ["--app", "nowhere:gate"],
+    "worker": ["--app", "nowhere:gate"],
     "config": ["show"],
 }
 LEFT_OUT = {"demo", "bench", "chaos", "replay", "send"}  # no ledger of the user's

@@ -90,7 +90,7 @@ def test_service_and_commands_agree_whatever_is_set(call, settings, monkeypatch,
 def test_a_mistake_about_the_ledger_is_told_with_its_line(call, settings, tmp_path, text, said):
     """It ends with the code for wrong settings before anything is opened; --url gets around it."""
     settings(text)
-    for words in (["entries", "list"], ["migrate"], ["doctor"], ["deliver"], ["partners", "list"]):
+    for words in (["entries", "list"], ["migrate"], ["doctor"], ["worker"], ["partners", "list"]):
         ended = call(*words)
         assert ended.code == 2, words
         assert said in ended.complaint

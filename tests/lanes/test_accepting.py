@@ -282,7 +282,7 @@ def test_wrong_settings_are_refused(shop: Shop) -> None:
 
 def test_program_without_an_event_loop_runs_what_it_accepted(shop: Shop) -> None:
     """`with` works in a thread of its own, with plain handlers; leaving the block ends it."""
-    with AcceptedWork(shop.gate):
+    with shop.gate.worker(only=["accepted"]):
         shop.admit("e1")
         shop.admit("e2")
         wait_until(lambda: shop.ran == ["e1", "e2"])
@@ -295,7 +295,7 @@ def test_async_handlers_need_their_own_loop(shop: Shop) -> None:
     @shop.gate.handler("later", key="{id}", mode="accept")
     async def later(event: dict[str, Any], once: Any) -> None: ...
 
-    with pytest.raises(UsageError, match="async with"), AcceptedWork(shop.gate):
+    with pytest.raises(UsageError, match="async with"), shop.gate.worker():
         pass
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from oncegate import UsageError
 from oncegate.clock import SystemClock
-from oncegate.maintenance.background import Caretakers
-from oncegate.maintenance.schedule import Duty
+from oncegate.maintenance.background import Worker
+from oncegate.maintenance.schedule import PeriodicJob
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.support.gates import until, wait_for
 
@@ -22,20 +22,20 @@ SOON = timedelta(milliseconds=5)
 SHORT_GRACE = timedelta(milliseconds=50)
 
 
-def keep(*duties: Duty, grace: timedelta = timedelta(seconds=5)) -> Caretakers:
-    return Caretakers(duties, clock=SystemClock(), grace=grace)
+def keep(*jobs: PeriodicJob, grace: timedelta = timedelta(seconds=5)) -> Worker:
+    return Worker(jobs, clock=SystemClock(), grace=grace)
 
 
 class Seen:
-    """A turn that counts, and says when it has come three times."""
+    """A run that counts, and says when it was called three times."""
 
     def __init__(self) -> None:
-        self.turns = 0
+        self.runs = 0
         self.thrice = threading.Event()
 
     def count(self, stopping: Any = None) -> None:
-        self.turns += 1
-        if self.turns >= 3:
+        self.runs += 1
+        if self.runs >= 3:
             self.thrice.set()
 
     async def count_async(self, stopping: Any) -> None:
@@ -51,40 +51,40 @@ async def seen_thrice(seen: Seen) -> None:
 
 
 def hang(released: threading.Event, entered: threading.Event) -> Callable[[Any], object]:
-    def turn(stopping: Any) -> object:
+    def run(stopping: Any) -> object:
         entered.set()
         return released.wait(DEADLINE_SECONDS)
 
-    return turn
+    return run
 
 
-def test_duties_run_in_threads_while_the_block_lasts() -> None:
+def test_jobs_run_in_threads_while_the_block_lasts() -> None:
     """A blocking one in a thread, an awaiting one in a loop of its own thread."""
     plain, apart = Seen(), Seen()
-    duties = (
-        Duty("plain", SOON, run_once=plain.count),
-        Duty("apart", SOON, run_once_apart=apart.count_async, run_once_async=None),
+    jobs = (
+        PeriodicJob("plain", SOON, run_once=plain.count),
+        PeriodicJob("apart", SOON, run_once_apart=apart.count_async, run_once_async=None),
     )
-    with keep(*duties) as caretakers:
+    with keep(*jobs) as worker:
         wait_for(plain.thrice)
         wait_for(apart.thrice)
-        assert caretakers.are_running
-    assert not caretakers.are_running
+        assert worker.is_running
+    assert not worker.is_running
 
 
-def test_duties_run_in_the_users_own_loop_where_there_is_one() -> None:
+def test_jobs_run_in_the_users_own_loop_where_there_is_one() -> None:
     """Async handlers belong to the loop that the program runs in."""
     loops: list[Any] = []
     plain, own = Seen(), Seen()
 
-    async def turn(stopping: Any) -> None:
+    async def run(stopping: Any) -> None:
         loops.append(asyncio.get_running_loop())
         own.count()
 
     async def program() -> Any:
         async with keep(
-            Duty("own", SOON, run_once_async=turn, run_once_apart=turn),
-            Duty("plain", SOON, run_once=plain.count),
+            PeriodicJob("own", SOON, run_once_async=run, run_once_apart=run),
+            PeriodicJob("plain", SOON, run_once=plain.count),
         ):
             await seen_thrice(own)
             await seen_thrice(plain)
@@ -97,29 +97,29 @@ def test_duties_run_in_the_users_own_loop_where_there_is_one() -> None:
 def test_one_that_fails_or_hangs_delays_no_other() -> None:
     """Each has a thread of its own."""
     released, entered, seen = threading.Event(), threading.Event(), Seen()
-    duties = (
-        Duty("failing", SOON, run_once=fail),
-        Duty("hanging", SOON, run_once=hang(released, entered)),
-        Duty("good", SOON, run_once=seen.count),
+    jobs = (
+        PeriodicJob("failing", SOON, run_once=fail),
+        PeriodicJob("hanging", SOON, run_once=hang(released, entered)),
+        PeriodicJob("good", SOON, run_once=seen.count),
     )
-    with keep(*duties):
+    with keep(*jobs):
         wait_for(entered)
         wait_for(seen.thrice)
         released.set()
 
 
-def test_stopping_waits_for_a_turn_under_way_and_tells_it() -> None:
-    """A caretaker that asks now and then can end early and cleanly."""
+def test_stopping_waits_for_a_run_under_way_and_tells_it() -> None:
+    """A job that asks now and then can end early and cleanly."""
     entered, ended = threading.Event(), []
 
-    def turn(stopping: Callable[[], bool]) -> object:
+    def run(stopping: Callable[[], bool]) -> object:
         entered.set()
         while not stopping():
             pass
         ended.append(True)
         return None
 
-    with keep(Duty("careful", SOON, run_once=turn)):
+    with keep(PeriodicJob("careful", SOON, run_once=run)):
         wait_for(entered)
     assert ended == [True]
 
@@ -129,11 +129,11 @@ def test_stopping_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) -> No
     released, entered = threading.Event(), threading.Event()
     with (
         caplog.at_level(logging.WARNING, "oncegate.maintenance"),
-        keep(Duty("hanging", SOON, run_once=hang(released, entered)), grace=SHORT_GRACE) as caretakers,
+        keep(PeriodicJob("hanging", SOON, run_once=hang(released, entered)), grace=SHORT_GRACE) as worker,
     ):
         wait_for(entered)
-    assert caretakers.are_running
-    assert "1 caretakers did not stop" in caplog.text
+    assert worker.is_running
+    assert "1 jobs did not stop" in caplog.text
     released.set()
 
 
@@ -144,7 +144,7 @@ def test_a_task_that_hangs_is_cancelled_when_the_grace_is_over() -> None:
     async def program() -> None:
         entered = asyncio.Event()
 
-        async def turn(stopping: Any) -> None:
+        async def run(stopping: Any) -> None:
             entered.set()
             try:
                 await asyncio.wait_for(asyncio.Event().wait(), DEADLINE_SECONDS)
@@ -152,33 +152,33 @@ def test_a_task_that_hangs_is_cancelled_when_the_grace_is_over() -> None:
                 cancelled.append(str(error))
                 raise
 
-        async with keep(Duty("hanging", SOON, run_once_async=turn), grace=SHORT_GRACE) as caretakers:
+        async with keep(PeriodicJob("hanging", SOON, run_once_async=run), grace=SHORT_GRACE) as worker:
             async with asyncio.timeout(DEADLINE_SECONDS):
                 await entered.wait()
-        assert not caretakers.are_running
+        assert not worker.is_running
 
     asyncio.run(program())
-    assert cancelled == ["the caretakers are stopping"]
+    assert cancelled == ["the worker is stopping"]
 
 
-def test_caretakers_stop_when_the_block_raises() -> None:
+def test_a_worker_stops_when_the_block_raises() -> None:
     """The error is the program's own and goes on."""
-    caretakers = keep(Duty("good", SOON, run_once=Seen().count))
-    with pytest.raises(ZeroDivisionError), caretakers:
+    worker = keep(PeriodicJob("good", SOON, run_once=Seen().count))
+    with pytest.raises(ZeroDivisionError), worker:
         raise ZeroDivisionError
-    assert not caretakers.are_running
+    assert not worker.is_running
 
 
-def test_caretakers_can_be_used_again_but_not_twice_at_once() -> None:
-    """A second block inside the first would double every turn unseen."""
-    caretakers = keep(Duty("good", SOON, run_once=Seen().count))
+def test_a_worker_can_be_used_again_but_not_twice_at_once() -> None:
+    """A second block inside the first would double every run unseen."""
+    worker = keep(PeriodicJob("good", SOON, run_once=Seen().count))
     for _ in range(2):
-        with caretakers, pytest.raises(UsageError, match="at work already"), caretakers:
+        with worker, pytest.raises(UsageError, match="runs already"), worker:
             pass
 
 
 class Outlasting:
-    """Something that goes on after its turn."""
+    """Something that goes on after its run."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -193,13 +193,13 @@ class Outlasting:
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_what_outlasts_a_turn_is_waited_for_and_then_cancelled(ends: bool) -> None:
+def test_what_outlasts_a_run_is_waited_for_and_then_cancelled(ends: bool) -> None:
     """Nothing of ours goes on in the user's loop after the block."""
 
     async def program() -> list[str]:
         outlasting, seen = Outlasting(), Seen()
-        duty = Duty("long", SOON, run_once_async=seen.count_async, under_way=outlasting)
-        async with keep(duty, grace=SHORT_GRACE):
+        job = PeriodicJob("long", SOON, run_once_async=seen.count_async, under_way=outlasting)
+        async with keep(job, grace=SHORT_GRACE):
             await seen_thrice(seen)
             if ends:
                 outlasting.ends.set()

@@ -146,7 +146,7 @@ def test_events_that_only_their_callers_try_again_do_not_hide_the_others(
 def test_async_handlers_that_a_thread_cannot_run_are_told_of_once(
     ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Somebody who writes a plain `with gate.caretakers()` learns what it leaves alone."""
+    """Somebody who writes a plain `with gate.worker()` learns what it leaves alone."""
     gate = Yard(ledger, ASYNC).process()
     reconciler = Reconciler(gate)
     for _ in range(2):
@@ -202,7 +202,7 @@ def test_a_failure_that_the_downstream_itself_gives_is_an_answer(yard: Yard) -> 
 
 
 def test_arrivals_are_not_held_up_by_what_the_reconciler_has_learnt(yard: Yard) -> None:
-    """Only caretakers wait their turn; a sender that tries again is let through as before."""
+    """Only recovery waits its turn; a sender that tries again is let through as before."""
     yard.strand("north", 1, 2, 3)
     yard.ledger.lapse()
     yard.acts["north"] = down
@@ -277,7 +277,7 @@ def test_a_recovery_that_never_ends_is_given_up_after_the_surfaces_time_limit(
     assert "no end within the surface's time limit" in ledger.reason()
 
 
-def test_a_recovery_is_cancelled_with_its_caretakers(ledger: Ledger) -> None:
+def test_a_recovery_is_cancelled_with_its_worker(ledger: Ledger) -> None:
     """It is recorded as any cancelled attempt is, and nothing goes on in the user's loop."""
     yard = Yard(ledger, _Awaiting("async"))
     yard.strand("north", 1)
@@ -292,7 +292,7 @@ def test_a_recovery_is_cancelled_with_its_caretakers(ledger: Ledger) -> None:
 
         yard.acts["north"] = hang
         gate = yard.process()
-        async with gate.caretakers(reconcile_every="1ms", grace="20ms"):
+        async with gate.worker(only=["recovery"], reconcile_every="1ms", grace="20ms"):
             async with asyncio.timeout(DEADLINE_SECONDS):
                 await entered.wait()
         return len(asyncio.all_tasks())

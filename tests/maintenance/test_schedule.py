@@ -1,4 +1,4 @@
-"""Turns of caretakers: when they come, driven by hand with a clock that only moves when told."""
+"""Runs of a job: when they come, driven by hand with a clock that only moves when told."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from oncegate import ConfigError
-from oncegate.maintenance.schedule import Duty, Schedule
+from oncegate.maintenance.schedule import PeriodicJob, Schedule
 from oncegate.testing import ManualClock
 
 
@@ -24,19 +24,19 @@ class Done:
 
 
 class Post:
-    """One duty with its clock; what its turns do is up to the test."""
+    """One job with its clock; what its runs do is up to the test."""
 
     def __init__(self, every: float = 60, jitter: float = 0.0, notice: Any = None) -> None:
         self.clock = ManualClock()
-        self.turn: Callable[[Any], object] = lambda stopping: Done()
-        duty = Duty("sweeper", timedelta(seconds=every))
-        self.turns = Schedule(duty, clock=self.clock, jitter=lambda: jitter, notice=notice)
+        self.run: Callable[[Any], object] = lambda stopping: Done()
+        job = PeriodicJob("sweeper", timedelta(seconds=every))
+        self.runs = Schedule(job, clock=self.clock, jitter=lambda: jitter, notice=notice)
 
     def take(self) -> float:
-        """Takes the turn when it comes and tells how long the next one is away."""
-        self.clock.advance(self.turns.seconds_left())
-        self.turns.take(self.turn)
-        return self.turns.seconds_left()
+        """Runs the job when it is due and tells how long the next one is away."""
+        self.clock.advance(self.runs.seconds_left())
+        self.runs.run(self.run)
+        return self.runs.seconds_left()
 
 
 def fail(stopping: Any) -> object:
@@ -50,25 +50,25 @@ def test_the_interval_is_the_longest_wait_and_jitter_only_shortens_it(jitter: fl
 
 
 @pytest.mark.parametrize(("every", "within"), [(5, 5), (86_400, 30)])
-def test_the_first_turn_comes_soon_after_the_start(every: float, within: float) -> None:
-    """A program that is restarted every day would otherwise never reach a nightly turn."""
-    assert Post(every, jitter=0.0).turns.seconds_left() == 0
-    assert Post(every, jitter=0.99).turns.seconds_left() == pytest.approx(within, rel=0.02)
+def test_the_first_run_comes_soon_after_the_start(every: float, within: float) -> None:
+    """A program that is restarted every day would otherwise never reach a nightly run."""
+    assert Post(every, jitter=0.0).runs.seconds_left() == 0
+    assert Post(every, jitter=0.99).runs.seconds_left() == pytest.approx(within, rel=0.02)
 
 
-def test_a_turn_that_left_something_over_is_followed_soon() -> None:
+def test_a_run_that_left_something_over_is_followed_soon() -> None:
     """A bounded step, and then the next."""
     post = Post(every=86_400)
-    post.turn = lambda stopping: Done(is_complete=False)
+    post.run = lambda stopping: Done(is_complete=False)
     assert post.take() == 1
-    post.turn = lambda stopping: Done()
+    post.run = lambda stopping: Done()
     assert post.take() == 86_400
 
 
 def test_failures_are_logged_and_tried_again_with_growing_waits(caplog: pytest.LogCaptureFixture) -> None:
     """Neither hammered nor given up; the first one shows where."""
     post = Post(every=86_400)
-    post.turn = fail
+    post.run = fail
     with caplog.at_level(logging.WARNING, "oncegate.maintenance"):
         waits = [post.take() for _ in range(7)]
     assert waits == [5, 10, 20, 40, 60, 60, 60]
@@ -77,23 +77,23 @@ def test_failures_are_logged_and_tried_again_with_growing_waits(caplog: pytest.L
     assert "RuntimeError: no luck" in caplog.records[6].getMessage()
     assert [record.exc_info is not None for record in caplog.records] == [True] + [False] * 6
     # And one that goes well ends it
-    post.turn = lambda stopping: Done()
+    post.run = lambda stopping: Done()
     assert post.take() == 86_400
-    post.turn = fail
+    post.run = fail
     assert post.take() == 5
 
 
 def test_steps_of_the_wall_clock_change_no_turn() -> None:
-    """I15: turns go by ticks."""
+    """I15: runs go by ticks."""
     post = Post()
     post.take()
     for step in (-365 * 86_400, 7200):
         post.clock.step_wall(step)
-        assert post.turns.seconds_left() == 60
+        assert post.runs.seconds_left() == 60
 
 
-def test_somebody_may_be_told_of_every_turn(caplog: pytest.LogCaptureFixture) -> None:
-    """And what telling raises is not the caretaker's failure."""
+def test_a_notice_is_called_after_every_run(caplog: pytest.LogCaptureFixture) -> None:
+    """And what telling raises is not the job's failure."""
     told: list[Any] = []
     post = Post(notice=lambda name, report: told.append((name, report)))
     post.take()
@@ -101,10 +101,10 @@ def test_somebody_may_be_told_of_every_turn(caplog: pytest.LogCaptureFixture) ->
     deaf = Post(notice=lambda name, report: 1 / 0)
     with caplog.at_level(logging.ERROR, "oncegate.maintenance"):
         assert deaf.take() == 60
-    assert "nobody could be told" in caplog.text
+    assert "could not be passed on" in caplog.text
 
 
-def test_a_turn_in_a_task_is_a_turn_like_any_other() -> None:
+def test_a_run_in_a_task_is_a_run_like_any_other() -> None:
     """Same waits, same isolation."""
     post = Post(every=86_400)
 
@@ -114,13 +114,13 @@ def test_a_turn_in_a_task_is_a_turn_like_any_other() -> None:
     async def badly(stopping: Any) -> object:
         raise RuntimeError("no luck")
 
-    asyncio.run(post.turns.take_async(badly))
-    assert post.turns.seconds_left() == 5
-    asyncio.run(post.turns.take_async(well))
-    assert post.turns.seconds_left() == 86_400
+    asyncio.run(post.runs.run_async(badly))
+    assert post.runs.seconds_left() == 5
+    asyncio.run(post.runs.run_async(well))
+    assert post.runs.seconds_left() == 86_400
 
 
 def test_an_interval_of_nothing_is_refused() -> None:
     """It would be a loop that never rests."""
     with pytest.raises(ConfigError, match="sweeper"):
-        Duty("sweeper", timedelta(0))
+        PeriodicJob("sweeper", timedelta(0))

@@ -146,7 +146,7 @@ def _serve(
     server = make_server(service)
 
     async def run() -> None:
-        async with gate.caretakers(watch_every=None):
+        async with gate.worker(without=("watch", "accepted", "deliveries")):
             await server.serve(sockets=[listener])
 
     asyncio.run(run())

@@ -16,6 +16,7 @@ import pytest
 
 from oncegate import Gate
 from oncegate.errors import ConfigError, StoreError
+from oncegate.maintenance.schedule import PeriodicJob
 from oncegate.service.alarming import alarm_options, thresholds_of
 from oncegate.service.config_loader import read_configuration
 from oncegate.signals.alarms import AlarmChange, AlarmNotice
@@ -161,8 +162,8 @@ def test_the_ping_is_a_real_request(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         running_server(HTTPServer(("127.0.0.1", 0), Handler)) as port,
         Gate(f"sqlite:///{tmp_path / 'ledger.db'}") as gate,
     ):
-        caretakers = gate.caretakers(notifiers=[], ping=f"http://127.0.0.1:{port}/alive")
-        (watch,) = [duty for duty in caretakers.duties if duty.name == "watch"]
+        worker = gate.worker(notifiers=[], ping=f"http://127.0.0.1:{port}/alive")
+        (watch,) = [job for job in worker.jobs if isinstance(job, PeriodicJob) and job.name == "watch"]
         assert watch.run_once is not None
         watch.run_once(lambda: True)
     assert asked == ["/alive"]

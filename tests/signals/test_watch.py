@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from oncegate.errors import BadEndpoint
+from oncegate.maintenance.schedule import PeriodicJob
 from oncegate.model.states import State
 from oncegate.signals.alarms import AlarmChange, AlarmNotice
 from oncegate.signals.definitions import Level, Thresholds
@@ -203,13 +204,13 @@ def test_alarms_reach_a_webhook_through_the_guarded_client(
     with _receiver() as (port, received), Gate(f"sqlite:///{tmp_path / 'ledger.db'}") as gate:
         url = f"http://127.0.0.1:{port}/alarms?token=canary"
         with pytest.raises(BadEndpoint) as refused:
-            gate.caretakers(alarms_to=url)
+            gate.worker(alarms_to=url)
         assert "canary" not in str(refused.value)
         monkeypatch.setenv("ONCEGATE_ALLOW_LOOPBACK", "1")
         strand(gate.store, ManualClock())
         limits = Thresholds({"waiting_for_person": (None, None), "in_flight_age": (None, 0)})
-        caretakers = gate.caretakers(thresholds=limits, notifiers=[], alarms_to=url)
-        (watch,) = [duty for duty in caretakers.duties if duty.name == "watch"]
+        worker = gate.worker(thresholds=limits, notifiers=[], alarms_to=url)
+        (watch,) = [job for job in worker.jobs if isinstance(job, PeriodicJob) and job.name == "watch"]
         assert watch.run_once is not None
         watch.run_once(lambda: True)
     assert ["/alarms?token=canary", "in_flight_age"] in received
@@ -233,10 +234,11 @@ def _receiver() -> Iterator[tuple[int, list[list[str]]]]:
         yield port, received
 
 
-def test_caretakers_watch_too_unless_told_not_to(tmp_path: Any) -> None:
+def test_a_worker_watches_too_unless_told_not_to(tmp_path: Any) -> None:
     with Gate(f"sqlite:///{tmp_path / 'ledger.db'}") as gate:
-        assert "watch" in {duty.name for duty in gate.caretakers().duties}
-        assert "watch" not in {duty.name for duty in gate.caretakers(watch_every=None).duties}
+        assert "watch" in {job.name for job in gate.worker().jobs}
+        quiet = gate.worker(without=["watch"])
+        assert "watch" not in {job.name for job in quiet.jobs}
 
 
 def test_a_clock_that_differs_from_the_servers_is_told(ledger_url: str, clock: ManualClock) -> None:

@@ -48,7 +48,7 @@ class GateBench:
         with tempfile.TemporaryDirectory(prefix="oncegate-bench-", dir=where) as folder:
             place = Path(folder)
             samples = asyncio.run(self._measure(place))
-            self.talk("what signals and caretakers cost")
+            self.talk("what signals and the worker cost")
             watching = asyncio.run(self._watching().run(place))
             size = measure_size(place, self.size_keys) if self.size_keys else None
         return _document(samples, size) | {"watching": watching}

@@ -1,4 +1,4 @@
-"""What signals and caretakers cost the hot path: the same events through a gate with them and one without.
+"""What signals and the worker cost the hot path: the same events through a gate with them and one without.
 
 Processor time, not the clock: it is what a busy machine has least of, and it hardly depends on what else
 runs. Blocks take turns, and turns at being first, so that whatever disturbs them disturbs both. Single
@@ -76,17 +76,17 @@ async def _pair(
     watched: Gate, blind: Gate, blocks: Callable[[], list[dict[str, Any]]], watched_first: bool
 ) -> tuple[float, float]:
     if watched_first:
-        with_them = await _cost(watched, blocks(), with_caretakers=True)
-        return with_them, await _cost(blind, blocks(), with_caretakers=False)
-    without = await _cost(blind, blocks(), with_caretakers=False)
-    return await _cost(watched, blocks(), with_caretakers=True), without
+        with_them = await _cost(watched, blocks(), with_worker=True)
+        return with_them, await _cost(blind, blocks(), with_worker=False)
+    without = await _cost(blind, blocks(), with_worker=False)
+    return await _cost(watched, blocks(), with_worker=True), without
 
 
-async def _cost(gate: Gate, events: list[dict[str, Any]], *, with_caretakers: bool) -> float:
+async def _cost(gate: Gate, events: list[dict[str, Any]], *, with_worker: bool) -> float:
     """Seconds of processor time for a block, whatever is told to the ledger afterwards included."""
     async with AsyncExitStack() as stack:
-        if with_caretakers:
-            await stack.enter_async_context(gate.caretakers(notifiers=()))
+        if with_worker:
+            await stack.enter_async_context(gate.worker(notifiers=(), without=("accepted", "deliveries")))
         begun = process_time()
         await run_gate(gate, events, TASKS)
         gate.sightings.flush()

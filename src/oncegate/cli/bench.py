@@ -83,7 +83,7 @@ def _as_text(document: dict[str, Any]) -> str:
 def _watching_as_text(found: dict[str, Any]) -> str:
     is_clear = found["overhead_low"] > 0 or found["overhead_high"] < 0
     return (
-        f"signals and caretakers: {found['overhead']:+.1%} processor time"
+        f"signals and the worker: {found['overhead']:+.1%} processor time"
         f" (median of {found['pairs']} pairs; with 95 % certainty between {found['overhead_low']:+.1%}"
         f" and {found['overhead_high']:+.1%}):"
         f" {found['with_us']} µs an event with them, {found['without_us']} µs without"

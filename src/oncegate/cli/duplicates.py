@@ -81,7 +81,7 @@ def _add_scan(commands: Any) -> None:
         "scan",
         help="look for duplicates among what has arrived since the last scan",
         description="Look on from where the last scan stopped. What has not run is put in quarantine; what"
-        " has run stays as it is and is listed. Caretakers do this once a day.",
+        " has run stays as it is and is listed. The worker does this once a day.",
     )
     add_url(parser)
     add_json(parser)

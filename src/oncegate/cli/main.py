@@ -44,8 +44,9 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("record", "write down arrivals without personal data, to be replayed"),
         Command("replay", "play recorded arrivals to a handler or a URL"),
     ),
-    "Run the service": (
+    "Run the service and the worker": (
         Command("serve", "run the service: webhooks in, the contract, the feed"),
+        Command("worker", "do all background work in one process, until stopped"),
         Command("config", "check the service's settings, or show where each came from"),
         Command("partners", "say who may call the service"),
         Command("send", "send an event to a webhook handler several times at once"),
@@ -62,7 +63,6 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("reconcile", "finish what crashes stranded, or list it"),
         Command("duplicates", "find the same change wanted twice under different keys"),
         Command("resources", "list second resources of one key or one target"),
-        Command("caretake", "run the caretakers of your gate until stopped"),
     ),
     "Decide what waits for you": (
         Command("held", "list, show, approve or reject what waits for a person"),
@@ -73,7 +73,6 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("journal", "show who did what, when and why"),
     ),
     "Send events in order": (
-        Command("deliver", "send what was emitted, until stopped"),
         Command("endpoints", "add, list, test, pause and resume the places events are sent to"),
         Command("events", "send a published event once more"),
         Command("lanes", "see which keys flow, wait or are blocked, and why"),

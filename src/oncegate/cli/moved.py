@@ -1,4 +1,4 @@
-"""Commands that have moved to the lab of a clone: each is answered with one line that names the new one."""
+"""Commands that have moved: each is answered with one line that names the new one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,18 @@ _MOVED: Final[dict[tuple[str, ...], tuple[str, str]]] = {
     ("replay", "--simulate"): ("replay FILE", ""),
 }
 
+_REPLACED: Final = {
+    "caretake": "oncegate worker --app module:gate",
+    "deliver": "oncegate worker --only deliveries,pruning",
+}
+
 
 def refuse_moved(words: Sequence[str]) -> None:
-    """Raises ConfigError for a command that is in the lab now."""
+    """Raises ConfigError for a command that is in the lab now, or has another name."""
     called = [word.partition("=")[0] for word in words if word not in ("help", "--debug")]
+    if called and called[0] in _REPLACED:
+        hint = "; instead of --until-idle add --once" if "--until-idle" in called else ""
+        raise ConfigError(f"'oncegate {called[0]}' was replaced: run '{_REPLACED[called[0]]}'{hint}")
     for old, (new, target) in _MOVED.items():
         if called[:1] == [old[0]] and _is_meant(old[1:], called[1:]):
             told = f"'oncegate {' '.join(old)}' moved: run 'python -m lab {new}' in a clone"

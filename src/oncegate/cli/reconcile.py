@@ -18,7 +18,7 @@ from oncegate.cli.parser import add_json, add_url, read_number
 from oncegate.errors import ConfigError
 from oncegate.maintenance.reconciler import ENTRIES_PER_RUN_MAX, Looked, Reconciler
 from oncegate.model.states import State
-from oncegate.store import EntryDetail, StepState
+from oncegate.store import EntryDetail, EntryFilter, Session, StepState
 
 _DESCRIPTION = """\
 Look at every stranded key once: claims whose lease is over, and failed attempts that may be made
@@ -26,7 +26,8 @@ again. With --app, each runs through its handler once more, and there its downst
 again with the same key, ask first, wait, or leave it to a person. Without --app nothing is done;
 what is stranded is listed, with what the ledger knows of it.
 
-To have this done all the time, use `oncegate caretake`, or gate.caretakers() in the program."""
+Claims with a running lease are not touched: they are counted, with the time until the first lease
+expires. To have recovery done all the time, use `oncegate worker`, or gate.worker() in the program."""
 
 _EPILOG = """\
 examples:
@@ -37,6 +38,7 @@ examples:
 _FOUND: Final = ("ID", "KEY", "SURFACE", "LABEL", "STATE", "ATTEMPT", "LAPSED", "NEXT")
 _DONE: Final = ("ID", "KEY", "SURFACE", "LABEL", "BECAME", "REASON")
 _KEY_SHOWN: Final = 12
+RUNNING_MAX: Final = 10_000
 _COLOURS: Final = {"finished": Colour.GREEN, "left to a person": Colour.RED, "hold": Colour.RED}
 
 
@@ -74,6 +76,8 @@ def _reconcile(arguments: argparse.Namespace) -> int:
         # No backoff: whoever calls this wants it looked at now.
         reconciler = Reconciler(gate, entries_max=arguments.limit, at_once=True, run_within=None)
         report = asyncio.run(reconciler.run_once_async())
+        with gate.store.look() as session:
+            running = running_leases(session, {surface.name for surface in gate.surfaces})
     finally:
         gate.close()
     if arguments.json:
@@ -81,17 +85,40 @@ def _reconcile(arguments: argparse.Namespace) -> int:
             print_json(_facts(item))
     elif report.looked:
         print_table(_DONE, [_done_row(item) for item in report.looked])
-    _tell_end(len(report.looked), report.finished, is_complete=report.is_complete)
+    if report.looked:
+        tell(f"{len(report.looked)} looked at, {report.finished} finished")
+    _tell_running(running, is_empty=not report.looked)
+    if not report.is_complete:
+        tell("there are more; run it again, or with a higher --limit")
     return DONE
 
 
-def _tell_end(looked: int, finished: int, *, is_complete: bool) -> None:
-    if not looked:
-        tell("nothing is stranded")
-    else:
-        tell(f"{looked} looked at, {finished} finished")
-    if not is_complete:
-        tell("there are more; run it again, or with a higher --limit")
+def running_leases(session: Session, surfaces: set[str] | None = None) -> list[int]:
+    """How long each running lease still lasts, in milliseconds, the shortest first.
+
+    Only the newest claims are counted, up to RUNNING_MAX.
+    """
+    now, wanted = session.now_ticks(), EntryFilter((State.IN_FLIGHT,))
+    found = session.entries(wanted, None, RUNNING_MAX)
+    among = [entry for entry in found if surfaces is None or entry.surface in surfaces]
+    return sorted(end - now for entry in among if (end := entry.lease_until_ticks or 0) > now)
+
+
+def _tell_running(running: Sequence[int], *, is_empty: bool) -> None:
+    """Says what cannot be looked at yet: the worker of a running lease may be alive or dead."""
+    if not running:
+        if is_empty:
+            tell("nothing is stranded")
+        return
+    number = f"{len(running)}{' or more' if len(running) >= RUNNING_MAX else ''}"
+    entries = "entry is" if len(running) == 1 else "entries are"
+    first, last = (max(1, round(ms / 1000)) for ms in (running[0], running[-1]))
+    span = f"{first} s" if first == last else f"{first} to {last} s"
+    tell(
+        f"{'nothing is stranded yet: ' if is_empty else ''}"
+        f"{number} {entries} in flight with a running lease;"
+        f" if a worker died, its entries can be recovered in {span}"
+    )
 
 
 def _facts(item: Looked) -> dict[str, Any]:
@@ -115,24 +142,19 @@ def _list(arguments: argparse.Namespace) -> int:
     store = open_ledger(arguments.url)
     with reading(store, arguments.url) as session:
         found = session.stranded(arguments.limit + 1)
-        now = session.now_ticks()
+        now, running = session.now_ticks(), running_leases(session)
     shown = found[: arguments.limit]
     if arguments.json:
         for item in shown:
             print_json(_found_facts(item, now))
     elif shown:
         print_table(_FOUND, _found_rows(shown, now))
-    _tell_found(len(shown), is_complete=len(found) == len(shown))
-    return DONE
-
-
-def _tell_found(shown: int, *, is_complete: bool) -> None:
-    if not shown:
-        tell("nothing is stranded")
-        return
-    tell("nothing was done: the handlers are needed for that; give the gate with --app module:name")
-    if not is_complete:
+    _tell_running(running, is_empty=not shown)
+    if shown:
+        tell("nothing was done: the handlers are needed for that; give the gate with --app module:name")
+    if len(found) > len(shown):
         tell("there are more; list them with a higher --limit")
+    return DONE
 
 
 def _found_facts(item: EntryDetail, now: int) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class OnlyItsCaller(NotApplied):
 
 
 def live_exchange() -> KeyedExchange:
-    """The request being served; raises if there is none, as when a caretaker looks at the key."""
+    """The request being served; raises if there is none, as when the worker recovers the key."""
     exchange = current.get()
     if exchange is None or exchange.was_called:
         raise OnlyItsCaller("only its caller can send this request again")

@@ -1,27 +1,23 @@
 """Runs the handlers of accepted events: in order of their lanes, each once, through the gate.
 
-    async with gate.working():
-        ...
-
-In a program without an event loop, `with gate.working():` does the same in a thread of its own. Any number
-of processes may do so on one ledger. A lane waits while its head is held for a person or busy elsewhere,
-and goes on when that is settled; what ran before a crash is replayed, not run again.
+The worker runs this as its job `accepted`. Any number of processes may do so on one ledger. A lane waits
+while its head is held for a person or busy elsewhere, and goes on when that is settled; what ran before a
+crash is replayed, not run again.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final, Self
 
-from oncegate.errors import ConfigError, UsageError
+from oncegate.errors import ConfigError
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.flows.accepting import accepted_arrival, destination_of
 from oncegate.gate.flows.conflicts import DECIDED, WAITS
 from oncegate.gate.flows.downstream_turns import Resting
 from oncegate.gate.gate import GateOnStore
+from oncegate.gate.surface import Surface
 from oncegate.lanes import Delivered, Destination, Engine, NotYet, Pass, RetryLater
 from oncegate.lanes.engine import STOP_SECONDS
 from oncegate.lanes.outcomes import Dead, Outcome
@@ -45,14 +41,9 @@ class AcceptedWork:
         **options: Any,
     ) -> None:
         self._gate, self._stop_seconds = gate, stop_seconds
-        surfaces = [surface.name for surface in gate.surfaces if surface.lane is not None]
-        if not surfaces:
-            raise ConfigError("no surface accepts events; register one with mode='accept'")
-        destinations = [self._destination(name, concurrency) for name in surfaces]
+        destinations = [self._destination(one.name, concurrency) for one in accepting_surfaces(gate)]
         options = {"crashpoints": gate.crashpoints, **options}
         self._engine = Engine(gate.commits, destinations, clock=gate.clock, **options)
-        self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
         gate.on_accepted(self._engine.wake)
 
     def _destination(self, surface: str, concurrency: int) -> Destination:
@@ -84,26 +75,13 @@ class AcceptedWork:
     async def __aexit__(self, *_: object) -> None:
         await self._engine.stop(self._stop_seconds)
 
-    def __enter__(self) -> Self:
-        foreign = [s.name for s in self._gate.surfaces if s.lane is not None and s.is_async]
-        if foreign:
-            raise UsageError(f"the handler of {foreign[0]} is async; use `async with` instead")
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._work_apart, name="oncegate-accepted", daemon=True)
-        self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _work_apart(self) -> None:
-        asyncio.run(self._work_until_stopped())
-
-    async def _work_until_stopped(self) -> None:
-        async with self:
-            await asyncio.to_thread(self._stop.wait)
+def accepting_surfaces(gate: GateOnStore) -> list[Surface]:
+    """The surfaces with `mode="accept"`; raises ConfigError where there is none."""
+    surfaces = [surface for surface in gate.surfaces if surface.lane is not None]
+    if not surfaces:
+        raise ConfigError("no surface accepts events; register one with mode='accept'")
+    return surfaces
 
 
 def _outcome(admission: Admission) -> Outcome:

@@ -1,6 +1,6 @@
 """Compares the contract's realtime calls with the confirmations of their windows, as the ledger has them.
 
-A caretaker: each run reads what is new, keeps sums by window in memory, and posts for each partner how many
+A job: each run reads what is new, keeps sums by window in memory, and posts for each partner how many
 windows differ, which the signal `drift` reads. It only reads events; it changes and stops none.
 """
 

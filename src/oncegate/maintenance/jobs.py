@@ -1,63 +1,108 @@
-"""The caretakers that every gate should have, and how often their turns come.
+"""The background jobs that every gate needs, how often they run, and which of them a worker runs.
 
-The reconciler's interval is what A6 leaves over: a lease lapses at most 20 s after the crash, a downstream
-that is asked may get the request for another 60 s, and 90 s after the crash all must be settled.
+The interval of recovery follows from A6: a lease expires at most 20 s after the crash, a request to a
+downstream may be under way for another 60 s, and 90 s after the crash everything must be settled.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import timedelta
-from typing import Final
+from typing import Final, get_args
 
-from oncegate.clock import Clock
+from oncegate.errors import ConfigError
 from oncegate.gate.gate import GateOnStore
+from oncegate.maintenance.accepted_events import AcceptedWork, accepting_surfaces
+from oncegate.maintenance.background import ContinuousJob
 from oncegate.maintenance.content_scan import ContentScan
 from oncegate.maintenance.feed_pruner import FeedPruner, Followers, nobody
 from oncegate.maintenance.lane_pruner import KEEP_DELIVERED, LanePruner
 from oncegate.maintenance.pruner import Pruner
 from oncegate.maintenance.reconciler import Reconciler
-from oncegate.maintenance.schedule import Duty
+from oncegate.maintenance.schedule import JobKind, PeriodicJob
 from oncegate.model.content import WINDOW
-from oncegate.store import Store
 
 RECONCILE_EVERY: Final = timedelta(seconds=5)
 PRUNE_EVERY: Final = timedelta(hours=1)
 SCAN_EVERY: Final = timedelta(days=1)
 FEED_RETENTION: Final = timedelta(days=90)
 
+KINDS: Final[tuple[JobKind, ...]] = get_args(JobKind)
+DOES: Final[dict[JobKind, str]] = {
+    "recovery": "recovers interrupted events and retries failed attempts",
+    "pruning": "removes what is past its retention",
+    "scans": "finds the same change under different keys",
+    "watch": "measures the signals and raises alarms",
+    "accepted": "runs the handlers of accepted events",
+    "deliveries": "sends emitted events to their endpoints",
+}
 
-def standard_duties(
+
+def standard_jobs(
     gate: GateOnStore,
     *,
     reconcile_every: timedelta = RECONCILE_EVERY,
     prune_every: timedelta = PRUNE_EVERY,
     scan_every: timedelta = SCAN_EVERY,
     scan_window: timedelta = WINDOW,
-    feed_retention: timedelta = FEED_RETENTION,
+    feed_retention: timedelta | None = FEED_RETENTION,
     followers: Followers = nobody,
     keep_delivered: timedelta = KEEP_DELIVERED,
-) -> list[Duty]:
+) -> list[PeriodicJob | ContinuousJob]:
     """The reconciler, the pruners of keys, of the feed and of lanes, and the content scan of a gate."""
-    feed = FeedPruner(gate.store, gate.clock, feed_retention, followers=followers)
+    lanes = LanePruner(gate.store, gate.clock, keep_delivered)
     reconciler, pruner = Reconciler(gate, every=reconcile_every), Pruner(gate)
     scan = ContentScan(gate.store, gate.clock, window=scan_window)
-    return [
-        Duty(
+    jobs: list[PeriodicJob | ContinuousJob] = [
+        PeriodicJob(
             "reconciler",
             reconcile_every,
             run_once_async=reconciler.run_once_async,
             run_once_apart=reconciler.run_once_apart,
             under_way=reconciler.under_way,
+            kind="recovery",
         ),
-        Duty("pruner", prune_every, run_once=pruner.run_once),
-        Duty("feed pruner", prune_every, run_once=feed.run_once),
-        lane_duty(gate.store, gate.clock, prune_every, keep_delivered),
-        Duty("content scan", scan_every, run_once=scan.run_once),
+        PeriodicJob("pruner", prune_every, run_once=pruner.run_once, kind="pruning"),
+        PeriodicJob("lane pruner", prune_every, run_once=lanes.run_once, kind="pruning"),
+        PeriodicJob("content scan", scan_every, run_once=scan.run_once, kind="scans"),
     ]
+    if feed_retention is not None:
+        feed = FeedPruner(gate.store, gate.clock, feed_retention, followers=followers)
+        jobs.append(PeriodicJob("feed pruner", prune_every, run_once=feed.run_once, kind="pruning"))
+    return jobs
 
 
-def lane_duty(
-    store: Store, clock: Clock, every: timedelta = PRUNE_EVERY, keep: timedelta = KEEP_DELIVERED
-) -> Duty:
-    """The pruner of lanes, for whoever sends without a gate too."""
-    return Duty("lane pruner", every, run_once=LanePruner(store, clock, keep).run_once)
+def accepted_job(gate: GateOnStore) -> ContinuousJob:
+    """Runs what accepting surfaces have stored; raises ConfigError where no surface accepts."""
+    surfaces = accepting_surfaces(gate)
+    own_loop = [surface.name for surface in surfaces if surface.is_async]
+    return ContinuousJob(
+        "accepted",
+        lambda seconds: AcceptedWork(gate, stop_seconds=seconds),
+        lambda: AcceptedWork(gate).run_once(),
+        f"the handler of {own_loop[0]} is async; use `async with`, or leave out 'accepted'"
+        if own_loop
+        else None,
+    )
+
+
+def choose(
+    only: Collection[str] | None, without: Collection[str], unavailable: Mapping[JobKind, str]
+) -> dict[JobKind, str]:
+    """Which kinds of jobs are left out, each with the reason; raises ConfigError for a wrong choice."""
+    unknown = [name for name in (*(only or ()), *without) if name not in KINDS]
+    if unknown:
+        raise ConfigError(f"there is no job {unknown[0][:40]!r}; jobs are {', '.join(KINDS)}")
+    if only is not None and without:
+        raise ConfigError("a worker takes a list of jobs to run or a list of jobs to leave out, not both")
+    wanted = [kind for kind in KINDS if kind not in without and (only is None or kind in only)]
+    missing = [kind for kind in wanted if kind in unavailable]
+    if missing and only is not None:
+        raise ConfigError(f"the job {missing[0]} cannot run: {unavailable[missing[0]]}")
+    if len(missing) == len(wanted):
+        raise ConfigError(f"no job is left to run; jobs are {', '.join(KINDS)}")
+    return {
+        kind: unavailable[kind] if kind in wanted else "not chosen"
+        for kind in KINDS
+        if kind in missing or kind not in wanted
+    }

@@ -130,7 +130,7 @@ class Reconciler:
                 self._left_out.add(surface.name)
                 log.warning(
                     "the handler of %s is async: its stranded events are not looked after here. Use"
-                    " `async with gate.caretakers()`, or run `oncegate caretake` beside the program",
+                    " `async with gate.worker()`, or run `oncegate worker` beside the program",
                     surface.name,
                 )
         return [surface.name for surface in self._gate.surfaces if not surface.is_async]
@@ -153,7 +153,7 @@ class Reconciler:
         self._board.tell_now({downstream_circuit(name): one for name, one in circuits.items()})
 
     def _find(self, surfaces: list[str]) -> list[EntryDetail]:
-        if not self._has_ledger:  # caretakers may be at work before the first arrival makes it
+        if not self._has_ledger:  # the worker may start before the first arrival makes it
             self._gate.store.connect().close()
             self._has_ledger = True
         with self._gate.store.look() as session:

@@ -1,8 +1,8 @@
-"""One caretaker's turns: when the next one comes, and what came of the last.
+"""The runs of one background job: when the next one is due, and what the last one did.
 
-Holds no thread and no task: whoever runs the turns (`loop.py`, or a test with a clock of its own) asks how
-long is left, waits, and takes the turn. A turn that fails is logged and comes again later, never sooner
-than a turn that went well. Goes by ticks, so that no step of a wall clock hurries or delays it.
+Holds no thread and no task. The worker (`background.py`), or a test with its own clock, asks how long to
+wait, waits, and starts the run. A run that fails is logged and repeated later, never sooner than after a
+successful run. Intervals are measured in ticks, so a step of the wall clock changes nothing.
 """
 
 from __future__ import annotations
@@ -11,31 +11,32 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from oncegate.clock import Clock
 from oncegate.errors import ConfigError
 from oncegate.model.backoff import Backoff
 
 Stopping = Callable[[], bool]
-AsyncTurn = Callable[[Stopping], Awaitable[object]]
+AsyncRun = Callable[[Stopping], Awaitable[object]]
 Notice = Callable[[str, object], None]
+JobKind = Literal["recovery", "pruning", "scans", "watch", "accepted", "deliveries"]
 
-SPREAD: Final = 0.25  # of the interval: so many may come a quarter early, and none late
-FIRST_TURN_WITHIN: Final = timedelta(seconds=30)  # a process that is restarted daily still gets there
-AGAIN_AFTER: Final = timedelta(seconds=1)  # where a bounded turn left something over
+SPREAD: Final = 0.25  # each run waits 75-100 % of its interval
+FIRST_RUN_WITHIN: Final = timedelta(seconds=30)  # a process that is restarted daily still gets there
+AGAIN_AFTER: Final = timedelta(seconds=1)  # where a bounded run left something over
 AFTER_FAILURE: Final = Backoff(base=timedelta(seconds=5), cap=timedelta(minutes=1))
 
 log = logging.getLogger("oncegate.maintenance")
 
 
 def never() -> bool:
-    """The answer of somebody whom nobody asks to stop."""
+    """The answer where there is nothing that could ask to stop."""
     return False
 
 
 class UnderWay(Protocol):
-    """What outlasts a turn: waited for, or cancelled, when the turns end."""
+    """Work that outlasts a run: the worker waits for it, or cancels it, when it stops."""
 
     async def wait(self) -> None:
         """Waits until nothing is under way."""
@@ -45,20 +46,22 @@ class UnderWay(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Duty:
-    """A caretaker as the loop sees it: a name, the longest time between two turns, and what a turn does.
+class PeriodicJob:
+    """A background job: a name, the longest time between two runs, and what a run does.
 
-    A blocking turn (`run_once`) is taken in a thread. One that awaits is taken in a task: of the user's own
-    event loop (`run_once_async`), or, in a program that has none, of a loop in a thread apart
-    (`run_once_apart`). All are handed a question to ask now and then: whether to stop.
+    A blocking run (`run_once`) is called in a thread. An async run is called in a task: of the user's own
+    event loop (`run_once_async`), or, in a program without one, of a loop in a separate thread
+    (`run_once_apart`). Each gets a function that tells whether to stop. A job without a `kind` is always
+    chosen.
     """
 
     name: str
     every: timedelta
     run_once: Callable[[Stopping], object] | None = None
-    run_once_async: AsyncTurn | None = None
-    run_once_apart: AsyncTurn | None = None
+    run_once_async: AsyncRun | None = None
+    run_once_apart: AsyncRun | None = None
     under_way: UnderWay | None = None
+    kind: JobKind | None = None
 
     def __post_init__(self) -> None:
         if self.every <= timedelta(0):
@@ -66,51 +69,51 @@ class Duty:
 
 
 class Schedule:
-    """The turns of one duty."""
+    """The runs of one job."""
 
     def __init__(
-        self, duty: Duty, *, clock: Clock, jitter: Callable[[], float], notice: Notice | None = None
+        self, job: PeriodicJob, *, clock: Clock, jitter: Callable[[], float], notice: Notice | None = None
     ) -> None:
-        self.duty = duty
+        self.job = job
         self._clock = clock
         self._jitter = jitter
         self._notice = notice
         self._failures = 0
-        self._next_ms = clock.ticks_ms() + _ms(min(duty.every, FIRST_TURN_WITHIN) * jitter())
+        self._next_ms = clock.ticks_ms() + _ms(min(job.every, FIRST_RUN_WITHIN) * jitter())
 
     def seconds_left(self) -> float:
-        """How long until the next turn."""
+        """How long until the next run."""
         return max(0, self._next_ms - self._clock.ticks_ms()) / 1000
 
-    def take(self, turn: Callable[[Stopping], object], stopping: Stopping = never) -> None:
-        """Takes a turn in the calling thread; whatever the caretaker raises is logged."""
+    def run(self, run_once: Callable[[Stopping], object], stopping: Stopping = never) -> None:
+        """Runs the job in the calling thread; an error is logged."""
         try:
-            report = turn(stopping)
-        except Exception as error:  # noqa: BLE001  one caretaker's failure must not end its turns
+            report = run_once(stopping)
+        except Exception as error:  # noqa: BLE001  one failed run must not end the job
             self._failed(error)
         else:
             self._ended(report)
 
-    async def take_async(self, turn: AsyncTurn, stopping: Stopping = never) -> None:
-        """Takes a turn in the calling task; whatever the caretaker raises is logged."""
+    async def run_async(self, run_once: AsyncRun, stopping: Stopping = never) -> None:
+        """Runs the job in the calling task; an error is logged."""
         try:
-            report = await turn(stopping)
-        except Exception as error:  # noqa: BLE001  one caretaker's failure must not end its turns
+            report = await run_once(stopping)
+        except Exception as error:  # noqa: BLE001  one failed run must not end the job
             self._failed(error)
         else:
             self._ended(report)
 
     def _ended(self, report: object) -> None:
         self._failures = 0
-        self._plan(self.duty.every if getattr(report, "is_complete", True) else AGAIN_AFTER)
+        self._plan(self.job.every if getattr(report, "is_complete", True) else AGAIN_AFTER)
         if self._notice is not None:
-            self._tell(self._notice, report)
+            self._report(self._notice, report)
 
-    def _tell(self, notice: Notice, report: object) -> None:
+    def _report(self, notice: Notice, report: object) -> None:
         try:
-            notice(self.duty.name, report)
+            notice(self.job.name, report)
         except Exception:
-            log.exception("nobody could be told what %s did", self.duty.name)
+            log.exception("the report of %s could not be passed on", self.job.name)
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
@@ -118,7 +121,7 @@ class Schedule:
         self._plan(wait)
         log.warning(
             "%s failed (%d in a row) and is tried again within %d s: %s: %s",
-            self.duty.name, self._failures, wait.total_seconds(), type(error).__name__, error,
+            self.job.name, self._failures, wait.total_seconds(), type(error).__name__, error,
             exc_info=error if self._failures == 1 else None,
         )  # fmt: skip
 

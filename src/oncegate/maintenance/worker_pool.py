@@ -77,7 +77,7 @@ class WorkerPool(Generic[T, R]):
         """Cancels every piece of the running loop and waits a moment for them to end."""
         tasks = self._of_this_loop()
         for task in tasks:
-            task.cancel("the caretakers are stopping")
+            task.cancel("the worker is stopping")
         if tasks:
             await asyncio.wait(tasks, timeout=CANCELLED_WITHIN_SECONDS)
 

@@ -1,6 +1,6 @@
 """What an event would change, and where: the mutation hash that events under different keys share.
 
-A surface that declares its content has each event marked when it is reserved; a caretaker compares the
+A surface that declares its content has each event marked when it is reserved; the content scan compares the
 marks later. Must never take part in deciding whether an event runs: equal content under another key is for
 a person to judge, because it may be meant.
 """

@@ -67,7 +67,7 @@ class RetentionRule:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What a caretaker last saw: wall time beside another clock, and since when it doubts the wall clock.
+    """What a pruner last saw: wall time beside another clock, and since when it doubts the wall clock.
 
     `ticks_ms` is the clock that wall time is compared with. `ledger_ms` is the ledger's own time, where
     that is another one: on PostgreSQL the server's clock is a wall clock too.

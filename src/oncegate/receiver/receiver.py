@@ -97,7 +97,7 @@ class Receiver:
             )
         self._needs_signed_place = not fields.isdisjoint(("key", "seq")) and not self._trusts_headers
         if self._ordered:
-            # A failed event is taken up again when the sender brings it, in its turn, not by a caretaker.
+            # A failed event is taken up again when the sender brings it, in its turn, not by a worker.
             options = {"caller_retries": True, **options, "writes": self._moves}
         return self._gate.handler(self._surface, key=key, **options)
 

@@ -26,7 +26,7 @@ def thresholds_of(settings: Settings) -> Thresholds:
 
 
 def alarm_options(settings: Settings, environment: Mapping[str, str]) -> dict[str, Any]:
-    """What `gate.caretakers` takes of the settings; raises ConfigError naming what cannot be used."""
+    """What `gate.worker` takes of the settings; raises ConfigError naming what cannot be used."""
     one = settings.alarms
     notifiers: list[Notifier] = [LogNotifier()]
     if (webhook := _secret("alarms.webhook", one.webhook, environment)) is not None:

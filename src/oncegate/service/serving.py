@@ -20,7 +20,7 @@ from typing import Any
 import uvicorn
 
 from oncegate.errors import StoreUnavailable
-from oncegate.maintenance.schedule import Duty
+from oncegate.maintenance.schedule import PeriodicJob
 from oncegate.model.durations import parse_duration
 from oncegate.service.accesslog import GatheredLog
 from oncegate.service.alarming import alarm_options
@@ -143,7 +143,7 @@ def serve(
     environment: Mapping[str, str],
     started: Started = lambda address, admin: None,
 ) -> bool:
-    """Serves until told to end; False if it could not begin. Caretakers work beside it.
+    """Serves until told to end; False if it could not begin. The worker runs beside it.
 
     Raises ConfigError for a setting that cannot be used: also for another key template than the ledger's.
     """
@@ -204,12 +204,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-def _of_contract(service: Service) -> list[Duty]:
+def _of_contract(service: Service) -> list[PeriodicJob]:
     """The comparison of realtime with confirmations, where the contract is served."""
     contract = service.settings.contract
     if not contract.enabled:
         return []
-    return [Duty("drift scan", DRIFT_EVERY, run_once=drift_scan(service.gate, contract).run_once)]
+    return [PeriodicJob("drift scan", DRIFT_EVERY, run_once=drift_scan(service.gate, contract).run_once)]
 
 
 async def _run(service: Service, server: DrainingServer, started: Started) -> None:
@@ -220,11 +220,12 @@ async def _run(service: Service, server: DrainingServer, started: Started) -> No
             sockets.append(stack.enter_context(admin))
         started(address_of(sockets[0]), None if admin is None else address_of(admin))
         assert isinstance(service.gate, Gate)
-        care = service.gate.caretakers(
+        worker = service.gate.worker(
+            without=("accepted", "deliveries"),  # the service runs them with its own drain
             feed_retention=service.settings.feed.retention,
             grace=timedelta(seconds=stop_times(service).reserve / 2),
             more=_of_contract(service),
             **alarm_options(service.settings, os.environ),
         )
-        async with care:
+        async with worker:
             await server.serve(sockets=sockets)

@@ -33,7 +33,7 @@ class StopTimes(Struct, frozen=True):
 
     @property
     def reserve(self) -> float:
-        """For caretakers, what was gathered, and closing the ledger."""
+        """For the worker, what was gathered, and closing the ledger."""
         return min(RESERVE_SECONDS_MAX, self.whole / 4)
 
 

@@ -1,7 +1,7 @@
 """The history of gauges: what the watch read off in each minute, kept among the counters.
 
 A gauge (an age, a number of open things, a clock's offset) cannot be counted back from arrivals: it has a
-history only where a caretaker watches. One value for the whole ledger: the sum where things are counted,
+history only where a worker watches. One value for the whole ledger: the sum where things are counted,
 else the worst. Zero is not stored; that somebody looked is. Folded and forgotten with the other counters.
 Must never be read by an evaluation: signals go by the ledger itself.
 """

@@ -1,4 +1,4 @@
-"""The watch: a caretaker that measures, evaluates, tells whom it concerns, and keeps the counters few.
+"""The watch: a background job that measures, evaluates, tells whom it concerns, and keeps the counters few.
 
 Each turn is one look at the ledger and short writes: the time, and what gauges show, for their history. Any
 number may run; each has its own alarms, so run it in one place where a notice must come once. Must never

@@ -106,7 +106,7 @@ class RealTrial:
 
     def _go_to(self, at: float) -> None:
         passed = (self.clock.ticks_ms() - START_TICKS_MS) / 1000
-        if at - passed > ROUND_SECONDS / 2:  # long enough that the workers' caretakers have looked
+        if at - passed > ROUND_SECONDS / 2:  # long enough that recovery has looked
             self.clock.advance(ROUND_SECONDS / 2)
             self.workers[int(self.rng.random() * WORKERS)].reconcile()
         self.clock.advance(max(0.0, at - (self.clock.ticks_ms() - START_TICKS_MS) / 1000))
@@ -242,7 +242,7 @@ class RealWorker:
         return is_over and not points.is_dead
 
     def reconcile(self) -> None:
-        """What the caretakers of this worker do, once."""
+        """What the background jobs of this process do, once."""
         gate = self._started()
         reconciler = Reconciler(gate, at_once=True)
         try:
