@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from oncegate.clock import Clock
@@ -15,7 +15,7 @@ from oncegate.commit.group_commit import GroupCommit
 from oncegate.config import store_url
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import BadUrl, ConfigError
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.gate import GateOnStore, GateOptions
 from oncegate.maintenance.accepted_events import AcceptedWork
 from oncegate.maintenance.background import GRACE, Caretakers
 from oncegate.maintenance.jobs import (
@@ -43,7 +43,7 @@ from oncegate.store import Store
 from oncegate.store.lanes import LANE_BACKLOG_MAX
 
 if TYPE_CHECKING:
-    from oncegate.sender.delivery import DeliveryService
+    from oncegate.sender.delivery import DeliveryOptions, DeliveryService
 
 
 def open_store(url: str | None = None, *, clock: Clock | None = None) -> Store:
@@ -141,7 +141,7 @@ class Sender(SenderOnCommits):
         policy = policy or policy_from_environment()
         super().__init__(commits, clock=clock, policy=policy, backlog_max=backlog_max)
 
-    def delivering(self, **options: Any) -> DeliveryService:
+    def delivering(self, **options: Unpack[DeliveryOptions]) -> DeliveryService:
         """Delivers in this process while an `async with` block lasts."""
         from oncegate.sender.connection import check_parser
         from oncegate.sender.delivery import DeliveryService
@@ -196,7 +196,7 @@ class Gate(GateOnStore):
         store: Store | None = None,
         clock: Clock | None = None,
         crashpoints: CrashPoints | None = None,
-        **options: Any,
+        **options: Unpack[GateOptions],
     ) -> None:
         chosen = store if store is not None else open_store(url, clock=clock)
         super().__init__(chosen, clock=clock, crashpoints=crashpoints, **options)

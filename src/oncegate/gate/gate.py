@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import CancelledError
 from collections.abc import Callable
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 from weakref import WeakSet
 
 import msgspec
@@ -40,6 +41,7 @@ from oncegate.gate.flows.superseded_keys import end_flow, newer_key_flow
 from oncegate.gate.flows.transactions import OpenTransaction
 from oncegate.gate.functions import OnceFunction
 from oncegate.gate.once import AsyncOnce, Once
+from oncegate.gate.options import OnceOptions
 from oncegate.gate.registration import Declarations
 from oncegate.gate.runtime.arrival_stats import Sightings
 from oncegate.gate.runtime.cache import OutcomeCache
@@ -72,6 +74,19 @@ class _Start(Struct, frozen=True):
 
     def __call__(self, claim: Claim) -> Flow[Any]:
         return self.gate._start(claim, self.event, None, self.context)
+
+
+class GateOptions(TypedDict, total=False):
+    """What a gate takes besides its ledger, its clock and its crash points."""
+
+    actor: str
+    new_token: Callable[[], int] | None
+    replay_cache_max: int
+    parked_max: int
+    parked_bytes_max: int
+    commits: GroupCommit | None
+    leases: LeaseKeeper | None
+    sightings: Sightings | None
 
 
 class GateOnStore(Declarations):
@@ -432,7 +447,7 @@ class GateOnStore(Declarations):
         key: str,
         name: str | None = None,
         downstream: Downstream | None = None,
-        **options: Any,
+        **options: Unpack[OnceOptions],
     ) -> Callable[[F], F]:
         """Makes a plain function run once for each key; a repeat returns the recorded value.
 
@@ -440,10 +455,10 @@ class GateOnStore(Declarations):
         unexpected error leaves open is decided by what `downstream` can do; without one, by a person.
         """
 
-        options.update(key=key, downstream=downstream)
+        given = {**options, "key": key, "downstream": downstream}
 
         def wrap(function: F) -> F:
-            return OnceFunction(self, function, name, dict(options)).wrapper  # type: ignore[return-value]
+            return OnceFunction(self, function, name, dict(given)).wrapper  # type: ignore[return-value]
 
         return wrap
 
@@ -482,6 +497,16 @@ class GateOnStore(Declarations):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            # A handler in a thread may wait for something that the loop does: the loop must go on.
+            await asyncio.to_thread(self._driver.close)
+        finally:
+            self.close()
 
 
 # A flow that compares first is an admission to those who look at flows: spans have its name.

@@ -17,6 +17,7 @@ from oncegate.gate.codec.introspection import is_async, refuse_generator
 from oncegate.gate.codec.values import codec_of, declared_codec
 from oncegate.gate.flows.accepting import lane_of
 from oncegate.gate.flows.key_injection import warn_if_keyless
+from oncegate.gate.options import Duration, Limits, ModeText, OnBusyText, OnConflictText
 from oncegate.gate.surface import UNDECLARED, Downstream, Surface, check_acknowledges, takes_once
 from oncegate.model.backoff import Backoff
 from oncegate.model.content import Content, ContentRule
@@ -31,7 +32,6 @@ from oncegate.store import Statement
 
 F = TypeVar("F", bound=Callable[..., Any])
 E = TypeVar("E", bound=Enum)
-Duration = str | timedelta
 
 
 def _check_probe(downstream: str, probe: Callable[[str], Any]) -> None:
@@ -107,8 +107,8 @@ class Declarations:
         retry_cap: Duration = "5m",
         retry_jitter: float = 0.1,
         attempts_max: int | None = None,
-        on_busy: str = "refuse",
-        on_conflict: str | None = None,
+        on_busy: OnBusyText = "refuse",
+        on_conflict: OnConflictText | None = None,
         busy_wait_max: Duration = "10s",
         ignore: Collection[str] = (),
         occurred_at: str | None = None,
@@ -126,11 +126,11 @@ class Declarations:
         content: Content | None = None,
         target: str | None = None,
         target_within: Duration = "72h",
-        mode: str = "inline",
+        mode: ModeText = "inline",
         lane: str | None = None,
         correlation: str | None = None,
         show: Collection[str] = (),
-        limits: Mapping[str, tuple[float | None, float | None]] | None = None,
+        limits: Limits | None = None,
     ) -> Callable[[F], F]:
         """Registers a function as the handler of a surface and returns it unchanged.
 
@@ -258,7 +258,7 @@ def _by_partner(given: Mapping[str, Duration] | None) -> dict[str, timedelta]:
     return {check_name("tenant", name): parse_duration(age) for name, age in (given or {}).items()}
 
 
-def _limits(given: Mapping[str, tuple[float | None, float | None]] | None) -> dict[str, Any]:
+def _limits(given: Limits | None) -> dict[str, Any]:
     if given is not None and not isinstance(given, Mapping):
         raise ConfigError("limits= is a dict of pairs, such as {'quarantines': (1, 10)}")
     return dict(given or {})

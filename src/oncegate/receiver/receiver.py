@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from oncegate.commit.operations import Operation, ReadEntry, ReadPosition
 from oncegate.errors import ConfigError, MalformedRequest, RequestRefused
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.gate import GateOnStore
+from oncegate.gate.options import HandlerOptions
 from oncegate.model.surface import check_name
 from oncegate.model.template import KeyTemplate
 from oncegate.receiver.answers import Answer, from_admission, from_error, passed_over, too_early
@@ -78,7 +79,7 @@ class Receiver:
         self._needs_signed_place = False
         self._remembered = LanePositions()
 
-    def handler(self, *, key: str = "{id}", **options: Any) -> Callable[[F], F]:
+    def handler(self, *, key: str = "{id}", **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
         """Registers the function that applies an event; options as for `gate.handler`.
 
         It gets `{"id", "key", "seq", "payload"}` (without key and seq where there is no order). `key` makes
@@ -98,7 +99,8 @@ class Receiver:
         self._needs_signed_place = not fields.isdisjoint(("key", "seq")) and not self._trusts_headers
         if self._ordered:
             # A failed event is taken up again when the sender brings it, in its turn, not by a caretaker.
-            options = {"caller_retries": True, **options, "writes": self._moves}
+            options.setdefault("caller_retries", True)
+            options["writes"] = self._moves
         return self._gate.handler(self._surface, key=key, **options)
 
     async def receive(self, headers: GivenHeaders, body: bytes) -> Answer:
