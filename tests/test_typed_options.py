@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import oncegate
-from oncegate.gate.gate import GateOnStore, GateOptions
+from oncegate.gate.facade import GateOnStore
+from oncegate.gate.gate import GateOptions
 from oncegate.gate.options import HandlerOptions, MiddlewareOptions, OnceOptions
 from oncegate.integrations.middleware import Middleware
 from oncegate.sender.delivery import DeliveryOptions, DeliveryService

@@ -15,7 +15,8 @@ from oncegate.commit.group_commit import GroupCommit
 from oncegate.config import store_url
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import BadUrl, ConfigError
-from oncegate.gate.gate import GateOnStore, GateOptions
+from oncegate.gate.facade import GateOnStore
+from oncegate.gate.gate import GateOptions
 from oncegate.maintenance.accepted_events import AcceptedWork
 from oncegate.maintenance.background import GRACE, Caretakers
 from oncegate.maintenance.jobs import (
@@ -135,7 +136,7 @@ class Sender(SenderOnCommits):
     ) -> None:
         self._owns_commits = gate is None
         if gate is not None:
-            commits, clock = gate.commits, clock or gate.clock
+            commits, clock = gate.engine.commits, clock or gate.engine.clock
         else:
             commits = GroupCommit(store if store is not None else open_store(url, clock=clock), clock=clock)
         policy = policy or policy_from_environment()
@@ -184,6 +185,12 @@ def alive_ping(url: str, policy: AddressPolicy | None = None) -> Callable[[], No
             raise ConnectionError(f"answered {status}")
 
     return ping
+
+
+def declared_thresholds(gate: GateOnStore, given: Thresholds | None = None) -> Thresholds:
+    """The limits to watch by: those given, under those that surfaces declare with `limits=`."""
+    declared = {one.name: dict(one.limits) for one in gate.engine.surfaces if one.limits}
+    return (given or Thresholds()).under(Thresholds(places=declared))
 
 
 class Gate(GateOnStore):
@@ -245,16 +252,15 @@ class Gate(GateOnStore):
                 told.append(alarm_webhook(alarms_to))
             every = parse_duration(watch_every)
             watch = Watch(
-                self.store, self.clock, thresholds=self.thresholds(thresholds), notifiers=told,
-                ping=None if ping is None else alive_ping(ping), every=every,
-            )  # fmt: skip
+                self.engine.store,
+                self.engine.clock,
+                thresholds=declared_thresholds(self, thresholds),
+                notifiers=told,
+                ping=None if ping is None else alive_ping(ping),
+                every=every,
+            )
             duties.append(Duty("watch", every, run_once=watch.run_once))
-        return Caretakers(duties, clock=self.clock, notice=notice, grace=parse_duration(grace))
-
-    def thresholds(self, given: Thresholds | None = None) -> Thresholds:
-        """The limits to watch by: those given, under those that surfaces declare with `limits=`."""
-        declared = {one.name: dict(one.limits) for one in self.surfaces if one.limits}
-        return (given or Thresholds()).under(Thresholds(places=declared))
+        return Caretakers(duties, clock=self.engine.clock, notice=notice, grace=parse_duration(grace))
 
     def working(self, *, concurrency: int = 64) -> AcceptedWork:
         """Runs what surfaces with `mode="accept"` have stored, while an `async with` or `with` block lasts.
@@ -281,4 +287,4 @@ class Gate(GateOnStore):
     @property
     def people(self) -> Decisions:
         """Decisions about entries that wait for a person: approve, reject, release, discard."""
-        return Decisions(self._context.commits, self.clock)
+        return Decisions(self.engine.commits, self.engine.clock)

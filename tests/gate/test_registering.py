@@ -153,7 +153,7 @@ def test_the_promise_says_which_row_applies(ledger: Ledger) -> None:
     gate.handler("opaque", key="{id}")(handle)
     gate.handler("same", key="{id}", same_database=True)(handle)
     gate.handler("through once", key="{id}")(lambda event, once: None)
-    promises = {surface.name: surface.promise for surface in gate.surfaces}
+    promises = {surface.name: surface.promise for surface in gate.engine.surfaces}
     assert promises["opaque"] == Promise.AT_MOST_ONCE.value
     assert promises["same"] == Promise.SAME_DATABASE.value
     assert promises["through once"].startswith("by downstream")
@@ -163,7 +163,7 @@ def test_durations_may_be_given_as_timedeltas(ledger: Ledger, style: Style) -> N
     """What a setting means does not depend on how it is written."""
     gate = ledger.gate()
     style.register(gate, "bookings", handle, lease=timedelta(minutes=2), retention=timedelta(days=30))
-    rule = gate.surface("bookings").rule
+    rule = gate.engine.surface("bookings").rule
     assert (rule.lease, rule.retention) == (timedelta(minutes=2), timedelta(days=30))
 
 

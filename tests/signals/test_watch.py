@@ -206,7 +206,7 @@ def test_alarms_reach_a_webhook_through_the_guarded_client(
             gate.caretakers(alarms_to=url)
         assert "canary" not in str(refused.value)
         monkeypatch.setenv("ONCEGATE_ALLOW_LOOPBACK", "1")
-        strand(gate.store, ManualClock())
+        strand(gate.engine.store, ManualClock())
         limits = Thresholds({"waiting_for_person": (None, None), "in_flight_age": (None, 0)})
         caretakers = gate.caretakers(thresholds=limits, notifiers=[], alarms_to=url)
         (watch,) = [duty for duty in caretakers.duties if duty.name == "watch"]

@@ -89,7 +89,7 @@ async def _cost(gate: Gate, events: list[dict[str, Any]], *, with_caretakers: bo
             await stack.enter_async_context(gate.caretakers(notifiers=()))
         begun = process_time()
         await run_gate(gate, events, TASKS)
-        gate.sightings.flush()
+        gate.engine.sightings.flush()
         return process_time() - begun
 
 

@@ -143,10 +143,10 @@ async def _care(gate: Gate, caretakers: Caretakers) -> None:
         loop.add_signal_handler(number, _ask_to_stop, stop)
     async with AsyncExitStack() as work:
         await work.enter_async_context(caretakers)
-        if any(surface.lane is not None for surface in gate.surfaces):
+        if any(surface.lane is not None for surface in gate.engine.surfaces):
             await work.enter_async_context(gate.working())
-        names = ", ".join(surface.name for surface in gate.surfaces)
-        tell(f"looking after {names} at {gate.store.address}")
+        names = ", ".join(surface.name for surface in gate.engine.surfaces)
+        tell(f"looking after {names} at {gate.engine.store.address}")
         await stop.wait()
         tell("stopping")
 

@@ -1,6 +1,7 @@
 """Surfaces and downstreams as users declare them: every mistake in a declaration is told here, at once.
 
-`Gate` is made of this and of admitting. Nothing here reads an event or reaches a ledger.
+The gate that users see registers them, and its engine keeps them. Nothing here reads an event or reaches
+a ledger.
 """
 
 from __future__ import annotations
@@ -47,22 +48,10 @@ def _check_probe(downstream: str, probe: Callable[[str], Any]) -> None:
         return  # made in C, with no signature to look at
 
 
-class Declarations:
-    """What one gate knows of its surfaces and downstreams."""
+class Registration:
+    """How users declare surfaces and downstreams: the base of the gate they see."""
 
-    def __init__(self) -> None:
-        self._surfaces: dict[str, Surface] = {}
-        self._downstreams: dict[str, Downstream] = {}
-
-    @property
-    def surfaces(self) -> tuple[Surface, ...]:
-        """The registered surfaces."""
-        return tuple(self._surfaces.values())
-
-    @property
-    def downstreams(self) -> tuple[Downstream, ...]:
-        """The declared downstreams."""
-        return tuple(self._downstreams.values())
+    engine: Declarations
 
     def downstream(
         self,
@@ -78,8 +67,6 @@ class Declarations:
         or None. With neither, its effects happen at most once and a person decides what a crash left open.
         """
         check_name("downstream", name)
-        if name in self._downstreams:
-            raise ConfigError(f"downstream {name!r} is declared twice")
         if probe is not None:
             _check_probe(name, probe)
         capability = Capability(
@@ -87,8 +74,7 @@ class Declarations:
             can_be_asked=probe is not None,
             request_life_max=parse_duration(request_life_max),
         )
-        self._downstreams[name] = Downstream(name, capability, probe)
-        return self._downstreams[name]
+        return self.engine.add_downstream(Downstream(name, capability, probe))
 
     def handler(
         self,
@@ -195,7 +181,7 @@ class Declarations:
             if downstream is not None and wants_once:
                 raise ConfigError("a handler that takes once names its downstreams in once.effect")
             codec = codec_of(function) if returns is None else declared_codec(returns)
-            self._register(
+            self.engine.register(
                 Surface(
                     rule,
                     function,
@@ -216,7 +202,33 @@ class Declarations:
 
         return register
 
-    def _register(self, surface: Surface) -> None:
+
+class Declarations:
+    """What one gate knows of its surfaces and downstreams: the base of its engine."""
+
+    def __init__(self) -> None:
+        self._surfaces: dict[str, Surface] = {}
+        self._downstreams: dict[str, Downstream] = {}
+
+    @property
+    def surfaces(self) -> tuple[Surface, ...]:
+        """The registered surfaces."""
+        return tuple(self._surfaces.values())
+
+    @property
+    def downstreams(self) -> tuple[Downstream, ...]:
+        """The declared downstreams."""
+        return tuple(self._downstreams.values())
+
+    def add_downstream(self, downstream: Downstream) -> Downstream:
+        """Adds a downstream of a new name."""
+        if downstream.name in self._downstreams:
+            raise ConfigError(f"downstream {downstream.name!r} is declared twice")
+        self._downstreams[downstream.name] = downstream
+        return downstream
+
+    def register(self, surface: Surface) -> None:
+        """Adds a surface of a new name."""
         if surface.name in self._surfaces:
             raise ConfigError(f"surface {surface.name!r} is registered twice")
         check_acknowledges(surface)

@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 
 from oncegate.errors import OncegateError
 from oncegate.gate.admission import Admission
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.gate.options import Duration, MiddlewareOptions
 from oncegate.gate.surface import Downstream
 from oncegate.integrations.policy import (

@@ -24,7 +24,7 @@ from oncegate.errors import (
     StoreError,
 )
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.gate.options import Duration, MiddlewareOptions
 from oncegate.gate.runtime.not_run_log import held_reason
 from oncegate.gate.surface import Downstream

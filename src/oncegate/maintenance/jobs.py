@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Final
 
 from oncegate.clock import Clock
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.maintenance.content_scan import ContentScan
 from oncegate.maintenance.feed_pruner import FeedPruner, Followers, nobody
 from oncegate.maintenance.lane_pruner import KEEP_DELIVERED, LanePruner
@@ -38,9 +38,9 @@ def standard_duties(
     keep_delivered: timedelta = KEEP_DELIVERED,
 ) -> list[Duty]:
     """The reconciler, the pruners of keys, of the feed and of lanes, and the content scan of a gate."""
-    feed = FeedPruner(gate.store, gate.clock, feed_retention, followers=followers)
+    feed = FeedPruner(gate.engine.store, gate.engine.clock, feed_retention, followers=followers)
     reconciler, pruner = Reconciler(gate, every=reconcile_every), Pruner(gate)
-    scan = ContentScan(gate.store, gate.clock, window=scan_window)
+    scan = ContentScan(gate.engine.store, gate.engine.clock, window=scan_window)
     return [
         Duty(
             "reconciler",
@@ -51,7 +51,7 @@ def standard_duties(
         ),
         Duty("pruner", prune_every, run_once=pruner.run_once),
         Duty("feed pruner", prune_every, run_once=feed.run_once),
-        lane_duty(gate.store, gate.clock, prune_every, keep_delivered),
+        lane_duty(gate.engine.store, gate.engine.clock, prune_every, keep_delivered),
         Duty("content scan", scan_every, run_once=scan.run_once),
     ]
 

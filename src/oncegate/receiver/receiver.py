@@ -15,7 +15,7 @@ from typing import Any, TypeVar, Unpack
 from oncegate.commit.operations import Operation, ReadEntry, ReadPosition
 from oncegate.errors import ConfigError, MalformedRequest, RequestRefused
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.gate.options import HandlerOptions
 from oncegate.model.surface import check_name
 from oncegate.model.template import KeyTemplate
@@ -63,7 +63,7 @@ class Receiver:
     ) -> None:
         if (scheme is None) is not bool(secrets):
             raise ConfigError("a receiver is given either secrets= or scheme=")
-        if ordered and not gate.store.capabilities.business_writes:
+        if ordered and not gate.engine.store.capabilities.business_writes:
             raise ConfigError("ordered=True needs a store that commits business writes with the outcome")
         if sender:
             check_name("sender", sender)
@@ -110,7 +110,7 @@ class Receiver:
             check = self._check(incoming)
             step = _sent(check, None)
             while isinstance(step, Operation):
-                step = _sent(check, await self._gate.ask(step))
+                step = _sent(check, await self._gate.engine.ask(step))
             if isinstance(step, Answer):
                 return step
             admission = await self._gate.admit(
@@ -127,7 +127,7 @@ class Receiver:
             check = self._check(incoming)
             step = _sent(check, None)
             while isinstance(step, Operation):
-                step = _sent(check, self._gate.ask_sync(step))
+                step = _sent(check, self._gate.engine.ask_sync(step))
             if isinstance(step, Answer):
                 return step
             admission = self._gate.admit_sync(
@@ -138,7 +138,7 @@ class Receiver:
         return self._applied(incoming, admission, step)
 
     def _read(self, headers: GivenHeaders, body: bytes) -> Incoming:
-        now_s = self._gate.clock.wall_ms() // 1000
+        now_s = self._gate.engine.clock.wall_ms() // 1000
         incoming = read_request(
             self._scheme, Headers(headers), body, now_s,
             ordered=self._ordered, trusts_headers=self._trusts_headers,
@@ -169,7 +169,7 @@ class Receiver:
 
     def _check_behind(self, incoming: Incoming, place: LanePosition, position: int) -> Check:
         """A repeat of what was applied goes to the gate, which replays it; anything else is too late."""
-        arrival = self._gate.arrival_of(self._surface, incoming.event, self._sender)
+        arrival = self._gate.engine.arrival_of(self._surface, incoming.event, self._sender)
         entry = yield ReadEntry(arrival.key.digest)
         for key in arrival.also:
             entry = entry or (yield ReadEntry(key))
@@ -204,7 +204,7 @@ class Receiver:
         return found
 
     def _moves(self, event: Any) -> tuple[Statement, ...]:
-        return (move_of(self._lane(event["key"]), event["seq"], self._gate.clock.wall_ms()),)
+        return (move_of(self._lane(event["key"]), event["seq"], self._gate.engine.clock.wall_ms()),)
 
     def _lane(self, key: str) -> bytes:
         return lane_id(self._surface, self._sender, key)
