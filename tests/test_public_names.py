@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -15,6 +16,12 @@ import pytest
 import oncegate
 import oncegate.testing
 from oncegate import Gate
+from oncegate.maintenance import jobs
+from oncegate.maintenance.background import GRACE
+from oncegate.maintenance.lane_pruner import KEEP_DELIVERED
+from oncegate.model.content import WINDOW
+from oncegate.model.durations import parse_duration
+from oncegate.signals.watch import WATCH_EVERY
 
 ROOT = Path(__file__).parents[1]
 
@@ -79,6 +86,16 @@ DOCUMENTED = {
     "oncegate.signatures": {"Headers", "HmacSecret", "StandardWebhooks", "sign"},
     "oncegate.wsgi": {"IdempotencyKey", "caller_by_authorization"},
 }
+DEFAULTS = {
+    "reconcile_every": jobs.RECONCILE_EVERY,
+    "prune_every": jobs.PRUNE_EVERY,
+    "scan_every": jobs.SCAN_EVERY,
+    "scan_window": WINDOW,
+    "keep_delivered": KEEP_DELIVERED,
+    "watch_every": WATCH_EVERY,
+    "feed_retention": jobs.FEED_RETENTION,
+    "grace": GRACE,
+}
 
 
 def test_the_package_exports_exactly_these_names() -> None:
@@ -110,6 +127,23 @@ def test_importing_the_package_reads_no_store() -> None:
     program = "import sys, oncegate; print('sqlite3' in sys.modules, 'oncegate.stores' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False False\n"
+
+
+def test_a_gate_loads_only_what_it_needs() -> None:
+    """A program that admits events pays neither for background work nor for signals nor for the sender."""
+    program = (
+        "import sys; from oncegate import Gate;"
+        "print(*{name.split('.')[1] for name in sys.modules if name.startswith('oncegate.')})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    needed = {"clock", "commit", "config", "crashpoints", "errors", "gate", "model", "store", "wiring"}
+    assert set(done.stdout.split()) == needed
+
+
+def test_the_defaults_of_background_work_are_those_of_its_jobs() -> None:
+    """The signature spells them as texts, so that a gate does not load the jobs."""
+    given = inspect.signature(Gate.caretakers).parameters
+    assert {name: parse_duration(given[name].default) for name in DEFAULTS} == DEFAULTS
 
 
 def test_the_testing_names_are_there() -> None:

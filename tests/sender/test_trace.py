@@ -30,7 +30,8 @@ from oncegate.sender.trace import HOPS_MAX, Hop, HopKind, journey, journey_of
 from oncegate.service.dispatch import Dispatch
 from oncegate.store import EntryFilter
 from oncegate.testing.waiting import DEADLINE_SECONDS
-from oncegate.wiring import Sender, open_store
+from oncegate.wiring import open_store
+from oncegate.wiring.sender import Sender
 from tests.sender.scripted import Peer, serving
 
 SECRET = "whsec_" + "c2VjcmV0" * 8

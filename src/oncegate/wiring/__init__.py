@@ -1,50 +1,33 @@
 """Where implementations are chosen: an address becomes a store, a store becomes a gate.
 
-The public `Gate` lives here so that the gate itself knows no store.
+The public `Gate` lives here so that the gate itself knows no store. Methods import what only they need:
+a program that admits events loads neither background work nor signals nor the sender.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from oncegate.clock import Clock
-from oncegate.commit.group_commit import GroupCommit
 from oncegate.config import store_url
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import BadUrl, ConfigError
 from oncegate.gate.facade import GateOnStore
 from oncegate.gate.gate import GateOptions
-from oncegate.maintenance.accepted_events import AcceptedWork
-from oncegate.maintenance.background import GRACE, Caretakers
-from oncegate.maintenance.jobs import (
-    FEED_RETENTION,
-    PRUNE_EVERY,
-    RECONCILE_EVERY,
-    SCAN_EVERY,
-    standard_duties,
-)
-from oncegate.maintenance.lane_pruner import KEEP_DELIVERED
-from oncegate.maintenance.schedule import Duty, Notice
-from oncegate.model.content import WINDOW
 from oncegate.model.durations import parse_duration
 from oncegate.model.ledger_addresses import masked_address
-from oncegate.review.decisions import Decisions
-from oncegate.sender.addresses import AddressPolicy
-from oncegate.sender.endpoint_registry import followers
-from oncegate.sender.sender import SenderOnCommits
-from oncegate.sender.settings import policy_from_environment
-from oncegate.sender.urls import parse_endpoint_url
-from oncegate.signals.definitions import Thresholds
-from oncegate.signals.notifiers import LogNotifier, Notifier, WebhookNotifier
-from oncegate.signals.watch import WATCH_EVERY, Watch
 from oncegate.store import Store
-from oncegate.store.lanes import LANE_BACKLOG_MAX
 
 if TYPE_CHECKING:
-    from oncegate.sender.delivery import DeliveryOptions, DeliveryService
+    from oncegate.maintenance.accepted_events import AcceptedWork
+    from oncegate.maintenance.background import Caretakers
+    from oncegate.maintenance.schedule import Duty, Notice
+    from oncegate.review.decisions import Decisions
+    from oncegate.signals.definitions import Thresholds
+    from oncegate.signals.notifiers import Notifier
 
 
 def open_store(url: str | None = None, *, clock: Clock | None = None) -> Store:
@@ -116,79 +99,10 @@ _MAKERS: dict[str, Callable[[str, Clock | None], Store]] = {
 }
 
 
-class Sender(SenderOnCommits):
-    """The sender on the ledger at `url`, else at ONCEGATE_URL, else in ./oncegate.db.
-
-    Given a gate instead, it shares that gate's ledger and batches. `policy` says which addresses besides
-    public https ones may be called; by default the environment does (`ONCEGATE_ALLOW_…`). `backlog_max` is
-    how many events of one key may wait; emitting more raises Backlogged.
-    """
-
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        gate: GateOnStore | None = None,
-        store: Store | None = None,
-        clock: Clock | None = None,
-        policy: AddressPolicy | None = None,
-        backlog_max: int = LANE_BACKLOG_MAX,
-    ) -> None:
-        self._owns_commits = gate is None
-        if gate is not None:
-            commits, clock = gate.engine.commits, clock or gate.engine.clock
-        else:
-            commits = GroupCommit(store if store is not None else open_store(url, clock=clock), clock=clock)
-        policy = policy or policy_from_environment()
-        super().__init__(commits, clock=clock, policy=policy, backlog_max=backlog_max)
-
-    def delivering(self, **options: Unpack[DeliveryOptions]) -> DeliveryService:
-        """Delivers in this process while an `async with` block lasts."""
-        from oncegate.sender.connection import check_parser
-        from oncegate.sender.delivery import DeliveryService
-
-        check_parser()
-        return DeliveryService(self, **options)
-
-    def close(self) -> None:
-        """Closes the ledger, unless it is a gate's."""
-        if self._owns_commits:
-            self.commits.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def alarm_webhook(url: str, policy: AddressPolicy | None = None) -> Notifier:
-    """Posts alarms to an address that may be called; by default the environment says which may."""
-    from oncegate.sender.posting import guarded_post
-
-    policy = policy or policy_from_environment()
-    parse_endpoint_url(url, policy)
-    return WebhookNotifier(url, guarded_post(policy))
-
-
-def alive_ping(url: str, policy: AddressPolicy | None = None) -> Callable[[], None]:
-    """Posts nothing to an address that may be called: a dead man's ping."""
-    from oncegate.sender.posting import guarded_post
-
-    policy = policy or policy_from_environment()
-    parse_endpoint_url(url, policy)
-    post = guarded_post(policy)
-
-    def ping() -> None:
-        status = post(url, b"{}", {"content-type": "application/json"})
-        if not 200 <= status < 300:
-            raise ConnectionError(f"answered {status}")
-
-    return ping
-
-
 def declared_thresholds(gate: GateOnStore, given: Thresholds | None = None) -> Thresholds:
     """The limits to watch by: those given, under those that surfaces declare with `limits=`."""
+    from oncegate.signals.definitions import Thresholds
+
     declared = {one.name: dict(one.limits) for one in gate.engine.surfaces if one.limits}
     return (given or Thresholds()).under(Thresholds(places=declared))
 
@@ -211,19 +125,19 @@ class Gate(GateOnStore):
     def caretakers(
         self,
         *,
-        reconcile_every: str | timedelta = RECONCILE_EVERY,
-        prune_every: str | timedelta = PRUNE_EVERY,
-        scan_every: str | timedelta = SCAN_EVERY,
-        scan_window: str | timedelta = WINDOW,
-        keep_delivered: str | timedelta = KEEP_DELIVERED,
-        watch_every: str | timedelta | None = WATCH_EVERY,
+        reconcile_every: str | timedelta = "5s",
+        prune_every: str | timedelta = "1h",
+        scan_every: str | timedelta = "1d",
+        scan_window: str | timedelta = "72h",
+        keep_delivered: str | timedelta = "7d",
+        watch_every: str | timedelta | None = "1m",
         thresholds: Thresholds | None = None,
         notifiers: Sequence[Notifier] | None = None,
         alarms_to: str | None = None,
         ping: str | None = None,
-        feed_retention: str | timedelta = FEED_RETENTION,
+        feed_retention: str | timedelta = "90d",
         notice: Notice | None = None,
-        grace: str | timedelta = GRACE,
+        grace: str | timedelta = "10s",
         more: Sequence[Duty] = (),
     ) -> Caretakers:
         """Caretakers for this gate's surfaces, at work while a `with` or `async with` block lasts.
@@ -235,6 +149,14 @@ class Gate(GateOnStore):
         address that is posted to at every look that went well: a service that misses it calls somebody.
         `more` are caretakers besides those that every gate has.
         """
+        from oncegate.maintenance.background import Caretakers
+        from oncegate.maintenance.jobs import standard_duties
+        from oncegate.maintenance.schedule import Duty
+        from oncegate.sender.endpoint_registry import followers
+        from oncegate.signals.notifiers import LogNotifier
+        from oncegate.signals.watch import Watch
+        from oncegate.wiring.sender import alarm_webhook, alive_ping
+
         duties = standard_duties(
             self,
             reconcile_every=parse_duration(reconcile_every),
@@ -268,6 +190,8 @@ class Gate(GateOnStore):
         In order of each lane, each event once; any number of processes may do so. In an async program use
         `async with`; a plain `with` runs plain handlers only.
         """
+        from oncegate.maintenance.accepted_events import AcceptedWork
+
         return AcceptedWork(self, concurrency=concurrency)
 
     def dashboard(self, *, login: bool = False) -> Any:
@@ -287,4 +211,6 @@ class Gate(GateOnStore):
     @property
     def people(self) -> Decisions:
         """Decisions about entries that wait for a person: approve, reject, release, discard."""
+        from oncegate.review.decisions import Decisions
+
         return Decisions(self.engine.commits, self.engine.clock)
