@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 import subprocess
 import sys
+import textwrap
+from importlib import import_module
+from pathlib import Path
+
+import pytest
 
 import oncegate
 import oncegate.testing
+from oncegate import Gate
+from oncegate.maintenance import jobs
+from oncegate.maintenance.background import GRACE
+from oncegate.maintenance.lane_pruner import KEEP_DELIVERED
+from oncegate.model.content import WINDOW
+from oncegate.model.durations import parse_duration
+from oncegate.signals.watch import WATCH_EVERY
+
+ROOT = Path(__file__).parents[1]
 
 PUBLIC = [
     "Admission",
@@ -40,9 +57,49 @@ PUBLIC = [
     "open_store",
 ]
 
+# What users see of a gate, and the one name for our own packages.
+GATE = [
+    "admit",
+    "admit_sync",
+    "caretakers",
+    "check_surfaces",
+    "close",
+    "dashboard",
+    "downstream",
+    "engine",
+    "handler",
+    "once",
+    "people",
+    "working",
+]
+# What the docs tell users to import besides the names of the root.
+DOCUMENTED = {
+    "oncegate.asgi": {"IdempotencyKey", "caller_by_authorization"},
+    "oncegate.feed": {"Feed", "HttpSource", "consume", "through_gate"},
+    "oncegate.maintenance.pruner": {"Pruner"},
+    "oncegate.receiver": {"Receiver"},
+    "oncegate.recorder": {"Recorder", "Rules"},
+    "oncegate.review.decisions": {"StepDecision"},
+    "oncegate.signals.definitions": {"Thresholds"},
+    "oncegate.signals.prometheus": {"GateCollector"},
+    "oncegate.signals.tracing": {"trace"},
+    "oncegate.signatures": {"Headers", "HmacSecret", "StandardWebhooks", "sign"},
+    "oncegate.wsgi": {"IdempotencyKey", "caller_by_authorization"},
+}
+DEFAULTS = {
+    "reconcile_every": jobs.RECONCILE_EVERY,
+    "prune_every": jobs.PRUNE_EVERY,
+    "scan_every": jobs.SCAN_EVERY,
+    "scan_window": WINDOW,
+    "keep_delivered": KEEP_DELIVERED,
+    "watch_every": WATCH_EVERY,
+    "feed_retention": jobs.FEED_RETENTION,
+    "grace": GRACE,
+}
+
 
 def test_the_package_exports_exactly_these_names() -> None:
-    """Users import from `oncegate` and nowhere else."""
+    """Most programs import from `oncegate` only."""
     assert sorted(oncegate.__all__) == PUBLIC
 
 
@@ -72,8 +129,72 @@ def test_importing_the_package_reads_no_store() -> None:
     assert done.stdout == "False False\n"
 
 
+def test_a_gate_loads_only_what_it_needs() -> None:
+    """A program that admits events pays neither for background work nor for signals nor for the sender."""
+    program = (
+        "import sys; from oncegate import Gate;"
+        "print(*{name.split('.')[1] for name in sys.modules if name.startswith('oncegate.')})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    needed = {"clock", "commit", "config", "crashpoints", "errors", "gate", "model", "store", "wiring"}
+    assert set(done.stdout.split()) == needed
+
+
+def test_the_defaults_of_background_work_are_those_of_its_jobs() -> None:
+    """The signature spells them as texts, so that a gate does not load the jobs."""
+    given = inspect.signature(Gate.caretakers).parameters
+    assert {name: parse_duration(given[name].default) for name in DEFAULTS} == DEFAULTS
+
+
 def test_the_testing_names_are_there() -> None:
     """What users' own tests build on."""
     assert {"ArmedCrashPoints", "CrashReached", "ManualClock"} <= set(oncegate.testing.__all__)
     for name in oncegate.testing.__all__:
         assert hasattr(oncegate.testing, name)
+
+
+def test_a_gate_shows_users_exactly_these_names() -> None:
+    """About ten methods; what only our own packages need is behind `engine`."""
+    with Gate("sqlite:///unused.db") as gate:
+        assert [name for name in dir(gate) if not name.startswith("_")] == GATE
+
+
+def test_the_docs_import_exactly_these_names() -> None:
+    """What the docs tell users to import is public: it exists, and a new name is a decision."""
+    found: dict[str, set[str]] = {}
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for module, names in _imports(page.read_text(encoding="utf-8")):
+            found.setdefault(module, set()).update(names)
+    assert found.pop("oncegate") <= set(PUBLIC)
+    assert found == DOCUMENTED
+    for module, expected in DOCUMENTED.items():
+        assert all(hasattr(import_module(module), name) for name in expected)
+
+
+@pytest.mark.parametrize("old", ["upkeep.rulings", "upkeep.pruner", "upkeep"])
+def test_an_old_module_names_the_new_one(old: str) -> None:
+    """One clear error, whatever a program imported from there."""
+    with pytest.raises(ImportError, match=r"oncegate\.maintenance\.pruner.*oncegate\.review\.decisions"):
+        import_module(f"oncegate.{old}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("store", "it is gate.engine.store now"), ("nothing", "a gate has no 'nothing'$")]
+)
+def test_an_old_name_of_a_gate_names_the_new_one(old: str, new: str) -> None:
+    """A name that never existed is a plain mistake."""
+    with Gate("sqlite:///unused.db") as gate, pytest.raises(AttributeError, match=new):
+        getattr(gate, old)
+
+
+def _imports(page: str) -> list[tuple[str, set[str]]]:
+    """What a page imports from oncegate, in its Python blocks."""
+    blocks = re.findall(r"(?ms)^ *```python\n(.*?)^ *```", page)
+    text = "\n".join(map(textwrap.dedent, blocks))
+    lines = re.findall(r"(?m)^from oncegate.*? import (?:\([^)]*\)|.*)$", text)
+    parsed = [ast.parse(line).body[0] for line in lines]
+    return [
+        (str(one.module), {name.name for name in one.names})
+        for one in parsed
+        if isinstance(one, ast.ImportFrom)
+    ]

@@ -160,7 +160,7 @@ def test_the_clock_reaches_the_store(tmp_path: Path) -> None:
     """One clock for the gate and its ledger: leases and the ledger's own time agree."""
     clock, url = ManualClock(), f"sqlite:///{tmp_path}/ledger.db"
     with Gate(url, clock=clock) as gate:
-        session = gate.store.connect()
+        session = gate.engine.store.connect()
         before = session.now_ticks()
         clock.advance(5)
         assert session.now_ticks() == before + 5000
@@ -171,7 +171,7 @@ def test_a_store_can_be_handed_over(tmp_path: Path) -> None:
     """For stores that an address cannot describe."""
     store = SqliteStore(tmp_path / "ledger.db")
     with Gate(store=store) as gate:
-        assert gate.store is store
+        assert gate.engine.store is store
 
 
 def test_the_address_of_a_store_is_shown_without_secrets(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_worker_whose_renewal_is_refused_may_not_go_on(world: World) -> None:
         assert world.waiting.wait(DEADLINE_SECONDS)
         finish_elsewhere(world, asked=True)
         own_clock.advance(10)  # by its own clock the lease lasts, and a renewal is due
-        assert slow._context.leases.renew_due() == 0
+        assert slow.engine._context.leases.renew_due() == 0
         world.go_on.set()
         with pytest.raises(ClaimLost):
             admitted.result()
@@ -264,11 +264,11 @@ def test_task_cancelled_while_it_waits_for_its_turn_gives_it_back(
     async def cancel_while_it_waits() -> None:
         with contextlib.ExitStack() as turn:
             if same_database:  # its very first statement waits for the turn
-                turn.enter_context(gate._context.commits.transaction())
+                turn.enter_context(gate.engine._context.commits.transaction())
             task = asyncio.create_task(gate.admit("orders", EVENT))
             if not same_database:
                 await asyncio.to_thread(world.waiting.wait, DEADLINE_SECONDS)
-                turn.enter_context(gate._context.commits.transaction())
+                turn.enter_context(gate.engine._context.commits.transaction())
             turn_is_taken.set()
             await asyncio.to_thread(wait_until, somebody_waits_for_a_turn)
             task.cancel()

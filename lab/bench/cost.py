@@ -18,7 +18,7 @@ from oncegate.bench.workload import MODES, event_blocks, run_gate
 from oncegate.commit.group_commit import GroupCommit
 from oncegate.commit.operations import Operation
 from oncegate.commit.pending import Pending
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.model.states import Decision
 from oncegate.store import (
     Capabilities,

@@ -21,7 +21,7 @@ from lab.bench.rivals import run_procrastinate
 from lab.bench.sending import IN_FLIGHT, POLICY, bare, drain, endpoint_at, fill, keys_of, peer, trickle
 from oncegate.sender.loops import run
 from oncegate.testing.postgres import PostgresServer
-from oncegate.wiring import Sender
+from oncegate.wiring.sender import Sender
 
 KEYS: Final = (1, 10, 100, 1_000, 10_000)
 DELAYS_MS: Final = (0, 5, 50)

@@ -28,7 +28,7 @@ from oncegate.sender.request_builder import OutgoingRequest, Request, build_requ
 from oncegate.sender.responses import Result, judge
 from oncegate.sender.urls import parse_endpoint_url
 from oncegate.signatures.keys import read_signing_key
-from oncegate.wiring import Sender
+from oncegate.wiring.sender import Sender
 
 ENDPOINT: Final = "bench"
 SECRET: Final = "whsec_" + "c2VjcmV0" * 8

@@ -39,4 +39,4 @@ class FailoverUnnoticed(BrokenGate):
     class face_type(TrueFace):  # noqa: N801
         def __init__(self, worker: Worker) -> None:
             super().__init__(worker)
-            worker.store.incarnations.detach(self.gate._restorer)
+            worker.store.incarnations.detach(self.gate.engine._restorer)

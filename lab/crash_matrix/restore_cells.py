@@ -257,7 +257,7 @@ class Restoration:
     def _look(self) -> dict[str, Any]:
         """A new process: another delivery of each event, after recovery, and the incidents."""
         gate = self._gate()
-        with contextlib.closing(gate.store.connect()) as session, session.unit():
+        with contextlib.closing(gate.engine.store.connect()) as session, session.unit():
             bodies = [json.loads(document.body) for document in session.documents(WENT_BACK)]
         Reconciler(gate, at_once=True).run_once()
         events = [("mail", "kept"), ("charge", "lost")]

@@ -128,7 +128,7 @@ def _unfenced(folder: Path, clock: SharedClock, points: CrashPoints, event: dict
 
 def _prepare_ledger(folder: Path) -> None:
     with Gate(f"sqlite:///{folder}/ledger.db") as gate:
-        session = gate.store.connect()
+        session = gate.engine.store.connect()
         with session.unit():
             session.execute(BOOKINGS, ())
         session.close()

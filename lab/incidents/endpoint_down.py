@@ -80,7 +80,7 @@ class EndpointDown(Incident):
 
         with Gate(url, clock=clock) as gate:
             engine = Engine(
-                gate.commits, [Destination("customer", deliver)], clock=clock, jitter=lambda: 0.5
+                gate.engine.commits, [Destination("customer", deliver)], clock=clock, jitter=lambda: 0.5
             )
             waiting = [(one.at_ms, one.payload) for one in make_plan(self.recording)]
             for second in range(0, LASTS_SECONDS, STEP_SECONDS):
@@ -88,7 +88,7 @@ class EndpointDown(Incident):
                     _enqueue(gate, clock, waiting.pop(0)[1])
                 asyncio.run(engine.run_once())
                 clock.advance(STEP_SECONDS)
-            with gate.store.look() as session:
+            with gate.engine.store.look() as session:
                 blocked = session.lanes(LaneFilter(None, None, None, (LaneState.BLOCKED,)), 0, 100)
         return got, len(blocked)
 
@@ -119,6 +119,6 @@ class EndpointDown(Incident):
 def _enqueue(gate: Gate, clock: ManualClock, event: Any) -> None:
     name, key = event["id"], event["key"]
     body = f'{{"id":"{name}"}}'.encode()
-    gate.commits.perform(
+    gate.engine.commits.perform(
         Enqueue(Outgoing("customer", "", key, name, "order", body, name.encode(), clock.wall_ms()))
     )

@@ -60,7 +60,7 @@ class ForgottenKeys(Incident):
                 with once.commit(resource=event["credit"]) as tx:
                     tx.execute(INSERT, (event["credit"],))
 
-            session = gate.store.connect()
+            session = gate.engine.store.connect()
             with session.unit():
                 session.execute(TABLE, ())
             forgotten = 0

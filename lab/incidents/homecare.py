@@ -17,7 +17,7 @@ import msgspec
 from lab.incidents.incident import Incident, Numbers, Place, known, once_each, tally_done
 from oncegate.clock import from_wall_ms
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.maintenance.content_scan import ContentScan
 from oncegate.model.content import Content
 from oncegate.recorder.planning import make_plan

@@ -116,7 +116,7 @@ def _refusals(place: Place) -> int:
         for address in (f"sqlite:///{place.folder}/quick.db?synchronous=OFF", lossy):
             try:
                 with Gate(address) as gate:
-                    gate.store.connect().close()
+                    gate.engine.store.connect().close()
             except (DurabilityRefused, ConfigError) as error:
                 refused += "synchronous" in str(error)
     return refused

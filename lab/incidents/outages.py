@@ -176,7 +176,7 @@ class _World:
 
 
 def _waiting(gate: Gate) -> int:
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         counts = session.counts()
     return sum(counts.get(state, 0) for state in (State.HELD, State.UNKNOWN, State.QUARANTINED))
 

@@ -9,7 +9,7 @@ from lab.simulator.evidence import Intent
 from lab.simulator.schedule import Event, Fate
 from lab.simulator.services import Service
 from oncegate.errors import Failed
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.gate.surface import Downstream
 from oncegate.testing.simulation.actors import current_actor
 
@@ -207,12 +207,12 @@ def _swap_step(version: int) -> str:
 
 def warm_up(gate: GateOnStore, version: int) -> None:
     """Lets a gate know its steps, as one does that has handled events before."""
-    downstreams = {one.name: one for one in gate.downstreams}
+    downstreams = {one.name: one for one in gate.engine.downstreams}
     for surface, steps in _STEPS.items():
         for step, downstream in steps.items():
-            gate.surface(surface).declaring.learn(step, downstreams[downstream])
+            gate.engine.surface(surface).declaring.learn(step, downstreams[downstream])
     if version != OPAQUE_VERSION:
-        gate.surface("swap").declaring.learn(_swap_step(version), downstreams["seats"])
+        gate.engine.surface("swap").declaring.learn(_swap_step(version), downstreams["seats"])
 
 
 def _booking(event: dict[str, Any]) -> tuple[str, tuple[str, int]]:

@@ -19,7 +19,7 @@ from lab.simulator.services import Network
 from lab.simulator.surfaces import VERSIONS, Handlers, warm_up
 from oncegate.errors import StoreError
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.surface import read_arrival
 from oncegate.store import Store
@@ -100,7 +100,7 @@ class TrueFace:
             leases=self._leases,
             sightings=SilentSightings(self.commits, worker.clock),
         )
-        self.gate.adopt(registered(cast("Any", self.handlers_type), worker.version))
+        self.gate.engine.adopt(registered(cast("Any", self.handlers_type), worker.version).engine)
         if worker.is_warm:
             warm_up(self.gate, worker.version)
         self._reconciler = Reconciler(self.gate)
@@ -121,15 +121,15 @@ class TrueFace:
     def key_of(self, surface: str, event: dict[str, Any]) -> bytes:
         """The key of an event; for broken gates that look it up by themselves."""
         now_ms = self.worker.clock.wall_ms()
-        return read_arrival(self.gate.surface(surface).rule, event, None, now_ms).key.digest
+        return read_arrival(self.gate.engine.surface(surface).rule, event, None, now_ms).key.digest
 
     async def run_without_gate(self, surface: str, event: dict[str, Any]) -> Admission:
         """Runs the handler past the gate; only broken gates do."""
-        outcome = await self.gate.surface(surface).handler(event, *self._past_the_gate(surface))
+        outcome = await self.gate.engine.surface(surface).handler(event, *self._past_the_gate(surface))
         return Admission(Verdict.RUN, "", outcome)
 
     def _past_the_gate(self, surface: str) -> tuple[PastTheGate, ...]:
-        return (PastTheGate(),) if self.gate.surface(surface).takes_once else ()
+        return (PastTheGate(),) if self.gate.engine.surface(surface).takes_once else ()
 
 
 class PastTheGate:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from oncegate.gate.surface import Downstream
     from oncegate.model.content import Content
     from oncegate.sender.sender import Emitted
-    from oncegate.wiring import Gate, Sender, open_store
+    from oncegate.wiring import Gate, open_store
+    from oncegate.wiring.sender import Sender
 
 __version__ = "0.1.0"
 
@@ -47,15 +48,15 @@ __all__ = [
 _HOMES = {
     "Admission": "gate.admission",
     "Verdict": "gate.admission",
-    "KeyNotPassedWarning": "gate.passing",
-    "StepNameWarning": "gate.passing",
+    "KeyNotPassedWarning": "gate.flows.key_injection",
+    "StepNameWarning": "gate.flows.key_injection",
     "AsyncOnce": "gate.once",
     "Once": "gate.once",
-    "Downstream": "gate.surfaces",
+    "Downstream": "gate.surface",
     "Content": "model.content",
     "Emitted": "sender.sender",
     "Gate": "wiring",
-    "Sender": "wiring",
+    "Sender": "wiring.sender",
     "open_store": "wiring",
 }
 

@@ -253,7 +253,7 @@ def test_both_contents_of_one_key_are_shown_with_what_a_release_would_do(call, w
     """The one that waits and the corrected one name each other; a release of both would run both."""
     with Gate(f"sqlite:///{waiting}") as gate:
         gate.handler("mails", key="{id}", occurred_at="at")(lambda event, once: None)
-        now = from_wall_ms(gate.clock.wall_ms()).isoformat()
+        now = from_wall_ms(gate.engine.clock.wall_ms()).isoformat()
         assert gate.admit_sync("mails", {"id": 1, "at": now}).verdict is Verdict.CONFLICT
     listed = call("quarantine", "list", "--reason-contains", "conflict: ", "--json")
     (kept,) = map(json.loads, listed.out.splitlines())

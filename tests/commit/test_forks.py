@@ -139,7 +139,7 @@ def unquiet(
     with contextlib.ExitStack() as cleanup:
 
         def fork(work: Callable[[], Any]) -> Forked:
-            with gate._context.commits.transaction():
+            with gate.engine._context.commits.transaction():
                 return cleanup.enter_context(Forked(work))
 
         yield fork
@@ -248,7 +248,7 @@ def test_randomness_is_not_shared_across_a_fork(path: Path, gate: Gate) -> None:
     """Tokens, by which a doubtful reservation is found again, differ between parent and child."""
 
     def draw() -> list[int]:
-        return [gate._context.new_token() for _ in range(20)]
+        return [gate.engine._context.new_token() for _ in range(20)]
 
     draw()  # whatever is kept in store for later is there at the fork
     _, children = run_forked(draw)

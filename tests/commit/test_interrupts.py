@@ -97,7 +97,7 @@ def is_free(commits: GroupCommit) -> bool:
 def test_the_turn_is_free_after_an_interrupt_anywhere(gate: Gate, surface: str) -> None:
     for place in range(1, PLACES_MAX):
         passed = interrupted_at(place, partial(gate.admit_sync, surface, {"id": place}))
-        assert is_free(gate.commits), f"interrupted at place {place}"
+        assert is_free(gate.engine.commits), f"interrupted at place {place}"
         if passed < place:
             break
     else:

@@ -98,15 +98,15 @@ class Site:
     @property
     def url(self) -> str:
         """The ledger's address, for commands."""
-        store = self.gate.store
+        store = self.gate.engine.store
         assert isinstance(store, SqliteStore)
         return f"sqlite:///{store.path}"
 
     def form(self, client: Client, **fields: str) -> dict[str, str]:
         """A form as the page makes it for this client's session."""
         value = client.cookie.partition("=")[2]
-        with self.gate.store.look() as session:
-            visitor = admit(session, value, self.gate.clock.wall_ms())
+        with self.gate.engine.store.look() as session:
+            visitor = admit(session, value, self.gate.engine.clock.wall_ms())
         return {FIELD: visitor.form_token if visitor else "", **fields}
 
 

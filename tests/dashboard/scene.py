@@ -89,7 +89,7 @@ class Scene:
         """One change under two keys, found by the scan."""
         for number in (1, 2):
             self.admit("plans", id=f"PLAN-{number}", client="c-7", date="2026-10-25", stops=[1, 2])
-        ContentScan(self.gate.store, self.gate.clock).run_once()
+        ContentScan(self.gate.engine.store, self.gate.engine.clock).run_once()
 
     def stop_pairs(self, pairs: int, singles: int = 0) -> None:
         """Changes wanted twice, neither of which ran: both are in quarantine. And some without a twin."""
@@ -98,16 +98,18 @@ class Scene:
                 self.admit(
                     "plans", id=f"S-{number}{key}", client=f"c{number}", date="d", stops=[1], fails=True
                 )
-        ContentScan(self.gate.store, self.gate.clock).run_once()
+        ContentScan(self.gate.engine.store, self.gate.engine.clock).run_once()
         for number in range(singles):
             self.admit("plans", id=f"T-{number}", date="d", stops=[1])
 
     def work(self) -> None:
         """A worker that reports."""
-        now_ms = self.gate.clock.wall_ms()
-        surfaces = tuple(one.name for one in self.gate.surfaces)
+        now_ms = self.gate.engine.clock.wall_ms()
+        surfaces = tuple(one.name for one in self.gate.engine.surfaces)
         word = msgspec.json.encode(WorkerWord(15_000, surfaces))
-        self.gate.commits.perform(PostNotice(Posting(WORKER, WORKER, "worker-1", word, now_ms, 3_600_000)))
+        self.gate.engine.commits.perform(
+            PostNotice(Posting(WORKER, WORKER, "worker-1", word, now_ms, 3_600_000))
+        )
 
     def admit(self, surface: str, **event: Any) -> None:
         """Admits one event, whatever comes of it."""
@@ -116,19 +118,19 @@ class Scene:
 
     def waiting(self, state: State, surface: str) -> int:
         """The number of an entry that is in a state."""
-        with self.gate.store.look() as session:
+        with self.gate.engine.store.look() as session:
             return session.entries(EntryFilter((state,), surface), None, 1)[0].entry_id
 
     def time(self, **before: float) -> str:
         """A time of some while ago."""
-        return format_timestamp(from_wall_ms(self.gate.clock.wall_ms()) - timedelta(**before))
+        return format_timestamp(from_wall_ms(self.gate.engine.clock.wall_ms()) - timedelta(**before))
 
     def quiet(self, events: int = 12) -> None:
         """Ordinary traffic: new events and a repeat."""
         for number in range(events):
             self.admit("portbase.cis", id=f"MSKU{number:04}", terminal="Delta")
         self.admit("portbase.cis", id="MSKU0001", terminal="Delta")
-        self.gate.sightings.flush()
+        self.gate.engine.sightings.flush()
 
     def incident(self) -> None:
         """Things that wait: approvals, doubts, quarantines, a conflict, blocked keys, a slow reader."""
@@ -144,19 +146,19 @@ class Scene:
         self.block("orders", "B-2", "", events=1)
         self.open_circuit("orders")
         self.publish()
-        self.gate.sightings.flush()
+        self.gate.engine.sightings.flush()
 
     def open_circuit(self, destination: str, rest_ms: int = 30_000) -> None:
         """A circuit that a sender has opened a moment ago."""
-        now_ms = self.gate.clock.wall_ms()
+        now_ms = self.gate.engine.clock.wall_ms()
         word = msgspec.json.encode(CircuitWord(now_ms - 90_000, 7, rest_ms, 5, ERROR))
         posting = Posting("circuit", destination, "sender-1, process 7", word, now_ms, 7_200_000)
-        self.gate.commits.perform(PostNotice(posting))
+        self.gate.engine.commits.perform(PostNotice(posting))
 
     def block(self, destination: str, key: str, tenant: str, events: int) -> None:
         """A lane whose head was given up."""
-        at_ms = self.gate.clock.wall_ms()
-        with self.gate.commits.transaction() as session:
+        at_ms = self.gate.engine.clock.wall_ms()
+        with self.gate.engine.commits.transaction() as session:
             for _ in range(events):
                 self._sent += 1
                 name = f"evt-{self._sent}"
@@ -166,8 +168,8 @@ class Scene:
 
     def give_up(self, destination: str, key: str, policy: Policy) -> None:
         """Gives up what a lane would send next."""
-        at_ms = self.gate.clock.wall_ms()
-        with self.gate.commits.transaction() as session:
+        at_ms = self.gate.engine.clock.wall_ms()
+        with self.gate.engine.commits.transaction() as session:
             heads = session.lease_heads(HeadsWanted(((destination, 10),), 60_000, 7)).deliveries
             (head,) = (one for one in heads if one.key == key)
             given_up = GivenUp(
@@ -185,11 +187,11 @@ class Scene:
 
     def deliver(self, destination: str, key: str, tenant: str, events: int) -> int:
         """A lane whose events were all acknowledged; returns its number."""
-        at_ms, lane = self.gate.clock.wall_ms(), 0
+        at_ms, lane = self.gate.engine.clock.wall_ms(), 0
         for number in range(1, events + 1):
             name = f"{key}-{number}"
             event = Outgoing(destination, tenant, key, name, "order.changed", b"{}", b"f" * 16, at_ms)
-            with self.gate.commits.transaction() as session:
+            with self.gate.engine.commits.transaction() as session:
                 lane = session.enqueue([event])[0].lane_id
                 heads = session.lease_heads(HeadsWanted(((destination, 10),), 60_000, 7)).deliveries
                 session.finish(
@@ -199,8 +201,8 @@ class Scene:
 
     def replay(self, destination: str, nonce: int, reason: str = "they lost a day", **more: Any) -> None:
         """A replay that Bob has begun."""
-        at_ms = self.gate.clock.wall_ms()
-        with self.gate.commits.transaction() as session:
+        at_ms = self.gate.engine.clock.wall_ms()
+        with self.gate.engine.commits.transaction() as session:
             done = session.replay(ReplayWanted(destination, nonce, "Bob", reason, at_ms, **more))
         assert done.deliveries
 
@@ -208,7 +210,7 @@ class Scene:
         """Replays: one ended, one cancelled, one of a key and one of a whole destination under way."""
         lane, desk = (
             self.deliver("orders", "C-3", "acme", 5),
-            OperatorActions(self.gate.commits, self.gate.clock),
+            OperatorActions(self.gate.engine.commits, self.gate.engine.clock),
         )
         other = self.deliver("orders", "D-4", "globex", 3)
         self.replay("orders", 0xE4D, lane_id=lane, seq_to=2)
@@ -223,9 +225,9 @@ class Scene:
 
     def finish_replay(self, destination: str, rounds: int) -> None:
         """Lets what is replayed at a destination be acknowledged, event after event of each key."""
-        at_ms = self.gate.clock.wall_ms()
+        at_ms = self.gate.engine.clock.wall_ms()
         for _ in range(rounds):
-            with self.gate.commits.transaction() as session:
+            with self.gate.engine.commits.transaction() as session:
                 heads = session.lease_heads(HeadsWanted(((destination, 10),), 60_000, 7)).deliveries
                 session.finish(
                     [Acknowledgement(d.lane_id, d.seq, d.fence, d.holder, d.event_id, at_ms) for d in heads]
@@ -236,5 +238,5 @@ class Scene:
         feed = Feed(self.gate)
         for number in range(3):
             feed.publish_sync(tenant="acme", key="W1", event_id=f"pub-{number}", data={"n": number})
-        with self.gate.commits.transaction() as session:
-            session.ack_feed([FeedAck("acme", "exec-1", 1, self.gate.clock.wall_ms())])
+        with self.gate.engine.commits.transaction() as session:
+            session.ack_feed([FeedAck("acme", "exec-1", 1, self.gate.engine.clock.wall_ms())])

@@ -92,4 +92,4 @@ def staged() -> Iterator[Stage]:
 
 def add_operator(gate: Gate, name: str, role: Role, tenant: str | None = None) -> str:
     """An operator's token."""
-    return OperatorBook(gate.commits, gate.clock).add(name, role, tenant, "setup")
+    return OperatorBook(gate.engine.commits, gate.engine.clock).add(name, role, tenant, "setup")

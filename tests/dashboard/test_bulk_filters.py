@@ -48,7 +48,7 @@ def test_a_plan_and_its_command_name_what_the_filter_fits(site, capsys, verb, q,
     found, command = planned(site, client, verb, q)
 
     words = shlex.split(command)
-    url = f"sqlite:///{site.gate.store.path}"
+    url = f"sqlite:///{site.gate.engine.store.path}"
     assert main([*words[1:], "--dry-run", "--json", "--url", url]) == 0
     told = re.search(r'"entries":\s*(\d+)', capsys.readouterr().out)
     assert told is not None
@@ -57,7 +57,7 @@ def test_a_plan_and_its_command_name_what_the_filter_fits(site, capsys, verb, q,
 
 def test_a_plan_by_the_beginning_of_a_key_names_that_entry_alone(site, capsys):
     client = site.client(Role.APPROVER)
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         detail = session.detail(site.scene.waiting(State.HELD, "payouts"))
     assert detail is not None
     prefix = detail.entry.key.hex()[:12]

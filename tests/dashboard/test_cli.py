@@ -228,7 +228,7 @@ def test_settings_that_nobody_named_count_only_for_their_own_ledger(
     named = url if about == "this ledger" else "sqlite:///another.db"
     (tmp_path / "oncegate.toml").write_text(SETTINGS.format(url=named))
     with page._gate_of(open_store(url), None) as gate:
-        assert ("bookings" in {one.name for one in gate.surfaces}) is is_shown
+        assert ("bookings" in {one.name for one in gate.engine.surfaces}) is is_shown
 
 
 def test_a_file_with_mistakes_keeps_the_page_from_nothing_unless_it_was_named(
@@ -238,7 +238,7 @@ def test_a_file_with_mistakes_keeps_the_page_from_nothing_unless_it_was_named(
     wrong = SETTINGS.format(url=url).replace("{booking_id}", "{booking id}")
     (tmp_path / "oncegate.toml").write_text(wrong)
     with page._gate_of(open_store(url), None) as gate:
-        assert (gate.surfaces, gate.downstreams) == ((), ())
+        assert (gate.engine.surfaces, gate.engine.downstreams) == ((), ())
     assert "rules and promises are not shown: surfaces.bookings" in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"surfaces\.bookings"):
         page._gate_of(open_store(url), tmp_path / "oncegate.toml")

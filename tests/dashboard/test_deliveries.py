@@ -20,12 +20,12 @@ LANE = "/lane?destination=orders&tenant=acme&key=A-17"
 @pytest.fixture
 def mixed(site: Site) -> Site:
     """One key with four delivered events: of two types, two of them from yesterday."""
-    now_ms = site.gate.clock.wall_ms()
+    now_ms = site.gate.engine.clock.wall_ms()
     for number, (kind, age_h) in enumerate((("paid", 30), ("sent", 30), ("paid", 1), ("sent", 1))):
         event = Outgoing(
             "mail", "acme", "M-1", f"m-{number}", kind, b"{}", b"f" * 16, now_ms - age_h * HOUR_MS
         )
-        with site.gate.commits.transaction() as session:
+        with site.gate.engine.commits.transaction() as session:
             session.enqueue([event])
         site.scene.finish_replay("mail", 1)
     return site
@@ -55,7 +55,7 @@ def test_past_events_are_sent_again_by_time_and_type_as_a_plan(mixed: Site) -> N
     assert (order.type, order.deliveries) == ("paid", 2)
     assert "type paid" in client.get(f"/replays/{order.name}").text
     assert "type paid" in client.get("/journal").text
-    with mixed.gate.store.look() as session:
+    with mixed.gate.engine.store.look() as session:
         lane = session.find_lane("mail", "acme", "M-1")
     assert lane is not None
     assert lane.replaying_seq == 1  # the first of the two goes first
@@ -82,7 +82,7 @@ def test_the_terminal_sends_again_by_time_and_type(mixed: Site, capsys: pytest.C
     assert main([*command, "--since", "soon", "--yes"]) == 2
     assert "how long ago" in capsys.readouterr().err
     assert main([*command, "--until", "2h", "--yes"]) == 0
-    with mixed.gate.store.look() as session:
+    with mixed.gate.engine.store.look() as session:
         (order,) = session.replay_orders(ReplayFilter(), None, 10)
     assert (order.deliveries, order.until_ms is not None) == (2, True)
     capsys.readouterr()
@@ -92,7 +92,7 @@ def test_the_terminal_sends_again_by_time_and_type(mixed: Site, capsys: pytest.C
 
 def test_the_last_attempts_of_an_event_are_shown_and_responses_masked_by_role(site: Site) -> None:
     """Status, duration and the beginning of the response; text stays text (hostile input)."""
-    with site.gate.commits.transaction() as session:
+    with site.gate.engine.commits.transaction() as session:
         lane = session.find_lane("orders", "acme", "A-17")
         assert lane is not None
         attempts = [
@@ -117,7 +117,7 @@ def test_the_last_attempts_of_an_event_are_shown_and_responses_masked_by_role(si
 
 def test_every_destination_shows_its_success_rate_and_p95(site: Site) -> None:
     """From the tallies of the last hour; what is older does not count."""
-    minute = site.gate.clock.wall_ms() // 60_000
+    minute = site.gate.engine.clock.wall_ms() // 60_000
     counts = [
         Tally("orders", minute - 3, of_delivery(succeeded=True), 1_997),
         Tally("orders", minute - 3, of_delivery(succeeded=False), 3),
@@ -125,7 +125,7 @@ def test_every_destination_shows_its_success_rate_and_p95(site: Site) -> None:
         Tally("orders", minute - 3, of_duration(700), 97),
         Tally("orders", minute - 90, of_delivery(succeeded=False), 5_000),
     ]
-    site.gate.commits.perform(Observe(Observations(tuple(counts))))
+    site.gate.engine.commits.perform(Observe(Observations(tuple(counts))))
     text = site.client(Role.VIEWER).get("/lanes").text
     assert ("99.8 %" in text, "of 2&#8239;000" in text, "32 ms" in text) == (True, True, True)
     assert "orders" not in site.client(Role.VIEWER).get("/surfaces").text

@@ -75,8 +75,8 @@ def test_a_forged_session_is_no_session(site, change):
 
 def test_a_session_ends_with_its_time_and_with_its_operator(site):
     client = site.client(Role.VIEWER)
-    gate, now = site.gate, site.gate.clock.wall_ms()
-    with gate.store.look() as session:
+    gate, now = site.gate, site.gate.engine.clock.wall_ms()
+    with gate.engine.store.look() as session:
         known = find_operator(session, "viewer-all")
         assert known is not None
         value = issue(session_key(session), known, now)
@@ -84,14 +84,14 @@ def test_a_session_ends_with_its_time_and_with_its_operator(site):
         assert admit(session, value, now + SESSION_MS) is None
     assert client.get("/entries").status == 200
 
-    OperatorBook(gate.commits, gate.clock).remove("viewer-all", "setup")
+    OperatorBook(gate.engine.commits, gate.engine.clock).remove("viewer-all", "setup")
 
     assert client.get("/entries").status == 303
 
 
 def test_an_operator_who_is_added_again_needs_to_sign_in_again(site):
     client = site.client(Role.VIEWER)
-    book = OperatorBook(site.gate.commits, site.gate.clock)
+    book = OperatorBook(site.gate.engine.commits, site.gate.engine.clock)
     book.remove("viewer-all", "setup")
     book.add("viewer-all", Role.APPROVER, None, "setup")
     assert client.get("/entries").status == 303
@@ -158,12 +158,12 @@ def test_own_pages_are_recognised_behind_a_proxy_that_ends_tls():
 
 
 def log_of(site):
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         return session.read_log(0, 10_000)
 
 
 def fence_of(site: Site, entry: int) -> int:
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         detail = session.detail(entry)
     assert detail is not None
     return detail.entry.fence
@@ -253,7 +253,7 @@ def test_a_tenants_operator_acts_in_bulk_on_their_own_only(site):
 
 
 def number_of(site: Site, label: str) -> int:
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         return session.entries(EntryFilter(label_contains=label), None, 1)[0].entry_id
 
 
@@ -336,7 +336,7 @@ def test_an_embedded_page_shows_and_never_acts(scene, stage):
 
 def test_an_entry_shows_the_journey_it_belongs_to_but_not_another_tenants_part_of_it(scene, stage):
     first, second = number_on(scene, "PAY-1"), number_on(scene, "PAY-2")
-    with scene.gate.commits.transaction() as session:
+    with scene.gate.engine.commits.transaction() as session:
         session.link([TraceLink(one, "4bf9" * 8, encode_context(Context())) for one in (first, second)])
     with stage.showing(scene.gate.dashboard(login=True)) as address:
         site = Site(scene, address)
@@ -350,7 +350,7 @@ def test_an_entry_shows_the_journey_it_belongs_to_but_not_another_tenants_part_o
 
 def test_two_contents_of_one_key_are_shown_linked_with_what_a_release_would_do(scene, stage):
     """Needs you: the one that waits names the one that has the key, and the other way round."""
-    with scene.gate.store.look() as session:
+    with scene.gate.engine.store.look() as session:
         kept, first = session.entries(EntryFilter(label_contains="MSKU0002"), None, 2)
     with stage.showing(scene.gate.dashboard(login=True)) as address:
         client = Site(scene, address).client(Role.VIEWER)
@@ -366,7 +366,7 @@ def test_two_contents_of_one_key_are_shown_linked_with_what_a_release_would_do(s
 
 
 def number_on(scene: Scene, label: str) -> int:
-    with scene.gate.store.look() as session:
+    with scene.gate.engine.store.look() as session:
         return session.entries(EntryFilter(label_contains=label), None, 1)[0].entry_id
 
 
@@ -454,5 +454,5 @@ def test_surfaces_tell_what_has_just_arrived(site):
 
     before = arrivals()
     site.scene.admit("portbase.cis", id="MSKU9999", terminal="Delta")
-    site.gate.sightings.flush()
+    site.gate.engine.sightings.flush()
     assert arrivals() == before + 1

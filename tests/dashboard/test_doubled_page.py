@@ -21,7 +21,7 @@ PLANS = "surface:plans state:quarantined"
 
 def numbered(site: Site, state: State = State.QUARANTINED) -> dict[str, tuple[int, int]]:
     """Entries of the surface by label, with their fences."""
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         found = session.entries(EntryFilter((state,), "plans"), None, 100)
     return {entry.label: (entry.entry_id, entry.fence) for entry in found}
 
@@ -128,7 +128,7 @@ def test_a_pair_found_after_the_plan_was_made_is_not_run_twice(site: Site) -> No
     plan = plan_of(site, client)
     assert "are the same change" not in text_of(client, plan)
     found = numbered(site)
-    with site.gate.commits.transaction() as session:
+    with site.gate.engine.commits.transaction() as session:
         session.flag([Flag(found["T-1"][0], found["T-0"][0], 5, "content scan")])
     assert start(site, client, plan).status == 303
     text = wait_for_end(client, plan)
@@ -175,7 +175,7 @@ def test_a_decision_about_a_pair_that_has_changed_meanwhile_changes_nothing(site
 
 
 def _log(site: Site) -> list[Any]:
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         return session.read_log(0, 1_000)
 
 

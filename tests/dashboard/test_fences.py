@@ -20,7 +20,7 @@ def tried(site) -> int:
     """An entry that failed once and was then done by another worker."""
     errors = [NotApplied("the port is closed")]
     for actor in ("worker 1", "worker 2"):
-        gate = Gate(store=site.gate.store, actor=actor)
+        gate = Gate(store=site.gate.engine.store, actor=actor)
 
         @gate.handler("tries", key="{id}")
         def run(event, once):
@@ -44,7 +44,7 @@ def _rows(text: str) -> list[list[str]]:
 
 def test_an_entry_tells_who_held_it_under_which_fence(site, tried):
     text = site.client(Role.VIEWER).get(f"/entries/{tried}").text
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         last = session.detail(tried).entry.fence
     first, second = _rows(text)
     assert re.findall(r'<th scope="col">(.*?)</th>', text.partition("<h2>Fences")[2])[:6] == HEADERS
@@ -56,7 +56,7 @@ def test_an_entry_tells_who_held_it_under_which_fence(site, tried):
 
 
 def test_the_terminal_tells_the_same(site, scene, tried, capsys):
-    url = site.gate.store.address
+    url = site.gate.engine.store.address
     assert main(["entries", "show", str(tried), "--url", url]) == 0
     shown = capsys.readouterr().out.partition("fences (UTC)")[2]
     assert main(["entries", "show", str(tried), "--url", url, "--json"]) == 0
@@ -83,7 +83,7 @@ def test_a_step_tells_what_holds_at_its_downstream_where_the_page_knows(site):
 
 def test_a_page_without_handlers_leaves_out_what_it_cannot_know(site, stage):
     doubtful = site.scene.waiting(State.UNKNOWN, "gate.in")
-    alone = Gate(store=site.gate.store)
+    alone = Gate(store=site.gate.engine.store)
     with stage.showing(alone.dashboard()):
         text = site.client().get(f"/entries/{doubtful}").text
     alone.close()

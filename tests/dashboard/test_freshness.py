@@ -49,8 +49,8 @@ def look(request: pytest.FixtureRequest, site: Site, chromium: Browser) -> Itera
 
 def moved_away(site: Site) -> tuple[Path, Path]:
     """Where the ledger's file is, and where the test puts it."""
-    assert isinstance(site.gate.store, SqliteStore)
-    path = site.gate.store.path
+    assert isinstance(site.gate.engine.store, SqliteStore)
+    path = site.gate.engine.store.path
     return path, path.with_suffix(".away")
 
 
@@ -82,7 +82,7 @@ def test_an_open_detail_stays_open_and_the_page_goes_on(look: Look, site: Site) 
     detail.locator("summary").click()
     title = look.page.title()
     site.scene.admit("payouts", id="PAY-NEW", tenant="acme", amount=1)
-    site.scene.gate.sightings.flush()
+    site.scene.gate.engine.sightings.flush()
     look.page.clock.run_for(6_000)
     expect(look.page.locator("main")).to_contain_text("4 held")
     expect(look.page.locator("#live details[open]")).to_have_count(1)
@@ -197,24 +197,24 @@ def gate(request, tmp_path) -> Iterator[Gate]:
 
 def lose(gate: Gate) -> None:
     """Takes the ledger away, as a dropped schema or a deleted file does."""
-    if isinstance(gate.store, SqliteStore):
-        for file in gate.store.path.parent.glob(f"{gate.store.path.name}*"):
+    if isinstance(gate.engine.store, SqliteStore):
+        for file in gate.engine.store.path.parent.glob(f"{gate.engine.store.path.name}*"):
             file.unlink()
         return
-    session = gate.store.connect()
+    session = gate.engine.store.connect()
     session._connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")  # type: ignore[attr-defined]
     session.close()
 
 
 def test_no_process_makes_an_empty_ledger_where_it_had_one(gate: Gate) -> None:
     """Nor advises to: each event that comes again would run again."""
-    gate.store.connect().close()
+    gate.engine.store.connect().close()
     lose(gate)
-    for reach in (gate.store.connect, gate.store.look().__enter__):
+    for reach in (gate.engine.store.connect, gate.engine.store.look().__enter__):
         with pytest.raises(StoreUnavailable, match="was here and is gone") as refused:
             reach()
         assert "oncegate migrate" not in str(refused.value)
-    assert gate.store.pending_migrations()[0].number == 1, "nothing was made"
+    assert gate.engine.store.pending_migrations()[0].number == 1, "nothing was made"
 
 
 def test_a_new_address_is_told_how_to_begin(tmp_path: Path) -> None:

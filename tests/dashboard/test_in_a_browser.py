@@ -102,13 +102,13 @@ def tab(request: pytest.FixtureRequest, site: Site, chromium: Browser) -> Iterat
 
 def log_kinds(site: Site, actor: str) -> list[tuple[LogKind, str | None]]:
     """What somebody has on record beside having signed in."""
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         told = [r for r in session.read_log(0, 1_000) if r.actor == actor]
     return [(r.kind, r.note) for r in told if r.kind is not LogKind.SIGNED_IN]
 
 
 def state_of(site: Site, entry: int) -> State:
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         detail = session.detail(entry)
         assert detail is not None
         return detail.entry.state
@@ -245,7 +245,7 @@ def test_a_pair_of_content_duplicates_is_decided(tab: Tab, site: Site) -> None:
     tab.decide("Both were meant", "two visits were wanted", within="article:has-text('PLAN-1')")
     expect(tab.page.locator("article", has_text="PLAN-1")).to_have_count(0)
     assert [kind for kind, _ in log_kinds(site, "approver-all")] == [LogKind.DISMISSED]
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         (found,) = session.duplicates(None, 10, dismissed=True)
     assert (found.dismissed_by, found.note) == ("approver-all", "both meant: two visits were wanted")
 
@@ -264,7 +264,7 @@ def test_content_is_hidden_until_it_is_revealed_and_that_is_on_record(tab: Tab, 
 def test_hostile_text_stays_text_on_every_page(tab: Tab, site: Site) -> None:
     """Markup, escape codes and right-to-left overrides are shown as what they are; nothing runs."""
     tab.sign_in(Role.OPERATOR)
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         entry = session.entries(EntryFilter(label_contains="R-2"), None, 1)[0].entry_id
     tab.go(f"/entries/{entry}")
     tab.page.click("text=Reveal the content")
@@ -289,7 +289,7 @@ def test_a_blocked_key_is_retried_and_another_skipped(tab: Tab, site: Site) -> N
     expect(tab.page.locator("article", has_text="A-17")).to_have_count(0)
     tab.decide("Skip", "cancelled by phone", within="article:has-text('B-2')")
     expect(tab.page.locator("article", has_text="B-2")).to_have_count(0)
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         assert session.lanes(LaneFilter(states=(LaneState.BLOCKED,)), 0, 10) == []
     kinds = [kind for kind, _ in log_kinds(site, "operator-all")]
     assert kinds == [LogKind.HEAD_RETRIED, LogKind.HEAD_SKIPPED]
@@ -301,7 +301,7 @@ def test_a_destination_is_paused_and_resumed(tab: Tab, site: Site) -> None:
         tab.go("/lanes")
         tab.decide(verb, "their maintenance")
         expect(tab.page.locator("table .chip").first).to_have_text(state.label)
-        with site.gate.store.look() as session:
+        with site.gate.engine.store.look() as session:
             assert [one.state for one in session.destinations()] == [state]
 
 

@@ -41,7 +41,10 @@ def test_a_replay_asked_for_twice_by_one_form_is_one_replay(site: Site) -> None:
     assert client.post("/lanes/replay", site.form(client, **again, nonce=first)).status == 303
     assert _replaying(site) == 1
     word = LaneDecision("ada", "over")
-    assert OperatorActions(site.gate.commits, site.gate.clock).cancel_replay(int(first), word) == 1
+    assert (
+        OperatorActions(site.gate.engine.commits, site.gate.engine.clock).cancel_replay(int(first), word)
+        == 1
+    )
     twice = client.post("/lanes/replay", site.form(client, **again, nonce=first))
     assert (twice.status, _replaying(site)) == (303, None)
 
@@ -74,7 +77,7 @@ def _loaded(client: Client) -> str:
 
 
 def _replaying(site: Site) -> int | None:
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         lane = session.find_lane("orders", "acme", "A-17")
     assert lane is not None
     return lane.replaying_seq
@@ -86,7 +89,7 @@ def test_what_needs_you_never_ends_silently(site: Site, monkeypatch: pytest.Monk
     monkeypatch.setattr(doubled_page, "PAGE_PAIRS", 1)
     site.scene.plan_twice()
     site.scene.admit("plans", id="PLAN-3", client="c-7", date="2026-10-25", stops=[1, 2])
-    ContentScan(site.gate.store, site.gate.clock).run_once()
+    ContentScan(site.gate.engine.store, site.gate.engine.clock).run_once()
     client = site.client(Role.VIEWER)
     text = client.get("/waiting").text
     assert (text.count("/lane?"), "All blocked keys" in text) == (1, True)
@@ -103,11 +106,11 @@ def test_what_needs_you_never_ends_silently(site: Site, monkeypatch: pytest.Monk
 
 def test_the_key_that_waits_longest_is_the_first_of_those_that_need_you(site: Site) -> None:
     """Whichever key was seen first: Z-1 had an event before Z-2, and is blocked by a later one."""
-    now_ms = site.gate.clock.wall_ms()
+    now_ms = site.gate.engine.clock.wall_ms()
     site.scene.deliver("mail", "Z-1", "", 1)
     for key, age_ms in (("Z-2", 7_000), ("Z-1", 5_000)):
         event = Outgoing("mail", "", key, f"{key}-new", "t", b"{}", b"f" * 16, now_ms - 3_600_000 - age_ms)
-        with site.gate.commits.transaction() as session:
+        with site.gate.engine.commits.transaction() as session:
             session.enqueue([event])
         site.scene.give_up("mail", key, Policy.BLOCK)
     text = site.client(Role.VIEWER).get("/waiting").text

@@ -29,7 +29,7 @@ def clock() -> ManualClock:
 def gate(tmp_path: Path, clock: ManualClock) -> Iterator[Gate]:
     """A gate whose only event was left in flight."""
     made = Gate(f"sqlite:///{tmp_path / 'ledger.db'}", clock=clock)
-    session = made.store.connect()
+    session = made.engine.store.connect()
     with session.unit():
         session.reserve(
             [Reservation(b"k" * 24, "", "orders", "one", b"f" * 16, b"{}", clock.wall_ms(), 1000, 8, 1)]
@@ -48,7 +48,7 @@ def tiles(stage: Stage, gate: Gate) -> dict[str, str]:
 
 
 def test_a_gauge_has_a_curve_once_a_caretaker_has_watched(stage, gate, clock):
-    watch = Watch(gate.store, clock, notifiers=())
+    watch = Watch(gate.engine.store, clock, notifiers=())
     for _ in range(5):
         clock.advance(60)
         watch.run_once()

@@ -40,7 +40,7 @@ def test_every_page_and_kind_of_action_works_there_too(postgres_site):
         "/journal?all=1",
     ):
         assert client.get(path).status == 200, path
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         fence = session.detail(entry).entry.fence
 
     decided = client.post(f"/entries/{entry}/approve", site.form(client, reason="seen", fence=str(fence)))
@@ -55,7 +55,7 @@ def test_every_page_and_kind_of_action_works_there_too(postgres_site):
 
     assert [decided.status, again.status, revealed.status, ordered.status] == [303, 409, 200, 303]
     assert str(BIG) in revealed.text
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         kinds = [record.kind for record in session.log_before(None, 20, by_people=True)]
     told = [LogKind.APPROVED, LogKind.REVEALED, LogKind.HEAD_RETRIED, LogKind.JOB_STARTED]
     told += [LogKind.SIGNED_IN, LogKind.PLAN_MADE]
@@ -66,7 +66,7 @@ def test_every_page_and_kind_of_action_works_there_too(postgres_site):
 def test_journal_pages_follow_each_other_by_very_large_positions(postgres_site, monkeypatch):
     monkeypatch.setattr("oncegate.dashboard.journal_page.PAGE_RECORDS", 4)
     client = postgres_site.client(Role.VIEWER)
-    with postgres_site.gate.store.look() as session:
+    with postgres_site.gate.engine.store.look() as session:
         total = len(session.read_log(0, 1_000))
     seen, path = 0, "/journal?all=1"
     while path:
@@ -93,6 +93,6 @@ def test_a_replay_form_sent_twice_is_one_replay_there_too(postgres_site):
     fields = {**lane, "key": "A-17", "from": "1", "to": "1", "nonce": "77", "reason": "x"}
     form = postgres_site.form(client, **fields)
     answers = [client.post("/lanes/replay", form).status for _ in range(2)]
-    with postgres_site.gate.store.look() as session:
+    with postgres_site.gate.engine.store.look() as session:
         kinds = [record.kind for record in session.log_before(None, 20, by_people=True)]
     assert (answers, kinds.count(LogKind.REPLAY_STARTED)) == ([303, 303], 1)

@@ -40,7 +40,7 @@ QUERIES = {
 
 @pytest.fixture
 def reader(scene: Scene) -> Iterator[tuple[JoinedSession, sqlite3.Connection, list[str]]]:
-    store = scene.gate.store
+    store = scene.gate.engine.store
     assert isinstance(store, SqliteStore)
     connection = sqlite3.connect(store.path, isolation_level=None)
     asked: list[str] = []
@@ -53,7 +53,7 @@ def reader(scene: Scene) -> Iterator[tuple[JoinedSession, sqlite3.Connection, li
 def test_a_page_reads_along_indexes_only(scene, reader, path, monkeypatch):
     monkeypatch.setattr(entries_page, "SEARCH_NUMBERS", 5)  # this ledger is a small one
     session, connection, asked = reader
-    tools = Tools(scene.gate.commits, scene.gate.clock, lambda: ())
+    tools = Tools(scene.gate.engine.commits, scene.gate.engine.clock, lambda: ())
     entry = scene.waiting(State.HELD, "payouts")
     lane = {"destination": "orders", "tenant": "acme", "key": "A-17"}
     scene.replaying()

@@ -46,7 +46,7 @@ def filled() -> Iterator[Scene]:
 
 def visited(scene: Scene, session: Any, path: str) -> None:
     """Shows a page with every filter that the tests know, and its badge."""
-    tools = Tools(scene.gate.commits, scene.gate.clock, lambda: ())
+    tools = Tools(scene.gate.engine.commits, scene.gate.engine.clock, lambda: ())
     entry = scene.waiting(State.HELD, "payouts")
     for text in [*QUERIES.get(path, [""]), *(["tenant:acme"] if path in QUERIES else [])]:
         asks = {"q": text, "id": "evt-1", "name": "routes", **(LANE if path == "/lane" else {})}
@@ -100,7 +100,7 @@ def check_plans(scene: Scene, monkeypatch: pytest.MonkeyPatch, look: Callable[[A
         asked.extend(commands)
         return exchange(session, commands)
 
-    with scene.gate.store.look() as session:
+    with scene.gate.engine.store.look() as session:
         assert isinstance(session, PostgresSession)
         with monkeypatch.context() as patch:
             patch.setattr(PostgresSession, "_exchange", noting)

@@ -27,7 +27,7 @@ def page_of(reply: Reply, client: Client) -> str:
 
 
 def orders(site: Site) -> list[ReplayOrder]:
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         return session.replay_orders(ReplayFilter(), None, 10)
 
 
@@ -60,7 +60,7 @@ def test_all_keys_of_a_destination_are_replayed_by_plan_yes_and_job(billing: Sit
     assert (order.deliveries, order.lanes, order.lane, order.actor) == (6, 3, None, "operator-all")
     wait_until(lambda: "Back</a>" in client.get(job).text)
     assert f"/replays/{order.name}" in client.get(job).text
-    with billing.gate.store.look() as session:
+    with billing.gate.engine.store.look() as session:
         kinds = [record.kind for record in session.read_log(0, 1_000) if record.actor == "operator-all"]
     assert kinds.count(LogKind.REPLAY_STARTED) == kinds.count(LogKind.JOB_STARTED) == 1
 
@@ -80,7 +80,7 @@ def test_a_plan_takes_a_range_or_dead_letters_only(billing: Site) -> None:
 
 def test_keys_that_are_in_another_replay_are_left(billing: Site) -> None:
     client = billing.client(Role.OPERATOR)
-    with billing.gate.store.look() as session:
+    with billing.gate.engine.store.look() as session:
         lane = session.find_lane("billing", "acme", "X-1")
     assert lane is not None
     billing.scene.replay("billing", 0xABC, lane_id=lane.lane_id)
@@ -137,7 +137,9 @@ def test_a_job_that_is_cancelled_takes_back_what_has_not_gone(billing: Site) -> 
     wait_until(lambda: 'class="chip cancelled"' in client.get(job).text)
     assert [order.left for order in orders(billing)] in ([], [0])
     assert (
-        OperatorActions(billing.gate.commits, billing.gate.clock).cancel_replay(1, LaneDecision("x", "y"))
+        OperatorActions(billing.gate.engine.commits, billing.gate.engine.clock).cancel_replay(
+            1, LaneDecision("x", "y")
+        )
         == 0
     )
 

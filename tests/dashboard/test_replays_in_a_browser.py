@@ -77,7 +77,7 @@ def test_the_second_of_two_is_told_who_cancelled_it(tab: Tab, replaying: Site) -
     action = tab.page.locator("details.action", has_text="Cancel…")
     action.locator("summary").click()
     action.locator("input[name=reason]").fill("enough")
-    OperatorActions(replaying.gate.commits, replaying.gate.clock).cancel_replay(
+    OperatorActions(replaying.gate.engine.commits, replaying.gate.engine.clock).cancel_replay(
         0xABC, LaneDecision("Ada", "wrong day")
     )
     action.get_by_role("button", name="Cancel the rest").click()
@@ -135,10 +135,10 @@ def test_a_lane_and_an_entry_that_is_not_done_renew_themselves(tab: Tab, replayi
     tab.page.clock.install()
     tab.sign_in(Role.APPROVER)
     tab.go("/lane?destination=orders&tenant=acme&key=A-17")
-    with replaying.gate.store.look() as session:
+    with replaying.gate.engine.store.look() as session:
         lane = session.find_lane("orders", "acme", "A-17")
     assert lane is not None
-    OperatorActions(replaying.gate.commits, replaying.gate.clock).order(
+    OperatorActions(replaying.gate.engine.commits, replaying.gate.engine.clock).order(
         LaneVerb.RETRY, lane.lane_id, 1, LaneDecision("Bob", "up")
     )
     tab.page.clock.run_for(6_000)
@@ -152,7 +152,7 @@ def test_a_lane_and_an_entry_that_is_not_done_renew_themselves(tab: Tab, replayi
     action = tab.page.locator("details.action", has_text="Skip…")
     action.locator("summary").click()
     action.locator("input[name=reason]").fill("x")
-    OperatorActions(replaying.gate.commits, replaying.gate.clock).order(
+    OperatorActions(replaying.gate.engine.commits, replaying.gate.engine.clock).order(
         LaneVerb.SKIP, lane.lane_id, 1, LaneDecision("Bob", "gone")
     )
     action.get_by_role("button", name="Skip", exact=True).click()

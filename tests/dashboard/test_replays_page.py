@@ -26,13 +26,13 @@ def replaying(site: Site) -> Site:
 
 
 def order(site: Site, name: str) -> ReplayOrder:
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         (found,) = session.replay_orders(ReplayFilter(nonce=int(name, 16)), None, 1)
     return found
 
 
 def records(site: Site, kind: LogKind) -> list[tuple[str, str | None]]:
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         return [(r.actor, r.note) for r in session.read_log(0, 1_000) if r.kind is kind]
 
 
@@ -109,7 +109,7 @@ def test_what_is_over_or_in_flight_cannot_be_cancelled(replaying: Site) -> None:
     assert (over.status, "its last delivery has gone" in over.text) == (409, True)
     lane = site.scene.deliver("orders", "E-5", "", 1)
     site.scene.replay("orders", 0xF1, lane_id=lane)
-    with site.gate.commits.transaction() as session:
+    with site.gate.engine.commits.transaction() as session:
         session.lease_heads(HeadsWanted((("orders", 10),), 60_000, 7))
     flying = cancel(site, client, "f1")
     assert (flying.status, "is in flight and ends by itself" in flying.text) == (409, True)

@@ -20,7 +20,7 @@ from tests.dashboard.test_doors import number_on
 def names(site: Site) -> dict[str, str]:
     """Everything by which one entry and one emitted event may be known."""
     entry = number_on(site.scene, "MSKU0003")
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         seen = session.detail(entry)
     assert seen is not None
     return {
@@ -72,7 +72,7 @@ def test_a_whole_label_is_found_in_the_whole_ledger_by_its_key(site, monkeypatch
 
 
 def test_a_conflict_is_found_beside_the_entry_of_its_label(site: Site) -> None:
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         states = {entry.state.label for entry in entry_search.labelled(session, "MSKU0002")}
         assert entry_search.labelled(session, "MSKU0002", "globex") == []
     assert states == {"committed", "quarantined"}
@@ -102,7 +102,7 @@ def test_a_search_stays_within_a_tenant(site: Site) -> None:
     client = site.client(Role.VIEWER, tenant="globex")
     for text in ("MSKU0003", "SLOT-MSKU0003", "A-17", "evt-1", "PAY-0"):
         assert "No entry fits" in client.get(f"/entries?q={text}").text
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         assert find_entries(session, "PAY-0", "globex") == []
         assert [entry.label for entry in find_entries(session, "PAY-0", "acme")] == ["PAY-0"]
         assert len(session.entries(EntryFilter(tenant="acme"), None, 10)) == 2

@@ -45,15 +45,15 @@ def elsewhere(client: Client) -> Client:
 
 def is_admitted(gate: Gate, client: Client) -> bool:
     """Whether a gate of another process would let the cookie in."""
-    with gate.store.look() as session:
-        return admit(session, client.cookie.partition("=")[2], gate.clock.wall_ms()) is not None
+    with gate.engine.store.look() as session:
+        return admit(session, client.cookie.partition("=")[2], gate.engine.clock.wall_ms()) is not None
 
 
 def test_signing_out_ends_the_session_wherever_its_cookie_is(place: Site) -> None:
     client = place.client(Role.VIEWER)
     second = place.client(Role.VIEWER)
     copied = elsewhere(client)
-    another = Gate(store=place.gate.store)
+    another = Gate(store=place.gate.engine.store)
     assert copied.get("/entries").status == 200
 
     assert client.post("/logout", {}).status == 303
@@ -77,7 +77,7 @@ def test_signing_out_everywhere_ends_all_sessions_of_the_operator_and_no_others(
 
 def test_a_new_token_ends_the_sessions_of_the_old_one(place: Site) -> None:
     client = place.client(Role.VIEWER)
-    token = OperatorBook(place.gate.commits, place.gate.clock).rotate("viewer-all", "ada")
+    token = OperatorBook(place.gate.engine.commits, place.gate.engine.clock).rotate("viewer-all", "ada")
     assert client.get("/entries").status == 303
     assert client.sign_in(place.tokens["viewer-all"]).status == 403
     assert client.sign_in(token).status == 303
@@ -85,7 +85,7 @@ def test_a_new_token_ends_the_sessions_of_the_old_one(place: Site) -> None:
 
 
 def test_the_command_line_rotates_and_signs_out(site, scene, capsys):
-    url = f"sqlite:///{scene.gate.store.path}"
+    url = f"sqlite:///{scene.gate.engine.store.path}"
     client = site.client(Role.VIEWER)
     assert main(["operators", "sign-out", "viewer-all", "--url", url, "--as", "ada"]) == 0
     assert client.get("/entries").status == 303
@@ -98,7 +98,7 @@ def test_the_command_line_rotates_and_signs_out(site, scene, capsys):
         assert main(["operators", verb, "nobody", "--url", url]) == 2
     assert "no operator is called 'nobody'" in capsys.readouterr().err
     with pytest.raises(ConfigError):
-        OperatorBook(scene.gate.commits, scene.gate.clock).rotate("nobody", "ada")
+        OperatorBook(scene.gate.engine.commits, scene.gate.engine.clock).rotate("nobody", "ada")
 
 
 def test_a_session_that_cannot_be_ended_in_the_ledger_is_said_to_be_open(site: Site, monkeypatch) -> None:
@@ -108,7 +108,7 @@ def test_a_session_that_cannot_be_ended_in_the_ledger_is_said_to_be_open(site: S
     def full(*_, **__):
         raise StoreFull("the disk is full")
 
-    monkeypatch.setattr(site.gate.commits, "perform", full)
+    monkeypatch.setattr(site.gate.engine.commits, "perform", full)
     reply = client.post("/logout", {})
     assert reply.status == 503
     assert "oncegate operators sign-out" in reply.text
@@ -128,7 +128,7 @@ def test_ended_sessions_are_forgotten_with_their_time_and_bounded() -> None:
 
 def test_two_who_end_sessions_at_once_both_do(site: Site, monkeypatch) -> None:
     """The second finds the version changed, and looks again."""
-    book = SessionBook(site.gate.commits, site.gate.clock)
+    book = SessionBook(site.gate.engine.commits, site.gate.engine.clock)
     read, meanwhile = SessionBook._read, ["first"]
 
     def interrupted(one, name):
@@ -139,7 +139,7 @@ def test_two_who_end_sessions_at_once_both_do(site: Site, monkeypatch) -> None:
 
     monkeypatch.setattr(SessionBook, "_read", interrupted)
     book.end("ada", "second", 9_999_999_999_999, "second")
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         assert set(endings_of(session, "ada").ended) == {"first", "second"}
     monkeypatch.setattr(sessions, "TRIES_MAX", 0)
     with pytest.raises(StoreBusy):
@@ -150,8 +150,8 @@ def test_two_who_end_sessions_at_once_both_do(site: Site, monkeypatch) -> None:
 
 def test_a_cookie_of_an_earlier_generation_is_over(site: Site) -> None:
     site.token(Role.VIEWER)
-    now = site.gate.clock.wall_ms()
-    with site.gate.store.look() as session:
+    now = site.gate.engine.clock.wall_ms()
+    with site.gate.engine.store.look() as session:
         known = find_operator(session, "viewer-all")
         assert known is not None
         key = session_key(session)

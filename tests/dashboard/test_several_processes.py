@@ -59,7 +59,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path, stage: Stage) -> Iter
 
 
 def released(site: Site) -> int:
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         records = session.log_before(None, 50, by_people=True)
     return sum(record.kind is LogKind.RELEASED for record in records)
 

@@ -96,7 +96,7 @@ def test_the_journal_stays_where_it_is_and_tells_how_many_are_new(page: Page, si
     page.goto(f"{site.address}/journal")
     top = page.locator("tbody tr").first
     was = top.get_attribute("data-name")
-    desk = OperatorActions(site.gate.commits, site.gate.clock)
+    desk = OperatorActions(site.gate.engine.commits, site.gate.engine.clock)
     for state in (DestinationState.PAUSED, DestinationState.ACTIVE):
         desk.steer("orders", state, LaneDecision("Bob", "maintenance"))
     page.clock.run_for(11_000)

@@ -34,7 +34,7 @@ def place(request, stage):
 
 
 def _told(site: Site, *kinds: LogKind) -> list[tuple[LogKind, str, str]]:
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         found = session.log_before(None, 1_000, by_people=True)
     return [(one.kind, one.actor, one.note or "") for one in reversed(found) if one.kind in kinds]
 
@@ -115,7 +115,7 @@ def test_a_ledger_that_cannot_be_written_keeps_nobody_out(site, monkeypatch, cap
         raise StoreFull("the disk is full")
         yield
 
-    monkeypatch.setattr(site.gate.commits, "transaction", full)
+    monkeypatch.setattr(site.gate.engine.commits, "transaction", full)
     client = site.client()
     with caplog.at_level(logging.WARNING, "oncegate.page"):
         assert client.sign_in(token).status == 303
@@ -140,7 +140,7 @@ def test_what_changes_nothing_does_not_crowd_out_what_changed(site):
 def test_the_terminal_shows_the_same_journal(site, scene, capsys):
     site.client(Role.VIEWER)
     site.client().sign_in("ogp_nobody")
-    url = f"sqlite:///{scene.gate.store.path}"
+    url = f"sqlite:///{scene.gate.engine.store.path}"
     assert main(["journal", "--url", url, "--json", "--limit", "2"]) == 0
     ended = capsys.readouterr()
     refused, signed_in = (json.loads(line) for line in ended.out.splitlines())
@@ -164,7 +164,7 @@ def test_the_journal_names_lanes_as_people_do(site, scene, capsys):
     )
     client = site.client(Role.VIEWER)
     assert client.get(path.removeprefix(client.prefix)).status == 200
-    assert main(["journal", "--url", f"sqlite:///{scene.gate.store.path}"]) == 0
+    assert main(["journal", "--url", f"sqlite:///{scene.gate.engine.store.path}"]) == 0
     assert "A-17 to orders" in capsys.readouterr().out
 
 

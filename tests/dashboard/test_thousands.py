@@ -189,7 +189,7 @@ def test_an_entry_that_was_approved_is_said_to_be_so(site, capsys):
     text = text_of(client, f"/entries/{entry}")
     assert "tried without success" not in text.lower()
     assert "approved; a reconciler or the next arrival runs it" in text.lower()
-    assert main(["entries", "show", str(entry), "--url", f"sqlite:///{site.gate.store.path}"]) == 0
+    assert main(["entries", "show", str(entry), "--url", f"sqlite:///{site.gate.engine.store.path}"]) == 0
     assert "approved; a reconciler" in capsys.readouterr().out
 
 
@@ -224,9 +224,9 @@ def test_a_curve_of_steady_traffic_ends_as_it_goes_on(tmp_path: Path) -> None:
     clock.advance(60 - clock.wall_ms() % MINUTE_MS / 1000)
     for number in range(6 * 6 + 1):
         gate.admit_sync("orders", {"id": str(number)})
-        gate.sightings.flush()
+        gate.engine.sightings.flush()
         clock.advance(10)
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         hour = history(session, measure(session, clock))
     gate.close()
     arrivals = [counts.arrivals for counts in hour.points]

@@ -22,7 +22,7 @@ WAY = [
 @pytest.fixture
 def asked(site) -> int:
     """An entry whose first call lost its answer; the second attempt asked the terminal."""
-    gate = Gate(store=site.gate.store, actor="worker 1")
+    gate = Gate(store=site.gate.engine.store, actor="worker 1")
     sold: list[str] = []
     ect = gate.downstream("ect", probe=lambda key: [{"id": slot} for slot in sold])
 
@@ -53,7 +53,7 @@ def test_the_page_goes_from_the_reservation_over_the_question_to_the_end(site, a
 
 
 def test_the_terminal_tells_the_same_way(site, scene, asked, capsys):
-    assert main(["entries", "show", str(asked), "--url", site.gate.store.address]) == 0
+    assert main(["entries", "show", str(asked), "--url", site.gate.engine.store.address]) == 0
     shown = capsys.readouterr().out.partition("history (UTC)")[2].partition("\n\n")[0]
     rows = shown.strip().splitlines()[1:]
     assert [what for what, row in zip(WAY, rows, strict=True) if what not in row] == []

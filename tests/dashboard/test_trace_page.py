@@ -13,7 +13,7 @@ from tests.dashboard.test_doors import number_on
 def test_an_entrys_journey_has_the_effects_at_its_downstreams(site: Site) -> None:
     """The same hops as the command tells, with what each call came to."""
     entry = number_on(site.scene, "MSKU0003")
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         detail = session.detail(entry)
         assert detail is not None
         told = journey(session, detail.entry.key.hex())
@@ -46,7 +46,7 @@ def test_a_journey_is_followed_by_whatever_names_it(site: Site) -> None:
     assert "given up after 1 attempt" in found
     assert "HTTP 500: &lt;b&gt;boom&lt;/b&gt;" in found
     assert client.get("/trace?id=A-17").text.count("<li>") == 4
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         key = session.entries(EntryFilter(label_contains="MSKU0003"), None, 1)[0].key.hex()
     assert "<strong>called</strong>" in client.get(f"/trace?id={key}").text
     assert "Nothing here has that id" in client.get("/trace?id=nobody").text

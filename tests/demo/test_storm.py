@@ -267,7 +267,7 @@ def test_its_page_tells_the_rule_and_nearly_all_that_came(stormed):
     with demo.page_gate(open_store(result.ledger)) as gate, served(gate.dashboard()) as address:
         with urllib.request.urlopen(f"{address}/surfaces") as answer:
             surfaces = answer.read().decode()
-        with gate.store.look() as session:
+        with gate.engine.store.look() as session:
             tallies = session.tallies(0, 2**40)
     counted = sum(one.count for one in tallies if What.FRESH <= one.what <= What.HOLD)
 

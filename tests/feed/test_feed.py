@@ -165,7 +165,7 @@ def test_a_cursor_before_what_was_removed_is_told_so(ledger: Ledger) -> None:
     feed.ack_sync("exec", events[0].cursor, tenant="acme")
     ledger.clock.advance(60)
     publish(feed, "4")
-    with contextlib.closing(gate.store.connect()) as session, session.unit():
+    with contextlib.closing(gate.engine.store.connect()) as session, session.unit():
         assert session.forget_published(ledger.clock.wall_ms(), 100) == 3
 
     for since in (events[0].cursor, None):

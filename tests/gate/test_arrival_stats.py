@@ -67,7 +67,7 @@ def test_arrivals_are_counted_by_what_they_got(ledger: Ledger, style: Style) -> 
     for event in ({"id": "1"}, {"id": "2"}, {"id": "1"}, {"id": "1"}, {"id": "1", "other": 1}, {}, {}):
         style.admit(gate, "orders", event)
     # When the gate tells the ledger
-    assert gate.sightings.flush()
+    assert gate.engine.sightings.flush()
     # Then each was counted once
     assert counted(ledger) == {
         What.FRESH: 2,
@@ -87,7 +87,7 @@ def test_replays_from_memory_and_from_the_ledger_count_alike(ledger: Ledger) -> 
         orders(gate)
         gate.admit_sync("orders", {"id": "1"})
         gate.admit_sync("orders", {"id": "1"})
-        gate.sightings.flush()
+        gate.engine.sightings.flush()
     # One new, then one replay from memory; two from the ledger by the gate without a memory.
     assert counted(ledger) == {What.FRESH: 1, What.REPLAY: 3}
     assert repeats_of(ledger, 1)[0].times == 3
@@ -116,7 +116,7 @@ def test_late_replay_is_told_from_an_expected_one(ledger: Ledger) -> None:
     ledger.clock.advance(3601)
     for surface in ("orders", "slow"):
         gate.admit_sync(surface, {"id": "1"})
-    gate.sightings.flush()
+    gate.engine.sightings.flush()
     assert [repeat.kind for repeat in repeats_of(ledger, 1)] == [RepeatClass.LATE_REPLAY]
     assert [repeat.kind for repeat in repeats_of(ledger, 2)] == [RepeatClass.EXPECTED_REPLAY]
 
@@ -127,7 +127,7 @@ def test_replay_from_memory_knows_how_late_it_is(ledger: Ledger) -> None:
     gate.admit_sync("orders", {"id": "1"})
     ledger.clock.advance(11 * 24 * 3600)
     gate.admit_sync("orders", {"id": "1"})
-    gate.sightings.flush()
+    gate.engine.sightings.flush()
     (found,) = repeats_of(ledger, 1)
     assert (found.kind, found.evidence) == (
         RepeatClass.LATE_REPLAY,
@@ -145,7 +145,7 @@ def test_arrival_of_a_key_in_flight_is_a_race(ledger: Ledger) -> None:
 
     Style("plain").register(gate, "orders", outer)
     gate.admit_sync("orders", {"id": "1"})
-    other.sightings.flush()
+    other.engine.sightings.flush()
     assert classes(ledger) == {RepeatClass.RACE: 1}
 
 
@@ -199,7 +199,7 @@ def test_a_new_id_per_retry_is_found_and_runs_all_the_same(ledger: Ledger) -> No
     ledger.clock.advance(3)
     # When the retry arrives
     assert gate.admit_sync("picks", {**event, "correlation_id": TWO}).verdict.value == "run"
-    gate.sightings.flush()
+    gate.engine.sightings.flush()
     # Then it ran, as it must, and it stands in the report with its evidence
     (found,) = repeats_of(ledger, 2)
     assert (found.kind, found.evidence) == (
@@ -217,7 +217,7 @@ def test_a_busy_surface_leaves_another_its_share_of_attention(ledger: Ledger) ->
         gate.admit_sync("orders", {"id": str(number), "amount": number, "city": f"c{number}"})
     for correlation_id in (ONE, TWO):
         gate.admit_sync("picks", {"correlation_id": correlation_id, "item": "A", "bin": "4-2"})
-    gate.sightings.flush()
+    gate.engine.sightings.flush()
     assert classes(ledger) == {RepeatClass.NEW_ID_PER_RETRY: 1}
 
 
@@ -227,7 +227,7 @@ def test_one_action_under_two_ids_is_found(ledger: Ledger) -> None:
     event = {"correlation_id": ONE, "item": "A", "bin": "4-2", "quantity": 6}
     gate.admit_sync("picks", event)
     gate.admit_sync("picks", {**event, "correlation_id": TWO, "quantity": 4})
-    gate.sightings.flush()
+    gate.engine.sightings.flush()
     (found,) = repeats_of(ledger, 2)
     assert found.kind is RepeatClass.SPLIT_ACTION
     assert found.evidence.endswith("only in correlation_id and in quantity")
@@ -239,7 +239,7 @@ def test_content_that_many_events_share_is_no_evidence(ledger: Ledger) -> None:
     orders(gate)
     for number in range(60):
         gate.admit_sync("orders", {"id": str(number), "type": "ping", "version": 1})
-    gate.sightings.flush()
+    gate.engine.sightings.flush()
     assert sum(classes(ledger).values()) <= 5
 
 
@@ -250,11 +250,11 @@ def test_a_reader_that_began_at_an_old_position_is_found(ledger: Ledger) -> None
     for number in range(20):
         gate.admit_sync("orders", {"id": str(number)})
         ledger.clock.advance(1)
-    gate.sightings.flush()
+    gate.engine.sightings.flush()
     # When they all come again in their order
     for number in range(20):
         gate.admit_sync("orders", {"id": str(number)})
-    gate.sightings.flush()
+    gate.engine.sightings.flush()
     # Then from the eighth on each is known for what it is
     assert classes(ledger) == {RepeatClass.EXPECTED_REPLAY: 7, RepeatClass.STALE_OFFSET: 13}
 
@@ -265,11 +265,11 @@ def test_a_caretakers_second_look_is_no_arrival(ledger: Ledger, remembered: int)
     gate = ledger.gate(replay_cache_max=remembered)
     orders(gate)
     gate.admit_sync("orders", {"id": "1"})
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         detail = session.detail(1)
     assert detail is not None
-    gate.recover_sync(detail)
-    gate.sightings.flush()
+    gate.engine.recover_sync(detail)
+    gate.engine.sightings.flush()
     assert counted(ledger) == {What.FRESH: 1, What.RECONCILED: 1}
 
 
@@ -277,8 +277,8 @@ def test_reservations_are_timed(ledger: Ledger) -> None:
     gate = ledger.gate()
     orders(gate)
     gate.admit_sync("orders", {"id": "1"})
-    gate.sightings.flush()
-    with gate.store.look() as session:
+    gate.engine.sightings.flush()
+    with gate.engine.store.look() as session:
         timed = [tally for tally in session.tallies(0, 2**40) if latency_bound_us(tally.what) is not None]
     # By a clock that stands still it took no time at all.
     assert [(tally.count, tally.total, latency_bound_us(tally.what)) for tally in timed] == [(1, 0, 250)]
@@ -289,10 +289,10 @@ def test_totals_grow_and_are_never_taken_away(ledger: Ledger) -> None:
     orders(gate)
     for _ in range(3):
         gate.admit_sync("orders", {"id": "1"})
-    assert gate.sightings.totals()["orders", What.REPLAY] == (2, 0)
-    gate.sightings.flush()
+    assert gate.engine.sightings.totals()["orders", What.REPLAY] == (2, 0)
+    gate.engine.sightings.flush()
     gate.admit_sync("orders", {"id": "1"})
-    assert gate.sightings.totals()["orders", What.REPLAY] == (3, 0)
+    assert gate.engine.sightings.totals()["orders", What.REPLAY] == (3, 0)
 
 
 def test_closing_tells_what_is_left(ledger: Ledger) -> None:
@@ -310,11 +310,11 @@ def test_a_ledger_that_is_down_costs_no_counts(ledger: Ledger) -> None:
     orders(gate)
     gate.admit_sync("orders", {"id": "1"})
     faults.down = True
-    assert not gate.sightings.flush()
-    assert not gate.sightings.flush()
+    assert not gate.engine.sightings.flush()
+    assert not gate.engine.sightings.flush()
     faults.down = False
-    assert gate.sightings.flush()
-    assert gate.sightings.flush()
+    assert gate.engine.sightings.flush()
+    assert gate.engine.sightings.flush()
     gate.close()
     assert counted(ledger) == {What.FRESH: 1}
 
@@ -329,7 +329,7 @@ def test_memory_is_bounded_whatever_comes(ledger: Ledger, monkeypatch: pytest.Mo
         gate.admit_sync("orders", {"id": str(number)})
     for _ in range(15):
         gate.admit_sync("orders", {"id": "1"})
-    gate.sightings.flush()
+    gate.engine.sightings.flush()
     assert counted(ledger) == {What.FRESH: 10, What.REPLAY: 14, What.LOST: 16}
 
 
@@ -341,7 +341,7 @@ def test_only_so_many_repeats_are_classified_at_once(
     orders(gate)
     for _ in range(11):
         gate.admit_sync("orders", {"id": "1"})
-    gate.sightings.flush()
+    gate.engine.sightings.flush()
     assert counted(ledger)[What.REPLAY] == 10
     assert sum(classes(ledger).values()) == 4
 
@@ -359,7 +359,7 @@ def test_threads_lose_no_count(ledger: Ledger) -> None:
 
     def gather() -> None:
         while not done.is_set():
-            gate.sightings.totals()
+            gate.engine.sightings.totals()
 
     gatherer = threading.Thread(target=gather)
     gatherer.start()
@@ -370,7 +370,7 @@ def test_threads_lose_no_count(ledger: Ledger) -> None:
         thread.join(DEADLINE_SECONDS)
     done.set()
     gatherer.join(DEADLINE_SECONDS)
-    assert gate.sightings.totals()["orders", What.REPLAY] == (8_000, 0)
+    assert gate.engine.sightings.totals()["orders", What.REPLAY] == (8_000, 0)
 
 
 class _Busy(list[int]):
@@ -401,7 +401,7 @@ def test_only_so_many_contents_are_brought_to_the_ledger_at_once(
     orders(gate)
     for number in range(50):
         gate.admit_sync("orders", {"id": str(number), "city": f"c{number}", "amount": number})
-    gate.sightings.flush()
+    gate.engine.sightings.flush()
     assert ledger.rows("SELECT count(*) FROM oncegate_seen") == [(5,)]
 
 
@@ -426,9 +426,9 @@ def test_two_halves_of_a_duplicate_are_one_whichever_processes_they_reach(
     gates[0].admit_sync("picks", PICK)
     ledger.clock.advance(3)
     gates[1].admit_sync("picks", second)
-    gates[told_first].sightings.flush()
+    gates[told_first].engine.sightings.flush()
     assert not classes(ledger)
-    gates[1 - told_first].sightings.flush()
+    gates[1 - told_first].engine.sightings.flush()
 
     assert classes(ledger) == {kind: 1}
     (found,) = repeats_of(ledger, 2)
@@ -451,7 +451,7 @@ def test_tenants_with_the_same_content_are_no_duplicate(ledger: Ledger) -> None:
     Style("plain").register(gate, "picks", lambda event: "done", key="{correlation_id:uuid}")
     gate.admit_sync("picks", PICK, tenant="acme")
     gate.admit_sync("picks", {**PICK, "correlation_id": TWO}, tenant="other")
-    gate.sightings.flush()
+    gate.engine.sightings.flush()
     assert not classes(ledger)
 
 
@@ -467,7 +467,7 @@ def test_a_stale_offset_is_found_when_the_run_is_spread_over_processes(ledger: L
         gates[number % 4].admit_sync("orders", {"id": str(number)})
         ledger.clock.advance(0.1)
     for gate in gates:
-        gate.sightings.flush()
+        gate.engine.sightings.flush()
 
     found = classes(ledger)
     assert found[RepeatClass.STALE_OFFSET] >= 3
@@ -485,7 +485,7 @@ def test_repeats_in_no_order_over_processes_are_no_stale_offset(ledger: Ledger) 
         gates[place % 4].admit_sync("orders", {"id": str(number)})
         ledger.clock.advance(0.1)
     for gate in gates:
-        gate.sightings.flush()
+        gate.engine.sightings.flush()
     assert classes(ledger) == {RepeatClass.EXPECTED_REPLAY: 12}
 
 
@@ -508,14 +508,16 @@ def test_the_thread_tells_by_itself(ledger: Ledger, monkeypatch: pytest.MonkeyPa
     told = threading.Event()
     monkeypatch.setattr(module, "FLUSH_SECONDS", 0.01)
     gate = ledger.gate()
-    observe = gate.sightings._commits.perform
+    observe = gate.engine.sightings._commits.perform
 
     def perform(operation: Any) -> Any:
         answer = observe(operation)
         told.set()
         return answer
 
-    monkeypatch.setattr(gate.sightings, "_commits", type("Commits", (), {"perform": staticmethod(perform)}))
+    monkeypatch.setattr(
+        gate.engine.sightings, "_commits", type("Commits", (), {"perform": staticmethod(perform)})
+    )
     orders(gate)
     gate.admit_sync("orders", {"id": "1"})
     assert told.wait(DEADLINE_SECONDS)

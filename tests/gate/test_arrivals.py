@@ -85,7 +85,7 @@ def test_a_replay_from_memory_does_not_need_the_ledger(
     runs: list[Any] = []
     gate = ledger.gate()
     if is_watched:
-        gate.observe(Onlooker())
+        gate.engine.observe(Onlooker())
     counting(style, gate, runs, same_database=same_database)
     first = style.admit(gate, "bookings", EVENT)
     # When it arrives again while somebody else holds the ledger's write lock
@@ -251,7 +251,7 @@ def test_an_event_that_is_not_json_is_refused_and_leaves_nothing(ledger: Ledger,
     with pytest.raises(EventError, match="bytes"):
         style.admit(gate, "bookings", {"id": "N-1", "blob": "x" * 1_100_000})
     assert not runs
-    assert ledger.gate().store.connect().counts() == {}
+    assert ledger.gate().engine.store.connect().counts() == {}
 
 
 def test_the_event_of_a_replay_is_not_changed_by_a_handler_that_changes_its_own(

@@ -46,7 +46,7 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 
 def begin(gate: Gate, surface: str, event: Any, turns: ReadyFlows) -> tuple[Walk[Admission], Ends]:
     """A walk for a new event, and the list that gets its end."""
-    begun, ends = gate.begin(surface, event), Ends()
+    begun, ends = gate.engine.begin(surface, event), Ends()
     assert isinstance(begun, WaitingFlow)
     return begun.walk(turns, ends.add), ends
 
@@ -64,7 +64,7 @@ def in_loop(scene: Callable[[ReadyFlows], Any]) -> Any:
 
 
 def state_of(gate: Gate, admission: Admission) -> State:
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         (entry,) = session.read([bytes.fromhex(admission.key)])
     assert entry is not None
     return entry.state
@@ -123,7 +123,7 @@ def test_what_one_walk_sets_no_other_sees(gate: Gate, surface: str) -> None:
         own.reset(token)  # raises in another context
         return answer
 
-    gate.wrap_flows(wrap)
+    gate.engine.wrap_flows(wrap)
 
     async def scene(turns: ReadyFlows) -> list[Ends]:
         found = [begin(gate, surface, {"id": str(number)}, turns)[1] for number in range(5)]
@@ -157,7 +157,7 @@ def test_a_cancelled_walk_ends_as_a_cancelled_task_and_gives_back_what_it_has_no
 
     assert value is None
     assert isinstance(error, asyncio.CancelledError)
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         entries = session.entries(EntryFilter(), None, 10)
     assert {entry.label: entry.state for entry in entries} == {"a": state, "b": State.COMMITTED}
 
@@ -185,9 +185,9 @@ def test_a_cancelled_handler_is_cancelled_at_once(gate: Gate) -> None:
 
 def test_a_closed_gate_is_an_error_that_is_told(gate: Gate) -> None:
     async def scene(turns: ReadyFlows) -> Ends:
-        begun, ends = gate.begin("plain", {"id": "a"}), Ends()
+        begun, ends = gate.engine.begin("plain", {"id": "a"}), Ends()
         assert isinstance(begun, WaitingFlow)
-        gate.commits.close()
+        gate.engine.commits.close()
         begun.walk(turns, ends.add)
         return ends
 
@@ -208,7 +208,7 @@ def test_an_interrupt_in_one_walk_does_not_stop_the_others(gate: Gate) -> None:
 
     async def scene(turns: ReadyFlows) -> list[Ends]:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: caught.append(context))
-        first = gate.begin("plain", {"id": "first"})
+        first = gate.engine.begin("plain", {"id": "first"})
         assert isinstance(first, WaitingFlow)
         first.walk(turns, interrupted)
         others = [begin(gate, "plain", {"id": str(number)}, turns)[1] for number in range(9)]
@@ -221,7 +221,7 @@ def test_an_interrupt_in_one_walk_does_not_stop_the_others(gate: Gate) -> None:
 
 def test_a_flow_that_is_left_has_asked_nothing_of_the_ledger(gate: Gate) -> None:
     async def scene(turns: ReadyFlows) -> Admission:
-        begun = gate.begin("plain", {"id": "a"})
+        begun = gate.engine.begin("plain", {"id": "a"})
         assert isinstance(begun, WaitingFlow)
         begun.close()
         return await gate.admit("plain", {"id": "a"})

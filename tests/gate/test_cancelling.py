@@ -99,7 +99,7 @@ def test_a_step_cancelled_in_the_middle_is_left_to_a_person(ledger: Ledger) -> N
 def test_an_arrival_cancelled_while_its_outcome_is_committed_stays_committed(ledger: Ledger) -> None:
     """The outcome is on its way; a caller that goes away does not call it back."""
     gate, runs, writing = ledger.gate(), [], contextlib.ExitStack()
-    commits = gate._context.commits
+    commits = gate.engine._context.commits
 
     @gate.handler("bookings", key="{id}")
     async def book(event):

@@ -90,7 +90,7 @@ class Place:
         )
 
     def change(self, change: Any) -> None:
-        with closing(self._gates[0].store.connect()) as session, session.unit():
+        with closing(self._gates[0].engine.store.connect()) as session, session.unit():
             found = session.document(KIND, "orders")
             assert found is not None
             made = change(read_identity(found.body), LedgerNow(session.now_ticks(), self.clock.wall_ms()))
@@ -150,10 +150,10 @@ def test_a_refused_program_does_not_take_up_what_another_left(place: Place) -> N
         place.verdict(place.process(crash="reserve.after"))
     place.clock.advance(601)
     other = place.process(NEW)
-    with other.store.look() as session:
+    with other.engine.store.look() as session:
         (stranded,) = session.stranded(10)
     with pytest.raises(ConfigError, match="rekey"):
-        other.recover_sync(stranded)
+        other.engine.recover_sync(stranded)
     assert place.ran == []
 
 
@@ -200,7 +200,7 @@ def test_after_the_overlap_the_old_program_is_refused_and_the_new_template_makes
             place.verdict(stale, {"id": "B-3"})
     first, overlapping, after = (key for _, key in place.ran)
     assert len({first, overlapping, after}) == 3
-    with new.store.look() as session:
+    with new.engine.store.look() as session:
         (entry,) = session.read([bytes.fromhex(after)])
     assert entry is not None
 
@@ -355,7 +355,7 @@ def test_old_keys_are_looked_up_for_as_long_as_entries_are_kept(place: Place) ->
     assert place.verdict(gate) is Verdict.REPLAY
     place.clock.advance(2 * 86_400)
     gate.check_surfaces()
-    assert gate._context.plans["orders"].is_plain
+    assert gate.engine._context.plans["orders"].is_plain
 
 
 def test_a_surface_is_compared_once_and_not_for_every_event(place: Place, monkeypatch: Any) -> None:
@@ -453,7 +453,7 @@ def test_a_surface_used_only_in_the_callers_transactions_is_registered_there(tmp
     """On SQLite the caller has the only lock for writing; what it undoes was never registered."""
     place = Place(f"sqlite:///{tmp_path}/l.db")
     old, other = place.process(same_database=True), place.process(NEW, same_database=True)
-    old.store.connect().close()
+    old.engine.store.connect().close()
     connection = sqlite3.connect(tmp_path / "l.db", isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     assert old.admit_sync("orders", EVENT, tx=connection).verdict is Verdict.RUN

@@ -602,7 +602,7 @@ def test_a_task_cancelled_while_it_waits_for_its_turn_holds_nothing(
         if not same_database:
             task = asyncio.create_task(gate.admit("bookings", {"id": "waits"}))
             await reserved.wait()
-        with gate._context.commits.transaction():
+        with gate.engine._context.commits.transaction():
             proceed.set()
             if task is None:
                 task = asyncio.create_task(gate.admit("bookings", {"id": "waits"}))

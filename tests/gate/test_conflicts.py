@@ -57,7 +57,7 @@ class Office:
         return gate
 
     def entries(self, *states: State) -> list[Entry]:
-        with self.gates[0].store.look() as session:
+        with self.gates[0].engine.store.look() as session:
             return session.entries(EntryFilter(states), None, 100)
 
     def kept(self) -> Entry:
@@ -70,7 +70,7 @@ class Office:
 
     def told(self, entry: Entry) -> tuple[list[str], str]:
         """What a person is shown: remarks, and what a release would do."""
-        with self.gates[0].store.look() as session:
+        with self.gates[0].engine.store.look() as session:
             seen = session.detail(entry.entry_id)
             assert seen is not None
             contest = contest_of(session, seen)
@@ -109,7 +109,7 @@ def test_the_other_content_is_kept_once_and_its_sender_still_gets_the_conflict(o
         first,
         derive_conflict_key(first, kept.fingerprint).digest,
     )
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         seen = session.detail(kept.entry_id)
     assert seen is not None
     assert seen.body == b'{"amount":20,"id":1}'
@@ -139,7 +139,7 @@ def test_a_discarded_content_stays_known_and_never_runs(office: Office) -> None:
     gate = office.process()
     gate.admit_sync("pay", FIRST)
     gate.admit_sync("pay", OTHER)
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         seen = session.detail(office.kept().entry_id)
         assert seen is not None
         assert "told that it conflicts" in consequence(Verb.DISCARD, seen, contest_of(session, seen))

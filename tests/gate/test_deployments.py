@@ -224,7 +224,7 @@ class Site:
 
     def entry(self, gate: Gate, event_id: str) -> EntryDetail:
         key = derive_key("", SURFACE, TEMPLATE, (event_id,)).digest
-        with gate.store.look(again=True) as session:
+        with gate.engine.store.look(again=True) as session:
             (entry,) = session.read([key])
             assert entry is not None
             found = session.detail(entry.entry_id)
@@ -237,7 +237,7 @@ class Site:
         return self.bank.charged[event_id] + int(rows)
 
     def execute(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        with contextlib.closing(self._gates[-1].store.connect()) as session, session.unit():
+        with contextlib.closing(self._gates[-1].engine.store.connect()) as session, session.unit():
             return session.execute(sql, parameters)
 
 
@@ -307,7 +307,7 @@ def test_a_persons_word_ends_the_doubt(site: Site, old: str, new: str, happened:
 
     gate = site.process(new)
     word = StepDecision(happened=happened, resource="c-1" if happened else None)
-    Decisions(gate.commits, site.clock).approve(
+    Decisions(gate.engine.commits, site.clock).approve(
         found.entry.entry_id, actor="ann", reason="looked", steps={doubts[0]: word}
     )
 

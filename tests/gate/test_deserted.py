@@ -40,11 +40,11 @@ def leave_in_the_middle(gate: Gate) -> asyncio.Task[Any]:
 def test_the_claim_of_a_loop_that_is_over_is_not_renewed(ledger: Ledger, batched: bool) -> None:
     """D2: nobody goes on with it, though its task is still referred to; it lapses and is looked into."""
     gate, other = ledger.gate(), ledger.gate()
-    gate._context.commits._gathered_last = 0 if batched else 1
+    gate.engine._context.commits._gathered_last = 0 if batched else 1
     task = leave_in_the_middle(gate)
     # When its lease has nearly run out
     ledger.clock.advance(LEASE_SECONDS / 2)
-    assert gate._context.leases.renew_due() == 0
+    assert gate.engine._context.leases.renew_due() == 0
     ledger.lapse()
 
     # Then another worker takes it up
@@ -68,7 +68,7 @@ def test_a_task_destroyed_in_anothers_context_leaves_that_as_it_is(
     key_token, claim_token = current_step_key.set("mine"), current_claim.set(claim)
     try:
         # When it is destroyed here
-        gate._context.leases.renew_due()
+        gate.engine._context.leases.renew_due()
         del task
         gc.collect()
         # Then what stands here stands, and nothing is complained of

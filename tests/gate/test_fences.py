@@ -180,7 +180,7 @@ def test_renewal_keeps_a_long_handlers_claim(ledger: Ledger, style: Style) -> No
     def work(gate: Gate) -> None:
         for _ in range(12):
             ledger.clock.advance(LEASE_SECONDS / 2)
-            renewed.append(gate._context.leases.renew_due())
+            renewed.append(gate.engine._context.leases.renew_due())
             verdicts.append(other.admit_sync("bookings", EVENT).verdict)
 
     gate = renewing(ledger, style, work)
@@ -196,7 +196,7 @@ def test_a_claim_is_renewed_only_when_a_third_of_its_lease_has_passed(ledger: Le
     def work(gate: Gate) -> None:
         for _ in range(6):
             ledger.clock.advance(LEASE_SECONDS / 6)
-            renewed.append(gate._context.leases.renew_due())
+            renewed.append(gate.engine._context.leases.renew_due())
 
     style.admit(renewing(ledger, style, work), "bookings", EVENT)
     assert renewed == [0, 1, 0, 1, 0, 1]
@@ -210,7 +210,7 @@ def test_renewal_stops_at_the_time_limit(ledger: Ledger, style: Style) -> None:
     def work(gate: Gate) -> None:
         for _ in range(7):
             ledger.clock.advance(LEASE_SECONDS / 2)
-            renewed.append(gate._context.leases.renew_due())
+            renewed.append(gate.engine._context.leases.renew_due())
         answers.append(other.admit_sync("bookings", EVENT))
 
     gate = renewing(ledger, style, work, time_limit="20m")
@@ -229,7 +229,7 @@ def test_a_claim_that_cannot_be_renewed_is_marked_lost(ledger: Ledger, style: St
     def body(event, once):
         ledger.lapse()
         other.admit_sync("bookings", EVENT)
-        renewed.append(gate._context.leases.renew_due())
+        renewed.append(gate.engine._context.leases.renew_due())
         yield once.effect(ect, style.function(terminal.claim), "X")
 
     style.register(gate, "bookings", body, time_limit="1h")
@@ -242,13 +242,13 @@ def test_a_claim_that_cannot_be_renewed_is_marked_lost(ledger: Ledger, style: St
 def test_a_renewal_that_the_store_refuses_is_tried_again(ledger: Ledger, style: Style) -> None:
     """A store that is down for a moment does not cost the claim."""
     faults, renewed = Faults(), []
-    gate = ledger.gate(store=faulty(ledger.gate().store, faults))
+    gate = ledger.gate(store=faulty(ledger.gate().engine.store, faults))
 
     def body(event, once):
         for fault in (Fault.DOWN, Fault.NONE):
             faults.plan.append(fault)
             ledger.clock.advance(LEASE_SECONDS / 3)
-            renewed.append(gate._context.leases.renew_due())
+            renewed.append(gate.engine._context.leases.renew_due())
         return "done"
 
     style.register(gate, "bookings", body, time_limit="1h")
@@ -269,4 +269,4 @@ def test_a_claim_that_has_ended_is_not_renewed_any_more(ledger: Ledger, style: S
     with pytest.raises(RuntimeError):
         style.admit(gate, "bookings", {"id": "fails"})
     ledger.clock.advance(LEASE_SECONDS / 2)
-    assert gate._context.leases.renew_due() == 0
+    assert gate.engine._context.leases.renew_due() == 0

@@ -113,11 +113,11 @@ def test_a_recovered_call_has_the_defaults_it_was_made_with(ledger: Ledger) -> N
     )
     with pytest.warns(UserWarning, match="key"):
         once(pay_now)
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         ((entry,),) = ledger.rows("SELECT id FROM oncegate_entries")
         stranded = session.detail(entry)
     assert stranded is not None
-    gate.recover_sync(stranded)
+    gate.engine.recover_sync(stranded)
     assert calls == ["EUR"]
 
 

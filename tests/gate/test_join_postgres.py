@@ -84,7 +84,7 @@ def databases(postgres: PostgresServer | GivenServer) -> tuple[str, str, str]:
             connection.execute(BOOKINGS.encode())
     for url in urls[:2]:
         with Gate(url) as gate:
-            gate.store.migrate()
+            gate.engine.store.migrate()
     return urls[0], urls[1], urls[2]
 
 

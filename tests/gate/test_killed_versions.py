@@ -84,7 +84,7 @@ def admit(surface):
         except OncegateError as error:
             verdicts[surface] = type(error).__name__
 
-threads = [threading.Thread(target=admit, args=(surface.name,)) for surface in gate.surfaces]
+threads = [threading.Thread(target=admit, args=(surface.name,)) for surface in gate.engine.surfaces]
 for thread in threads:
     thread.start()
 for thread in threads:

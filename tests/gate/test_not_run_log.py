@@ -47,7 +47,7 @@ def at(clock: ManualClock, ahead_seconds: float = 0.0) -> str:
 
 
 def lines(gate: Gate, caplog: pytest.LogCaptureFixture) -> list[str]:
-    gate.sightings.flush()
+    gate.engine.sightings.flush()
     return [record.getMessage() for record in caplog.records if record.name == LOGGER]
 
 
@@ -70,8 +70,8 @@ def test_a_replay_by_another_process_says_since_when(gate: Gate, clock: ManualCl
     first = clock.wall_ms()
     gate.admit_sync("pay", event)
     clock.advance(90)
-    with Gate(store=gate.store, clock=clock) as other:
-        other.adopt(gate)
+    with Gate(store=gate.engine.store, clock=clock) as other:
+        other.engine.adopt(gate.engine)
         assert other.admit_sync("pay", event).first_seen_ms == first
 
 
@@ -142,7 +142,7 @@ def test_replays_cost_nothing_where_they_are_not_told(
 ) -> None:
     """At the level WARNING, which is Python's own, only what waits or conflicts is told."""
     caplog.set_level(logging.WARNING, LOGGER)
-    gate.sightings.flush()
+    gate.engine.sightings.flush()
     event = {"id": "p-1", "at": at(clock)}
     for _ in range(3):
         gate.admit_sync("pay", event)

@@ -314,7 +314,7 @@ def test_arguments_that_are_not_json_are_refused_and_leave_nothing(ledger: Ledge
     with pytest.raises(EventError, match=r"\$\.extra"):
         style.call(once, "o-1", object())
     assert not calls
-    assert ledger.gate().store.connect().counts() == {}
+    assert ledger.gate().engine.store.connect().counts() == {}
 
 
 def test_a_key_template_must_name_an_argument_of_the_business(ledger: Ledger, style: Style) -> None:

@@ -226,7 +226,7 @@ def test_approval_starts_a_new_horizon(ledger: Ledger) -> None:
         ledger.clock.advance(60)
         _deliver(gate)
         assert ledger.state() == "held"
-        with closing(GroupCommit(gate.store)) as commits:
+        with closing(GroupCommit(gate.engine.store)) as commits:
             Decisions(commits, ledger.clock).approve(1, actor="ann", reason="the bank says tomorrow")
     bank.act = lambda: "S-1"
     ledger.clock.advance(60)
@@ -358,8 +358,8 @@ def test_person_is_still_asked_where_only_a_person_knows(ledger: Ledger) -> None
 
 
 def _signals(ledger: Ledger, gate: Gate) -> set[str]:
-    gate.sightings.flush()
-    with gate.store.look() as session:
+    gate.engine.sightings.flush()
+    with gate.engine.store.look() as session:
         found = evaluate(measure(session, ledger.clock))
     return {one.definition.name for one in found if one.level > Level.OK}
 
@@ -390,6 +390,6 @@ def test_accepted_events_that_are_tried_again_did_not_arrive_again(ledger: Ledge
         ledger.clock.advance(10)
     assert bank.calls > 60
     assert "repeat_ratio_high" not in _signals(ledger, gate)
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         counts = measure(session, ledger.clock).counts(HOUR, "orders")
     assert (counts.arrivals, counts.repeats) == (30, 0)

@@ -227,7 +227,7 @@ def test_a_bulky_outcome_is_replayed_from_the_ledger(ledger: Ledger, style: Styl
     style.register(gate, "bookings", lambda event, once: "x" * 100_000)
     first = style.admit(gate, "bookings", EVENT)
     assert style.admit(gate, "bookings", EVENT).value == first.value
-    assert len(gate._context.cache) == 0
+    assert len(gate.engine._context.cache) == 0
 
 
 def test_a_stored_value_that_no_longer_fits_is_given_as_it_is(ledger: Ledger, style: Style) -> None:

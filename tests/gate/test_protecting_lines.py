@@ -37,7 +37,9 @@ def _claim(gate: Gate, attempt: int) -> Claim:
 
     key = derive_key("", "waiting", "{id}", ("N-1",))
     arrival = Arrival(key, "", "N-1", b"f" * 16, b"{}", None)
-    return claim_of(gate.surface("waiting"), arrival, Reserved(Decision.RETRY, 1, 1, attempt=attempt))
+    return claim_of(
+        gate.engine.surface("waiting"), arrival, Reserved(Decision.RETRY, 1, 1, attempt=attempt)
+    )
 
 
 def test_waiting_for_a_request_under_way_is_no_attempt_that_could_be_the_last(ledger: Ledger) -> None:

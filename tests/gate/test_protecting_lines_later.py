@@ -116,7 +116,7 @@ def test_probe_that_names_something_else_than_the_call_handed_out_is_held(
     # Then another id is not taken for ours, and the step is in doubt with the first of them
     assert ledger.state() == state
     if state == "held":
-        with gate.store.look() as session:
+        with gate.engine.store.look() as session:
             detail = session.detail(1)
         assert detail is not None
         assert [(step.state, step.resource) for step in detail.steps] == [(StepState.STARTED, "S-1")]
@@ -134,7 +134,7 @@ def test_key_that_was_read_for_one_call_says_nothing_of_the_next(ledger: Ledger)
     for number in range(3):
         gate.admit_sync("bookings", {"id": str(number)})
 
-    assert gate._context.keys_read == set()
+    assert gate.engine._context.keys_read == set()
 
 
 def test_caretakers_look_at_a_same_database_entry_is_no_arrival(ledger: Ledger) -> None:
@@ -151,13 +151,13 @@ def test_caretakers_look_at_a_same_database_entry_is_no_arrival(ledger: Ledger) 
     with pytest.raises(ValueError, match="not now"):
         gate.admit_sync("local", EVENT)
     # When a caretaker finishes it
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         detail = session.detail(1)
     assert detail is not None
-    gate.recover_sync(detail)
-    gate.sightings.flush()
+    gate.engine.recover_sync(detail)
+    gate.engine.sightings.flush()
     # Then one arrival was seen
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         counts = {tally.what: tally.count for tally in session.tallies(0, 2**40)}
     assert counts.get(What.FRESH) == 1
     assert What.REPLAY not in counts
@@ -169,7 +169,7 @@ def test_wait_for_an_earlier_request_says_what_is_waited_for(ledger: Ledger) -> 
     gate.handler("waiting", key="{id}")(lambda event, once: None)
     key = derive_key("", "waiting", "{id}", ("N-1",))
     arrival = Arrival(key, "", "N-1", b"f" * 16, b"{}", None)
-    claim = claim_of(gate.surface("waiting"), arrival, Reserved(Decision.RECOVER, 1, 1))
+    claim = claim_of(gate.engine.surface("waiting"), arrival, Reserved(Decision.RECOVER, 1, 1))
 
     assert (
         str(StillUnderWay("claim at ect: an earlier request", claim)) == "claim at ect: an earlier request"
@@ -241,7 +241,7 @@ def test_process_that_is_ending_records_nothing_of_its_transaction(ledger: Ledge
 def test_steps_recorded_under_a_later_fence_are_not_taken_for_ones_own(ledger: Ledger) -> None:
     """I5: who does not know whether its record was committed reads back its own, or knows nothing."""
     step = StepRecord("claim", StepState.STARTED, "ect")
-    session = ledger.gate().store.connect()
+    session = ledger.gate().engine.store.connect()
     recalled = []
     with session.unit():
         (first,) = session.reserve([reservation(1)])
@@ -273,7 +273,7 @@ def test_lease_of_a_claim_that_has_ended_is_not_kept_up(ledger: Ledger) -> None:
     gate.handler("bookings", key="{id}")(lambda event, once: once.step("say", lambda: "done"))
     gate.admit_sync("bookings", EVENT)
 
-    assert gate._context.leases._claims == {}
+    assert gate.engine._context.leases._claims == {}
 
 
 class _NoTurns:
@@ -324,7 +324,7 @@ def test_decision_whose_reply_is_lost_is_found_by_its_record(ledger: Ledger) -> 
     assert ledger.state() == "held"
     # When the reply to the commit of a decision is lost
     faults.plan.append(Fault.LOST_REPLY)
-    entry = Decisions(gate._context.commits, ledger.clock).say(
+    entry = Decisions(gate.engine._context.commits, ledger.clock).say(
         1, EntryDecision(Verb.REJECT, "olga", "no such slot")
     )
     # Then it is known to have been carried out
@@ -346,7 +346,7 @@ def test_joined_transaction_that_is_undone_is_told_also_where_the_outcome_was_gi
 
         with pytest.raises(NotCommitted):
             gate.admit_sync("bookings", EVENT)
-        with gate.store.look() as session:
+        with gate.engine.store.look() as session:
             detail = session.detail(1)
 
     assert detail is None or detail.entry.state is not State.COMMITTED
@@ -367,13 +367,13 @@ def test_downstream_that_answers_a_recovery_rests_no_more(ledger: Ledger) -> Non
     with pytest.raises(CrashReached):
         registered(ledger.gate(ArmedCrashPoints.raising("effect.after"))).admit_sync("bookings", EVENT)
     gate = registered(ledger.gate())
-    gate.circuits.failed("bookings", "ect", 99, Reach.NOT_REACHED, "refused")
-    assert gate.circuits.rests("bookings") is not None
+    gate.engine.circuits.failed("bookings", "ect", 99, Reach.NOT_REACHED, "refused")
+    assert gate.engine.circuits.rests("bookings") is not None
     ledger.lapse()
     gate.admit_sync("bookings", EVENT)
 
-    assert gate.circuits.rests("bookings") is None
-    assert not gate.circuits.is_unwell("bookings")
+    assert gate.engine.circuits.rests("bookings") is None
+    assert not gate.engine.circuits.is_unwell("bookings")
 
 
 def test_step_whose_probe_was_unclear_is_one_that_a_person_may_speak_about(ledger: Ledger) -> None:
@@ -395,7 +395,7 @@ def test_step_whose_probe_was_unclear_is_one_that_a_person_may_speak_about(ledge
     with pytest.raises(OutcomeUnknown, match="neither what the key owns"):
         gate.admit_sync("bookings", EVENT)
 
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         detail = session.detail(1)
     assert detail is not None
     assert [step.name for step in sayable(detail)] == ["claim"]
@@ -500,7 +500,7 @@ def test_conflicts_in_callers_transactions_are_kept_as_far_as_the_surface_says(
             caller.commit()
         assert answer.verdict is Verdict.CONFLICT
     # Then the rest is only refused
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         assert len(session.entries(EntryFilter((State.QUARANTINED,)), None, 100)) == kept
 
 
@@ -533,7 +533,7 @@ def test_call_that_failed_stays_told_though_one_before_it_has_ended_meanwhile(le
     with pytest.raises(Failed):
         asyncio.run(gate.admit("bookings", EVENT))
     # Then the outcome tells of both
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         detail = session.detail(1)
     assert detail is not None
     assert detail.outcome is not None

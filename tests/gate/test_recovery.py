@@ -300,7 +300,7 @@ def test_a_second_call_with_the_key_that_hands_out_something_else_is_held(
     else:
         assert style.admit(gate, "bookings", {"id": 1}).value == "S-1"
     assert (ledger.state(), answers) == (state, [])
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         kinds = [item.reason for item in session.waiting()]
     assert kinds == (["two_resources"] if state == "held" else [])
 

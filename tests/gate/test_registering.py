@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -151,7 +153,7 @@ def test_the_promise_says_which_row_applies(ledger: Ledger) -> None:
     gate.handler("opaque", key="{id}")(handle)
     gate.handler("same", key="{id}", same_database=True)(handle)
     gate.handler("through once", key="{id}")(lambda event, once: None)
-    promises = {surface.name: surface.promise for surface in gate.surfaces}
+    promises = {surface.name: surface.promise for surface in gate.engine.surfaces}
     assert promises["opaque"] == Promise.AT_MOST_ONCE.value
     assert promises["same"] == Promise.SAME_DATABASE.value
     assert promises["through once"].startswith("by downstream")
@@ -161,7 +163,7 @@ def test_durations_may_be_given_as_timedeltas(ledger: Ledger, style: Style) -> N
     """What a setting means does not depend on how it is written."""
     gate = ledger.gate()
     style.register(gate, "bookings", handle, lease=timedelta(minutes=2), retention=timedelta(days=30))
-    rule = gate.surface("bookings").rule
+    rule = gate.engine.surface("bookings").rule
     assert (rule.lease, rule.retention) == (timedelta(minutes=2), timedelta(days=30))
 
 
@@ -185,6 +187,33 @@ def test_a_gate_closes_itself_after_a_with_block(ledger: Ledger, style: Style) -
         assert style.admit(gate, "bookings", EVENT).verdict is Verdict.RUN
     with pytest.raises(StoreUnavailable):
         style.admit(gate, "bookings", {"id": "after"})
+
+
+async def test_a_gate_closes_itself_after_an_async_with_block(ledger: Ledger) -> None:
+    """As an async program opens it."""
+    async with Gate(ledger.url, clock=ledger.clock) as gate:
+        gate.handler("bookings", key="{id}")(handle)
+        assert (await gate.admit("bookings", EVENT)).verdict is Verdict.RUN
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await gate.admit("bookings", {"id": "after"})
+
+
+async def test_the_loop_goes_on_while_a_gate_waits_for_its_threads(ledger: Ledger) -> None:
+    """A handler in a thread may wait for the loop: leaving the block must not block the loop."""
+    loop, started, free = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    was_freed: list[bool] = []
+
+    def wait(event: Any) -> None:
+        loop.call_soon_threadsafe(started.set)
+        was_freed.append(free.wait(5.0))
+
+    async with Gate(ledger.url, clock=ledger.clock) as gate:
+        gate.handler("bookings", key="{id}")(wait)
+        admitting = asyncio.create_task(gate.admit("bookings", EVENT))
+        await started.wait()
+        loop.call_soon(free.set)
+    await asyncio.gather(admitting, return_exceptions=True)
+    assert was_freed == [True]
 
 
 def test_the_store_down_means_no_effect(ledger: Ledger, style: Style) -> None:

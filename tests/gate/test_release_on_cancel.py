@@ -20,7 +20,7 @@ EVENT = {"id": "N-1"}
 @contextlib.asynccontextmanager
 async def kept_waiting(gate: Gate) -> AsyncIterator[asyncio.Task[Admission]]:
     """A task whose reservation waits for its turn; the ledger is free again at the end of the block."""
-    commits = gate._context.commits
+    commits = gate.engine._context.commits
     with commits.transaction():
         task = asyncio.create_task(gate.admit("bookings", EVENT))
         await until(lambda: commits._writers.waiting)
@@ -147,7 +147,7 @@ async def test_waiting_for_a_key_can_be_cancelled_as_well(ledger: Ledger) -> Non
 @contextlib.contextmanager
 def _cancelled_at_question(gate: Gate, task: asyncio.Task[Any], when: Callable[[], bool]) -> Iterator[None]:
     """Cancels a task in the turn after it has asked something, as soon as a condition is true."""
-    driver, ask = gate._driver, gate._driver._ask
+    driver, ask = gate.engine.driver, gate.engine.driver._ask
 
     def asked(operation: Any) -> Any:
         found = ask(operation)
@@ -155,7 +155,7 @@ def _cancelled_at_question(gate: Gate, task: asyncio.Task[Any], when: Callable[[
             task.cancel()
         return found
 
-    gate._context.commits._gathered_last = 0
+    gate.engine._context.commits._gathered_last = 0
     driver._ask = asked
     yield
     driver._ask = ask

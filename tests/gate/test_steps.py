@@ -311,7 +311,7 @@ def test_exhausted_attempts_put_the_event_in_front_of_a_person(ledger: Ledger, s
     )
     assert runs == [1, 2, 3]
     # And whoever counts what waits for a person is told the kind: nothing is in doubt here
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         assert [item.reason for item in session.waiting()] == ["attempts_used_up"]
     tries = [LogKind.RETRYABLE, LogKind.TAKEN_UP] * 2
     assert ledger.log_kinds() == [*tries, LogKind.HELD]

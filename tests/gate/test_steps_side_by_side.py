@@ -24,7 +24,7 @@ class Sorry(Exception):
 def test_what_ends_while_another_step_is_recorded_is_recorded_too(ledger: Ledger) -> None:
     """D4: an effect that has returned is not called again because another step was being written."""
     gate, calls, writing = ledger.gate(), [], contextlib.ExitStack()
-    commits = gate._context.commits
+    commits = gate.engine._context.commits
     pay = gate.downstream("pay", honours_key="7d")
 
     async def notify():
@@ -55,7 +55,9 @@ def test_what_ends_while_another_step_is_recorded_is_recorded_too(ledger: Ledger
         return await gate.admit("bookings", EVENT)
 
     # Then neither is called again
-    gate.surface("bookings").declaring.learn("charge", pay)  # else it leaves a record before its call
+    gate.engine.surface("bookings").declaring.learn(
+        "charge", pay
+    )  # else it leaves a record before its call
     assert asyncio.run(tell()).value == {"id": "c-1"}
     assert calls == ["notify", "charge"]
 
@@ -63,7 +65,7 @@ def test_what_ends_while_another_step_is_recorded_is_recorded_too(ledger: Ledger
 def test_a_word_that_nothing_happened_is_kept_beside_another_step(ledger: Ledger) -> None:
     """I9: a step that was not applied is called again, and not left to a person."""
     gate, calls, writing = ledger.gate(), [], contextlib.ExitStack()
-    commits = gate._context.commits
+    commits = gate.engine._context.commits
 
     @gate.handler("bookings", key="{id}")
     async def book(event, once):
@@ -104,7 +106,7 @@ def test_a_word_that_nothing_happened_is_kept_beside_another_step(ledger: Ledger
 def test_threads_of_one_handler_keep_each_others_steps(ledger: Ledger) -> None:
     """D4: the same for a plain handler with threads of its own."""
     gate, calls, writing = ledger.gate(), [], contextlib.ExitStack()
-    commits = gate._context.commits
+    commits = gate.engine._context.commits
     pay = gate.downstream("pay", honours_key="7d")
     ended = threading.Event()
 
@@ -129,7 +131,7 @@ def test_threads_of_one_handler_keep_each_others_steps(ledger: Ledger) -> None:
         if once.attempt == 1:
             raise Sorry
 
-    gate.surface("bookings").declaring.learn("charge", pay)
+    gate.engine.surface("bookings").declaring.learn("charge", pay)
     with pytest.raises(Sorry):
         gate.admit_sync("bookings", EVENT)
     assert gate.admit_sync("bookings", EVENT).verdict is Verdict.RUN

@@ -87,7 +87,7 @@ def test_next_loop_undoes_it_and_has_the_place(gate: Gate, handler: Waiting) -> 
 
     del task
     gc.collect()
-    with gate.commits.transaction(), pytest.raises(StoreBusy), gate.commits.transaction():
+    with gate.engine.commits.transaction(), pytest.raises(StoreBusy), gate.engine.commits.transaction():
         pytest.fail("the one place was given twice")
 
 
@@ -129,17 +129,17 @@ def test_whoever_waits_already_has_the_place(
     monkeypatch.setattr(group_commit, "TURN_WAIT_SECONDS", DEADLINE_SECONDS)
     monkeypatch.setattr(group_commit, "STRANDED_LOOK_SECONDS", 0.05)
     waits = threading.Event()
-    free = gate.commits._drop_stranded
+    free = gate.engine.commits._drop_stranded
 
     def look() -> None:
         free()
         waits.set()
 
     def have_place() -> bool:
-        with gate.commits.transaction():
+        with gate.engine.commits.transaction():
             return True
 
-    monkeypatch.setattr(gate.commits, "_drop_stranded", look)
+    monkeypatch.setattr(gate.engine.commits, "_drop_stranded", look)
     with ThreadPoolExecutor(1) as threads, closing(asyncio.new_event_loop()) as loop:
         task = loop.run_until_complete(handler.begin(gate))
         task._log_destroy_pending = False  # type: ignore[attr-defined]

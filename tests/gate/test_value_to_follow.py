@@ -60,7 +60,7 @@ def test_a_repeat_that_may_wait_gets_the_value(
         go_on.set()  # the first one returns only once the second one waits
         wait_for(returned)
 
-    monkeypatch.setattr(gate._context.clock, "pause", pause)
+    monkeypatch.setattr(gate.engine._context.clock, "pause", pause)
     with running(first, repeat) as answers:
         pass
     assert [(answer.verdict, answer.value, answer.resource) for answer in answers] == [
@@ -80,7 +80,7 @@ def test_a_handler_that_fails_after_its_block_lets_repeats_go(booked_ledger: Led
     style.register(gate, "bookings", body)
     with pytest.raises(RuntimeError):
         style.admit(gate, "bookings", EVENT)
-    assert not gate._context.value_follows
+    assert not gate.engine._context.value_follows
     assert style.admit(gate, "bookings", EVENT).verdict is Verdict.REPLAY
 
 
@@ -117,7 +117,7 @@ async def test_a_thread_whose_task_was_cancelled_still_gives_its_value(
     go_on.set()
     await asyncio.wait([task])
     assert task.cancelled()
-    await until(lambda: not gate._context.value_follows)
+    await until(lambda: not gate.engine._context.value_follows)
     # Then its value is there for every repeat, in any process
     other = booked_ledger.gate()
     Style("plain").register(other, "bookings", lambda event, once: "never")

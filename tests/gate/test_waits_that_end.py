@@ -93,16 +93,16 @@ def test_results_that_json_does_not_know_are_kept_all_the_same(ledger: Ledger, f
 
 def _fail_in_second_step(gate: Gate, desk: Desk) -> None:
     """A first attempt whose second step raises: the first one's result is recorded with that."""
-    claims = gate.downstreams[1]
+    claims = gate.engine.downstreams[1]
 
     def refuse() -> None:
         raise ZeroDivisionError
 
     def handler(event: Any, once: Any) -> Any:
-        once.effect(gate.downstreams[0], _quoting(desk), name="quote")
+        once.effect(gate.engine.downstreams[0], _quoting(desk), name="quote")
         once.effect(claims, refuse, name="claim")
 
-    gate._surfaces["bookings"] = replace(gate.surface("bookings"), handler=handler)
+    gate.engine._surfaces["bookings"] = replace(gate.engine.surface("bookings"), handler=handler)
     gate.admit_sync("bookings", {"id": "A-1"})
 
 
@@ -170,10 +170,10 @@ def test_an_event_that_fails_for_ever_ends_before_a_person(ledger: Ledger) -> No
     gate = desk.process()
 
     def fail(event: Any, once: Any) -> Any:
-        once.effect(gate.downstreams[0], _quoting(desk), name="quote")
+        once.effect(gate.engine.downstreams[0], _quoting(desk), name="quote")
         raise ZeroDivisionError
 
-    gate._surfaces["bookings"] = replace(gate.surface("bookings"), handler=fail)
+    gate.engine._surfaces["bookings"] = replace(gate.engine.surface("bookings"), handler=fail)
     with pytest.raises(ZeroDivisionError):
         gate.admit_sync("bookings", {"id": "A-1"})
     reconciler = Reconciler(gate)

@@ -72,7 +72,7 @@ class Shop:
         asyncio.run(self.work.run_once())
 
     def lane(self, order: str = "o") -> LaneView:
-        with self.gate.store.look() as reader:
+        with self.gate.engine.store.look() as reader:
             found = reader.find_lane(destination_of(SURFACE), "", order)
         assert found is not None
         return found
@@ -122,14 +122,14 @@ def test_an_event_in_its_lane_under_an_old_key_and_under_a_new_one_runs_once(
 ) -> None:
     """I27: its key template was changed while it waited."""
     shop.admit("e")
-    with closing(shop.gate.store.connect()) as session, session.unit():
+    with closing(shop.gate.engine.store.connect()) as session, session.unit():
         kept = session.document(KIND, SURFACE)
         assert kept is not None
         now = LedgerNow(session.now_ticks(), shop.clock.wall_ms())
         rule = KeyRule(KeyTemplate.parse("{id:str}"), None)
         made = rekeyed(read_identity(kept.body), rule, now, OVERLAP_MIN_MS).encoded()
         assert session.change_document(DocumentChange(KIND, SURFACE, kept.version, made, 1, "ann", "yes"))
-    newer = Gate(store=shop.gate.store, clock=shop.clock)
+    newer = Gate(store=shop.gate.engine.store, clock=shop.clock)
 
     @newer.handler(SURFACE, key="{id:str}", mode="accept", lane="{order}", ignore=["order"])
     def take(event: dict[str, Any], once: Any) -> None:
@@ -150,7 +150,7 @@ def test_another_content_under_the_same_key_is_a_conflict(shop: Shop) -> None:
     """Before and after it ran, each in the log; it is kept once for a person, and not run (I7)."""
     shop.admit("e")
     assert shop.admit("e", amount=2).verdict is Verdict.CONFLICT
-    with shop.gate.store.look() as reader:
+    with shop.gate.engine.store.look() as reader:
         conflict, kept = reader.read_log(0, 100)
         (waiting,) = reader.entries(EntryFilter((State.QUARANTINED,)), None, 10)
     assert (conflict.kind, conflict.entry_id) == (LogKind.CONFLICT, -shop.lane().lane_id)
@@ -160,7 +160,7 @@ def test_another_content_under_the_same_key_is_a_conflict(shop: Shop) -> None:
     assert shop.admit("e", amount=2).verdict is Verdict.CONFLICT
     shop.run()
     assert shop.ran == ["e"]
-    with shop.gate.store.look() as reader:
+    with shop.gate.engine.store.look() as reader:
         assert reader.counts() == {State.COMMITTED: 1, State.QUARANTINED: 1}
 
 
@@ -169,10 +169,10 @@ def test_an_accepted_event_that_conflicts_only_when_it_runs_is_not_lost(shop: Sh
 
     def accepts(amount: int) -> Any:
         event = {"id": "e", "order": "o", "amount": amount}
-        return read_arrival(shop.gate.surface(SURFACE).rule, event, None, shop.clock.wall_ms())
+        return read_arrival(shop.gate.engine.surface(SURFACE).rule, event, None, shop.clock.wall_ms())
 
     def run(amount: int) -> Any:
-        return asyncio.run(shop.gate.run_accepted(SURFACE, accepts(amount)))
+        return asyncio.run(shop.gate.engine.run_accepted(SURFACE, accepts(amount)))
 
     run(0)
     kept = [work_outcome(run(amount)) for amount in range(1, KEPT_MAX + 1)]
@@ -189,7 +189,7 @@ def test_another_content_while_an_event_is_tried_again_is_in_the_log(shop: Shop)
 
     assert shop.admit("e", amount=2).verdict is Verdict.CONFLICT
 
-    with shop.gate.store.look() as reader:
+    with shop.gate.engine.store.look() as reader:
         assert LogKind.CONFLICT in [record.kind for record in reader.read_log(0, 100)]
 
 
@@ -246,11 +246,11 @@ def test_engine_that_died_after_the_handler_does_not_run_it_again(shop: Shop) ->
     """The outcome is recorded, the lane is not moved on: the next one finds a replay."""
     shop.admit("e1")
     shop.admit("e2")
-    session = shop.gate.store.connect()
+    session = shop.gate.engine.store.connect()
     with session.unit():
         heads = session.lease_heads(HeadsWanted(((destination_of(SURFACE), 9),), 60_000, 1))
     session.close()
-    asyncio.run(shop.gate.run_accepted(SURFACE, *accepted_arrival(heads.deliveries[0])))
+    asyncio.run(shop.gate.engine.run_accepted(SURFACE, *accepted_arrival(heads.deliveries[0])))
 
     shop.run(61)
 
@@ -277,7 +277,7 @@ def test_wrong_settings_are_refused(shop: Shop) -> None:
     with pytest.raises(UsageError, match="later"):
         shop.gate.admit_sync(SURFACE, {"id": "e", "order": "o"}, tx=object())
     with pytest.raises(ConfigError, match="accept"):
-        AcceptedWork(Gate(store=shop.gate.store, clock=shop.clock))
+        AcceptedWork(Gate(store=shop.gate.engine.store, clock=shop.clock))
 
 
 def test_program_without_an_event_loop_runs_what_it_accepted(shop: Shop) -> None:
@@ -317,7 +317,7 @@ def test_full_lane_is_busy_until_something_has_run(shop: Shop, monkeypatch: pyte
 
 def test_full_surface_is_busy_over_all_its_lanes(shop: Shop) -> None:
     """Counted for the whole surface: whatever lane the next one is for, it waits until some have run."""
-    shop.gate._context.backlog = Backlog(2)
+    shop.gate.engine._context.backlog = Backlog(2)
     assert [shop.admit(event, event).verdict for event in ("a", "b")] == [Verdict.ACCEPTED] * 2
 
     refused = shop.admit("c", "c")

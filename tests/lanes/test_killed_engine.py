@@ -26,7 +26,7 @@ async def hang(delivery):
 
 async def main():
     with Gate(sys.argv[1]) as gate:
-        async with Engine(gate.commits, [Destination("shop", hang)]):
+        async with Engine(gate.engine.commits, [Destination("shop", hang)]):
             await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -48,7 +48,7 @@ def test_keys_of_a_killed_process_are_free_after_fifteen_seconds(tmp_path: Path)
     """A real process, a real SIGKILL in the middle of a delivery; only the time is made to pass."""
     url = f"sqlite:///{tmp_path}/ledger.db"
     with Gate(url) as gate:
-        gate.commits.perform(Enqueue(Outgoing("shop", "", "k", "e-1", "t", b"{}", b"e-1", 0)))
+        gate.engine.commits.perform(Enqueue(Outgoing("shop", "", "k", "e-1", "t", b"{}", b"e-1", 0)))
     with subprocess.Popen([sys.executable, "-c", DELIVERS, url], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
@@ -61,7 +61,7 @@ def test_keys_of_a_killed_process_are_free_after_fifteen_seconds(tmp_path: Path)
 
     clock = Ahead(KEYS_FREE_AFTER_MS)
     with Gate(url, clock=clock) as gate:
-        engine = Engine(gate.commits, [Destination("shop", deliver)], clock=clock)
+        engine = Engine(gate.engine.commits, [Destination("shop", deliver)], clock=clock)
         done = asyncio.run(engine.run_once())
 
     assert (got, done.delivered) == (["e-1"], 1)

@@ -36,7 +36,7 @@ def _down(ledger: Ledger) -> tuple[Gate, list[bool]]:
 
 
 def _told(gate: Gate) -> dict[str, CircuitState]:
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         return {name: view.state for name, view in read_circuits(session).items()}
 
 

@@ -45,10 +45,10 @@ class Office:
             return str(error)
 
     def scan(self, **options: Any) -> ScanReport:
-        return ContentScan(self.gate.store, self.ledger.clock, **options).run_once()
+        return ContentScan(self.gate.engine.store, self.ledger.clock, **options).run_once()
 
     def pairs(self) -> list[tuple[Duplicate, str | None]]:
-        with self.gate.store.look() as session:
+        with self.gate.engine.store.look() as session:
             found = session.duplicates(None, 100, dismissed=False)
             return [(pair, compensation_of(session, pair)) for pair in found]
 
@@ -110,7 +110,7 @@ def test_a_scan_that_dies_repeats_and_never_skips(office: Office, monkeypatch: p
     """I6: the place is kept in the transaction that flags."""
     office.send("1")
     office.send("2")
-    session = type(office.gate.store.connect())
+    session = type(office.gate.engine.store.connect())
     with monkeypatch.context() as patched:
         patched.setattr(session, "note_scanned", lambda self, position: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -171,7 +171,7 @@ def test_an_event_without_a_readable_target_is_quarantined(office: Office) -> No
 def test_a_mark_is_kept_with_the_users_own_transaction(ledger: Ledger) -> None:
     """Same-database mode: rolled back with it, committed with it."""
     gate = ledger.gate()
-    gate.store.connect().close()
+    gate.engine.store.connect().close()
     PLAIN.register(gate, "routes", lambda event, once: "done", content=ROUTES, same_database=True)
     event = {"id": "1", "client": "c7", "date": "2025-10-26", "stops": []}
     for ends, marks in (("ROLLBACK", 0), ("COMMIT", 1)):
@@ -187,13 +187,13 @@ def test_a_mark_is_kept_with_the_users_own_transaction(ledger: Ledger) -> None:
 def test_a_million_marks_are_scanned_in_a_minute(ledger: Ledger) -> None:
     """E6: fast, in steps that hold nobody up; a second scan costs nothing."""
     gate = ledger.gate()
-    gate.store.connect().close()
+    gate.engine.store.connect().close()
     fill_with_marks(ledger, 1_000_000)
     clock = SystemClock()
     began = clock.ticks_ms()
-    report = ContentScan(gate.store, clock, steps_max=1_000).run_once()
+    report = ContentScan(gate.engine.store, clock, steps_max=1_000).run_once()
     took_ms = clock.ticks_ms() - began
-    assert ContentScan(gate.store, clock).run_once().looked == 0
+    assert ContentScan(gate.engine.store, clock).run_once().looked == 0
     assert (report.looked, len(report.pairs)) == (1_000_000, 1_000)
     assert took_ms < 60_000
 
@@ -234,7 +234,7 @@ def test_a_released_duplicate_that_had_begun_is_asked_about_first(ledger: Ledger
     for number in ("1", "2"):
         with pytest.raises(TimeoutError):
             gate.admit_sync("routes", {"id": number, "client": "c7", "date": "2025-10-26"})
-    assert len(ContentScan(gate.store, ledger.clock).run_once().stopped) == 2
+    assert len(ContentScan(gate.engine.store, ledger.clock).run_once().stopped) == 2
     gate.people.release(1, reason="checked", actor="ann")
     ledger.lapse()
     assert Reconciler(gate, at_once=True).run_once().finished == 1

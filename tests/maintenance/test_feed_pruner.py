@@ -43,7 +43,7 @@ def _ids(gate: Gate) -> list[str]:
 
 
 def _pruner(gate: Gate) -> FeedPruner:
-    return FeedPruner(gate.store, gate.clock, timedelta(days=30), followers=followers)
+    return FeedPruner(gate.engine.store, gate.engine.clock, timedelta(days=30), followers=followers)
 
 
 def test_old_events_go_and_slow_readers_are_told(gate: Gate, clock: ManualClock) -> None:
@@ -91,7 +91,7 @@ def test_a_lane_never_knows_an_id_that_the_feed_has_forgotten(gate: Gate, clock:
     """Given an event that was delivered; when it is forgotten and published anew; it is delivered anew."""
     with gate:
         sender = SenderOnCommits(
-            gate.commits, clock=clock, policy=AddressPolicy.of(allow_http=True, allow_loopback=True)
+            gate.engine.commits, clock=clock, policy=AddressPolicy.of(allow_http=True, allow_loopback=True)
         )
         sender.endpoints.add(
             new_endpoint("team", "http://127.0.0.1:9/", follows="acme"), EndpointChange("a", "b")
@@ -109,7 +109,7 @@ def test_a_lane_never_knows_an_id_that_the_feed_has_forgotten(gate: Gate, clock:
 
 def _delivered(gate: Gate, clock: ManualClock) -> list[str]:
     """Takes what is due for the endpoint and acknowledges it."""
-    session = gate.store.connect()
+    session = gate.engine.store.connect()
     try:
         with session.unit():
             found = session.lease_heads(HeadsWanted((("team", 10),), 1000, 7)).deliveries

@@ -35,8 +35,8 @@ def register(gate: Gate, surface: str = "orders", **options) -> list[str]:
 
 def look(gate: Gate) -> None:
     """As a caretaker does from the first minute on: the ledger notes what time it is."""
-    with contextlib.closing(gate.store.connect()) as session, session.unit():
-        session.sight(gate.clock.wall_ms())
+    with contextlib.closing(gate.engine.store.connect()) as session, session.unit():
+        session.sight(gate.engine.clock.wall_ms())
 
 
 def admit(gate: Gate, *names: str, surface: str = "orders") -> None:
@@ -229,9 +229,11 @@ def test_a_person_may_say_that_the_clock_is_right(ledger: Ledger) -> None:
     ledger.clock.step_wall(365 * DAY)
     bounds, age = Bounds(), timedelta(days=90)
 
-    kept, was_doubted = forget_older(gate.store, gate.clock, "orders", age, actor="anna", bounds=bounds)
+    kept, was_doubted = forget_older(
+        gate.engine.store, gate.engine.clock, "orders", age, actor="anna", bounds=bounds
+    )
     gone, is_doubted = forget_older(
-        gate.store, gate.clock, "orders", age, actor="anna", bounds=bounds, is_certain=True
+        gate.engine.store, gate.engine.clock, "orders", age, actor="anna", bounds=bounds, is_certain=True
     )
 
     assert (kept.entries, was_doubted, gone.entries, is_doubted) == (0, True, 1, False)

@@ -369,15 +369,17 @@ def test_what_somebody_else_took_meanwhile_is_busy_or_finished(depot: Depot) -> 
     depot.strand(1)
     depot.ledger.lapse()
     gate = depot.process()
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         (stale,) = session.stranded(10, ["bookings"])
 
     def recover(on: Gate) -> Any:
-        return asyncio.run(on.recover(stale)) if depot.style.is_async else on.recover_sync(stale)
+        return (
+            asyncio.run(on.engine.recover(stale)) if depot.style.is_async else on.engine.recover_sync(stale)
+        )
 
     other = Depot(depot.ledger, Style("plain"))
     seen: list[Any] = []
-    depot.before_return = lambda event: seen.append(other.process().recover_sync(stale).verdict)
+    depot.before_return = lambda event: seen.append(other.process().engine.recover_sync(stale).verdict)
     assert recover(gate).verdict is Verdict.RUN
     assert seen == [Verdict.BUSY]
     assert recover(depot.process()).verdict is Verdict.REPLAY
@@ -388,7 +390,7 @@ def test_a_store_that_is_down_is_told_and_nothing_runs(depot: Depot) -> None:
     depot.strand(1)
     depot.ledger.lapse()
     faults = Faults()
-    gate = depot.ledger.gate(store=faulty(depot.ledger.gate().store, faults))
+    gate = depot.ledger.gate(store=faulty(depot.ledger.gate().engine.store, faults))
     runs: list[Any] = []
     depot.style.register(gate, "bookings", lambda event, once: runs.append(event))
     faults.down = True
@@ -431,7 +433,7 @@ def test_a_stranded_event_is_finished_under_the_key_it_has(ledger: Ledger, style
 
 def accept_template(ledger: Ledger, surface: str, key: str) -> None:
     """A person's yes to another key template."""
-    with closing(ledger.gate().store.connect()) as session, session.unit():
+    with closing(ledger.gate().engine.store.connect()) as session, session.unit():
         kept = session.document(KIND, surface)
         assert kept is not None
         now = LedgerNow(session.now_ticks(), ledger.clock.wall_ms())
@@ -474,8 +476,8 @@ def test_a_worker_says_after_its_runs_that_it_is_there(ledger: Ledger) -> None:
     reconciler = Reconciler(gate, every=timedelta(seconds=5))
 
     def seen() -> list[WorkerStatus]:
-        with gate.store.look() as session:
-            return list(measure(session, gate.clock).workers)
+        with gate.engine.store.look() as session:
+            return list(measure(session, gate.engine.clock).workers)
 
     reconciler.run_once()
     ledger.clock.advance(10)

@@ -89,7 +89,7 @@ def test_scans_at_once_flag_each_pair_once(ledger: Ledger) -> None:
     Style("plain").register(gate, "routes", lambda event, once: "done", content=content)
     for number in range(40):
         gate.admit_sync("routes", {"id": number, "client": number // 2, "date": "2025-10-26"})
-    scans = [ContentScan(ledger.gate().store, ledger.clock, step_marks=3) for _ in range(4)]
+    scans = [ContentScan(ledger.gate().engine.store, ledger.clock, step_marks=3) for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
         reports: list[Any] = list(threads.map(lambda scan: scan.run_once(), scans))
     assert sum(len(report.pairs) for report in reports) == 20

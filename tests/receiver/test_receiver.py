@@ -416,7 +416,7 @@ def test_the_deepest_event_and_the_largest_integer_that_can_be_emitted_can_be_re
         body = outgoing_of(given, clock, 10).payload
         answer = inbox.receive(inbox.request(seq, "k", payload=body, body_format=body_format))
         assert answer.status == 200, answer.body
-    with ledger.gate().store.look() as session:
+    with ledger.gate().engine.store.look() as session:
         stored = session.detail(2)
     assert stored is not None
     assert b"[-%s,18446744073709551616]" % (b"9" * DIGITS_MAX) in (stored.body or b"")

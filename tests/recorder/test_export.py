@@ -29,7 +29,7 @@ def admit(ledger: Ledger, *repeats: tuple[RepeatClass, int, int]) -> Any:
         return 1
 
     gate.admit_sync("s", {"id": "a", "name": "Anna"})
-    session = gate.store.connect()
+    session = gate.engine.store.connect()
     seen = tuple(
         Repeat(1, kind, START_MS + 1000, START_MS + seconds * 1000, times, "said so")
         for kind, times, seconds in repeats

@@ -130,7 +130,7 @@ def test_a_recording_plays_to_the_same_verdicts(ledger: Ledger, tmp_path: Path) 
     (tmp_path / "again").mkdir()
     fresh = Ledger(tmp_path / "again", ManualClock())
     counted, again = Counted(), fresh.gate()
-    again.adopt(make_gate(Ledger(tmp_path)), counted.surface)
+    again.engine.adopt(make_gate(Ledger(tmp_path)).engine, counted.surface)
     report = asyncio.run(replay(make_plan(found), deliver_to(again), NoPace()))
     fresh.close()
     before = [one.verdict for one in found.answers.values()]
@@ -179,7 +179,7 @@ def test_an_observer_that_raises_changes_no_answer(
             pass
 
     gate = make_gate(ledger)
-    gate.observe(Broken())
+    gate.engine.observe(Broken())
     assert gate.admit_sync("orders", event(1)).verdict is Verdict.RUN
     assert CANARY not in caplog.text
 
@@ -217,7 +217,7 @@ def test_each_forked_process_writes_a_file_of_its_own(ledger: Ledger, tmp_path: 
     """Given a recorder that has begun, when a child records too, then both files play as one."""
     recorder = Recorder(tmp_path / "r", RULES)
     gate = make_gate(ledger)
-    rule = gate.surface("orders").rule
+    rule = gate.engine.surface("orders").rule
 
     def arrive(number: int) -> int:
         at_ms = 1_780_000_000_000 + number

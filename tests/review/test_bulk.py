@@ -44,7 +44,7 @@ class Queue:
 
     def plan(self, word: EntryDecision = YES, **wanted: Any) -> BulkPlan:
         """Plans a word for what fits."""
-        with self.gate.store.look() as session:
+        with self.gate.engine.store.look() as session:
             return make_plan(session, word, EntryFilter(**wanted))
 
     def job(self, plan: BulkPlan) -> Job:
@@ -53,7 +53,7 @@ class Queue:
 
     def states(self) -> dict[State, int]:
         """How many are in which state."""
-        with self.gate.store.look() as session:
+        with self.gate.engine.store.look() as session:
             return {state: count for state, count in session.counts().items() if count}
 
 
@@ -135,14 +135,14 @@ def test_plan_of_a_ledger_that_went_back_touches_nothing(tmp_path: Path) -> None
         copy = copied(path)
         for number in range(1, 4):
             gate.admit_sync("payouts", {"id": number})
-        with gate.store.look() as session:
+        with gate.engine.store.look() as session:
             plan = make_plan(session, YES, EntryFilter())
     moved(copy, path)
     with Gate(store=SqliteStore(path)) as gate:
         gate.handler("payouts", key="{id}", approve_first=True)(lambda event: None)
         for number in range(11, 14):
             gate.admit_sync("payouts", {"id": number})
-        with gate.store.look() as session:
+        with gate.engine.store.look() as session:
             now = make_plan(session, YES, EntryFilter())
         progress = Job(gate.people, plan).run()
 
@@ -163,7 +163,7 @@ def test_a_cancelled_job_stops_between_batches_and_tells(queue: Queue) -> None:
 def test_a_plan_has_a_limit_and_says_so(queue: Queue) -> None:
     """I18: what does not fit is left for the next plan."""
     queue.fill(9)
-    with queue.gate.store.look() as session:
+    with queue.gate.engine.store.look() as session:
         plan = make_plan(session, NO, EntryFilter(), entries_max=5)
     assert (plan.count, plan.is_complete) == (5, False)
     assert queue.job(plan).run().done == 5

@@ -66,7 +66,7 @@ class Desk:
 
     def waiting(self) -> int:
         """The id of the only entry."""
-        with self.ledger.gate().store.look() as session:
+        with self.ledger.gate().engine.store.look() as session:
             (entry,) = session.entries(EntryFilter(), None, 10)
         return entry.entry_id
 
@@ -540,7 +540,7 @@ def test_the_time_to_decide_is_part_of_the_rule(ledger: Ledger) -> None:
     """Signals read it from there; nonsense is refused."""
     gate = ledger.gate()
     gate.handler("payouts", key="{id}", approve_first=True, decide_within="4h")(lambda event: None)
-    rule: SurfaceRule = gate.surface("payouts").rule
+    rule: SurfaceRule = gate.engine.surface("payouts").rule
     assert (rule.approve_first, rule.decide_within) == (True, timedelta(hours=4))
     with pytest.raises(ConfigError, match="not positive"):
         gate.handler("others", key="{id}", decide_within="0s")

@@ -40,7 +40,7 @@ class Site:
 
     def seen(self) -> EntryDetail:
         """The only entry."""
-        with self.gate.store.look() as session:
+        with self.gate.engine.store.look() as session:
             entry = session.entries(EntryFilter(), None, 10)[0]  # the newest
             found = session.detail(entry.entry_id)
         assert found is not None
@@ -205,7 +205,7 @@ def test_what_a_crashed_attempt_did_was_between_its_claim_and_the_next_one(tmp_p
 
 
 def _starts_at(gate: Gate) -> list[Start]:
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         (entry,) = session.entries(EntryFilter(), None, 10)
         seen = session.detail(entry.entry_id)
     assert seen is not None

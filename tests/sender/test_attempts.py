@@ -22,7 +22,8 @@ from oncegate.sender.responses import Answered, judge, read_reason, without_exce
 from oncegate.store import Session
 from oncegate.store.tallies import duration_bound_ms, of_duration
 from oncegate.testing import ManualClock
-from oncegate.wiring import Sender, open_store
+from oncegate.wiring import open_store
+from oncegate.wiring.sender import Sender
 from tests.sender.test_delivery import sender, stage
 
 __all__ = ["sender"]

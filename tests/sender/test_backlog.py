@@ -14,7 +14,7 @@ from oncegate.store import Acknowledgement, HeadsWanted, Outgoing
 from oncegate.store.lanes import NAME_BYTES_MAX
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock
-from oncegate.wiring import Sender
+from oncegate.wiring.sender import Sender
 
 SECRET = "whsec_" + "QUFB" * 8
 

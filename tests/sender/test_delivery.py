@@ -26,7 +26,8 @@ from oncegate.sender.operator_actions import LaneDecision, LaneVerb, OperatorAct
 from oncegate.store import DestinationState, HeadAnswer, LaneState, LaneView, replay_name
 from oncegate.testing import ManualClock
 from oncegate.testing.waiting import DEADLINE_SECONDS
-from oncegate.wiring import Sender, open_store
+from oncegate.wiring import open_store
+from oncegate.wiring.sender import Sender
 from tests.sender.scripted import Peer, serving
 
 SECRET = "whsec_" + "c2VjcmV0" * 8

@@ -13,7 +13,7 @@ from oncegate.sender.endpoint_registry import EndpointChange
 from oncegate.sender.endpoints import Endpoint, new_endpoint
 from oncegate.sender.request_builder import OutgoingRequest, build_request
 from oncegate.testing.waiting import DEADLINE_SECONDS
-from oncegate.wiring import Sender
+from oncegate.wiring.sender import Sender
 from tests.sender.chaos_site import SECRET
 from tests.sender.scripted import answering, serving
 

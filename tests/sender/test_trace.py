@@ -30,7 +30,8 @@ from oncegate.sender.trace import HOPS_MAX, Hop, HopKind, journey, journey_of
 from oncegate.service.dispatch import Dispatch
 from oncegate.store import EntryFilter
 from oncegate.testing.waiting import DEADLINE_SECONDS
-from oncegate.wiring import Sender, open_store
+from oncegate.wiring import open_store
+from oncegate.wiring.sender import Sender
 from tests.sender.scripted import Peer, serving
 
 SECRET = "whsec_" + "c2VjcmV0" * 8
@@ -51,7 +52,7 @@ class Ledger:
         self.sender.endpoints.add(new_endpoint(name, url, secret=SECRET), EndpointChange("ann", "test"))
 
     def hops(self, text: str) -> list[Hop]:
-        with self.gate.store.look() as session:
+        with self.gate.engine.store.look() as session:
             return list(journey(session, text).hops)
 
     def places(self, text: str) -> list[tuple[HopKind, str]]:
@@ -275,7 +276,7 @@ def test_event_that_waits_for_a_person_keeps_its_context(ledger: Ledger, how: st
     ledger.gate.admit_sync("bookings", event, context=Context(correlation_id="trip 7"))
     assert ledger.places("trip 7") == [(ARRIVED, "bookings")]
 
-    with ledger.gate.store.look() as session:
+    with ledger.gate.engine.store.look() as session:
         waiting = (State.HELD, State.QUARANTINED)
         (entry,) = session.entries(EntryFilter(waiting), None, 5)
     say = ledger.gate.people.approve if how == "held" else ledger.gate.people.release
@@ -372,7 +373,7 @@ def test_another_tenants_events_do_not_push_ones_own_hops_out(ledger: Ledger) ->
     for number in range(3):
         send("quiet", f"own-{number}")
 
-    with ledger.gate.store.look() as session:
+    with ledger.gate.engine.store.look() as session:
         own = journey(session, "incident-7", "quiet")
         everything = journey(session, "incident-7")
         entry = next(iter(session.entries(EntryFilter(label_contains="own-0"), None, 1)))

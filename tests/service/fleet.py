@@ -142,7 +142,9 @@ def _serve(
     listener: socket.socket, url: str, settings: Settings, points: CrashPoints | None, clock: Clock
 ) -> None:
     gate = Gate(url, clock=clock, crashpoints=points)
-    service = Service(gate, settings, PartnerBook(gate.commits, gate.clock), {"HOOKS": SECRET})
+    service = Service(
+        gate, settings, PartnerBook(gate.engine.commits, gate.engine.clock), {"HOOKS": SECRET}
+    )
     server = make_server(service)
 
     async def run() -> None:
@@ -155,7 +157,7 @@ def _serve(
 def add_partner(url: str) -> str:
     """Adds a partner of all roles; its token."""
     with Gate(url) as gate:
-        return PartnerBook(gate.commits, gate.clock).add("exec-1", "acme", list(PartnerRole))
+        return PartnerBook(gate.engine.commits, gate.engine.clock).add("exec-1", "acme", list(PartnerRole))
 
 
 class Load:

@@ -57,7 +57,7 @@ class Site:
 
     def __init__(self, folder: Path, settings: Settings, gate: Gate | None = None) -> None:
         self.gate = gate or Gate(f"sqlite:///{folder}/ledger.db")
-        self.book = PartnerBook(self.gate.commits, self.gate.clock)
+        self.book = PartnerBook(self.gate.engine.commits, self.gate.engine.clock)
         self.token, self.other = self._token("exec-1", "acme"), self._token("exec-9", "other")
         self.service = Service(self.gate, settings, self.book, {"HOOKS": SECRET})
         self.port = 0

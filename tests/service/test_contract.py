@@ -101,7 +101,7 @@ def test_the_context_of_a_confirmation_goes_on_to_the_handler(tmp_path: Path) ->
         for window, carried in (("w-1", given), ("w-2", {})):
             body = {"correlation_id": V4[:-1] + window[-1], "window": window}
             assert site.call("POST", "/wes/v1/confirmations", body, {**headers, **carried}).status == 200
-        with site.gate.store.look() as session:
+        with site.gate.engine.store.look() as session:
             linked = session.linked(trace, 10)
 
     first, second = team.headers

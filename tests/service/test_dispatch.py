@@ -121,12 +121,12 @@ def gate(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gate]:
     else:
         store = PostgresStore(request.getfixturevalue("ledger_url"))
     with Gate(store=store) as opened:
-        opened.store.migrate()
+        opened.engine.store.migrate()
         yield opened
 
 
 def _leased(gate: Gate, name: str) -> list[Delivery]:
-    session = gate.store.connect()
+    session = gate.engine.store.connect()
     try:
         with session.unit():
             return list(session.lease_heads(HeadsWanted(((name, 10),), 1000, 7)).deliveries)
@@ -136,10 +136,10 @@ def _leased(gate: Gate, name: str) -> list[Delivery]:
 
 def test_publication_and_deliveries_are_one_transaction(gate: Gate) -> None:
     """Given a unit that is undone after it published; then neither is there, and the seq is given again."""
-    sender, feed = SenderOnCommits(gate.commits, policy=POLICY), Feed(gate, operation=Dispatch)
+    sender, feed = SenderOnCommits(gate.engine.commits, policy=POLICY), Feed(gate, operation=Dispatch)
     _follow(sender, "team", "acme")
     item = feed.item("acme", "e-1", "k", 1)
-    session = gate.store.connect()
+    session = gate.engine.store.connect()
     with contextlib.suppress(ZeroDivisionError), session.unit():
         assert Dispatch.run(session, [Dispatch(item)])[0].seq == 1
         raise ZeroDivisionError
@@ -153,9 +153,9 @@ def test_publication_and_deliveries_are_one_transaction(gate: Gate) -> None:
 
 
 def test_a_batch_keeps_the_order_of_each_key(gate: Gate) -> None:
-    sender, feed = SenderOnCommits(gate.commits, policy=POLICY), Feed(gate, operation=Dispatch)
+    sender, feed = SenderOnCommits(gate.engine.commits, policy=POLICY), Feed(gate, operation=Dispatch)
     _follow(sender, "team", "acme")
-    session = gate.store.connect()
+    session = gate.engine.store.connect()
     with session.unit():
         wanted = [Dispatch(feed.item("acme", f"e-{n}", f"k-{n % 2}", n)) for n in range(6)]
         answers = Dispatch.run(session, wanted)
@@ -174,7 +174,7 @@ def test_a_batch_keeps_the_order_of_each_key(gate: Gate) -> None:
 
 def test_a_followers_lanes_have_no_gaps(gate: Gate) -> None:
     """What would make one is refused: another's events, a name used before, a change of whom it follows."""
-    sender, feed = SenderOnCommits(gate.commits, policy=POLICY), Feed(gate, operation=Dispatch)
+    sender, feed = SenderOnCommits(gate.engine.commits, policy=POLICY), Feed(gate, operation=Dispatch)
     _follow(sender, "team", "acme")
     feed.publish_sync(tenant="acme", event_id="e-1", key="k", data=1)
     with pytest.raises(BadOutgoing, match="published for acme"):

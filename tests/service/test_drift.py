@@ -74,7 +74,7 @@ def test_windows_that_differ_are_reported_by_partner(warehouse: Warehouse) -> No
     assert (found.differing, found.only_realtime, found.only_confirmed) == (1, 1, 1)
     assert (found.realtime_calls, found.examples) == (4, ("a", "b", "d"))
     assert report.judged == 3
-    (signal,) = warehouse.drift(warehouse.site.gate.store)
+    (signal,) = warehouse.drift(warehouse.site.gate.engine.store)
     assert (signal.surface, signal.value, signal.level) == ("acme/exec-1", 1, Level.TICKET)
     assert signal.detail == "latest: 06"
     assert "--partner acme/exec-1" in signal.action
@@ -87,7 +87,7 @@ def test_a_late_realtime_call_heals_a_window_and_the_signal(warehouse: Warehouse
     warehouse.say("realtime", "06", item="a", quantity=2)
     warehouse.clock.advance(16 * 60)
     assert warehouse.scan.run_once().drifts == []
-    (signal,) = warehouse.drift(warehouse.site.gate.store)
+    (signal,) = warehouse.drift(warehouse.site.gate.engine.store)
     assert (signal.value, signal.level) == (0, Level.OK)
 
 
@@ -112,7 +112,7 @@ def test_what_was_read_is_read_once_and_a_restart_finds_the_same(warehouse: Ware
     assert again.drifts == first.drifts
 
     bounded = DriftScan(
-        warehouse.site.gate.store, warehouse.clock, realtime="wes.realtime",
+        warehouse.site.gate.engine.store, warehouse.clock, realtime="wes.realtime",
         confirmed="wes.confirmations.windows", entries_max=1,
     )  # fmt: skip
     assert not bounded.look().is_complete
@@ -127,12 +127,12 @@ def test_more_than_one_run_reads_is_read_by_the_next_and_grey_until_then(
     for name, value in (("PAGE", 2), ("OVERLAP", 1)):
         monkeypatch.setattr(f"oncegate.maintenance.drift_scan.{name}", value)
     scan = DriftScan(
-        warehouse.site.gate.store, warehouse.clock, realtime="wes.realtime",
+        warehouse.site.gate.engine.store, warehouse.clock, realtime="wes.realtime",
         confirmed="wes.confirmations.windows", entries_max=4,
     )  # fmt: skip
 
     def shown() -> list[tuple[str, float, Level]]:
-        found = warehouse.drift(warehouse.site.gate.store)
+        found = warehouse.drift(warehouse.site.gate.engine.store)
         return [(one.surface, one.value, one.level) for one in found]
 
     warehouse.say("realtime", "06", item="a", quantity=1)
@@ -168,7 +168,7 @@ def test_windows_beyond_the_bound_make_it_grey(
     warehouse.say("confirmations", "06", lines=[{"item": "a", "quantity": 1}])
     warehouse.clock.advance(16 * 60)
     assert (warehouse.scan.run_once().is_complete, warehouse.scan.run_once().drifts) == (False, [])
-    (signal,) = warehouse.drift(warehouse.site.gate.store)
+    (signal,) = warehouse.drift(warehouse.site.gate.engine.store)
     assert signal.level is Level.UNKNOWN
 
 

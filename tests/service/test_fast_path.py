@@ -152,13 +152,13 @@ def test_memory_does_not_take_one_content_for_another(site: Site) -> None:
     """Bytes stand for a key and a content: a key that has another content now is not replayed for them."""
     for _ in range(2):
         key = site.hook({"id": "a"}).document["key"]
-    known = site.gate.familiar(Admission(Verdict.REPLAY, key))
+    known = site.gate.engine.familiar(Admission(Verdict.REPLAY, key))
 
     assert known is not None
-    assert site.gate.recall("hooks", known) is not None
-    assert site.gate.recall("hooks", msgspec.structs.replace(known, fingerprint=b"\0" * 16)) is None
-    assert site.gate.familiar(Admission(Verdict.CONFLICT, key)) is None
-    assert site.gate.familiar(Admission(Verdict.REPLAY, "0" * 48)) is None
+    assert site.gate.engine.recall("hooks", known) is not None
+    assert site.gate.engine.recall("hooks", msgspec.structs.replace(known, fingerprint=b"\0" * 16)) is None
+    assert site.gate.engine.familiar(Admission(Verdict.CONFLICT, key)) is None
+    assert site.gate.engine.familiar(Admission(Verdict.REPLAY, "0" * 48)) is None
 
 
 def test_bodies_that_are_known_are_bounded() -> None:
@@ -239,7 +239,7 @@ def test_a_request_whose_sender_has_gone_is_finished_before_the_server_ends(
             released.start()
         released.join(DEADLINE_SECONDS)
 
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         (entry,) = session.entries(EntryFilter(), None, 10)
     assert entry.state is State.COMMITTED
 

@@ -117,7 +117,7 @@ def test_what_was_accepted_is_run_and_what_was_published_is_pushed(ledger_url: s
 def _follow(ledger_url: str, url: str, **changes: Any) -> None:
     with Gate(ledger_url) as gate:
         sender = SenderOnCommits(
-            gate.commits, policy=AddressPolicy.of(allow_http=True, allow_loopback=True)
+            gate.engine.commits, policy=AddressPolicy.of(allow_http=True, allow_loopback=True)
         )
         sender.endpoints.add(
             new_endpoint("team", url, follows="acme", **changes), EndpointChange("ann", "a test")
@@ -231,7 +231,7 @@ def test_a_server_killed_in_the_middle_of_delivery(tmp_path: Path, point: str) -
 
 def _check_order(team: HonouringTeam, url: str) -> None:
     """Of every key: seqs in order, without gaps but for dead letters."""
-    with Gate(url) as gate, gate.store.look() as session:
+    with Gate(url) as gate, gate.engine.store.look() as session:
         dead = {(one.key, one.seq) for one in session.dead_letters(LaneFilter(), (0, 0), 10_000)}
     for key, came in team.pushed.items():
         seqs = [seq for seq, _ in dict.fromkeys(came)]
@@ -241,7 +241,7 @@ def _check_order(team: HonouringTeam, url: str) -> None:
 
 
 def _dead_ids(url: str) -> set[str]:
-    with Gate(url) as gate, gate.store.look() as session:
+    with Gate(url) as gate, gate.engine.store.look() as session:
         return {one.event_id for one in session.dead_letters(LaneFilter(), (0, 0), 10_000)}
 
 

@@ -114,7 +114,7 @@ def test_a_webhook_with_everything_right_but_the_name_is_refused_and_runs_nothin
     """The short way of plain webhooks is no way around this."""
     with Site(tmp_path, settings()).serving() as site:
         assert site.hook({"id": 1}, host="evil.example").status == 421
-        with site.gate.store.look() as session:
+        with site.gate.engine.store.look() as session:
             assert session.counts() == {}
         assert site.hook({"id": 1}).status == 200
 

@@ -28,7 +28,7 @@ HEAD = (
 
 
 def entries(site: Site) -> int:
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         return sum(session.counts().values())
 
 

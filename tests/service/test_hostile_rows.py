@@ -40,7 +40,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def _entry(site: Site, message_id: str = "m-1", body: bytes = BODY, late: int = 0) -> dict[str, str]:
-    at = str(site.gate.clock.wall_ms() // 1000 + late)
+    at = str(site.gate.engine.clock.wall_ms() // 1000 + late)
     code = hmac.new(KEY, f"{message_id}.{at}.".encode() + body, sha256).digest()
     entry = "v1," + base64.b64encode(code).decode()
     return {

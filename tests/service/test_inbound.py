@@ -256,7 +256,7 @@ def test_standard_webhooks_are_verified_on_the_raw_bytes(tmp_path: Path) -> None
     running = Site(tmp_path, settings(surfaces={"hooks": surface}))
     running.service._environment = {"HOOKS": "whsec_" + base64.b64encode(key).decode()}
     with running.serving() as site:
-        now = site.gate.clock.wall_ms() // 1000
+        now = site.gate.engine.clock.wall_ms() // 1000
         body = b'{"id": "n-1"}'
 
         def send(body: bytes, headers: dict[str, str]) -> Any:
@@ -292,7 +292,7 @@ def test_github_signatures_are_verified(tmp_path: Path) -> None:
 
 def test_events_that_wait_for_a_person_are_bounded_with_429(site: Site) -> None:
     """Before the disk is full; repeats of what waits, and events that can run, go on (I18)."""
-    site.gate._context.parking = Parking(2)
+    site.gate.engine._context.parking = Parking(2)
 
     answers = [site.hook({"n": number}) for number in range(4)]
 

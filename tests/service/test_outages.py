@@ -35,7 +35,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def _states(gate: Gate) -> dict[State, int]:
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         return {state: count for state, count in session.counts().items() if count}
 
 

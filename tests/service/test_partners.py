@@ -24,7 +24,7 @@ PENDING = "/wes/v1/dispatch/pending"
 
 
 def _records(site: Site) -> list[LogRecord]:
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         return [one for one in session.read_log(0, 1000) if one.kind is LogKind.DOCUMENT_CHANGED]
 
 
@@ -33,8 +33,8 @@ def test_another_process_knows_a_new_partner_at_once_and_a_change_soon(
 ) -> None:
     """Given a second process on the same ledger; when it adds, rotates and revokes; the service follows."""
     monkeypatch.setattr(partners, "FRESH_MS", 200)
-    with Gate(str(site.gate.store.address)) as other:
-        book = PartnerBook(other.commits, SystemClock())
+    with Gate(str(site.gate.engine.store.address)) as other:
+        book = PartnerBook(other.engine.commits, SystemClock())
         token = book.add("late", "acme", [PartnerRole.READ])
         wait_until(lambda: site.partner("GET", PENDING, token=token).status == 200, what="the partner")
 
@@ -44,7 +44,7 @@ def test_another_process_knows_a_new_partner_at_once_and_a_change_soon(
 
 def test_the_ledger_holds_no_token_and_says_who_changed_what(site: Site) -> None:
     site.book.rotate("exec-1", "ann")
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         bodies = b"".join(one.body for one in session.documents("partner"))
 
     assert site.token.encode() not in bodies
@@ -55,10 +55,10 @@ def test_the_ledger_holds_no_token_and_says_who_changed_what(site: Site) -> None
 
 def test_two_people_at_one_partner_both_succeed(site: Site) -> None:
     """A rotation against an old version is made again against the new one; nobody's token is lost."""
-    with Gate(str(site.gate.store.address)) as other:
+    with Gate(str(site.gate.engine.store.address)) as other:
         mine, theirs = (
             site.book.rotate("exec-1"),
-            PartnerBook(other.commits, SystemClock()).rotate("exec-1"),
+            PartnerBook(other.engine.commits, SystemClock()).rotate("exec-1"),
         )
     wait_until(lambda: site.partner("GET", PENDING, token=theirs).status == 200, what="the rotation")
     assert site.partner("GET", PENDING, token=mine).status == 200
@@ -87,12 +87,12 @@ def test_refusals_are_on_record_for_each_partner_and_bounded(site: Site) -> None
 
 def test_refusals_of_several_processes_add_up(tmp_path: Path) -> None:
     with Gate(f"sqlite:///{tmp_path}/ledger.db") as gate:
-        gate.store.migrate()
-        both = [denial_log.DenialLog(gate.commits, ManualClock()) for _ in range(2)]
+        gate.engine.store.migrate()
+        both = [denial_log.DenialLog(gate.engine.commits, ManualClock()) for _ in range(2)]
         for one in both:
             one._gathered["exec-1"] = Counter({"ack 403": 2})
             one.write()
-        with gate.store.look() as session:
+        with gate.engine.store.look() as session:
             document = session.document(denial_log.KIND, "exec-1")
 
     assert document is not None

@@ -85,7 +85,7 @@ def test_what_is_no_address_is_no_proxy(bad: str) -> None:
 
 
 def notes(site: Site) -> list[str]:
-    with site.gate.store.look() as session:
+    with site.gate.engine.store.look() as session:
         found = session.log_before(None, 1_000, by_people=True)
     return [one.note or "" for one in found if one.kind is LogKind.SIGNED_IN]
 
@@ -96,7 +96,9 @@ def test_the_journal_of_sign_ins_names_the_address_that_can_be_trusted(
 ) -> None:
     """A peer on this machine writes what it likes, unless it was named as a proxy."""
     site = Site(tmp_path, settings(server={"trusted_proxies": proxies}))
-    token = OperatorBook(site.gate.commits, site.gate.clock).add("ada", Role.VIEWER, None, "setup")
+    token = OperatorBook(site.gate.engine.commits, site.gate.engine.clock).add(
+        "ada", Role.VIEWER, None, "setup"
+    )
     with site.serving():
         client = Client(f"http://127.0.0.1:{site.port}/ui")
         client.post("/login", {"token": token}, x_forwarded_for="203.0.113.9")
@@ -106,7 +108,9 @@ def test_the_journal_of_sign_ins_names_the_address_that_can_be_trusted(
 def test_wrong_tokens_are_limited_for_each_client_behind_a_proxy(tmp_path: Path) -> None:
     """One client's wrong tokens keep no other client out; a header of its own making does not help it."""
     site = Site(tmp_path, settings(server={"trusted_proxies": ("127.0.0.1",)}))
-    token = OperatorBook(site.gate.commits, site.gate.clock).add("ada", Role.VIEWER, None, "setup")
+    token = OperatorBook(site.gate.engine.commits, site.gate.engine.clock).add(
+        "ada", Role.VIEWER, None, "setup"
+    )
     with site.serving():
         client = Client(f"http://127.0.0.1:{site.port}/ui")
 

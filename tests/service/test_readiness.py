@@ -38,11 +38,11 @@ def _limit_files(site: Process, count: int) -> None:
 
 def test_a_server_that_refuses_writes_is_not_ready(ledger_url: str) -> None:
     async def scene(gate: Gate) -> list[bool]:
-        found = [await Readiness(gate.commits, gate.clock).can_write()]
+        found = [await Readiness(gate.engine.commits, gate.engine.clock).can_write()]
         for refuse in (True, False):
             with psycopg.connect(ledger_url, autocommit=True) as connection:
                 connection.execute(_REFUSE if refuse else _ALLOW)
-            found.append(await Readiness(gate.commits, gate.clock).can_write())
+            found.append(await Readiness(gate.engine.commits, gate.engine.clock).can_write())
         return found
 
     with Gate(ledger_url) as gate:
@@ -67,12 +67,12 @@ def test_all_who_ask_within_a_second_share_one_write(tmp_path: Path) -> None:
         for _ in range(2):
             assert await asyncio.gather(*(readiness.can_write() for _ in range(50))) == [True] * 50
             assert await readiness.can_write()
-            with gate.store.look() as session:
+            with gate.engine.store.look() as session:
                 found += [notice.body for notice in session.notices(KIND)]
             clock.advance(1)
         return found
 
     with Gate(f"sqlite:///{tmp_path}/ledger.db") as gate:
-        first, second = asyncio.run(scene(Readiness(gate.commits, clock)))
+        first, second = asyncio.run(scene(Readiness(gate.engine.commits, clock)))
 
     assert first != second

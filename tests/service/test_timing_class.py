@@ -95,7 +95,7 @@ def watched(request: pytest.FixtureRequest, tmp_path: Path, work: Work) -> Itera
     two = {"hooks": HOOKS, "theirs": msgspec.structs.replace(HOOKS, tenant="other")}
     quiet = settings(surfaces=two, delivery=DeliverySettings(enabled=False))
     gate = Gate(url)
-    gate.store.migrate()
+    gate.engine.store.migrate()
     with Site(tmp_path, quiet, gate).serving() as site:
         yield site
 

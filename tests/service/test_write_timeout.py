@@ -107,7 +107,7 @@ def test_bytes_that_are_not_read_are_bounded_for_a_tenant_and_altogether(tmp_pat
 
 def test_pages_that_are_not_read_take_little_memory(tmp_path: Path) -> None:
     with Gate(f"sqlite:///{tmp_path}/ledger.db") as gate:
-        token = PartnerBook(gate.commits, gate.clock).add("exec-1", "acme", list(PartnerRole))
+        token = PartnerBook(gate.engine.commits, gate.engine.clock).add("exec-1", "acme", list(PartnerRole))
     with served(tmp_path) as site, contextlib.ExitStack() as stack:
         site.token = token
         _publish_a_page(site)

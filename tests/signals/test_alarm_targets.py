@@ -30,6 +30,7 @@ from oncegate.signals.watch import Watch
 from oncegate.store import LogKind, Store
 from oncegate.testing import ManualClock
 from oncegate.testing.faults import Fault, Faults, faulty
+from oncegate.wiring import declared_thresholds
 from tests.support.serving import running_server
 
 NOTICE = AlarmNotice(AlarmChange.RAISED, Signal(DOUBLED, "orders", 2, Level.PAGE, 1, "entry 4"), Level.PAGE)
@@ -175,7 +176,7 @@ def test_limits_of_a_surface_are_seen_by_those_who_look_from_elsewhere(
     """The watch puts up by which limits it goes."""
     with Gate(store=store, clock=clock) as gate:
         gate.handler("orders", key="{id}", limits={"quarantines": (1, 10)})(lambda event: None)
-        thresholds = gate.thresholds(Thresholds({"overdue": (None, 60)}))
+        thresholds = declared_thresholds(gate, Thresholds({"overdue": (None, 60)}))
     Watch(store, clock, thresholds=thresholds, notifiers=()).run_once()
     with store.look() as session:
         seen = measure(session, clock).thresholds

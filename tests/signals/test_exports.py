@@ -55,7 +55,7 @@ def samples(gate: Gate) -> dict[str, dict[tuple[Any, ...], float]]:
 
 def test_every_counter_of_a_surface_begins_at_zero(gate: Gate) -> None:
     """One that appears with its first event has no increase, and no rule sees 400 quarantines at once."""
-    gate.store.migrate()
+    gate.engine.store.migrate()
     found = samples(gate)
     assert found["oncegate_arrivals_total"]["orders", "quarantine", "no"] == 0
     assert found["oncegate_repeats_total"]["orders", "conflict"] == 0
@@ -170,15 +170,15 @@ def test_a_task_has_spans_too_and_errors_pass_unchanged(tmp_path: Any, spans: An
 
 
 def _details(gate: Gate) -> list[Any]:
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         return [session.detail(1)]
 
 
 def test_blocked_keys_are_a_gauge_of_their_destination(gate: Gate) -> None:
     """How many keys, for how long, and how much stands behind them."""
-    at_ms = gate.clock.wall_ms()
+    at_ms = gate.engine.clock.wall_ms()
     events = [Outgoing("shop", "", "A-17", f"e-{n}", "t", b"{}", b"f", at_ms) for n in range(3)]
-    with gate.commits.transaction() as session:
+    with gate.engine.commits.transaction() as session:
         session.enqueue(events)
         (head,) = session.lease_heads(HeadsWanted((("shop", 9),), 60_000, 7)).deliveries
         given_up = GivenUp(

@@ -90,7 +90,7 @@ def lost_worker(gates: list[Gate], clock: ManualClock, terminal: Terminal, **mor
         terminal.first_may_go_on.set()
         with pytest.raises(ClaimLost):
             admitted.result()
-    other.sightings.flush()
+    other.engine.sightings.flush()
 
 
 def kinds_of_entry(store: Store, entry: int) -> list[LogKind]:
@@ -185,7 +185,7 @@ def test_one_container_with_two_slots_pages_with_the_evidence(
         register(gate, terminal)
         gate.admit_sync("orders", {"id": f"e-{number}", "container": "C-1"})
         gate.admit_sync("orders", {"id": f"other-{number}", "container": f"C-{number + 1}"})
-        gate.sightings.flush()
+        gate.engine.sightings.flush()
     signal = measured(store, clock, "resources_per_target")
     assert (signal.value, signal.level) == (1, Level.PAGE)
     assert signal.detail.startswith("C-1 at terminal: slot 11 (entry ")
@@ -196,9 +196,9 @@ def booked_untold(gates: list[Gate]) -> None:
     """Two slots for one container; the first process is killed before it tells of its slot."""
     killed, other = gates
     killed.admit_sync("orders", {"id": "e-1", "container": "C-1"})
-    killed.sightings.after_fork_in_child()  # forgets, as a killed process does
+    killed.engine.sightings.after_fork_in_child()  # forgets, as a killed process does
     other.admit_sync("orders", {"id": "e-2", "container": "C-1"})
-    other.sightings.flush()
+    other.engine.sightings.flush()
 
 
 def registered(gates: list[Gate], **more: Any) -> list[Terminal]:
@@ -262,7 +262,7 @@ def test_another_slot_after_the_time_of_the_first_is_none(
     register(gate, terminal, target_within="2h")
     for number in range(2):
         gate.admit_sync("orders", {"id": f"e-{number}", "container": "C-1"})
-        gate.sightings.flush()
+        gate.engine.sightings.flush()
         clock.advance(2 * 3600 + 1)
     assert measured(store, clock, "resources_per_target").value == 0
 
@@ -285,7 +285,7 @@ def test_calls_without_the_key_are_counted_and_named(
         warnings.simplefilter("ignore")
         for number in range(10):
             gate.admit_sync("orders", {"id": number})
-    gate.sightings.flush()
+    gate.engine.sightings.flush()
     signal = measured(store, clock, "sent_without_key")
     assert (signal.value, signal.level) == (10, Level.PAGE)
     assert signal.detail == "claim_slot at terminal"

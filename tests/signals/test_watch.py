@@ -207,7 +207,7 @@ def test_alarms_reach_a_webhook_through_the_guarded_client(
             gate.worker(alarms_to=url)
         assert "canary" not in str(refused.value)
         monkeypatch.setenv("ONCEGATE_ALLOW_LOOPBACK", "1")
-        strand(gate.store, ManualClock())
+        strand(gate.engine.store, ManualClock())
         limits = Thresholds({"waiting_for_person": (None, None), "in_flight_age": (None, 0)})
         worker = gate.worker(thresholds=limits, notifiers=[], alarms_to=url)
         (watch,) = [job for job in worker.jobs if isinstance(job, PeriodicJob) and job.name == "watch"]

@@ -103,7 +103,7 @@ def play(url: str, story: Story) -> Counter[str]:
     runs: Counter[str] = Counter()
     clock = ManualClock(int(story.received_at.timestamp() * 1000))
     with Gate(url, clock=clock, replay_cache_max=0) as gate:
-        with closing(gate.store.connect()) as session:
+        with closing(gate.engine.store.connect()) as session:
             sight(session, clock, is_certain=True)  # as a caretaker does from the first minute on
 
         @gate.handler(
@@ -143,7 +143,7 @@ def _play_the_end(gate: Gate, clock: ManualClock, pruner: Pruner, story: Story) 
 
 def _expected(gate: Gate) -> Verdict:
     """A replay while the key is known as committed; else it was refused, or it is too late."""
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         return Verdict.REPLAY if State.COMMITTED in session.counts() else Verdict.QUARANTINE
 
 

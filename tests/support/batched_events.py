@@ -44,7 +44,7 @@ class Shop:
         self.store, self.url = store, url
         self.round = 0
         self.gate = Gate(url)
-        self.gate.store.connect().close()
+        self.gate.engine.store.connect().close()
         for table in _TABLES:
             self.rows(table.format(serial=_SERIAL[store]))
 

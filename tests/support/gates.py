@@ -53,7 +53,7 @@ class Ledger:
 
     def create_bookings(self) -> None:
         """Makes the table that stands for the user's own data."""
-        self.gate().store.connect().close()
+        self.gate().engine.store.connect().close()
         self.rows(BOOKINGS)
 
     def bookings(self) -> list[tuple[Any, ...]]:
@@ -99,7 +99,7 @@ def _empty_ledger() -> bytes:
     """A ledger's file with nothing in it: copying one takes a tenth of making one."""
     with tempfile.TemporaryDirectory() as folder:
         made = Ledger(Path(folder))
-        made.gate().store.connect().close()
+        made.gate().engine.store.connect().close()
         made.close()
         return made.path.read_bytes()
 

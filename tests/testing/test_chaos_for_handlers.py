@@ -85,7 +85,7 @@ def test_handler_whose_downstream_honours_the_key_passes(gate: Gate, oncegate_ch
         return {"charge": charge["id"]}
 
     oncegate_chaos(pay, EVENT).assert_effects(take_money=1)
-    assert not gate.store.exists(), "the user's own ledger is left alone"
+    assert not gate.engine.store.exists(), "the user's own ledger is left alone"
 
 
 def test_handler_with_a_probe_and_a_fake_of_its_own_passes(gate: Gate, oncegate_chaos: Any):

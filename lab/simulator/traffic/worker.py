@@ -10,7 +10,7 @@ from lab.simulator.traffic.plan import Click, Emit, Publish
 from oncegate.commit.lane_operations import Enqueue
 from oncegate.errors import RulingRefused, StoreError
 from oncegate.feed import Feed
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.lanes import Destination, Engine
 from oncegate.model.backoff import Backoff
 from oncegate.model.decisions import Verb

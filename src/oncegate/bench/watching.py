@@ -89,7 +89,7 @@ async def _cost(gate: Gate, events: list[dict[str, Any]], *, with_worker: bool) 
             await stack.enter_async_context(gate.worker(notifiers=(), without=("accepted", "deliveries")))
         begun = process_time()
         await run_gate(gate, events, TASKS)
-        gate.sightings.flush()
+        gate.engine.sightings.flush()
         return process_time() - begun
 
 

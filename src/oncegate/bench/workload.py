@@ -108,7 +108,7 @@ MODES: Final = {
 
 def prepare_business_table(gate: Gate) -> None:
     """Creates the user's own table beside the ledger."""
-    session = gate.store.connect()
+    session = gate.engine.store.connect()
     try:
         with session.unit():
             session.execute(CREATE_BOOKING, ())

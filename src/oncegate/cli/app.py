@@ -27,7 +27,7 @@ def load_gate(text: str) -> Gate:
     found = load_name("--app", text)
     if not isinstance(found, Gate):
         raise ConfigError(f"--app: {text[:80]} is a {type(found).__name__}, not an oncegate.Gate")
-    if not found.surfaces:
+    if not found.engine.surfaces:
         raise ConfigError(f"--app: {text[:80]} has no handlers; register them where the gate is made")
     return found
 

@@ -118,7 +118,7 @@ def _serve(url: str) -> None:
 
     store = open_store(url)
     gate = page_gate(store)
-    token = OperatorBook(gate.commits, gate.clock).add("demo", Role.APPROVER, None, "demo")
+    token = OperatorBook(gate.engine.commits, gate.engine.clock).add("demo", Role.APPROVER, None, "demo")
     tell(f"sign in with this token: {token}")
     serve_page(gate, "127.0.0.1", PORT_DEFAULT, login=True)
 

@@ -117,7 +117,7 @@ def _described(gate: Gate, config: Path | None) -> Gate:
     if config is None and not Path(SETTINGS_FILE).exists():
         return gate
     settings = read_configuration(config, os.environ).settings
-    if config is not None or open_store(settings.url).address == gate.store.address:
+    if config is not None or open_store(settings.url).address == gate.engine.store.address:
         try:
             from oncegate.service.summary import describe
         except ModuleNotFoundError as error:

@@ -105,7 +105,7 @@ def read_key(variable: str | None) -> bytes | None:
 def _surface_rules(arguments: argparse.Namespace) -> dict[str, SurfaceRule]:
     if arguments.app is None:
         return {}
-    return {surface.name: surface.rule for surface in load_gate(arguments.app).surfaces}
+    return {surface.name: surface.rule for surface in load_gate(arguments.app).engine.surfaces}
 
 
 def _moments(session: Session, arguments: argparse.Namespace) -> list[ExportedArrival]:

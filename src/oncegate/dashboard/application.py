@@ -58,7 +58,7 @@ from oncegate.dashboard.sign_in_return import (
 from oncegate.dashboard.sign_ins import SignIns
 from oncegate.dashboard.waiting_page import badge
 from oncegate.errors import OncegateError, StoreError
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.store import Session
 
 LOG: Final = logging.getLogger("oncegate.page")
@@ -389,7 +389,12 @@ class OperationsPage:
 
 def page_of(gate: GateOnStore, access: Access) -> Starlette:
     """The page of a gate's ledger."""
-    tools = Tools(gate.commits, gate.clock, lambda: gate.surfaces, downstreams=lambda: gate.downstreams)
+    tools = Tools(
+        gate.engine.commits,
+        gate.engine.clock,
+        lambda: gate.engine.surfaces,
+        downstreams=lambda: gate.engine.downstreams,
+    )
     return OperationsPage(tools, access).application()
 
 

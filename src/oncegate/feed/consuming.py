@@ -14,7 +14,7 @@ import msgspec
 from oncegate.errors import Busy
 from oncegate.feed.values import Ack, Event, Page
 from oncegate.gate.admission import Verdict
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 
 Apply = Callable[[Event], Awaitable[object]]
 

@@ -27,7 +27,7 @@ from oncegate.feed.operations import (
 )
 from oncegate.feed.values import Ack, Event, Page, Publication, Reader
 from oncegate.feed.waking import Waking
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.gate.runtime.tracing import inherited_context
 from oncegate.model.canonical import canonical_json, fingerprint_of
 from oncegate.model.limits import cannot_be_carried
@@ -64,8 +64,8 @@ class Feed:
         pages_at_once: int | None = None,
     ) -> None:
         self._operation, self._decode = operation, decode
-        self._commits, self._clock = gate.commits, gate.clock
-        self._store = gate.store
+        self._commits, self._clock = gate.engine.commits, gate.engine.clock
+        self._store = gate.engine.store
         self._waking = Waking()
         self._cursors: Cursors | None = None
         self._pages = nullcontext() if pages_at_once is None else asyncio.Semaphore(pages_at_once)

@@ -1,8 +1,10 @@
 """The gate: admit an event, run its effect once, commit its outcome with the business write.
 
-gate          what users call: admit, once, handler, downstream
+facade        what users call: admit, once, handler, downstream
+gate          the engine behind it: reads events and makes flows of them; internal
 once          what a handler gets: effects, steps, commits
 registration  surfaces and downstreams as users declare them
+options       the options of surfaces, for type checkers
 flows/        what happens, as generators without I/O: admit, effects, settlement, recovery
 admission     the answer to an arrival
 runtime/      what one process knows: claims, leases, cache, circuits, arrival statistics

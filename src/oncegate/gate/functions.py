@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -16,6 +16,7 @@ from oncegate.errors import BadTemplate, ConfigError, EventNotStorable
 from oncegate.gate.admission import Admission
 from oncegate.gate.codec.introspection import is_async, refuse_generator
 from oncegate.gate.codec.values import declared_return
+from oncegate.gate.registration import Declarations
 from oncegate.model.canonical import canonical_json
 from oncegate.model.surface import OnBusy
 from oncegate.model.template import KeyTemplate
@@ -70,8 +71,9 @@ class Admits(Protocol):
     def handler(self) -> Callable[..., Callable[[Any], Any]]:
         """Registers a handler."""
 
-    def amend(self, name: str, defaults: Mapping[str, bytes], origin: str) -> None:
-        """Adds to a surface what its function tells."""
+    @property
+    def engine(self) -> Declarations:
+        """Keeps the surfaces."""
 
     async def admit(self, surface: str, event: Any) -> Admission:
         """Admits an event from a task."""
@@ -109,7 +111,7 @@ class OnceFunction:
             KeyTemplate.parse(options["key"], allow_transport=options.get("allow_transport", ()))
         )
         gate.handler(surface, **options)(self._as_handler())
-        gate.amend(surface, self._defaults(), origin_of(function))
+        gate.engine.amend(surface, self._defaults(), origin_of(function))
         self.wrapper = self._make_wrapper()
 
     def _check_key(self, template: KeyTemplate) -> None:

@@ -1,11 +1,13 @@
-"""The gate as users see it: register surfaces and downstreams, admit events, wrap plain functions."""
+"""The engine behind a gate: reads events, makes flows of them and knows what one process keeps.
+
+Users see the gate in `facade.py`. What only our own packages need is here, behind `gate.engine`.
+"""
 
 from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Callable
-from typing import Any, Final, Self, TypeVar
-from weakref import WeakSet
+from typing import Any, Final, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +17,7 @@ from oncegate.clock import Clock, SystemClock
 from oncegate.commit.group_commit import GroupCommit
 from oncegate.commit.operations import Operation
 from oncegate.crashpoints import CrashPoints
-from oncegate.errors import OncegateError, UsageError
+from oncegate.errors import UsageError
 from oncegate.gate.admission import Admission, Familiar, Verdict, from_memory
 from oncegate.gate.driver.drivers import Driver, WaitingFlow, WrappingDriver
 from oncegate.gate.driver.requests import Flow, Invoke, Where
@@ -38,7 +40,6 @@ from oncegate.gate.flows.recovery import check_handler, recorded_result
 from oncegate.gate.flows.restore import Restorer
 from oncegate.gate.flows.superseded_keys import end_flow, newer_key_flow
 from oncegate.gate.flows.transactions import OpenTransaction
-from oncegate.gate.functions import OnceFunction
 from oncegate.gate.once import AsyncOnce, Once
 from oncegate.gate.registration import Declarations
 from oncegate.gate.runtime.arrival_stats import Sightings
@@ -49,7 +50,7 @@ from oncegate.gate.runtime.context import GateContext
 from oncegate.gate.runtime.leases import LeaseKeeper
 from oncegate.gate.runtime.tokens import Tokens
 from oncegate.gate.runtime.tracing import correlated, current_claim, link_flow
-from oncegate.gate.surface import Downstream, Surface
+from oncegate.gate.surface import Surface
 from oncegate.model.canonical import copied
 from oncegate.model.identity import KeyPlan, with_all_keys, with_former_keys
 from oncegate.model.keys import Key
@@ -66,7 +67,7 @@ _CALL: Final = Where.CALL
 class _Start(Struct, frozen=True):
     """How an event's handler is started; one value, because every event in flight has one."""
 
-    gate: GateOnStore
+    gate: GateEngine
     event: Any
     context: Context | None
 
@@ -74,8 +75,21 @@ class _Start(Struct, frozen=True):
         return self.gate._start(claim, self.event, None, self.context)
 
 
-class GateOnStore(Declarations):
-    """One ledger's gate. Safe to share between threads, tasks and, after a fork, processes."""
+class GateOptions(TypedDict, total=False):
+    """What a gate takes besides its ledger, its clock and its crash points."""
+
+    actor: str
+    new_token: Callable[[], int] | None
+    replay_cache_max: int
+    parked_max: int
+    parked_bytes_max: int
+    commits: GroupCommit | None
+    leases: LeaseKeeper | None
+    sightings: Sightings | None
+
+
+class GateEngine(Declarations):
+    """What a gate is made of. Internal: only oncegate's own packages use it."""
 
     def __init__(
         self,
@@ -96,7 +110,7 @@ class GateOnStore(Declarations):
         clock, crashpoints = clock or SystemClock(), crashpoints or CrashPoints()
         commits = commits or GroupCommit(store, clock=clock, crashpoints=crashpoints)
         self.store = store
-        self._driver = Driver(commits, clock)
+        self.driver = Driver(commits, clock)
         self._observer: ArrivalObserver | None = None
         self._is_watched = False  # whether somebody wants to see every event itself, or every flow
         self._context = GateContext(
@@ -114,7 +128,6 @@ class GateOnStore(Declarations):
         )
         self._restorer = Restorer(self._context, self._downstreams, wanted_again)
         store.incarnations.attach(self._restorer)
-        _live.add(self)
 
     @property
     def clock(self) -> Clock:
@@ -141,31 +154,6 @@ class GateOnStore(Declarations):
         """What this process has seen at this gate."""
         return self._context.sightings
 
-    async def admit(
-        self,
-        surface: str,
-        event: Any,
-        *,
-        tenant: str | None = None,
-        tx: object = None,
-        context: Context | None = None,
-    ) -> Admission:
-        """Admits an event from a task: runs its handler once, or says why not.
-
-        With `tx`, a same-database handler is reserved, run and settled in that open transaction; the caller
-        commits it, or rolls it back if this raises. `context` is the journey that the event belongs to, as
-        it came with it (`oncegate trace`).
-        """
-        joined = None if tx is None else self._join(surface, tx)
-        found = self._look(surface, event, tenant, joined, context)
-        if isinstance(found, Admission):
-            return found
-        try:
-            return await self._driver.run_async(found)
-        except OncegateError as error:
-            error.passed_into = current_claim.get()
-            raise
-
     def begin(
         self, surface: str, event: Any, *, tenant: str | None = None, context: Context | None = None
     ) -> Admission | WaitingFlow[Admission]:
@@ -174,8 +162,8 @@ class GateOnStore(Declarations):
         What memory can answer is answered at once. Otherwise the rest is to be walked, in the loop that
         this is called in, or closed; nothing has been asked of the ledger by then.
         """
-        found = self._look(surface, event, tenant, None, context)
-        return found if isinstance(found, Admission) else self._driver.begin_async(found)
+        found = self.look(surface, event, tenant, None, context)
+        return found if isinstance(found, Admission) else self.driver.begin_async(found)
 
     def arrival_of(self, surface: str, event: Any, tenant: str | None) -> Arrival:
         """Reads an event as admitting it would, with every key it may be known by; asks nothing."""
@@ -203,31 +191,7 @@ class GateOnStore(Declarations):
         found = self._context.cache.get(key.digest)
         return None if found is None else Familiar(key, found.fingerprint)
 
-    def admit_sync(
-        self,
-        surface: str,
-        event: Any,
-        *,
-        tenant: str | None = None,
-        tx: object = None,
-        context: Context | None = None,
-    ) -> Admission:
-        """Admits an event from a thread: runs its handler once, or says why not; all as in `admit`."""
-        if self.surface(surface).is_async:
-            raise UsageError(f"the handler of {surface} is async; await gate.admit(…) instead")
-        joined = None if tx is None else self._join(surface, tx)
-        if joined is not None and joined.is_async:
-            raise UsageError("tx= is async; await gate.admit(…) instead")
-        found = self._look(surface, event, tenant, joined, context)
-        if isinstance(found, Admission):
-            return found
-        try:
-            return self._driver.run(found)
-        except OncegateError as error:
-            error.passed_into = current_claim.get()
-            raise
-
-    def _join(self, surface: str, transaction: object) -> Joined:
+    def join(self, surface: str, transaction: object) -> Joined:
         if self.surface(surface).lane is not None:
             raise UsageError(f"{surface} accepts events and runs them later; leave tx= to its handler")
         if not self.surface(surface).same_database:
@@ -237,7 +201,7 @@ class GateOnStore(Declarations):
             )
         return self.store.join(transaction)
 
-    def _look(
+    def look(
         self,
         name: str,
         event: Any,
@@ -283,7 +247,7 @@ class GateOnStore(Declarations):
     ) -> Flow[Admission]:
         """Compares the surface with what the ledger knows of it, and goes on if it is the same."""
         plan = yield from identify_flow(self._context, surface, joined)
-        found = self._look(surface.name, event, tenant, joined, context, plan=plan)
+        found = self.look(surface.name, event, tenant, joined, context, plan=plan)
         return found if isinstance(found, Admission) else (yield from found)
 
     def _attempt_flow(
@@ -356,7 +320,7 @@ class GateOnStore(Declarations):
             claim.writes += checked(surface.writes(event))
         if surface.takes_once:
             face = AsyncOnce if surface.is_async else Once
-            once = face(self._context, self._driver, claim, transaction)
+            once = face(self._context, self.driver, claim, transaction)
             return Invoke(surface.handler, (event, once), where=where, is_async=surface.is_async)
         return None if transaction is None else Invoke(surface.handler, (event,), where=where)
 
@@ -372,7 +336,7 @@ class GateOnStore(Declarations):
         self, surface: str, arrival: Arrival, context: Context | None = None
     ) -> Admission:
         """Runs an accepted event whose turn it is; only the engine that keeps the order may call this."""
-        return await self._driver.run_async(self._accepted_flow(self.surface(surface), arrival, context))
+        return await self.driver.run_async(self._accepted_flow(self.surface(surface), arrival, context))
 
     def _accepted_flow(
         self, surface: Surface, arrival: Arrival, context: Context | None
@@ -420,46 +384,20 @@ class GateOnStore(Declarations):
 
     def recover_sync(self, stranded: EntryDetail, *, at_once: bool = False) -> Admission:
         """Runs a stranded entry again, from a thread; with `at_once` before its wait is over."""
-        return self._driver.run(self.recover_flow(stranded, at_once=at_once))
+        return self.driver.run(self.recover_flow(stranded, at_once=at_once))
 
     async def recover(self, stranded: EntryDetail, *, at_once: bool = False) -> Admission:
         """Runs a stranded entry again, from a task."""
-        return await self._driver.run_async(self.recover_flow(stranded, at_once=at_once))
-
-    def once(
-        self,
-        *,
-        key: str,
-        name: str | None = None,
-        downstream: Downstream | None = None,
-        **options: Any,
-    ) -> Callable[[F], F]:
-        """Makes a plain function run once for each key; a repeat returns the recorded value.
-
-        The key template reads the call's arguments by name: `key="{order_id}"`. What a crash or an
-        unexpected error leaves open is decided by what `downstream` can do; without one, by a person.
-        """
-
-        options.update(key=key, downstream=downstream)
-
-        def wrap(function: F) -> F:
-            return OnceFunction(self, function, name, dict(options)).wrapper  # type: ignore[return-value]
-
-        return wrap
+        return await self.driver.run_async(self.recover_flow(stranded, at_once=at_once))
 
     def check_surfaces(self) -> None:
-        """Compares every registered surface with what the ledger knows of it, from a thread.
-
-        Raises ConfigError for a key template or a function that the ledger knows otherwise. Each surface is
-        compared with its first event anyway; a program that asks at its start is refused before it takes
-        any.
-        """
+        """Compares every registered surface with what the ledger knows of it, from a thread."""
         for surface in self._surfaces.values():
-            self._driver.run(identify_flow(self._context, surface))
+            self.driver.run(identify_flow(self._context, surface))
 
     def wrap_flows(self, wrap: Callable[[Flow[Any]], Flow[Any]]) -> None:
         """Lets somebody look at every flow from now on; `oncegate.signals.tracing` makes spans this way."""
-        self._driver, self._is_watched = WrappingDriver(self._driver, wrap), True
+        self.driver, self._is_watched = WrappingDriver(self.driver, wrap), True
 
     def observe(self, observer: ArrivalObserver) -> None:
         """Tells somebody of every arrival from now on, and of its answer; a `Recorder` writes them down."""
@@ -471,26 +409,13 @@ class GateOnStore(Declarations):
         """Lets running work finish and closes the ledger."""
         self.store.incarnations.detach(self._restorer)
         self._context.leases.close()
-        self._driver.close()
+        self.driver.close()
         if self._observer is not None:
             self._observer.close()
         self._context.sightings.close()
         self._context.commits.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 # A flow that compares first is an admission to those who look at flows: spans have its name.
-for _first in (GateOnStore._identified, GateOnStore._accepted_flow, GateOnStore._recovered_flow):
+for _first in (GateEngine._identified, GateEngine._accepted_flow, GateEngine._recovered_flow):
     _first.__name__ = admit_flow.__name__
-
-_live: WeakSet[GateOnStore] = WeakSet()
-
-
-def live_gates() -> tuple[GateOnStore, ...]:
-    """Every gate of this process, so that tests find the one a handler is registered with."""
-    return tuple(_live)

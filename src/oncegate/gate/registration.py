@@ -1,6 +1,7 @@
 """Surfaces and downstreams as users declare them: every mistake in a declaration is told here, at once.
 
-`Gate` is made of this and of admitting. Nothing here reads an event or reaches a ledger.
+The gate that users see registers them, and its engine keeps them. Nothing here reads an event or reaches
+a ledger.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from oncegate.gate.codec.introspection import is_async, refuse_generator
 from oncegate.gate.codec.values import codec_of, declared_codec
 from oncegate.gate.flows.accepting import lane_of
 from oncegate.gate.flows.key_injection import warn_if_keyless
+from oncegate.gate.options import Duration, Limits, ModeText, OnBusyText, OnConflictText
 from oncegate.gate.surface import UNDECLARED, Downstream, Surface, check_acknowledges, takes_once
 from oncegate.model.backoff import Backoff
 from oncegate.model.content import Content, ContentRule
@@ -31,7 +33,6 @@ from oncegate.store import Statement
 
 F = TypeVar("F", bound=Callable[..., Any])
 E = TypeVar("E", bound=Enum)
-Duration = str | timedelta
 
 
 def _check_probe(downstream: str, probe: Callable[[str], Any]) -> None:
@@ -47,22 +48,10 @@ def _check_probe(downstream: str, probe: Callable[[str], Any]) -> None:
         return  # made in C, with no signature to look at
 
 
-class Declarations:
-    """What one gate knows of its surfaces and downstreams."""
+class Registration:
+    """How users declare surfaces and downstreams: the base of the gate they see."""
 
-    def __init__(self) -> None:
-        self._surfaces: dict[str, Surface] = {}
-        self._downstreams: dict[str, Downstream] = {}
-
-    @property
-    def surfaces(self) -> tuple[Surface, ...]:
-        """The registered surfaces."""
-        return tuple(self._surfaces.values())
-
-    @property
-    def downstreams(self) -> tuple[Downstream, ...]:
-        """The declared downstreams."""
-        return tuple(self._downstreams.values())
+    engine: Declarations
 
     def downstream(
         self,
@@ -78,8 +67,6 @@ class Declarations:
         or None. With neither, its effects happen at most once and a person decides what a crash left open.
         """
         check_name("downstream", name)
-        if name in self._downstreams:
-            raise ConfigError(f"downstream {name!r} is declared twice")
         if probe is not None:
             _check_probe(name, probe)
         capability = Capability(
@@ -87,8 +74,7 @@ class Declarations:
             can_be_asked=probe is not None,
             request_life_max=parse_duration(request_life_max),
         )
-        self._downstreams[name] = Downstream(name, capability, probe)
-        return self._downstreams[name]
+        return self.engine.add_downstream(Downstream(name, capability, probe))
 
     def handler(
         self,
@@ -107,8 +93,8 @@ class Declarations:
         retry_cap: Duration = "5m",
         retry_jitter: float = 0.1,
         attempts_max: int | None = None,
-        on_busy: str = "refuse",
-        on_conflict: str | None = None,
+        on_busy: OnBusyText = "refuse",
+        on_conflict: OnConflictText | None = None,
         busy_wait_max: Duration = "10s",
         ignore: Collection[str] = (),
         occurred_at: str | None = None,
@@ -126,11 +112,11 @@ class Declarations:
         content: Content | None = None,
         target: str | None = None,
         target_within: Duration = "72h",
-        mode: str = "inline",
+        mode: ModeText = "inline",
         lane: str | None = None,
         correlation: str | None = None,
         show: Collection[str] = (),
-        limits: Mapping[str, tuple[float | None, float | None]] | None = None,
+        limits: Limits | None = None,
     ) -> Callable[[F], F]:
         """Registers a function as the handler of a surface and returns it unchanged.
 
@@ -195,7 +181,7 @@ class Declarations:
             if downstream is not None and wants_once:
                 raise ConfigError("a handler that takes once names its downstreams in once.effect")
             codec = codec_of(function) if returns is None else declared_codec(returns)
-            self._register(
+            self.engine.register(
                 Surface(
                     rule,
                     function,
@@ -216,7 +202,33 @@ class Declarations:
 
         return register
 
-    def _register(self, surface: Surface) -> None:
+
+class Declarations:
+    """What one gate knows of its surfaces and downstreams: the base of its engine."""
+
+    def __init__(self) -> None:
+        self._surfaces: dict[str, Surface] = {}
+        self._downstreams: dict[str, Downstream] = {}
+
+    @property
+    def surfaces(self) -> tuple[Surface, ...]:
+        """The registered surfaces."""
+        return tuple(self._surfaces.values())
+
+    @property
+    def downstreams(self) -> tuple[Downstream, ...]:
+        """The declared downstreams."""
+        return tuple(self._downstreams.values())
+
+    def add_downstream(self, downstream: Downstream) -> Downstream:
+        """Adds a downstream of a new name."""
+        if downstream.name in self._downstreams:
+            raise ConfigError(f"downstream {downstream.name!r} is declared twice")
+        self._downstreams[downstream.name] = downstream
+        return downstream
+
+    def register(self, surface: Surface) -> None:
+        """Adds a surface of a new name."""
         if surface.name in self._surfaces:
             raise ConfigError(f"surface {surface.name!r} is registered twice")
         check_acknowledges(surface)
@@ -258,7 +270,7 @@ def _by_partner(given: Mapping[str, Duration] | None) -> dict[str, timedelta]:
     return {check_name("tenant", name): parse_duration(age) for name, age in (given or {}).items()}
 
 
-def _limits(given: Mapping[str, tuple[float | None, float | None]] | None) -> dict[str, Any]:
+def _limits(given: Limits | None) -> dict[str, Any]:
     if given is not None and not isinstance(given, Mapping):
         raise ConfigError("limits= is a dict of pairs, such as {'quarantines': (1, 10)}")
     return dict(given or {})

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from oncegate.errors import OncegateError
 from oncegate.gate.admission import Admission
-from oncegate.gate.gate import GateOnStore
-from oncegate.gate.registration import Duration
+from oncegate.gate.facade import GateOnStore
+from oncegate.gate.options import Duration, MiddlewareOptions
 from oncegate.gate.surface import Downstream
 from oncegate.integrations.policy import (
     ATTEMPTS_MAX,
@@ -56,7 +56,7 @@ class Middleware(Generic[App, Request]):
         downstream: Downstream | None = None,
         retention: Duration = "30d",
         attempts_max: int = ATTEMPTS_MAX,
-        **options: Any,
+        **options: Unpack[MiddlewareOptions],
     ) -> None:
         self._app, self._gate, self._caller, self._surface = app, gate, caller, surface
         self._applies = applies or (lambda request: True)

@@ -24,8 +24,8 @@ from oncegate.errors import (
     StoreError,
 )
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.gate import GateOnStore
-from oncegate.gate.registration import Duration
+from oncegate.gate.facade import GateOnStore
+from oncegate.gate.options import Duration, MiddlewareOptions
 from oncegate.gate.runtime.not_run_log import held_reason
 from oncegate.gate.surface import Downstream
 from oncegate.integrations.keyheader import BadKeyHeader, read_key_header
@@ -161,7 +161,7 @@ def register(
     downstream: Downstream | None,
     retention: Duration,
     attempts_max: int,
-    options: dict[str, Any],
+    options: MiddlewareOptions,
 ) -> None:
     """Makes the middleware a surface of the gate; nobody but the caller sends its requests again.
 

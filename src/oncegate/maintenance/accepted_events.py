@@ -13,10 +13,10 @@ from typing import Any, Final, Self
 
 from oncegate.errors import ConfigError
 from oncegate.gate.admission import Admission, Verdict
+from oncegate.gate.facade import GateOnStore
 from oncegate.gate.flows.accepting import accepted_arrival, destination_of
 from oncegate.gate.flows.conflicts import DECIDED, WAITS
 from oncegate.gate.flows.downstream_turns import Resting
-from oncegate.gate.gate import GateOnStore
 from oncegate.gate.surface import Surface
 from oncegate.lanes import Delivered, Destination, Engine, NotYet, Pass, RetryLater
 from oncegate.lanes.engine import STOP_SECONDS
@@ -42,9 +42,9 @@ class AcceptedWork:
     ) -> None:
         self._gate, self._stop_seconds = gate, stop_seconds
         destinations = [self._destination(one.name, concurrency) for one in accepting_surfaces(gate)]
-        options = {"crashpoints": gate.crashpoints, **options}
-        self._engine = Engine(gate.commits, destinations, clock=gate.clock, **options)
-        gate.on_accepted(self._engine.wake)
+        options = {"crashpoints": gate.engine.crashpoints, **options}
+        self._engine = Engine(gate.engine.commits, destinations, clock=gate.engine.clock, **options)
+        gate.engine.on_accepted(self._engine.wake)
 
     def _destination(self, surface: str, concurrency: int) -> Destination:
         name, run = destination_of(surface), self._runs(surface)
@@ -52,11 +52,11 @@ class AcceptedWork:
 
     def _runs(self, surface: str) -> Callable[[Delivery], Awaitable[Outcome]]:
         async def run(delivery: Delivery) -> Outcome:
-            circuits = self._gate.circuits
+            circuits = self._gate.engine.circuits
             if (resting := circuits.rests(surface)) is not None:
                 return NotYet(circuits.why(resting[0]), max(resting[1] / 1000, 0.1))
             try:
-                return _outcome(await self._gate.run_accepted(surface, *accepted_arrival(delivery)))
+                return _outcome(await self._gate.engine.run_accepted(surface, *accepted_arrival(delivery)))
             except Resting as error:
                 return NotYet(str(error), max(error.retry_after_seconds or 0.0, 0.1))
             except Exception as error:  # noqa: BLE001  the gate has recorded it: the next try learns the end
@@ -78,7 +78,7 @@ class AcceptedWork:
 
 def accepting_surfaces(gate: GateOnStore) -> list[Surface]:
     """The surfaces with `mode="accept"`; raises ConfigError where there is none."""
-    surfaces = [surface for surface in gate.surfaces if surface.lane is not None]
+    surfaces = [surface for surface in gate.engine.surfaces if surface.lane is not None]
     if not surfaces:
         raise ConfigError("no surface accepts events; register one with mode='accept'")
     return surfaces

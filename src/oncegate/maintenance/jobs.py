@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Final, get_args
 
 from oncegate.errors import ConfigError
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.maintenance.accepted_events import AcceptedWork, accepting_surfaces
 from oncegate.maintenance.background import ContinuousJob
 from oncegate.maintenance.content_scan import ContentScan
@@ -50,9 +50,9 @@ def standard_jobs(
     keep_delivered: timedelta = KEEP_DELIVERED,
 ) -> list[PeriodicJob | ContinuousJob]:
     """The reconciler, the pruners of keys, of the feed and of lanes, and the content scan of a gate."""
-    lanes = LanePruner(gate.store, gate.clock, keep_delivered)
+    lanes = LanePruner(gate.engine.store, gate.engine.clock, keep_delivered)
     reconciler, pruner = Reconciler(gate, every=reconcile_every), Pruner(gate)
-    scan = ContentScan(gate.store, gate.clock, window=scan_window)
+    scan = ContentScan(gate.engine.store, gate.engine.clock, window=scan_window)
     jobs: list[PeriodicJob | ContinuousJob] = [
         PeriodicJob(
             "reconciler",
@@ -67,7 +67,7 @@ def standard_jobs(
         PeriodicJob("content scan", scan_every, run_once=scan.run_once, kind="scans"),
     ]
     if feed_retention is not None:
-        feed = FeedPruner(gate.store, gate.clock, feed_retention, followers=followers)
+        feed = FeedPruner(gate.engine.store, gate.engine.clock, feed_retention, followers=followers)
         jobs.append(PeriodicJob("feed pruner", prune_every, run_once=feed.run_once, kind="pruning"))
     return jobs
 

@@ -16,7 +16,7 @@ import msgspec
 from oncegate.commit.operations import Observe
 from oncegate.errors import StoreError
 from oncegate.gate.codec.outcome import decode_outcome
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.gate.runtime.resources import resource_of
 from oncegate.gate.runtime.targets import Bringing, Brought, resources_seen
 from oncegate.gate.surface import Surface
@@ -39,16 +39,16 @@ class MissedTargets:
 
     def run_once(self, *, has_died: bool) -> int:
         """Notes what the last minutes brought, where that is due; returns how many resources."""
-        now, self._is_due = self._gate.clock.ticks_ms(), self._is_due or has_died
+        now, self._is_due = self._gate.engine.clock.ticks_ms(), self._is_due or has_died
         is_soon = self._looked_at is not None and now - self._looked_at < EVERY_MS
-        surfaces = [one for one in self._gate.surfaces if one.rule.target is not None]
+        surfaces = [one for one in self._gate.engine.surfaces if one.rule.target is not None]
         if is_soon or not self._is_due or not surfaces:
             return 0
         try:
-            with self._gate.store.look() as session:
+            with self._gate.engine.store.look() as session:
                 found = [seen for surface in surfaces for seen in self._seen(session, surface)]
             if found:
-                self._gate.commits.perform(Observe(Observations(resources=tuple(found))))
+                self._gate.engine.commits.perform(Observe(Observations(resources=tuple(found))))
         except StoreError:
             return 0  # a ledger that is away is no reason to fail a run; it stays due
         self._is_due, self._looked_at = False, now
@@ -60,7 +60,7 @@ class MissedTargets:
         # Not further back than a target's time: an older resource does not exclude the one after it.
         back_ms = min(LOOK_BACK, rule.target.within) // timedelta(milliseconds=1)
         wanted = EntryFilter(
-            (State.COMMITTED,), rule.name, received_after_ms=self._gate.clock.wall_ms() - back_ms
+            (State.COMMITTED,), rule.name, received_after_ms=self._gate.engine.clock.wall_ms() - back_ms
         )
         for entry in reversed(session.entries(wanted, None, EVENTS_MAX)):
             detail = session.detail(entry.entry_id)

@@ -15,7 +15,7 @@ from typing import Final
 
 from oncegate.clock import Clock
 from oncegate.errors import StoreBusy
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.maintenance.schedule import Stopping, never
 from oncegate.model.durations import format_duration
 from oncegate.model.retention import Sighting, forget_before_ms
@@ -112,14 +112,14 @@ class Pruner:
 
     def run_once(self, stopping: Stopping = never) -> PruneReport:
         """Makes room and forgets what is due, within the bounds; from a thread."""
-        store, clock = self._gate.store, self._gate.clock
+        store, clock = self._gate.engine.store, self._gate.engine.clock
         report = PruneReport(room=store.make_room(clock.wall_ms()))
         self._begin_sweep(clock)
         session = store.connect()
         try:
             now = sight(session, clock)
             report.clock_is_doubted = now.doubted_since_ms is not None
-            for surface in self._gate.surfaces:
+            for surface in self._gate.engine.surfaces:
                 if stopping():
                     break
                 say_retention(session, surface.rule, clock.wall_ms())
@@ -143,9 +143,9 @@ class Pruner:
     def _prune(self, session: Session, wanted: Wanted, now_ms: int) -> Forgotten:
         whose = (wanted.surface, wanted.tenants)
         place = self._places.get(whose, 0)
-        with self._gate.store.look() as reader:
+        with self._gate.engine.store.look() as reader:
             found = find_due(reader, wanted, now_ms, place, self._bounds)
-        done = forget(self._gate.store, session, self._gate.clock, wanted, found)
+        done = forget(self._gate.engine.store, session, self._gate.engine.clock, wanted, found)
         is_done = done.entries == len(found.entries)
         self._places[whose] = found.next_after if is_done else place
         return done

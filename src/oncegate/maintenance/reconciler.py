@@ -19,8 +19,8 @@ from typing import Final
 
 from oncegate.errors import ConfigError, Failed, OutcomeUnknown, StoreError, StoreRejected
 from oncegate.gate.admission import Admission, Verdict
+from oncegate.gate.facade import GateOnStore
 from oncegate.gate.flows.downstream_turns import StillUnderWay
-from oncegate.gate.gate import GateOnStore
 from oncegate.gate.runtime.recovery_rate_limiter import RATE_PER_SECOND, RecoveryPace, current_pace
 from oncegate.lanes.circuit_status import CircuitBoard, downstream_circuit
 from oncegate.maintenance.missed_targets import MissedTargets
@@ -88,14 +88,14 @@ class Reconciler:
         every: timedelta = timedelta(seconds=5),
     ) -> None:
         self._gate = gate
-        self._presence = Presence(gate.store, gate.clock, every)
+        self._presence = Presence(gate.engine.store, gate.engine.clock, every)
         self._missed = MissedTargets(gate)
         self._at_once = at_once
         self._entries_max = entries_max
         self._has_ledger = False
         self._left_out: set[str] = set()
-        self._pace = RecoveryPace(gate.clock.ticks_ms, rate_per_second)
-        self._board = CircuitBoard(gate.commits, gate.clock, secrets.randbits(16))
+        self._pace = RecoveryPace(gate.engine.clock.ticks_ms, rate_per_second)
+        self._board = CircuitBoard(gate.engine.commits, gate.engine.clock, secrets.randbits(16))
         self._crew: WorkerPool[EntryDetail, Looked] = WorkerPool(at_once_per_surface, run_within)
 
     def run_once(self, stopping: Stopping = never) -> Report:
@@ -112,7 +112,7 @@ class Reconciler:
 
     async def run_once_async(self, stopping: Stopping = never) -> Report:
         """Looks at every stranded key once, several at a time, from a task."""
-        return await self._run([surface.name for surface in self._gate.surfaces], stopping)
+        return await self._run([surface.name for surface in self._gate.engine.surfaces], stopping)
 
     async def run_once_apart(self, stopping: Stopping = never) -> Report:
         """The same for plain handlers only: async ones belong to the event loop of the user's program."""
@@ -125,7 +125,7 @@ class Reconciler:
 
     def _plain(self) -> list[str]:
         """The surfaces whose handlers need no event loop; the others are told of once."""
-        for surface in self._gate.surfaces:
+        for surface in self._gate.engine.surfaces:
             if surface.is_async and surface.name not in self._left_out:
                 self._left_out.add(surface.name)
                 log.warning(
@@ -133,7 +133,7 @@ class Reconciler:
                     " `async with gate.worker()`, or run `oncegate worker` beside the program",
                     surface.name,
                 )
-        return [surface.name for surface in self._gate.surfaces if not surface.is_async]
+        return [surface.name for surface in self._gate.engine.surfaces if not surface.is_async]
 
     async def _run(self, surfaces: list[str], stopping: Stopping) -> Report:
         due = await asyncio.to_thread(self._find, surfaces)
@@ -149,14 +149,14 @@ class Reconciler:
         """Tells others that this process is at work, which downstreams rest, and what the dead did not."""
         self._presence.say(surfaces)
         self._missed.run_once(has_died=has_died)
-        circuits = self._gate.circuits.all()
+        circuits = self._gate.engine.circuits.all()
         self._board.tell_now({downstream_circuit(name): one for name, one in circuits.items()})
 
     def _find(self, surfaces: list[str]) -> list[EntryDetail]:
         if not self._has_ledger:  # the worker may start before the first arrival makes it
-            self._gate.store.connect().close()
+            self._gate.engine.store.connect().close()
             self._has_ledger = True
-        with self._gate.store.look() as session:
+        with self._gate.engine.store.look() as session:
             now = session.now_ticks()
             stranded = self._stranded(session, surfaces)
         return [item for item in stranded if self._is_due(item, now) and not self._is_under_way(item)]
@@ -196,20 +196,20 @@ class Reconciler:
         entry = stranded.entry
         if entry.state is State.IN_FLIGHT:
             return True
-        if self._gate.surface(entry.surface).caller_retries:
+        if self._gate.engine.surface(entry.surface).caller_retries:
             return False
         return self._at_once or now_ticks >= (entry.retry_at_ticks or 0)
 
     def _refusal(self, stranded: EntryDetail) -> str | None:
         surface, downstreams = stranded.entry.surface, list(_downstreams_of(stranded))
-        if (resting := self._gate.circuits.rests(surface, downstreams)) is not None:
-            return self._gate.circuits.why(resting[0])
+        if (resting := self._gate.engine.circuits.rests(surface, downstreams)) is not None:
+            return self._gate.engine.circuits.why(resting[0])
         return next(filter(None, map(self._pace.refusal, downstreams)), None)
 
     def _recover(self, stranded: EntryDetail) -> Looked:
         token = current_pace.set(self._pace)
         try:
-            return _became(stranded, self._gate.recover_sync(stranded, at_once=self._at_once))
+            return _became(stranded, self._gate.engine.recover_sync(stranded, at_once=self._at_once))
         except Exception as error:  # noqa: BLE001  a handler may raise anything; the gate has recorded it
             return _failed(stranded, error)
         finally:
@@ -217,8 +217,8 @@ class Reconciler:
 
     async def _recover_async(self, stranded: EntryDetail) -> Looked:
         current_pace.set(self._pace)  # for this task alone
-        limit = self._gate.surface(stranded.entry.surface).rule.time_limit
-        recovery = asyncio.ensure_future(self._gate.recover(stranded, at_once=self._at_once))
+        limit = self._gate.engine.surface(stranded.entry.surface).rule.time_limit
+        recovery = asyncio.ensure_future(self._gate.engine.recover(stranded, at_once=self._at_once))
         try:
             _, late = await asyncio.wait({recovery}, timeout=limit.total_seconds())
             if late:

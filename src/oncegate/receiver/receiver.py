@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from oncegate.commit.operations import Operation, ReadEntry, ReadPosition
 from oncegate.errors import ConfigError, MalformedRequest, RequestRefused
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
+from oncegate.gate.options import HandlerOptions
 from oncegate.model.surface import check_name
 from oncegate.model.template import KeyTemplate
 from oncegate.receiver.answers import Answer, from_admission, from_error, passed_over, too_early
@@ -62,7 +63,7 @@ class Receiver:
     ) -> None:
         if (scheme is None) is not bool(secrets):
             raise ConfigError("a receiver is given either secrets= or scheme=")
-        if ordered and not gate.store.capabilities.business_writes:
+        if ordered and not gate.engine.store.capabilities.business_writes:
             raise ConfigError("ordered=True needs a store that commits business writes with the outcome")
         if sender:
             check_name("sender", sender)
@@ -78,7 +79,7 @@ class Receiver:
         self._needs_signed_place = False
         self._remembered = LanePositions()
 
-    def handler(self, *, key: str = "{id}", **options: Any) -> Callable[[F], F]:
+    def handler(self, *, key: str = "{id}", **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
         """Registers the function that applies an event; options as for `gate.handler`.
 
         It gets `{"id", "key", "seq", "payload"}` (without key and seq where there is no order). `key` makes
@@ -98,7 +99,8 @@ class Receiver:
         self._needs_signed_place = not fields.isdisjoint(("key", "seq")) and not self._trusts_headers
         if self._ordered:
             # A failed event is taken up again when the sender brings it, in its turn, not by a worker.
-            options = {"caller_retries": True, **options, "writes": self._moves}
+            options.setdefault("caller_retries", True)
+            options["writes"] = self._moves
         return self._gate.handler(self._surface, key=key, **options)
 
     async def receive(self, headers: GivenHeaders, body: bytes) -> Answer:
@@ -108,7 +110,7 @@ class Receiver:
             check = self._check(incoming)
             step = _sent(check, None)
             while isinstance(step, Operation):
-                step = _sent(check, await self._gate.ask(step))
+                step = _sent(check, await self._gate.engine.ask(step))
             if isinstance(step, Answer):
                 return step
             admission = await self._gate.admit(
@@ -125,7 +127,7 @@ class Receiver:
             check = self._check(incoming)
             step = _sent(check, None)
             while isinstance(step, Operation):
-                step = _sent(check, self._gate.ask_sync(step))
+                step = _sent(check, self._gate.engine.ask_sync(step))
             if isinstance(step, Answer):
                 return step
             admission = self._gate.admit_sync(
@@ -136,7 +138,7 @@ class Receiver:
         return self._applied(incoming, admission, step)
 
     def _read(self, headers: GivenHeaders, body: bytes) -> Incoming:
-        now_s = self._gate.clock.wall_ms() // 1000
+        now_s = self._gate.engine.clock.wall_ms() // 1000
         incoming = read_request(
             self._scheme, Headers(headers), body, now_s,
             ordered=self._ordered, trusts_headers=self._trusts_headers,
@@ -167,7 +169,7 @@ class Receiver:
 
     def _check_behind(self, incoming: Incoming, place: LanePosition, position: int) -> Check:
         """A repeat of what was applied goes to the gate, which replays it; anything else is too late."""
-        arrival = self._gate.arrival_of(self._surface, incoming.event, self._sender)
+        arrival = self._gate.engine.arrival_of(self._surface, incoming.event, self._sender)
         entry = yield ReadEntry(arrival.key.digest)
         for key in arrival.also:
             entry = entry or (yield ReadEntry(key))
@@ -202,7 +204,7 @@ class Receiver:
         return found
 
     def _moves(self, event: Any) -> tuple[Statement, ...]:
-        return (move_of(self._lane(event["key"]), event["seq"], self._gate.clock.wall_ms()),)
+        return (move_of(self._lane(event["key"]), event["seq"], self._gate.engine.clock.wall_ms()),)
 
     def _lane(self, key: str) -> bytes:
         return lane_id(self._surface, self._sender, key)

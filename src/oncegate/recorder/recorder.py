@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from oncegate.errors import OncegateError
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.model.canonical import canonical_json
 from oncegate.model.paths import lookup, parse_path
 from oncegate.model.surface import Arrival, Reason, SurfaceRule, read_arrival
@@ -62,11 +62,11 @@ class Recorder:
 
     def attach(self, gate: GateOnStore) -> Self:
         """Begins: checks the rules against the gate's surfaces, and records what arrives from now on."""
-        for surface in gate.surfaces:
+        for surface in gate.engine.surfaces:
             self._redaction(surface.rule)
         for name in self._rules:
-            gate.surface(name)  # a rule for a surface that is not there is a spelling mistake
-        gate.observe(self)
+            gate.engine.surface(name)  # a rule for a surface that is not there is a spelling mistake
+        gate.engine.observe(self)
         return self
 
     @property

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from oncegate.errors import ConfigError
 from oncegate.gate.codec.introspection import is_async, name_of
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.gate.surface import Downstream, Surface
 from oncegate.recorder.planning import Planned
 
@@ -174,7 +174,7 @@ class _CountedOnce:
 
 def check_surfaces(gate: GateOnStore, plan: Sequence[Planned]) -> None:
     """Raises ConfigError if the recording has a surface that the gate does not."""
-    known = {surface.name for surface in gate.surfaces}
+    known = {surface.name for surface in gate.engine.surfaces}
     missing = sorted({one.arrival.surface for one in plan} - known)
     if missing:
         raise ConfigError(
@@ -217,7 +217,7 @@ async def replay(
 
 def deliver_to(gate: GateOnStore) -> Callable[[Planned], Awaitable[tuple[str, str | None]]]:
     """Admits arrivals at a gate; what a handler raises is its answer."""
-    own_tenant = {surface.name: surface.rule.tenant_path is not None for surface in gate.surfaces}
+    own_tenant = {surface.name: surface.rule.tenant_path is not None for surface in gate.engine.surfaces}
 
     async def deliver(one: Planned) -> tuple[str, str | None]:
         surface = one.arrival.surface

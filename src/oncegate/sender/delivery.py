@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Final, Self
+from typing import Final, Self, TypedDict
 
 from msgspec import Struct
 
@@ -118,6 +118,17 @@ def _outcome(judgement: Judgement) -> Outcome:
     if judgement.result is Result.UNREACHED:
         return Unreached(judgement.reason)
     return RetryLater(judgement.reason, wait, status)
+
+
+class DeliveryOptions(TypedDict, total=False):
+    """What a delivery service takes besides its sender."""
+
+    client: HttpClient | None
+    crashpoints: CrashPoints | None
+    jitter: Callable[[], float] | None
+    actor: str
+    runs: bool
+    stop_seconds: float
 
 
 class DeliveryService:

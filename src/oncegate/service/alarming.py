@@ -11,7 +11,7 @@ from oncegate.signals.commands import CommandNotifier
 from oncegate.signals.definitions import Limits, Thresholds
 from oncegate.signals.mail import MailNotifier, MailServer, Tls
 from oncegate.signals.notifiers import LogNotifier, Notifier
-from oncegate.wiring import alarm_webhook
+from oncegate.wiring.sender import alarm_webhook
 
 
 def limits_of(given: Mapping[str, LimitSettings]) -> Limits:

@@ -16,7 +16,7 @@ import msgspec
 
 from oncegate.errors import ConfigError, OncegateError, StoreError
 from oncegate.feed import Feed
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.maintenance.accepted_events import AcceptedWork
 from oncegate.model.durations import parse_duration
@@ -86,7 +86,9 @@ class Service:
     ) -> None:
         self.gate, self.settings, self.partners = gate, settings, partners
         self.feed = Feed(gate, operation=Dispatch, decode=msgspec.Raw, pages_at_once=PAGES_AT_ONCE)
-        self.sender = SenderOnCommits(gate.commits, clock=gate.clock, policy=policy_of(settings.network))
+        self.sender = SenderOnCommits(
+            gate.engine.commits, clock=gate.engine.clock, policy=policy_of(settings.network)
+        )
         self.is_draining = False
         self.refusal: OncegateError | None = None  # why it cannot begin
         self._environment = environment
@@ -102,13 +104,13 @@ class Service:
         self.unread = UnreadBytes(settings.server.unread_bytes_max)
         self.large = LargeBodies(settings.server.body_values_max)
         self.webhooks = Webhooks(gate, self._throttle, self._tell, self.large)
-        self._refusals = DenialLog(gate.commits, gate.clock)
+        self._refusals = DenialLog(gate.engine.commits, gate.engine.clock)
         self._work, self._ending = AsyncExitStack(), asyncio.Lock()
         self._client: HttpClient | None = None
         self._page = PageMount(gate)
         self.visits = ConcurrencyLimiter(VISITS_AT_ONCE, 0)
         self.listeners = Listeners(settings.listeners)
-        self._readiness = Readiness(gate.commits, gate.clock)
+        self._readiness = Readiness(gate.engine.commits, gate.engine.clock)
         self._entrances: dict[str, Entrance] = {}
         self._routes: _Routes = {}
         self._operators: _Routes = {}  # at their own listener, if they have one
@@ -116,7 +118,7 @@ class Service:
 
     def open(self) -> None:
         """Registers what the settings name; must be called in the event loop that serves."""
-        self._client = HttpClient(policy_of(self.settings.network), clock=self.gate.clock)
+        self._client = HttpClient(policy_of(self.settings.network), clock=self.gate.engine.clock)
         handlers = Handlers(self.gate, self.settings, self._client)
         self._entrances = open_entrances(self.gate, self.settings, handlers, self._environment)
         self.webhooks.open(self._entrances)
@@ -151,11 +153,11 @@ class Service:
     async def start(self) -> None:
         """Begins the work beside requests: what was accepted is run, what was published is sent."""
         times = StopTimes(parse_duration(self.settings.server.drain_within).total_seconds())
-        if any(surface.lane is not None for surface in self.gate.surfaces):
+        if any(surface.lane is not None for surface in self.gate.engine.surfaces):
             await self._work.enter_async_context(AcceptedWork(self.gate, stop_seconds=times.work))
         if self.settings.delivery.enabled:
             sending = DeliveryService(
-                self.sender, crashpoints=self.gate.crashpoints, stop_seconds=times.work
+                self.sender, crashpoints=self.gate.engine.crashpoints, stop_seconds=times.work
             )
             await self._work.enter_async_context(sending)
 
@@ -272,7 +274,7 @@ class Service:
             raise method_not_allowed("POST")
         with self._bodies.entered():  # not a tenant's room: nothing shows yet that it is the tenant's
             body = await incoming.body()
-        check_webhook(self.gate.clock, entrance, incoming.headers, body)
+        check_webhook(self.gate.engine.clock, entrance, incoming.headers, body)
         with self._throttle.entered(), self._throttle.tenant(entrance.tenant):
             return await admit_webhook(self.gate, self.large, entrance, incoming.headers, body)
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from oncegate.errors import InputRefused, MalformedRequest
 from oncegate.feed import Feed
 from oncegate.feed.feed import PAGE_MAX
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.model.template import Field, FieldKind
 from oncegate.model.trace import context_of

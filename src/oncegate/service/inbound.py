@@ -19,7 +19,7 @@ from oncegate.errors import (
     StoreError,
 )
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.model.trace import Context, context_of
 from oncegate.service.large_bodies import LargeBodies
@@ -72,7 +72,7 @@ async def admit(
     try:
         if large is None:
             return answer_to(await gate.admit(surface, event, tenant=tenant, context=context))
-        begin = partial(gate.begin, surface, event, tenant=tenant, context=context)
+        begin = partial(gate.engine.begin, surface, event, tenant=tenant, context=context)
         begun = await large.in_turn(tenant, begin)
         return answer_to(begun if isinstance(begun, Admission) else await begun.finish())
     except PLAIN:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 
 PATH: Final = "/ui"
 _AWAY: Final = [(b"location", f"{PATH}/".encode()), (b"content-length", b"0")]

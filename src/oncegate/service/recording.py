@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.recorder import Recorder
 from oncegate.recorder.rules_file import read_rules
 from oncegate.service.config_loader import find_secrets

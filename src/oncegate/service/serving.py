@@ -88,7 +88,7 @@ def make_service(settings: Settings, environment: Mapping[str, str]) -> Service:
     """A service on the ledger that the settings name."""
     server = settings.server
     gate = Gate(settings.url, parked_max=server.parked_max, parked_bytes_max=server.parked_bytes_max)
-    return Service(gate, settings, PartnerBook(gate.commits, gate.clock), environment)
+    return Service(gate, settings, PartnerBook(gate.engine.commits, gate.engine.clock), environment)
 
 
 def make_server(service: Service) -> DrainingServer:
@@ -148,11 +148,11 @@ def serve(
     Raises ConfigError for a setting that cannot be used: also for another key template than the ledger's.
     """
     service = make_service(settings, environment)
-    service.access = GatheredLog(service.gate.clock)
+    service.access = GatheredLog(service.gate.engine.clock)
     _open_enough_files(service)
     server = make_server(service)
     with suppress(StoreUnavailable):  # it may come later; until then nobody is told that we are ready
-        service.gate.store.connect().close()
+        service.gate.engine.store.connect().close()
     _settle_memory()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:

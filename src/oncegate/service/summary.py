@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from oncegate.errors import NotApplied
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.gate.once import AsyncOnce
 from oncegate.service.settings import Settings
 from oncegate.service.surfaces import mistakes_at, open_contract, register

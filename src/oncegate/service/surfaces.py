@@ -11,8 +11,8 @@ from msgspec import Struct
 from oncegate.errors import ConfigError, Failed, NotApplied, OncegateError, OutcomeUnknown
 from oncegate.gate.admission import Verdict
 from oncegate.gate.driver.callback_driver import record
+from oncegate.gate.facade import GateOnStore
 from oncegate.gate.flows.key_injection import KEY_HEADER
-from oncegate.gate.gate import GateOnStore
 from oncegate.gate.once import AsyncOnce
 from oncegate.gate.runtime.tracing import carried_context
 from oncegate.gate.surface import Downstream
@@ -204,8 +204,8 @@ def register(gate: GateOnStore, name: str, one: SurfaceSettings, handler: Any) -
 def drift_scan(gate: GateOnStore, settings: ContractSettings) -> DriftScan:
     """Compares realtime with confirmations; raises ConfigError where a field cannot be a path."""
     return DriftScan(
-        gate.store,
-        gate.clock,
+        gate.engine.store,
+        gate.engine.clock,
         realtime=REALTIME,
         confirmed=WINDOWS,
         fields=drift_fields(settings),

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from oncegate.errors import ConfigError
-from oncegate.gate.gate import GateOnStore as PlainGate
+from oncegate.gate.facade import GateOnStore as PlainGate
 from oncegate.model.durations import parse_duration
 from oncegate.model.surface import check_name
 from oncegate.sender.http import HttpClient
@@ -298,7 +298,7 @@ def _try_recording(settings: Settings, environment: Mapping[str, str]) -> None:
             open_entrances(gate, settings, handlers, environment)
             if settings.contract.enabled:
                 open_contract(gate, settings.contract, handlers)
-        if set(settings.surfaces) <= {surface.name for surface in gate.surfaces}:
+        if set(settings.surfaces) <= {surface.name for surface in gate.engine.surfaces}:
             open_recorder(gate, settings.record, environment)
     finally:
         gate.close()

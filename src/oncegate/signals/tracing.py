@@ -14,7 +14,7 @@ from oncegate.errors import ConfigError
 from oncegate.gate.admission import Admission
 from oncegate.gate.codec.introspection import name_of
 from oncegate.gate.driver.requests import Flow, Invoke, Where
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
@@ -25,7 +25,7 @@ _HINT: Final = "spans need their library: pip install 'oncegate[otel]'"
 def trace(gate: GateOnStore, tracer: Tracer | None = None) -> None:
     """Makes spans of everything that passes the gate from now on."""
     chosen = tracer or _library().get_tracer("oncegate")
-    gate.wrap_flows(lambda flow: traced(flow, chosen))
+    gate.engine.wrap_flows(lambda flow: traced(flow, chosen))
 
 
 def traced(flow: Flow[Any], tracer: Tracer) -> Flow[Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
-from oncegate.gate.gate import GateOnStore as AnyGate
+from oncegate.gate.facade import GateOnStore as AnyGate
 from oncegate.recorder.planning import Planned, make_plan
 from oncegate.recorder.reading import began_ms, read_recordings
 from oncegate.recorder.recording import Recording
@@ -71,17 +71,17 @@ def play_to_gate(
     with Gate(url, clock=clock) as gate:
         _refuse_used(gate)
         apply_setup(Database(url), setup)
-        gate.adopt(app, counted.surface)
+        gate.engine.adopt(app.engine, counted.surface)
         report = asyncio.run(replay(plan, deliver_to(gate), VirtualPace(clock, speed)))
     report.effects, report.calls = counted.effects, counted.calls
     return report
 
 
 def _refuse_used(gate: Gate) -> None:
-    session = gate.store.connect()
+    session = gate.engine.store.connect()
     try:
         if any(session.counts().values()):
-            raise ConfigError(f"{gate.store.address} holds entries; a replay needs a fresh ledger")
+            raise ConfigError(f"{gate.engine.store.address} holds entries; a replay needs a fresh ledger")
     finally:
         session.close()
 

@@ -28,7 +28,7 @@ class Bureau:
         self.url = url
         self.rows = rows
         self._gates: list[Gate] = []
-        self.gate().store.connect().close()
+        self.gate().engine.store.connect().close()
         rows(homecare.TABLE)
 
     def gate(self, clock: ManualClock | None = None) -> Gate:
@@ -41,7 +41,7 @@ class Bureau:
         return [route for (route,) in self.rows("SELECT id FROM route ORDER BY id")]
 
     def scan(self) -> ScanReport:
-        return ContentScan(self._gates[0].store, ManualClock()).run_once()
+        return ContentScan(self._gates[0].engine.store, ManualClock()).run_once()
 
     def close(self) -> None:
         for gate in self._gates:

@@ -91,7 +91,7 @@ def test_a_million_events_leave_no_bloat(
             clock.advance(DAYS * 86_400.0)
             while pruner.run_once().entries:
                 pass
-            gate.store.make_room(clock.wall_ms())
+            gate.engine.store.make_room(clock.wall_ms())
             sizes.append(int(ask(url, SIZES)))
             p99 = samples[-1].percentile(0.99)
             record_property(f"block_{number}", f"{sizes[-1] / 2**20:.0f} MiB, p99 {p99:.1f} ms")

@@ -28,7 +28,7 @@ class Server:
     def __init__(self, url: str) -> None:
         self.url = url
         self.gates: list[Gate] = []
-        self.gate().store.connect().close()
+        self.gate().engine.store.connect().close()
         self.connection = psycopg.connect(url, autocommit=True)
         self.connection.execute("CREATE TABLE test_clock (wall bigint)")
         self.connection.execute("INSERT INTO test_clock SELECT oncegate_clock()")
@@ -51,7 +51,7 @@ class Server:
 
     def now(self) -> int:
         """The ledger's own time, as a caretaker that looks keeps and sees it."""
-        with self.gates[0].store.look() as session:
+        with self.gates[0].engine.store.look() as session:
             return session.now_ticks()
 
     def close(self) -> None:
@@ -156,11 +156,11 @@ def test_a_step_while_a_call_is_under_way_does_not_lead_to_a_second(server: Serv
 def test_a_dead_workers_lease_lapses_all_the_same_after_a_step_back(server: Server) -> None:
     """The clock was two hours ahead and is set right: nobody waits two hours for it."""
     gate = server.gate()
-    session = gate.store.connect()
+    session = gate.engine.store.connect()
     with session.unit():
         session.reserve([Reservation(b"k" * 24, "", "bookings", "k", b"f" * 16, b"{}", 1, 20_000, 8, 1)])
     session.close()
     server.step(-2 * HOUR)
     server.pass_time(30)
-    with gate.store.look() as reader:
+    with gate.engine.store.look() as reader:
         assert [item.entry.label for item in reader.stranded(10)] == ["k"]

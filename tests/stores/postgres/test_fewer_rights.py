@@ -86,7 +86,7 @@ def test_process_with_fewer_rights_says_so_and_still_notices_other_tables(
         )
         _admit(gate, "mail", "N-2")
         assert gate.admit_sync("mail", {"id": "N-1"}).verdict is Verdict.HOLD
-        assert gate.store.incarnations.generation == 1
+        assert gate.engine.store.incarnations.generation == 1
     said = [one.message for one in caplog.records if "may go unnoticed" in one.message]
     assert len(said) == 1
     assert f"GRANT EXECUTE ON FUNCTION {', '.join(functions)} TO teller" in said[0]

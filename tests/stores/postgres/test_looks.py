@@ -148,7 +148,7 @@ def test_a_forked_child_neither_uses_nor_ends_its_parents_session(store: Postgre
 
 def test_closing_the_gate_closes_what_is_kept(ledger_url: str) -> None:
     gate = Gate(ledger_url)
-    with gate.store.look(again=True) as session:
+    with gate.engine.store.look(again=True) as session:
         session.counts()
     gate.close()
     wait_until(lambda: sessions(ledger_url) == 0)

@@ -44,15 +44,15 @@ class Office:
 
     def scan(self) -> list[tuple[str, str]]:
         """The pairs that a scan finds, by the labels of their entries."""
-        pairs = ContentScan(self.gate.store, SystemClock()).run_once().pairs
-        with self.gate.store.look() as session:
+        pairs = ContentScan(self.gate.engine.store, SystemClock()).run_once().pairs
+        with self.gate.engine.store.look() as session:
             labels = {entry.entry_id: entry.label for entry in session.entries(EntryFilter(), None, 100)}
         return [(labels[pair.entry_id], labels[pair.other_id]) for pair in pairs]
 
     def log_after(self, position: int) -> list[LogRecord]:
         """The rest of the log, read in small pages."""
         found: list[LogRecord] = []
-        with closing(PostgresStore(self.gate.store._url).connect()) as session:  # type: ignore[attr-defined]
+        with closing(PostgresStore(self.gate.engine.store._url).connect()) as session:  # type: ignore[attr-defined]
             while True:
                 with session.unit():
                     page = session.read_log(found[-1].position if found else position, 2)
@@ -63,7 +63,7 @@ class Office:
     def log_back(self) -> list[LogRecord]:
         """The log from its end, in small pages."""
         found: list[LogRecord] = []
-        with self.gate.store.look() as session:
+        with self.gate.engine.store.look() as session:
             while page := session.log_before(found[-1].position if found else None, 2, by_people=False):
                 found += page
         return found
@@ -71,7 +71,7 @@ class Office:
 
 def labels_of(records: list[LogRecord], office: Office) -> list[str]:
     """The events that were settled, in the order of their records."""
-    with office.gate.store.look() as session:
+    with office.gate.engine.store.look() as session:
         labels = {entry.entry_id: entry.label for entry in session.entries(EntryFilter(), None, 100)}
     return [labels[record.entry_id] for record in records if record.kind is LogKind.COMMITTED]
 

@@ -101,7 +101,7 @@ def test_events_that_an_asynchronous_failover_lost_are_not_answered_from_memory_
         assert report is not None
         assert len(set(charged)) == EVENTS
         assert post.admit("charge", EVENTS).verdict is Verdict.REPLAY
-        with gate.store.look() as session:
+        with gate.engine.store.look() as session:
             (incident,) = incidents(session)
     assert {one["state"] for one in incident["held"]} == {"committed"}
     assert (len(incident["held"]), len(incident["recovering"])) == (EVENTS, EVENTS)
@@ -132,7 +132,7 @@ def test_worker_of_the_lost_timeline_does_not_settle_the_event_that_has_its_numb
         values = {
             other.admit_sync("mail", {"id": f"N-{n}"}, tenant="another").value for n in range(200, 260)
         }
-        with gate.store.look() as session:
+        with gate.engine.store.look() as session:
             tenants = {entry.tenant for entry in _entries(session, State.COMMITTED)}
 
     assert again.verdict is Verdict.HOLD
@@ -187,6 +187,6 @@ def test_switchover_that_loses_nothing_is_no_incident(pair: Pair) -> None:
 
         assert post.admit("mail", 2).verdict is Verdict.RUN
         assert post.admit("mail", 1).verdict is Verdict.REPLAY
-        with gate.store.look() as session:
+        with gate.engine.store.look() as session:
             assert incidents(session) == []
-        assert gate.store.incarnations.generation == 1
+        assert gate.engine.store.incarnations.generation == 1

@@ -20,7 +20,7 @@ class Oncegate(stand.Subject):
         settings = self.settings
         url = settings.url if settings.store == "postgres" else f"sqlite:///{settings.url}"
         self.gate = Gate(url)
-        session = self.gate.store.connect()
+        session = self.gate.engine.store.connect()
         with session.unit():
             session.execute(stand.CREATE_BOOKING, ())
         session.close()
@@ -54,7 +54,7 @@ class Oncegate(stand.Subject):
 
     def rows(self, key):
         """Counts on the ledger's own database."""
-        session = self.gate.store.connect()
+        session = self.gate.engine.store.connect()
         try:
             with session.unit():
                 return session.execute("SELECT count(*) FROM booking WHERE ref = ?", (key,))[0][0]

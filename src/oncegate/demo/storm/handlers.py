@@ -101,7 +101,7 @@ class GatedSystem:
         try:
             return _admit(self._gate, event)
         finally:
-            self._gate.sightings.flush()
+            self._gate.engine.sightings.flush()
 
     def _open(self, crashpoints: CrashPoints) -> Gate:
         gate = Gate(self._url, clock=self._clock, crashpoints=crashpoints, actor="worker")

@@ -16,7 +16,7 @@ from oncegate.errors import OncegateError
 from oncegate.gate.admission import Admission
 from oncegate.gate.driver.callback_driver import ReadyFlows
 from oncegate.gate.driver.drivers import WaitingFlow
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.model.trace import CARRIERS, Context, context_of
 from oncegate.service.failures import answer_to_error
 from oncegate.service.fastpath.body_cache import FamiliarBodies, Mark
@@ -47,7 +47,7 @@ class Webhooks:
 
     def __init__(self, gate: GateOnStore, room: ConcurrencyLimiter, tell: Tell, large: LargeBodies) -> None:
         self._large = large
-        self._gate, self._clock, self._room, self._tell = gate, gate.clock, room, tell
+        self._gate, self._clock, self._room, self._tell = gate, gate.engine.clock, room, tell
         self._familiar = FamiliarBodies()
         self.entrances: dict[bytes, Entrance] = {}  # by target, as it stands in a request
 
@@ -82,7 +82,7 @@ class Webhooks:
         """Replays bytes that were replayed before; whatever else there is, is read, here unless large."""
         mark, known = self._familiar.find(entrance.surface, body)
         if known is not None:
-            replayed = self._gate.recall(entrance.surface, known)
+            replayed = self._gate.engine.recall(entrance.surface, known)
             if replayed is not None:
                 return replayed
         context = None if CARRIERS.isdisjoint(headers.raw) else context_of(headers.only)
@@ -94,7 +94,7 @@ class Webhooks:
         return begun
 
     def _learn(self, mark: Mark, admission: Admission) -> None:
-        known = self._gate.familiar(admission)
+        known = self._gate.engine.familiar(admission)
         if known is not None:
             self._familiar.learn(mark, known)
 
@@ -105,7 +105,9 @@ class Webhooks:
         self._room.take(entrance.tenant)
         begun: Any = None
         try:
-            begun = self._gate.begin(entrance.surface, event, tenant=entrance.tenant, context=context)
+            begun = self._gate.engine.begin(
+                entrance.surface, event, tenant=entrance.tenant, context=context
+            )
             return begun  # type: ignore[no-any-return]
         finally:
             if type(begun) is not WaitingFlow:
@@ -131,7 +133,9 @@ class Webhooks:
     def _begin_large(self, found: LargeBody) -> Admission | WaitingFlow[Admission]:
         """In the worker thread: reads the body and makes what the ledger is asked."""
         event, entrance = self._large.read(found.body), found.entrance
-        return self._gate.begin(entrance.surface, event, tenant=entrance.tenant, context=found.context)
+        return self._gate.engine.begin(
+            entrance.surface, event, tenant=entrance.tenant, context=found.context
+        )
 
     def finish(
         self, tenant: str, admission: Admission, error: BaseException | None

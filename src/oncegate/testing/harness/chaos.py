@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from oncegate.errors import ConfigError, StoreRejected
-from oncegate.gate.gate import GateOnStore, live_gates
+from oncegate.gate.facade import GateOnStore, live_gates
 from oncegate.gate.surface import Surface
 from oncegate.testing.harness.databases import Database, Databases, Server, Setups
 from oncegate.testing.harness.names import replaced
@@ -74,7 +74,9 @@ class Chaos:
             or surface.writes is not None
             or any(one is not None for one in (setup, database, check, deliver))
         )
-        kind = database or ("postgres" if self._gate.store.address.startswith("postgres") else "sqlite")
+        kind = database or (
+            "postgres" if self._gate.engine.store.address.startswith("postgres") else "sqlite"
+        )
         self._databases = Databases(kind, setup or (), server) if is_real else None
         if is_real and surface.lane is not None:
             raise ConfigError(
@@ -233,7 +235,7 @@ def _told_rows(rows: Counter[tuple[Any, ...]]) -> str:
 
 def _find(handler: Callable[..., Any], gate: GateOnStore | None) -> tuple[GateOnStore, Surface]:
     for candidate in live_gates() if gate is None else (gate,):
-        for surface in candidate.surfaces:
+        for surface in candidate.engine.surfaces:
             if surface.handler is handler or inspect.unwrap(surface.handler) is inspect.unwrap(handler):
                 return candidate, surface
     name = getattr(handler, "__name__", repr(handler))

@@ -18,7 +18,7 @@ from typing import Any, Final
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import Failed, StoreError
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.gate.surface import Surface
 from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.states import State
@@ -221,7 +221,9 @@ class RealWorker:
             store = faulty(open_store(trial.database.url, clock=trial.clock), trial.faults)
             self._gate = GateOnStore(store, clock=trial.clock, crashpoints=self._points)
             handler, name = on_trial(trial.surface, trial.calls), trial.surface.name
-            self._gate.adopt(trial.template, lambda s: replace(s, handler=handler) if s.name == name else s)
+            self._gate.engine.adopt(
+                trial.template.engine, lambda s: replace(s, handler=handler) if s.name == name else s
+            )
         return self._gate
 
     def receive(self, event: Any) -> bool:
@@ -246,7 +248,7 @@ class RealWorker:
         gate = self._started()
         reconciler = Reconciler(gate, at_once=True)
         try:
-            if any(surface.is_async for surface in gate.surfaces):
+            if any(surface.is_async for surface in gate.engine.surfaces):
                 _in_a_thread(reconciler.run_once_async)
             else:
                 _in_a_thread(reconciler.run_once)

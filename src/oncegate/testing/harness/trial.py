@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import Failed, StoreError
 from oncegate.gate.admission import Verdict
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.gate.surface import Surface
 from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.states import State
@@ -205,8 +205,9 @@ class TrialWorker:
             new_token=lambda: trial.rng.getrandbits(62),
         )  # fmt: skip
         handler = on_trial(trial.surface, trial.calls)
-        self.gate.adopt(
-            trial.template, lambda s: replace(s, handler=handler) if s.name == trial.surface.name else s
+        self.gate.engine.adopt(
+            trial.template.engine,
+            lambda s: replace(s, handler=handler) if s.name == trial.surface.name else s,
         )
         self._reconciler = Reconciler(self.gate)
         self.spawn(self._care())

@@ -1,51 +1,33 @@
 """Where implementations are chosen: an address becomes a store, a store becomes a gate.
 
-The public `Gate` lives here so that the gate itself knows no store.
+The public `Gate` lives here so that the gate itself knows no store. Methods import what only they need:
+a program that admits events loads neither background work nor signals nor the sender.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from oncegate.clock import Clock
-from oncegate.commit.group_commit import GroupCommit
 from oncegate.config import store_url
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import BadUrl, ConfigError
-from oncegate.gate.gate import GateOnStore
-from oncegate.maintenance.accepted_events import accepting_surfaces
-from oncegate.maintenance.background import GRACE, ContinuousJob, Worker
-from oncegate.maintenance.jobs import (
-    FEED_RETENTION,
-    PRUNE_EVERY,
-    RECONCILE_EVERY,
-    SCAN_EVERY,
-    accepted_job,
-    choose,
-    standard_jobs,
-)
-from oncegate.maintenance.lane_pruner import KEEP_DELIVERED
-from oncegate.maintenance.schedule import JobKind, Notice, PeriodicJob
-from oncegate.model.content import WINDOW
+from oncegate.gate.facade import GateOnStore
+from oncegate.gate.gate import GateOptions
 from oncegate.model.durations import parse_duration
 from oncegate.model.ledger_addresses import masked_address
-from oncegate.review.decisions import Decisions
-from oncegate.sender.addresses import AddressPolicy
-from oncegate.sender.endpoint_registry import followers
-from oncegate.sender.sender import SenderOnCommits
-from oncegate.sender.settings import policy_from_environment
-from oncegate.sender.urls import parse_endpoint_url
-from oncegate.signals.definitions import Thresholds
-from oncegate.signals.notifiers import LogNotifier, Notifier, WebhookNotifier
-from oncegate.signals.watch import WATCH_EVERY, Watch
 from oncegate.store import Store
-from oncegate.store.lanes import LANE_BACKLOG_MAX
 
 if TYPE_CHECKING:
-    from oncegate.sender.delivery import DeliveryService
+    from oncegate.maintenance.background import Worker
+    from oncegate.maintenance.schedule import JobKind, Notice, PeriodicJob
+    from oncegate.review.decisions import Decisions
+    from oncegate.sender.sender import SenderOnCommits
+    from oncegate.signals.definitions import Thresholds
+    from oncegate.signals.notifiers import Notifier
 
 
 def open_store(url: str | None = None, *, clock: Clock | None = None) -> Store:
@@ -117,75 +99,12 @@ _MAKERS: dict[str, Callable[[str, Clock | None], Store]] = {
 }
 
 
-class Sender(SenderOnCommits):
-    """The sender on the ledger at `url`, else at ONCEGATE_URL, else in ./oncegate.db.
+def declared_thresholds(gate: GateOnStore, given: Thresholds | None = None) -> Thresholds:
+    """The limits to watch by: those given, under those that surfaces declare with `limits=`."""
+    from oncegate.signals.definitions import Thresholds
 
-    Given a gate instead, it shares that gate's ledger and batches. `policy` says which addresses besides
-    public https ones may be called; by default the environment does (`ONCEGATE_ALLOW_…`). `backlog_max` is
-    how many events of one key may wait; emitting more raises Backlogged.
-    """
-
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        gate: GateOnStore | None = None,
-        store: Store | None = None,
-        clock: Clock | None = None,
-        policy: AddressPolicy | None = None,
-        backlog_max: int = LANE_BACKLOG_MAX,
-    ) -> None:
-        self._owns_commits = gate is None
-        if gate is not None:
-            commits, clock = gate.commits, clock or gate.clock
-        else:
-            commits = GroupCommit(store if store is not None else open_store(url, clock=clock), clock=clock)
-        policy = policy or policy_from_environment()
-        super().__init__(commits, clock=clock, policy=policy, backlog_max=backlog_max)
-
-    def delivering(self, **options: Any) -> DeliveryService:
-        """Delivers in this process while an `async with` block lasts."""
-        from oncegate.sender.connection import check_parser
-        from oncegate.sender.delivery import DeliveryService
-
-        check_parser()
-        return DeliveryService(self, **options)
-
-    def close(self) -> None:
-        """Closes the ledger, unless it is a gate's."""
-        if self._owns_commits:
-            self.commits.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def alarm_webhook(url: str, policy: AddressPolicy | None = None) -> Notifier:
-    """Posts alarms to an address that may be called; by default the environment says which may."""
-    from oncegate.sender.posting import guarded_post
-
-    policy = policy or policy_from_environment()
-    parse_endpoint_url(url, policy)
-    return WebhookNotifier(url, guarded_post(policy))
-
-
-def alive_ping(url: str, policy: AddressPolicy | None = None) -> Callable[[], None]:
-    """Posts nothing to an address that may be called: a dead man's ping."""
-    from oncegate.sender.posting import guarded_post
-
-    policy = policy or policy_from_environment()
-    parse_endpoint_url(url, policy)
-    post = guarded_post(policy)
-
-    def ping() -> None:
-        status = post(url, b"{}", {"content-type": "application/json"})
-        if not 200 <= status < 300:
-            raise ConnectionError(f"answered {status}")
-
-    return ping
+    declared = {one.name: dict(one.limits) for one in gate.engine.surfaces if one.limits}
+    return (given or Thresholds()).under(Thresholds(places=declared))
 
 
 def _unavailable_jobs(gate: GateOnStore) -> dict[JobKind, str]:
@@ -226,7 +145,7 @@ class Gate(GateOnStore):
         store: Store | None = None,
         clock: Clock | None = None,
         crashpoints: CrashPoints | None = None,
-        **options: Any,
+        **options: Unpack[GateOptions],
     ) -> None:
         chosen = store if store is not None else open_store(url, clock=clock)
         super().__init__(chosen, clock=clock, crashpoints=crashpoints, **options)
@@ -236,20 +155,20 @@ class Gate(GateOnStore):
         *,
         only: Collection[JobKind] | None = None,
         without: Collection[JobKind] = (),
-        reconcile_every: str | timedelta = RECONCILE_EVERY,
-        prune_every: str | timedelta = PRUNE_EVERY,
-        scan_every: str | timedelta = SCAN_EVERY,
-        scan_window: str | timedelta = WINDOW,
-        keep_delivered: str | timedelta = KEEP_DELIVERED,
-        watch_every: str | timedelta = WATCH_EVERY,
+        reconcile_every: str | timedelta = "5s",
+        prune_every: str | timedelta = "1h",
+        scan_every: str | timedelta = "1d",
+        scan_window: str | timedelta = "72h",
+        keep_delivered: str | timedelta = "7d",
+        watch_every: str | timedelta = "1m",
         thresholds: Thresholds | None = None,
         notifiers: Sequence[Notifier] | None = None,
         alarms_to: str | None = None,
         ping: str | None = None,
-        feed_retention: str | timedelta | None = FEED_RETENTION,
+        feed_retention: str | timedelta | None = "90d",
         sender: SenderOnCommits | None = None,
         notice: Notice | None = None,
-        grace: str | timedelta = GRACE,
+        grace: str | timedelta = "10s",
         more: Sequence[PeriodicJob] = (),
     ) -> Worker:
         """All background work of this gate, while a `with` or `async with` block lasts.
@@ -264,6 +183,12 @@ class Gate(GateOnStore):
         to that address as well, under the sender's guard. `ping` is an address that is posted to after
         every measurement, for a service that raises an alarm when the posts stop. `more` are further jobs.
         """
+        from oncegate.maintenance.jobs import standard_jobs
+        from oncegate.sender.endpoint_registry import followers
+        from oncegate.signals.notifiers import LogNotifier
+        from oncegate.wiring.sender import alarm_webhook, alive_ping
+        from oncegate.wiring.worker import make_worker, watch_job
+
         jobs = standard_jobs(
             self,
             reconcile_every=parse_duration(reconcile_every),
@@ -274,39 +199,13 @@ class Gate(GateOnStore):
             followers=followers,
             keep_delivered=parse_duration(keep_delivered),
         )
-        jobs += more
         alarms: list[Notifier] = [LogNotifier()] if notifiers is None else list(notifiers)
         if alarms_to is not None:
             alarms.append(alarm_webhook(alarms_to))
-        every, limits = parse_duration(watch_every), self.thresholds(thresholds)
-        pings = None if ping is None else alive_ping(ping)
-        watch = Watch(self.store, self.clock, thresholds=limits, notifiers=alarms, ping=pings, every=every)
-        jobs.append(PeriodicJob("watch", every, run_once=watch.run_once, kind="watch"))
-        left_out = choose(only, without, _unavailable_jobs(self))
-        if "accepted" not in left_out:
-            jobs.append(accepted_job(self))
-        if "deliveries" not in left_out:
-            jobs.append(_delivery_job(sender or Sender(gate=self)))
-        chosen = [job for job in jobs if job.kind not in left_out]
+        limits, pings = declared_thresholds(self, thresholds), None if ping is None else alive_ping(ping)
+        jobs += [*more, watch_job(self, parse_duration(watch_every), limits, alarms, pings)]
         within = parse_duration(grace)
-        return Worker(chosen, clock=self.clock, notice=notice, grace=within, left_out=left_out)
-
-    if not TYPE_CHECKING:  # for a type checker the old names do not exist
-
-        def __getattr__(self, name: str) -> Any:
-            """Names the method that replaces an old one."""
-            if name in ("caretakers", "working"):
-                raise AttributeError(
-                    f"gate.{name}() was replaced: use gate.worker(), which does all background work"
-                )
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
-            )
-
-    def thresholds(self, given: Thresholds | None = None) -> Thresholds:
-        """The limits to watch by: those given, under those that surfaces declare with `limits=`."""
-        declared = {one.name: dict(one.limits) for one in self.surfaces if one.limits}
-        return (given or Thresholds()).under(Thresholds(places=declared))
+        return make_worker(self, jobs, only, without, sender=sender, notice=notice, grace=within)
 
     def dashboard(self, *, login: bool = False) -> Any:
         """The operations page of this gate's ledger, as an ASGI application to be mounted anywhere.
@@ -325,4 +224,6 @@ class Gate(GateOnStore):
     @property
     def people(self) -> Decisions:
         """Decisions about entries that wait for a person: approve, reject, release, discard."""
-        return Decisions(self._context.commits, self.clock)
+        from oncegate.review.decisions import Decisions
+
+        return Decisions(self.engine.commits, self.engine.clock)
