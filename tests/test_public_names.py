@@ -61,7 +61,6 @@ PUBLIC = [
 GATE = [
     "admit",
     "admit_sync",
-    "caretakers",
     "check_surfaces",
     "close",
     "dashboard",
@@ -70,7 +69,7 @@ GATE = [
     "handler",
     "once",
     "people",
-    "working",
+    "worker",
 ]
 # What the docs tell users to import besides the names of the root.
 DOCUMENTED = {
@@ -142,7 +141,7 @@ def test_a_gate_loads_only_what_it_needs() -> None:
 
 def test_the_defaults_of_background_work_are_those_of_its_jobs() -> None:
     """The signature spells them as texts, so that a gate does not load the jobs."""
-    given = inspect.signature(Gate.caretakers).parameters
+    given = inspect.signature(Gate.worker).parameters
     assert {name: parse_duration(given[name].default) for name in DEFAULTS} == DEFAULTS
 
 

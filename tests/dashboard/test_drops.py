@@ -26,7 +26,9 @@ def shown(found: Snapshot) -> list[tuple[str, str, int, str]]:
 
 def test_the_page_says_why_events_were_put_in_quarantine_and_which_repeats_came(site):
     text = site.client(Role.VIEWER).get("/").text
-    table = text.partition("Repeats, quarantines and holds of the last hour by reason")[2].partition("</table>")[0]
+    table = text.partition("Repeats, quarantines and holds of the last hour by reason")[2].partition(
+        "</table>"
+    )[0]
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in table.split("<tr>")[2:]]
     plain = [[re.sub(r"<[^>]+>", "", cell) for cell in row] for row in rows]
     assert ["quarantined", "skew", "3", "routes", "its own time is too far from ours"] in plain

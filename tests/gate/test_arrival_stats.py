@@ -164,7 +164,7 @@ def test_sender_that_waited_for_a_slow_event_has_not_sent_it_twice(ledger: Ledge
     for _ in range(2):
         ledger.clock.advance(30)
         assert other.admit_sync("orders", {"id": "1"}).verdict.value == "replay"
-    gate.sightings.flush()
+    gate.engine.sightings.flush()
     other.sightings.flush()
     assert counted(ledger) == {What.FRESH: 1, What.BUSY: 1, What.AWAITED: 1, What.REPLAY: 1}
     assert classes(ledger) == {RepeatClass.ASKED_RETRY: 2, RepeatClass.EXPECTED_REPLAY: 1}
@@ -186,7 +186,7 @@ def test_events_whose_senders_were_asked_to_come_again_are_kept_up_to_a_bound(
             with pytest.raises(RuntimeError):
                 gate.admit_sync("orders", {"id": str(number)})
         ledger.clock.advance(60)
-    assert len(gate.sightings._asked) == 3
+    assert len(gate.engine.sightings._asked) == 3
 
 
 def test_a_new_id_per_retry_is_found_and_runs_all_the_same(ledger: Ledger) -> None:

@@ -21,7 +21,7 @@ from oncegate.sender.endpoint_registry import EndpointChange
 from oncegate.sender.endpoints import new_endpoint
 from oncegate.store import LaneState
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
-from oncegate.wiring import Sender
+from oncegate.wiring.sender import Sender
 from tests.sender.scripted import Peer, serving
 
 SECRET = "whsec_" + "c2VjcmV0" * 8
@@ -66,7 +66,7 @@ def test_a_worker_delivers_what_was_emitted_to_an_endpoint_added_later(gate: Gat
 
 
 def _delivered(gate: Gate) -> bool:
-    with gate.store.look() as session:
+    with gate.engine.store.look() as session:
         lane = session.find_lane("orders", "", "A")
     return lane is not None and lane.state is LaneState.IDLE
 

@@ -86,9 +86,9 @@ def test_half_an_hour_of_503_ends_with_every_event_done_once_and_nobody_asked(
 
 
 def _signal(gate: Gate, name: str) -> Signal:
-    gate.sightings.flush()
-    with gate.store.look() as session:
-        found = evaluate(measure(session, gate.clock))
+    gate.engine.sightings.flush()
+    with gate.engine.store.look() as session:
+        found = evaluate(measure(session, gate.engine.clock))
     return next(one for one in found if one.definition.name == name)
 
 
@@ -115,12 +115,12 @@ def test_outage_of_ours_never_says_that_the_sender_misbehaves(tmp_path: Path, ur
             assert _states(gate) == {State.COMMITTED: 12}
             # The load balancer sends the retries to another process than the one that answered 503.
             assert {beside.hook(event).status for event in events} == {200}
-            beside.gate.sightings.flush()
+            beside.gate.engine.sightings.flush()
             assert _signal(gate, "repeat_ratio_high").level <= Level.OK
             assert _signal(gate, "repeat_ratio_zero").level <= Level.OK
             # A sender that repeats what was answered with 200 does misbehave.
             assert {beside.hook(event).status for event in events} == {200}
-            beside.gate.sightings.flush()
+            beside.gate.engine.sightings.flush()
             found = _signal(gate, "repeat_ratio_high")
     assert (found.level, found.detail) == (Level.PAGE, "12 of 12")
 

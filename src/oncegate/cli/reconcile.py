@@ -76,8 +76,8 @@ def _reconcile(arguments: argparse.Namespace) -> int:
         # No backoff: whoever calls this wants it looked at now.
         reconciler = Reconciler(gate, entries_max=arguments.limit, at_once=True, run_within=None)
         report = asyncio.run(reconciler.run_once_async())
-        with gate.store.look() as session:
-            running = running_leases(session, {surface.name for surface in gate.surfaces})
+        with gate.engine.store.look() as session:
+            running = running_leases(session, {surface.name for surface in gate.engine.surfaces})
     finally:
         gate.close()
     if arguments.json:

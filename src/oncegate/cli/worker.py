@@ -152,15 +152,15 @@ def _announce(gate: Gate, worker: Worker, *, is_once: bool) -> None:
     """Says in a line each what runs and what does not, and why; raises where the ledger is unusable."""
     endpoints: int | None = None
     try:
-        gate.store.connect().close()
-        with gate.store.look() as session:
+        gate.engine.store.connect().close()
+        with gate.engine.store.look() as session:
             endpoints = len(session.documents(ENDPOINT))
     except StoreUnavailable as error:
         if is_once:
             raise
         tell(f"the ledger cannot be reached now and is tried again: {error}")
-    names = ", ".join(surface.name for surface in gate.surfaces)
-    tell(f"worker at {gate.store.address}{f' for {names}' if names else ''}")
+    names = ", ".join(surface.name for surface in gate.engine.surfaces)
+    tell(f"worker at {gate.engine.store.address}{f' for {names}' if names else ''}")
     for kind in KINDS:
         if kind in worker.left_out:
             tell(f"{kind}: left out: {worker.left_out[kind]}")

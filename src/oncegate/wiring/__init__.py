@@ -107,34 +107,6 @@ def declared_thresholds(gate: GateOnStore, given: Thresholds | None = None) -> T
     return (given or Thresholds()).under(Thresholds(places=declared))
 
 
-def _unavailable_jobs(gate: GateOnStore) -> dict[JobKind, str]:
-    """Jobs that cannot run for this gate or with this installation, each with the reason."""
-    from oncegate.sender.connection import check_parser
-
-    checks: dict[JobKind, Callable[[], object]] = {
-        "accepted": lambda: accepting_surfaces(gate),
-        "deliveries": check_parser,
-    }
-    unavailable: dict[JobKind, str] = {}
-    for kind, check in checks.items():
-        try:
-            check()
-        except ConfigError as error:
-            unavailable[kind] = str(error)
-    return unavailable
-
-
-def _delivery_job(sender: SenderOnCommits) -> ContinuousJob:
-    """Delivers to every endpoint of the ledger; endpoints that are added later are noticed."""
-    from oncegate.sender.delivery import DeliveryService
-
-    async def run_once() -> object:
-        async with DeliveryService(sender, runs=False) as service:
-            return await service.engine.run_once()
-
-    return ContinuousJob("deliveries", lambda s: DeliveryService(sender, stop_seconds=s), run_once)
-
-
 class Gate(GateOnStore):
     """The gate on the ledger at `url`, else at ONCEGATE_URL, else in ./oncegate.db."""
 
