@@ -119,7 +119,9 @@ def ungrouped(told: str) -> list[str]:
         heads = [(one[0], one.start()) for one in re.finditer(r"[A-Z][A-Z0-9()]*(?: [A-Z0-9()]+)*", line)]
         if heads and line == line.upper():
             ends = [start for _, start in heads[1:]] + [len(line)]
-            spans = [(start, end) for (name, start), end in zip(heads, ends, strict=True) if name in NUMBERED]
+            spans = [
+                (start, end) for (name, start), end in zip(heads, ends, strict=True) if name in NUMBERED
+            ]
         rest = re.sub(r"--(?:before|after) \S+", "", line)
         for start, end in spans:
             rest = rest[:start] + " " * (end - start) + rest[end:]

@@ -131,7 +131,9 @@ def test_retries_that_were_asked_for_count_on_neither_side() -> None:
     retries = {"retry": 500, "busy": 9_000, "awaited": 400, "recover": 100}
     outage = {length: counts(fresh=1_000, **retries) for length in (TEN_MINUTES, HOUR, DAY, WEEK)}
     assert paging(snapshot(outage)) == set()
-    found = of(evaluate(snapshot({TEN_MINUTES: counts(fresh=80, replay=20, **retries)})), "repeat_ratio_high")
+    found = of(
+        evaluate(snapshot({TEN_MINUTES: counts(fresh=80, replay=20, **retries)})), "repeat_ratio_high"
+    )
     assert (found.level, found.detail) == (Level.PAGE, "20 of 100")
 
 

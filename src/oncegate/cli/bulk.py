@@ -54,7 +54,9 @@ def _show_plan(plan: BulkPlan, arguments: argparse.Namespace) -> None:
         tell("nothing waits that fits; nothing to do")
         return
     surfaces = ", ".join(f"{count:,} of {name}" for name, count in sorted(plan.surfaces.items()))
-    tell(f"{plan.count:,} to be {plan.word.verb.past} by {plan.word.actor}: {surfaces}. The newest of them:")
+    tell(
+        f"{plan.count:,} to be {plan.word.verb.past} by {plan.word.actor}: {surfaces}. The newest of them:"
+    )
     print_entries(plan.sample, sys.stderr)
     _tell_doubles(plan)
     if plan.word.verb.runs:
@@ -75,13 +77,11 @@ def _tell_doubles(plan: BulkPlan) -> None:
     """What a person must know before the same change runs twice."""
     if not plan.doubles.extras:
         return
-    left = _left(plan)
-    tell(
-        f"{len(plan.doubles.extras):,} of {plan.count:,} are the same change as another one, under other keys:"
-    )
+    left, again = _left(plan), len(plan.doubles.extras)
+    tell(f"{again:,} of {plan.count:,} are the same change as another one, under other keys:")
     tell(f"  --doubles one    {left['one']:,} run: one of each change, none that ran before")
     tell(f"  --doubles none   {left['none']:,} run: none of these")
-    tell(f"  --doubles all    {left['all']:,} run: {len(plan.doubles.extras):,} changes run once more")
+    tell(f"  --doubles all    {left['all']:,} run: {again:,} changes run once more")
     tell("see them: oncegate duplicates list")
 
 

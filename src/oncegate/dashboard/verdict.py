@@ -234,5 +234,7 @@ def _arriving(raised: list[Signal], snapshot: Snapshot) -> VerdictSummary:
     known = [one for one in past if one]
     usual = f" · usual at this hour: {sum(known) // len(known)}" if known else ""
     asked = f" · {counted(counts.retries, 'retry', 'retries')} asked for" if counts.retries else ""
-    detail = f"{counts.of(What.FRESH)} ran once · {counted(counts.repeats, 'repeat')} absorbed{asked}{usual}"
+    detail = (
+        f"{counts.of(What.FRESH)} ran once · {counted(counts.repeats, 'repeat')} absorbed{asked}{usual}"
+    )
     return VerdictSummary("Arrived in the last hour", tone, counts.arrivals, detail, "/entries")

@@ -93,7 +93,7 @@ def counters(totals: Totals, registered: Iterable[str] = ()) -> Iterator[Metric]
     core = _library().core
     surfaces = sorted({surface for surface, _ in totals} | set(registered))
     arrivals = core.CounterMetricFamily(
-        "oncegate_arrivals", "Arrivals by what they got, and whether their key was known (retry: asked for)",
+        "oncegate_arrivals", "Arrivals by what they got, and whether their key was known (retry: asked)",
         labels=("surface", "verdict", "known"),
     )  # fmt: skip
     for (surface, verdict, known), count in sorted(_arrivals(totals, surfaces).items()):

@@ -13,7 +13,15 @@ from oncegate.signals.definitions import Thresholds
 from oncegate.store import DestinationView, Doubled, SecondResource, Tally, Unscanned, Waiting
 from oncegate.store.feed import ReaderPosition
 from oncegate.store.notices import DriftWord, WorkerWord
-from oncegate.store.tallies import ARRIVALS, REPEATS, RETRIES, class_of, is_gauge, latency_bound_us, reason_of
+from oncegate.store.tallies import (
+    ARRIVALS,
+    REPEATS,
+    RETRIES,
+    class_of,
+    is_gauge,
+    latency_bound_us,
+    reason_of,
+)
 
 TEN_MINUTES: Final = 10
 TWENTY_MINUTES: Final = 20

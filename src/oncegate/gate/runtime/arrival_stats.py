@@ -277,9 +277,7 @@ class Sightings:
             self._add(seen.rule.name, now_ms // MINUTE_MS, what)
             if what not in _NEW and len(seen.repeats) < CLASSIFIED_MAX:
                 fresh_between = seen.fresh_left + fresh_before - place
-                seen.repeats.append(
-                    Repeated(decision, entry_id, first_at_ms, now_ms, fresh_between, asked)
-                )
+                seen.repeats.append(Repeated(decision, entry_id, first_at_ms, now_ms, fresh_between, asked))
                 place, seen.fresh_left = fresh_before, 0
         seen.fresh_left += fresh - place
 

@@ -12,7 +12,9 @@ from oncegate.model.states import Decision, State
 from oncegate.store import Reserved
 
 ASKED_MAX: Final = 20_000  # entries kept, the oldest are forgotten first
-RACE_MS: Final = 2_000  # an arrival that comes sooner, while an event is in flight, was sent at once with it
+RACE_MS: Final = (
+    2_000  # an arrival that comes sooner, while an event is in flight, was sent at once with it
+)
 
 _TAKEN_UP: Final = frozenset({Decision.RETRY, Decision.RECOVER})
 
