@@ -8,10 +8,12 @@ import select
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
 
+from oncegate.feed.values import Page
 from oncegate.service.application import POLLS_FACTOR
 from oncegate.service.partners import PartnerBook, PartnerRole
 from oncegate.service.write_timeout import UnreadAnswer, bytes_left
@@ -103,6 +105,25 @@ def test_bytes_that_are_not_read_are_bounded_for_a_tenant_and_altogether(tmp_pat
         wait_until(lambda: not site.service.unread.total, what="the room")
         assert site.partner("GET", PAGE, token=site.other).status == 200
         assert _count(site, "unread_refused_total") == 2
+
+
+def test_page_that_has_no_room_is_not_read_from_the_ledger_again(tmp_path: Path) -> None:
+    """I25: a reader that asks on and on without reading costs the other callers next to nothing."""
+    with Site(tmp_path, settings(server={"unread_bytes_max": 20_000_000})).serving() as site:
+        _publish_a_page(site)
+        reads, read = list[str](), site.service.feed.read
+
+        async def counted(reader: str, **wanted: Any) -> Page:
+            reads.append(reader)
+            return await read(reader, **wanted)
+
+        site.service.feed.read = counted  # type: ignore[method-assign]
+        with _asks(site):
+            wait_until(lambda: site.service.unread.total, what="a page to be sent")
+            assert {site.partner("GET", PAGE).problem for _ in range(20)} == {"too-many"}
+            assert len(reads) == 2  # the one that is not taken, and the one that found no room
+        wait_until(lambda: not site.service.unread.total, what="the room")
+        assert site.partner("GET", PAGE).status == 200
 
 
 def test_pages_that_are_not_read_take_little_memory(tmp_path: Path) -> None:

@@ -77,14 +77,11 @@ def _tell_doubles(plan: BulkPlan) -> None:
     """What a person must know before the same change runs twice."""
     if not plan.doubles.extras:
         return
-    left = _left(plan)
-    tell(
-        f"{len(plan.doubles.extras):,} of {plan.count:,} are the same change as another one,"
-        " under other keys:"
-    )
+    left, again = _left(plan), len(plan.doubles.extras)
+    tell(f"{again:,} of {plan.count:,} are the same change as another one, under other keys:")
     tell(f"  --doubles one    {left['one']:,} run: one of each change, none that ran before")
     tell(f"  --doubles none   {left['none']:,} run: none of these")
-    tell(f"  --doubles all    {left['all']:,} run: {len(plan.doubles.extras):,} changes run once more")
+    tell(f"  --doubles all    {left['all']:,} run: {again:,} changes run once more")
     tell("see them: oncegate duplicates list")
 
 

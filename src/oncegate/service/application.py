@@ -319,6 +319,7 @@ class Service:
         return await contract.confirmations(self.gate, self.large, partner, incoming)
 
     async def _pending(self, partner: Partner, incoming: ServiceRequest) -> ServiceResponse:
+        self.unread.check(partner.tenant)
         return await contract.pending(self.feed, partner, incoming)
 
     async def _ack(self, partner: Partner, incoming: ServiceRequest) -> ServiceResponse:

@@ -33,6 +33,7 @@ class UnreadBytes:
     def __init__(self, total_max: int) -> None:
         self._total_max, self._tenant_max = total_max, total_max // TENANTS_SHARE
         self._tenants: Counter[str] = Counter()
+        self._had_no_room: dict[str, int] = {}  # size of the last answer, until the tenant reads one
         self.total = 0
         self.refused = 0
 
@@ -41,8 +42,7 @@ class UnreadBytes:
         """Takes room until the answer is sent; one answer alone always has it."""
         if self._is_beyond(self.total, count, self._total_max):
             raise self._refusal(ProblemKind.OVERLOADED, "answers that wait to be read take all the room")
-        if self._is_beyond(self._tenants[tenant], count, self._tenant_max):
-            raise self._refusal(ProblemKind.TOO_MANY, "read the answers that you have asked for")
+        self._check_tenant(tenant, count)
         self.total += count
         self._tenants[tenant] += count
         try:
@@ -50,8 +50,18 @@ class UnreadBytes:
         finally:
             self.total -= count
             self._tenants[tenant] -= count
+            self._had_no_room.pop(tenant, None)
             if not self._tenants[tenant]:
                 del self._tenants[tenant]
+
+    def check(self, tenant: str) -> None:
+        """Raises before an answer is made that has no more room than the one before it."""
+        self._check_tenant(tenant, self._had_no_room.get(tenant, 0))
+
+    def _check_tenant(self, tenant: str, count: int) -> None:
+        if self._is_beyond(self._tenants[tenant], count, self._tenant_max):
+            self._had_no_room[tenant] = count
+            raise self._refusal(ProblemKind.TOO_MANY, "read the answers that you have asked for")
 
     @staticmethod
     def _is_beyond(taken: int, more: int, most: int) -> bool:

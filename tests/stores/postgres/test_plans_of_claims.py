@@ -72,7 +72,7 @@ AS_USERS_PLAN = {
 
 @pytest.fixture(scope="module")
 def settled_url(spare_ledgers: SpareLedgers) -> Iterator[str]:
-    """A ledger where much was settled, and that was analysed when nothing was open; tests only plan there."""
+    """A ledger where much was settled, and that was analysed when nothing was open; tests only plan."""
     url = spare_ledgers.take()
     with Gate(url) as gate:
 
