@@ -39,7 +39,7 @@ from oncegate.sender.urls import parse_endpoint_url
 from oncegate.signals.definitions import Thresholds
 from oncegate.signals.notifiers import LogNotifier, Notifier, WebhookNotifier
 from oncegate.signals.watch import WATCH_EVERY, Watch
-from oncegate.store import Store
+from oncegate.store import ClaimStore, Facet, Store, require
 from oncegate.store.lanes import LANE_BACKLOG_MAX
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Sender(SenderOnCommits):
         url: str | None = None,
         *,
         gate: GateOnStore | None = None,
-        store: Store | None = None,
+        store: ClaimStore | None = None,
         clock: Clock | None = None,
         policy: AddressPolicy | None = None,
         backlog_max: int = LANE_BACKLOG_MAX,
@@ -193,7 +193,7 @@ class Gate(GateOnStore):
         self,
         url: str | None = None,
         *,
-        store: Store | None = None,
+        store: ClaimStore | None = None,
         clock: Clock | None = None,
         crashpoints: CrashPoints | None = None,
         **options: Any,
@@ -243,6 +243,7 @@ class Gate(GateOnStore):
             told: list[Notifier] = [LogNotifier()] if notifiers is None else list(notifiers)
             if alarms_to is not None:
                 told.append(alarm_webhook(alarms_to))
+            require(self.store, Facet.STATS, "alarms")
             every = parse_duration(watch_every)
             watch = Watch(
                 self.store, self.clock, thresholds=self.thresholds(thresholds), notifiers=told,
@@ -281,4 +282,5 @@ class Gate(GateOnStore):
     @property
     def people(self) -> Decisions:
         """Decisions about entries that wait for a person: approve, reject, release, discard."""
+        require(self.store, Facet.REVIEW, "decisions")
         return Decisions(self._context.commits, self.clock)

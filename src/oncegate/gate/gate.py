@@ -49,14 +49,14 @@ from oncegate.gate.runtime.context import GateContext
 from oncegate.gate.runtime.leases import LeaseKeeper
 from oncegate.gate.runtime.tokens import Tokens
 from oncegate.gate.runtime.tracing import correlated, current_claim, link_flow
-from oncegate.gate.surface import Downstream, Surface
+from oncegate.gate.surface import Downstream, Surface, check_acknowledges
 from oncegate.model.canonical import copied
 from oncegate.model.identity import KeyPlan, with_all_keys, with_former_keys
 from oncegate.model.keys import Key
 from oncegate.model.parking import PARKED_BYTES_MAX, PARKED_MAX, Parking
 from oncegate.model.surface import Arrival, read_arrival
 from oncegate.model.trace import Context
-from oncegate.store import EntryDetail, Joined, Store
+from oncegate.store import ClaimStore, EntryDetail, Facet, Joined, require, require_transactions
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class GateOnStore(Declarations):
 
     def __init__(
         self,
-        store: Store,
+        store: ClaimStore,
         *,
         clock: Clock | None = None,
         crashpoints: CrashPoints | None = None,
@@ -93,9 +93,10 @@ class GateOnStore(Declarations):
         sightings: Sightings | None = None,
     ) -> None:
         super().__init__()
+        facets = store.capabilities.facets
         clock, crashpoints = clock or SystemClock(), crashpoints or CrashPoints()
         commits = commits or GroupCommit(store, clock=clock, crashpoints=crashpoints)
-        self.store = store
+        self.store = commits.store
         self._driver = Driver(commits, clock)
         self._observer: ArrivalObserver | None = None
         self._is_watched = False  # whether somebody wants to see every event itself, or every flow
@@ -106,6 +107,9 @@ class GateOnStore(Declarations):
             cache=OutcomeCache(replay_cache_max, clock),
             leases=leases or LeaseKeeper(commits, clock),
             sightings=sightings or Sightings(commits, clock),
+            has_review=Facet.REVIEW in facets,
+            has_stats=Facet.STATS in facets,
+            takes_writes=store.capabilities.business_writes,
             new_token=new_token or Tokens(),
             actor=actor,
             circuits=Circuits(clock.ticks_ms),
@@ -115,6 +119,18 @@ class GateOnStore(Declarations):
         self._restorer = Restorer(self._context, self._downstreams, wanted_again)
         store.incarnations.attach(self._restorer)
         _live.add(self)
+
+    def _check(self, surface: Surface) -> None:
+        """Refuses a surface that needs what the ledger has not."""
+        if surface.lane is not None:
+            require(self.store, Facet.LANES, f"surface {surface.name}: events with mode='accept'")
+        if surface.rule.approve_first:
+            require(self.store, Facet.REVIEW, f"surface {surface.name}: approvals")
+        if surface.rule.content is not None or surface.rule.target is not None:
+            require(self.store, Facet.REVIEW, f"surface {surface.name}: content= and target=")
+        if surface.same_database or surface.writes is not None:
+            require_transactions(self.store, f"surface {surface.name}: same_database= and writes=")
+        check_acknowledges(surface, keeps_bodies=self.store.capabilities.keeps_bodies)
 
     @property
     def clock(self) -> Clock:
@@ -235,6 +251,7 @@ class GateOnStore(Declarations):
                 f"{surface} may act outside the database, and a reservation in tx= is not durable by then; "
                 "register it with same_database=True, or use once.commit(tx=…) in its handler"
             )
+        require_transactions(self.store, "events admitted with tx=")
         return self.store.join(transaction)
 
     def _look(
@@ -326,7 +343,7 @@ class GateOnStore(Declarations):
         """Calls the handler; what it emits meanwhile belongs to this claim's journey."""
         if claim.surface.correlation is not None:
             context = correlated(claim.surface.correlation, event, context)
-        if (context is not None or not claim.is_new) and self.store.capabilities.traces:
+        if (context is not None or not claim.is_new) and self._context.has_stats:
             claim.context = context
             yield from link_flow(claim, in_transaction=transaction is not None)
         if not claim.is_first_attempt and (said := check_handler(claim)) is not None:

@@ -98,12 +98,16 @@ class Surface:
         return self.opaque_at.promise.value
 
 
-def check_acknowledges(surface: Surface) -> None:
+def check_acknowledges(surface: Surface, *, keeps_bodies: bool = True) -> None:
     """`on_busy="acknowledge"` needs an event that the ledger has, and a recovery that finishes it."""
     if surface.rule.on_busy is not OnBusy.ACKNOWLEDGE:
         return
     why = ""
-    if surface.lane is not None:
+    if not keeps_bodies:
+        why = (
+            "this ledger keeps no events, and a crash would lose what was acknowledged; use on_busy='wait'"
+        )
+    elif surface.lane is not None:
         why = "mode='accept' acknowledges each event at once already; leave on_busy= out"
     elif surface.same_database:
         why = (

@@ -18,7 +18,7 @@ from oncegate.maintenance.pruner import Pruner
 from oncegate.maintenance.reconciler import Reconciler
 from oncegate.maintenance.schedule import Duty
 from oncegate.model.content import WINDOW
-from oncegate.store import Store
+from oncegate.store import Facet, Store, require
 
 RECONCILE_EVERY: Final = timedelta(seconds=5)
 PRUNE_EVERY: Final = timedelta(hours=1)
@@ -38,6 +38,8 @@ def standard_duties(
     keep_delivered: timedelta = KEEP_DELIVERED,
 ) -> list[Duty]:
     """The reconciler, the pruners of keys, of the feed and of lanes, and the content scan of a gate."""
+    for facet in (Facet.REVIEW, Facet.FEED, Facet.LANES):
+        require(gate.store, facet, "workers")
     feed = FeedPruner(gate.store, gate.clock, feed_retention, followers=followers)
     reconciler, pruner = Reconciler(gate, every=reconcile_every), Pruner(gate)
     scan = ContentScan(gate.store, gate.clock, window=scan_window)
