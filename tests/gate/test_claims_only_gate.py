@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oncegate import Failed, Gate, Sender
-from oncegate.errors import ConfigError, Quarantined, StoreUnavailable
+from oncegate.errors import ConfigError, NotApplied, Quarantined, StoreUnavailable
 from oncegate.feed.feed import Feed
 from oncegate.gate.admission import Verdict
 from oncegate.gate.once import AsyncOnce, Once
@@ -126,6 +126,25 @@ def test_failure_is_recorded_and_a_passing_one_is_tried_again(process: Process, 
     assert len(process.calls) == 3
 
 
+def test_arrival_that_is_refused_before_anything_was_done_leaves_nothing(
+    process: Process, ledger: Ledger
+) -> None:
+    """A first claim is known as such without a fence that is the entry's number."""
+
+    class NotNow(NotApplied):
+        leaves_nothing = True
+
+    def refuse() -> None:
+        raise NotNow("not now")
+
+    process.gate.handler("refusing", key="{id}")(lambda event: refuse())
+
+    with pytest.raises(NotApplied):
+        process.gate.admit_sync("refusing", ORDER)
+
+    assert ledger.tables.rows == {}
+
+
 def test_crash_is_recovered_when_the_event_is_delivered_again(
     process: Process, ledger: Ledger, clock: ManualClock
 ) -> None:
@@ -151,6 +170,23 @@ def test_crash_is_recovered_when_the_event_is_delivered_again(
     assert early.verdict is Verdict.BUSY
     assert (late.verdict, late.value) == (Verdict.RUN, "paid o-1")
     assert survivor.calls == process.calls
+
+
+def test_event_that_a_failover_lost_is_recovered_and_not_simply_run_again(
+    process: Process, ledger: Ledger
+) -> None:
+    """The process remembers that it called the bank: it writes that down, and the bank is shown the key."""
+    process.admit()
+    ledger.go_back(16)
+    assert ledger.tables.rows == {}
+
+    process.store.connect()
+    (row,) = ledger.tables.rows.values()
+    again = process.admit()
+
+    assert (row.reason or "").startswith("the ledger went back")
+    assert again.value == "paid o-1"
+    assert len(set(process.calls)) == 1
 
 
 @pytest.mark.parametrize("commit", range(3))

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from oncegate.clock import Clock
 from oncegate.errors import StoreUnavailable, StoreUnknown
 from oncegate.store import (
+    CLAIM_KINDS,
     Attachment,
     AuditTrail,
     Capabilities,
@@ -39,6 +40,7 @@ from oncegate.testing.simulation import Ledger
 from oncegate.testing.simulation.store import CommitFault, SimulatedSession, no_fault
 
 T = TypeVar("T")
+Fault = Callable[[], CommitFault]
 A = TypeVar("A", Attachment, Renewal, Settlement, StepRecords)
 FENCE_SHIFT: Final = 1 << 40  # no fence is the number of an entry
 
@@ -51,8 +53,8 @@ def number_of(key: bytes) -> int:
 class ClaimsOnlySession:
     """One connection. Has nothing but `ClaimSession`: whoever asks for more meets an AttributeError."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, lock: RLock, fault: Callable[[], CommitFault]) -> None:
-        self._ledger, self._lock = ledger, lock
+    def __init__(self, ledger: Ledger, clock: Clock, store: ClaimsOnlyStore, fault: Fault) -> None:
+        self._ledger, self._lock, self._trail = ledger, store.lock, store.trail
         self._rows = SimulatedSession(ledger, clock, fault)
 
     def unit(
@@ -113,7 +115,7 @@ class ClaimsOnlySession:
     def details(self, keys: Sequence[bytes]) -> list[EntryDetail | None]:
         """Reads by key."""
         with self._lock:
-            return [None if found is None else _detail(found) for found in self._rows.details(keys)]
+            return [found and _detail(found, self._trail) for found in self._rows.details(keys)]
 
     def now_ticks(self) -> int:
         """The ledger's own time."""
@@ -140,11 +142,16 @@ def _shown(key: bytes, reserved: Reserved) -> Reserved:
     return replace(reserved, entry_id=number_of(key), fence=fence)
 
 
-def _detail(found: EntryDetail) -> EntryDetail:
+def _detail(found: EntryDetail, trail: AuditTrail) -> EntryDetail:
     number, fence = number_of(found.entry.key), found.entry.fence + FENCE_SHIFT
     records = tuple(replace(one, entry_id=number, note=_note(one.note)) for one in found.records)
+    has_past = any(record.kind in CLAIM_KINDS.values() for record in records)
     return replace(
-        found, entry=replace(found.entry, entry_id=number, fence=fence), body=None, records=records
+        found,
+        entry=replace(found.entry, entry_id=number, fence=fence),
+        body=None,
+        records=() if trail is AuditTrail.NONE else records,
+        has_past=has_past,
     )
 
 
@@ -156,8 +163,9 @@ def _note(note: str | None) -> str | None:
 class ClaimsOnlyStore:
     """One ledger with claims only."""
 
-    def __init__(self, ledger: Ledger, clock: Clock) -> None:
-        self._ledger, self._clock, self._lock = ledger, clock, RLock()
+    def __init__(self, ledger: Ledger, clock: Clock, trail: AuditTrail = AuditTrail.PER_ENTRY) -> None:
+        self._ledger, self._clock = ledger, clock
+        self.lock, self.trail = RLock(), trail
         self._faults: list[CommitFault] = []
         self._incarnations = Incarnations()
 
@@ -175,7 +183,7 @@ class ClaimsOnlyStore:
             "claims-only",
             Durability.MEMORY,
             4,
-            AuditTrail.PER_ENTRY,
+            self.trail,
             business_writes=False,
             one_writer=False,
             is_local=False,
@@ -196,7 +204,7 @@ class ClaimsOnlyStore:
     def connect(self) -> ClaimsOnlySession:
         """Opens a session."""
         self._ledger.exists = True
-        session = ClaimsOnlySession(self._ledger, self._clock, self._lock, self._fault)
+        session = ClaimsOnlySession(self._ledger, self._clock, self, self._fault)
         self._incarnations.check(Sight(self._ledger.identity, 0), lambda: session)
         return session
 
@@ -209,7 +217,7 @@ class ClaimsOnlyStore:
         """Reads what is there."""
         if not self._ledger.exists:
             raise StoreUnavailable("there is no ledger yet")
-        yield ClaimsOnlySession(self._ledger, self._clock, self._lock, no_fault)
+        yield ClaimsOnlySession(self._ledger, self._clock, self, no_fault)
 
     def close(self) -> None:
         """Nothing is kept."""

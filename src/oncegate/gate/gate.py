@@ -49,14 +49,14 @@ from oncegate.gate.runtime.context import GateContext
 from oncegate.gate.runtime.leases import LeaseKeeper
 from oncegate.gate.runtime.tokens import Tokens
 from oncegate.gate.runtime.tracing import correlated, current_claim, link_flow
-from oncegate.gate.surface import Downstream, Surface, check_acknowledges
+from oncegate.gate.surface import Downstream, Surface, check_on_store
 from oncegate.model.canonical import copied
 from oncegate.model.identity import KeyPlan, with_all_keys, with_former_keys
 from oncegate.model.keys import Key
 from oncegate.model.parking import PARKED_BYTES_MAX, PARKED_MAX, Parking
 from oncegate.model.surface import Arrival, read_arrival
 from oncegate.model.trace import Context
-from oncegate.store import ClaimStore, EntryDetail, Facet, Joined, require, require_transactions
+from oncegate.store import ClaimStore, EntryDetail, Facet, Joined, require_transactions
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -122,15 +122,7 @@ class GateOnStore(Declarations):
 
     def _check(self, surface: Surface) -> None:
         """Refuses a surface that needs what the ledger has not."""
-        if surface.lane is not None:
-            require(self.store, Facet.LANES, f"surface {surface.name}: events with mode='accept'")
-        if surface.rule.approve_first:
-            require(self.store, Facet.REVIEW, f"surface {surface.name}: approvals")
-        if surface.rule.content is not None or surface.rule.target is not None:
-            require(self.store, Facet.REVIEW, f"surface {surface.name}: content= and target=")
-        if surface.same_database or surface.writes is not None:
-            require_transactions(self.store, f"surface {surface.name}: same_database= and writes=")
-        check_acknowledges(surface, keeps_bodies=self.store.capabilities.keeps_bodies)
+        check_on_store(surface, self.store)
 
     @property
     def clock(self) -> Clock:

@@ -74,18 +74,9 @@ class SurfaceSightings:
     """
 
     __slots__ = (
-        "brought",
-        "fresh",
-        "fresh_left",
-        "late_ms",
-        "looks",
-        "lost",
-        "new",
-        "others",
-        "repeated",
-        "repeats",
-        "rule",
-    )
+        "brought", "fresh", "fresh_left", "late_ms", "looks", "lost", "new",
+        "others", "repeated", "repeats", "rule",
+    )  # fmt: skip
 
     def __init__(self, rule: SurfaceRule) -> None:
         self.rule = rule
