@@ -21,6 +21,8 @@ from oncegate.commit.pending import Pending
 from oncegate.gate.facade import GateOnStore
 from oncegate.model.states import Decision
 from oncegate.store import (
+    ALL_FACETS,
+    AuditTrail,
     Capabilities,
     Document,
     DocumentChange,
@@ -88,7 +90,9 @@ class NoSession:
 class NoStore:
     """A store that is none."""
 
-    capabilities = Capabilities("none", Durability.MEMORY, 1, audit_trail=False, business_writes=True)
+    capabilities = Capabilities(
+        "none", Durability.MEMORY, 1, AuditTrail.NONE, business_writes=True, facets=ALL_FACETS
+    )
     incarnations = Incarnations()
 
     def connect(self) -> NoSession:

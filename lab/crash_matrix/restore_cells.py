@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -32,7 +32,7 @@ from oncegate.errors import OncegateError
 from oncegate.gate.admission import Verdict
 from oncegate.gate.flows.restore import Restorer
 from oncegate.maintenance.reconciler import Reconciler
-from oncegate.store import Session, Store
+from oncegate.store import ClaimSession, Session, Store
 from oncegate.store.incarnations import WENT_BACK, IncarnationChange
 from oncegate.stores.postgres import PostgresStore
 from oncegate.stores.sqlite import SqliteStore
@@ -205,8 +205,8 @@ class Restoration:
         """Commits of the restoring itself get lost too; in this process alone."""
         restore, losses = Restorer.restore, self.losses
 
-        def losing(self: Restorer, session: Session, change: IncarnationChange) -> None:
-            restore(self, losses.over(session), change)
+        def losing(self: Restorer, session: ClaimSession, change: IncarnationChange) -> None:
+            restore(self, losses.over(cast("Session", session)), change)
 
         Restorer.restore = losing  # type: ignore[method-assign]
 

@@ -165,7 +165,7 @@ def test_sender_that_waited_for_a_slow_event_has_not_sent_it_twice(ledger: Ledge
         ledger.clock.advance(30)
         assert other.admit_sync("orders", {"id": "1"}).verdict.value == "replay"
     gate.engine.sightings.flush()
-    other.sightings.flush()
+    other.engine.sightings.flush()
     assert counted(ledger) == {What.FRESH: 1, What.BUSY: 1, What.AWAITED: 1, What.REPLAY: 1}
     assert classes(ledger) == {RepeatClass.ASKED_RETRY: 2, RepeatClass.EXPECTED_REPLAY: 1}
 

@@ -13,6 +13,7 @@ from oncegate.cli.parser import add_json, add_url
 from oncegate.cli.sending import cells
 from oncegate.lanes.circuit_status import CircuitView, read_circuits
 from oncegate.model.circuit import CircuitState
+from oncegate.store import Facet
 
 _HEADERS: Final = ("CIRCUIT", "STATE", "SINCE (UTC)", "OPENED", "FAILING KEYS", "TOLD", "ERROR")
 
@@ -30,7 +31,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    with reading(open_ledger(arguments.url), arguments.url) as session:
+    with reading(open_ledger(arguments.url, needs=Facet.LANES), arguments.url) as session:
         circuits = sorted(read_circuits(session).items())
     if arguments.json:
         for name, view in circuits:

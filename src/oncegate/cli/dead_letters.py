@@ -18,7 +18,7 @@ from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_num
 from oncegate.cli.sending import add_confirming, cells, opened_desk, refuse_unknown_endpoint, word_of
 from oncegate.errors import ConfigError, Unacceptable
 from oncegate.sender.operator_actions import HeadJob, HeadPlan, LaneVerb, plan_heads
-from oncegate.store import DeadLetter, LaneState, Session
+from oncegate.store import DeadLetter, Facet, LaneState, Session
 
 LIMIT_DEFAULT: Final = 50
 _HEADERS: Final = ("LANE", "SEQ", "ENDPOINT", "KEY", "EVENT", "TYPE", "GIVEN UP (UTC)", "TRIES", "ERROR")
@@ -74,7 +74,7 @@ def read_place(text: str) -> tuple[int, int]:
 
 
 def _run_list(arguments: argparse.Namespace) -> int:
-    with reading(open_ledger(arguments.url), arguments.url) as session:
+    with reading(open_ledger(arguments.url, needs=Facet.LANES), arguments.url) as session:
         refuse_unknown_endpoint(session, arguments.endpoint)
         letters = session.dead_letters(filter_of(arguments), arguments.after, arguments.limit)
     if arguments.json:
@@ -115,7 +115,7 @@ def _row(letter: DeadLetter) -> tuple[Cell, ...]:
 
 def _run_order(arguments: argparse.Namespace) -> int:
     word = word_of(arguments)
-    with reading(open_ledger(arguments.url), arguments.url) as session:
+    with reading(open_ledger(arguments.url, needs=Facet.LANES), arguments.url) as session:
         refuse_unknown_endpoint(session, arguments.endpoint)
         plan = _planned(session, arguments)
     _show_plan(plan, arguments)

@@ -27,7 +27,7 @@ from oncegate.config import SETTINGS_FILE
 from oncegate.errors import OncegateError, StoreError
 from oncegate.model.escape import visible
 from oncegate.model.states import State
-from oncegate.store import EntryFilter, Finding, Session, Store
+from oncegate.store import EntryFilter, Facet, Finding, Session, Store
 
 DISK_FREE_MIN: Final = 64 * 2**20  # bytes; a write-ahead log between two checkpoints must fit
 DISK_FREE_GOOD: Final = 2**30  # bytes; below this somebody should hear of it before it is too late
@@ -85,7 +85,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Examines and prints, line by line as the answers come."""
-    store = open_ledger(arguments.url)
+    store = open_ledger(arguments.url, needs=None)
     worst = [Status.OK]
     for line in examine(store, arguments.url, SystemClock()):
         worst.append(line.status)
@@ -121,10 +121,13 @@ def _ledger(store: Store, url: str | None, clock: Clock) -> Iterator[DoctorLine]
             missing = ", ".join(f"{migration.number:04} {migration.name}" for migration in pending)
             yield DoctorLine(Status.FAIL, "schema", f"{store.address} lacks {missing}", f"run: {create}")
             return
+        yield _promises(store)
         findings = store.examine()
         yield from map(_from, findings)
         if len(findings) == 1 or any(one.what == "schema" and not one.ok for one in findings):
             return  # it could not be opened, or cannot be used, and has said why
+        if Facet.REVIEW not in store.capabilities.facets:
+            return
         with reading(store, url) as session:
             lines = list(_contents(session, url, clock))
         yield from lines
@@ -136,6 +139,16 @@ def _from(finding: Finding) -> DoctorLine:
     told = Status.WARN if finding.next_step else Status.OK
     status = told if finding.ok else Status.FAIL
     return DoctorLine(status, finding.what, finding.value, finding.next_step)
+
+
+def _promises(store: Store) -> DoctorLine:
+    """What the store has of the contract, and what it does not keep."""
+    what = store.capabilities
+    value = f"{what.has}; units: {what.units.value}; audit trail: {what.audit_trail.value}"
+    if what.forgets_on_failover:
+        step = "a failover may lose acknowledged records, so that events run again: for short windows only"
+        return DoctorLine(Status.WARN, "facets", value, step)
+    return DoctorLine(Status.OK, "facets", value if what.keeps_bodies else f"{value}; keeps no events")
 
 
 def _address(store: Store, url: str | None) -> DoctorLine:

@@ -30,7 +30,7 @@ from oncegate.sender.endpoints import Endpoint, OnDeadLetter, new_endpoint
 from oncegate.sender.request_builder import BodyFormat
 from oncegate.sender.testing import send_test
 from oncegate.signatures.keys import Ed25519SigningKey, HmacSecret
-from oncegate.store import DestinationState, DestinationView
+from oncegate.store import DestinationState, DestinationView, Facet
 
 _HEADERS: Final = (
     "NAME", "STATE", "CIRCUIT", "URL", "WAITING", "BLOCKED", "DEAD", "OLDEST", "SUCCESS 1H",
@@ -181,7 +181,7 @@ def _add_list(commands: Any) -> None:
 
 
 def _run_list(arguments: argparse.Namespace) -> int:
-    with reading(open_ledger(arguments.url), arguments.url) as session:
+    with reading(open_ledger(arguments.url, needs=Facet.LANES), arguments.url) as session:
         lag = {one.name: one for one in session.destinations()}
         circuits = read_circuits(session)
         stats = delivery_stats(session, SystemClock().wall_ms())
@@ -268,7 +268,7 @@ def _run_show(arguments: argparse.Namespace) -> int:
     with opened_sender(arguments.url) as sender:
         endpoint = sender.endpoints.get(arguments.name)
     shown = endpoint.shown(full_url=arguments.full_url)
-    with reading(open_ledger(arguments.url), arguments.url) as session:
+    with reading(open_ledger(arguments.url, needs=Facet.LANES), arguments.url) as session:
         circuit = read_circuits(session).get(endpoint.name)
     if arguments.json:
         print_json({**shown, "circuit": circuit_facts(circuit)})
@@ -298,7 +298,7 @@ def _retries(endpoint: Endpoint) -> str:
 
 
 def _run_steer(arguments: argparse.Namespace) -> int:
-    with reading(open_ledger(arguments.url), arguments.url) as session:
+    with reading(open_ledger(arguments.url, needs=Facet.LANES), arguments.url) as session:
         refuse_unknown_endpoint(session, arguments.name)  # also knows surface:NAME, which accepts events
     with opened_desk(arguments.url) as desk:
         changed = desk.steer(arguments.name, arguments.state, word_of(arguments))

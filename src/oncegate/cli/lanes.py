@@ -18,7 +18,7 @@ from oncegate.cli.sending import cells, refuse_unknown_endpoint
 from oncegate.clock import SystemClock
 from oncegate.lanes.circuit_status import CircuitView, read_circuits
 from oncegate.sender.attempts import AttemptView, last_attempts
-from oncegate.store import DeliveryView, LaneFilter, LaneState, LaneView
+from oncegate.store import DeliveryView, Facet, LaneFilter, LaneState, LaneView
 
 LIMIT_DEFAULT: Final = 50
 EVENTS_SHOWN: Final = 20
@@ -89,7 +89,7 @@ def _add_attempts(commands: Any) -> None:
 
 
 def _run_attempts(arguments: argparse.Namespace) -> int:
-    with reading(open_ledger(arguments.url), arguments.url) as session:
+    with reading(open_ledger(arguments.url, needs=Facet.LANES), arguments.url) as session:
         lane = session.find_lane(arguments.endpoint, arguments.tenant, arguments.key)
         if lane is None:
             tell("no event was ever emitted for this endpoint and key")
@@ -132,7 +132,7 @@ def _listed(arguments: argparse.Namespace) -> LaneFilter:
 
 
 def _run_list(arguments: argparse.Namespace) -> int:
-    with reading(open_ledger(arguments.url), arguments.url) as session:
+    with reading(open_ledger(arguments.url, needs=Facet.LANES), arguments.url) as session:
         refuse_unknown_endpoint(session, arguments.endpoint)
         lanes = session.lanes(_listed(arguments), arguments.after, arguments.limit)
         circuits = read_circuits(session)
@@ -208,7 +208,7 @@ def lane_facts(lane: LaneView, now_ms: int) -> dict[str, Any]:
 
 
 def _run_show(arguments: argparse.Namespace) -> int:
-    with reading(open_ledger(arguments.url), arguments.url) as session:
+    with reading(open_ledger(arguments.url, needs=Facet.LANES), arguments.url) as session:
         lane = session.find_lane(arguments.endpoint, arguments.tenant, arguments.key)
         if lane is None:
             tell("no event was ever emitted for this endpoint and key")

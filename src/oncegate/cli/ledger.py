@@ -20,7 +20,7 @@ from typing import Final
 from oncegate.config import DEFAULT_URL, SETTINGS_FILE, URL_VARIABLE, LedgerAddress
 from oncegate.errors import BadUrl, SchemaMismatch, StoreUnavailable
 from oncegate.model.ledger_addresses import masked_address
-from oncegate.store import Session, Store
+from oncegate.store import Facet, Session, Store, require
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.wiring import open_store
 
@@ -44,15 +44,23 @@ def find_ledger(url: str | None, settings: Path | None = None) -> LedgerAddress:
     return read_ledger_address(settings, os.environ)
 
 
-def open_ledger(url: str | None, settings: Path | None = None) -> Store:
-    """Makes the store behind an address; nothing is opened or created yet."""
+def open_ledger(
+    url: str | None, settings: Path | None = None, *, needs: Facet | None = Facet.REVIEW
+) -> Store:
+    """Makes the store behind an address; nothing is opened or created yet.
+
+    `needs` is the facet that the command asks; None for one that every ledger can answer.
+    """
     found = find_ledger(url, settings)
     try:
-        return _store_at(found.url)
+        store = _store_at(found.url)
     except BadUrl as error:
         if url:
             raise
         raise BadUrl(f"{found.source}: {error}") from None
+    if needs is not None:
+        require(store, needs, "commands such as this one")
+    return store
 
 
 def _store_at(address: str) -> Store:

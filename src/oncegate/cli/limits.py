@@ -13,6 +13,7 @@ from oncegate.cli.people import actor_of
 from oncegate.clock import SystemClock
 from oncegate.errors import UsageError
 from oncegate.model.decisions import check_actor, check_reason
+from oncegate.store import Facet
 
 if TYPE_CHECKING:
     from oncegate.signals.definitions import Limit
@@ -56,7 +57,7 @@ def run_limits(arguments: argparse.Namespace) -> int:
     from oncegate.signals.definitions import DEFINITIONS
     from oncegate.signals.measures import measure
 
-    with reading(open_ledger(arguments.url), arguments.url) as session:
+    with reading(open_ledger(arguments.url, needs=Facet.STATS), arguments.url) as session:
         snapshot = measure(session, SystemClock(), windows=())
     thresholds, decided = snapshot.thresholds, snapshot.decided
     rows = []
@@ -88,7 +89,7 @@ def run_limit(arguments: argparse.Namespace) -> int:
     given = (_number(arguments.ticket), _number(arguments.page))
     limit = None if arguments.ticket is None and arguments.page is None else given
     Thresholds({arguments.signal: given})  # refuses a name that is none
-    store = open_ledger(arguments.url)
+    store = open_ledger(arguments.url, needs=Facet.STATS)
     with reading(store, arguments.url):
         pass  # a ledger that is missing or out of date is refused, not made
     session = store.connect()

@@ -47,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Applies, prints or checks."""
-    store = open_ledger(arguments.url)
+    store = open_ledger(arguments.url, needs=None)
     pending = store.pending_migrations()
     if arguments.only_print:
         return _print(pending, arguments.json)

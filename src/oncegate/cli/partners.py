@@ -13,6 +13,7 @@ from oncegate.cli.output import print_json, tell
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_text
 from oncegate.cli.sending import login_name
 from oncegate.cli.serve import add_config
+from oncegate.store import Facet
 
 _ROLES = ("send", "read", "publish")
 _DESCRIPTION = """\
@@ -63,7 +64,7 @@ def _book(arguments: argparse.Namespace) -> Iterator[Any]:
     from oncegate.commit.group_commit import GroupCommit
     from oncegate.service.partners import PartnerBook
 
-    with closing(GroupCommit(open_ledger(arguments.url, arguments.config))) as commits:
+    with closing(GroupCommit(open_ledger(arguments.url, arguments.config, needs=Facet.LANES))) as commits:
         yield PartnerBook(commits, SystemClock())
 
 

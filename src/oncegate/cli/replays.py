@@ -28,7 +28,7 @@ from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
 from oncegate.model.moments import read_moment
 from oncegate.sender.operator_actions import OperatorActions, ReplayJob
-from oncegate.store import ReplayFilter, Replaying, ReplayOrder, ReplayWanted, replay_name
+from oncegate.store import Facet, ReplayFilter, Replaying, ReplayOrder, ReplayWanted, replay_name
 
 _HEADERS = (
     "REPLAY",
@@ -151,7 +151,7 @@ def _window(arguments: argparse.Namespace) -> tuple[int | None, int | None]:
 
 
 def _lane_id(arguments: argparse.Namespace) -> int | None:
-    with reading(open_ledger(arguments.url), arguments.url) as session:
+    with reading(open_ledger(arguments.url, needs=Facet.LANES), arguments.url) as session:
         refuse_unknown_endpoint(session, arguments.endpoint)
         if arguments.key is None:
             return None
@@ -162,7 +162,7 @@ def _lane_id(arguments: argparse.Namespace) -> int | None:
 
 
 def _show_plan(wanted: ReplayWanted, plan: Replaying, arguments: argparse.Namespace) -> None:
-    with reading(open_ledger(arguments.url), arguments.url) as session:
+    with reading(open_ledger(arguments.url, needs=Facet.LANES), arguments.url) as session:
         names = session.lane_names([lane for lane, _ in plan.sample])
     sample = [(names[lane].key, count) for lane, count in plan.sample if lane in names]
     if arguments.json:
@@ -199,7 +199,7 @@ def _tell_end(job: ReplayJob, arguments: argparse.Namespace) -> None:
 
 def _run_list(arguments: argparse.Namespace) -> int:
     wanted = ReplayFilter(arguments.endpoint, only_running=not arguments.all)
-    with reading(open_ledger(arguments.url), arguments.url) as session:
+    with reading(open_ledger(arguments.url, needs=Facet.LANES), arguments.url) as session:
         refuse_unknown_endpoint(session, arguments.endpoint)
         found = session.replay_orders(wanted, arguments.before, _LISTED)
     if arguments.json:

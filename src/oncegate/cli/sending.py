@@ -17,7 +17,7 @@ from oncegate.sender.endpoint_registry import KIND, EndpointChange
 from oncegate.sender.operator_actions import LaneDecision, OperatorActions, checked_word
 from oncegate.sender.sender import SenderOnCommits
 from oncegate.sender.settings import policy_from_environment
-from oncegate.store import Session
+from oncegate.store import Facet, Session
 
 
 def add_word(parser: argparse.ArgumentParser) -> None:
@@ -59,14 +59,14 @@ def login_name() -> str:
 @contextmanager
 def opened_sender(url: str | None) -> Iterator[SenderOnCommits]:
     """A sender on the ledger, closed at the end."""
-    with closing(GroupCommit(open_ledger(url))) as commits:
+    with closing(GroupCommit(open_ledger(url, needs=Facet.LANES))) as commits:
         yield SenderOnCommits(commits, policy=policy_from_environment())
 
 
 @contextmanager
 def opened_desk(url: str | None) -> Iterator[OperatorActions]:
     """The operators' desk on the ledger, closed at the end."""
-    with closing(GroupCommit(open_ledger(url))) as commits:
+    with closing(GroupCommit(open_ledger(url, needs=Facet.LANES))) as commits:
         yield OperatorActions(commits, SystemClock())
 
 

@@ -23,6 +23,7 @@ from oncegate.cli.parser import add_json, add_url, read_number, read_text
 from oncegate.cli.repeats import print_repeats, repeat_facts
 from oncegate.clock import SystemClock
 from oncegate.config import SETTINGS_FILE
+from oncegate.store import Facet
 
 if TYPE_CHECKING:
     from oncegate.model.drift import Drift
@@ -151,7 +152,7 @@ def run_signals(arguments: argparse.Namespace) -> int:
     from oncegate.signals.definitions import Level, Thresholds
     from oncegate.signals.measures import measure
 
-    store = open_ledger(arguments.url)
+    store = open_ledger(arguments.url, needs=Facet.STATS)
     with reading(store, arguments.url) as session:
         for surface in arguments.no_repeats:
             refuse_unknown_surface(session, surface)
@@ -251,7 +252,7 @@ def run_repeats(arguments: argparse.Namespace) -> int:
 
     clock = SystemClock()
     end = clock.wall_ms() // 60_000 + 1
-    store = open_ledger(arguments.url)
+    store = open_ledger(arguments.url, needs=Facet.STATS)
     with reading(store, arguments.url) as session:
         refuse_unknown_surface(session, arguments.surface)
         begin = end - arguments.days * DAY_MINUTES
@@ -290,7 +291,7 @@ def run_drift(arguments: argparse.Namespace) -> int:
     fields = DriftFields(
         arguments.window_field, arguments.item_field, arguments.quantity_field, arguments.lines_field
     )
-    store = open_ledger(arguments.url)
+    store = open_ledger(arguments.url, needs=Facet.STATS)
     with reading(store, arguments.url):
         pass  # says what is wrong with the address
     report = DriftScan(

@@ -13,6 +13,7 @@ from oncegate.cli.output import Cell, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, read_text
 from oncegate.sender.entry_search import LOOKED_BACK, RESOURCES_LOOKED_BACK
 from oncegate.sender.trace import Hop, journey
+from oncegate.store import Facet
 
 _DESCRIPTION = """\
 Show everything that belongs to one journey, in order of time: events that came in, what was called at
@@ -47,7 +48,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the journey."""
-    with reading(open_ledger(arguments.url), arguments.url) as session:
+    with reading(open_ledger(arguments.url, needs=Facet.STATS), arguments.url) as session:
         found = journey(session, arguments.name, arguments.tenant)
     if arguments.json:
         for hop in found.hops:

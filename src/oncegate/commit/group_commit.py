@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import get_ident
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from oncegate.clock import Clock, SystemClock
 from oncegate.commit.batching import Batching
@@ -40,7 +40,7 @@ from oncegate.commit.transactions import Finish, OpenBatch, Transactions
 from oncegate.commit.writer_threads import WAITING_MAX, WriterThreads
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import OncegateError, StoreBusy, StoreUnavailable
-from oncegate.store import Session, Store
+from oncegate.store import ClaimStore, Session, Store
 
 ANSWER_WAIT_SECONDS: Final = 30.0  # longer than the store's own limits; then the outcome is unknown
 WATCH_SECONDS: Final = 5.0  # how often waiting tasks are looked at
@@ -60,13 +60,14 @@ class GroupCommit:
 
     def __init__(
         self,
-        store: Store,
+        store: ClaimStore,
         *,
         clock: Clock | None = None,
         crashpoints: CrashPoints | None = None,
         inline: bool = True,
     ) -> None:
-        self.store = store
+        # Operations of other facets come from features that have asked `store.require` for them.
+        self.store = cast("Store", store)
         self._clock = clock or SystemClock()
         self._crashpoints = crashpoints or CrashPoints()
         self._inline = inline

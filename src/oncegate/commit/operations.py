@@ -19,6 +19,7 @@ from oncegate.store import (
     CLAIM_KINDS,
     Attachment,
     ClaimId,
+    ClaimSession,
     Entry,
     EntryFilter,
     LogKind,
@@ -93,11 +94,11 @@ class Reserve(Operation[Reserved]):
         return self.late
 
     @classmethod
-    def run(cls, session: Session, operations: Sequence[Reserve]) -> Sequence[Reserved]:
+    def run(cls, session: ClaimSession, operations: Sequence[Reserve]) -> Sequence[Reserved]:
         """Runs reservations in one sweep."""
         return session.reserve([operation.request for operation in operations])
 
-    def recall(self, session: Session) -> Reserved | None:
+    def recall(self, session: ClaimSession) -> Reserved | None:
         """Finds the claim if our token stands on it.
 
         A claim that took over an earlier attempt is not picked up again: it is left to lapse, because
@@ -106,7 +107,7 @@ class Reserve(Operation[Reserved]):
         (entry,) = session.read([self.request.key])
         if entry is None or entry.token != self.request.token or entry.attempt > 1:
             return None
-        if _has_a_past(session, entry.entry_id):
+        if _has_a_past(session, entry.key):
             return None  # its attempts count anew, or one was given back
         now = session.now_ticks()
         return Reserved(
@@ -121,9 +122,9 @@ class Reserve(Operation[Reserved]):
         )
 
 
-def _has_a_past(session: Session, entry_id: int) -> bool:
-    found = session.detail(entry_id)
-    if found is None or found.steps:
+def _has_a_past(session: ClaimSession, key: bytes) -> bool:
+    (found,) = session.details([key])
+    if found is None or found.has_past or found.steps:
         return True
     was_claimed = any(record.kind in _CLAIMED_AGAIN for record in found.records)
     return was_claimed or latest_ruling(found.records) is not None
@@ -135,11 +136,11 @@ class Renew(Operation[bool]):
     request: Renewal
 
     @classmethod
-    def run(cls, session: Session, operations: Sequence[Renew]) -> Sequence[bool]:
+    def run(cls, session: ClaimSession, operations: Sequence[Renew]) -> Sequence[bool]:
         """Renews many leases."""
         return session.renew([operation.request for operation in operations])
 
-    def recall(self, session: Session) -> bool | None:
+    def recall(self, session: ClaimSession) -> bool | None:
         """Does not matter: an unrenewed lease lapses and is looked into."""
         return None
 
@@ -155,13 +156,13 @@ class RecordProgress(Operation[bool]):
         return carried(self.request.writes)
 
     @classmethod
-    def run(cls, session: Session, operations: Sequence[RecordProgress]) -> Sequence[bool]:
+    def run(cls, session: ClaimSession, operations: Sequence[RecordProgress]) -> Sequence[bool]:
         """Records many."""
         return session.progress([operation.request for operation in operations])
 
-    def recall(self, session: Session) -> bool | None:
+    def recall(self, session: ClaimSession) -> bool | None:
         """Compares the recorded steps with ours, and looks for our record of a downstream's answer."""
-        detail = session.detail(self.request.entry_id)
+        (detail,) = session.details([self.request.key])
         if detail is None or not _is_held(detail.entry, self.request):
             return None
         if self.request.probed is not None and not _is_told(detail.records, self.request):
@@ -186,13 +187,13 @@ class Settle(Operation[bool]):
         return carried(self.request.writes)
 
     @classmethod
-    def run(cls, session: Session, operations: Sequence[Settle]) -> Sequence[bool]:
+    def run(cls, session: ClaimSession, operations: Sequence[Settle]) -> Sequence[bool]:
         """Settles many."""
         return session.settle([operation.request for operation in operations])
 
-    def recall(self, session: Session) -> bool | None:
+    def recall(self, session: ClaimSession) -> bool | None:
         """Only the holder of the claim can have settled it."""
-        detail = session.detail(self.request.entry_id)
+        (detail,) = session.details([self.request.key])
         if detail is None or not _is_settled_by(detail.entry, self.request):
             return None
         return True if detail.entry.state is not State.IN_FLIGHT else None
@@ -204,13 +205,14 @@ class Withdraw(Operation[bool]):
     request: ClaimId
 
     @classmethod
-    def run(cls, session: Session, operations: Sequence[Withdraw]) -> Sequence[bool]:
+    def run(cls, session: ClaimSession, operations: Sequence[Withdraw]) -> Sequence[bool]:
         """Removes many."""
         return session.withdraw([operation.request for operation in operations])
 
-    def recall(self, session: Session) -> bool | None:
+    def recall(self, session: ClaimSession) -> bool | None:
         """Nothing else removes an entry in flight, and no number is given out again."""
-        return True if session.detail(self.request.entry_id) is None else None
+        (entry,) = session.read([self.request.key])
+        return True if entry is None or entry.entry_id != self.request.entry_id else None
 
 
 def _is_held(entry: Entry, wanted: StepRecords | Attachment) -> bool:
@@ -234,13 +236,13 @@ class Attach(Operation[bool]):
     request: Attachment
 
     @classmethod
-    def run(cls, session: Session, operations: Sequence[Attach]) -> Sequence[bool]:
+    def run(cls, session: ClaimSession, operations: Sequence[Attach]) -> Sequence[bool]:
         """Attaches many."""
         return session.attach([operation.request for operation in operations])
 
-    def recall(self, session: Session) -> bool | None:
+    def recall(self, session: ClaimSession) -> bool | None:
         """Looks whether an outcome is there."""
-        detail = session.detail(self.request.entry_id)
+        (detail,) = session.details([self.request.key])
         if detail is None or detail.outcome is None or not _is_held(detail.entry, self.request):
             return None
         return True
@@ -268,11 +270,11 @@ class ReadEntry(Operation["Entry | None"]):
     request: bytes
 
     @classmethod
-    def run(cls, session: Session, operations: Sequence[ReadEntry]) -> Sequence[Entry | None]:
+    def run(cls, session: ClaimSession, operations: Sequence[ReadEntry]) -> Sequence[Entry | None]:
         """Reads many."""
         return session.read([operation.request for operation in operations])
 
-    def recall(self, session: Session) -> Entry | None:
+    def recall(self, session: ClaimSession) -> Entry | None:
         """Reads again."""
         return session.read([self.request])[0]
 
@@ -299,11 +301,11 @@ class IsCommitted(Operation[bool]):
     request: ClaimId
 
     @classmethod
-    def run(cls, session: Session, operations: Sequence[IsCommitted]) -> Sequence[bool]:
+    def run(cls, session: ClaimSession, operations: Sequence[IsCommitted]) -> Sequence[bool]:
         """Tells it of many."""
         return session.are_committed([operation.request for operation in operations])
 
-    def recall(self, session: Session) -> bool:
+    def recall(self, session: ClaimSession) -> bool:
         """Looks again."""
         return session.are_committed([self.request])[0]
 

@@ -59,7 +59,7 @@ from oncegate.dashboard.sign_ins import SignIns
 from oncegate.dashboard.waiting_page import badge
 from oncegate.errors import OncegateError, StoreError
 from oncegate.gate.facade import GateOnStore
-from oncegate.store import Session
+from oncegate.store import Facet, Session, require
 
 LOG: Final = logging.getLogger("oncegate.page")
 HEADERS: Final = {
@@ -389,6 +389,8 @@ class OperationsPage:
 
 def page_of(gate: GateOnStore, access: Access) -> Starlette:
     """The page of a gate's ledger."""
+    for facet in Facet:
+        require(gate.engine.store, facet, "operations pages")
     tools = Tools(
         gate.engine.commits,
         gate.engine.clock,

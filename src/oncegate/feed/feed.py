@@ -33,6 +33,7 @@ from oncegate.model.canonical import canonical_json, fingerprint_of
 from oncegate.model.limits import cannot_be_carried
 from oncegate.model.surface import CARRIED_BYTES_MAX, check_name
 from oncegate.model.trace import Context, decode_context, encode_context, named
+from oncegate.store import Facet, require
 from oncegate.store import feed as store
 from oncegate.store.feed import Publishing
 
@@ -63,6 +64,7 @@ class Feed:
         decode: Callable[[bytes], Any] = msgspec.json.decode,
         pages_at_once: int | None = None,
     ) -> None:
+        require(gate.engine.store, Facet.FEED, "feeds")
         self._operation, self._decode = operation, decode
         self._commits, self._clock = gate.engine.commits, gate.engine.clock
         self._store = gate.engine.store

@@ -18,7 +18,7 @@ from oncegate.gate.registration import Registration
 from oncegate.gate.runtime.tracing import current_claim
 from oncegate.gate.surface import Downstream
 from oncegate.model.trace import Context
-from oncegate.store import Store
+from oncegate.store import ClaimStore
 
 F = TypeVar("F", bound=Callable[..., Any])
 _REPLACED: Final = {"caretakers": "worker", "working": "worker"}
@@ -32,7 +32,7 @@ class GateOnStore(Registration):
 
     def __init__(
         self,
-        store: Store,
+        store: ClaimStore,
         *,
         clock: Clock | None = None,
         crashpoints: CrashPoints | None = None,

@@ -50,14 +50,14 @@ from oncegate.gate.runtime.context import GateContext
 from oncegate.gate.runtime.leases import LeaseKeeper
 from oncegate.gate.runtime.tokens import Tokens
 from oncegate.gate.runtime.tracing import correlated, current_claim, link_flow
-from oncegate.gate.surface import Surface
+from oncegate.gate.surface import Surface, check_on_store
 from oncegate.model.canonical import copied
 from oncegate.model.identity import KeyPlan, with_all_keys, with_former_keys
 from oncegate.model.keys import Key
 from oncegate.model.parking import PARKED_BYTES_MAX, PARKED_MAX, Parking
 from oncegate.model.surface import Arrival, read_arrival
 from oncegate.model.trace import Context
-from oncegate.store import EntryDetail, Joined, Store
+from oncegate.store import ClaimStore, EntryDetail, Facet, Joined, require_transactions
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -93,7 +93,7 @@ class GateEngine(Declarations):
 
     def __init__(
         self,
-        store: Store,
+        store: ClaimStore,
         *,
         clock: Clock | None = None,
         crashpoints: CrashPoints | None = None,
@@ -107,9 +107,10 @@ class GateEngine(Declarations):
         sightings: Sightings | None = None,
     ) -> None:
         super().__init__()
+        facets = store.capabilities.facets
         clock, crashpoints = clock or SystemClock(), crashpoints or CrashPoints()
         commits = commits or GroupCommit(store, clock=clock, crashpoints=crashpoints)
-        self.store = store
+        self.store = commits.store
         self.driver = Driver(commits, clock)
         self._observer: ArrivalObserver | None = None
         self._is_watched = False  # whether somebody wants to see every event itself, or every flow
@@ -120,6 +121,9 @@ class GateEngine(Declarations):
             cache=OutcomeCache(replay_cache_max, clock),
             leases=leases or LeaseKeeper(commits, clock),
             sightings=sightings or Sightings(commits, clock),
+            has_review=Facet.REVIEW in facets,
+            has_stats=Facet.STATS in facets,
+            takes_writes=store.capabilities.business_writes,
             new_token=new_token or Tokens(),
             actor=actor,
             circuits=Circuits(clock.ticks_ms),
@@ -128,6 +132,10 @@ class GateEngine(Declarations):
         )
         self._restorer = Restorer(self._context, self._downstreams, wanted_again)
         store.incarnations.attach(self._restorer)
+
+    def _check(self, surface: Surface) -> None:
+        """Refuses a surface that needs what the ledger has not."""
+        check_on_store(surface, self.store)
 
     @property
     def clock(self) -> Clock:
@@ -199,6 +207,7 @@ class GateEngine(Declarations):
                 f"{surface} may act outside the database, and a reservation in tx= is not durable by then; "
                 "register it with same_database=True, or use once.commit(tx=…) in its handler"
             )
+        require_transactions(self.store, "events admitted with tx=")
         return self.store.join(transaction)
 
     def look(
@@ -290,7 +299,7 @@ class GateEngine(Declarations):
         """Calls the handler; what it emits meanwhile belongs to this claim's journey."""
         if claim.surface.correlation is not None:
             context = correlated(claim.surface.correlation, event, context)
-        if (context is not None or not claim.is_new) and self.store.capabilities.traces:
+        if (context is not None or not claim.is_new) and self._context.has_stats:
             claim.context = context
             yield from link_flow(claim, in_transaction=transaction is not None)
         if not claim.is_first_attempt and (said := check_handler(claim)) is not None:

@@ -26,7 +26,7 @@ from oncegate.gate.flows.transactions import (
     open_join,
 )
 from oncegate.gate.runtime.claim import Claim, checked
-from oncegate.gate.runtime.context import GateContext
+from oncegate.gate.runtime.context import GateContext, check_takes_writes
 from oncegate.gate.runtime.resources import readable
 from oncegate.gate.surface import UNDECLARED, Downstream
 from oncegate.model.trace import headers_of
@@ -102,6 +102,7 @@ class _Face:
         if outcome is not _UNSET:
             claim.outcome = claim.surface.codec.encode(outcome)
         if writes:
+            check_takes_writes(self._gate)
             claim.writes += checked(writes)
 
     def _check_no_transaction(self) -> None:

@@ -231,8 +231,12 @@ class Declarations:
         """Adds a surface of a new name."""
         if surface.name in self._surfaces:
             raise ConfigError(f"surface {surface.name!r} is registered twice")
-        check_acknowledges(surface)
+        self._check(surface)
         self._surfaces[surface.name] = surface
+
+    def _check(self, surface: Surface) -> None:
+        """Refuses what cannot be used; the gate knows what its ledger has."""
+        check_acknowledges(surface)
 
     def amend(self, name: str, defaults: Mapping[str, bytes], origin: str) -> None:
         """Adds to a surface what its function tells and nobody declares.
@@ -250,7 +254,9 @@ class Declarations:
         """
         for name, surface in other._surfaces.items():
             # A copy: what one gate learns of a surface's steps is no part of another's declaration.
-            self._surfaces[name] = replace(surface) if change is None else change(surface)
+            taken = replace(surface) if change is None else change(surface)
+            self._check(taken)
+            self._surfaces[name] = taken
         self._downstreams.update(other._downstreams)
 
     def surface(self, name: str) -> Surface:

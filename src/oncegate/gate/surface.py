@@ -16,7 +16,7 @@ from oncegate.model.downstream import Capability, Promise
 from oncegate.model.identity import HANDLER
 from oncegate.model.surface import OnBusy, SurfaceRule
 from oncegate.model.template import KeyTemplate
-from oncegate.store import Statement
+from oncegate.store import ClaimStore, Facet, Statement, require, require_transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +98,30 @@ class Surface:
         return self.opaque_at.promise.value
 
 
-def check_acknowledges(surface: Surface) -> None:
+def check_on_store(surface: Surface, store: ClaimStore) -> None:
+    """Raises ConfigError for a surface that needs what the ledger has not."""
+    name = f"surface {surface.name}"
+    if surface.lane is not None:
+        require(store, Facet.LANES, f"{name}: events with mode='accept'")
+    if surface.rule.approve_first:
+        require(store, Facet.REVIEW, f"{name}: approvals")
+    if surface.rule.content is not None or surface.rule.target is not None:
+        require(store, Facet.REVIEW, f"{name}: content= and target=")
+    if surface.same_database or surface.writes is not None:
+        require_transactions(store, f"{name}: same_database= and writes=")
+    check_acknowledges(surface, keeps_bodies=store.capabilities.keeps_bodies)
+
+
+def check_acknowledges(surface: Surface, *, keeps_bodies: bool = True) -> None:
     """`on_busy="acknowledge"` needs an event that the ledger has, and a recovery that finishes it."""
     if surface.rule.on_busy is not OnBusy.ACKNOWLEDGE:
         return
     why = ""
-    if surface.lane is not None:
+    if not keeps_bodies:
+        why = (
+            "this ledger keeps no events, and a crash would lose what was acknowledged; use on_busy='wait'"
+        )
+    elif surface.lane is not None:
         why = "mode='accept' acknowledges each event at once already; leave on_busy= out"
     elif surface.same_database:
         why = (

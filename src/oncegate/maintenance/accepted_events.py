@@ -22,7 +22,7 @@ from oncegate.lanes import Delivered, Destination, Engine, NotYet, Pass, RetryLa
 from oncegate.lanes.engine import STOP_SECONDS
 from oncegate.lanes.outcomes import Dead, Outcome
 from oncegate.model.backoff import Backoff
-from oncegate.store import Delivery
+from oncegate.store import Delivery, Facet, require
 
 HELD_SECONDS: Final = 5.0  # how soon a lane looks again whether a person has decided about its head
 # The gate times a key's retries and holds it for a person in the end; the lane only waits.
@@ -40,6 +40,7 @@ class AcceptedWork:
         stop_seconds: float = STOP_SECONDS,
         **options: Any,
     ) -> None:
+        require(gate.engine.store, Facet.LANES, "accepted events")
         self._gate, self._stop_seconds = gate, stop_seconds
         destinations = [self._destination(one.name, concurrency) for one in accepting_surfaces(gate)]
         options = {"crashpoints": gate.engine.crashpoints, **options}

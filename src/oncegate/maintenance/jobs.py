@@ -21,6 +21,7 @@ from oncegate.maintenance.pruner import Pruner
 from oncegate.maintenance.reconciler import Reconciler
 from oncegate.maintenance.schedule import JobKind, PeriodicJob
 from oncegate.model.content import WINDOW
+from oncegate.store import Facet, require
 
 RECONCILE_EVERY: Final = timedelta(seconds=5)
 PRUNE_EVERY: Final = timedelta(hours=1)
@@ -50,6 +51,8 @@ def standard_jobs(
     keep_delivered: timedelta = KEEP_DELIVERED,
 ) -> list[PeriodicJob | ContinuousJob]:
     """The reconciler, the pruners of keys, of the feed and of lanes, and the content scan of a gate."""
+    for facet in (Facet.REVIEW, Facet.FEED, Facet.LANES):
+        require(gate.engine.store, facet, "workers")
     lanes = LanePruner(gate.engine.store, gate.engine.clock, keep_delivered)
     reconciler, pruner = Reconciler(gate, every=reconcile_every), Pruner(gate)
     scan = ContentScan(gate.engine.store, gate.engine.clock, window=scan_window)

@@ -23,7 +23,7 @@ from oncegate.receiver.answers import Answer, from_admission, from_error, passed
 from oncegate.receiver.incoming import Incoming, LanePosition, read_request
 from oncegate.receiver.lanes import Gap, LanePositions, Turn, gap_of, lane_id, turn_of
 from oncegate.signatures import Headers, Scheme, StandardWebhooks
-from oncegate.store import Statement, move_of
+from oncegate.store import Facet, Statement, move_of, require, require_transactions
 
 F = TypeVar("F", bound=Callable[..., Any])
 GivenHeaders = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
@@ -63,8 +63,9 @@ class Receiver:
     ) -> None:
         if (scheme is None) is not bool(secrets):
             raise ConfigError("a receiver is given either secrets= or scheme=")
-        if ordered and not gate.engine.store.capabilities.business_writes:
-            raise ConfigError("ordered=True needs a store that commits business writes with the outcome")
+        if ordered:
+            require(gate.engine.store, Facet.LANES, "receivers with ordered=True")
+            require_transactions(gate.engine.store, "receivers with ordered=True")
         if sender:
             check_name("sender", sender)
         self._gate = gate

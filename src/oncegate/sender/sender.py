@@ -25,7 +25,7 @@ from oncegate.sender.emission import Emission, outgoing_of
 from oncegate.sender.endpoint_registry import EndpointBook
 from oncegate.sender.endpoints import Endpoint
 from oncegate.sender.registration import LookUp
-from oncegate.store import Joined, Outgoing, Placed, Placing
+from oncegate.store import Facet, Joined, Outgoing, Placed, Placing, require
 from oncegate.store.lanes import LANE_BACKLOG_MAX
 
 
@@ -52,6 +52,7 @@ class SenderOnCommits:
         self.commits = commits
         self.backlog_max = backlog_max
         self.backlog = Backlog()
+        require(commits.store, Facet.LANES, "deliveries")
         self.clock = clock or SystemClock()
         self.endpoints = EndpointBook(commits, self.clock, policy or AddressPolicy(), resolve)
         self._listeners: list[Callable[[], None]] = []

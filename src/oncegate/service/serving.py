@@ -36,6 +36,7 @@ from oncegate.service.proxies import TrustedProxies
 from oncegate.service.settings import Settings
 from oncegate.service.stopping import StopTimes, end_within
 from oncegate.service.surfaces import drift_scan
+from oncegate.store import Facet, require
 from oncegate.wiring import Gate
 
 OTHER_FILES = 256  # open beside connections: the ledger, what is called, the libraries
@@ -88,6 +89,8 @@ def make_service(settings: Settings, environment: Mapping[str, str]) -> Service:
     """A service on the ledger that the settings name."""
     server = settings.server
     gate = Gate(settings.url, parked_max=server.parked_max, parked_bytes_max=server.parked_bytes_max)
+    for facet in Facet:
+        require(gate.engine.store, facet, "services")
     return Service(gate, settings, PartnerBook(gate.engine.commits, gate.engine.clock), environment)
 
 

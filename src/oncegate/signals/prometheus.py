@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from oncegate.errors import ConfigError
-from oncegate.gate.gate import GateOnStore
+from oncegate.gate.facade import GateOnStore
 from oncegate.model.repeats import RepeatClass
 from oncegate.model.states import State
 from oncegate.model.surface import Reason
@@ -69,10 +69,10 @@ class GateCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Reads this process's counters and one moment of the ledger."""
-        surfaces = [surface.name for surface in self._gate.surfaces]
-        yield from counters(self._gate.sightings.totals(), surfaces)
-        with self._gate.store.look() as session:
-            snapshot = measure(session, self._gate.clock, windows=())  # counters are the process's own
+        surfaces = [surface.name for surface in self._gate.engine.surfaces]
+        yield from counters(self._gate.engine.sightings.totals(), surfaces)
+        with self._gate.engine.store.look() as session:
+            snapshot = measure(session, self._gate.engine.clock, windows=())  # counters are the process's own
         yield from gauges(snapshot)
 
 

@@ -3,27 +3,30 @@
 A store is written once, blocking and set-based, and knows nothing of tasks, threads or batching: the
 group commit (`commit/group_commit.py`) calls it from one thread at a time per session and does the rest.
 
-    Store     one ledger: opens sessions, migrates, checks durability, joins a user's transaction
-    Session   one connection; `unit()` is one durable commit. It implements these protocols:
-      Claims    reserve, record at once, renew, record steps, settle, attach, read
-      Log       read what was recorded, in commit order
-      Census    lists and counts for people and caretakers
-      Pruning   forgets what is final and older than its retention
-      Registry  small named documents, such as endpoints
-      People    what persons decide about entries that wait for them
-      Feed      published events in commit order, and their readers (`store/feed.py`)
-      Lanes     ordered work: enqueue, lease heads, finish, fail, dead letters
-      LaneDesk  what operators do to lanes and destinations, lists, pruning of deliveries
-      Replays   the list of replays, and what became of each
-      SeenByAll what processes have seen of late, for all of them
-      Tallies   counts what was seen, for signals
-      Positions how far ordered lanes of incoming events have come
-      Traces    which entries and emitted events belong to one journey
-      Browsing  lists for pages, and notes of what people looked at
-      Attempts  the last failed attempts of each delivery
-      Notices   what processes tell each other, for a while
-      Contents  which events would change the same thing in the same way
-      Resources second resources of one key or one target
+    Store     one ledger: opens sessions, migrates, checks durability
+    Session   one connection; `unit()` is one durable commit
+
+The contract has five facets. A store declares those it has (`Capabilities.facets`) and implements each of
+them whole. Claims are the least: a store with claims only is a `ClaimStore` with a `ClaimSession`.
+
+    facet   protocols                                           what needs it
+    ------  --------------------------------------------------  -----------------------------------------
+    (all)   ClaimSession: unit, now_ticks, settle_doubt, close  every gate
+    claims  Claims                                              every gate
+    lanes   Lanes, LaneDesk, Replays, Attempts, Positions       sender, mode="accept", ordered receivers
+    feed    FeedFacet                                           feed and its pruner
+    review  Log, Census, People, Registry, Pruning, Contents,   worker, page, service, decisions,
+            Resources, Browsing                                 approvals, changes of key templates
+    stats   Tallies, SeenByAll, Notices, Traces                 signals, repeat classes, traces
+
+Lanes, feed and stats stand on review. `InteractiveUnits` (business writes, joined transactions) is no
+facet: a store has it where `Capabilities.units` is INTERACTIVE. A feature that needs a facet calls
+`require(store, Facet.X, "its name")` at its start, and nowhere later.
+
+A gate on a store without review refuses events that would wait for a person on arrival. It refuses other
+content under a known key and does not keep it. It does not compare key templates with the ledger. A crash
+is recovered when its event is delivered again. An outcome that is unknown stays unknown. Without stats,
+nothing is counted in the ledger; the counters of the process go on.
 
 Three results. A call returns (done), raises StoreUnavailable or StoreRejected (not done: nothing was
 changed), or raises StoreUnknown (it may have taken effect). After StoreUnknown the group commit opens a
@@ -33,19 +36,20 @@ Time. `Session.now_ticks()` is the ledger's own time in milliseconds: it does no
 and never runs backwards, except that a restart of the machine may take it back to the latest recorded
 lease. Leases are kept in it. Wall times (`*_at_ms`) are for people.
 
-`oncegate.testing.conformance` checks all of this on any store.
+`oncegate.testing.conformance` checks all of this on any store, with one class a facet.
 """
 
 from __future__ import annotations
 
 from oncegate.store.attempts import Attempt, Attempts
 from oncegate.store.browsing import Browsing, Note
-from oncegate.store.census import Census, EntryDetail, EntryFilter
+from oncegate.store.census import Census, EntryFilter
 from oncegate.store.claims import (
     Attachment,
     ClaimId,
     Claims,
     Entry,
+    EntryDetail,
     Renewal,
     Reservation,
     Reserved,
@@ -65,6 +69,16 @@ from oncegate.store.contents import (
     Flagged,
     Pair,
     Unscanned,
+)
+from oncegate.store.facets import (
+    ALL_FACETS,
+    AuditTrail,
+    Capabilities,
+    Durability,
+    Facet,
+    Units,
+    require,
+    require_transactions,
 )
 from oncegate.store.lane_desk import (
     DeadLetter,
@@ -102,7 +116,7 @@ from oncegate.store.lanes import (
     Policy,
     Throttling,
 )
-from oncegate.store.ledger import Capabilities, Durability, Finding, Joined, Migration, Session, Store
+from oncegate.store.ledger import ClaimSession, ClaimStore, Finding, Joined, Migration, Session, Store
 from oncegate.store.log import CLAIM_KINDS, ClaimNote, Log, LogKind, LogRecord, read_claim_note
 from oncegate.store.notices import Notice, Notices, Posting
 from oncegate.store.people import People, Ruling, RulingAnswer
@@ -122,6 +136,7 @@ from oncegate.store.tallies import Observations, Repeat, Tallies, Tally, Waiting
 from oncegate.store.traces import TracedDelivery, TracedPublication, TraceLink, Traces
 
 __all__ = [
+    "ALL_FACETS",
     "CLAIM_KINDS",
     "EVERY_TENANT",
     "MAYBE_MORE_MS",
@@ -130,12 +145,15 @@ __all__ = [
     "Attachment",
     "Attempt",
     "Attempts",
+    "AuditTrail",
     "Before",
     "Browsing",
     "Capabilities",
     "Census",
     "ClaimId",
     "ClaimNote",
+    "ClaimSession",
+    "ClaimStore",
     "Claims",
     "ContentPage",
     "Contents",
@@ -154,6 +172,7 @@ __all__ = [
     "Entry",
     "EntryDetail",
     "EntryFilter",
+    "Facet",
     "Failure",
     "Finding",
     "Flag",
@@ -230,6 +249,7 @@ __all__ = [
     "TracedDelivery",
     "TracedPublication",
     "Traces",
+    "Units",
     "Unscanned",
     "UnusedNames",
     "Waiting",
@@ -237,4 +257,6 @@ __all__ = [
     "move_of",
     "read_claim_note",
     "replay_name",
+    "require",
+    "require_transactions",
 ]

@@ -9,18 +9,7 @@ from msgspec import Struct
 
 from oncegate.model.parking import Parked
 from oncegate.model.states import State
-from oncegate.store.claims import Entry, StepRecord
-from oncegate.store.log import LogRecord
-
-
-class EntryDetail(Struct, frozen=True):
-    """An entry with its bodies, steps and log records."""
-
-    entry: Entry
-    body: bytes | None
-    outcome: bytes | None
-    steps: tuple[StepRecord, ...]
-    records: tuple[LogRecord, ...]
+from oncegate.store.claims import Entry, EntryDetail
 
 
 class EntryFilter(Struct, frozen=True):

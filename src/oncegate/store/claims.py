@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from oncegate.model.content import ContentMark
 from oncegate.model.states import INTERRUPTIONS_MAX, Decision, State, Stored
+from oncegate.store.log import LogRecord
 
 Statement = tuple[str, Sequence[Any]]
 
@@ -231,8 +232,28 @@ class Entry(Struct, frozen=True, gc=False):
     retry_at_ticks: int | None = None
 
 
+class EntryDetail(Struct, frozen=True):
+    """An entry with its bodies, steps and log records.
+
+    `body` is None where the store keeps none, `records` are empty where it has no audit trail. Such a store
+    sets `has_past` once the key was claimed before its present claim.
+    """
+
+    entry: Entry
+    body: bytes | None
+    outcome: bytes | None
+    steps: tuple[StepRecord, ...]
+    records: tuple[LogRecord, ...]
+    has_past: bool = False
+
+
 class Claims(Protocol):
     """Who may run a key, and what came of it.
+
+    Requests and entries are named by their key. `entry_id` is the key's number for people and logs: a store
+    without numbers derives it from the key. A fence is a number of the store's choice that grows with every
+    claim on a key, also after the key was forgotten. Log records are written where the store has an audit
+    trail (`Capabilities.audit_trail`), and left out elsewhere.
 
     A claim is *held* where entry, fence and token on the entry are the request's own. A request whose claim
     is not held changes nothing and is answered False.
@@ -262,13 +283,6 @@ class Claims(Protocol):
         flight. The same key again in `wanted` is a replay, or a conflict. Where a single call may commit
         by itself, all of this is the one statement that inserts. `store.recording` does it in two steps for
         all other stores.
-        """
-
-    def serialise(self, names: Sequence[str]) -> None:
-        """Lets no other session go past this call with one of these names until the open unit ends.
-
-        What is read after it and what is written in the unit are then one step among all who ask so: for
-        bounds that are counted. Where there is one writer, there is nothing to do.
         """
 
     def renew(self, claims: Sequence[Renewal]) -> list[bool]:
@@ -304,11 +318,8 @@ class Claims(Protocol):
     def are_committed(self, claims: Sequence[ClaimId]) -> list[bool]:
         """Tells which claims have ended as committed."""
 
-    def was_committed(self, mark: str) -> bool:
-        """Tells whether a user's transaction is known to be committed, with or without what we put into it.
-
-        `mark` is what `Joined.mark` gave. False also where nobody can tell.
-        """
-
     def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
         """Reads entries by key."""
+
+    def details(self, keys: Sequence[bytes]) -> list[EntryDetail | None]:
+        """Reads entries by key with all that belongs to them, for reading back a doubtful commit."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from oncegate.model.conflicts import KEPT_MAX, known_key
 from oncegate.model.keys import Key, conflict_prefix
-from oncegate.store.census import Census, EntryDetail, EntryFilter
-from oncegate.store.claims import Entry
+from oncegate.store.census import Census, EntryFilter
+from oncegate.store.claims import Entry, EntryDetail
 from oncegate.store.log import LogKind
 
 

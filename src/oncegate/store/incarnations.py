@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from oncegate.store.ledger import Session
+    from oncegate.store.ledger import ClaimSession
 
 WENT_BACK: str = "went_back"  # the kind of the registry's documents about it
 
@@ -39,10 +39,10 @@ class Rememberer(Protocol):
     def forget(self) -> None:
         """Drops what was remembered of the ledger; never raises."""
 
-    def misses(self, session: Session) -> bool:
+    def misses(self, session: ClaimSession) -> bool:
         """Tells whether the ledger has lost something that this process saw committed."""
 
-    def restore(self, session: Session, change: IncarnationChange) -> None:
+    def restore(self, session: ClaimSession, change: IncarnationChange) -> None:
         """Compares memory with the ledger as it is now, and writes down what is in doubt."""
 
 
@@ -92,7 +92,7 @@ class Incarnations:
             self.note(sight.position)
             return True
 
-    def check(self, sight: Sight, opened: Callable[[], Session]) -> None:
+    def check(self, sight: Sight, opened: Callable[[], ClaimSession]) -> None:
         """Compares what is seen over a new connection; who comes meanwhile waits.
 
         `opened` gives a session on that connection. If something fails, the next connection tries again.
@@ -103,19 +103,19 @@ class Incarnations:
                 self._compare(IncarnationChange(before, sight), opened())
             self._sight = sight
 
-    def _compare(self, change: IncarnationChange, session: Session) -> None:
+    def _compare(self, change: IncarnationChange, session: ClaimSession) -> None:
         before, after = change.before, change.after
         is_other = after.identity != before.identity or after.position + self._slack < before.position
         if is_other or _any_misses(self._rememberers, session):
             self.generation += 1
             self._hand_over(change, session)
 
-    def _hand_over(self, change: IncarnationChange, session: Session) -> None:
+    def _hand_over(self, change: IncarnationChange, session: ClaimSession) -> None:
         for rememberer in self._rememberers:
             rememberer.forget()
         for rememberer in self._rememberers:
             rememberer.restore(session, change)
 
 
-def _any_misses(asked: Sequence[Rememberer], session: Session) -> bool:
+def _any_misses(asked: Sequence[Rememberer], session: ClaimSession) -> bool:
     return any(rememberer.misses(session) for rememberer in asked)

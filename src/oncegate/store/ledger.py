@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from contextlib import AbstractContextManager
-from enum import Enum
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -14,6 +13,7 @@ from oncegate.store.browsing import Browsing
 from oncegate.store.census import Census
 from oncegate.store.claims import Claims, Reservation, Reserved, Settlement
 from oncegate.store.contents import Contents
+from oncegate.store.facets import Capabilities
 from oncegate.store.feed import EventToPublish, FeedFacet, Published
 from oncegate.store.incarnations import Incarnations
 from oncegate.store.lane_desk import LaneDesk
@@ -31,29 +31,8 @@ from oncegate.store.tallies import Tallies
 from oncegate.store.traces import Traces
 
 
-class Session(
-    Claims,
-    Log,
-    Census,
-    Pruning,
-    People,
-    FeedFacet,
-    Registry,
-    Lanes,
-    LaneDesk,
-    Replays,
-    Attempts,
-    Tallies,
-    SeenByAll,
-    Positions,
-    Contents,
-    Resources,
-    Traces,
-    Browsing,
-    Notices,
-    Protocol,
-):
-    """One connection to a ledger, used by one thread at a time."""
+class ClaimSession(Claims, Protocol):
+    """One connection to a ledger, used by one thread at a time: the least that a store must have."""
 
     def unit(
         self, *, wait: bool = True, single: bool = False, patient: bool = True
@@ -65,10 +44,11 @@ class Session(
         is writing. Without `patient`, a row that somebody's transaction holds is waited for a moment only,
         and then StoreBusy is raised; where there is one writer no row is held. Raises StoreUnavailable if
         it could not begin or certainly did not commit, StoreUnknown if the commit may have happened.
-        """
 
-    def execute(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Runs a user's statement inside the open unit and returns its rows."""
+        Where units are per call (`Units.PER_CALL`) it holds nothing together: each item of each call is
+        atomic and has committed when the call returns. A call that fails when some of its items may have
+        committed raises StoreUnknown, and each item is read back.
+        """
 
     def now_ticks(self) -> int:
         """The ledger's own time in milliseconds."""
@@ -78,6 +58,46 @@ class Session(
 
     def close(self) -> None:
         """Gives the connection back; never raises."""
+
+
+class InteractiveUnits(Protocol):
+    """What only a store has whose units are transactions of many calls (`Units.INTERACTIVE`)."""
+
+    def execute(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Runs a user's statement inside the open unit and returns its rows."""
+
+    def serialise(self, names: Sequence[str]) -> None:
+        """Lets no other session go past this call with one of these names until the open unit ends.
+
+        What is read after it and what is written in the unit are then one step among all who ask so: for
+        bounds that are counted. Where there is one writer, there is nothing to do.
+        """
+
+    def was_committed(self, mark: str) -> bool:
+        """Tells whether a user's transaction is known to be committed, with or without what we put into it.
+
+        `mark` is what `Joined.mark` gave. False also where nobody can tell.
+        """
+
+
+class LanesFacet(Lanes, LaneDesk, Replays, Attempts, Positions, Protocol):
+    """Ordered work, and what operators do to it (`Facet.LANES`)."""
+
+
+class ReviewFacet(Log, Census, People, Registry, Pruning, Contents, Resources, Browsing, Protocol):
+    """Lists, log, documents, retention and decisions, for people and the worker (`Facet.REVIEW`)."""
+
+
+class StatsFacet(Tallies, SeenByAll, Notices, Traces, Protocol):
+    """Observations: no decision about a key depends on them (`Facet.STATS`)."""
+
+
+class Session(ClaimSession, InteractiveUnits, LanesFacet, FeedFacet, ReviewFacet, StatsFacet, Protocol):
+    """A session with every facet and interactive units: what SQLite and PostgreSQL have.
+
+    Code that has asked `require` for a facet uses a session as this type. Of a store that does not declare
+    a facet, the calls of that facet do not exist.
+    """
 
 
 class Joined(Protocol):
@@ -111,33 +131,6 @@ class Joined(Protocol):
         """Tells whether the user has not ended their transaction yet; never raises."""
 
 
-class Durability(Enum):
-    """What survives when a record has been acknowledged."""
-
-    POWER_LOSS = "survives power loss"
-    PROCESS_CRASH = "survives a crash of the process, not of the machine"
-    MEMORY = "lost with the process"
-
-
-class Capabilities(Struct, frozen=True):
-    """What a store does and promises.
-
-    `one_writer`: only one transaction can write at a time. `is_local`: a commit is a write to a local disk,
-    short enough to be made in an event loop. `gives_way`: its sessions may be used on a strand, see
-    `oncegate.commit.greenlet_bridge`. `traces`: it keeps which journey an entry belongs to.
-    """
-
-    name: str
-    durability: Durability
-    writers_max: int
-    audit_trail: bool
-    business_writes: bool
-    one_writer: bool = True
-    is_local: bool = True
-    gives_way: bool = False
-    traces: bool = True
-
-
 class Finding(Struct, frozen=True):
     """One line of a store's own examination; one that is ok but has a next step is a warning."""
 
@@ -162,8 +155,8 @@ class Migration(Struct, frozen=True):
         return f"{head}{self.sql.rstrip()}\n{self.record}\nCOMMIT;"
 
 
-class Store(Protocol):
-    """One ledger."""
+class ClaimStore(Protocol):
+    """One ledger: the least that a store must have. Its capabilities say what more it has."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -177,8 +170,44 @@ class Store(Protocol):
     def address(self) -> str:
         """Where the ledger is, without secrets."""
 
-    def connect(self) -> Session:
+    def connect(self) -> ClaimSession:
         """Opens a session for reading and writing; brings an empty ledger to the current schema."""
+
+    def exists(self) -> bool:
+        """Tells whether there is anything at the address; raises StoreUnavailable where nothing can be."""
+
+    def look(self, *, again: bool = False) -> AbstractContextManager[ClaimSession]:
+        """Opens the ledger for reading; creates and changes nothing.
+
+        Where units are interactive, what is read is one consistent moment. `again` says that other looks
+        will follow: the store may keep what it opened for them. Raises StoreUnavailable where there is no
+        ledger, SchemaMismatch where it is not up to date.
+        """
+
+    def close(self) -> None:
+        """Gives back what is kept for further looks; the store can be used again."""
+
+    def pending_migrations(self) -> list[Migration]:
+        """Tells which migrations the ledger still needs, without changing anything."""
+
+    def migrate(self) -> list[Migration]:
+        """Applies and returns the pending migrations."""
+
+    def examine(self) -> list[Finding]:
+        """Looks at versions, durability and clock, for `oncegate doctor`, and rehearses a claim.
+
+        Leaves nothing behind, waits for no writer, and does not write where the ledger is read-only.
+        """
+
+
+class Store(ClaimStore, Protocol):
+    """A ledger with every facet and interactive units."""
+
+    def connect(self) -> Session:
+        """As in `ClaimStore`, with every facet."""
+
+    def look(self, *, again: bool = False) -> AbstractContextManager[Session]:
+        """As in `ClaimStore`, with every facet."""
 
     def knows(self, names: Sequence[str]) -> bool:
         """Tells whether everything is known that joining with these names takes; asks nobody."""
@@ -192,34 +221,9 @@ class Store(Protocol):
         That it is the same database may be found out later, by the first call.
         """
 
-    def exists(self) -> bool:
-        """Tells whether there is anything at the address; raises StoreUnavailable where nothing can be."""
-
-    def look(self, *, again: bool = False) -> AbstractContextManager[Session]:
-        """Opens one consistent moment for reading; creates and changes nothing.
-
-        `again` says that other looks will follow: the store may keep what it opened for them. Raises
-        StoreUnavailable where there is no ledger, SchemaMismatch where it is not up to date.
-        """
-
-    def close(self) -> None:
-        """Gives back what is kept for further looks; the store can be used again."""
-
-    def pending_migrations(self) -> list[Migration]:
-        """Tells which migrations the ledger still needs, without changing anything."""
-
-    def migrate(self) -> list[Migration]:
-        """Applies and returns the pending migrations."""
-
     def make_room(self, now_ms: int) -> list[str]:
         """Prepares for what will arrive and gives back what forgotten entries left; tells what it did.
 
         Never needed for anything to be right, and never waits long for others: what cannot be done now is
         done another time.
-        """
-
-    def examine(self) -> list[Finding]:
-        """Looks at versions, durability and clock, for `oncegate doctor`, and rehearses a claim.
-
-        Leaves nothing behind, waits for no writer, and does not write where the ledger is read-only.
         """

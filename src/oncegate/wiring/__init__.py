@@ -19,7 +19,7 @@ from oncegate.gate.facade import GateOnStore
 from oncegate.gate.gate import GateOptions
 from oncegate.model.durations import parse_duration
 from oncegate.model.ledger_addresses import masked_address
-from oncegate.store import Store
+from oncegate.store import ClaimStore, Facet, Store, require
 
 if TYPE_CHECKING:
     from oncegate.maintenance.background import Worker
@@ -114,7 +114,7 @@ class Gate(GateOnStore):
         self,
         url: str | None = None,
         *,
-        store: Store | None = None,
+        store: ClaimStore | None = None,
         clock: Clock | None = None,
         crashpoints: CrashPoints | None = None,
         **options: Unpack[GateOptions],
@@ -198,4 +198,5 @@ class Gate(GateOnStore):
         """Decisions about entries that wait for a person: approve, reject, release, discard."""
         from oncegate.review.decisions import Decisions
 
+        require(self.engine.store, Facet.REVIEW, "decisions")
         return Decisions(self.engine.commits, self.engine.clock)

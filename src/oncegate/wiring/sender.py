@@ -13,7 +13,7 @@ from oncegate.sender.sender import SenderOnCommits
 from oncegate.sender.settings import policy_from_environment
 from oncegate.sender.urls import parse_endpoint_url
 from oncegate.signals.notifiers import Notifier, WebhookNotifier
-from oncegate.store import Store
+from oncegate.store import ClaimStore
 from oncegate.store.lanes import LANE_BACKLOG_MAX
 from oncegate.wiring import open_store
 
@@ -34,7 +34,7 @@ class Sender(SenderOnCommits):
         url: str | None = None,
         *,
         gate: GateOnStore | None = None,
-        store: Store | None = None,
+        store: ClaimStore | None = None,
         clock: Clock | None = None,
         policy: AddressPolicy | None = None,
         backlog_max: int = LANE_BACKLOG_MAX,

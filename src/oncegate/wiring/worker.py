@@ -16,6 +16,7 @@ from oncegate.sender.sender import SenderOnCommits
 from oncegate.signals.definitions import Thresholds
 from oncegate.signals.notifiers import Notifier
 from oncegate.signals.watch import Watch
+from oncegate.store import Facet, require
 from oncegate.wiring.sender import Sender
 
 
@@ -49,6 +50,7 @@ def watch_job(
 ) -> PeriodicJob:
     """Measures, evaluates and notifies."""
     store, clock = gate.engine.store, gate.engine.clock
+    require(store, Facet.STATS, "alarms")
     watch = Watch(store, clock, thresholds=limits, notifiers=alarms, ping=ping, every=every)
     return PeriodicJob("watch", every, run_once=watch.run_once, kind="watch")
 

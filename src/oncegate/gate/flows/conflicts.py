@@ -44,7 +44,7 @@ def conflict_flow(
     key = Key(wanted.key)
     known: Entry | None = None if entry_id is None else (yield ReadEntry(wanted.key))
     first_ms = None if known is None else known.received_at_ms
-    if surface.rule.on_conflict is OnConflict.REFUSE:
+    if surface.rule.on_conflict is OnConflict.REFUSE or not gate.has_review:
         return _told(gate, wanted, None, first_ms)
     namesakes: list[Entry] = yield ReadNamesakes((conflict_prefix(key), KEPT_MAX))
     answer = _told_already(wanted, namesakes)

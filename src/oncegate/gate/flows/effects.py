@@ -45,7 +45,7 @@ from oncegate.gate.flows.recovery import (
     refuse_unnamed,
 )
 from oncegate.gate.runtime.claim import Claim, checked
-from oncegate.gate.runtime.context import GateContext
+from oncegate.gate.runtime.context import GateContext, check_takes_writes
 from oncegate.gate.runtime.reachability import Reach, reach_of
 from oncegate.gate.runtime.resources import readable, resource_of
 from oncegate.gate.surface import Downstream
@@ -401,6 +401,7 @@ def save_steps(
 def write_step_flow(gate: GateContext, claim: Claim, name: str, writes: Iterable[Statement]) -> Flow[None]:
     """Runs business writes as a named step: they and its record are one transaction."""
     check_step_name(name)
+    check_takes_writes(gate)
     kept = checked(writes)
     recorded = claim.begin_step(name)
     if recorded is not None and recorded.state is StepState.DONE:

@@ -69,6 +69,9 @@ def late_flow(gate: GateContext, claim: Claim, value: Any = None) -> Flow[None]:
             claim.entry_id, about_key(claim.key.digest, step), step, place, resource,
             gate.clock.wall_ms(), gate.actor,
         )  # fmt: skip
+        if not gate.has_review:
+            _log.error("entry %d has a second resource at %s: %s", claim.entry_id, place, resource)
+            continue
         try:
             yield NoteLate(late)
         except StoreError as error:

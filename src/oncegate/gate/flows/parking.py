@@ -7,16 +7,20 @@ Must never refuse a repeat of what waits already, and never drop an event withou
 from __future__ import annotations
 
 from oncegate.commit.operations import CountParked, ReadEntry
-from oncegate.errors import Backlogged
+from oncegate.errors import Backlogged, Quarantined
 from oncegate.gate.driver.requests import Flow
 from oncegate.gate.runtime.context import GateContext
 from oncegate.gate.surface import Surface
 from oncegate.model.parking import RETRY_SECONDS, TENANTS_SHARE, Pair, Parked
 from oncegate.store import Reservation
+from oncegate.store.facets import FULL_STORES
 
 
 def room_flow(gate: GateContext, surface: Surface, wanted: Reservation) -> Flow[None]:
     """Makes sure that there is room for an event that waits or may have to, or raises Backlogged."""
+    if not gate.has_review:
+        yield from _unreviewed_flow(wanted)
+        return
     parking, size = gate.parking, len(wanted.body)
     pairs = _whose_room(gate, surface, wanted)
     now = gate.clock.ticks_ms()
@@ -36,6 +40,16 @@ def room_flow(gate: GateContext, surface: Surface, wanted: Reservation) -> Flow[
         f"{TENANTS_SHARE} times as much of all, wait for a person already; this one was not stored. Decide "
         "about those: oncegate quarantine list",
         retry_after_seconds=RETRY_SECONDS,
+    )
+
+
+def _unreviewed_flow(wanted: Reservation) -> Flow[None]:
+    """Where no person can decide, an event that would wait is refused: its sender still has it."""
+    if wanted.runs or (yield ReadEntry(wanted.key)) is not None:
+        return
+    raise Quarantined(
+        f"{wanted.surface}: {wanted.quarantine or wanted.hold}; it was not stored: this ledger has no"
+        f" review, so that no person could let it through. Correct the event, or use {FULL_STORES}"
     )
 
 

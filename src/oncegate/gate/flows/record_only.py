@@ -18,7 +18,7 @@ from oncegate.gate.runtime.cache import CachedOutcome
 from oncegate.gate.runtime.context import GateContext
 from oncegate.model.states import Decision, State
 from oncegate.model.surface import Arrival
-from oncegate.store import Entry, Reserved, Session
+from oncegate.store import ClaimSession, Entry, Reserved
 
 OUTCOME: Final = encode_outcome(Outcome(Raw(b"null")))  # what any handler leaves that returns nothing
 _RUN: Final = Decision.RUN
@@ -32,17 +32,17 @@ class Record(Reserve):
     not_recalled = Operation.not_recalled
 
     @classmethod
-    def run(cls, session: Session, operations: Sequence[Reserve]) -> Sequence[Reserved]:
+    def run(cls, session: ClaimSession, operations: Sequence[Reserve]) -> Sequence[Reserved]:
         """Records all that are new, in one sweep."""
         return session.record([operation.request for operation in operations], OUTCOME)
 
-    def recall(self, session: Session) -> Reserved | None:
+    def recall(self, session: ClaimSession) -> Reserved | None:
         """Finds the entry if our token stands on it."""
         (entry,) = session.read([self.request.key])
         return self._found(entry)
 
     @classmethod
-    def recall_all(cls, session: Session, operations: Sequence[Record]) -> Sequence[Reserved | None]:
+    def recall_all(cls, session: ClaimSession, operations: Sequence[Record]) -> Sequence[Reserved | None]:
         """Reads all back at once; of equals that met in one batch, the first was recorded."""
         first: dict[tuple[bytes, bytes], Record] = {}
         for one in operations:

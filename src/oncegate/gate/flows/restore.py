@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from oncegate.model.surface import Arrival
 from oncegate.model.timestamps import format_timestamp
 from oncegate.store import (
     ClaimId,
+    ClaimSession,
     DocumentChange,
     Entry,
     LogKind,
@@ -79,7 +80,7 @@ class Restorer:
         self._gate.cache.clear()
         self._gate.value_follows.clear()
 
-    def misses(self, session: Session) -> bool:
+    def misses(self, session: ClaimSession) -> bool:
         """Whether one of the newest settlements is not there."""
         newest = [one for one in self._gate.recent.newest(COMPARED) if self._is_kept(one)]
         if not newest:
@@ -87,7 +88,7 @@ class Restorer:
         with session.unit():
             return any(_is_lost(one, entry) for one, entry in _entries(session, newest))
 
-    def restore(self, session: Session, change: IncarnationChange) -> None:
+    def restore(self, session: ClaimSession, change: IncarnationChange) -> None:
         """Loses the claims that the ledger does not have, and writes down the events that it lost."""
         gate = self._gate
         claims = gate.leases.claims()
@@ -100,14 +101,16 @@ class Restorer:
                 self._write(session, found, change)
         gate.crashpoints.hit("restore.after")
         gate.recent.clear()
-        _tell(found, change)
+        _tell(found, change, is_listed=gate.has_review)
 
     def _is_kept(self, one: Settled) -> bool:
         """Whether the ledger must still have it: pruning has not come near it."""
         kept_ms = one.surface.rule.retention_of(one.arrival.tenant).total_seconds() * 500
         return self._gate.clock.wall_ms() - one.at_ms < kept_ms
 
-    def _compare(self, session: Session, settled: list[Settled], claims: list[Claim]) -> RestoreFindings:
+    def _compare(
+        self, session: ClaimSession, settled: list[Settled], claims: list[Claim]
+    ) -> RestoreFindings:
         found = RestoreFindings(compared=len(settled) + len(claims))
         alive = [self._as_settled(claim) for claim in claims]
         for claim, (one, entry) in zip(claims, _entries(session, alive), strict=True):
@@ -127,12 +130,12 @@ class Restorer:
                 self._record_steps(session, one.reserved.claim, one.steps)
         return found
 
-    def _go_on(self, session: Session, claim: Claim) -> None:
+    def _go_on(self, session: ClaimSession, claim: Claim) -> None:
         """This ledger has the very claim. What was recorded for it since may be lost."""
         session.renew([Renewal(*claim.id, claim.surface.rule.lease_ms)])
         self._record_steps(session, claim.id, tuple(claim.steps.values()))
 
-    def _record_steps(self, session: Session, claim: ClaimId, steps: tuple[StepRecord, ...]) -> None:
+    def _record_steps(self, session: ClaimSession, claim: ClaimId, steps: tuple[StepRecord, ...]) -> None:
         """Recovery must know of every call. Steps that only wrote are lost with what they wrote."""
         calls = tuple(step for step in steps if step.downstream != THIS_DATABASE)
         if calls:
@@ -165,7 +168,7 @@ class Restorer:
             step.downstream in known and not known[step.downstream].is_unrepeatable for step in one.steps
         )
 
-    def _write(self, session: Session, found: RestoreFindings, change: IncarnationChange) -> None:
+    def _write(self, session: ClaimSession, found: RestoreFindings, change: IncarnationChange) -> None:
         gate, at_ms = self._gate, self._gate.clock.wall_ms()
         for one in found.held[:]:
             wanted = replace(self._wanted(one), hold=_reason(one))
@@ -184,10 +187,12 @@ class Restorer:
                     )
                 ]
             )  # fmt: skip
+        if not gate.has_review:
+            return
         body = json.dumps(_incident(found, change, at_ms)).encode()
         name = f"{at_ms}-{gate.new_token():016x}"
         note = summary(found, change)
-        session.change_document(
+        cast("Session", session).change_document(
             DocumentChange(WENT_BACK, name, 0, body, at_ms, gate.actor, note, LogKind.WENT_BACK)
         )
 
@@ -204,7 +209,7 @@ def _move(one: Settled, here: list[Settled], there: list[Settled]) -> None:
     there.append(one)
 
 
-def _entries(session: Session, wanted: list[Settled]) -> Iterator[tuple[Settled, Entry | None]]:
+def _entries(session: ClaimSession, wanted: list[Settled]) -> Iterator[tuple[Settled, Entry | None]]:
     for start in range(0, len(wanted), READ_AT_ONCE):
         part = wanted[start : start + READ_AT_ONCE]
         yield from zip(part, session.read([one.reserved.key for one in part]), strict=True)
@@ -296,7 +301,7 @@ def summary(found: RestoreFindings, change: IncarnationChange) -> str:
     )
 
 
-def _tell(found: RestoreFindings, change: IncarnationChange) -> None:
+def _tell(found: RestoreFindings, change: IncarnationChange, *, is_listed: bool) -> None:
     level = logging.CRITICAL if found.lost else logging.WARNING
-    next_step = "; see `oncegate restored list`" if found.lost else ""
+    next_step = "; see `oncegate restored list`" if found.lost and is_listed else ""
     _LOG.log(level, "%s%s", summary(found, change), next_step)

@@ -191,7 +191,7 @@ def _leaves_nothing(claim: Claim, error: BaseException) -> bool:
     """Whether an arrival was refused before anything was done, and nothing was done for it before."""
     is_refused = isinstance(error, NotApplied) and error.leaves_nothing and not claim.is_anothers(error)
     has_acted = (claim.called and claim.surface.takes_once) or claim.joined
-    return is_refused and claim.fence == claim.entry_id and not has_acted
+    return is_refused and claim.is_new and not has_acted
 
 
 def _withdraw_flow(claim: Claim) -> Flow[bool]:

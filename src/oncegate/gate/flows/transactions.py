@@ -18,7 +18,7 @@ from oncegate.gate.driver.awaiting import Given, check_ended
 from oncegate.gate.driver.requests import Flow, Invoke, Where
 from oncegate.gate.flows.settlement import expect_value, outcome_of, remember, settlement_of
 from oncegate.gate.runtime.claim import Claim
-from oncegate.gate.runtime.context import GateContext
+from oncegate.gate.runtime.context import GateContext, check_takes_writes
 from oncegate.model.sql_guard import check_statement
 from oncegate.model.states import State
 from oncegate.store import Joined, Outgoing, Placed, Reservation, Reserved, Session, Settlement
@@ -42,6 +42,7 @@ class OpenTransaction:
 
     def begin(self, *, wait: bool = True) -> None:
         """Waits for the turn to write and opens the transaction; without `wait`, at once or StoreBusy."""
+        check_takes_writes(self._gate)
         context = self._gate.commits.transaction(wait=wait, using=self._using)
         try:
             session = context.__enter__()
@@ -174,6 +175,7 @@ def _was_committed(claim: Claim) -> Flow[bool]:
 
 def open_join(gate: GateContext, claim: Claim, transaction: object, *, can_await: bool) -> Joined:
     """Finds the way into a user's own open transaction; raises UsageError if there is none."""
+    check_takes_writes(gate)
     joined = gate.commits.store.join(transaction)
     if joined.is_async and not can_await:
         raise UsageError("tx= is async: use an async handler and `await once.commit(tx=…)`")

@@ -31,7 +31,7 @@ from oncegate.model.keys import Key
 from oncegate.model.repeats import Classified
 from oncegate.model.states import Decision
 from oncegate.model.surface import Arrival, SurfaceRule
-from oncegate.store import Met, Observations, Repeat, Reserved, ResourceSeen, Seen, Tally, What
+from oncegate.store import Facet, Met, Observations, Repeat, Reserved, ResourceSeen, Seen, Tally, What
 from oncegate.store.notices import keyless_posting
 from oncegate.store.tallies import of_class, of_latency, of_reason
 
@@ -76,18 +76,9 @@ class SurfaceSightings:
     """
 
     __slots__ = (
-        "brought",
-        "fresh",
-        "fresh_left",
-        "late_ms",
-        "looks",
-        "lost",
-        "new",
-        "others",
-        "repeated",
-        "repeats",
-        "rule",
-    )
+        "brought", "fresh", "fresh_left", "late_ms", "looks", "lost", "new",
+        "others", "repeated", "repeats", "rule",
+    )  # fmt: skip
 
     def __init__(self, rule: SurfaceRule) -> None:
         self.rule = rule
@@ -110,6 +101,7 @@ class Sightings:
     def __init__(self, commits: GroupCommit, clock: Clock) -> None:
         self._commits = commits
         self._clock = clock
+        self._tells = Facet.STATS in commits.store.capabilities.facets
         self._begin()
         _live.add(self)
 
@@ -229,7 +221,7 @@ class Sightings:
             self._gather()
             self._compare()
             self.why.write()
-            return self._tell() and self._do_kept()
+            return self._forget_untold() if not self._tells else self._tell() and self._do_kept()
 
     def totals(self) -> dict[tuple[str, int], tuple[int, int]]:
         """Everything counted since this process began, by surface and kind, for scraping."""
@@ -298,6 +290,8 @@ class Sightings:
 
     def _meet(self, comparing: Comparing, repeats: list[tuple[SurfaceSightings, list[Repeated]]]) -> Met:
         """What others saw; nothing where the ledger does not answer: then only one's own is compared."""
+        if not self._tells:
+            return Met()
         now_ms = self._clock.wall_ms()
         brought = tuple(one for seen, own in repeats for one in recent_of(seen.rule.name, own))
         trims = abs(now_ms - self._trimmed_at_ms) >= TRIM_MS
@@ -342,6 +336,10 @@ class Sightings:
             raise
         except BaseException:  # noqa: BLE001  whatever it is, what was seen is kept for the next time
             return False
+        return self._forget_untold()
+
+    def _forget_untold(self) -> bool:
+        """It is told, or there is nobody to tell: `totals` goes on."""
         self._untold, self._untold_repeats = {}, {}
         self._untold_resources.clear()
         return True

@@ -18,6 +18,7 @@ from oncegate.gate.surface import Downstream
 from oncegate.model.backlog import Backlog
 from oncegate.model.identity import KeyPlan
 from oncegate.model.parking import Parking
+from oncegate.store import require_transactions
 
 
 @dataclass(slots=True)
@@ -34,6 +35,9 @@ class GateContext:
     actor: str
     circuits: Circuits
     downstreams: Mapping[str, Downstream] = field(default_factory=dict)  # all that the program declares
+    has_review: bool = True  # what the ledger has, read once (`store.Facet`)
+    has_stats: bool = True
+    takes_writes: bool = True
     keys_read: set[str] = field(default_factory=set)
     value_follows: dict[int, Claim] = field(default_factory=dict)  # by entry: committed, not yet returned
     bells: list[Callable[[], None]] = field(default_factory=list)
@@ -43,3 +47,9 @@ class GateContext:
     plans: dict[str, KeyPlan] = field(
         default_factory=dict
     )  # by surface: how keys are made, see `identifying`
+
+
+def check_takes_writes(gate: GateContext) -> None:
+    """Raises ConfigError where the ledger commits no statements with a claim."""
+    if not gate.takes_writes:
+        require_transactions(gate.commits.store, "business writes, once.commit() blocks and tx=")

@@ -51,7 +51,7 @@ def correlated(path: tuple[str, ...], event: Any, context: Context | None) -> Co
 def link_parked_flow(gate: GateContext, entry_id: int, context: Context) -> Flow[None]:
     """Records the journey of an entry that waits for a person: what it leads to comes much later."""
     context = named(context)
-    if context.trace_id is not None and gate.commits.store.capabilities.traces:
+    if context.trace_id is not None and gate.has_stats:
         yield Link(TraceLink(entry_id, context.trace_id, encode_context(context)))
 
 

@@ -65,6 +65,10 @@ class PostgresCensus:
         """The ledger's own time; the session knows it."""
         raise NotImplementedError
 
+    def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        """Reads entries by key; claims know how."""
+        raise NotImplementedError
+
     def _entries(self, rows: list[tuple[Any, ...]]) -> list[Entry]:
         raise NotImplementedError
 
@@ -139,6 +143,10 @@ class PostgresCensus:
             self._steps(entry_id),
             tuple(records),
         )
+
+    def details(self, keys: Sequence[bytes]) -> list[EntryDetail | None]:
+        """Reads entries by key with all that belongs to them."""
+        return [None if entry is None else self.detail(entry.entry_id) for entry in self.read(keys)]
 
     def parked(self, surface: str, tenant: str | None) -> Parked:
         """Counts along what is open."""

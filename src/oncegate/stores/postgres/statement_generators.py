@@ -22,9 +22,9 @@ from oncegate.model.states import (
 )
 from oncegate.store import (
     CLAIM_KINDS,
+    ClaimSession,
     Reservation,
     Reserved,
-    Session,
     Settlement,
     Statement,
     StepRecord,
@@ -102,11 +102,11 @@ class Facts:
         """Drops all of it: the ledger is another one."""
         self.ledger_id, self.numbers = "", {}
 
-    def misses(self, session: Session) -> bool:
+    def misses(self, session: ClaimSession) -> bool:
         """Knows of nothing that a ledger could lose."""
         return False
 
-    def restore(self, session: Session, change: IncarnationChange) -> None:
+    def restore(self, session: ClaimSession, change: IncarnationChange) -> None:
         """Has nothing to write down."""
 
     def number(self, name: str) -> int:

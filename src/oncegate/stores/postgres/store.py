@@ -19,7 +19,7 @@ from oncegate.errors import (
     StoreError,
     StoreUnavailable,
 )
-from oncegate.store import Capabilities, Durability, Finding, Joined, Migration
+from oncegate.store import ALL_FACETS, AuditTrail, Capabilities, Durability, Finding, Joined, Migration
 from oncegate.store.incarnations import Incarnations
 from oncegate.stores.postgres import catalogue, eras, poolers, schema
 from oncegate.stores.postgres.arrays import register
@@ -98,8 +98,9 @@ class PostgresStore:
             name="postgres",
             durability=self._durability,
             writers_max=WRITERS,
-            audit_trail=True,
+            audit_trail=AuditTrail.LOG,
             business_writes=True,
+            facets=ALL_FACETS,
             one_writer=False,
             is_local=False,
             gives_way=greenlet_bridge.AVAILABLE,

@@ -52,6 +52,10 @@ class SqliteCensus:
         """The ledger's own time; the session knows it."""
         raise NotImplementedError
 
+    def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        """Reads entries by key; claims know how."""
+        raise NotImplementedError
+
     def _entry(self, row: tuple[Any, ...]) -> Entry:
         raise NotImplementedError
 
@@ -128,6 +132,10 @@ class SqliteCensus:
             self._steps(entry_id),
             tuple(self._record(record) for record in records.fetchall()),
         )
+
+    def details(self, keys: Sequence[bytes]) -> list[EntryDetail | None]:
+        """Reads entries by key with all that belongs to them."""
+        return [None if entry is None else self.detail(entry.entry_id) for entry in self.read(keys)]
 
     def parked(self, surface: str, tenant: str | None) -> Parked:
         """Counts along the index of what is open."""

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from oncegate.clock import Clock, SystemClock
 from oncegate.errors import ConfigError, SchemaMismatch, StoreBusy, StoreError, UsageError
-from oncegate.store import Capabilities, Durability, Finding, Migration
+from oncegate.store import ALL_FACETS, AuditTrail, Capabilities, Durability, Finding, Migration
 from oncegate.store.incarnations import Incarnations
 from oncegate.stores.shared.absence import FilePresence
 from oncegate.stores.shared.rehearsal import BUSY, POSSIBLE, WHAT, rehearse
@@ -53,8 +53,9 @@ class SqliteStore:
             name="sqlite",
             durability=_DURABILITY[self._synchronous],
             writers_max=1,
-            audit_trail=True,
+            audit_trail=AuditTrail.LOG,
             business_writes=True,
+            facets=ALL_FACETS,
         )
 
     @property

@@ -1,10 +1,16 @@
-"""A conformance suite for any store: every clause of the docstrings in `store.py` is a test.
+"""A conformance suite for any store: every clause of the docstrings in `oncegate.store` is a test.
 
 For whoever writes a store, here or elsewhere. Subclass it in a test file and say how a store is made:
 
     class TestMyStore(StoreConformance):
         def make_store(self, clock):
             return MyStore(self.address, clock=clock)
+
+`StoreConformance` is the whole contract. A store that declares fewer facets takes the class of each facet
+it has: `ClaimsConformance`, `LanesConformance`, `FeedConformance`, `ReviewConformance`,
+`StatsConformance`. `InteractiveConformance` is for stores whose units are transactions of many calls,
+`NumberedFenceConformance` for those that use an entry's number as its first fence. A test about log
+records ends as skipped where there is no audit trail.
 
 Within one test every call of `make_store` must name the same ledger, and the next test must find a new
 and empty one (a pytest fixture with `autouse=True` is the place to make its address). The suite runs
@@ -41,15 +47,24 @@ from oncegate.testing.conformance.tallies import TallyConformance
 from oncegate.testing.conformance.tenures import TenureConformance
 from oncegate.testing.conformance.ticks import TickConformance
 from oncegate.testing.conformance.traces import TraceConformance
+from oncegate.testing.conformance.traits import InteractiveConformance, NumberedFenceConformance
 from oncegate.testing.conformance.units import UnitConformance
 from oncegate.testing.conformance.withdrawals import WithdrawalConformance
 
-__all__ = ["StoreConformance"]
+__all__ = [
+    "ClaimsConformance",
+    "FeedConformance",
+    "InteractiveConformance",
+    "LanesConformance",
+    "NumberedFenceConformance",
+    "ReviewConformance",
+    "StatsConformance",
+    "StoreConformance",
+]
 
 
-class StoreConformance(
+class ClaimsConformance(
     ArrivalConformance,
-    AlternativeConformance,
     RecordingConformance,
     FenceConformance,
     SettlementConformance,
@@ -57,27 +72,45 @@ class StoreConformance(
     StepConformance,
     UnitConformance,
     TickConformance,
+    LedgerConformance,
+    BatchConformance,
+):
+    """`Facet.CLAIMS`: what every store must do, with interactive units or with units per call."""
+
+
+class LanesConformance(
+    LaneConformance, LaneDeskConformance, ReplayConformance, AttemptConformance, PositionConformance
+):
+    """`Facet.LANES`."""
+
+
+class ReviewConformance(
     LogConformance,
     CensusConformance,
     BrowsingConformance,
     PruningConformance,
     RegistryConformance,
-    PositionConformance,
     PeopleConformance,
     TenureConformance,
-    FeedConformance,
-    TallyConformance,
-    SeenConformance,
     ContentConformance,
-    LedgerConformance,
-    LaneConformance,
-    LaneDeskConformance,
-    ReplayConformance,
-    AttemptConformance,
     ResourceConformance,
-    TraceConformance,
-    NoticeConformance,
-    ApartConformance,
-    BatchConformance,
+    AlternativeConformance,
 ):
-    """Everything a store must do. Subclass it and override `make_store`."""
+    """`Facet.REVIEW`."""
+
+
+class StatsConformance(TallyConformance, SeenConformance, TraceConformance, NoticeConformance):
+    """`Facet.STATS`."""
+
+
+class StoreConformance(
+    ClaimsConformance,
+    LanesConformance,
+    FeedConformance,
+    ReviewConformance,
+    StatsConformance,
+    InteractiveConformance,
+    NumberedFenceConformance,
+    ApartConformance,
+):
+    """Everything a store can do. Subclass it and override `make_store`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unittest
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final
@@ -10,9 +11,12 @@ from typing import Any, ClassVar, Final
 from oncegate.model.keys import derive_key
 from oncegate.model.states import State
 from oncegate.store import (
+    AuditTrail,
+    Capabilities,
     Entry,
     EntryDetail,
     EntryFilter,
+    Facet,
     LogRecord,
     Renewal,
     Reservation,
@@ -48,6 +52,7 @@ class StoreBench:
     _reader: Store | None
     _tokens: int
     _has_table: bool
+    _keys: dict[bytes, None]
 
     def make_store(self, clock: ManualClock) -> Store:
         """Makes a store on this test's own ledger; every call in one test names the same ledger."""
@@ -66,6 +71,7 @@ class StoreBench:
         self._reader = None
         self._tokens = 0
         self._has_table = False
+        self._keys = {}
 
     def teardown_method(self) -> None:
         for session in self._sessions:
@@ -79,10 +85,22 @@ class StoreBench:
         self._sessions.append(session)
         return session
 
-    def make_business_table(self, session: Session) -> None:
-        """Makes the table that business writes of the suite go to; skips where there are none."""
-        if not self.make_store(self.clock).capabilities.business_writes:
-            raise unittest.SkipTest("this store takes no business writes")
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the store under test declares."""
+        return self.make_store(self.clock).capabilities
+
+    @property
+    def has_review(self) -> bool:
+        """Whether the ledger can be listed; elsewhere the suite reads the keys that it has used."""
+        return Facet.REVIEW in self.capabilities.facets
+
+    def make_business_table(self, session: Session, *, required: bool = True) -> None:
+        """Makes the table that business writes of the suite go to; skips where they are required."""
+        if not self.capabilities.business_writes:
+            if required:
+                raise unittest.SkipTest("this store takes no business writes")
+            return
         with session.unit():
             session.execute(self.make_table_sql, ())
         self._has_table = True
@@ -90,6 +108,24 @@ class StoreBench:
     def booking(self, ref: str) -> Statement:
         """A business write."""
         return (self.insert_sql, (ref,))
+
+    def writes(self, ref: str) -> tuple[Statement, ...]:
+        """A business write, where the test has a table for it."""
+        return (self.booking(ref),) if self._has_table else ()
+
+    def booked(self, *refs: str) -> list[str]:
+        """What `writes` leave in the table."""
+        return list(refs) if self._has_table else []
+
+    def kept_body(self, body: bytes) -> bytes | None:
+        """An event as the store under test keeps it."""
+        return body if self.capabilities.keeps_bodies else None
+
+    def records_of(self, found: EntryDetail) -> tuple[LogRecord, ...]:
+        """An entry's records; what a test checks after asking for them is left out where there are none."""
+        if self.capabilities.audit_trail is AuditTrail.NONE:
+            raise unittest.SkipTest("this store has no audit trail")
+        return found.records
 
     def reservation(self, text: str = "event", **changes: Any) -> Reservation:
         """A request for the key that `text` names, with a token of its own."""
@@ -107,7 +143,9 @@ class StoreBench:
             "attempts_max": 8,
             "token": self._tokens,
         }
-        return Reservation(**{**wanted, **changes})
+        made = Reservation(**{**wanted, **changes})
+        self._keys[made.key] = None
+        return made
 
     def reserve(self, session: Session, text: str = "event", **changes: Any) -> Reserved:
         """Lets an event arrive, in a unit of its own."""
@@ -159,8 +197,15 @@ class StoreBench:
 
     def find(self, entry_id: int) -> EntryDetail | None:
         """Reads an entry that may not be there."""
+        if not self.has_review:
+            return next((one for one in self.details() if one.entry.entry_id == entry_id), None)
         with self.looking() as session:
             return session.detail(entry_id)
+
+    def details(self) -> list[EntryDetail]:
+        """Reads everything under the keys that this test has used."""
+        with self.looking() as session:
+            return [found for found in session.details(list(self._keys)) if found is not None]
 
     def detail(self, entry_id: int) -> EntryDetail:
         """Reads an entry that must be there."""
@@ -180,11 +225,16 @@ class StoreBench:
 
     def counts(self) -> dict[State, int]:
         """Counts entries by state, leaving out what there is none of."""
+        if not self.has_review:
+            return dict(Counter(found.entry.state for found in self.details()))
         with self.looking() as session:
             return {state: count for state, count in session.counts().items() if count}
 
     def stranded(self, limit: int) -> list[EntryDetail]:
         """Finds what a crash or a passing failure left."""
+        if not self.has_review:
+            now = self.now()
+            return [found for found in self.details() if _is_stranded(found.entry, now)][:limit]
         with self.looking() as session:
             return session.stranded(limit)
 
@@ -195,8 +245,13 @@ class StoreBench:
             return session.read_log(after, limit)
 
     def log(self) -> list[LogRecord]:
-        """Reads the whole log."""
-        return self.read_log(0, ALL)
+        """Reads the whole log; where records are kept by entry, those of all entries in their order."""
+        if self.capabilities.audit_trail is AuditTrail.LOG:
+            return self.read_log(0, ALL)
+        records = [record for found in self.details() for record in self.records_of(found)]
+        if not records and self.capabilities.audit_trail is AuditTrail.NONE:
+            raise unittest.SkipTest("this store has no audit trail")
+        return sorted(records, key=lambda record: record.position)
 
     def now(self) -> int:
         """The ledger's own time."""
@@ -212,6 +267,8 @@ class StoreBench:
 
     def picture(self, session: Session) -> dict[str, Any]:
         """Everything the ledger holds, to be compared before and after."""
+        if not self.has_review:
+            return {"entries": self.details()}
         bookings = self.bookings(session)
         self.wait_for_readers()
         with self.looking() as reader:
@@ -222,6 +279,11 @@ class StoreBench:
                 "counts": reader.counts(),
                 "bookings": bookings,
             }
+
+
+def _is_stranded(entry: Entry, now: int) -> bool:
+    is_open = entry.state in (State.IN_FLIGHT, State.RETRYABLE)
+    return is_open and (entry.lease_until_ticks or 0) <= now
 
 
 @contextmanager

@@ -26,6 +26,19 @@ ODD_NAMES = (
 class CensusConformance(StoreBench):
     """`entries`, `detail`, `counts`, `stranded`."""
 
+    def test_what_is_due_is_found_before_what_still_waits(self) -> None:
+        """However long ago its last call was: it must not hide what may be tried now."""
+        session = self.open()
+        for number, wait_ms in enumerate((9_000, 1_000, 0)):
+            claim = self.reserve(session, str(number))
+            self.settle(session, claim, State.RETRYABLE, retry_in_ms=wait_ms)
+        self.clock.advance(2)
+
+        found = [item.entry.label for item in session.stranded(3)]
+
+        assert found == ["2", "1", "0"]
+        assert [item.entry.label for item in session.stranded(2)] == ["2", "1"]
+
     def test_filters_select_by_every_field(self) -> None:
         """Each filter selects exactly the entries that have what it asks for."""
         session = self.open()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from oncegate.store import (
     Forgetting,
     LogKind,
     Pair,
+    Reservation,
+    Reserved,
     Session,
 )
 from oncegate.testing.conformance.bench import StoreBench, key_of
@@ -62,6 +65,25 @@ class ContentConformance(StoreBench):
             detail = session.detail(entry)
         assert detail is not None
         return [record.kind for record in detail.records]
+
+    def test_recorded_key_keeps_its_mark_of_content(self) -> None:
+        """An event that would change the same thing in the same way is found beside it later."""
+        session = self.open()
+        mark = ContentMark(b"same change here", "container 7")
+        wanted = (
+            self.reservation("a", content=mark),
+            self.reservation("b"),
+            self.reservation("c", content=mark),
+        )
+
+        answers = [*_recorded(session, wanted[:1]), *_recorded(session, wanted[1:])]
+
+        self.wait_for_readers()
+        with session.unit():
+            page = session.contents_after(0, 10, 1_000)
+        assert page.looked == 2
+        (pair,) = page.pairs
+        assert {pair.entry_id, pair.other_id} == {answers[0].entry_id, answers[2].entry_id}
 
     def test_pairs_of_which_both_ran_are_counted_until_a_person_decides(self) -> None:
         """Not those of which one was stopped, failed or is in flight; by the later one's surface."""
@@ -338,3 +360,8 @@ class ContentConformance(StoreBench):
             assert session.forget(Forgetting("orders", now, (second,), now, "pruner")) == 1
             assert session.duplicates(None, 10, dismissed=True) == []
             assert session.read([key_of("second")]) == [None]
+
+
+def _recorded(session: Session, wanted: Sequence[Reservation]) -> list[Reserved]:
+    with session.unit(single=True):
+        return list(session.record(wanted, b'{"value":null}'))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from oncegate.errors import StoreUnavailable, UsageError
+from oncegate.errors import StoreUnavailable
 from oncegate.model.states import Decision, State
-from oncegate.store import Durability, StepRecord, StepState
-from oncegate.testing.conformance.bench import ALL, StoreBench, refused, unchanged
+from oncegate.store import AuditTrail, Durability, Facet, StepRecord, StepState
+from oncegate.testing.conformance.bench import StoreBench, key_of, refused, unchanged
 
 
 class LedgerConformance(StoreBench):
@@ -14,9 +14,9 @@ class LedgerConformance(StoreBench):
     def test_everything_is_there_after_closing_and_reopening(self) -> None:
         """Claims, steps, outcomes, log and business writes outlive the session and the store object."""
         session = self.open()
-        self.make_business_table(session)
+        self.make_business_table(session, required=False)
         done, running = self.reserve(session, "done"), self.reserve(session, "running")
-        self.settle(session, done, outcome=b'"kept"', writes=(self.booking("b-1"),))
+        self.settle(session, done, outcome=b'"kept"', writes=self.writes("b-1"))
         self.progress(session, running, StepRecord("s", StepState.STARTED, "terminal"))
         before = self.picture(session)
         session.close()
@@ -38,6 +38,23 @@ class LedgerConformance(StoreBench):
         assert self.renew(second, claim)
         assert self.settle(second, claim, outcome=b"1")
         assert self.counts() == {State.COMMITTED: 1}
+
+    def test_entries_are_read_by_key_with_all_that_belongs_to_them(self) -> None:
+        """After a doubtful commit each operation is read back by the key that it names."""
+        session = self.open()
+        first, other = self.reserve(session, "first", body=b"1"), self.reserve(session, "other", body=b"2")
+        step = StepRecord("s", StepState.STARTED, "terminal")
+        self.progress(session, first, step)
+        self.settle(session, other, outcome=b'"kept"')
+
+        with session.unit():
+            found = session.details([other.key, key_of("nobody"), first.key])
+
+        assert [one and (one.entry.key, one.body, one.outcome, one.steps) for one in found] == [
+            (other.key, self.kept_body(b"2"), b'"kept"', ()),
+            None,
+            (first.key, self.kept_body(b"1"), None, (step,)),
+        ]
 
     def test_empty_ledger_is_brought_to_the_current_schema(self) -> None:
         """A ledger that does not exist yet needs every migration, and connecting is enough."""
@@ -65,39 +82,14 @@ class LedgerConformance(StoreBench):
         store = self.make_store(self.clock)
         assert not store.exists()
         with refused(StoreUnavailable), store.look() as nothing:
-            nothing.counts()
+            nothing.read([])
         assert not store.exists()
 
         session = self.open(store)
         self.reserve(session)
         assert store.exists()
         with unchanged(self, session), store.look() as reader:
-            assert reader.counts() == {State.IN_FLIGHT: 1}
-
-    def test_looking_shows_one_moment(self) -> None:
-        """What is committed while somebody looks is not in what they see, and is not held up by them."""
-        session = self.open()
-        self.settle(session, self.reserve(session, "before"))
-
-        with self.looking() as reader:
-            seen = (reader.counts(), reader.read_log(0, ALL))
-            self.settle(session, self.reserve(session, "meanwhile"))
-            assert (reader.counts(), reader.read_log(0, ALL)) == seen
-
-        assert self.counts() == {State.COMMITTED: 2}
-
-    def test_looks_that_follow_each_other_each_show_their_own_moment(self) -> None:
-        """Whatever is kept open in between: what was committed before a look is in it."""
-        store = self.make_store(self.clock)
-        session = self.open(store)
-        for number in range(4):
-            self.settle(session, self.reserve(session, f"event {number}"))
-            with store.look(again=True) as reader:
-                assert reader.counts() == {State.COMMITTED: number + 1}
-        store.close()
-        with store.look(again=True) as reader:
-            assert reader.counts() == {State.COMMITTED: 4}
-        store.close()
+            assert [entry is not None for entry in reader.read([key_of("event")])] == [True]
 
     def test_store_says_what_it_promises(self) -> None:
         """Name, durability and limits are told, and the address shows no secret."""
@@ -107,6 +99,8 @@ class LedgerConformance(StoreBench):
         assert capabilities.name
         assert capabilities.writers_max >= 1
         assert isinstance(capabilities.durability, Durability)
+        assert Facet.CLAIMS in capabilities.facets
+        assert isinstance(capabilities.audit_trail, AuditTrail)
         assert "password" not in store.address
 
     def test_examination_of_a_sound_ledger_finds_nothing_wrong(self) -> None:
@@ -130,12 +124,3 @@ class LedgerConformance(StoreBench):
         self.reserve(session, "running")
         with unchanged(self, session):
             store.examine()
-
-    def test_joining_something_that_is_no_transaction_is_refused(self) -> None:
-        """Only a user's own open transaction can be joined."""
-        store = self.make_store(self.clock)
-        self.open(store)
-
-        for nonsense in (None, object(), "BEGIN", 7):
-            with refused(UsageError):
-                store.join(nonsense)

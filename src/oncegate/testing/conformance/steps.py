@@ -60,7 +60,7 @@ class StepConformance(StoreBench):
         assert self.progress(session, claim, probed="asked terminal about claim: holds S-1")
 
         assert self.detail(claim.entry_id).entry == before
-        (record,) = self.detail(claim.entry_id).records
+        (record,) = self.records_of(self.detail(claim.entry_id))
         told = (record.kind, record.actor, record.note, record.at_ms)
         note = "asked terminal about claim: holds S-1"
         assert told == (LogKind.PROBED, "suite", note, self.clock.wall_ms())

@@ -44,6 +44,10 @@ class SimulatedCensus:
         """Appends to the log; claims know how."""
         raise NotImplementedError
 
+    def read(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        """Reads entries by key; claims know how."""
+        raise NotImplementedError
+
     def remove(self, row: Row) -> None:
         """Removes an entry; claims know how."""
         raise NotImplementedError
@@ -86,6 +90,10 @@ class SimulatedCensus:
             self._tables.steps.get(entry_id, ()),
             tuple(record for record in self._tables.log.values() if record.entry_id == entry_id),
         )
+
+    def details(self, keys: Sequence[bytes]) -> list[EntryDetail | None]:
+        """Reads entries by key with all that belongs to them."""
+        return [None if entry is None else self.detail(entry.entry_id) for entry in self.read(keys)]
 
     def parked(self, surface: str, tenant: str | None) -> Parked:
         """Counts what waits for a person."""

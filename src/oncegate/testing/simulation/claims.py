@@ -323,7 +323,7 @@ def _new_row(number: int, item: Reservation, now: int) -> Row:
     parked = reason is not None
     return Row(
         number, item.key, item.tenant, item.surface, item.label,
-        state, 1, number, None if parked else item.token,
+        state, 0 if parked else 1, number, None if parked else item.token,
         item.fingerprint, item.received_at_ms, item.received_at_ms if parked else None,
         None if parked else now + item.lease_ms, reason, None, None if parked else now,
         0, item.declared,

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from oncegate.clock import Clock
 from oncegate.errors import StoreBusy, StoreUnavailable, StoreUnknown, UsageError
 from oncegate.store import (
+    AuditTrail,
     Capabilities,
     Census,
     Claims,
     Durability,
+    Facet,
     Finding,
     Log,
     Migration,
@@ -30,8 +32,15 @@ from oncegate.testing.simulation.claims import SimulatedClaims
 from oncegate.testing.simulation.ledger import GoneLedger, Ledger, Tables
 from oncegate.testing.simulation.registry import SimulatedRegistry
 
+# Of review it has what the gate, the reconciler and the pruner ask.
 _CAPABILITIES: Final = Capabilities(
-    "simulated", Durability.MEMORY, 1, True, True, one_writer=True, is_local=False, traces=False
+    "simulated",
+    Durability.MEMORY,
+    1,
+    AuditTrail.LOG,
+    business_writes=True,
+    is_local=False,
+    facets=frozenset({Facet.CLAIMS, Facet.REVIEW}),
 )
 _MIGRATION: Final = Migration(1, "tables in memory", "", "")
 

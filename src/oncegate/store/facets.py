@@ -1,0 +1,120 @@
+"""What a store has and promises: facets, units, audit trail. Features ask here at their start."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from oncegate.errors import ConfigError
+
+FULL_STORES: Final = "SQLite or PostgreSQL"  # the stores that have every facet
+
+
+class Facet(Enum):
+    """A part of the contract that a store has as a whole, or not at all.
+
+    Every store has CLAIMS. A store that has LANES, FEED or STATS has REVIEW too: they write to the log and
+    keep documents.
+    """
+
+    CLAIMS = "claims"
+    LANES = "lanes"
+    FEED = "feed"
+    REVIEW = "review"
+    STATS = "stats"
+
+
+ALL_FACETS: Final = frozenset(Facet)
+
+
+class Units(Enum):
+    """What `ClaimSession.unit` holds together."""
+
+    INTERACTIVE = "interactive"  # any number of calls, all or nothing
+    PER_CALL = "per call"  # nothing: each item of each call is atomic and commits by itself
+
+
+class AuditTrail(Enum):
+    """What the store records of a claim besides its present state."""
+
+    NONE = "none"
+    PER_ENTRY = "per entry"  # `EntryDetail.records`, gone with the entry
+    LOG = "log"  # besides, all records in commit order (`Log.read_log`)
+
+
+class Durability(Enum):
+    """What survives when a record has been acknowledged."""
+
+    POWER_LOSS = "survives power loss"
+    PROCESS_CRASH = "survives a crash of the process, not of the machine"
+    MEMORY = "lost with the process"
+
+
+class Capabilities(Struct, frozen=True):
+    """What a store does and promises.
+
+    `one_writer`: only one transaction can write at a time. `is_local`: a commit is a write to a local disk,
+    short enough to be made in an event loop. `gives_way`: its sessions may be used on a strand, see
+    `oncegate.commit.greenlet_bridge`. `business_writes`: `writes` of a settlement commit with it.
+    `keeps_bodies`: the event itself is kept, so that an acknowledged event can be run again from the
+    ledger. `forgets_on_failover`: acknowledged records may be lost when a replica takes over.
+    """
+
+    name: str
+    durability: Durability
+    writers_max: int
+    audit_trail: AuditTrail
+    business_writes: bool
+    one_writer: bool = True
+    is_local: bool = True
+    gives_way: bool = False
+    facets: frozenset[Facet] = frozenset({Facet.CLAIMS})
+    units: Units = Units.INTERACTIVE
+    keeps_bodies: bool = True
+    forgets_on_failover: bool = False
+
+    def __post_init__(self) -> None:
+        if Facet.CLAIMS not in self.facets:
+            raise ConfigError(f"the store {self.name} declares no claims; every store has them")
+        if len(self.facets) > 1 and Facet.REVIEW not in self.facets:
+            raise ConfigError(f"the store {self.name} declares {self.has}, which need review")
+        if self.units is Units.PER_CALL and (self.one_writer or self.business_writes):
+            raise ConfigError(
+                f"the store {self.name} declares units per call: it has no transaction that could be the"
+                " only writer or hold business writes"
+            )
+
+    @property
+    def has(self) -> str:
+        """Its facets in words."""
+        return ", ".join(facet.value for facet in Facet if facet in self.facets)
+
+
+class HasCapabilities(Protocol):
+    """What of a store is needed here."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the store does and promises."""
+
+
+def require(store: HasCapabilities, facet: Facet, feature: str) -> None:
+    """Raises ConfigError unless the store has a facet; `feature` names in the plural what needs it."""
+    capabilities = store.capabilities
+    if facet not in capabilities.facets:
+        raise ConfigError(
+            f"no {facet.value} in this ledger ({capabilities.name}: {capabilities.has} only):"
+            f" {feature} need {FULL_STORES}"
+        )
+
+
+def require_transactions(store: HasCapabilities, feature: str) -> None:
+    """Raises ConfigError unless the store commits users' statements with a claim."""
+    capabilities = store.capabilities
+    if not capabilities.business_writes:
+        raise ConfigError(
+            f"this ledger ({capabilities.name}) commits no statements with a claim:"
+            f" {feature} need {FULL_STORES}"
+        )
