@@ -71,7 +71,7 @@ def test_journal_pages_follow_each_other_by_very_large_positions(postgres_site, 
     seen, path = 0, "/journal?all=1"
     while path:
         text = client.get(path).text
-        seen += text.count("<tr data-row>")
+        seen += text.count("<tr data-row")
         link = text.partition('<p class="more"><a href="')[2].partition('"')[0]
         path = link.replace("&amp;", "&").removeprefix(client.prefix)
     assert seen == total

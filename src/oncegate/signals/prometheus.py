@@ -72,7 +72,9 @@ class GateCollector:
         surfaces = [surface.name for surface in self._gate.engine.surfaces]
         yield from counters(self._gate.engine.sightings.totals(), surfaces)
         with self._gate.engine.store.look() as session:
-            snapshot = measure(session, self._gate.engine.clock, windows=())  # counters are the process's own
+            snapshot = measure(
+                session, self._gate.engine.clock, windows=()
+            )  # counters are the process's own
         yield from gauges(snapshot)
 
 
