@@ -83,6 +83,7 @@ DOCUMENTED = {
     "oncegate.signals.prometheus": {"GateCollector"},
     "oncegate.signals.tracing": {"trace"},
     "oncegate.signatures": {"Headers", "HmacSecret", "StandardWebhooks", "sign"},
+    "oncegate.testing.conformance": {"ClaimsConformance"},
     "oncegate.wsgi": {"IdempotencyKey", "caller_by_authorization"},
 }
 DEFAULTS = {

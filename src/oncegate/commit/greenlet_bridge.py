@@ -145,7 +145,7 @@ class SocketWaiter:
     __slots__ = ("_place",)
 
     def __init__(self) -> None:
-        self._place: poller.Registration | None = None
+        self._place: poller.WatchedSocket | None = None
 
     def wait(self, fileno: int, seconds: float) -> int:
         """Gives way until the socket is readable; 0 after the time."""

@@ -26,7 +26,7 @@ class Sleeper(Protocol):
     def give_way(self) -> int: ...
 
 
-class Registration:
+class WatchedSocket:
     """A socket's registration. Whoever closes the socket leaves first."""
 
     __slots__ = ("fileno", "room")
@@ -46,7 +46,7 @@ class Poller:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = ref(loop)
         self._is_timed = False
-        self._places: dict[int, Registration] = {}
+        self._places: dict[int, WatchedSocket] = {}
         self._waiting: dict[int, tuple[Sleeper, float]] = {}
         self._open(loop)
 
@@ -58,9 +58,9 @@ class Poller:
         """Whether this is the room of a loop."""
         return self._loop() is loop
 
-    def place(self, fileno: int) -> Registration:
+    def place(self, fileno: int) -> WatchedSocket:
         """Registers a socket; a number that was a closed socket's is this one's now."""
-        place = self._places[fileno] = Registration(self, fileno)
+        place = self._places[fileno] = WatchedSocket(self, fileno)
         self._register(fileno)
         return place
 
@@ -70,7 +70,7 @@ class Poller:
         except FileExistsError:
             return
 
-    def wait(self, place: Registration, sleeper: Sleeper, seconds: float) -> int:
+    def wait(self, place: WatchedSocket, sleeper: Sleeper, seconds: float) -> int:
         """Gives way until the socket has something to read, or for so long; then 0."""
         fileno = place.fileno
         if self._places.get(fileno) is not place:
@@ -86,7 +86,7 @@ class Poller:
             if self._waiting.get(fileno) is mine:
                 del self._waiting[fileno]
 
-    def leave(self, place: Registration) -> None:
+    def leave(self, place: WatchedSocket) -> None:
         """Forgets a socket, if its number is still its own."""
         if self._places.get(place.fileno) is place:
             with suppress(OSError, ValueError):  # the loop may be making its epoll anew, or be over
