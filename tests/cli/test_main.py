@@ -118,7 +118,7 @@ def test_debug_shows_the_traceback_before_the_line(call):
 
 def test_unexpected_errors_are_one_line_and_code_seventy(call, monkeypatch):
     """A fault of ours is admitted in a line that says how to see more."""
-    monkeypatch.setattr(doctor, "open_ledger", lambda url: 1 // 0)
+    monkeypatch.setattr(doctor, "open_ledger", lambda *_, **__: 1 // 0)
     ended = call("doctor")
     assert ended.code == 70
     assert "unexpected ZeroDivisionError" in ended.complaint
@@ -147,7 +147,7 @@ def test_closed_pipe_is_quiet(ledger, tmp_path):
 def test_broken_connection_of_a_command_is_not_taken_for_a_closed_pipe(call, monkeypatch):
     """A command whose own peer went away must say so."""
 
-    def lose_peer(url):
+    def lose_peer(*_, **__):
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.setattr(doctor, "open_ledger", lose_peer)
