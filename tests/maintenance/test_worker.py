@@ -101,7 +101,7 @@ def test_an_old_name_names_the_new_one(local: Gate, old: str) -> None:
     """A program that was written for it learns what to call."""
     with pytest.raises(AttributeError, match=f"a gate has no '{old}'; it is gate.worker now"):
         getattr(local, old)()
-    with pytest.raises(AttributeError, match="a gate has no 'wroker'$"):
+    with pytest.raises(AttributeError, match=r"a gate has no 'wroker'$"):
         _ = local.wroker  # type: ignore[attr-defined]
 
 
