@@ -12,7 +12,7 @@ from typing import Any
 
 import oncegate
 from oncegate.gate.facade import GateOnStore
-from oncegate.gate.gate import GateOptions
+from oncegate.gate.gate import GateEngine, GateOptions
 from oncegate.gate.options import HandlerOptions, MiddlewareOptions, OnceOptions
 from oncegate.integrations.middleware import Middleware
 from oncegate.sender.delivery import DeliveryOptions, DeliveryService
@@ -116,7 +116,7 @@ def test_options_that_are_passed_on_are_those_that_are_taken() -> None:
     assert OnceOptions.__annotations__.keys() == taken - {"downstream"}
     decided = {"returns", "retry_for", "caller_retries"} | _keywords(Middleware.__init__)
     assert MiddlewareOptions.__annotations__.keys() == taken - decided
-    assert GateOptions.__annotations__.keys() == _keywords(GateOnStore.__init__) - {"clock", "crashpoints"}
+    assert GateOptions.__annotations__.keys() == _keywords(GateEngine.__init__) - {"clock", "crashpoints"}
     assert DeliveryOptions.__annotations__.keys() == _keywords(DeliveryService.__init__)
 
 

@@ -21,6 +21,7 @@ from oncegate import Gate, Once, Verdict
 from oncegate.commit.group_commit import GroupCommit
 from oncegate.commit.operations import ReadEntry
 from oncegate.commit.pending import Pending
+from oncegate.gate.runtime.tracing import current_claim
 from oncegate.model.keys import derive_key
 from oncegate.stores.sqlite import SqliteStore
 
@@ -98,6 +99,7 @@ def test_the_turn_is_free_after_an_interrupt_anywhere(gate: Gate, surface: str) 
     for place in range(1, PLACES_MAX):
         passed = interrupted_at(place, partial(gate.admit_sync, surface, {"id": place}))
         assert is_free(gate.engine.commits), f"interrupted at place {place}"
+        assert current_claim.get() is None, f"interrupted at place {place}"
         if passed < place:
             break
     else:

@@ -93,9 +93,9 @@ def test_no_page_is_larger_than_a_phone_takes_in_a_moment(site: Site) -> None:
     assert {path: size for path, size in sizes.items() if not 2_000 <= size <= 48 * 1024} == {}
 
 
-# A count from 1,000 up without groups. Numbers that people copy (entries, lanes, seqs) have no groups.
+# A count from 1,000 up without groups. What people copy (entries, keys, lanes, seqs) has no groups.
 UNGROUPED = re.compile(r"(?<![\w.,:#/=-])[1-9]\d{3,}(?![\w.:/-])")
-NUMBERED = frozenset({"ID", "LANE", "HEAD SEQ", "SEQ", "ENTRY"})
+NUMBERED = frozenset({"ID", "KEY", "LANE", "HEAD SEQ", "SEQ", "ENTRY"})
 COMMANDS = [
     ["signals", "--all"],
     ["signals", "repeats", "--surface", "portbase.cis"],

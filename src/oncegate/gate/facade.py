@@ -95,10 +95,16 @@ class GateOnStore(Registration):
         found = engine.look(surface, event, tenant, joined, context)
         if isinstance(found, Admission):
             return found
+        outer = current_claim.get()
         try:
             return engine.driver.run(found)
         except OncegateError as error:
             error.passed_into = current_claim.get()
+            raise
+        except (
+            BaseException
+        ):  # an interrupt may come between setting the claim and the block that resets it
+            current_claim.set(outer)
             raise
 
     def once(

@@ -150,6 +150,17 @@ INSERT INTO oncegate_feed_tenant AS ends (tenant, last) VALUES (%s, 0)
 ON CONFLICT (tenant) DO UPDATE SET last = ends.last RETURNING last
 
 -- ====
+
+INSERT INTO oncegate_log (entry, kind, at, actor, note)
+SELECT wanted.entry, 8, wanted.at, wanted.actor, wanted.note
+FROM (SELECT %s::bigint AS entry, %s::bigint AS at, %s::integer AS actor, %s::text AS note) AS wanted
+WHERE 100 > (
+    SELECT count(*) FROM (
+        SELECT 1 FROM oncegate_log AS log WHERE log.entry = wanted.entry AND log.kind = 8 LIMIT 100
+    ) AS logged
+)
+
+-- ====
 INSERT INTO oncegate_log (entry, kind, at, actor, note) VALUES (%s, %s, %s, %s, %s)
 -- ====
 

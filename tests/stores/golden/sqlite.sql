@@ -168,6 +168,8 @@ SELECT coalesce(max(position), 0) FROM oncegate_log
 -- ====
 SELECT coalesce(sum(last_seq - seq + 1), 0) FROM oncegate_lane INDEXED BY oncegate_lane_open WHERE state <> 1 AND destination = ?
 -- ====
+SELECT count(*) FROM (SELECT 1 FROM oncegate_log WHERE entry = ? AND kind <> 2 AND kind = 8 LIMIT ?)
+-- ====
 SELECT count(*), coalesce(sum(length(body)), 0) FROM oncegate_entry INDEXED BY oncegate_entry_open LEFT JOIN oncegate_payload ON entry = id WHERE state NOT IN (2, 3) AND (state <> 1 OR fence <> id) AND state IN (5, 6, 7) AND surface = ?1 AND (?3 OR tenant = ?2)
 -- ====
 SELECT dead.lane, dead.seq, lane.destination, lane.tenant, lane.key, past.event, past.type, past.created_at, dead.at, dead.attempts, dead.error, dead.seq = coalesce(lane.replay, lane.seq) FROM oncegate_dead_letter AS dead JOIN oncegate_lane AS lane ON lane.id = dead.lane JOIN oncegate_delivery AS past ON past.lane = dead.lane AND past.seq = dead.seq WHERE (dead.lane, dead.seq) > (?, ?){where} ORDER BY dead.lane, dead.seq LIMIT ?
