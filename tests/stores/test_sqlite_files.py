@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import stat
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -769,3 +770,18 @@ def test_a_mode_that_was_chosen_stays_and_the_doctor_names_it(path: Path) -> Non
     path.chmod(0o600)
     (finding,) = (one for one in SqliteStore(path).examine() if one.what == "permissions")
     assert finding.next_step == ""
+
+
+def test_threads_that_open_a_new_ledger_at_once_all_get_a_session(tmp_path: Path) -> None:
+    """Those who come while another one makes the ledger take it for neither damaged nor gone."""
+    for number in range(40):
+        store = SqliteStore(tmp_path / f"{number}.db")
+        together = threading.Barrier(8)
+
+        def open_one(store: SqliteStore = store, together: threading.Barrier = together) -> None:
+            together.wait()
+            store.connect().close()
+
+        with ThreadPoolExecutor(8) as threads:
+            for opened in [threads.submit(open_one) for _ in range(8)]:
+                opened.result()

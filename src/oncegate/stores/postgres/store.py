@@ -144,8 +144,9 @@ class PostgresStore:
         try:
             self._prepare(connection)
             self._check_durability(connection)
-            if not schema.exists(connection):
-                self._presence.refuse_empty(schema.all_migrations())
+            was_here = self._presence.was_here
+            if was_here and not schema.exists(connection):
+                raise self._presence.missing()
             schema.apply_pending(connection)
             self._refuse_damage(connection)
             eras.note_server(connection)

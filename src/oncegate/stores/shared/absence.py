@@ -6,14 +6,14 @@ ledger open therefore never makes a new one at its address, and never advises to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from oncegate.errors import StoreUnavailable
-from oncegate.store import Migration
 
 
 class FilePresence:
-    """Whether this process has had the ledger open."""
+    """Whether this process has had the ledger open.
+
+    Read `was_here` before you look whether the ledger is empty: another thread may make it in between.
+    """
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -22,11 +22,6 @@ class FilePresence:
     def seen(self) -> None:
         """The ledger is there."""
         self.was_here = True
-
-    def refuse_empty(self, pending: Sequence[Migration]) -> None:
-        """Raises StoreUnavailable where a ledger was and nothing of it is left."""
-        if self.was_here and pending and pending[0].number == 1:
-            raise self.missing()
 
     def missing(self) -> StoreUnavailable:
         """The error for an address without a ledger, with the next step."""

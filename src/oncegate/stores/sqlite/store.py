@@ -70,12 +70,14 @@ class SqliteStore:
 
     def connect(self) -> SqliteSession:
         """Opens a session; an empty file becomes a ledger, unless this process had one open there."""
-        if self._presence.was_here and not self.exists():
+        was_here = self._presence.was_here
+        if was_here and not self.exists():
             raise self._presence.missing()
         connection = open_connection(self._file, self._synchronous)
         try:
             with translated(self.path):
-                self._presence.refuse_empty(schema.pending(connection))
+                if was_here and schema.schema_version(connection) == 0:
+                    raise self._presence.missing()
                 schema.apply_pending(connection)
                 self._presence.seen()
                 file, seen = str(self._file), self._incarnations
@@ -133,11 +135,13 @@ class SqliteStore:
     @contextmanager
     def look(self, *, again: bool = False) -> Iterator[JoinedSession]:
         """Reads one moment of an existing ledger; creates and changes nothing."""
+        was_here = self._presence.was_here
         if not self.exists():
             raise self._presence.missing()
         with read_only(self._file) as connection:
             pending = schema.pending(connection)
-            self._presence.refuse_empty(pending)
+            if was_here and pending and pending[0].number == 1:
+                raise self._presence.missing()
             if pending:
                 raise SchemaMismatch(f"{self.path} is not up to date; run `oncegate migrate`")
             self._presence.seen()
