@@ -144,8 +144,7 @@ class PostgresStore:
         try:
             self._prepare(connection)
             self._check_durability(connection)
-            was_here = self._presence.was_here
-            if was_here and not schema.exists(connection):
+            if self._presence.was_here and not schema.exists(connection):
                 raise self._presence.missing()
             schema.apply_pending(connection)
             self._refuse_damage(connection)
