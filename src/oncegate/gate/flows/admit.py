@@ -245,7 +245,8 @@ def _run(
             try:
                 value = yield from attempt.start(claim)
                 check_ended(claim.given)
-                refuse_unfinished(claim)
+                if reserved.decision is not Decision.RUN:
+                    refuse_unfinished(claim)
             finally:
                 claim.ended = True
         except (Exception, CancelledError) as error:
