@@ -245,8 +245,7 @@ def _run(
             try:
                 value = yield from attempt.start(claim)
                 check_ended(claim.given)
-                if reserved.decision is not Decision.RUN:
-                    refuse_unfinished(claim)
+                refuse_unfinished(claim)
             finally:
                 claim.ended = True
         except (Exception, CancelledError) as error:

@@ -60,7 +60,6 @@ _WHAT: Final = {
 # New keys that were not run: they come with no first arrival before this one.
 _PARKED: Final = {Decision.QUARANTINE: What.QUARANTINED, Decision.HOLD: What.HELD}
 _NEW: Final = frozenset(_PARKED.values())
-_REPLAYED: Final = _WHAT[Decision.REPLAY].value
 
 Sums = dict[tuple[str, int, int], tuple[int, int]]  # (surface, minute, what) -> (count, total)
 # Decision, entry, first arrival, now, new ones before it, whether its sender was asked to come again.
@@ -172,8 +171,7 @@ class Sightings:
             now_ms = self._clock.wall_ms()
             seen.repeated.append((decision, entry_id, first_at_ms, now_ms, len(seen.fresh), asked))
         elif len(seen.others) < WAITING_MAX:
-            is_plain = decision is _REPLAY and not asked
-            seen.others.append(_REPLAYED if is_plain else _what(decision, first_at_ms, asked).value)
+            seen.others.append(_what(decision, first_at_ms, asked).value)
         else:
             seen.lost += 1
 
