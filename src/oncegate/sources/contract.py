@@ -25,8 +25,9 @@ class Delivery(Struct, eq=False):
 
     `message_id` is the broker's name for the message: for logs only, never part of a key. `lane` names what
     the broker keeps in order (a message group, a partition with its record key); deliveries of one lane
-    are started in the order of `receive`, one at a time. None means that no order is kept. `times_delivered`
-    counts from 1 where the broker counts, else it is None. `handle` belongs to the adapter.
+    are started in the order of `receive`, one at a time. None means that no order is kept.
+    `times_delivered` counts from 1 where the broker counts, else it is None. `handle` is the
+    adapter's own.
     """
 
     body: bytes
@@ -46,8 +47,9 @@ class Traits(Struct, frozen=True, kw_only=True):
     for a source that cannot give back with a delay, which the consumer then waits for itself.
     `blocks_lanes`: the broker delivers nothing later of a lane while an earlier message of it is neither
     acknowledged nor given back. `has_dead_letters`: `bury` moves a message to a dead-letter queue of the
-    broker. `retention_seconds`: how long the broker may deliver a message again, with its dead-letter queue;
-    None where it does not say. `warnings` are settings that a person should know of.
+    broker. `retention_seconds`: how long each part of the broker keeps a message, such as `queue` and
+    `dead-letter queue`; empty where it does not say. `poll_seconds`: how long a `receive` waits when idle;
+    stopping waits for it. `warnings` are settings that a person should know of.
     """
 
     kind: str
@@ -59,8 +61,9 @@ class Traits(Struct, frozen=True, kw_only=True):
     counts_deliveries: bool = False
     blocks_lanes: bool = False
     has_dead_letters: bool = False
-    retention_seconds: float | None = None
+    retention_seconds: Mapping[str, float] = {}
     receive_max: int = 1_000
+    poll_seconds: float = 1.0
     warnings: tuple[str, ...] = ()
 
     @property
