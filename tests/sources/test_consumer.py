@@ -351,7 +351,7 @@ def test_a_programming_error_stops_the_consumer_loudly(
             await until(lambda: source.given_back)
             assert consumer.status().state == "stopped"
             source.send(event(2))
-            await until(lambda: consumer._tasks["receive"].done())
+            await until(consumer._tasks["receive"].done)
         assert source.acked == []
         assert consumer.status().given_back == consumer.status().received
 
@@ -536,13 +536,13 @@ def test_a_group_that_the_broker_blocks_is_given_back_whole(gate: Gate) -> None:
             source.send(event(number), lane="one")
         source.send(event(10), lane="two")
         async with consuming(gate, source):
-            await until(lambda: len(source.given_back) == 2)
-            assert ran == [1, 10]
+            await until(lambda: len(source.given_back) == 2 and 10 in ran)
+            assert sorted(ran) == [1, 10]
             assert [one for one, _ in source.given_back] == ["m2", "m3"]
             await until(lambda: len(source.acked) == 4)
 
     asyncio.run(scene())
-    assert ran == [1, 10, 2, 3]
+    assert [number for number in ran if number < 10] == [1, 2, 3]
 
 
 def test_a_source_that_cannot_give_back_is_tried_again_in_place(gate: Gate) -> None:
