@@ -39,8 +39,8 @@ class Admission(Struct, frozen=True):
     other one it tells nothing. `first_seen_ms` is when the key first arrived; None if it is new. `skew_ms`
     is how far the event's own time is ahead of ours, where that is why it did not run. `delayed` is a busy
     key whose last attempt failed: it waits to be tried again; with `is_down` because a downstream of its
-    surface is down, as far as this process knows. `is_kept` is False for a conflict whose content the ledger
-    did not keep.
+    surface is down, as far as this process knows. `is_kept` is False for a conflict whose content was not
+    kept.
     """
 
     verdict: Verdict

@@ -49,6 +49,9 @@ class HeldDeliveries:
     def __len__(self) -> int:
         return len(self._all)
 
+    def __contains__(self, held: Held) -> bool:
+        return held in self._all
+
     def __iter__(self) -> Iterator[Held]:
         return iter(list(self._all))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from msgspec import Struct
 
@@ -20,6 +20,19 @@ CONCURRENCY: Final = 16
 CONCURRENCY_MAX: Final = 1_000
 WAITING_PER_LANE_SLOT: Final = 4  # deliveries held for each that may run, where lanes wait in line
 BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+class ConsumeOptions(TypedDict, total=False):
+    """What `gate.consume` takes besides the source and its surface."""
+
+    name: str | None
+    concurrency: int
+    held_max: int | None
+    bytes_max: int
+    tenant: str | None
+    order_by: str | None
+    decode: Decode | None
+    poison: Poison
 
 
 class Consumption(Struct, frozen=True):

@@ -70,13 +70,13 @@ class Settling:
 
     async def _finish(self, held: Held) -> bool:
         """Tries until there is an end; False where the rest of the lane must not run now."""
-        while not held.is_dropped:
+        while held in self.held:
             decided = await self._decide(held)
             if isinstance(decided, OnRecord):
                 held.is_done = True
                 self.acks.put(held)
                 return True
-            if held.is_dropped:
+            if held not in self.held:
                 return False
             if isinstance(decided, LetGo) and self._of_broker.lease_seconds is not None:
                 self._let_go(held, decided.why)
