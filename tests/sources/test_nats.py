@@ -40,7 +40,7 @@ class Stream:
         async def make() -> None:
             client = await nats.connect(self.url)
             await client.jetstream().add_consumer(
-                self.name, ConsumerConfig(durable_name="worker", **settings)
+                self.name, ConsumerConfig(**{"durable_name": "worker", **settings})
             )
             await client.close()
 

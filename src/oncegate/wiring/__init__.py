@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from oncegate.signals.definitions import Thresholds
     from oncegate.signals.notifiers import Notifier
     from oncegate.sources.contract import Source
+    from oncegate.sources.lambda_events import LambdaHandler
     from oncegate.sources.options import ConsumeOptions, Consumption
+    from oncegate.sources.reading import Decode
 
 
 def open_store(url: str | None = None, *, clock: Clock | None = None) -> Store:
@@ -140,6 +142,18 @@ class Gate(GateOnStore):
         if one.name in {known.name for known in self.sources}:
             raise ConfigError(f"source {one.name} is consumed already; give each a name of its own")
         self.sources.append(one)
+
+    def lambda_handler(
+        self, surface: str, *, tenant: str | None = None, decode: Decode | None = None
+    ) -> LambdaHandler:
+        """A function for AWS Lambda behind an SQS queue; it answers `batchItemFailures`.
+
+        The event source mapping must have ReportBatchItemFailures: without it Lambda deletes the whole
+        batch.
+        """
+        from oncegate.sources.lambda_events import LambdaHandler
+
+        return LambdaHandler(self, surface, tenant=tenant, decode=decode)
 
     def worker(
         self,
