@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
+from uuid import uuid4
 
 from oncegate.errors import BadSource, ConfigError, SourceUnavailable
 from oncegate.model.redact import masked_url
@@ -52,8 +53,10 @@ class RabbitMq:
         self._timeout, self._options = consumer_timeout, connect
         self._connection: Any = None
         self._channel: Any = None
+        self._underlay: Any = None  # the channel as deliveries know it
         self._queue: Any = None
-        self._prefetch = 0
+        self._tag: str | None = None
+        self._prefetch = self._unanswered = 0  # of the present consumer tag
         self._came: deque[Any] = deque()
         self._something = asyncio.Event()
         self._delays: set[int] = set()
@@ -87,10 +90,12 @@ class RabbitMq:
             self._connection = await aio_pika.connect(self.url, timeout=CONNECT_SECONDS, **self._options)
             # A message that reaches no queue must raise: without, it looks confirmed.
             self._channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
+            self._underlay = await self._channel.get_underlay_channel()
         self._channel.close_callbacks.add(self._closed)
         for queue in filter(None, (self.dead_letters, self.queue)):
             self._queue = await self._find(queue)
-        self._came, self._prefetch = deque(), 0
+        self._came, self._tag = deque(), None
+        self._prefetch = self._unanswered = 0
         self._something.clear()
 
     def _closed(self, *_: object) -> None:
@@ -130,10 +135,10 @@ class RabbitMq:
             raise SourceUnavailable(f"RabbitMQ at {masked_url(self.url)}, {what}: {told}") from error
 
     async def receive(self, count_max: int, wait_seconds: float) -> Sequence[Delivery]:
-        """Takes what the server has sent; it sends no more than the most that was ever asked for."""
+        """Takes what the server has sent; it sends no more than what was asked for."""
         if self._channel is None or self._channel.is_closed:
             raise SourceUnavailable(f"RabbitMQ at {masked_url(self.url)}: the channel was closed")
-        if count_max > self._prefetch:
+        if count_max > self._prefetch - self._unanswered + len(self._came):
             await self._consume(count_max)
         if not self._came:
             self._something.clear()
@@ -146,18 +151,35 @@ class RabbitMq:
         return [_delivery(self._came.popleft()) for _ in range(min(count_max, len(self._came)))]
 
     async def _consume(self, count: int) -> None:
-        is_first, self._prefetch = not self._prefetch, count
+        """Consumes under a new tag: a limit counts for the tags made after it, and what came stays ours."""
         with self._trouble("consuming"):
-            await self._channel.set_qos(prefetch_count=count, global_=not is_first, timeout=CALL_SECONDS)
-            if is_first:
-                await self._queue.consume(self._take, no_ack=False, timeout=CALL_SECONDS)
+            if self._tag is not None:
+                await self._queue.cancel(self._tag, timeout=CALL_SECONDS)
+            count -= len(self._came)  # those came under the old tag
+            if count <= 0:
+                self._tag, self._prefetch, self._unanswered = None, 0, 0
+                return
+            self._prefetch, self._unanswered = count, 0
+            await self._channel.set_qos(prefetch_count=count, timeout=CALL_SECONDS)
+            self._tag = str(uuid4())
+            await self._queue.consume(
+                self._take, no_ack=False, consumer_tag=self._tag, timeout=CALL_SECONDS
+            )
 
     async def _take(self, message: Any) -> None:
+        self._unanswered += message.consumer_tag == self._tag
         self._came.append(message)
         self._something.set()
 
+    def _answered(self, delivery: Delivery) -> None:
+        self._unanswered -= delivery.handle.consumer_tag == self._tag
+
     def _check_channel(self, delivery: Delivery) -> None:
-        if delivery.handle.channel is not self._channel.channel or self._channel.is_closed:
+        try:
+            is_mine = delivery.handle.channel is self._underlay
+        except RuntimeError:  # the client's word for a closed channel
+            is_mine = False
+        if not is_mine or self._channel.is_closed:
             raise SourceUnavailable(f"message {delivery.message_id} came by a channel that is closed")
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
@@ -177,6 +199,7 @@ class RabbitMq:
         with self._trouble("acknowledging"):
             self._check_channel(delivery)
             if not delivery.handle.processed:  # a second answer would close the channel
+                self._answered(delivery)
                 await delivery.handle.ack()
 
     async def give_back(self, delivery: Delivery, delay_seconds: float) -> None:
@@ -186,6 +209,7 @@ class RabbitMq:
         with self._trouble("giving back"):
             self._check_channel(delivery)
             if delay_seconds <= 0:
+                self._answered(delivery)
                 await delivery.handle.nack(requeue=True)
                 return
             delay = next((one for one in DELAYS_SECONDS if one >= delay_seconds), DELAYS_SECONDS[-1])
