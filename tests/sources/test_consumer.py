@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from oncegate import Failed, Gate, NotApplied, StoreUnavailable
-from oncegate.errors import BadSource, ClaimLost, ConfigError
+from oncegate.errors import BadOutgoing, BadSource, ClaimLost, ConfigError
 from oncegate.model.states import State
 from oncegate.sources.consumer import Consumer
 from oncegate.sources.options import consumption_of
@@ -358,6 +358,28 @@ def test_a_programming_error_stops_the_consumer_loudly(
     asyncio.run(scene())
     (record,) = [one for one in caplog.records if one.levelname == "CRITICAL"]
     assert "has stopped: the key template changed" in record.getMessage()
+
+
+def test_an_event_that_wants_to_send_what_cannot_be_sent_stops_nothing(gate: Gate) -> None:
+    """That is about one event, not about the program."""
+    ran: list[int] = []
+
+    @gate.handler(SURFACE, key="{order}", attempts_max=1)
+    async def book(event: Any, once: Any) -> None:
+        if event["order"] == 1:
+            raise BadOutgoing("its payload cannot be sent")
+        ran.append(event["order"])
+
+    async def scene() -> None:
+        source = MemorySource()
+        source.send(event(1))
+        source.send(event(2))
+        async with consuming(gate, source) as consumer:
+            await until(lambda: len(source.acked) == 2)
+            assert consumer.failure is None
+
+    asyncio.run(scene())
+    assert ran == [2]
 
 
 def test_a_lost_claim_is_neither_acknowledged_nor_given_back(

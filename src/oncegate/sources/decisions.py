@@ -19,6 +19,7 @@ from oncegate.errors import (
     StoreCorrupt,
     StoreUnavailable,
     StoreUnknown,
+    Unacceptable,
     UsageError,
 )
 from oncegate.gate.admission import Admission, Verdict
@@ -89,8 +90,8 @@ def after_admission(admission: Admission) -> Decided:
 
 def after_error(error: Exception) -> Decided:
     """Tells errors of the program, of the ledger and of the event apart; the rest are the handler's."""
-    if isinstance(error, _STOPS):
-        return StopNow(error)
+    if isinstance(error, _STOPS) and not isinstance(error, Unacceptable):
+        return StopNow(error)  # Unacceptable is about what one event wanted to send
     if isinstance(error, ClaimLost):
         return LetGo(str(error))
     if isinstance(error, (StoreUnavailable, StoreUnknown)):

@@ -70,9 +70,10 @@ class Nats:
             stream = await self._stream()
             consumer = await self._consumer()
         _check(self.durable, consumer.config)
-        self._pulls = _Pulls(self._client, self.stream, self.durable)
-        with self._trouble("opening"):
-            await self._pulls.open()
+        if self._pulls is None or self._pulls.client is not self._client:
+            self._pulls = _Pulls(self._client, self.stream, self.durable)
+            with self._trouble("opening"):
+                await self._pulls.open()
         return self._traits(stream.config, consumer.config)
 
     async def _connect(self) -> None:
@@ -223,7 +224,7 @@ class _Pulls:
     """
 
     def __init__(self, client: Any, stream: str, durable: str) -> None:
-        self._client, self._inbox = client, client.new_inbox()
+        self.client, self._inbox = client, client.new_inbox()
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"
         self._credit, self._credit_until = 0, 0.0
         self._came: deque[Any] = deque()
@@ -232,7 +233,7 @@ class _Pulls:
         self._number = 0
 
     async def open(self) -> None:
-        await self._client.subscribe(f"{self._inbox}.*", cb=self._take)
+        await self.client.subscribe(f"{self._inbox}.*", cb=self._take)
 
     async def _take(self, message: Any) -> None:
         headers = message.headers or {}
@@ -256,7 +257,7 @@ class _Pulls:
                 lost, self._lost = self._lost, None
                 raise SourceUnavailable(f"the NATS consumer answered: {lost}")
             now = loop.time()
-            if now >= until or not self._client.is_connected:
+            if now >= until or not self.client.is_connected:
                 break
             await self._ask(count_max, now, until)
             self._something.clear()
@@ -277,7 +278,7 @@ class _Pulls:
         self._credit += wanted
         self._credit_until = max(self._credit_until, until)
         request = json.dumps({"batch": wanted, "expires": expires}).encode()
-        await self._client.publish(self._subject, request, reply=f"{self._inbox}.{self._number}")
+        await self.client.publish(self._subject, request, reply=f"{self._inbox}.{self._number}")
 
     def take_all(self) -> list[Any]:
         came, self._came = list(self._came), deque()

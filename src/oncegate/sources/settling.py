@@ -97,31 +97,30 @@ class Settling:
         return self.traits
 
     async def _decide(self, held: Held) -> Decided:
-        decided = await self._attempt(held)
-        if not isinstance(decided, Poisoned):
-            return decided
-        if self._one.poison == "quarantine":
-            kept = await self._attempts.keep_poison(held, decided.reason, self._of_broker)
-            if not isinstance(kept, Later):
-                self._counts.poison += isinstance(kept, OnRecord)
-                return kept
-            self._counts.not_kept += 1
-            return kept
-        return await self._bury(held, decided.reason)
-
-    async def _attempt(self, held: Held) -> Decided:
+        """One attempt; poison is kept or buried with it, so that stopping does not give it back besides."""
         async with self._slots:
-            now = self._clock.ticks_ms()
-            if held.is_dropped:
-                return LetGo("it was given back before it was started")
-            lease = self._of_broker.lease_seconds
-            if lease is not None and now - held.extended_ms > lease * 1000:
-                return LetGo("its lease at the broker ended before it was started")
-            held.started_ms, held.attempts = now, held.attempts + 1
             try:
-                return await self._attempts.attempt(held)
+                decided = await self._attempt(held)
+                return await self._put_away(held, decided) if isinstance(decided, Poisoned) else decided
             finally:
                 held.started_ms = None
+
+    async def _put_away(self, held: Held, poison: Poisoned) -> Decided:
+        if self._one.poison != "quarantine":
+            return await self._bury(held, poison.reason)
+        kept = await self._attempts.keep_poison(held, poison.reason, self._of_broker)
+        self._counts.poison += isinstance(kept, OnRecord)
+        self._counts.not_kept += isinstance(kept, Later)
+        return kept
+
+    async def _attempt(self, held: Held) -> Decided:
+        now, lease = self._clock.ticks_ms(), self._of_broker.lease_seconds
+        if held.is_dropped:
+            return LetGo("it was given back before it was started")
+        if lease is not None and now - held.extended_ms > lease * 1000:
+            return LetGo("its lease at the broker ended before it was started")
+        held.started_ms, held.attempts = now, held.attempts + 1
+        return await self._attempts.attempt(held)
 
     async def _bury(self, held: Held, reason: str) -> Decided:
         """Leaves a message to the broker's dead-letter queue; it is in the ledger's quarantine never."""
