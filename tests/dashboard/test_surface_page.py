@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from oncegate.dashboard.operators import Role
 from oncegate.model.repeats import RepeatClass
+from oncegate.sources.status import SourceStatus, posting_of
 from tests.dashboard.conftest import Site
 
 
@@ -52,3 +55,26 @@ def test_what_is_normal_is_no_fault_of_a_sender() -> None:
     assert [kind.label for kind in RepeatClass if not kind.is_normal and not kind.is_sender_bug] == [
         "late_replay"
     ]
+
+
+def test_the_sources_of_a_surface_are_shown_with_their_state(site: Site) -> None:
+    """Lag, in flight, poison and the last error, escaped; a surface without sources has no table."""
+    client = site.client(Role.VIEWER)
+    assert "Sources" not in client.get("/surface?name=payouts").text
+    engine = site.scene.gate.engine
+    status = SourceStatus(
+        surface="payouts",
+        kind="sqs",
+        queue="payouts",
+        state="unreachable",
+        lag=1234,
+        last_error="<b>no</b>",
+    )
+    with closing(engine.store.connect()) as session, session.unit():
+        session.post(posting_of("sqs:payouts", status, engine.clock.wall_ms()))
+    for path in ("/surface?name=payouts", "/surfaces"):
+        row = client.get(path).text.partition("sqs:payouts")[2].partition("</tr>")[0]
+        assert ">unreachable<" in row
+        assert "1,234" in row
+        assert "&lt;b&gt;no&lt;/b&gt;" in row
+    assert "sqs:payouts" not in client.get("/surface?name=portbase.cis").text

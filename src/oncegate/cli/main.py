@@ -52,6 +52,9 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("partners", "say who may call the service"),
         Command("send", "send an event to a webhook handler several times at once"),
     ),
+    "Receive from queues": (
+        Command("sources", "list, check, pause and resume the queues that events come from"),
+    ),
     "Look after a ledger": (
         Command("migrate", "create a ledger, or bring an older one up to date"),
         Command("doctor", "check the store, its durability, its clock and what is stranded"),

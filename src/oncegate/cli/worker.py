@@ -41,7 +41,8 @@ _DESCRIPTION = f"""\
 Do all background work of a ledger in one process, until SIGTERM or an interrupt. The jobs:
 
 {"".join(f"  {kind:<11} {DOES[kind]}{chr(10)}" for kind in KINDS)}
-The program that has the handlers is imported: recovery and accepted events run through them.
+The program that has the handlers is imported: recovery, accepted events and sources run through
+them. Sources are the queues that it names with gate.consume(…).
 Without --app the other jobs run. Any number of workers may run on one ledger, beside programs
 that do their own background work. Endpoints that are added later are noticed within seconds.
 
@@ -259,6 +260,12 @@ def _lines(name: str, report: object) -> list[dict[str, Any]]:
     if isinstance(report, PruneReport):
         gone = [(item.surface, item.entries) for item in report.surfaces] + [("unused names", report.names)]
         return [{"job": name, "surface": what, "forgotten": count} for what, count in gone if count]
+    if name == "sources" and isinstance(report, list):
+        return [
+            {"job": name, "source": f"{one.kind} {one.queue}", "surface": one.surface,
+             "acknowledged": one.acknowledged, "given_back": one.given_back, "poison": one.poison}
+            for one in report
+        ]  # fmt: skip
     if isinstance(report, Pass):
         return [{"job": name, "delivered": report.delivered, "failed": report.failed,
                  "next_due_ms": report.next_due_in_ms}]  # fmt: skip

@@ -14,6 +14,7 @@ from oncegate.model.repeats import RepeatClass
 from oncegate.model.surface import SurfaceRule
 from oncegate.signals.measures import measure
 from oncegate.signals.snapshot import DAY, WEEK, Counts, Snapshot
+from oncegate.sources.status import SeenSource, read_sources
 from oncegate.store import Session
 
 FAULTS_SHOWN: Final = 10
@@ -31,6 +32,7 @@ class SurfaceView(Struct, frozen=True):
     p99_ms: float | None
     classes: list[tuple[RepeatClass, int]]
     waiting: int
+    sources: list[SeenSource]
 
 
 def surfaces_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
@@ -38,7 +40,8 @@ def surfaces_page(tools: Tools, session: Session, visit: RequestContext) -> Page
     snapshot = measure(session, tools.clock, windows=(DAY, WEEK), memory=tools.memory)
     declared = {surface.name: surface for surface in tools.surfaces()}
     names = sorted({*declared, *snapshot.surfaces})
-    sheets = [_sheet(name, declared.get(name), snapshot) for name in names]
+    sources = read_sources(session)
+    sheets = [_sheet(name, declared.get(name), snapshot, sources) for name in names]
     return PageResponse(
         "surfaces.html", {"title": "Surfaces", "sheets": sheets, "knows_rules": bool(declared)}
     )
@@ -69,7 +72,7 @@ def surface_page(tools: Tools, session: Session, visit: RequestContext) -> PageR
     day, week = (snapshot.counts(window, name).classes() for window in (DAY, WEEK))
     values = {
         "title": f"Surface {name}",
-        "sheet": _sheet(name, declared.get(name), snapshot),
+        "sheet": _sheet(name, declared.get(name), snapshot, read_sources(session)),
         "habits": [Habit(kind, day.get(kind, 0), week.get(kind, 0)) for kind in RepeatClass],
         "faults": session.sender_bugs(name, FAULTS_SHOWN),
         "command": repeats_command(name),
@@ -77,7 +80,9 @@ def surface_page(tools: Tools, session: Session, visit: RequestContext) -> PageR
     return PageResponse("surface.html", values)
 
 
-def _sheet(name: str, surface: Surface | None, snapshot: Snapshot) -> SurfaceView:
+def _sheet(
+    name: str, surface: Surface | None, snapshot: Snapshot, sources: list[SeenSource]
+) -> SurfaceView:
     counts: Counts = snapshot.counts(DAY, name)
     latency = counts.latency_seconds(0.99)
     return SurfaceView(
@@ -90,6 +95,7 @@ def _sheet(name: str, surface: Surface | None, snapshot: Snapshot) -> SurfaceVie
         None if latency is None else latency * 1000,
         sorted(counts.classes().items(), key=lambda item: -item[1]),
         sum(one.count for one in snapshot.waiting if one.surface == name),
+        [one for one in sources if one.status.surface == name],
     )
 
 

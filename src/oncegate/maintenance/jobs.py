@@ -36,6 +36,7 @@ DOES: Final[dict[JobKind, str]] = {
     "watch": "measures the signals and raises alarms",
     "accepted": "runs the handlers of accepted events",
     "deliveries": "sends emitted events to their endpoints",
+    "sources": "receives from queues, runs each event once, and acknowledges",
 }
 
 

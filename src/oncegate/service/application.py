@@ -56,11 +56,14 @@ from oncegate.service.readiness import Readiness
 from oncegate.service.recording import open_recorder
 from oncegate.service.settings import Settings
 from oncegate.service.slow_body_limiter import ArrivingBodies
+from oncegate.service.sources import consume_all
 from oncegate.service.stopping import StopTimes
 from oncegate.service.surfaces import Entrance, Handlers, open_contract, open_entrances, policy_of
 from oncegate.service.throttle import ConcurrencyLimiter
 from oncegate.service.write_timeout import UnreadBytes
 from oncegate.signals.prometheus import exposition
+from oncegate.wiring import Gate
+from oncegate.wiring.sources import Consumers
 
 VISITS_AT_ONCE: Final = 32  # requests to the operations page
 POLLS_FACTOR: Final = (
@@ -151,7 +154,7 @@ class Service:
         self._route("POST", f"{prefix}/dispatch/ack", "ack", self._by(PartnerRole.READ, self._ack))
 
     async def start(self) -> None:
-        """Begins the work beside requests: what was accepted is run, what was published is sent."""
+        """Begins the work beside requests: accepted events, deliveries, sources."""
         times = StopTimes(parse_duration(self.settings.server.drain_within).total_seconds())
         if any(surface.lane is not None for surface in self.gate.engine.surfaces):
             await self._work.enter_async_context(AcceptedWork(self.gate, stop_seconds=times.work))
@@ -160,6 +163,11 @@ class Service:
                 self.sender, crashpoints=self.gate.engine.crashpoints, stop_seconds=times.work
             )
             await self._work.enter_async_context(sending)
+        if self.settings.sources:
+            assert isinstance(self.gate, Gate)
+            consume_all(self.gate, self.settings, self._environment)
+            consumers = Consumers(self.gate, self.gate.sources, stop_seconds=times.work / 2)
+            await self._work.enter_async_context(consumers)
 
     async def end_work(self) -> None:
         """Lets the work beside requests end; what takes too long is given back."""

@@ -30,6 +30,7 @@ from oncegate.service.settings import (
     RecordSettings,
     ServerSettings,
     Settings,
+    SourceSettings,
     SurfaceSettings,
 )
 
@@ -47,6 +48,7 @@ _SINGLE: Final[dict[str, type[msgspec.Struct]]] = {
 _NAMED: Final[dict[str, type[msgspec.Struct]]] = {
     "downstreams": DownstreamSettings,
     "surfaces": SurfaceSettings,
+    "sources": SourceSettings,
 }
 _TOP: Final = ("url",)
 # Whoever forwards to a downstream whose address is wrong has no mistake of its own.

@@ -224,7 +224,7 @@ async def _run(service: Service, server: DrainingServer, started: Started) -> No
         started(address_of(sockets[0]), None if admin is None else address_of(admin))
         assert isinstance(service.gate, Gate)
         worker = service.gate.worker(
-            without=("accepted", "deliveries"),  # the service runs them with its own drain
+            without=("accepted", "deliveries", "sources"),  # the service runs them with its own drain
             feed_retention=service.settings.feed.retention,
             grace=timedelta(seconds=stop_times(service).reserve / 2),
             more=_of_contract(service),

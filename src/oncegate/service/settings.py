@@ -153,8 +153,39 @@ class AlarmsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     limits: dict[str, LimitSettings] = {}
 
 
+class PoisonPlace(Enum):
+    """Where messages go that are no events."""
+
+    QUARANTINE = "quarantine"
+    DEAD_LETTER = "dead-letter"
+
+
+class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """A queue that events of a surface come from. `kind` is nats, redis, sqs or rabbitmq.
+
+    `url` is an address, or "$NAME", the name of an environment variable that has it. NATS needs `stream`
+    and `durable`, Redis `stream` and `group`, RabbitMQ `queue`; the `url` of SQS is that of the queue.
+    """
+
+    kind: str
+    surface: str
+    url: str
+    concurrency: int = 16
+    order_by: str | None = None
+    poison: PoisonPlace = PoisonPlace.QUARANTINE
+    stream: str | None = None
+    durable: str | None = None
+    subject: str | None = None
+    queue: str | None = None
+    group: str | None = None
+    region: str | None = None
+    endpoint: str | None = None
+
+
 class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where webhooks come in. `secrets` are given as "$NAME", the name of an environment variable.
+
+    A surface without a `signature` takes no webhooks: its events come from a source.
 
     Another content under a known key is answered 422, and kept for a person unless `on_conflict` is
     "refuse". A repeat of an event that is being handled is answered 409; with `on_busy = "wait"` it gets
@@ -163,9 +194,9 @@ class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     key: str
-    signature: SignatureScheme
-    secrets: tuple[str, ...]
     tenant: str
+    signature: SignatureScheme | None = None
+    secrets: tuple[str, ...] = ()
     forward: str | None = None
     mode: Mode = Mode.INLINE
     lane: str | None = None
@@ -203,3 +234,4 @@ class Settings(Struct, frozen=True):
     alarms: AlarmsSettings = field(default_factory=AlarmsSettings)
     downstreams: dict[str, DownstreamSettings] = {}
     surfaces: dict[str, SurfaceSettings] = {}
+    sources: dict[str, SourceSettings] = {}

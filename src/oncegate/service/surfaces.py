@@ -148,8 +148,12 @@ def open_entrances(
     for name, one in settings.surfaces.items():
         place = f"surfaces.{name}"
         with mistakes_at(place):
-            scheme, tenant = scheme_of(place, one, environment), check_name("tenant", one.tenant)
-            entrances[name] = Entrance(name, scheme, tenant, _CHALLENGES[one.signature])
+            tenant = check_name("tenant", one.tenant)
+            if one.signature is not None:
+                scheme = scheme_of(place, one, environment)
+                entrances[name] = Entrance(name, scheme, tenant, _CHALLENGES[one.signature])
+            elif name not in {source.surface for source in settings.sources.values()}:
+                raise ConfigError("signature is missing, and no source brings its events")
             handlers.check_acknowledges(one)
             _check_partners(one)
             register(gate, name, one, handlers.handler(place, one.forward))
@@ -168,6 +172,7 @@ def _check_partners(one: SurfaceSettings) -> None:
 
 def scheme_of(place: str, one: SurfaceSettings, environment: Mapping[str, str]) -> Scheme:
     """How requests of a surface are checked; raises ConfigError where its secrets cannot be used."""
+    assert one.signature is not None, "a surface of sources only has no requests to check"
     scheme: Scheme = _SCHEMES[one.signature](find_secrets(place, one.secrets, environment))
     return scheme
 

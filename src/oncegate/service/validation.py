@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from oncegate.errors import ConfigError
+from oncegate.gate.driver.callback_driver import record
 from oncegate.gate.facade import GateOnStore as PlainGate
 from oncegate.model.durations import parse_duration
 from oncegate.model.surface import check_name
@@ -31,8 +32,10 @@ from oncegate.service.settings import (
     NetworkSettings,
     Settings,
     SignatureScheme,
+    SourceSettings,
     SurfaceSettings,
 )
+from oncegate.service.sources import consume
 from oncegate.service.surfaces import (
     CONTRACT_SURFACES,
     Handlers,
@@ -41,9 +44,10 @@ from oncegate.service.surfaces import (
     open_contract,
     open_entrances,
     policy_of,
+    register,
     scheme_of,
 )
-from oncegate.wiring import open_store
+from oncegate.wiring import Gate, open_store
 
 _RANGES: Final = {
     "port": (0, 65_535),
@@ -95,6 +99,7 @@ def find_mistakes(configuration: Configuration, environment: Mapping[str, str]) 
     for name in settings.surfaces:
         told += _of_surface(settings, good, name, environment)
     told += _of_contract(settings, good)
+    told += _of_sources(settings, environment)
     recording = _mistake(partial(_try_recording, settings, environment))
     alarms = _mistake(partial(_try_alarms, settings, environment))
     told += [one for one in (recording, alarms) if one is not None]
@@ -135,17 +140,17 @@ def _of_surface(
     settings: Settings, downstreams: dict[str, Any], name: str, environment: Mapping[str, str]
 ) -> Iterator[MistakeAt]:
     place, given = f"surfaces.{name}", settings.surfaces[name]
-    plain = SurfaceSettings("{id}", given.signature, given.secrets, "any")
+    plain = SurfaceSettings("{id}", "any", given.signature, given.secrets)
     mistake = _mistake(partial(_check_at, place, partial(_check_surface_name, name, settings.contract)))
     if mistake is not None:
         yield mistake
         name = name if name in CONTRACT_SURFACES else _ANY_NAME
-    mistake = _mistake(
-        partial(_check_at, f"{place}.secrets", partial(scheme_of, f"{place}.secrets", given, environment))
-    )
+    check = partial(scheme_of, f"{place}.secrets", given, environment)
+    has_scheme = given.signature is not None
+    mistake = _mistake(partial(_check_at, f"{place}.secrets", check)) if has_scheme else None
     if mistake is not None:
         yield mistake
-        plain = SurfaceSettings("{id}", SignatureScheme.BEARER, (f"${_ANY_SECRET}",), "any")
+        plain = SurfaceSettings("{id}", "any", SignatureScheme.BEARER, (f"${_ANY_SECRET}",))
         given = msgspec.structs.replace(given, signature=plain.signature, secrets=plain.secrets)
     given = _forwarding_to(settings, downstreams, given, "forward")
 
@@ -154,6 +159,28 @@ def _of_surface(
         _try(alone, {**environment, _ANY_SECRET: _ANY_SECRET}, contract=False)
 
     yield from _one_by_one(place, given, plain, use)
+
+
+def _of_sources(settings: Settings, environment: Mapping[str, str]) -> Iterator[MistakeAt]:
+    """Sources whose settings cannot be used; nothing is connected."""
+    gate = Gate(store=open_store("sqlite:///:never-opened:"))
+    try:
+        for name, one in settings.surfaces.items():
+            with suppress(ConfigError):  # told with the surface
+                register(gate, name, one, record)
+        for name, source in settings.sources.items():
+            mistake = _mistake(partial(_consume, gate, settings, name, source, environment))
+            if mistake is not None:
+                yield mistake
+    finally:
+        gate.close()
+
+
+def _consume(
+    gate: Gate, settings: Settings, name: str, one: SourceSettings, environment: Mapping[str, str]
+) -> None:
+    with mistakes_at(f"sources.{name}"):
+        consume(gate, settings, name, one, environment)
 
 
 def _of_contract(settings: Settings, downstreams: dict[str, Any]) -> Iterator[MistakeAt]:

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from oncegate.sender.sender import SenderOnCommits
     from oncegate.signals.definitions import Thresholds
     from oncegate.signals.notifiers import Notifier
+    from oncegate.sources.contract import Source
+    from oncegate.sources.lambda_events import LambdaHandler
+    from oncegate.sources.options import ConsumeOptions, Consumption
+    from oncegate.sources.reading import Decode
 
 
 def open_store(url: str | None = None, *, clock: Clock | None = None) -> Store:
@@ -121,6 +125,35 @@ class Gate(GateOnStore):
     ) -> None:
         chosen = store if store is not None else open_store(url, clock=clock)
         super().__init__(chosen, clock=clock, crashpoints=crashpoints, **options)
+        self.sources: list[Consumption] = []
+
+    def consume(self, source: Source, *, surface: str, **options: Unpack[ConsumeOptions]) -> None:
+        """Has the worker receive events of a surface from a queue, run each once, and acknowledge.
+
+        Register the handler first. At most `concurrency` handlers run at once, and no more messages are
+        received than that. `order_by` is a template over the event: events with the same value run one
+        after the other. `decode` makes the event of a `Delivery` where the body is not plain JSON.
+        `poison` says where messages go that are no events: into `quarantine`, or to the queue's own
+        `dead-letter` queue. `tenant` owns all events of the source. `name` is shown in lists.
+        """
+        from oncegate.sources.options import consumption_of
+
+        one = consumption_of(source, self.engine.surface(surface), **options)
+        if one.name in {known.name for known in self.sources}:
+            raise ConfigError(f"source {one.name} is consumed already; give each a name of its own")
+        self.sources.append(one)
+
+    def lambda_handler(
+        self, surface: str, *, tenant: str | None = None, decode: Decode | None = None
+    ) -> LambdaHandler:
+        """A function for AWS Lambda behind an SQS queue; it answers `batchItemFailures`.
+
+        The event source mapping must have ReportBatchItemFailures: without it Lambda deletes the whole
+        batch.
+        """
+        from oncegate.sources.lambda_events import LambdaHandler
+
+        return LambdaHandler(self, surface, tenant=tenant, decode=decode)
 
     def worker(
         self,
@@ -145,15 +178,14 @@ class Gate(GateOnStore):
     ) -> Worker:
         """All background work of this gate, while a `with` or `async with` block lasts.
 
-        The jobs are recovery, pruning, scans, watch, accepted and deliveries. Choose with `only` or
-        `without`. In an async program use `async with`: async handlers run in the event loop they belong
+        The jobs are recovery, pruning, scans, watch, accepted, deliveries and sources. Choose with `only`
+        or `without`. In an async program use `async with`: async handlers run in the event loop they belong
         to, and a plain `with` does not run them. Register handlers first. `deliveries` sends through
         `sender`, by default through one on this gate's ledger. Leaving the block waits up to `grace` for
         what is under way. `notice(name, report)` is called after each run. With `feed_retention=None` the
-        feed is not pruned.
-        Alarms go to `notifiers`, by default to the log `oncegate.signals`. With `alarms_to` they are posted
-        to that address as well, under the sender's guard. `ping` is an address that is posted to after
-        every measurement, for a service that raises an alarm when the posts stop. `more` are further jobs.
+        feed is not pruned. Alarms go to `notifiers`, by default to the log `oncegate.signals`. With
+        `alarms_to` they are posted to that address as well, under the sender's guard. `ping` is posted to
+        after every measurement, for a service that raises an alarm when the posts stop.
         """
         from oncegate.maintenance.jobs import standard_jobs
         from oncegate.sender.endpoint_registry import followers
@@ -177,7 +209,9 @@ class Gate(GateOnStore):
         limits, pings = declared_thresholds(self, thresholds), None if ping is None else alive_ping(ping)
         jobs += [*more, watch_job(self, parse_duration(watch_every), limits, alarms, pings)]
         within = parse_duration(grace)
-        return make_worker(self, jobs, only, without, sender=sender, notice=notice, grace=within)
+        return make_worker(
+            self, jobs, only, without, sender=sender, notice=notice, grace=within, sources=self.sources
+        )
 
     def dashboard(self, *, login: bool = False) -> Any:
         """The operations page of this gate's ledger, as an ASGI application to be mounted anywhere.

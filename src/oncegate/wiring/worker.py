@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
+from functools import partial
 
 from oncegate.errors import ConfigError
 from oncegate.gate.facade import GateOnStore
@@ -16,8 +17,10 @@ from oncegate.sender.sender import SenderOnCommits
 from oncegate.signals.definitions import Thresholds
 from oncegate.signals.notifiers import Notifier
 from oncegate.signals.watch import Watch
+from oncegate.sources.options import Consumption
 from oncegate.store import Facet, require
 from oncegate.wiring.sender import Sender
+from oncegate.wiring.sources import sources_job
 
 
 def make_worker(
@@ -29,14 +32,17 @@ def make_worker(
     sender: SenderOnCommits | None,
     notice: Notice | None,
     grace: timedelta,
+    sources: Sequence[Consumption] = (),
 ) -> Worker:
-    """The worker with the given jobs, accepted events and deliveries, less those that are left out."""
-    left_out = choose(only, without, _unavailable_jobs(gate))
+    """The worker with the given jobs, accepted events, deliveries and sources, less those left out."""
+    left_out = choose(only, without, _unavailable_jobs(gate, sources))
     wanted = list(jobs)
     if "accepted" not in left_out:
         wanted.append(accepted_job(gate))
     if "deliveries" not in left_out:
         wanted.append(_delivery_job(sender or Sender(gate=gate)))
+    if "sources" not in left_out:
+        wanted.append(sources_job(gate, sources))
     chosen = [job for job in wanted if job.kind not in left_out]
     return Worker(chosen, clock=gate.engine.clock, notice=notice, grace=grace, left_out=left_out)
 
@@ -55,11 +61,12 @@ def watch_job(
     return PeriodicJob("watch", every, run_once=watch.run_once, kind="watch")
 
 
-def _unavailable_jobs(gate: GateOnStore) -> dict[JobKind, str]:
+def _unavailable_jobs(gate: GateOnStore, sources: Sequence[Consumption]) -> dict[JobKind, str]:
     """Jobs that cannot run for this gate or with this installation, each with the reason."""
     checks: dict[JobKind, Callable[[], object]] = {
         "accepted": lambda: accepting_surfaces(gate),
         "deliveries": check_parser,
+        "sources": partial(sources_job, gate, sources),
     }
     unavailable: dict[JobKind, str] = {}
     for kind, check in checks.items():

@@ -1,0 +1,217 @@
+"""RabbitMQ on a real server: the conformance suite, and what only RabbitMQ does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+import aio_pika
+import pytest
+
+from oncegate.errors import BadSource, ConfigError, SourceUnavailable
+from oncegate.sources.contract import Source
+from oncegate.sources.rabbitmq import RabbitMq
+from oncegate.testing import SourceConformance
+from tests.support.servers import RabbitMq as RabbitMqServer
+
+
+class NoOthers:
+    async def drain(self, which: Any, within_seconds: float) -> None:
+        return
+
+
+class Queue:
+    """A quorum queue of its own, with dead letters, on the shared server."""
+
+    def __init__(self, url: str, kind: str = "quorum") -> None:
+        self.url, self.name, self.kind = url, f"q-{uuid4().hex[:10]}", kind
+        self.dead = f"{self.name}-dead"
+        asyncio.run(self._make())
+
+    async def _make(self) -> None:
+        connection = await aio_pika.connect(self.url)
+        channel = await connection.channel()
+        for name in (self.name, self.dead):
+            await channel.declare_queue(name, durable=True, arguments={"x-queue-type": self.kind})
+        await connection.close()
+
+    async def send(self, bodies: Sequence[bytes]) -> None:
+        connection = await aio_pika.connect(self.url)
+        channel = await connection.channel()
+        for body in bodies:
+            await channel.default_exchange.publish(aio_pika.Message(body), self.name)
+        await connection.close()
+
+    async def bodies(self, queue: str) -> list[bytes]:
+        connection = await aio_pika.connect(self.url)
+        found = await (await connection.channel()).get_queue(queue)
+        bodies = []
+        while (message := await found.get(no_ack=True, fail=False)) is not None:
+            bodies.append(message.body)
+        await connection.close()
+        return bodies
+
+    def source(self, **options: Any) -> RabbitMq:
+        return RabbitMq(self.url, queue=self.name, **options)
+
+
+@pytest.fixture
+def queue(rabbitmq: RabbitMqServer) -> Queue:
+    return Queue(rabbitmq.url)
+
+
+class OfQueue(SourceConformance):
+    kind = "quorum"
+
+    @pytest.fixture(autouse=True)
+    def own_queue(self, rabbitmq: RabbitMqServer) -> None:
+        self.queue = Queue(rabbitmq.url, self.kind)
+
+    def make_source(self) -> Source:
+        return self.queue.source(dead_letters=self.queue.dead)
+
+    def make_missing(self) -> Source:
+        return RabbitMq(self.queue.url, queue="missing")
+
+    async def send(self, bodies: Sequence[bytes], lane: str | None = None) -> None:
+        await self.queue.send(bodies)
+
+    async def dead_letters(self) -> list[bytes]:
+        return await self.queue.bodies(self.queue.dead)
+
+
+class TestQuorum(OfQueue):
+    """A quorum queue, which counts deliveries."""
+
+
+class TestClassic(OfQueue):
+    """A classic queue."""
+
+    kind = "classic"
+
+
+def test_a_message_of_a_closed_channel_is_not_answered_on_another(queue: Queue) -> None:
+    """Its tag means nothing there, and the answer would close that channel too (trap 29)."""
+
+    async def scene() -> None:
+        source = queue.source()
+        await source.open(NoOthers())
+        await queue.send([b"1"])
+        (old,) = await source.receive(1, 30.0)
+        await source._channel.close()
+        with pytest.raises(SourceUnavailable):
+            await source.receive(1, 0.1)
+        await source.open(NoOthers())
+        (again,) = await source.receive(1, 30.0)
+        for answer in (source.ack([old]), source.give_back(old, 0.0), source.give_back(old, 1.0)):
+            with pytest.raises(SourceUnavailable, match="channel that is closed"):
+                await answer
+        await source.ack([again])
+        assert not source._channel.is_closed
+        await source.close()
+
+    asyncio.run(scene())
+    assert asyncio.run(queue.bodies(queue.name)) == []
+
+
+def test_a_second_acknowledgement_is_not_sent(queue: Queue) -> None:
+    """It would close the channel, and everything unanswered would come again (trap 30)."""
+
+    async def scene() -> None:
+        source = queue.source()
+        await source.open(NoOthers())
+        await queue.send([b"1", b"2"])
+        found: list[Any] = []
+        while len(found) < 2:
+            found += await source.receive(2, 30.0)
+        await source.ack(found[:1])
+        await source.ack(found[:1])
+        await source.ack(found[1:])
+        assert await source.lag() == 0
+        await source.close()
+
+    asyncio.run(scene())
+    assert asyncio.run(queue.bodies(queue.name)) == []
+
+
+def test_a_copy_that_reaches_no_queue_is_not_taken_for_delivered(queue: Queue) -> None:
+    """An unroutable message looks confirmed unless it is asked for (trap 32); the original stays."""
+
+    async def scene() -> None:
+        source = queue.source(dead_letters=queue.dead)
+        await source.open(NoOthers())
+        await queue.send([b"bad"])
+        (bad,) = await source.receive(1, 30.0)
+        connection = await aio_pika.connect(queue.url)
+        await (await connection.channel()).queue_delete(queue.dead)
+        await connection.close()
+        with pytest.raises(SourceUnavailable):
+            await source.bury(bad, "not an event")
+        await source.close()
+
+    asyncio.run(scene())
+    assert asyncio.run(queue.bodies(queue.name)) == [b"bad"]
+
+
+def test_no_more_messages_are_unanswered_than_were_asked_for(queue: Queue) -> None:
+    """The server sends no more than the largest receive."""
+
+    async def scene() -> None:
+        source = queue.source()
+        await source.open(NoOthers())
+        await queue.send([b"x"] * 10)
+        found: list[Any] = []
+        while len(found) < 3:
+            found += await source.receive(3 - len(found), 30.0)
+        assert await source.lag() == 7
+        await source.ack(found)
+        await source.close()
+
+    asyncio.run(scene())
+
+
+def test_what_waited_keeps_its_count_and_its_headers(queue: Queue) -> None:
+    """The copy in the delay queue is the same message."""
+
+    async def scene() -> None:
+        source = queue.source()
+        await source.open(NoOthers())
+        connection = await aio_pika.connect(queue.url)
+        message = aio_pika.Message(b"1", headers={"traceparent": "t"}, correlation_id="c", message_id="m")
+        await (await connection.channel()).default_exchange.publish(message, queue.name)
+        await connection.close()
+        (first,) = await source.receive(1, 30.0)
+        await source.give_back(first, 0.5)
+        (second,) = await source.receive(1, 30.0)
+        assert (second.message_id, second.times_delivered) == ("m", 2)
+        assert second.headers["traceparent"] == "t"
+        assert second.headers["x-correlation-id"] == "c"
+        await source.ack([second])
+        await source.close()
+
+    asyncio.run(scene())
+
+
+def test_acknowledging_early_is_refused(queue: Queue) -> None:
+    """Before anything is connected."""
+    with pytest.raises(ConfigError, match="no_ack"):
+        queue.source(no_ack=True)
+
+
+def test_wrong_credentials_and_an_absent_server_are_told_apart(queue: Queue) -> None:
+    """A person sets the first right; the second is tried again."""
+
+    async def scene() -> None:
+        wrong = RabbitMq(queue.url.replace("guest:guest", "guest:secret"), queue=queue.name)
+        with pytest.raises(BadSource, match="check the user") as told:
+            await wrong.open(NoOthers())
+        assert "secret" not in str(told.value)
+        await wrong.close()
+        away = RabbitMq("amqp://127.0.0.1:1/", queue="q")
+        with pytest.raises(SourceUnavailable):
+            await away.open(NoOthers())
+        await away.close()
+
+    asyncio.run(scene())

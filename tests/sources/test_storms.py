@@ -1,0 +1,163 @@
+"""39 slots for 39 containers through real queues, while workers die and brokers restart.
+
+The short storm runs through NATS with one worker killed. The long ones are soaks: every queue, five kills,
+a restart of the broker where it keeps its data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from oncegate import sources
+from oncegate.errors import BadSource, SourceUnavailable
+from oncegate.sources.contract import Source
+from tests.sources import test_nats, test_rabbitmq, test_redis_stream, test_sqs
+from tests.support.queue_storm import Storm
+from tests.support.servers import MiniStack, Nats, RabbitMq, Server, Valkey, running
+
+SEED = 7
+
+
+class Broker(NamedTuple):
+    """One queue on a server: how to send, how a worker names it, and how much is left."""
+
+    send: Callable[[Sequence[bytes]], None]
+    adapter: str
+    options: dict[str, Any]
+    left: Callable[[], int]
+
+
+class NoOthers:
+    async def drain(self, which: Any, within_seconds: float) -> None:
+        return
+
+
+def of_nats(url: str) -> Broker:
+    stream = test_nats.Stream(url)
+    options = {"url": url, "stream": stream.name, "durable": "worker", "ack_wait": 3.0}
+
+    async def left() -> int:
+        import nats
+
+        client = await nats.connect(url)
+        found = await client.jetstream().consumer_info(stream.name, "worker")
+        await client.close()
+        return int(found.num_pending or 0) + int(found.num_ack_pending or 0)
+
+    return Broker(
+        lambda bodies: asyncio.run(stream.send(bodies)), "Nats", options, lambda: asyncio.run(left())
+    )
+
+
+def of_valkey(url: str) -> Broker:
+    stream = test_redis_stream.Stream(url)
+    options = {"url": url, "stream": stream.name, "group": "workers", "lease": 3.0}
+
+    def left() -> int:
+        async def ask() -> int:
+            (group,) = await stream.do("XINFO", "GROUPS", stream.name)
+            found = test_redis_stream.dict_of(group)
+            return int(found[b"pending"]) + int(found[b"lag"] or 0)
+
+        return asyncio.run(ask())
+
+    return Broker(lambda bodies: asyncio.run(stream.send(bodies)), "RedisStream", options, left)
+
+
+def of_rabbitmq(url: str) -> Broker:
+    queue = test_rabbitmq.Queue(url)
+    options = {"url": url, "queue": queue.name}
+
+    def left() -> int:
+        async def ask(source: Source) -> int:
+            try:
+                await source.open(NoOthers())
+                return await source.lag() or 0
+            except BadSource:  # a delay that was never needed
+                return 0
+            except SourceUnavailable:
+                return 1
+            finally:
+                await source.close()
+
+        names = [queue.name, *(f"{queue.name}.oncegate.delay.{seconds}s" for seconds in (1, 5, 30))]
+        return sum(asyncio.run(ask(sources.RabbitMq(url, queue=name))) for name in names)
+
+    return Broker(lambda bodies: asyncio.run(queue.send(bodies)), "RabbitMq", options, left)
+
+
+def of_ministack(url: str) -> Broker:
+    queue = test_sqs.Queue(url)
+    options = {
+        "url": queue.url, "endpoint": url, "region": "us-east-1", "visibility": 3, **test_sqs.KEYS,
+    }  # fmt: skip
+
+    def left() -> int:
+        found = queue.client.get_queue_attributes(QueueUrl=queue.url, AttributeNames=["All"])["Attributes"]
+        names = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+        return sum(int(found[name]) for name in names)
+
+    return Broker(queue.send, "Sqs", options, left)
+
+
+def storm_through(broker: Broker, folder: Path, *, copies: int, kills: int) -> Storm:
+    rng = random.Random(SEED)
+    storm = Storm(folder, broker.adapter, broker.options)
+    broker.send(storm.bodies(copies, rng))
+    try:
+        storm.run(lambda: broker.left() == 0, kills, rng)
+    finally:
+        codes = storm.stop()
+    assert codes == [0, 0], storm.log()[-3000:]
+    storm.check()
+    return storm
+
+
+def test_each_container_gets_one_slot_though_a_worker_is_killed(tmp_path: Path, nats: Nats) -> None:
+    """Every event is sent twice, and poison is in between."""
+    storm_through(of_nats(nats.url), tmp_path, copies=2, kills=1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("server", "broker"),
+    [(Nats, of_nats), (Valkey, of_valkey), (RabbitMq, of_rabbitmq), (MiniStack, of_ministack)],
+)
+def test_storm_through_every_queue(
+    tmp_path: Path, server: type[Server], broker: Callable[[str], Broker]
+) -> None:
+    """Five workers are killed while the queue is drained."""
+    with running(server) as one:
+        storm_through(broker(one.url), tmp_path, copies=5, kills=5)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("server", "broker"), [(Nats, of_nats), (Valkey, of_valkey), (RabbitMq, of_rabbitmq)]
+)
+def test_storm_through_a_broker_that_is_killed(
+    tmp_path: Path, server: type[Server], broker: Callable[[str], Broker]
+) -> None:
+    """The broker is killed with -9 halfway and started again with its data."""
+    rng = random.Random(SEED)
+    with running(server) as one:
+        found = broker(one.url)
+        storm = Storm(tmp_path, found.adapter, found.options)
+        bodies = storm.bodies(3, rng)
+        found.send(bodies[: len(bodies) // 2])
+        storm.start()
+        storm.start()
+        one.kill()
+        one.start()
+        found.send(bodies[len(bodies) // 2 :])
+        try:
+            storm.run(lambda: found.left() == 0, kills=2, rng=rng, workers=0)
+        finally:
+            storm.stop()
+        storm.check()
