@@ -17,7 +17,7 @@ from oncegate.errors import BadOutgoing, BadUrl, ConfigError
 from oncegate.lanes.outcomes import Dead, Delivered, NotYet, Outcome, RetryLater, Throttle, Unreached
 from oncegate.model.kafka_address import KafkaAddress, parse_kafka_address
 from oncegate.sender.endpoints import Endpoint
-from oncegate.sender.kafka.producers import Producers, Report
+from oncegate.sender.kafka.producers import Producers, DeliveryReport
 from oncegate.sender.kafka.records import build_record
 from oncegate.sender.request_builder import OutgoingRequest
 
@@ -87,7 +87,7 @@ class KafkaCourier:
         await self._producers.close()
 
 
-def _outcome(topic: str, report: Report, took_ms: int) -> Outcome:
+def _outcome(topic: str, report: DeliveryReport, took_ms: int) -> Outcome:
     if not report.error:
         return Delivered(f"{topic}[{report.partition}] offset {report.offset} in {took_ms} ms")
     said = f"Kafka: {report.detail} ({report.error.strip('_').lower()})"

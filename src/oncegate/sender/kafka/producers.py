@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from oncegate.errors import ConfigError
-from oncegate.sender.kafka.records import Record
+from oncegate.sender.kafka.records import KafkaRecord
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -30,7 +30,7 @@ HINT: Final = "Kafka needs its client: pip install 'oncegate[kafka]'"
 log = logging.getLogger("oncegate.sender.kafka")
 
 
-class Report(Struct, frozen=True):
+class DeliveryReport(Struct, frozen=True):
     """What the client says of one record: where it is, or the error's name and text."""
 
     partition: int = -1
@@ -68,10 +68,10 @@ class RecordProducer:
         self._thread = threading.Thread(target=self._take_reports, name="oncegate-kafka", daemon=True)
         self._thread.start()
 
-    async def produce(self, topic: str, record: Record, deadline_seconds: float) -> Report:
+    async def produce(self, topic: str, record: KafkaRecord, deadline_seconds: float) -> DeliveryReport:
         """Produces a record and waits for its delivery report. Cancelled, it sends nothing more."""
         loop = asyncio.get_running_loop()
-        waiting: asyncio.Future[Report] = loop.create_future()
+        waiting: asyncio.Future[DeliveryReport] = loop.create_future()
 
         def reported(error: KafkaError | None, message: Message) -> None:
             report = self._report(error, message)
@@ -85,27 +85,27 @@ class RecordProducer:
                 topic, record.value, record.key, headers=list(record.headers), on_delivery=reported
             )
         except BufferError:
-            return Report(error="_QUEUE_FULL", detail="too many records wait in this process")
+            return DeliveryReport(error="_QUEUE_FULL", detail="too many records wait in this process")
         except self._exception as refused:  # what the client remembers of the topic
-            return Report(error=refused.args[0].name(), detail=refused.args[0].str())
+            return DeliveryReport(error=refused.args[0].name(), detail=refused.args[0].str())
         try:
             return await asyncio.wait_for(waiting, deadline_seconds)
         except TimeoutError:
             self.is_broken = True  # a client without reports is replaced
-            return Report(error="_MSG_TIMED_OUT", detail="the client gave no delivery report")
+            return DeliveryReport(error="_MSG_TIMED_OUT", detail="the client gave no delivery report")
         except asyncio.CancelledError:
             # Who cancels gives the lane to others: a copy that waits here must not follow theirs.
             self._producer.purge(blocking=False)
             raise
 
-    def _report(self, error: KafkaError | None, message: Message) -> Report:
+    def _report(self, error: KafkaError | None, message: Message) -> DeliveryReport:
         if error is None:
             self._is_down, self._trouble = False, ""
-            return Report(_number(message.partition()), _number(message.offset()))
+            return DeliveryReport(_number(message.partition()), _number(message.offset()))
         if error.fatal():
             self.is_broken = True
         detail = f"{error.str()}; {self._trouble}" if self._trouble else error.str()
-        return Report(error=error.name(), detail=detail, cluster_is_down=self._is_down)
+        return DeliveryReport(error=error.name(), detail=detail, cluster_is_down=self._is_down)
 
     def _failed(self, error: KafkaError) -> None:
         """Called by the client about connections and about the producer as a whole."""
@@ -133,7 +133,7 @@ class RecordProducer:
         self._producer.flush(END_SECONDS_MAX)
 
 
-def _answer(waiting: asyncio.Future[Report], report: Report) -> None:
+def _answer(waiting: asyncio.Future[DeliveryReport], report: DeliveryReport) -> None:
     if not waiting.done():
         waiting.set_result(report)
 

@@ -16,7 +16,7 @@ from oncegate.errors import BadOutgoing
 from oncegate.sender.request_builder import BodyFormat, OutgoingRequest, body_of, previous_seq_of
 
 
-class Record(Struct, frozen=True):
+class KafkaRecord(Struct, frozen=True):
     """What is produced."""
 
     key: bytes
@@ -31,7 +31,7 @@ def build_record(
     body_format: BodyFormat = BodyFormat.STANDARD,
     own_headers: Sequence[tuple[str, str]] = (),
     replay_nonce: str | None = None,
-) -> Record:
+) -> KafkaRecord:
     """The record of an event; raises BadOutgoing where the payload lacks the field of the record key."""
     content_type, value = body_of(event, body_format)
     named = {
@@ -49,7 +49,7 @@ def build_record(
     }
     headers = [*own_headers, *((name, text) for name, text in named.items() if text is not None)]
     encoded = tuple((name, text.encode()) for name, text in headers)
-    return Record(record_key(event.key, event.payload, key_field).encode(), value, encoded)
+    return KafkaRecord(record_key(event.key, event.payload, key_field).encode(), value, encoded)
 
 
 def record_key(key: str, payload: bytes, field: str | None) -> str:
