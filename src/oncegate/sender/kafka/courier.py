@@ -17,7 +17,7 @@ from oncegate.errors import BadOutgoing, BadUrl, ConfigError
 from oncegate.lanes.outcomes import Dead, Delivered, NotYet, Outcome, RetryLater, Throttle, Unreached
 from oncegate.model.kafka_address import KafkaAddress, parse_kafka_address
 from oncegate.sender.endpoints import Endpoint
-from oncegate.sender.kafka.producers import Producers, DeliveryReport
+from oncegate.sender.kafka.producers import DeliveryReport, Producers
 from oncegate.sender.kafka.records import build_record
 from oncegate.sender.request_builder import OutgoingRequest
 
