@@ -33,7 +33,8 @@ class Context(Struct, frozen=True, omit_defaults=True):
 
     `trace_id` stands first, because the ledgers' index on emitted events reads it from there. `seq` is set
     where the event was published: its seq in the feed, which is the one that receivers see. `planner_id` is
-    who planned the work that the event is about. `type` is that of a published event.
+    who planned the work that the event is about. `type` is that of a published event. `previous_seq` is set
+    for an endpoint that does not get every event of a key.
     """
 
     trace_id: str | None = None
@@ -45,6 +46,7 @@ class Context(Struct, frozen=True, omit_defaults=True):
     seq: int | None = None
     planner_id: str | None = None
     type: str | None = None
+    previous_seq: int | None = None
 
 
 decode_context = msgspec.json.Decoder(Context).decode

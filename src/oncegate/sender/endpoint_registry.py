@@ -23,8 +23,9 @@ from oncegate.sender.connector import look_up
 from oncegate.sender.endpoints import Endpoint, checked, decode_endpoint, encode_endpoint
 from oncegate.sender.registration import LookUp, judge_name
 from oncegate.store import Document, DocumentChange, Session
+from oncegate.store.registry import ENDPOINT_KIND
 
-KIND: Final = "endpoint"
+KIND: Final = ENDPOINT_KIND
 FRESH_MS: Final = 2_000  # how long a change may go unnoticed by another process
 ENDPOINTS_MAX: Final = 1_000
 TRIES_MAX: Final = 5

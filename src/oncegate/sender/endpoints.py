@@ -17,13 +17,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncegate.errors import BadEndpoint, BadSecret, BadUrl, ConfigError
+from oncegate.model import event_types
 from oncegate.model.backoff import Backoff
 from oncegate.model.kafka_address import KafkaAddress, is_kafka, parse_kafka_address
 from oncegate.model.redact import masked_url
 from oncegate.model.surface import check_name
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.headers import check_headers
-from oncegate.sender.request_builder import TYPE_LENGTH_MAX, BodyFormat
+from oncegate.sender.request_builder import BodyFormat
 from oncegate.sender.urls import EndpointUrl, parse_endpoint_url
 from oncegate.signatures.keys import HmacSecret, SigningKey, read_signing_key
 
@@ -34,7 +35,6 @@ RETRY_BASE_MIN: Final = timedelta(milliseconds=100)
 ATTEMPTS_MAX: Final = 10_000
 TIMEOUT_MAX: Final = timedelta(seconds=30)
 IN_FLIGHT_MAX: Final = 256
-TYPES_MAX: Final = 100
 ROTATION_OVERLAP: Final = timedelta(days=1)
 FROM_ENVIRONMENT: Final = "env:"
 
@@ -97,7 +97,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     def takes(self, event_type: str) -> bool:
         """Whether events of this type are for it."""
-        return takes_type(self.types, event_type)
+        return event_types.takes(self.types, event_type)
 
     @property
     def backoff(self) -> Backoff:
@@ -224,18 +224,12 @@ def _check_secrets(secrets: tuple[Secret, ...]) -> None:
             read_signing_key(one.text)
 
 
-def takes_type(patterns: tuple[str, ...], event_type: str) -> bool:
-    """Whether a type is among those that an endpoint takes; without patterns all are."""
-    return not patterns or any(
-        event_type.startswith(one[:-1]) if one.endswith("*") else event_type == one for one in patterns
-    )
-
-
 def _check_types(types: tuple[str, ...]) -> None:
-    if len(types) > TYPES_MAX:
-        raise BadEndpoint(f"an endpoint takes at most {TYPES_MAX} types; use a pattern such as order.*")
+    if len(types) > event_types.TYPES_MAX:
+        most = event_types.TYPES_MAX
+        raise BadEndpoint(f"an endpoint takes at most {most} types; use a pattern such as order.*")
     for one in types:
-        if not 0 < len(one) <= TYPE_LENGTH_MAX or not one.isprintable() or "*" in one[:-1]:
+        if not event_types.is_pattern(one):
             raise BadEndpoint(f"{one[:40]!r} is neither a type nor a pattern such as order.*")
 
 

@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 
 from oncegate.clock import from_wall_ms
 from oncegate.errors import BadOutgoing, MalformedRequest
+from oncegate.model.event_types import TYPE_LENGTH_MAX, is_type
 from oncegate.model.surface import CARRIED_BYTES_MAX
 from oncegate.model.timestamps import format_timestamp
 from oncegate.signatures.keys import SigningKey
@@ -26,7 +27,6 @@ from oncegate.signatures.standard import check_message_id
 
 PAYLOAD_BYTES_MAX: Final = CARRIED_BYTES_MAX  # so that a receiver with oncegate's own limit can take it
 KEY_LENGTH_MAX: Final = 255
-TYPE_LENGTH_MAX: Final = 120
 SEQ_MAX: Final = 2**63 - 1
 SEQ_DIGITS: Final = 19  # as many as SEQ_MAX has, so that text order is number order
 USER_AGENT: Final = "oncegate"
@@ -87,7 +87,7 @@ def check_outgoing(event: OutgoingRequest) -> OutgoingRequest:
         raise BadOutgoing("seq counts from 1")
     if event.previous_seq is not None and not 0 <= event.previous_seq < event.seq:
         raise BadOutgoing("previous_seq is not before seq")
-    if not 0 < len(event.type) <= TYPE_LENGTH_MAX or not event.type.isprintable():
+    if not is_type(event.type):
         raise BadOutgoing(f"the type is not 1 to {TYPE_LENGTH_MAX} printable characters")
     if len(event.payload) > PAYLOAD_BYTES_MAX:
         raise BadOutgoing(f"the payload is {len(event.payload)} bytes, more than {PAYLOAD_BYTES_MAX}")
