@@ -6,6 +6,7 @@
     │   ├── BadDuration             a duration that cannot be read
     │   ├── BadUrl                  a store address that cannot be used
     │   ├── UnknownSurface          no surface of that name is registered
+    │   ├── BadSource               a queue or a setting that cannot be consumed safely
     │   └── Unacceptable            what shall be sent, or where to, cannot be taken; HTTP status 422
     │       ├── BadEndpoint         an address that must not be called, or a setting that cannot be used
     │       ├── UnknownEndpoint     no endpoint of that name
@@ -36,6 +37,7 @@
     ├── OutcomeUnknown              an effect may or may not have happened
     ├── BadRecording                a file of recorded arrivals that is damaged or of another version
     ├── RulingRefused               a person's decision that cannot count as it was given; nothing changed
+    ├── SourceUnavailable           a queue cannot be reached now; it is tried again
     ├── UsageError                  the handler used `once` in a way that cannot be made safe
     └── StoreError                  the store could not do its part
         ├── StoreUnavailable        it cannot be reached or written now
@@ -98,6 +100,10 @@ class BadUrl(ConfigError):
 
 class UnknownSurface(ConfigError):
     """No surface of that name is registered."""
+
+
+class BadSource(ConfigError):
+    """A queue cannot be consumed safely as it is set up; the message names the setting to change."""
 
 
 class Unacceptable(ConfigError):
@@ -251,6 +257,12 @@ class BadRecording(OncegateError):
 
 class RulingRefused(OncegateError):
     """A person's decision cannot count as it was given; nothing was changed, and the message says why."""
+
+
+class SourceUnavailable(OncegateError):
+    """A queue cannot be reached now; its consumer waits and tries again."""
+
+    exit_code = 3
 
 
 class UsageError(OncegateError):

@@ -39,7 +39,8 @@ class Admission(Struct, frozen=True):
     other one it tells nothing. `first_seen_ms` is when the key first arrived; None if it is new. `skew_ms`
     is how far the event's own time is ahead of ours, where that is why it did not run. `delayed` is a busy
     key whose last attempt failed: it waits to be tried again; with `is_down` because a downstream of its
-    surface is down, as far as this process knows.
+    surface is down, as far as this process knows. `is_kept` is False for a conflict whose content the ledger
+    did not keep.
     """
 
     verdict: Verdict
@@ -53,6 +54,7 @@ class Admission(Struct, frozen=True):
     skew_ms: int | None = None
     delayed: bool = False
     is_down: bool = False
+    is_kept: bool = True
 
     @property
     def first_seen(self) -> datetime | None:
@@ -72,6 +74,17 @@ class Admission(Struct, frozen=True):
     def replay(self) -> bool:
         """Whether this arrival was already settled: nothing was run or changed."""
         return self.verdict is Verdict.REPLAY
+
+    @property
+    def acknowledge(self) -> bool:
+        """Whether the queue's message may be acknowledged: the event is settled, or kept for a person.
+
+        False for a busy key, whose message must come again after `retry_after_seconds`, and for a conflict
+        that was not kept. An exception from `admit` never allows an acknowledgement.
+        """
+        if self.verdict is Verdict.CONFLICT:
+            return self.is_kept
+        return self.verdict is not Verdict.BUSY
 
     def result(self) -> Any:
         """The value, or the typed error that says why there is none."""
@@ -122,7 +135,7 @@ def replayed(
 def from_memory(key: Key, content: bytes, known: CachedOutcome, codec: Codec) -> Admission:
     """A replay or a conflict, answered from the cache of final outcomes."""
     if known.fingerprint != content:
-        return Admission(Verdict.CONFLICT, key.text)
+        return Admission(Verdict.CONFLICT, key.text, is_kept=False)
     return replayed(
         key, decode_outcome(known.outcome), known.state, known.reason, codec, first_ms=known.received_at_ms
     )

@@ -40,6 +40,7 @@ from oncegate.gate.flows.recovery import check_handler, recorded_result
 from oncegate.gate.flows.restore import Restorer
 from oncegate.gate.flows.superseded_keys import end_flow, newer_key_flow
 from oncegate.gate.flows.transactions import OpenTransaction
+from oncegate.gate.flows.unreadable import RawMessage, unreadable_flow
 from oncegate.gate.once import AsyncOnce, Once
 from oncegate.gate.registration import Declarations
 from oncegate.gate.runtime.arrival_stats import Sightings
@@ -59,7 +60,6 @@ from oncegate.model.surface import Arrival, read_arrival
 from oncegate.model.trace import Context
 from oncegate.store import ClaimStore, EntryDetail, Facet, Joined, require_transactions
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 _CALL: Final = Where.CALL
 
@@ -165,11 +165,7 @@ class GateEngine(Declarations):
     def begin(
         self, surface: str, event: Any, *, tenant: str | None = None, context: Context | None = None
     ) -> Admission | WaitingFlow[Admission]:
-        """Admits an event as `admit` does, as far as that needs no waiting; for servers' inmost loops.
-
-        What memory can answer is answered at once. Otherwise the rest is to be walked, in the loop that
-        this is called in, or closed; nothing has been asked of the ledger by then.
-        """
+        """Admits an event as far as memory can answer; else the flow to run in this loop, or to close."""
         found = self.look(surface, event, tenant, None, context)
         return found if isinstance(found, Admission) else self.driver.begin_async(found)
 
@@ -375,9 +371,8 @@ class GateEngine(Declarations):
         arrival = Arrival(Key(entry.key), entry.tenant, entry.label, entry.fingerprint, stranded.body, None)
         surface = self.surface(entry.surface)
         flow = self._recovered_flow(surface, arrival, event, at_once=at_once)
-        if not entry.attempt:  # let through by a person: nothing was interrupted
-            return flow
-        return counted_recovery(self._context, surface, flow)
+        was_let_through = not entry.attempt  # by a person: nothing was interrupted
+        return flow if was_let_through else counted_recovery(self._context, surface, flow)
 
     def _recovered_flow(
         self, surface: Surface, arrival: Arrival, event: Any, *, at_once: bool
@@ -405,7 +400,7 @@ class GateEngine(Declarations):
             self.driver.run(identify_flow(self._context, surface))
 
     def wrap_flows(self, wrap: Callable[[Flow[Any]], Flow[Any]]) -> None:
-        """Lets somebody look at every flow from now on; `oncegate.signals.tracing` makes spans this way."""
+        """Wraps every flow from now on; `oncegate.signals.tracing` makes spans this way."""
         self.driver, self._is_watched = WrappingDriver(self.driver, wrap), True
 
     def observe(self, observer: ArrivalObserver) -> None:
@@ -423,6 +418,11 @@ class GateEngine(Declarations):
             self._observer.close()
         self._context.sightings.close()
         self._context.commits.close()
+
+
+async def quarantine(gate: GateEngine, surface: str, raw: RawMessage) -> None:
+    """Keeps a message that is no event in quarantine, with its bytes."""
+    await gate.driver.run_async(unreadable_flow(gate._context, gate.surface(surface), raw))
 
 
 # A flow that compares first is an admission to those who look at flows: spans have its name.

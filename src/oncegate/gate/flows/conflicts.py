@@ -54,7 +54,7 @@ def conflict_flow(
         reserved: Reserved | None = yield Keep((kept, conflict_prefix(key), KEPT_MAX))
         if reserved is None:
             return _told(gate, wanted, FULL, first_ms)
-        yield from _give_back(gate, reserved)
+        yield from return_claim(gate, reserved)
         if context is not None:
             yield from link_parked_flow(gate, reserved.entry_id, context)
         answer = WAITS
@@ -67,7 +67,13 @@ def _told(gate: GateContext, wanted: Reservation, reason: str | None, first_ms: 
     gate.sightings.why.note(
         NotRunLine("conflict", wanted.surface, wanted.key, wanted.label, why, first_ms or 0)
     )
-    return Admission(Verdict.CONFLICT, Key(wanted.key).text, reason=reason, first_seen_ms=first_ms)
+    return Admission(
+        Verdict.CONFLICT,
+        Key(wanted.key).text,
+        reason=reason,
+        first_seen_ms=first_ms,
+        is_kept=reason in (WAITS, DECIDED),
+    )
 
 
 def joined_conflict_flow(
@@ -110,7 +116,7 @@ def _kept_as(wanted: Reservation, entry_id: int | None) -> Reservation:
     )
 
 
-def _give_back(gate: GateContext, reserved: Reserved) -> Flow[None]:
+def return_claim(gate: GateContext, reserved: Reserved) -> Flow[None]:
     """Somebody kept the same content and a person released it since we looked: that run is not ours."""
     if not reserved.decision.claims:
         return
