@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from oncegate.sender.emission import wire_event
 from oncegate.sender.endpoint_registry import EndpointChange
 from oncegate.sender.endpoints import new_endpoint
 from oncegate.sender.request_builder import OutgoingRequest, build_request
+from oncegate.signatures.keys import HmacSecret
 from oncegate.store import HeadsWanted
 from oncegate.wiring.sender import Sender
 from tests.support.kafka_mock import MockKafka, records
@@ -49,7 +51,7 @@ class Site:
 
     def head(self, destination: str) -> OutgoingRequest:
         """The first event that waits for a destination, as it goes on the wire."""
-        with self.gate.engine.store.connect() as session, session.unit():
+        with closing(self.gate.engine.store.connect()) as session, session.unit():
             heads = session.lease_heads(HeadsWanted(((destination, 1),), 30_000, 17))
         return wire_event(heads.deliveries[0])
 
@@ -74,7 +76,7 @@ def test_what_a_program_publishes_reaches_those_who_follow(site: Site) -> None:
     event = site.head("executor")
     assert (event.event_id, event.key, event.seq, event.type) == ("e-1", "W-1", 1, "task.planned")
     assert (event.correlation_id, event.planner_id) == ("c-1", "p-7")
-    headers = dict(build_request(event, [], 0).headers)
+    headers = dict(build_request(event, [HmacSecret.generate()], 0).headers)
     assert (headers["x-correlation-id"], headers["x-planner-id"]) == ("c-1", "p-7")
 
 
@@ -114,6 +116,7 @@ def test_a_publication_in_a_users_transaction_reaches_followers_with_it(site: Si
             connection.execute("BEGIN IMMEDIATE")
         else:
             connection = psycopg.connect(site.url)
+            connection.execute("SELECT 1")  # begins a transaction
         site.publish(event_id, "task.planned", tx=connection)
         (connection.commit if commits else connection.rollback)()
         connection.close()
@@ -128,6 +131,7 @@ async def test_an_async_transaction_reaches_followers_too(ledger_url: str) -> No
     with site.gate:
         site.follow("executor")
         async with await psycopg.AsyncConnection.connect(ledger_url) as connection:
+            await connection.execute("SELECT 1")  # begins a transaction
             await site.feed.publish(tenant="acme", event_id="e-1", key="W-1", data=1, tx=connection)
         assert site.waiting("executor") == 1
 
