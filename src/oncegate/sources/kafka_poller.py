@@ -69,7 +69,7 @@ class KafkaPoller:
         self._wanted, self._asked_ms = 0, self._clock.ticks_ms()
         self._wake, self._something = threading.Event(), asyncio.Event()
         self._paused: set[Place] = set()
-        self._is_down = ""
+        self._is_down, self._refused = "", ""
         self.failure: Exception | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="oncegate-kafka-source", daemon=True)
@@ -225,17 +225,21 @@ class KafkaPoller:
             self.committed(error.args[0], wanted)
 
     def committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """What came of a commit. A refusal says that the partitions belong to others now."""
+        """What came of a commit. One that was refused is sent again for partitions that are still ours.
+
+        During a cooperative rebalance a broker refuses commits of partitions that stay, too.
+        """
         if error is None:
-            return
-        if error.name() in _NOT_OURS:
-            log.warning(
-                "Kafka did not take a commit: the partitions have left this member (%s)", error.str()
-            )
+            self._refused = ""
             return
         with self._guard:
-            self._offsets.refused([(one.topic, one.partition) for one in partitions])
-        log.warning("Kafka did not take a commit; it is sent again: %s", error.str())
+            self._offsets.refused(_places(partitions))
+        if self._refused != error.name():
+            self._refused = error.name()
+            owner = (
+                "this member may have lost the partitions" if error.name() in _NOT_OURS else "sent again"
+            )
+            log.warning("Kafka did not take a commit (%s): %s", owner, error.str())
 
     # --- rebalancing: called by the client inside `poll` and `close`
 
