@@ -16,7 +16,6 @@ from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.endpoint_registry import EndpointChange, followers
 from oncegate.sender.endpoints import new_endpoint
 from oncegate.sender.sender import SenderOnCommits
-from oncegate.service.dispatch import Dispatch
 from oncegate.store import Acknowledgement, HeadsWanted
 from oncegate.testing.clock import ManualClock
 
@@ -34,7 +33,7 @@ def gate(tmp_path: Path, clock: ManualClock) -> Gate:
 
 
 def _publish(gate: Gate, event_id: str) -> int:
-    feed = Feed(gate, operation=Dispatch)
+    feed = Feed(gate)
     return feed.publish_sync(tenant="acme", event_id=event_id, key="k", data=1).seq
 
 

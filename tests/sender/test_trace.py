@@ -27,7 +27,6 @@ from oncegate.sender.delivery import DeliveryService
 from oncegate.sender.endpoint_registry import EndpointChange
 from oncegate.sender.endpoints import new_endpoint
 from oncegate.sender.trace import HOPS_MAX, Hop, HopKind, journey, journey_of
-from oncegate.service.dispatch import Dispatch
 from oncegate.store import EntryFilter
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.wiring import open_store
@@ -212,7 +211,7 @@ def test_what_a_handler_publishes_belongs_to_its_journey_and_its_readers_go_on_w
     ledger: Ledger,
 ) -> None:
     """From the feed to an endpoint that follows, and through the gate of whoever polls."""
-    feed = Feed(ledger.gate, operation=Dispatch)
+    feed = Feed(ledger.gate)
     follower = new_endpoint("follower", "http://127.0.0.1:9/hook", secret=SECRET, follows="acme")
     ledger.sender.endpoints.add(follower, EndpointChange("ann", "test"))
 

@@ -14,6 +14,7 @@ import pytest
 from oncegate import Gate
 from oncegate.errors import BadEndpoint, BadOutgoing
 from oncegate.feed import Feed
+from oncegate.feed.operations import Publish
 from oncegate.model.backlog import Backlog
 from oncegate.model.canonical import canonical_json
 from oncegate.model.trace import Context
@@ -24,7 +25,6 @@ from oncegate.sender.emission import wire_event
 from oncegate.sender.endpoint_registry import EndpointChange
 from oncegate.sender.endpoints import new_endpoint
 from oncegate.sender.sender import SenderOnCommits
-from oncegate.service.dispatch import Dispatch
 from oncegate.service.settings import DeliverySettings
 from oncegate.store import Delivery, HeadsWanted, Store
 from oncegate.stores.postgres import PostgresStore
@@ -136,12 +136,12 @@ def _leased(gate: Gate, name: str) -> list[Delivery]:
 
 def test_publication_and_deliveries_are_one_transaction(gate: Gate) -> None:
     """Given a unit that is undone after it published; then neither is there, and the seq is given again."""
-    sender, feed = SenderOnCommits(gate.engine.commits, policy=POLICY), Feed(gate, operation=Dispatch)
+    sender, feed = SenderOnCommits(gate.engine.commits, policy=POLICY), Feed(gate)
     _follow(sender, "team", "acme")
     item = feed.item("acme", "e-1", "k", 1)
     session = gate.engine.store.connect()
     with contextlib.suppress(ZeroDivisionError), session.unit():
-        assert Dispatch.run(session, [Dispatch(item)])[0].seq == 1
+        assert Publish.run(session, [Publish(item)])[0].seq == 1
         raise ZeroDivisionError
     session.close()
     assert (feed.read_sync("r", tenant="acme").events, _leased(gate, "team")) == ((), [])
@@ -153,12 +153,12 @@ def test_publication_and_deliveries_are_one_transaction(gate: Gate) -> None:
 
 
 def test_a_batch_keeps_the_order_of_each_key(gate: Gate) -> None:
-    sender, feed = SenderOnCommits(gate.engine.commits, policy=POLICY), Feed(gate, operation=Dispatch)
+    sender, feed = SenderOnCommits(gate.engine.commits, policy=POLICY), Feed(gate)
     _follow(sender, "team", "acme")
     session = gate.engine.store.connect()
     with session.unit():
-        wanted = [Dispatch(feed.item("acme", f"e-{n}", f"k-{n % 2}", n)) for n in range(6)]
-        answers = Dispatch.run(session, wanted)
+        wanted = [Publish(feed.item("acme", f"e-{n}", f"k-{n % 2}", n)) for n in range(6)]
+        answers = Publish.run(session, wanted)
     with session.unit():
         lanes = [session.find_lane("team", "acme", f"k-{n}") for n in (0, 1)]
         told = [
@@ -174,7 +174,7 @@ def test_a_batch_keeps_the_order_of_each_key(gate: Gate) -> None:
 
 def test_a_followers_lanes_have_no_gaps(gate: Gate) -> None:
     """What would make one is refused: another's events, a name used before, a change of whom it follows."""
-    sender, feed = SenderOnCommits(gate.engine.commits, policy=POLICY), Feed(gate, operation=Dispatch)
+    sender, feed = SenderOnCommits(gate.engine.commits, policy=POLICY), Feed(gate)
     _follow(sender, "team", "acme")
     feed.publish_sync(tenant="acme", event_id="e-1", key="k", data=1)
     with pytest.raises(BadOutgoing, match="published for acme"):

@@ -13,6 +13,7 @@ past its own end. What it adds is faults on command.
         kafka.lead("orders", 0, broker=2)                     another leader
         kafka.coordinate("group", broker=2)                   another coordinator of a consumer group
 
+`records(bootstrap, topic, count)` reads a topic from its beginning, past any consumer group.
 The fixture `kafka` of tests/conftest.py is a cluster of one broker for one test.
 """
 
@@ -26,6 +27,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import pytest
+
+from oncegate.clock import SystemClock
 
 # Api keys of Kafka's protocol.
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH = 0, 1, 2, 3, 8, 9
@@ -143,6 +146,41 @@ class MockKafka:
     def _check(self, name: str, *values: Any) -> None:
         error = self._call(name, *values)
         assert error == 0, f"{name} failed with error {error}"
+
+
+def records(bootstrap: str, topic: str, count: int, seconds: float = 20.0) -> list[Any]:
+    """The first `count` messages of a topic; fails where they have not come within the time."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False, "log_level": 0}
+    )
+    found: list[Any] = []
+    try:
+        partitions = consumer.list_topics(topic, timeout=seconds).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in partitions])
+        ends_ms = SystemClock().ticks_ms() + int(seconds * 1000)
+        while len(found) < count:
+            assert SystemClock().ticks_ms() < ends_ms, f"{len(found)} of {count} records came"
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                found.append(message)
+    finally:
+        consumer.close()
+    return found
+
+
+def size(bootstrap: str, topic: str) -> int:
+    """How many records a topic has ever got."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "log_level": 0})
+    try:
+        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        marks = [consumer.get_watermark_offsets(TopicPartition(topic, one), 20) for one in partitions]
+        return sum(high for _, high in marks)
+    finally:
+        consumer.close()
 
 
 @cache

@@ -44,6 +44,25 @@ class Enqueue(Operation[Placed], gc=False):
         return placed
 
 
+class EnqueueTogether(Operation[tuple[Placed, ...]]):
+    """Puts one event at the end of several lanes, in one transaction. Read back by its own id."""
+
+    request: tuple[Outgoing, ...]
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[EnqueueTogether]) -> Sequence[tuple[Placed, ...]]:
+        """Enqueues many, in their order."""
+        placed = iter(session.enqueue([event for operation in operations for event in operation.request]))
+        return [tuple(next(placed) for _ in operation.request) for operation in operations]
+
+    def recall(self, session: Session) -> tuple[Placed, ...] | None:
+        """Enqueues again: what had happened is known, and the places are the same."""
+        return tuple(
+            Placed(Placing.NEW, one.lane_id, one.seq) if one.placing is Placing.KNOWN else one
+            for one in session.enqueue(list(self.request))
+        )
+
+
 class LeaseHeads(Operation[Heads]):
     """Asks for heads. Read back by the holder's random number."""
 

@@ -7,16 +7,18 @@ has not been handed out, and never move a reader back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import nullcontext
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from oncegate.clock import from_wall_ms
 from oncegate.commit.operations import Operation
 from oncegate.errors import Conflict, CursorExpired, EventNotStorable, InputRefused, UsageError
 from oncegate.feed.cursors import Cursors
+from oncegate.feed.dispatch import KIND, deliveries
 from oncegate.feed.operations import (
     Acknowledge,
     FindPublished,
@@ -30,10 +32,11 @@ from oncegate.feed.waking import Waking
 from oncegate.gate.facade import GateOnStore
 from oncegate.gate.runtime.tracing import inherited_context
 from oncegate.model.canonical import canonical_json, fingerprint_of
+from oncegate.model.event_types import TYPE_LENGTH_MAX, is_type
 from oncegate.model.limits import cannot_be_carried
 from oncegate.model.surface import CARRIED_BYTES_MAX, check_name
 from oncegate.model.trace import Context, decode_context, encode_context, named
-from oncegate.store import Facet, require
+from oncegate.store import Document, Facet, Outgoing, Placed, require
 from oncegate.store import feed as store
 from oncegate.store.feed import Publishing
 
@@ -51,8 +54,8 @@ _FROM_START: Final[dict[str | None, int | None]] = {None: None, OLDEST: 0}
 class Feed:
     """The feeds of all tenants on one gate's ledger.
 
-    `operation` is what publishes: the service puts one here that also sends to endpoints. `decode` makes an
-    event's data of the JSON that is stored: the service, which only passes it on, leaves it as it is.
+    What is published goes to the endpoints that follow its tenant, in the same transaction. `decode` makes
+    an event's data of the JSON that is stored: the service, which only passes it on, leaves it as it is.
     `pages_at_once` bounds how many pages `read` takes from the ledger at a time, in one event loop.
     """
 
@@ -60,12 +63,11 @@ class Feed:
         self,
         gate: GateOnStore,
         *,
-        operation: type[Publish] = Publish,
         decode: Callable[[bytes], Any] = msgspec.json.decode,
         pages_at_once: int | None = None,
     ) -> None:
         require(gate.engine.store, Facet.FEED, "feeds")
-        self._operation, self._decode = operation, decode
+        self._decode = decode
         self._commits, self._clock = gate.engine.commits, gate.engine.clock
         self._store = gate.engine.store
         self._waking = Waking()
@@ -79,22 +81,24 @@ class Feed:
         event_id: str,
         key: str,
         data: Any,
+        type: str | None = None,  # noqa: A002  the word that senders and receivers use
         tx: object = None,
         context: Context | None = None,
     ) -> Publication:
         """Publishes an event once; the same id with another content raises Conflict.
 
         With `tx`, the event becomes visible when that open transaction of yours commits. `context` is the
-        journey that it belongs to; in a handler it is that of the event which the handler runs for.
+        journey that it belongs to; in a handler it is that of the event which the handler runs for. `type`
+        is what endpoints choose by.
         """
-        item = self.item(tenant, event_id, key, data, context)
+        item = self.item(tenant, event_id, key, data, typed(context, type))
         if tx is None:
             return await self.publish_item(item)
         return self._told(item, await self._join_async(tx, item))
 
     async def publish_item(self, item: store.EventToPublish) -> Publication:
         """Publishes what `item` has made."""
-        return self._told(item, await self._commits.perform_async(self._operation(item)))
+        return self._told(item, await self._commits.perform_async(Publish(item)))
 
     def publish_sync(
         self,
@@ -103,28 +107,44 @@ class Feed:
         event_id: str,
         key: str,
         data: Any,
+        type: str | None = None,  # noqa: A002  the word that senders and receivers use
         tx: object = None,
         context: Context | None = None,
     ) -> Publication:
         """Publishes an event once, from a thread; as `publish`."""
-        item = self.item(tenant, event_id, key, data, context)
-        published = self._commits.perform(self._operation(item)) if tx is None else self._join(tx, item)
+        item = self.item(tenant, event_id, key, data, typed(context, type))
+        published = self._commits.perform(Publish(item)) if tx is None else self._join(tx, item)
         return self._told(item, published)
 
     def _join(self, tx: object, item: store.EventToPublish) -> store.Published:
-        if not self._store.knows([item.tenant]):
-            self._store.learn([item.tenant])
+        self._learn([item.tenant])
         joined = self._store.join(tx)
-        published = joined.publish_one(item)
-        if not isinstance(published, store.Published):
+        if joined.is_async:
             raise UsageError("tx= is async; await feed.publish(…) instead")
+        published = cast("store.Published", joined.publish_one(item))
+        if published.publishing is Publishing.NEW:
+            known = cast("list[Document]", joined.documents(KIND))
+            for event in deliveries(known, [(item, published.seq)]):
+                self._learn(_names(event))
+                joined.enqueue_one(event)
         return published
 
     async def _join_async(self, tx: object, item: store.EventToPublish) -> store.Published:
-        if not self._store.knows([item.tenant]):
-            await asyncio.to_thread(self._store.learn, [item.tenant])
-        published = self._store.join(tx).publish_one(item)
-        return published if isinstance(published, store.Published) else await published
+        joined = self._store.join(tx)
+        if not joined.is_async:
+            return self._join(tx, item)
+        await asyncio.to_thread(self._learn, [item.tenant])
+        published = await cast("Awaitable[store.Published]", joined.publish_one(item))
+        if published.publishing is Publishing.NEW:
+            known = await cast("Awaitable[list[Document]]", joined.documents(KIND))
+            for event in deliveries(known, [(item, published.seq)]):
+                await asyncio.to_thread(self._learn, _names(event))
+                await cast("Awaitable[Placed]", joined.enqueue_one(event))
+        return published
+
+    def _learn(self, names: list[str]) -> None:
+        if not self._store.knows(names):
+            self._store.learn(names)
 
     def item(
         self, tenant: str, event_id: str, key: str, data: Any, context: Context | None = None
@@ -139,8 +159,12 @@ class Feed:
             raise EventNotStorable(f"the event {why}")
         _check_text("id", event_id)
         _check_text("key", key)
-        content = fingerprint_of(canonical_json([key]) + body)
         context = context or inherited_context()
+        event_type = None if context is None else context.type
+        if event_type is not None and not (is_type(event_type) and event_type.isascii()):
+            most = TYPE_LENGTH_MAX
+            raise InputRefused("wrong_type", "type", f"must be 1 to {most} printable ASCII characters")
+        content = fingerprint_of(canonical_json([key] if event_type is None else [key, event_type]) + body)
         kept = b"" if context is None else encode_context(named(context))
         return store.EventToPublish(tenant, event_id, key, body, content, self._clock.wall_ms(), kept)
 
@@ -298,6 +322,17 @@ class FeedReader:
         return await self._feed.ack(self._name, cursor, tenant=self._tenant)
 
 
+def typed(context: Context | None, event_type: str | None) -> Context | None:
+    """The context of an event that has a type."""
+    if event_type is None:
+        return context
+    return replace(context or inherited_context() or Context(), type=event_type)
+
+
+def _names(event: Outgoing) -> list[str]:
+    return [event.destination, event.tenant, event.type]
+
+
 def _check_place(page: store.FeedPage) -> None:
     """A cursor before what was removed would skip it, one beyond the end would skip what comes.
 
@@ -311,7 +346,9 @@ def _check_place(page: store.FeedPage) -> None:
 
 def _shown(event: store.FeedEvent, data: Any, cursor: str) -> Event:
     context = decode_context(event.context) if event.context else Context()
-    travels = (context.correlation_id, context.traceparent, context.tracestate)
+    travels = (
+        context.correlation_id, context.traceparent, context.tracestate, context.planner_id, context.type
+    )  # fmt: skip
     given = (msgspec.UNSET if text is None else text for text in travels)
     return Event(event.event_id, event.key, event.seq, _time(event.at_ms), data, cursor, *given)
 

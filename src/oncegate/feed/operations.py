@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oncegate.commit.operations import Operation
+from oncegate.feed.dispatch import KIND, deliveries
 from oncegate.store import Session
 from oncegate.store.feed import (
     Acked,
@@ -19,14 +20,23 @@ from oncegate.store.feed import (
 
 
 class Publish(Operation[Published]):
-    """Publishes an event. Read back by its id, which only one event can have."""
+    """Publishes an event and enqueues it for its followers. Read back by its id, which is its alone."""
 
     request: EventToPublish
 
     @classmethod
     def run(cls, session: Session, operations: Sequence[Publish]) -> Sequence[Published]:
-        """Publishes many."""
-        return session.publish([operation.request for operation in operations])
+        """Publishes many, then puts what is new into the lanes of those who follow."""
+        wanted = [operation.request for operation in operations]
+        answers = session.publish(wanted)
+        fresh = [
+            (item, answer.seq)
+            for item, answer in zip(wanted, answers, strict=True)
+            if answer.publishing is Publishing.NEW
+        ]
+        if fresh and (events := deliveries(session.documents(KIND), fresh)):
+            session.enqueue(events)
+        return answers
 
     def recall(self, session: Session) -> Published | None:
         """Finds the event, whoever published it: the same id with the same content is the same event."""

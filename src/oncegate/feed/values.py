@@ -33,13 +33,17 @@ class Event(msgspec.Struct, frozen=True):
     correlation_id: str | msgspec.UnsetType = msgspec.UNSET
     traceparent: str | msgspec.UnsetType = msgspec.UNSET
     tracestate: str | msgspec.UnsetType = msgspec.UNSET
+    planner_id: str | msgspec.UnsetType = msgspec.UNSET
+    type: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def context(self) -> Context | None:
         """The journey that it belongs to, for whoever admits it next."""
-        given = (self.correlation_id, self.traceparent, self.tracestate)
-        correlation, parent, state = (one or None for one in given)
-        return None if correlation is None and parent is None else Context(None, correlation, parent, state)
+        given = (self.correlation_id, self.traceparent, self.tracestate, self.planner_id)
+        correlation, parent, state, planner = (one or None for one in given)
+        if correlation is parent is planner is None:
+            return None
+        return Context(None, correlation, parent, state, planner_id=planner)
 
 
 class Page(msgspec.Struct, frozen=True):

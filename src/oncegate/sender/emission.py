@@ -67,7 +67,7 @@ def _check_texts(emission: Emission) -> None:
     context = emission.context or Context()
     names = ("key", "type", "event_id", "tenant")
     given = [(name, getattr(emission, name)) for name in names]
-    given += [("correlation_id", context.correlation_id), ("tracestate", context.tracestate)]
+    given += [(name, getattr(context, name)) for name in ("correlation_id", "planner_id", "tracestate")]
     for name, text in given:
         if text is None and name not in ("key", "type", "tenant"):
             continue
@@ -109,16 +109,20 @@ def _payload(payload: Any) -> bytes:
 def wire_event(delivery: Delivery) -> request_builder.OutgoingRequest:
     """A leased event as the request is made of it."""
     context = _NO_CONTEXT if delivery.context in _NOTHING else decode_context(delivery.context)
-    seq, previous = _wire_seqs(delivery, context.seq)
+    seq, previous = _wire_seqs(delivery, context)
     return _on_the_wire(delivery, context, seq, previous)
 
 
-def _wire_seqs(delivery: Delivery, published: int | None) -> tuple[int, int | None]:
+def _wire_seqs(delivery: Delivery, context: Context) -> tuple[int, int | None]:
     """Seq and previous seq as receivers see them.
 
     A follower's lane has every event of its key since it began to follow, so that the feed's seq is always
-    the same number ahead of the lane's. The first of a lane says that nothing comes before it.
+    the same number ahead of the lane's. The first of a lane says that nothing comes before it. So does
+    every event for a follower that gets only some types: what lies between two of them does not come.
     """
+    published = context.seq
+    if published is not None and context.previous_seq is not None:
+        return published, context.previous_seq
     if published is None:
         return delivery.seq, delivery.previous_seq
     if delivery.previous_seq:
@@ -142,4 +146,5 @@ def _on_the_wire(
         correlation_id=context.correlation_id,
         traceparent=context.traceparent,
         tracestate=context.tracestate,
+        planner_id=context.planner_id,
     )

@@ -23,8 +23,9 @@ from oncegate.sender.connector import look_up
 from oncegate.sender.endpoints import Endpoint, checked, decode_endpoint, encode_endpoint
 from oncegate.sender.registration import LookUp, judge_name
 from oncegate.store import Document, DocumentChange, Session
+from oncegate.store.registry import ENDPOINT_KIND
 
-KIND: Final = "endpoint"
+KIND: Final = ENDPOINT_KIND
 FRESH_MS: Final = 2_000  # how long a change may go unnoticed by another process
 ENDPOINTS_MAX: Final = 1_000
 TRIES_MAX: Final = 5
@@ -148,8 +149,9 @@ class EndpointBook:
         return warning
 
     def _judged(self, endpoint: Endpoint) -> str | None:
-        """Resolves the endpoint's host, so that a blocked address is refused before the first event."""
-        return judge_name(endpoint.address(self.policy), self.policy, self._resolve)
+        """Resolves the endpoint's hosts, so that a blocked address is refused before the first event."""
+        found = [judge_name(one, self.policy, self._resolve) for one in endpoint.addresses(self.policy)]
+        return next((warning for warning in found if warning is not None), None)
 
     def _check_unused(self, name: str) -> None:
         """A follower's lanes must have no gaps, so it cannot go on with those of an earlier endpoint."""

@@ -7,23 +7,26 @@ rolled back was never emitted. Delivering is `delivery.py`; nothing is sent from
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oncegate.clock import Clock, SystemClock
 from oncegate.commit.group_commit import GroupCommit
-from oncegate.commit.lane_operations import CountWaiting, Enqueue
+from oncegate.commit.lane_operations import CountWaiting, Enqueue, EnqueueTogether
 from oncegate.errors import Backlogged, BadOutgoing, Conflict, UsageError
 from oncegate.gate.once import AsyncTransaction, Transaction
 from oncegate.model.backlog import Backlog
+from oncegate.model.kafka_address import parse_kafka_address
 from oncegate.model.trace import Context
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.connector import look_up
-from oncegate.sender.emission import Emission, outgoing_of
+from oncegate.sender.emission import Emission, new_event_id, outgoing_of
 from oncegate.sender.endpoint_registry import EndpointBook
 from oncegate.sender.endpoints import Endpoint
+from oncegate.sender.kafka.records import record_key
 from oncegate.sender.registration import LookUp
 from oncegate.store import Facet, Joined, Outgoing, Placed, Placing, require
 from oncegate.store.lanes import LANE_BACKLOG_MAX
@@ -98,6 +101,86 @@ class SenderOnCommits:
             placed = await _awaited(self._joined(event, tx).enqueue_one(event))
         return self._emitted(event, placed, at_once=tx is None)
 
+    async def emit_to(
+        self,
+        endpoints: Sequence[str],
+        *,
+        key: str,
+        type: str,  # noqa: A002  the word that senders and receivers use
+        payload: Any,
+        event_id: str | None = None,
+        tenant: str = "",
+        context: Context | None = None,
+        tx: object = None,
+    ) -> dict[str, Emitted]:
+        """Emits one event, under one id, to several endpoints in one transaction; else as `emit`.
+
+        Endpoints that take no events of this type are left out. Where one endpoint has no room, the error
+        names it and the others keep the event: emit it again with the same `event_id`.
+        """
+        known = [self.endpoints.peek(name) or await self.endpoints.find(name) for name in endpoints]
+        emission = Emission(
+            endpoint="", key=key, type=type, payload=payload, event_id=event_id, tenant=tenant,
+            context=context,
+        )  # fmt: skip
+        events = self._events(known, emission)
+        for event in events:
+            if tx is None and self._must_count(event):
+                self._counted(event, await self.commits.perform_async(CountWaiting(event.destination)))
+            self._check_room(event)
+        if tx is None:
+            placed = await self.commits.perform_async(EnqueueTogether(events)) if events else ()
+        elif isinstance(tx, AsyncTransaction):
+            placed = tuple([await tx.enqueue(event) for event in events])
+        else:
+            placed = tuple([await _awaited(self._joined(one, tx).enqueue_one(one)) for one in events])
+        return self._all_emitted(events, placed, at_once=tx is None)
+
+    def emit_to_sync(
+        self,
+        endpoints: Sequence[str],
+        *,
+        key: str,
+        type: str,  # noqa: A002  the word that senders and receivers use
+        payload: Any,
+        event_id: str | None = None,
+        tenant: str = "",
+        context: Context | None = None,
+        tx: object = None,
+    ) -> dict[str, Emitted]:
+        """Emits one event to several endpoints, from a thread; as `emit_to`."""
+        emission = Emission(
+            endpoint="", key=key, type=type, payload=payload, event_id=event_id, tenant=tenant,
+            context=context,
+        )  # fmt: skip
+        events = self._events([self.endpoints.get(name) for name in endpoints], emission)
+        for event in events:
+            if tx is None and self._must_count(event):
+                self._counted(event, self.commits.perform(CountWaiting(event.destination)))
+            self._check_room(event)
+        if tx is None:
+            placed = self.commits.perform(EnqueueTogether(events)) if events else ()
+        elif isinstance(tx, Transaction):
+            placed = tuple([tx.enqueue(event) for event in events])
+        else:
+            placed = tuple([_plain(self._joined(event, tx), event) for event in events])
+        return self._all_emitted(events, placed, at_once=tx is None)
+
+    def _events(self, endpoints: Sequence[Endpoint], emission: Emission) -> tuple[Outgoing, ...]:
+        """The event for each endpoint that takes its type, under one id."""
+        event_id = new_event_id(self.clock) if emission.event_id is None else emission.event_id
+        wanted = {one.name: one for one in endpoints if one.takes(emission.type)}
+        return tuple(
+            self._event(one, replace(emission, endpoint=name, event_id=event_id))
+            for name, one in wanted.items()
+        )
+
+    def _all_emitted(
+        self, events: Sequence[Outgoing], placed: Sequence[Placed], *, at_once: bool
+    ) -> dict[str, Emitted]:
+        pairs = zip(events, placed, strict=True)
+        return {event.destination: self._emitted(event, one, at_once=at_once) for event, one in pairs}
+
     def emit_sync(
         self,
         endpoint: str,
@@ -139,7 +222,12 @@ class SenderOnCommits:
             raise BadOutgoing(
                 f"{endpoint.name} gets what is published for {endpoint.follows}, nothing else"
             )
-        return outgoing_of(emission, self.clock, self.backlog_max)
+        if not endpoint.takes(emission.type):
+            raise BadOutgoing(f"{endpoint.name} takes no events of type {emission.type[:60]!r}")
+        event = outgoing_of(emission, self.clock, self.backlog_max)
+        if endpoint.is_kafka:
+            record_key(event.key, event.payload, parse_kafka_address(endpoint.url).key_field)
+        return event
 
     def _must_count(self, event: Outgoing) -> bool:
         return self.backlog.must_count(event.destination, self.clock.ticks_ms())

@@ -28,7 +28,7 @@ from oncegate.service.accesslog import AccessLog, PlainLog
 from oncegate.service.connections import Connections
 from oncegate.service.counting import Counting
 from oncegate.service.denial_log import NOTED, DenialLog
-from oncegate.service.dispatch import Dispatch, check_room
+from oncegate.service.dispatch import check_room
 from oncegate.service.failures import answer_to_error, leaves_the_body
 from oncegate.service.fastpath.handler import Webhooks
 from oncegate.service.inbound import admit_webhook, check_webhook
@@ -88,7 +88,7 @@ class Service:
         self, gate: GateOnStore, settings: Settings, partners: PartnerBook, environment: Mapping[str, str]
     ) -> None:
         self.gate, self.settings, self.partners = gate, settings, partners
-        self.feed = Feed(gate, operation=Dispatch, decode=msgspec.Raw, pages_at_once=PAGES_AT_ONCE)
+        self.feed = Feed(gate, decode=msgspec.Raw, pages_at_once=PAGES_AT_ONCE)
         self.sender = SenderOnCommits(
             gate.engine.commits, clock=gate.engine.clock, policy=policy_of(settings.network)
         )

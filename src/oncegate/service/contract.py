@@ -10,7 +10,7 @@ from uuid import UUID
 
 from oncegate.errors import InputRefused, MalformedRequest
 from oncegate.feed import Feed
-from oncegate.feed.feed import PAGE_MAX
+from oncegate.feed.feed import PAGE_MAX, typed
 from oncegate.gate.facade import GateOnStore
 from oncegate.integrations.problems import Problem, ProblemKind
 from oncegate.model.template import Field, FieldKind
@@ -125,12 +125,15 @@ async def acknowledge(
 async def publish(
     feed: Feed, large: LargeBodies, partner: Partner, incoming: ServiceRequest
 ) -> ServiceResponse:
-    """Serves `POST /v1/events {"id", "key", "data"}`."""
+    """Serves `POST /v1/events {"id", "key", "data", "type"?}`."""
     body, beside = await read_object(large, incoming)
-    if set(body) != {"id", "key", "data"}:
-        raise MalformedRequest('the body must be {"id": "…", "key": "…", "data": …}')
+    if body.keys() - {"type"} != {"id", "key", "data"}:
+        raise MalformedRequest('the body must be {"id": "…", "key": "…", "data": …} with or without "type"')
+    if not isinstance(body.get("type", ""), str):
+        raise MalformedRequest("type must be text")
     check_can_be_sent(body["id"], body["key"])
-    given = (partner.tenant, body["id"], body["key"], body["data"], context_of(incoming.headers.only))
+    context = typed(context_of(incoming.headers.only), body.get("type"))
+    given = (partner.tenant, body["id"], body["key"], body["data"], context)
     item = await beside.in_turn(partner.tenant, feed.item, *given) if beside else feed.item(*given)
     done = await feed.publish_item(item)
     told = {"id": done.event_id, "key": done.key, "seq": done.seq, "replay": done.replay}

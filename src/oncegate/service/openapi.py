@@ -12,11 +12,13 @@ from typing import Any, Final
 
 from oncegate.feed.feed import PAGE_MAX
 from oncegate.integrations.problems import MEDIA_TYPE, ProblemKind
+from oncegate.model.event_types import TYPE_LENGTH_MAX
 from oncegate.service.contract import WAIT_SECONDS_MAX
 
 _TEXT: Final = {"type": "string"}
 _ID: Final = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"}
 _NEW_ID: Final = {**_ID, "pattern": "^[ -\\-/-~]+$"}  # an id is signed, and a full stop would end it
+_TYPE: Final = {**_ID, "maxLength": TYPE_LENGTH_MAX}
 _ANYWHERE: Final = (408, 421, 431)  # what the server itself may answer, wherever a request goes
 _REF: Final = "#/components/schemas/"
 
@@ -139,13 +141,14 @@ def _schemas() -> dict[str, Any]:
         "Confirmation": _object({**correlation, "window": window}, {"partner_id": _TEXT}),
         "Cursor": _object({"cursor": _TEXT}, closed=True),
         "Ack": _object({"cursor": _TEXT, "replay": yes_no}),
-        "Event": _object({"id": _NEW_ID, "key": _ID, "data": {}}, closed=True),
+        "Event": _object({"id": _NEW_ID, "key": _ID, "data": {}}, {"type": _TYPE}, closed=True),
         "Published": _object({"id": _ID, "key": _ID, "seq": whole, "replay": yes_no}),
         "Found": _object({"id": _ID, "seq": whole}),
         "FeedEvent": _object(
             {"id": _ID, "key": _ID, "seq": whole, "published_at": {"type": "string", "format": "date-time"},
              "data": {}, "cursor": _TEXT},
-            {"correlation_id": _TEXT, "traceparent": _TEXT, "tracestate": _TEXT},
+            {"correlation_id": _TEXT, "traceparent": _TEXT, "tracestate": _TEXT, "planner_id": _TEXT,
+             "type": _TYPE},
         ),
         "Page": _object(
             {"events": {"type": "array", "items": {"$ref": _REF + "FeedEvent"}}, "next_cursor": _TEXT,

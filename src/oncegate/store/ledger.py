@@ -23,7 +23,7 @@ from oncegate.store.notices import Notices
 from oncegate.store.people import People
 from oncegate.store.positions import Positions
 from oncegate.store.pruning import Pruning
-from oncegate.store.registry import Registry
+from oncegate.store.registry import Document, Registry
 from oncegate.store.replays import Replays
 from oncegate.store.resources import Resources
 from oncegate.store.seen import SeenByAll
@@ -126,6 +126,9 @@ class Joined(Protocol):
 
     def enqueue_one(self, event: Outgoing, /) -> Placed | Awaitable[Placed]:
         """Puts an event at the end of its lane; another transaction that adds to the lane is waited for."""
+
+    def documents(self, kind: str, /) -> list[Document] | Awaitable[list[Document]]:
+        """Reads all documents of a kind, by name, as the transaction sees them now."""
 
     def is_open(self) -> bool:
         """Tells whether the user has not ended their transaction yet; never raises."""

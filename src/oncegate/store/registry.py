@@ -6,11 +6,13 @@ made against the version that was seen, and leaves one log record in the same tr
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from oncegate.store.log import LogKind
+
+ENDPOINT_KIND: Final = "endpoint"  # documents of the sender; the feed reads who follows
 
 
 class Document(Struct, frozen=True):

@@ -13,14 +13,16 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from oncegate.errors import UsageError
-from oncegate.store import Joined, Outgoing, Placed, Reservation, Reserved, Settlement
+from oncegate.store import Document, Joined, Outgoing, Placed, Reservation, Reserved, Settlement
 from oncegate.store.feed import EventToPublish, Published
 from oncegate.stores.postgres.feed_statement_generators import publish_joined
 from oncegate.stores.postgres.lane_statement_generators import enqueue
 from oncegate.stores.postgres.placeholders import to_driver, to_numbered
+from oncegate.stores.postgres.registry import LIST_DOCUMENTS
 from oncegate.stores.postgres.statement_generators import (
     Facts,
     Rows,
+    Script,
     perform,
     perform_async,
     reserve,
@@ -101,6 +103,10 @@ class BlockingJoin(_Join):
         """Puts an event at the end of its lane in the user's transaction."""
         return perform(enqueue(self._facts, event), self._execute)
 
+    def documents(self, kind: str) -> list[Document]:
+        """Reads documents in the user's transaction."""
+        return perform(list_documents(kind), self._execute)
+
 
 class AsyncJoin(_Join):
     """An async connection, used on its own event loop."""
@@ -124,6 +130,10 @@ class AsyncJoin(_Join):
     async def enqueue_one(self, event: Outgoing) -> Placed:
         """Puts an event at the end of its lane in the user's transaction."""
         return await perform_async(enqueue(self._facts, event), self._execute)
+
+    async def documents(self, kind: str) -> list[Document]:
+        """Reads documents in the user's transaction."""
+        return await perform_async(list_documents(kind), self._execute)
 
 
 class SqlalchemyAsyncJoin(_Join):
@@ -157,9 +167,22 @@ class SqlalchemyAsyncJoin(_Join):
         )
         return placed
 
+    async def documents(self, kind: str) -> list[Document]:
+        """Reads documents in the user's transaction."""
+        found: list[Document] = await self._transaction.run_sync(
+            lambda plain: perform(list_documents(kind), self._executes(plain))
+        )
+        return found
+
     def _executes(self, plain: Any) -> Execute:
         is_session = self._kind is DriverKind.SQLALCHEMY_ASYNC_SESSION
         return _on_session(plain) if is_session else _on_connection(plain)
+
+
+def list_documents(kind: str) -> Script[list[Document]]:
+    """Reads all documents of a kind, by name."""
+    rows = yield LIST_DOCUMENTS, (kind,)
+    return [Document(row[0], row[1], row[2], bytes(row[3]), row[4]) for row in rows]
 
 
 def _on_session(session: Any) -> Execute:

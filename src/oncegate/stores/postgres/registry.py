@@ -27,7 +27,7 @@ _READ: Final = """
 SELECT kind, name, version, body, changed_at FROM oncegate_document
 WHERE kind = %s AND name = %s AND body IS NOT NULL
 """
-_LIST: Final = """
+LIST_DOCUMENTS: Final = """
 SELECT kind, name, version, body, changed_at FROM oncegate_document
 WHERE kind = %s AND body IS NOT NULL ORDER BY name COLLATE "C"
 """
@@ -66,4 +66,4 @@ class PostgresRegistry:
 
     def documents(self, kind: str) -> list[Document]:
         """Reads all documents of a kind."""
-        return [Document(*row) for row in self._query(_LIST, (kind,))]
+        return [Document(*row) for row in self._query(LIST_DOCUMENTS, (kind,))]
