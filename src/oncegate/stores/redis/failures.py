@@ -62,6 +62,11 @@ def translate(error: Exception, where: str) -> StoreError:
     return StoreUnavailable(f"{where}: the server refused a command: {text}")
 
 
+def is_strange(answer: object) -> bool:
+    """Whether a key holds a value that is no entry: another program's."""
+    return isinstance(answer, redis.exceptions.ResponseError) and str(answer).startswith("WRONGTYPE")
+
+
 def unreachable(error: Exception, where: str) -> StoreError:
     """Nothing was sent: the server cannot be reached, or does not let us in."""
     if isinstance(error, redis.exceptions.ResponseError | redis.exceptions.AuthenticationError):

@@ -143,10 +143,11 @@ class RedisSession:
         return [None if found is None else found.entry for found in self.details(keys)]
 
     def details(self, keys: Sequence[bytes]) -> list[EntryDetail | None]:
-        """Reads by key, from the primary."""
+        """Reads by key, from the primary. Where another program's value stands there is no entry."""
         layout = self._layout
         asked = [Request(layout.tag(key), (b"HGETALL", layout.entry(key))) for key in keys]
-        answers = self._exchange(lambda: asked, writes=False)
+        answers = self._sent(lambda: asked, writes=False)
+        self._check([answer for answer in answers if not failures.is_strange(answer)], writes=False)
         return [rows.detail_of(key, answer) for key, answer in zip(keys, answers, strict=True)]
 
     def now_ticks(self) -> int:
@@ -189,17 +190,29 @@ class RedisSession:
                 wire.call(call, layout.tag(k), layout.keys(k), (now, *rest)) for k, rest in asked
             ]
 
-        return self._exchange(requests, writes=True)[len(moves) :]
+        return self._exchange(requests, writes=True, ahead=len(moves))
 
-    def _exchange(self, requests: Callable[[], Sequence[Request]], *, writes: bool) -> list[Any]:
-        """Sends, and raises what the server refused; where a part was done, all of it is in doubt."""
+    def _exchange(
+        self, requests: Callable[[], Sequence[Request]], *, writes: bool, ahead: int = 0
+    ) -> list[Any]:
+        """Sends, and raises what the server refused; where a part was done, all of it is in doubt.
+
+        The first `ahead` requests only move clocks: what becomes of them does not matter.
+        """
+        answers = self._sent(requests, writes=writes)[ahead:]
+        self._check(answers, writes=writes)
+        return answers
+
+    def _sent(self, requests: Callable[[], Sequence[Request]], *, writes: bool) -> list[Any]:
         if self._reopen is not None and not self._is_closed and self._wire.is_stale:
             self._wire.close()
             self._wire = self._reopen()
-        answers = self._wire.exchange(requests(), writes=writes)
+        return self._wire.exchange(requests(), writes=writes)
+
+    def _check(self, answers: Sequence[Any], *, writes: bool) -> None:
         refused = [answer for answer in answers if isinstance(answer, RedisError)]
         if not refused:
-            return answers
+            return
         error: StoreError = failures.translate(refused[0], self._shown)
         if writes and len(refused) < len(answers):
             count = f"{len(answers) - len(refused)} of {len(answers)} were written"
