@@ -41,7 +41,9 @@ class ValkeyServer:
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self.folder, self.port = folder, free_port()
-        self._settings = {"appendonly": "yes", "appendfsync": "everysec", "save": "", "repl_diskless_sync_delay": "0", **settings}
+        usual = {"appendonly": "yes", "appendfsync": "everysec", "save": ""}
+        usual["repl_diskless_sync_delay"] = "0"
+        self._settings = {**usual, **settings}
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> ValkeyServer:

@@ -92,7 +92,10 @@ def test_gate_goes_on_after_the_server_was_killed(tmp_path: Path) -> None:
 def replicated(primary: ValkeyServer) -> Callable[[], bool]:
     def is_online() -> bool:
         known = primary.client().info("replication")
-        return known["connected_slaves"] == 1 and known["slave0"]["state"] == "online"
+        is_there = known["connected_slaves"] == 1 and known["slave0"]["state"] == "online"
+        client = primary.client()
+        client.incr("written")
+        return is_there and client.wait(1, 1000) == 1
 
     return is_online
 
@@ -123,7 +126,6 @@ def test_failover_without_waiting_may_lose_acknowledged_records(tmp_path: Path) 
 
 def test_write_that_no_replica_has_is_not_acknowledged_with_wait(tmp_path: Path, monkeypatch) -> None:
     """I3: with `wait=1` a reservation that stays on the primary is in doubt, and no handler runs on it."""
-    monkeypatch.setattr("oncegate.stores.redis.wire.WAIT_MS", 100)
     ran: list[object] = []
     with (
         running(tmp_path / "one") as primary,
@@ -134,11 +136,13 @@ def test_write_that_no_replica_has_is_not_acknowledged_with_wait(tmp_path: Path,
         gate.handler("orders", key="{id}", **SHORT)(ran.append)
         gate.admit_sync("orders", {"id": "1"})
         replica.pause(on=True)
+        monkeypatch.setattr("oncegate.stores.redis.wire.WAIT_MS", 50)
 
         with pytest.raises(StoreUnknown, match="0 of 1 replicas have it"):
             gate.admit_sync("orders", {"id": "2"})
-        replica.pause(on=False)
         assert len(ran) == 1
+        monkeypatch.undo()
+        replica.pause(on=False)
         again = gate.admit_sync("orders", {"id": "3"})
 
     assert again.verdict is Verdict.RUN

@@ -13,9 +13,7 @@ import redis
 from oncegate.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable, StoreUnknown
 
 SAID_MAX: Final = 200
-_RIGHTS: Final = (
-    "the user lacks a right; it needs: +@read +@write +@scripting +@connection +info +config|get +wait"
-)
+_RIGHTS: Final = "the user lacks a right; see the rights in docs/redis.md"
 # By how the server's answer begins, or what the driver made of it.
 _MEANINGS: Final[tuple[tuple[type[Exception] | str, type[StoreError], str], ...]] = (
     (
