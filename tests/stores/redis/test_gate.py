@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from oncegate.gate.admission import Verdict
 from oncegate.gate.once import AsyncOnce, Once
 from oncegate.stores.redis.functions import Call
 from oncegate.testing.proxy import TcpProxy
-from tests.support.servers_valkey import ValkeyServer
+from tests.support.servers_valkey import ValkeyServer, running
 
 _NUMBERS = count()
 SHORT = {"retention": "72h", "retention_floor": "72h"}
@@ -127,6 +128,29 @@ def test_tasks_share_pipelines(url: str, valkey: ValkeyServer) -> None:
     assert set(ran.values()) == {1}
     assert len(ran) == 100
     assert reads < 50
+
+
+def test_loop_goes_on_while_the_server_is_silent(tmp_path: Path) -> None:
+    """A server that stands still holds up its own events and nothing else of the program."""
+    with running(tmp_path / "data") as server, Gate(server.url()) as gate:
+
+        @gate.handler("orders", key="{id}", **SHORT)
+        async def run(event: Any) -> str:
+            return "done"
+
+        async def admit() -> Any:
+            await gate.admit("orders", {"id": "first"})
+            server.pause(on=True)
+            waiting = asyncio.create_task(gate.admit("orders", {"id": "second"}))
+            for _ in range(20):
+                await asyncio.sleep(0.001)
+            assert not waiting.done()
+            server.pause(on=False)
+            return await waiting
+
+        answer = asyncio.run(admit())
+
+    assert (answer.verdict, answer.value) == (Verdict.RUN, "done")
 
 
 @pytest.mark.parametrize("call", [Call.RESERVE, Call.PROGRESS, Call.SETTLE], ids=lambda call: call.word)

@@ -44,7 +44,11 @@ def test_first_example_of_the_guide_runs(valkey: ValkeyServer, monkeypatch: pyte
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     charged: list[Any] = []
     monkeypatch.setenv("ONCEGATE_URL", valkey.url(prefix=f"guide{next(_NUMBERS)}"))
-    names: dict[str, Any] = {"charge": lambda amount, idempotency_key: charged.append(amount)}
+
+    def charge(amount: int, idempotency_key: str) -> None:
+        charged.append(amount)
+
+    names: dict[str, Any] = {"charge": charge}
     exec(compile(example, "docs/redis.md", "exec"), names)
     with names["gate"] as gate:
         verdicts = [gate.admit_sync("orders", {"order_id": 1, "amount": 7}).verdict for _ in range(2)]

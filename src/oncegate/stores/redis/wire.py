@@ -8,58 +8,21 @@ send a command twice that may have run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import redis
-from redis.backoff import NoBackoff
 from redis.crc import key_slot
-from redis.retry import Retry
 
-try:
-    from hiredis import pack_command
-except ModuleNotFoundError:  # the extra brings it; without it the driver's own packer and parser work
-    pack_command = None
-
-from oncegate.errors import StoreError, StoreUnavailable, StoreUnknown
+from oncegate.errors import StoreUnavailable, StoreUnknown
 from oncegate.stores.redis import failures
 from oncegate.stores.redis.address import RedisAddress
+from oncegate.stores.redis.connection import Command, RedisConnection, Where
 from oncegate.stores.redis.functions import LIBRARY, Call, library
 
-CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 10.0
 WAIT_MS: Final = 2_000  # for replicas; then the write counts as doubtful
 ROUNDS_MAX: Final = 4  # a function that is loaded, and slots that move meanwhile
 TAGS: Final = 64  # hash tags, so also the largest number of primaries that share the load
 _MISSING: Final = ("NOSCRIPT", "Function not found", "ERR Function not found")
-_REFUSED: Final = (redis.exceptions.NoPermissionError, redis.exceptions.ResponseError)
-
-Command = tuple[bytes | str | int, ...]
-Where = tuple[str, int]
-
-
-class RedisConnection(Protocol):
-    """What of the driver's connection is used here; the driver gives no types for it."""
-
-    def connect(self) -> None:
-        """Connects and signs in."""
-
-    def disconnect(self) -> None:
-        """Ends the connection."""
-
-    def pack_command(self, *parts: bytes | str | int) -> list[bytes]:
-        """A command as bytes."""
-
-    def pack_commands(self, commands: Sequence[Command]) -> list[bytes]:
-        """Commands as bytes."""
-
-    def send_packed_command(self, command: list[bytes]) -> None:
-        """Sends."""
-
-    def read_response(self, *, disconnect_on_error: bool = True) -> Any:
-        """Reads one answer; raises where it is an error."""
-
-    def can_read(self, timeout: float) -> bool:
-        """Whether something has come, or the end."""
 
 
 class TaggedCommand(NamedTuple):
@@ -108,13 +71,14 @@ class RedisWire:
         where = where or self._seed
         connection = self._connection(where)
         try:
-            connection.send_packed_command(connection.pack_command(*command))
-            return connection.read_response()
-        except redis.exceptions.ResponseError:
-            raise
+            connection.send([command])
+            answer = connection.read()
         except (redis.exceptions.RedisError, OSError) as error:
             self._break()
             raise failures.unreachable(error, self._name(where)) from error
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def ask_key(self, key: bytes, *command: bytes) -> Any:
         """Sends one command about a key that has no tag of ours; an error of the server is its answer."""
@@ -182,18 +146,18 @@ class RedisWire:
             commands.append(requests[one.place].command)
         if writes and (wait := self._wait_command()) is not None:
             commands += [self._marked(asked, requests), wait]
-        connection.send_packed_command(_packed(connection, commands))
+        connection.send(commands)
 
     def _receive(
         self, connection: RedisConnection, asked: list[_Asked], answers: list[Any], writes: bool
     ) -> None:
         for one in asked:
             if one.asking:
-                _read(connection)
-            answers[one.place] = _read(connection)
+                connection.read()
+            answers[one.place] = connection.read()
         if writes and self._wait_command() is not None:
-            _read(connection)
-            self._check_waited(_read(connection))
+            connection.read()
+            self._check_waited(connection.read())
 
     def _wait_command(self) -> Command | None:
         if self._address.wait:
@@ -287,14 +251,14 @@ class RedisWire:
     @property
     def is_stale(self) -> bool:
         """Whether a server has closed its connection while nothing was under way."""
-        return self.is_broken or any(_is_closed(one) for one in self._connections.values())
+        return self.is_broken or any(one.is_closed for one in self._connections.values())
 
     def _connection(self, where: Where) -> RedisConnection:
         if self.is_broken:
             raise StoreUnavailable(f"{self._name(where)}: the connection is closed")
         found = self._connections.get(where)
         if found is None:
-            found = _connect(self._address, where, self._name(where))
+            found = RedisConnection(self._address, where, self._name(where))
             self._connections[where] = found
         return found
 
@@ -311,33 +275,7 @@ class RedisWire:
         """Closes every connection; never raises."""
         while self._connections:
             _, connection = self._connections.popitem()
-            try:
-                connection.disconnect()
-            except (redis.exceptions.RedisError, OSError):
-                continue
-
-
-def _packed(connection: RedisConnection, commands: Sequence[Command]) -> list[bytes]:
-    """Commands as bytes, by the quickest packer there is."""
-    if pack_command is None:
-        return connection.pack_commands(commands)
-    return [b"".join(map(pack_command, commands))]
-
-
-def _read(connection: RedisConnection) -> Any:
-    """One answer; an error that the server answers is a value."""
-    try:
-        return connection.read_response(disconnect_on_error=False)
-    except redis.exceptions.ResponseError as error:
-        return error
-
-
-def _is_closed(connection: RedisConnection) -> bool:
-    """Nobody speaks unasked: what can be read is the end of the connection."""
-    try:
-        return connection.can_read(0)
-    except (redis.exceptions.RedisError, OSError):
-        return True
+            connection.close()
 
 
 def _is_missing(error: Exception) -> bool:
@@ -347,31 +285,3 @@ def _is_missing(error: Exception) -> bool:
 def tag_name(tag: int) -> bytes:
     """The text of a hash tag."""
     return b"%02x" % tag
-
-
-def _connect(address: RedisAddress, where: Where, shown: str) -> RedisConnection:
-    """Opens one connection that never retries by itself."""
-    kind: Any = redis.SSLConnection if address.tls else redis.Connection
-    extra: dict[str, Any] = {"host": where[0], "port": where[1]}
-    if address.socket is not None:
-        kind, extra = redis.UnixDomainSocketConnection, {"path": address.socket}
-    elif address.tls and address.ca_file:
-        extra["ssl_ca_certs"] = address.ca_file
-    connection: RedisConnection = kind(
-        db=address.database,
-        username=address.username,
-        password=address.password,
-        socket_connect_timeout=CONNECT_SECONDS,
-        socket_timeout=ANSWER_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-        health_check_interval=0,
-        protocol=2,
-        **extra,
-    )
-    try:
-        connection.connect()
-    except StoreError:
-        raise
-    except (redis.exceptions.RedisError, OSError, UnicodeError) as error:
-        raise failures.unreachable(error, shown) from error
-    return connection
