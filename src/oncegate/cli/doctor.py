@@ -21,7 +21,7 @@ from typing import Any, Final
 from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.filesystems import advice_on, filesystem_of
 from oncegate.cli.ledger import command_for, file_of, find_ledger, open_ledger, reading
-from oncegate.cli.output import Cell, Colour, age, grouped, paint, print_json, tell, utc
+from oncegate.cli.output import Cell, Colour, age, grouped, paint, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url
 from oncegate.clock import Clock, SystemClock, from_wall_ms
 from oncegate.config import SETTINGS_FILE
@@ -29,6 +29,7 @@ from oncegate.errors import OncegateError, StoreError
 from oncegate.model.escape import visible
 from oncegate.model.states import State
 from oncegate.store import EntryFilter, Facet, Finding, Session, Store
+from oncegate.wiring.ledgers import COLUMNS, LEDGERS, ledger_rows
 
 DISK_FREE_MIN: Final = 64 * 2**20  # bytes; a write-ahead log between two checkpoints must fit
 DISK_FREE_GOOD: Final = 2**30  # bytes; below this somebody should hear of it before it is too late
@@ -47,7 +48,8 @@ exits with 0 if nothing failed, with 1 if anything did; a warning is not a failu
 
 examples:
   oncegate doctor
-  oncegate doctor --url sqlite:////var/lib/orders/oncegate.db --json"""
+  oncegate doctor --url sqlite:////var/lib/orders/oncegate.db --json
+  oncegate doctor --ledgers"""
 
 
 class Status(Enum):
@@ -81,11 +83,16 @@ def add_parser(subparsers: Any) -> None:
     )
     add_url(parser)
     add_json(parser)
+    parser.add_argument(
+        "--ledgers", action="store_true", help="print what each kind of ledger has, and look at none"
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Examines and prints, line by line as the answers come."""
+    if arguments.ledgers:
+        return _print_ledgers(arguments.json)
     store = open_ledger(arguments.url, needs=None)
     worst = [Status.OK]
     for line in examine(store, arguments.url, SystemClock()):
@@ -95,6 +102,15 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.json and (failed or warned):
         tell(f"{failed} failed, {warned} to look at")
     return NOT_SO if failed else DONE
+
+
+def _print_ledgers(as_json: bool) -> int:
+    if as_json:
+        for row in ledger_rows():
+            print_json(dict(zip(COLUMNS, row, strict=True)))
+    else:
+        print_table(COLUMNS, [[Cell.of(text) for text in row] for row in ledger_rows()])
+    return DONE
 
 
 def examine(store: Store, url: str | None, clock: Clock) -> Iterator[DoctorLine]:
@@ -123,6 +139,7 @@ def _ledger(store: Store, url: str | None, clock: Clock) -> Iterator[DoctorLine]
             yield DoctorLine(Status.FAIL, "schema", f"{store.address} lacks {missing}", f"run: {create}")
             return
         yield _promises(store)
+        yield from _losses(store)
         findings = store.examine()
         yield from map(_from, findings)
         if len(findings) == 1 or any(one.what == "schema" and not one.ok for one in findings):
@@ -150,6 +167,16 @@ def _promises(store: Store) -> DoctorLine:
         step = "a failover may lose acknowledged records, so that events run again: for short windows only"
         return DoctorLine(Status.WARN, "facets", value, step)
     return DoctorLine(Status.OK, "facets", value if what.keeps_bodies else f"{value}; keeps no events")
+
+
+def _losses(store: Store) -> Iterator[DoctorLine]:
+    """What a ledger without an audit trail may lose, and which features it lacks."""
+    what = store.capabilities
+    missing = [facet.value for facet in Facet if facet not in what.facets]
+    for kind in LEDGERS:
+        if missing and kind.name == what.name:
+            step = f"without {', '.join(missing)}: features that need them refuse to start"
+            yield DoctorLine(Status.OK, "may lose", f"{kind.loses} ({step})")
 
 
 def _address(store: Store, url: str | None) -> DoctorLine:

@@ -15,7 +15,7 @@ from oncegate.model.downstream import Capability, Promise
 from oncegate.model.identity import HANDLER
 from oncegate.model.surface import OnBusy, SurfaceRule
 from oncegate.model.template import KeyTemplate
-from oncegate.store import ClaimStore, Facet, Statement, require, require_transactions
+from oncegate.store import ClaimStore, Facet, Statement, require, require_retention, require_transactions
 
 
 async def record(event: Any, once: Any) -> None:
@@ -112,6 +112,7 @@ def check_on_store(surface: Surface, store: ClaimStore) -> None:
         require(store, Facet.REVIEW, f"{name}: content= and target=")
     if surface.same_database or surface.writes is not None:
         require_transactions(store, f"{name}: same_database= and writes=")
+    require_retention(store, surface.rule.retention_max, name)
     check_acknowledges(surface, keeps_bodies=store.capabilities.keeps_bodies)
 
 

@@ -22,7 +22,7 @@ from oncegate.model.content import ContentMark, ContentRule
 from oncegate.model.durations import format_duration
 from oncegate.model.keys import Key, derive_key, derive_quarantine_key
 from oncegate.model.paths import MISSING, lookup, parse_path
-from oncegate.model.retention import RETENTION_FLOOR, RetentionRule, check_horizon
+from oncegate.model.retention import FORGET_GRACE, RETENTION_FLOOR, RetentionRule, check_horizon
 from oncegate.model.states import INTERRUPTIONS_MAX
 from oncegate.model.targets import TargetRule
 from oncegate.model.template import KeyTemplate
@@ -107,6 +107,7 @@ class SurfaceRule:
     hold: str | None = field(init=False)
     tries_max: int = field(init=False)  # counted attempts, by the horizon and `attempts_max`
     deaths_max: int = field(init=False)  # workers in a row that may die of one event
+    _keep_ms: dict[str | None, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_name("surface", self.name)
@@ -127,6 +128,18 @@ class SurfaceRule:
         if self.decide_within is not None and self.decide_within <= timedelta(0):
             raise ConfigError(f"surface {self.name}: decide_within must be longer than nothing")
         self._check_retention()
+        object.__setattr__(self, "_keep_ms", self._kept())
+
+    def _kept(self) -> dict[str | None, int]:
+        """How long keys outlive their arrival, by tenant and for all others (None)."""
+        spare = self.skew_max + FORGET_GRACE
+        kept = [(None, self.retention), *self.retention_by_partner.items()]
+        return {tenant: (retention + spare) // timedelta(milliseconds=1) for tenant, retention in kept}
+
+    def keep_ms_of(self, tenant: str) -> int:
+        """How long after its arrival a key must be known, for a ledger that removes keys by itself."""
+        kept = self._keep_ms
+        return kept[None] if len(kept) == 1 else kept.get(tenant, kept[None])
 
     def _tries_max(self) -> int:
         limit = self.attempts_max

@@ -78,6 +78,7 @@ from oncegate.store.facets import (
     Facet,
     Units,
     require,
+    require_retention,
     require_transactions,
 )
 from oncegate.store.lane_desk import (
@@ -258,5 +259,6 @@ __all__ = [
     "read_claim_note",
     "replay_name",
     "require",
+    "require_retention",
     "require_transactions",
 ]

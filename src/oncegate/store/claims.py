@@ -64,6 +64,8 @@ class Reservation(Struct, frozen=True, gc=False):
     (`model.declarations`): the store keeps it with the first claim on the key. With `at_once` a failed
     attempt is made again before its wait is over: a person asked for it. `also` are other keys that the
     event may be known by. After `deaths_max` claims in a row that ended with a dead worker the key is held.
+    `keep_ms` is how long the key must be known after its first arrival. Only a store that removes keys by
+    itself reads it; 0 means for ever.
     """
 
     key: bytes
@@ -85,6 +87,7 @@ class Reservation(Struct, frozen=True, gc=False):
     at_once: bool = False
     also: tuple[bytes, ...] = ()
     deaths_max: int = INTERRUPTIONS_MAX
+    keep_ms: int = 0
 
     @property
     def runs(self) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from enum import Enum
 from typing import Final, Protocol
 
 from msgspec import Struct
 
 from oncegate.errors import ConfigError
+from oncegate.model.durations import format_duration
 
 FULL_STORES: Final = "SQLite or PostgreSQL"  # the stores that have every facet
 
@@ -60,6 +62,7 @@ class Capabilities(Struct, frozen=True):
     `oncegate.commit.greenlet_bridge`. `business_writes`: `writes` of a settlement commit with it.
     `keeps_bodies`: the event itself is kept, so that an acknowledged event can be run again from the
     ledger. `forgets_on_failover`: acknowledged records may be lost when a replica takes over.
+    `retention_max`: the longest retention that a surface may have; None where there is no limit.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Capabilities(Struct, frozen=True):
     units: Units = Units.INTERACTIVE
     keeps_bodies: bool = True
     forgets_on_failover: bool = False
+    retention_max: timedelta | None = None
 
     def __post_init__(self) -> None:
         if Facet.CLAIMS not in self.facets:
@@ -117,4 +121,17 @@ def require_transactions(store: HasCapabilities, feature: str) -> None:
         raise ConfigError(
             f"this ledger ({capabilities.name}) commits no statements with a claim:"
             f" {feature} need {FULL_STORES}"
+        )
+
+
+def require_retention(store: HasCapabilities, retention: timedelta, feature: str) -> None:
+    """Raises ConfigError where the store keeps keys for a shorter time than a feature needs."""
+    capabilities = store.capabilities
+    longest = capabilities.retention_max
+    if longest is not None and retention > longest:
+        limit = format_duration(longest)
+        raise ConfigError(
+            f"{feature}: retention {format_duration(retention)} is too long for this ledger"
+            f" ({capabilities.name}: {limit} at most); give retention='{limit}' and"
+            f" retention_floor='{limit}', use {FULL_STORES}, or add long_retention=1 to its address"
         )

@@ -6,20 +6,18 @@ a program that admits events loads neither background work nor signals nor the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from oncegate.clock import Clock
-from oncegate.config import store_url
 from oncegate.crashpoints import CrashPoints
-from oncegate.errors import BadUrl, ConfigError
+from oncegate.errors import ConfigError
 from oncegate.gate.facade import GateOnStore
 from oncegate.gate.gate import GateOptions
 from oncegate.model.durations import parse_duration
-from oncegate.model.ledger_addresses import masked_address
-from oncegate.store import ClaimStore, Facet, Store, require
+from oncegate.store import ClaimStore, Facet, require
+from oncegate.wiring.ledgers import open_store as open_store
 
 if TYPE_CHECKING:
     from oncegate.maintenance.background import Worker
@@ -32,75 +30,6 @@ if TYPE_CHECKING:
     from oncegate.sources.lambda_events import LambdaHandler
     from oncegate.sources.options import ConsumeOptions, Consumption
     from oncegate.sources.reading import Decode
-
-
-def open_store(url: str | None = None, *, clock: Clock | None = None) -> Store:
-    """Makes the store behind an address; nothing is opened yet."""
-    address = store_url(url)
-    scheme = address.partition(":")[0].lower()
-    maker = _MAKERS.get(scheme)
-    if maker is None or "://" not in address:
-        known = ", ".join(f"{name}://" for name in _MAKERS)
-        raise BadUrl(f"{masked_address(address)} is not a store address; it must begin with one of {known}")
-    return maker(address, clock)
-
-
-def _open_sqlite(address: str, clock: Clock | None) -> Store:
-    from oncegate.stores.sqlite import SqliteStore
-
-    parts, options = _taken_apart(address, {"synchronous"})
-    if parts.fragment or "\0" in unquote(parts.path):
-        raise BadUrl(
-            f"{masked_address(address)}: a file name here cannot hold '#' or NUL; write %23 for '#'"
-        )
-    if parts.netloc or not parts.path.strip("/"):
-        raise BadUrl(
-            f"{masked_address(address)} names no file; use sqlite:///relative.db or sqlite:////absolute.db"
-        )
-    path = unquote(parts.path[1:])
-    return SqliteStore(path, synchronous=options.get("synchronous", "FULL"), clock=clock)
-
-
-def _open_postgres(address: str, clock: Clock | None) -> Store:
-    try:
-        from oncegate.stores.postgres import PostgresStore
-    except ModuleNotFoundError as error:
-        raise ConfigError("PostgreSQL needs its driver: pip install 'oncegate[postgres]'") from error
-    address, durability = _without(address, "durability")
-    if durability not in (None, "accept"):
-        raise BadUrl(f"{masked_address(address)}: durability can only be 'accept', not {durability[:40]!r}")
-    return PostgresStore(address, clock=clock, accept_loss=durability == "accept")
-
-
-def _without(address: str, option: str) -> tuple[str, str | None]:
-    """Takes one of our own options out of an address; the rest is left as it was written."""
-    head, mark, query = address.partition("?")
-    kept = [part for part in query.split("&") if part and part.partition("=")[0] != option]
-    found = [part.partition("=")[2] for part in query.split("&") if part.partition("=")[0] == option]
-    return (f"{head}{mark if kept else ''}{'&'.join(kept)}", found[-1] if found else None)
-
-
-def _taken_apart(address: str, known: set[str]) -> tuple[SplitResult, dict[str, str]]:
-    try:
-        parts = urlsplit(address)
-        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
-    except ValueError:
-        raise BadUrl(
-            f"{masked_address(address)} cannot be taken apart; check its brackets and options"
-        ) from None
-    unknown = sorted(set(options) - known)
-    if unknown:
-        raise BadUrl(
-            f"{masked_address(address)}: unknown option {unknown[0][:40]!r}; known: {', '.join(known)}"
-        )
-    return parts, options
-
-
-_MAKERS: dict[str, Callable[[str, Clock | None], Store]] = {
-    "sqlite": _open_sqlite,
-    "postgresql": _open_postgres,
-    "postgres": _open_postgres,
-}
 
 
 def declared_thresholds(gate: GateOnStore, given: Thresholds | None = None) -> Thresholds:

@@ -210,6 +210,7 @@ def reservation_of(gate: GateContext, attempt: ClaimAttempt) -> Reservation:
         deaths_max=rule.deaths_max,
         also=arrival.also,
         declared=attempt.declared.text,
+        keep_ms=rule.keep_ms_of(arrival.tenant),
     )
 
 
