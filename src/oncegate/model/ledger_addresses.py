@@ -23,9 +23,13 @@ _HARMLESS: Final = frozenset(
         "dbname",
         "durability",
         "host",
+        "long_retention",
         "port",
+        "prefix",
         "sslmode",
         "synchronous",
+        "wait",
+        "waitaof",
     }
 )
 _IN_TEXT: Final = (

@@ -1,8 +1,9 @@
-"""A network that fails as told: a proxy of our own between a client and a PostgreSQL server.
+"""A network that fails as told: a proxy of our own between a client and a server.
 
-Passes bytes from one Unix socket to another. On demand it delays them, cuts connections, lets go of the
-client while the server goes on, resets after so many bytes, or loses the server's reply to a commit. Used
-by tests; what was done is counted, so that a test can show that its fault happened.
+Passes bytes from one socket to another: Unix sockets for PostgreSQL, ports for other servers. On demand it
+delays them, cuts connections, lets go of the client while the server goes on, resets after so many bytes,
+or loses the server's reply to a commit. Used by tests; what was done is counted, so that a test can show
+that its fault happened.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 SOCKET_NAME: Final = ".s.PGSQL.5432"
 CHUNK_BYTES: Final = 65_536
 BACKLOG: Final = 128
+CONNECT_SECONDS: Final = 5.0
 
 
 class _Link:
@@ -59,10 +61,25 @@ class Proxy:
         self._on_reply: Callable[[_Link, bytes], bool] | None = None
         self._on_request: Callable[[_Link, bytes], bool] | None = None
         self._is_open = True
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(str(self._folder / SOCKET_NAME))
+        self._listener = self._bind()
         self._listener.listen(BACKLOG)
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+
+    def _bind(self) -> socket.socket:
+        """Where clients connect to."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(self._folder / SOCKET_NAME))
+        return listener
+
+    def _dial(self) -> socket.socket:
+        """A connection to the server; raises OSError where there is none."""
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            server.connect(self._server)
+        except OSError:
+            server.close()
+            raise
+        return server
 
     def url(self, direct: str) -> str:
         """The address that leads to the same database through the proxy."""
@@ -168,15 +185,13 @@ class Proxy:
             self._begin(client)
 
     def _begin(self, client: socket.socket) -> None:
-        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             if not self._is_open:
                 raise OSError("refused")
-            server.connect(self._server)
+            server = self._dial()
         except OSError:
             self.happened["refused"] += 1
             client.close()
-            server.close()
             return
         link = _Link(client, server)
         with self._guard:
@@ -224,3 +239,28 @@ class Proxy:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class TcpProxy(Proxy):
+    """Stands before a server at a port of this machine."""
+
+    def __init__(self, port: int) -> None:
+        self._server_port = port
+        super().__init__(Path())
+
+    @property
+    def port(self) -> int:
+        """Where clients connect to."""
+        return int(self._listener.getsockname()[1])
+
+    def url(self, direct: str) -> str:
+        """The address that leads to the same server through the proxy."""
+        parts = urlsplit(direct)
+        user, at, _ = parts.netloc.rpartition("@")
+        return urlunsplit(parts._replace(netloc=f"{user}{at}127.0.0.1:{self.port}"))
+
+    def _bind(self) -> socket.socket:
+        return socket.create_server(("127.0.0.1", 0))
+
+    def _dial(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self._server_port), CONNECT_SECONDS)

@@ -7,7 +7,7 @@ an address names its ledger. Must never open anything: the first use of a store 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from oncegate.clock import Clock
 from oncegate.config import store_url
 from oncegate.errors import BadUrl, ConfigError
 from oncegate.model.ledger_addresses import masked_address
-from oncegate.store import ALL_FACETS, Facet, Store
+from oncegate.store import ALL_FACETS, ClaimStore, Facet, Store
 
 
 class LedgerKind(Struct, frozen=True):
@@ -46,6 +46,14 @@ LEDGERS: Final = (
         "in the same database",
         "power loss",
         "the last commits, if an asynchronous standby takes over",
+    ),
+    LedgerKind(
+        "redis",
+        "redis://user@host:6379/0",
+        frozenset({Facet.CLAIMS}),
+        "none",
+        "power loss with appendfsync always; a crash of the server with everysec; else nothing",
+        "the last records in a failover; keys after their retention (72 h at most)",
     ),
 )
 COLUMNS: Final = (
@@ -111,6 +119,19 @@ def _open_postgres(address: str, clock: Clock | None) -> Store:
     return PostgresStore(address, clock=clock, accept_loss=durability == "accept")
 
 
+def _open_redis(address: str, clock: Clock | None) -> Store:
+    try:
+        from oncegate.stores.redis import RedisStore
+    except ModuleNotFoundError as error:
+        raise ConfigError("Redis and Valkey need their driver: pip install 'oncegate[redis]'") from error
+    return _claims_only(RedisStore(address, clock=clock))
+
+
+def _claims_only(store: ClaimStore) -> Store:
+    """A store with claims only: features that need more ask `store.require` at their start."""
+    return cast("Store", store)
+
+
 def _without(address: str, option: str) -> tuple[str, str | None]:
     """Takes one of our own options out of an address; the rest is left as it was written."""
     head, mark, query = address.partition("?")
@@ -139,4 +160,8 @@ _MAKERS: dict[str, Callable[[str, Clock | None], Store]] = {
     "sqlite": _open_sqlite,
     "postgresql": _open_postgres,
     "postgres": _open_postgres,
+    "redis": _open_redis,
+    "rediss": _open_redis,
+    "valkey": _open_redis,
+    "valkeys": _open_redis,
 }

@@ -1,0 +1,5 @@
+"""The ledger on Redis or Valkey: claims only, for short windows."""
+
+from oncegate.stores.redis.store import RedisStore
+
+__all__ = ["RedisStore"]

@@ -1,0 +1,355 @@
+"""Connections to the servers of a ledger: pipelines by slot, functions that are loaded when missing.
+
+One wire is used by one thread at a time. A cluster has one connection a primary. A command that the server
+certainly did not run (a missing function, a slot that moved) is sent again; nothing else is. Must never
+send a command twice that may have run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import redis
+from redis.backoff import NoBackoff
+from redis.crc import key_slot
+from redis.retry import Retry
+
+from oncegate.errors import StoreError, StoreUnavailable, StoreUnknown
+from oncegate.stores.redis import failures
+from oncegate.stores.redis.address import RedisAddress
+from oncegate.stores.redis.functions import LIBRARY, Call, library
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 10.0
+WAIT_MS: Final = 2_000  # for replicas; then the write counts as doubtful
+ROUNDS_MAX: Final = 4  # a function that is loaded, and slots that move meanwhile
+TAGS: Final = 64  # hash tags, so also the largest number of primaries that share the load
+_MISSING: Final = ("NOSCRIPT", "Function not found", "ERR Function not found")
+_REFUSED: Final = (redis.exceptions.NoPermissionError, redis.exceptions.ResponseError)
+
+Command = tuple[bytes | str | int, ...]
+Where = tuple[str, int]
+
+
+class Link(Protocol):
+    """What of the driver's connection is used here; the driver gives no types for it."""
+
+    def connect(self) -> None:
+        """Connects and signs in."""
+
+    def disconnect(self) -> None:
+        """Ends the connection."""
+
+    def pack_command(self, *parts: bytes | str | int) -> list[bytes]:
+        """A command as bytes."""
+
+    def pack_commands(self, commands: Sequence[Command]) -> list[bytes]:
+        """Commands as bytes."""
+
+    def send_packed_command(self, command: list[bytes]) -> None:
+        """Sends."""
+
+    def read_response(self, *, disconnect_on_error: bool = True) -> Any:
+        """Reads one answer; raises where it is an error."""
+
+    def can_read(self, timeout: float) -> bool:
+        """Whether something has come, or the end."""
+
+
+class Request(NamedTuple):
+    """A command about keys of one tag."""
+
+    tag: int
+    command: Command
+
+
+class _Asked(NamedTuple):
+    """Where a request that has to be sent again goes, and whether a slot is being moved there."""
+
+    place: int
+    where: Where
+    asking: bool
+
+
+class Wire:
+    """What one session sends through."""
+
+    def __init__(self, address: RedisAddress) -> None:
+        self._address = address
+        self._seed: Where = (address.host, address.port)
+        self._connections: dict[Where, Link] = {}
+        self._nodes: list[Where] = [self._seed] * TAGS
+        self._slots: list[tuple[int, int, Where]] = []
+        self._by_name = True
+        self.is_cluster = False
+        self.is_broken = False
+
+    def open(self, *, is_cluster: bool) -> None:
+        """Finds the servers of all tags and connects to each."""
+        self.is_cluster = is_cluster
+        if is_cluster:
+            self._learn_slots()
+        for where in set(self._nodes):
+            self._connection(where)
+
+    @property
+    def servers(self) -> list[Where]:
+        """The servers that hold tags, in a fixed order."""
+        return sorted(set(self._nodes))
+
+    def ask(self, where: Where | None, *command: bytes | str | int) -> Any:
+        """Sends one command that changes nothing to one server; raises what it answers."""
+        where = where or self._seed
+        connection = self._connection(where)
+        try:
+            connection.send_packed_command(connection.pack_command(*command))
+            return connection.read_response()
+        except redis.exceptions.ResponseError:
+            raise
+        except (redis.exceptions.RedisError, OSError) as error:
+            self._break()
+            raise failures.unreachable(error, self._name(where)) from error
+
+    def ask_key(self, key: bytes, *command: bytes) -> Any:
+        """Sends one command about a key that has no tag of ours; an error of the server is its answer."""
+        if not self.is_cluster:
+            where = self._seed
+        else:
+            slot = key_slot(key)
+            where = self._owner(slot)
+        try:
+            return self.ask(where, *command)
+        except redis.exceptions.ResponseError as error:
+            return error
+
+    def call(self, call: Call, tag: int, keys: Sequence[bytes], arguments: Iterable[Any]) -> Request:
+        """A request that calls a function; the head says how it is named on the servers."""
+        head = call.by_name if self._by_name else call.by_digest
+        return Request(tag, (*head, *keys, *arguments))
+
+    def exchange(self, requests: Sequence[Request], *, writes: bool) -> list[Any]:
+        """Sends requests in one go a server; returns answers in order, errors of the server among them."""
+        answers: list[Any] = [None] * len(requests)
+        round_ = [_Asked(place, self._nodes[request.tag], False) for place, request in enumerate(requests)]
+        for number in range(ROUNDS_MAX):
+            self._round(round_, requests, answers, writes)
+            is_last = number == ROUNDS_MAX - 1
+            round_ = [] if is_last else self._again(round_, requests, answers)
+            if not round_:
+                break
+        return answers
+
+    def _round(
+        self, asked: list[_Asked], requests: Sequence[Request], answers: list[Any], writes: bool
+    ) -> None:
+        by_node: dict[Where, list[_Asked]] = {}
+        for one in asked:
+            by_node.setdefault(one.where, []).append(one)
+        connections = {where: self._connection(where) for where in by_node}
+        try:
+            for where, some in by_node.items():
+                self._send(connections[where], some, requests, writes)
+            for where, some in by_node.items():
+                self._receive(connections[where], some, answers, writes)
+        except (redis.exceptions.RedisError, OSError) as error:
+            self._break()
+            shown = self._name(self._seed)
+            # An error that ends the connection was answered: no command before it was run.
+            if isinstance(error, redis.exceptions.AuthenticationError | redis.exceptions.BusyLoadingError):
+                raise failures.translate(error, shown) from error
+            raise (failures.lost if writes else failures.unreachable)(error, shown) from error
+        except BaseException:
+            self._break()  # answers that nobody has read would be taken for those of the next commands
+            raise
+
+    def _send(
+        self, connection: Link, asked: list[_Asked], requests: Sequence[Request], writes: bool
+    ) -> None:
+        commands: list[Command] = []
+        for one in asked:
+            if one.asking:
+                commands.append(("ASKING",))
+            commands.append(requests[one.place].command)
+        if writes and (wait := self._wait_command()) is not None:
+            commands += [self._marked(asked, requests), wait]
+        connection.send_packed_command(connection.pack_commands(commands))
+
+    def _receive(self, connection: Link, asked: list[_Asked], answers: list[Any], writes: bool) -> None:
+        for one in asked:
+            if one.asking:
+                _read(connection)
+            answers[one.place] = _read(connection)
+        if writes and self._wait_command() is not None:
+            _read(connection)
+            self._check_waited(_read(connection))
+
+    def _wait_command(self) -> Command | None:
+        if self._address.wait:
+            return ("WAIT", self._address.wait, WAIT_MS)
+        if self._address.wait_synced:
+            return ("WAITAOF", 1, self._address.wait_synced, WAIT_MS)
+        return None
+
+    def _marked(self, asked: list[_Asked], requests: Sequence[Request]) -> Command:
+        """A write of this connection's own: waiting for it waits for all that was read before, too."""
+        keys = requests[asked[0].place].command[3:5]
+        head = Call.SETTLE_DOUBT.by_name if self._by_name else Call.SETTLE_DOUBT.by_digest
+        return (*head, *keys, b"")
+
+    def _check_waited(self, answer: Any) -> None:
+        wanted = self._address.wait or self._address.wait_synced
+        if isinstance(answer, Exception):
+            raise StoreUnknown(
+                f"{self._name(self._seed)}: replicas were not asked: {failures.said(answer)}"
+            )
+        reached = answer[1] if isinstance(answer, list) else answer
+        if reached < wanted:
+            raise StoreUnknown(
+                f"{self._name(self._seed)}: {reached} of {wanted} replicas have it after {WAIT_MS} ms"
+            )
+
+    def _again(self, asked: list[_Asked], requests: Sequence[Request], answers: list[Any]) -> list[_Asked]:
+        """Requests that were certainly not run, and where to send them now."""
+        again: list[_Asked] = []
+        moved = False
+        for one in asked:
+            answer = answers[one.place]
+            if isinstance(answer, redis.exceptions.MovedError):
+                moved = True
+                again.append(one)
+            elif isinstance(answer, redis.exceptions.AskError):
+                again.append(_Asked(one.place, (answer.host or self._seed[0], answer.port), True))
+            elif isinstance(answer, redis.exceptions.ResponseError) and _is_missing(answer):
+                self.load(one.where)
+                again.append(one)
+        if moved:
+            self._learn_slots()
+        return [
+            one if one.asking else one._replace(where=self._nodes[requests[one.place].tag]) for one in again
+        ]
+
+    def load(self, where: Where) -> None:
+        """Loads the functions: as a library, or as scripts where the server allows no library."""
+        if self._by_name:
+            try:
+                self.ask(where, "FUNCTION", "LOAD", library())
+                return
+            except redis.exceptions.ResponseError as error:
+                if "already exists" in str(error):
+                    return
+                if isinstance(error, redis.exceptions.ReadOnlyError | redis.exceptions.OutOfMemoryError):
+                    raise failures.translate(error, self._name(where)) from error
+        self._by_name = False
+        try:
+            for call in Call:
+                self.ask(where, "SCRIPT", "LOAD", call.script)
+        except redis.exceptions.ResponseError as error:
+            raise failures.translate(error, self._name(where)) from error
+
+    @property
+    def loaded_as(self) -> str:
+        """How the functions are kept on the server."""
+        return f"function library {LIBRARY}" if self._by_name else "scripts"
+
+    def _learn_slots(self) -> None:
+        try:
+            ranges = self.ask(None, "CLUSTER", "SLOTS")
+        except redis.exceptions.ResponseError as error:
+            raise failures.translate(error, self._name(self._seed)) from error
+        self._slots = [
+            (first, last, (bytes(primary[0] or b"").decode() or self._seed[0], int(primary[1])))
+            for first, last, primary, *_ in ranges
+        ]
+        self._nodes = [self._owner(key_slot(tag_name(tag))) for tag in range(TAGS)]
+
+    def _owner(self, slot: int) -> Where:
+        for first, last, where in self._slots:
+            if first <= slot <= last:
+                return where
+        raise StoreUnavailable(
+            f"{self._name(self._seed)}: no server of the cluster has slot {slot}; run CLUSTER SHARDS"
+        )
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a server has closed its connection while nothing was under way."""
+        return self.is_broken or any(_is_closed(one) for one in self._connections.values())
+
+    def _connection(self, where: Where) -> Link:
+        if self.is_broken:
+            raise StoreUnavailable(f"{self._name(where)}: the connection is closed")
+        found = self._connections.get(where)
+        if found is None:
+            found = _connect(self._address, where, self._name(where))
+            self._connections[where] = found
+        return found
+
+    def _name(self, where: Where) -> str:
+        return (
+            self._address.shown if where == self._seed else f"{self._address.shown} ({where[0]}:{where[1]})"
+        )
+
+    def _break(self) -> None:
+        self.is_broken = True
+        self.close()
+
+    def close(self) -> None:
+        """Closes every connection; never raises."""
+        while self._connections:
+            _, connection = self._connections.popitem()
+            try:
+                connection.disconnect()
+            except (redis.exceptions.RedisError, OSError):
+                continue
+
+
+def _read(connection: Link) -> Any:
+    """One answer; an error that the server answers is a value."""
+    try:
+        return connection.read_response(disconnect_on_error=False)
+    except redis.exceptions.ResponseError as error:
+        return error
+
+
+def _is_closed(connection: Link) -> bool:
+    """Nobody speaks unasked: what can be read is the end of the connection."""
+    try:
+        return connection.can_read(0)
+    except (redis.exceptions.RedisError, OSError):
+        return True
+
+
+def _is_missing(error: Exception) -> bool:
+    return isinstance(error, redis.exceptions.NoScriptError) or str(error).startswith(_MISSING)
+
+
+def tag_name(tag: int) -> bytes:
+    """The text of a hash tag."""
+    return b"%02x" % tag
+
+
+def _connect(address: RedisAddress, where: Where, shown: str) -> Link:
+    """Opens one connection that never retries by itself."""
+    kind: Any = redis.SSLConnection if address.tls else redis.Connection
+    extra = {"ssl_ca_certs": address.ca_file} if address.tls and address.ca_file else {}
+    connection: Link = kind(
+        host=where[0],
+        port=where[1],
+        db=address.database,
+        username=address.username,
+        password=address.password,
+        socket_connect_timeout=CONNECT_SECONDS,
+        socket_timeout=ANSWER_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+        health_check_interval=0,
+        protocol=2,
+        **extra,
+    )
+    try:
+        connection.connect()
+    except StoreError:
+        raise
+    except (redis.exceptions.RedisError, OSError, UnicodeError) as error:
+        raise failures.unreachable(error, shown) from error
+    return connection
