@@ -15,7 +15,7 @@ CONFIG     ?= examples/oncegate.toml
 IN_PARALLEL := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test unit lint types check fmt bench profile soak broken-gates incidents path spin mutate fuzz matrix pictures clean
+.PHONY: help demo run test unit lint types check fmt bench profile soak broken-gates incidents path spin mutate fuzz matrix pictures servers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +100,10 @@ matrix: $(VENV)/.installed ## play the whole crash matrix and write its table on
 
 pictures: $(VENV)/.installed ## make the pictures of the operations page anew (needs a Chromium)
 	$(BIN)/python -m tests.dashboard.pictures docs/images
+
+SERVERS ?=
+servers: $(VENV)/.installed ## install test servers into build/servers (SERVERS="ministack dynamodb seaweedfs")
+	@$(BIN)/python -m tests.support.server_programs $(SERVERS)
 
 clean: ## remove the virtual environment, caches and build output
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

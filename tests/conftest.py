@@ -26,7 +26,9 @@ from oncegate.gate.runtime import arrival_stats
 from oncegate.sender import delivery
 from oncegate.testing.postgres import TEST_URL_VARIABLE, GivenServer, PostgresServer
 from oncegate.testing.spare_ledgers import SpareLedgers
+from tests.support.kafka_mock import MockKafka
 from tests.support.loggers import loggers_as_they_were
+from tests.support.servers import DynamoDb, MiniStack, Nats, RabbitMq, SeaweedFs, Valkey, running
 
 pytest.register_assert_rewrite("oncegate.testing.conformance", "lab.crash_matrix")
 arrival_stats.FLUSH_SECONDS = 3600.0
@@ -122,3 +124,52 @@ def ledger_url(spare_ledgers: SpareLedgers) -> Iterator[str]:
     url = spare_ledgers.take()
     yield url
     spare_ledgers.give_back(url)
+
+
+@pytest.fixture
+def kafka() -> Iterator[MockKafka]:
+    """A mock Kafka cluster of one broker, for one test: a few milliseconds."""
+    with MockKafka() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[Valkey]:
+    """One Valkey server a test process; tests flush it or use keys of their own."""
+    with running(Valkey) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nats() -> Iterator[Nats]:
+    """One NATS server a test process; tests use streams of their own."""
+    with running(Nats) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMq]:
+    """One RabbitMQ server a test process; tests use queues of their own."""
+    with running(RabbitMq) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def ministack() -> Iterator[MiniStack]:
+    """One ministack a test process; tests use queues and tables of their own."""
+    with running(MiniStack) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def dynamodb() -> Iterator[DynamoDb]:
+    """One DynamoDB Local a test process; tests use tables of their own."""
+    with running(DynamoDb) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def seaweedfs() -> Iterator[SeaweedFs]:
+    """One SeaweedFS a test process; tests use buckets of their own."""
+    with running(SeaweedFs) as server:
+        yield server

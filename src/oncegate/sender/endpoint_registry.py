@@ -148,8 +148,9 @@ class EndpointBook:
         return warning
 
     def _judged(self, endpoint: Endpoint) -> str | None:
-        """Resolves the endpoint's host, so that a blocked address is refused before the first event."""
-        return judge_name(endpoint.address(self.policy), self.policy, self._resolve)
+        """Resolves the endpoint's hosts, so that a blocked address is refused before the first event."""
+        found = [judge_name(one, self.policy, self._resolve) for one in endpoint.addresses(self.policy)]
+        return next((warning for warning in found if warning is not None), None)
 
     def _check_unused(self, name: str) -> None:
         """A follower's lanes must have no gaps, so it cannot go on with those of an earlier endpoint."""

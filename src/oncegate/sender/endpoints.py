@@ -16,13 +16,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oncegate.errors import BadEndpoint, BadSecret, ConfigError
+from oncegate.errors import BadEndpoint, BadSecret, BadUrl, ConfigError
 from oncegate.model.backoff import Backoff
+from oncegate.model.kafka_address import KafkaAddress, is_kafka, parse_kafka_address
 from oncegate.model.redact import masked_url
 from oncegate.model.surface import check_name
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.headers import check_headers
-from oncegate.sender.request_builder import BodyFormat
+from oncegate.sender.request_builder import TYPE_LENGTH_MAX, BodyFormat
 from oncegate.sender.urls import EndpointUrl, parse_endpoint_url
 from oncegate.signatures.keys import HmacSecret, SigningKey, read_signing_key
 
@@ -33,6 +34,7 @@ RETRY_BASE_MIN: Final = timedelta(milliseconds=100)
 ATTEMPTS_MAX: Final = 10_000
 TIMEOUT_MAX: Final = timedelta(seconds=30)
 IN_FLIGHT_MAX: Final = 256
+TYPES_MAX: Final = 100
 ROTATION_OVERLAP: Final = timedelta(days=1)
 FROM_ENVIRONMENT: Final = "env:"
 
@@ -64,10 +66,11 @@ class Secret(Struct, frozen=True):
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """One destination of the sender.
+    """One destination of the sender: an HTTP address, or a Kafka topic, which has no secrets.
 
     One that `follows` a tenant gets every event published for it from then on, and nothing else. A delivery
-    is retried for `retry_for`; with `attempts_max` it also ends after so many attempts.
+    is retried for `retry_for`; with `attempts_max` it also ends after so many attempts. One with `types`
+    takes only events of these types; `order.*` stands for all that begin with `order.`.
     """
 
     name: str
@@ -85,6 +88,16 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     rate_per_second: float | None = None
     in_flight_max: int = 64
     follows: str | None = None
+    types: tuple[str, ...] = ()
+
+    @property
+    def is_kafka(self) -> bool:
+        """Whether it is a Kafka topic."""
+        return is_kafka(self.url)
+
+    def takes(self, event_type: str) -> bool:
+        """Whether events of this type are for it."""
+        return takes_type(self.types, event_type)
 
     @property
     def backoff(self) -> Backoff:
@@ -100,6 +113,25 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     def address(self, policy: AddressPolicy) -> EndpointUrl:
         """The URL, taken apart and judged."""
         return parse_endpoint_url(self.url, policy)
+
+    def addresses(self, policy: AddressPolicy) -> list[EndpointUrl]:
+        """All hosts that are called first, each judged: the URL's, or a Kafka cluster's brokers."""
+        if not self.is_kafka:
+            return [self.address(policy)]
+        return [
+            parse_endpoint_url(f"https://{host}:{port}/", policy)
+            for host, port in self.topic_address(policy).brokers
+        ]
+
+    def topic_address(self, policy: AddressPolicy) -> KafkaAddress:
+        """The Kafka topic, judged; raises BadEndpoint."""
+        try:
+            address = parse_kafka_address(self.url)
+        except BadUrl as refused:
+            raise BadEndpoint(str(refused)) from None
+        if not address.is_encrypted and not policy.allow_http:
+            raise BadEndpoint("Kafka without TLS is allowed only with ONCEGATE_ALLOW_HTTP=1; or add tls=1")
+        return address
 
     def signing_keys(self, now_ms: int, environment: Mapping[str, str] = os.environ) -> list[SigningKey]:
         """The keys that sign now, the newest first."""
@@ -149,11 +181,15 @@ def new_endpoint(
     headers: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> Endpoint:
-    """Makes an endpoint; without a secret it gets a new one, which `secrets[0]` holds."""
-    chosen = secret if secret is not None else HmacSecret.generate().reveal()
-    return Endpoint(
-        name=name, url=url, secrets=(Secret(chosen),), headers=check_headers(headers or {}), **settings
-    )
+    """Makes an endpoint; without a secret it gets a new one, which `secrets[0]` holds.
+
+    A Kafka topic gets none: records are not signed.
+    """
+    if is_kafka(url) and secret is None:
+        secrets: tuple[Secret, ...] = ()
+    else:
+        secrets = (Secret(secret if secret is not None else HmacSecret.generate().reveal()),)
+    return Endpoint(name=name, url=url, secrets=secrets, headers=check_headers(headers or {}), **settings)
 
 
 def checked(endpoint: Endpoint, policy: AddressPolicy) -> Endpoint:
@@ -165,8 +201,12 @@ def checked(endpoint: Endpoint, policy: AddressPolicy) -> Endpoint:
     check_name("endpoint", endpoint.name)
     if endpoint.follows is not None:
         check_name("tenant", endpoint.follows)
-    endpoint.address(policy)
-    _check_secrets(endpoint.secrets)
+    endpoint.addresses(policy)
+    if not endpoint.is_kafka:
+        _check_secrets(endpoint.secrets)
+    elif endpoint.secrets:
+        raise BadSecret("a Kafka endpoint has no secret: records are not signed; leave it out")
+    _check_types(endpoint.types)
     check_headers(dict(endpoint.headers))
     _check_limits(endpoint)
     _ = endpoint.backoff
@@ -182,6 +222,21 @@ def _check_secrets(secrets: tuple[Secret, ...]) -> None:
                 raise BadSecret("env: is followed by the name of an environment variable")
         else:
             read_signing_key(one.text)
+
+
+def takes_type(patterns: tuple[str, ...], event_type: str) -> bool:
+    """Whether a type is among those that an endpoint takes; without patterns all are."""
+    return not patterns or any(
+        event_type.startswith(one[:-1]) if one.endswith("*") else event_type == one for one in patterns
+    )
+
+
+def _check_types(types: tuple[str, ...]) -> None:
+    if len(types) > TYPES_MAX:
+        raise BadEndpoint(f"an endpoint takes at most {TYPES_MAX} types; use a pattern such as order.*")
+    for one in types:
+        if not 0 < len(one) <= TYPE_LENGTH_MAX or not one.isprintable() or "*" in one[:-1]:
+            raise BadEndpoint(f"{one[:40]!r} is neither a type nor a pattern such as order.*")
 
 
 def _check_limits(endpoint: Endpoint) -> None:

@@ -35,6 +35,7 @@ _RESERVED: Final = frozenset(
         "via",
         "x-correlation-id",
         "x-key",
+        "x-planner-id",
         "x-previous-seq",
         "x-replay",
         "x-seq",

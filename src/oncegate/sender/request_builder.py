@@ -66,6 +66,7 @@ class OutgoingRequest(Struct, frozen=True, kw_only=True, gc=False):
     correlation_id: str | None = None
     traceparent: str | None = None
     tracestate: str | None = None
+    planner_id: str | None = None
 
 
 class Request(Struct, frozen=True, gc=False):
@@ -107,6 +108,7 @@ def _check_context(event: OutgoingRequest) -> None:
     for name, value in (
         ("source", event.source),
         ("correlation_id", event.correlation_id),
+        ("planner_id", event.planner_id),
         ("tracestate", event.tracestate),
     ):
         if value is not None and (_VISIBLE.fullmatch(value) is None or value != value.strip()):
@@ -123,7 +125,7 @@ def build_request(
     replay_nonce: str | None = None,
 ) -> Request:
     """The request for one attempt at delivering an event that was checked when it was taken."""
-    content_type, body = _body(event, body_format)
+    content_type, body = body_of(event, body_format)
     headers = (
         ("content-type", content_type),
         ("user-agent", USER_AGENT),
@@ -131,7 +133,7 @@ def build_request(
         ("idempotency-key", quoted(event.event_id)),
         ("x-key", escaped(event.key)),
         ("x-seq", str(event.seq)),
-        ("x-previous-seq", str(_previous(event))),
+        ("x-previous-seq", str(previous_seq_of(event))),
         *_context(event),
         *(() if replay_nonce is None else (("x-replay", replay_nonce),)),
         *sign(keys, event.event_id, now_s, body),
@@ -140,17 +142,19 @@ def build_request(
 
 
 def _context(event: OutgoingRequest) -> Sequence[tuple[str, str]]:
-    if event.correlation_id is event.traceparent is event.tracestate is None:
+    if event.correlation_id is event.traceparent is event.tracestate is event.planner_id is None:
         return ()
     optional = (
         ("x-correlation-id", event.correlation_id),
+        ("x-planner-id", event.planner_id),
         ("traceparent", event.traceparent),
         ("tracestate", event.tracestate),
     )
     return [(name, value) for name, value in optional if value is not None]
 
 
-def _previous(event: OutgoingRequest) -> int:
+def previous_seq_of(event: OutgoingRequest) -> int:
+    """The last seq of the key before this one that was not given up."""
     return event.seq - 1 if event.previous_seq is None else event.previous_seq
 
 
@@ -168,8 +172,8 @@ def escaped(key: str) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in key.encode())
 
 
-def _body(event: OutgoingRequest, body_format: BodyFormat) -> tuple[str, bytes]:
-    """The body, and what it is."""
+def body_of(event: OutgoingRequest, body_format: BodyFormat) -> tuple[str, bytes]:
+    """The content type and the body."""
     if body_format is BodyFormat.STANDARD:
         return "application/json", _standard(event)
     if body_format is BodyFormat.CLOUDEVENTS:
@@ -190,7 +194,7 @@ class _Standard(Struct, frozen=True, gc=False):
 
 def _standard(event: OutgoingRequest) -> bytes:
     data = Raw(event.payload)
-    return _encode(_Standard(event.type, _time(event), event.key, event.seq, _previous(event), data))
+    return _encode(_Standard(event.type, _time(event), event.key, event.seq, previous_seq_of(event), data))
 
 
 def _cloudevents(event: OutgoingRequest) -> bytes:
@@ -203,7 +207,7 @@ def _cloudevents(event: OutgoingRequest) -> bytes:
         "datacontenttype": "application/json",
         "partitionkey": event.key,
         "sequence": f"{event.seq:0{SEQ_DIGITS}d}",
-        "previoussequence": f"{_previous(event):0{SEQ_DIGITS}d}",
+        "previoussequence": f"{previous_seq_of(event):0{SEQ_DIGITS}d}",
     }
     for name in ("traceparent", "tracestate"):
         if (value := getattr(event, name)) is not None:

@@ -18,12 +18,14 @@ from oncegate.commit.lane_operations import CountWaiting, Enqueue
 from oncegate.errors import Backlogged, BadOutgoing, Conflict, UsageError
 from oncegate.gate.once import AsyncTransaction, Transaction
 from oncegate.model.backlog import Backlog
+from oncegate.model.kafka_address import parse_kafka_address
 from oncegate.model.trace import Context
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.connector import look_up
 from oncegate.sender.emission import Emission, outgoing_of
 from oncegate.sender.endpoint_registry import EndpointBook
 from oncegate.sender.endpoints import Endpoint
+from oncegate.sender.kafka.records import record_key
 from oncegate.sender.registration import LookUp
 from oncegate.store import Facet, Joined, Outgoing, Placed, Placing, require
 from oncegate.store.lanes import LANE_BACKLOG_MAX
@@ -139,7 +141,12 @@ class SenderOnCommits:
             raise BadOutgoing(
                 f"{endpoint.name} gets what is published for {endpoint.follows}, nothing else"
             )
-        return outgoing_of(emission, self.clock, self.backlog_max)
+        if not endpoint.takes(emission.type):
+            raise BadOutgoing(f"{endpoint.name} takes no events of type {emission.type[:60]!r}")
+        event = outgoing_of(emission, self.clock, self.backlog_max)
+        if endpoint.is_kafka:
+            record_key(event.key, event.payload, parse_kafka_address(endpoint.url).key_field)
+        return event
 
     def _must_count(self, event: Outgoing) -> bool:
         return self.backlog.must_count(event.destination, self.clock.ticks_ms())

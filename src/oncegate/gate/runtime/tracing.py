@@ -45,7 +45,7 @@ def correlated(path: tuple[str, ...], event: Any, context: Context | None) -> Co
     if correlation_id is None:
         return context
     given = context or Context()
-    return Context(None, correlation_id, given.traceparent, given.tracestate, given.source)
+    return replace(given, trace_id=None, correlation_id=correlation_id, cause=None, seq=None, type=None)
 
 
 def link_parked_flow(gate: GateContext, entry_id: int, context: Context) -> Flow[None]:
