@@ -14,6 +14,7 @@ YANKED: Final[dict[str, tuple[str, ...]]] = {
     "asyncpg": (),
     "atheris": ("1.0.13",),
     "axe-playwright-python": (),
+    "boto3": (),
     "confluent-kafka": ("2.6.2", "2.8.1"),
     "cryptography": ("37.0.3", "38.0.2", "45.0.0"),
     "django": ("4.2.12", "5.0.5"),

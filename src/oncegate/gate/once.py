@@ -6,7 +6,7 @@ the driver. Nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
@@ -26,13 +26,15 @@ from oncegate.gate.flows.transactions import (
     open_join,
 )
 from oncegate.gate.runtime.claim import Claim, checked
-from oncegate.gate.runtime.context import GateContext, check_takes_writes
+from oncegate.gate.runtime.context import GateContext, check_takes_items, check_takes_writes
 from oncegate.gate.runtime.resources import readable
+from oncegate.gate.runtime.transact_items import checked_items
 from oncegate.gate.surface import UNDECLARED, Downstream
 from oncegate.model.trace import headers_of
 from oncegate.store import Joined, Outgoing, Placed, Statement
 
 R = TypeVar("R")
+Item = Mapping[str, Any]  # one of DynamoDB's TransactWriteItems
 _UNSET: Any = object()
 
 
@@ -94,7 +96,9 @@ class _Face:
         call = EffectCall(gate, claim, downstream, step_name, function, arguments, keywords, callee)
         return effect_flow(call)
 
-    def _stage(self, resource: str | None, outcome: Any, writes: Sequence[Statement]) -> None:
+    def _stage(
+        self, resource: str | None, outcome: Any, writes: Sequence[Statement], transact: Sequence[Item]
+    ) -> None:
         claim = self._claim
         claim.check_usable()
         if resource is not None:
@@ -104,6 +108,9 @@ class _Face:
         if writes:
             check_takes_writes(self._gate)
             claim.writes += checked(writes)
+        if transact:
+            check_takes_items(self._gate)
+            claim.writes += checked_items(transact, len(claim.writes))
 
     def _check_no_transaction(self) -> None:
         if self._transaction is not None:
@@ -207,16 +214,18 @@ class Once(_Face):
         resource: str | None = None,
         outcome: Any = _UNSET,
         writes: Sequence[Statement] = (),
+        transact: Sequence[Item] = (),
         tx: object = None,
     ) -> CommitBlock:
         """Says what belongs to the outcome.
 
-        `writes` are committed with it when the handler returns. `with once.commit() as tx:` opens a
-        transaction that commits at the end of the block. `tx=` joins the caller's own open transaction at
+        `writes` are committed with it when the handler returns, and so is `transact`: on a DynamoDB ledger
+        the items of one TransactWriteItems, which then holds the outcome too.
+        `with once.commit() as tx:` opens a transaction that commits at the end of the block. `tx=` joins the caller's own open transaction at
         once: the caller commits it, before the handler returns.
         """
         self._check_no_transaction()
-        self._stage(resource, outcome, writes)
+        self._stage(resource, outcome, writes, transact)
         if tx is not None:
             joined = open_join(self._gate, self._claim, tx, can_await=False)
             self._driver.run(join_flow(self._gate, self._claim, joined))
@@ -297,17 +306,19 @@ class AsyncOnce(_Face):
         resource: str | None = None,
         outcome: Any = _UNSET,
         writes: Sequence[Statement] = (),
+        transact: Sequence[Item] = (),
         tx: object = None,
     ) -> AsyncCommitBlock:
         """Says what belongs to the outcome.
 
-        `writes` are committed with it when the handler returns. `async with once.commit() as tx:` opens a
-        transaction that commits at the end of the block. `await once.commit(tx=…)` joins the caller's own
+        `writes` are committed with it when the handler returns, and so is `transact`: on a DynamoDB ledger
+        the items of one TransactWriteItems, which then holds the outcome too.
+        `async with once.commit() as tx:` opens a transaction that commits at the end of the block. `await once.commit(tx=…)` joins the caller's own
         open transaction: the caller commits it, before the handler returns. A `tx` that is not async is
         joined at the call already.
         """
         self._check_no_transaction()
-        self._stage(resource, outcome, writes)
+        self._stage(resource, outcome, writes, transact)
         block = AsyncCommitBlock(self._gate, self._driver, self._claim)
         if tx is not None:
             block.join(open_join(self._gate, self._claim, tx, can_await=True))

@@ -19,10 +19,10 @@ from typing import Any, Final, TypeVar
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from msgspec import Struct
 
 from oncegate.clock import Clock
 from oncegate.errors import StoreError, StoreUnavailable
+from oncegate.stores.dynamodb.address import TableAddress
 from oncegate.stores.dynamodb.failures import Throttled, translated
 
 CONNECT_SECONDS: Final = 3
@@ -47,21 +47,6 @@ _SESSIONS_LOCK: Final = threading.Lock()
 def _session(pid: int, profile: str | None) -> Any:
     """The SDK's session of a process: it reads the service's description once."""
     return boto3.session.Session(profile_name=profile)
-
-
-class TableAddress(Struct, frozen=True):
-    """Which table, and where."""
-
-    table: str
-    region: str | None = None
-    endpoint: str | None = None
-    profile: str | None = None
-    create: bool = False  # whether connecting creates a missing table
-
-    def __str__(self) -> str:
-        options = [("region", self.region), ("endpoint", self.endpoint), ("profile", self.profile)]
-        told = "&".join(f"{name}={value}" for name, value in options if value)
-        return f"dynamodb://{self.table}{'?' if told else ''}{told}"
 
 
 class TableClient:

@@ -21,8 +21,9 @@ from oncegate.store import (
     Units,
 )
 from oncegate.store.incarnations import Incarnations, Sight
+from oncegate.stores.dynamodb.address import TableAddress, parse_address
 from oncegate.stores.dynamodb.claims import OwnClaims
-from oncegate.stores.dynamodb.client import TableAddress, TableClient, Watcher
+from oncegate.stores.dynamodb.client import TableClient, Watcher
 from oncegate.stores.dynamodb.items import WITHDRAWN, binary, number
 from oncegate.stores.dynamodb.ledger_time import LedgerTime, Moment
 from oncegate.stores.dynamodb.session import DynamoSession
@@ -39,10 +40,11 @@ class DynamoStore:
     """A ledger with claims only, over the network."""
 
     def __init__(
-        self, address: TableAddress, *, clock: Clock | None = None, watch: Watcher | None = None
+        self, address: str | TableAddress, *, clock: Clock | None = None, watch: Watcher | None = None
     ) -> None:
-        self._table_address = address
-        self._client = TableClient(address, clock or SystemClock(), watch)
+        parsed = parse_address(address) if isinstance(address, str) else address
+        self._table_address = parsed
+        self._client = TableClient(parsed, clock or SystemClock(), watch)
         self._table = LedgerTable(self._client)
         self._time = LedgerTime(self._client)
         self._own = OwnClaims()

@@ -8,21 +8,19 @@ lost.
 from __future__ import annotations
 
 import uuid
-from typing import Any, Final
+from typing import Any
 
-from oncegate.errors import StoreRejected, UsageError
+from oncegate.errors import StoreRejected
 from oncegate.store import Settlement
 from oncegate.stores.dynamodb.changes import Change
 from oncegate.stores.dynamodb.client import TableClient
 from oncegate.stores.dynamodb.failures import TransactionRefused
 
-ITEMS_MAX: Final = 99  # the service takes 100, and the claim is one
-VERBS: Final = frozenset({"Put", "Update", "Delete", "ConditionCheck"})
-
 
 def settle_with(client: TableClient, change: Change, item: Settlement) -> bool:
     """Ends a claim together with the user's items; False if the claim is not held, and nothing was written."""
-    items = [_checked(verb, arguments) for verb, (arguments,) in item.writes]
+    items: list[dict[str, Any]] = [one for _, (one,) in item.writes]
+    _check_tables(items, client)
     request = f"{item.fence}:{item.token}:{change.sets[('z',)]['N']}"
     token = str(uuid.uuid5(uuid.NAMESPACE_OID, request))
     try:
@@ -37,21 +35,22 @@ def settle_with(client: TableClient, change: Change, item: Settlement) -> bool:
     return True
 
 
-def _checked(verb: str, arguments: Any) -> dict[str, Any]:
-    if verb not in VERBS or not isinstance(arguments, dict):
-        raise UsageError("transact= takes items of TransactWriteItems")
-    return {verb: arguments}
-
-
 def _refused(change: Change, refused: TransactionRefused, item: Settlement) -> bool:
     own, *theirs = refused.reasons
     if own.get("Code") == "ConditionalCheckFailed":
         return change.was_ours(own.get("Item"))
     told = [
-        f"item {place} ({item.writes[place][0]}): {reason.get('Code')}: {reason.get('Message', '')}"
+        f"item {place} ({', '.join(item.writes[place][1][0])}): {reason.get('Code')}: {reason.get('Message')}"
         for place, reason in enumerate(theirs)
         if reason.get("Code") not in (None, "None")
     ]
     if own.get("Code") not in (None, "None"):
         told.append(f"the claim: {own.get('Code')}: {own.get('Message', '')}")
     raise StoreRejected(f"the transaction was undone: {'; '.join(told)[:300]}")
+
+
+def _check_tables(items: list[dict[str, Any]], client: TableClient) -> None:
+    if any(arguments.get("TableName") == client.table for one in items for arguments in one.values()):
+        raise StoreRejected(
+            f"transact= writes to {client.table}, which is the ledger's own table; keep your items in another"
+        )
