@@ -8,11 +8,13 @@ answer. Each counts in `happened`, so that a test can show that its fault was th
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -42,7 +44,8 @@ class DynamoFront:
         self.before: Callable[[str], None] = lambda operation: None
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._http.daemon_threads = True
-        threading.Thread(target=self._http.serve_forever, name="dynamodb-front", daemon=True).start()
+        serve = partial(self._http.serve_forever, poll_interval=0.02)
+        threading.Thread(target=serve, name="dynamodb-front", daemon=True).start()
 
     @property
     def url(self) -> str:
@@ -80,6 +83,7 @@ class DynamoFront:
         self._http.server_close()
 
 
+_PASSED = {"authorization", "content-type", "x-amz-date", "x-amz-target", "x-amz-security-token"}
 _ERRORS = {
     FrontFault.THROTTLE: (400, "ProvisionedThroughputExceededException"),
     FrontFault.FAIL: (500, "InternalServerError"),
@@ -90,6 +94,7 @@ _ERRORS = {
 def _handler(front: DynamoFront) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = 65_536  # headers and body in one packet
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
@@ -101,7 +106,7 @@ def _handler(front: DynamoFront) -> type[BaseHTTPRequestHandler]:
                 status, code = _ERRORS[fault]
                 self._answer(status, {}, json.dumps({"__type": f"x#{code}", "message": "as told"}).encode())
                 return
-            headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
+            headers = {name: value for name, value in self.headers.items() if name.lower() in _PASSED}
             if fault is FrontFault.THROTTLE_SOME:
                 self._throttle_some(headers, body)
                 return
@@ -110,7 +115,7 @@ def _handler(front: DynamoFront) -> type[BaseHTTPRequestHandler]:
                 answer = front.pass_on(headers, body)
             if fault is FrontFault.LOSE_REPLY:
                 self.close_connection = True
-                self.connection.close()
+                self.connection.shutdown(socket.SHUT_RDWR)
                 return
             self._answer(*answer)
 
@@ -119,7 +124,7 @@ def _handler(front: DynamoFront) -> type[BaseHTTPRequestHandler]:
             statements = wanted["Statements"]
             wanted["Statements"] = statements[::2]
             inner = json.dumps(wanted).encode()
-            status, _, said = front.pass_on({**headers, "content-length": str(len(inner))}, inner)
+            status, _, said = front.pass_on(headers, inner)
             done = iter(json.loads(said)["Responses"])
             refused: dict[str, Any] = {"Error": {"Code": "ThrottlingError", "Message": "as told"}}
             answers = [refused if place % 2 else next(done) for place in range(len(statements))]

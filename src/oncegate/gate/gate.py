@@ -124,7 +124,6 @@ class GateEngine(Declarations):
             has_review=Facet.REVIEW in facets,
             has_stats=Facet.STATS in facets,
             takes_writes=store.capabilities.business_writes,
-            takes_items=store.capabilities.transact_items,
             new_token=new_token or Tokens(),
             actor=actor,
             circuits=Circuits(clock.ticks_ms),

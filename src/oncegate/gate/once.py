@@ -6,14 +6,14 @@ the driver. Nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from oncegate.errors import UsageError
 from oncegate.gate.codec.callable_info import callee_of
 from oncegate.gate.codec.introspection import step_name_of
-from oncegate.gate.driver.awaiting import Given, check_ended, give, give_statement
+from oncegate.gate.driver.awaiting import check_ended, give, give_statement
 from oncegate.gate.driver.drivers import Driver
 from oncegate.gate.driver.requests import Flow, Invoke, Where
 from oncegate.gate.flows.effects import EffectCall, effect_flow, write_step_flow
@@ -26,15 +26,15 @@ from oncegate.gate.flows.transactions import (
     open_join,
 )
 from oncegate.gate.runtime.claim import Claim, checked
-from oncegate.gate.runtime.context import GateContext, check_takes_items, check_takes_writes
+from oncegate.gate.runtime.context import GateContext, check_takes_writes
 from oncegate.gate.runtime.resources import readable
-from oncegate.gate.runtime.transact_items import checked_items
+from oncegate.gate.runtime.their_transaction import THEIRS
+from oncegate.gate.runtime.transact_items import Item, stage_items
 from oncegate.gate.surface import UNDECLARED, Downstream
 from oncegate.model.trace import headers_of
 from oncegate.store import Joined, Outgoing, Placed, Statement
 
 R = TypeVar("R")
-Item = Mapping[str, Any]  # one of DynamoDB's TransactWriteItems
 _UNSET: Any = object()
 
 
@@ -108,9 +108,7 @@ class _Face:
         if writes:
             check_takes_writes(self._gate)
             claim.writes += checked(writes)
-        if transact:
-            check_takes_items(self._gate)
-            claim.writes += checked_items(transact, len(claim.writes))
+        stage_items(self._gate, claim, transact)
 
     def _check_no_transaction(self) -> None:
         if self._transaction is not None:
@@ -133,33 +131,6 @@ class Transaction:
     def enqueue(self, event: Outgoing) -> Placed:
         """Puts an event at the end of its lane: it goes out if this transaction commits."""
         return self._transaction.enqueue(event)
-
-
-class _Theirs:
-    """Stands in a block for a transaction that is the caller's own: they write through that."""
-
-    @property
-    def given(self) -> Given:
-        """Nothing is done through it, so nothing is kept in mind."""
-        return []
-
-    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
-        """Says so."""
-        raise _write_through_yours()
-
-    def enqueue(self, event: Outgoing) -> Any:
-        """Says so."""
-        raise _write_through_yours()
-
-
-_THEIRS: Any = _Theirs()
-
-
-def _write_through_yours() -> UsageError:
-    return UsageError(
-        "once.commit(tx=…) has joined your own transaction: write through what you gave as tx=, before it; "
-        "`with once.commit() as tx:` opens one of the gate's"
-    )
 
 
 class AsyncTransaction:
@@ -219,10 +190,9 @@ class Once(_Face):
     ) -> CommitBlock:
         """Says what belongs to the outcome.
 
-        `writes` are committed with it when the handler returns, and so is `transact`: on a DynamoDB ledger
-        the items of one TransactWriteItems, which then holds the outcome too.
-        `with once.commit() as tx:` opens a transaction that commits at the end of the block. `tx=` joins the caller's own open transaction at
-        once: the caller commits it, before the handler returns.
+        `writes`, or `transact` (items of TransactWriteItems on a DynamoDB ledger), are committed with it when
+        the handler returns. `with once.commit() as tx:` opens a transaction that commits at the end of the
+        block. `tx=` joins the caller's own open transaction: the caller commits it before the handler returns.
         """
         self._check_no_transaction()
         self._stage(resource, outcome, writes, transact)
@@ -311,11 +281,10 @@ class AsyncOnce(_Face):
     ) -> AsyncCommitBlock:
         """Says what belongs to the outcome.
 
-        `writes` are committed with it when the handler returns, and so is `transact`: on a DynamoDB ledger
-        the items of one TransactWriteItems, which then holds the outcome too.
-        `async with once.commit() as tx:` opens a transaction that commits at the end of the block. `await once.commit(tx=…)` joins the caller's own
-        open transaction: the caller commits it, before the handler returns. A `tx` that is not async is
-        joined at the call already.
+        `writes`, or `transact` (items of TransactWriteItems on a DynamoDB ledger), are committed with it when
+        the handler returns. `async with once.commit() as tx:` opens a transaction that commits at the end of
+        the block. `await once.commit(tx=…)` joins the caller's own open transaction: the caller commits it,
+        before the handler returns. A `tx` that is not async is joined at the call already.
         """
         self._check_no_transaction()
         self._stage(resource, outcome, writes, transact)
@@ -345,7 +314,7 @@ class CommitBlock:
 
     def __enter__(self) -> Transaction:
         if self._claim.joined:
-            return Transaction(_THEIRS)
+            return Transaction(THEIRS)
         self._driver.run(_enter(self._claim, self._transaction))
         return Transaction(self._transaction)
 
@@ -392,7 +361,7 @@ class AsyncCommitBlock:
     async def __aenter__(self) -> AsyncTransaction:
         await self
         if self._claim.joined:
-            return AsyncTransaction(_THEIRS, self._driver)
+            return AsyncTransaction(THEIRS, self._driver)
         await self._driver.run_async(_enter(self._claim, self._transaction))
         return AsyncTransaction(self._transaction, self._driver)
 

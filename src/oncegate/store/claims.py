@@ -12,7 +12,7 @@ from oncegate.model.states import INTERRUPTIONS_MAX, Decision, State, Stored
 from oncegate.store.log import LogRecord
 
 Statement = tuple[str, Sequence[Any]]
-# Where `Capabilities.transact_items`, writes are these, each with one item of DynamoDB's TransactWriteItems.
+# Where `Capabilities.transact_items`, writes are these: each has one item of TransactWriteItems.
 TRANSACT_ITEM: Final = "TransactWriteItems"
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
+from oncegate.cli.main import main
 from tests.support.dynamodb_front import DynamoFront
 from tests.support.servers import DynamoDb
 
@@ -27,6 +29,19 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 def new_table(dynamodb: DynamoDb) -> str:
     """The address of a table that is created when it is first used."""
     return f"dynamodb://t-{uuid.uuid4().hex}?region={REGION}&endpoint={dynamodb.url}&create=1"
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., SimpleNamespace]:
+    """Calls the command line in this process."""
+
+    def run(*words: str) -> SimpleNamespace:
+        capsys.readouterr()
+        code = main(list(words))
+        shown = capsys.readouterr()
+        return SimpleNamespace(code=code, out=shown.out, err=shown.err)
+
+    return run
 
 
 @pytest.fixture

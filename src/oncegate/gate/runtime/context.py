@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from oncegate.clock import Clock
 from oncegate.commit.group_commit import GroupCommit
 from oncegate.crashpoints import CrashPoints
-from oncegate.errors import ConfigError
 from oncegate.gate.runtime.arrival_stats import Sightings
 from oncegate.gate.runtime.cache import OutcomeCache
 from oncegate.gate.runtime.circuits import Circuits
@@ -39,7 +38,6 @@ class GateContext:
     has_review: bool = True  # what the ledger has, read once (`store.Facet`)
     has_stats: bool = True
     takes_writes: bool = True
-    takes_items: bool = False  # DynamoDB items of users, `once.commit(transact=)`
     keys_read: set[str] = field(default_factory=set)
     value_follows: dict[int, Claim] = field(default_factory=dict)  # by entry: committed, not yet returned
     bells: list[Callable[[], None]] = field(default_factory=list)
@@ -55,12 +53,3 @@ def check_takes_writes(gate: GateContext) -> None:
     """Raises ConfigError where the ledger commits no statements with a claim."""
     if not gate.takes_writes:
         require_transactions(gate.commits.store, "business writes, once.commit() blocks and tx=")
-
-
-def check_takes_items(gate: GateContext) -> None:
-    """Raises ConfigError where the ledger commits no DynamoDB items with a claim."""
-    if not gate.takes_items:
-        raise ConfigError(
-            f"once.commit(transact=…) needs a DynamoDB ledger (dynamodb://table), and this one is"
-            f" {gate.commits.store.capabilities.name}; use writes= or tx= here"
-        )

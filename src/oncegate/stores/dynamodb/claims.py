@@ -25,7 +25,7 @@ from oncegate.stores.dynamodb.items import (
     SHARDS,
     WITHDRAWN,
     Item,
-    Row,
+    ItemRow,
     binary,
     entry_number,
     number,
@@ -107,7 +107,9 @@ class DynamoClaims:
             raise ConfigError("a surface's key template cannot be changed in a DynamoDB ledger")
         now = self.now_ticks()
         named = None if outcome is None else self._named_outcome(wanted, outcome)
-        items = [self._new_item(item, now, None if named is None else named[i]) for i, item in enumerate(wanted)]
+        items = [
+            self._new_item(item, now, None if named is None else named[i]) for i, item in enumerate(wanted)
+        ]
         refused = self._writer.insert([Insertion(item) for item in items])
         return [
             self._inserted(item, made, now, settled=outcome is not None)
@@ -146,7 +148,11 @@ class DynamoClaims:
             return made
         made |= {"a": number(1), "c": number(1), "t": number(item.token)}
         if outcome is not None:
-            made |= {"s": number(State.COMMITTED), "e": number(item.received_at_ms), "x": number(kept_until)}
+            made |= {
+                "s": number(State.COMMITTED),
+                "e": number(item.received_at_ms),
+                "x": number(kept_until),
+            }
             made["hs"] = {"L": [self._record(now, LogKind.COMMITTED, item, None)]}
             return made | outcome
         made |= {"s": number(State.IN_FLIGHT), "u": number(now + item.lease_ms), "fr": number(now)}
@@ -186,11 +192,11 @@ class DynamoClaims:
                 return answer
             there = answer.item
         raise StoreUnavailable(
-            f"the key {item.key.hex()[:16]} is changed by too many workers at once; nothing was run, try again"
+            f"the key {item.key.hex()[:16]} is changed by too many workers at once; nothing was run"
         )
 
     def _answer(
-        self, item: Reservation, made: Item, row: Row, now: int, *, settled: bool
+        self, item: Reservation, made: Item, row: ItemRow, now: int, *, settled: bool
     ) -> Reserved | _Overtaken:
         if row.state == WITHDRAWN:
             return self._take_withdrawn(item, made, row, now, settled=settled)
@@ -213,7 +219,7 @@ class DynamoClaims:
         )  # fmt: skip
 
     def _take_withdrawn(
-        self, item: Reservation, made: Item, row: Row, now: int, *, settled: bool
+        self, item: Reservation, made: Item, row: ItemRow, now: int, *, settled: bool
     ) -> Reserved | _Overtaken:
         """Inserts over what a withdrawal left, under a higher fence."""
         again = made | {"f": number(self._time.numbers(now, row.fence))}
@@ -225,7 +231,7 @@ class DynamoClaims:
         return refused
 
     def _take_over(
-        self, item: Reservation, row: Row, decision: Decision, now: int
+        self, item: Reservation, row: ItemRow, decision: Decision, now: int
     ) -> Reserved | _Overtaken:
         fence, is_first = self._time.numbers(now, row.fence), row.first_reserved is None
         attempt = row.attempt + 1
@@ -243,18 +249,18 @@ class DynamoClaims:
         note = str(ClaimNote(attempt, fence, is_first))
         change.records.append(self._record(now, CLAIM_KINDS[decision], item, note))
         refused = self._change(change)
-        if refused is not None:
-            if not change.was_ours(refused.item):
-                return refused
+        if refused is not None and not change.was_ours(refused.item):
+            return refused
         self._own.note(item.token, ClaimNotes(row.kept_until_s, [s.parts for s in row.steps if s.parts]))
         return Reserved(
             decision, entry_number(row.key), fence, attempt, State(row.state), self._steps_of(row),
             first_reserved_ticks=row.first_reserved or 0, received_at_ms=row.received_at_ms,
             lapsed_at_ticks=row.lease_until or 0, now_ticks=now, never_run=row.claims == 0,
             declared=None if is_first else row.declared, token=item.token, key=item.key,
+            tried_from_ticks=row.tried_from,
         )  # fmt: skip
 
-    def _give_up(self, item: Reservation, row: Row, reason: str, now: int) -> _Overtaken | None:
+    def _give_up(self, item: Reservation, row: ItemRow, reason: str, now: int) -> _Overtaken | None:
         change = Change(item.key, equals=_as_seen(row), removes=["t", "ry"]).numbered()
         change.sets |= {
             ("s",): number(State.HELD), ("e",): number(item.received_at_ms), ("rs",): text(reason),
@@ -263,7 +269,7 @@ class DynamoClaims:
         refused = self._change(change)
         return None if refused is None or change.was_ours(refused.item) else refused
 
-    def _log_conflict(self, item: Reservation, row: Row, now: int) -> None:
+    def _log_conflict(self, item: Reservation, row: ItemRow, now: int) -> None:
         """Writes down the first conflicts of a key; a key that changed meanwhile is not asked again."""
         if row.count(LogKind.CONFLICT) < LOGGED_MAX:
             record = self._record(now, LogKind.CONFLICT, item, None)
@@ -273,10 +279,10 @@ class DynamoClaims:
         (refused,) = self._writer.change([change])
         return None if refused is None else _Overtaken(refused.item)
 
-    def _outcome_of(self, row: Row) -> bytes | None:
+    def _outcome_of(self, row: ItemRow) -> bytes | None:
         return row.outcome if row.outcome_parts is None else self._parts.read(row.key, row.outcome_parts)
 
-    def _steps_of(self, row: Row) -> tuple[StepRecord, ...]:
+    def _steps_of(self, row: ItemRow) -> tuple[StepRecord, ...]:
         return tuple(
             unpack_step(step, step.result if step.parts is None else self._parts.read(row.key, step.parts))
             for step in row.steps
@@ -289,7 +295,7 @@ class _Overtaken(Struct):
     item: Item | None
 
 
-def _as_seen(row: Row) -> Item:
+def _as_seen(row: ItemRow) -> Item:
     """The condition that nobody has changed a row's claim since it was read."""
     return {"f": number(row.fence), "s": number(row.state)}
 

@@ -40,6 +40,7 @@ _CREDENTIALS: Final = frozenset(
         "UnrecognizedClientException",
     }
 )
+_OTHER_KEYS: Final = ("type mismatch for key", "does not match the schema", "required keys was not given")
 _NOT_SENT: Final = (
     botocore.EndpointConnectionError,
     botocore.ConnectTimeoutError,
@@ -56,7 +57,7 @@ _NO_CREDENTIALS: Final = (
 
 
 class Throttled(StoreUnavailable):
-    """The service refused the request for its rate, or for a transaction on the item; nothing was changed."""
+    """The service refused the request for its rate, or for another transaction; nothing was changed."""
 
 
 class ConditionFailed(StoreRejected):
@@ -81,7 +82,8 @@ def translated(error: Exception, place: str, *, is_write: bool) -> StoreError:
         return _answered(error, place, is_write=is_write)
     if isinstance(error, _NOT_SENT):
         return StoreUnavailable(
-            f"{place} cannot be reached ({_first_line(error)}); check the region, the endpoint and the network"
+            f"{place} cannot be reached ({_first_line(error)}); check the region, the endpoint and the"
+            " network"
         )
     if isinstance(error, _NO_CREDENTIALS):
         return StoreUnavailable(
@@ -110,13 +112,13 @@ def of_code(code: str, message: str, place: str, status: int, *, is_write: bool)
     """What an error code of the service means, of a whole request or of one statement of a batch."""
     if code in _THROTTLED:
         return Throttled(
-            f"{place} is throttled ({code}); nothing was changed. Raise the capacity of the table and of its"
-            " index, or use on-demand capacity"
+            f"{place} is throttled ({code}); nothing was changed. Raise the capacity of the table and of"
+            " its index, or use on-demand capacity"
         )
     if code in _CREDENTIALS:
         return StoreUnavailable(
-            f"{place}: AWS refuses the credentials ({code}: {_short(message)}); check the key, its region and"
-            " the rights that docs/dynamodb.md lists"
+            f"{place}: AWS refuses the credentials ({code}: {_short(message)}); check the key, its region"
+            " and the rights that docs/dynamodb.md lists"
         )
     if code in ("ResourceNotFoundException", "ResourceNotFound"):
         return SchemaMismatch(
@@ -133,10 +135,10 @@ def _invalid(message: str, place: str) -> StoreError:
     lowered = message.lower()
     if "size" in lowered and "exceed" in lowered:
         return too_large(place)
-    if "type mismatch for key" in lowered or "does not match the schema" in lowered:
+    if any(sign in lowered for sign in _OTHER_KEYS):
         return SchemaMismatch(
-            f"{place} is not a ledger: its key is not one binary attribute k; name another table, or create one"
-            " with oncegate migrate"
+            f"{place} is not a ledger: its key is not one binary attribute k; name another table, or create"
+            " one with oncegate migrate"
         )
     return StoreRejected(f"{place}: {_short(message)}")
 
@@ -151,8 +153,8 @@ def _cancelled(reasons: list[dict[str, Any]], place: str) -> StoreError:
 def too_large(place: str) -> StoreRejected:
     """What is refused because an item holds no more."""
     return StoreRejected(
-        f"{place}: an item would be larger than DynamoDB's limit of {ITEM_BYTES_MAX // 1024} KB; nothing was"
-        " changed. Keep step results, labels and reasons short"
+        f"{place}: an item would be larger than DynamoDB's limit of {ITEM_BYTES_MAX // 1024} KB; nothing"
+        " was changed. Keep step results, labels and reasons short"
     )
 
 

@@ -5,10 +5,10 @@
     p   fingerprint                       sf tn lb  surface, tenant, label    at  received, wall ms
     u   lease until, in ledger time       fr  first reserved, ledger time     i   interruptions in a row
     d   declaration of the first claim    st  steps, by a hash of their name  g   1 once a step was recorded
-    hs  log records                       oc  outcome                         on  parts that hold the outcome
+    hs  log records                       oc  outcome                         on  parts of the outcome
     e   settled, wall ms                  rs  reason                          ry  retry at, ledger time
-    o r open shard, minute (index `open`) ke  may be removed after            x   the same, final states only
-    z   the request that wrote last
+    o r open shard, minute (index `open`) ke  may be removed after            x   the same, if final
+    z   the request that wrote last       tf  a person let it be tried again, ledger time
 
 Attributes that have no value are left out. `o` and `r` stand on entries that are not final; they are the
 keys of the index. `x` is the table's time to live.
@@ -81,7 +81,7 @@ _STEPS: Final = msgspec.msgpack.Decoder(PackedStep)
 _RECORDS: Final = msgspec.msgpack.Decoder(_PackedRecord)
 
 
-class Row(Struct, frozen=True):
+class ItemRow(Struct, frozen=True):
     """One item, read."""
 
     key: bytes
@@ -107,7 +107,7 @@ class Row(Struct, frozen=True):
     reason: str | None
     retry_at: int | None
     kept_until_s: int
-    request: int | None
+    tried_from: int
 
     def known(self, *, at_once: bool, deaths_max: int) -> Known:
         """What an arrival's fate depends on."""
@@ -145,15 +145,15 @@ class Row(Struct, frozen=True):
         return sum(_RECORDS.decode(packed).kind == kind for packed in self.records)
 
 
-def read_row(item: Item) -> Row:
+def read_row(item: Item) -> ItemRow:
     """An item as a row."""
-    return Row(
+    return ItemRow(
         _bytes(item, "k") or b"", _whole(item, "s") or 0, _whole(item, "f") or 0, _whole(item, "t"),
         _whole(item, "c") or 0, _whole(item, "a") or 0, _bytes(item, "p") or b"", _text(item, "sf") or "",
         _text(item, "tn") or "", _text(item, "lb") or "", _whole(item, "at") or 0, _whole(item, "u"),
         _whole(item, "fr"), _whole(item, "i") or 0, _text(item, "d"), _steps(item), _records(item),
         _bytes(item, "oc"), _text(item, "on"), _whole(item, "e"), _text(item, "rs"), _whole(item, "ry"),
-        _whole(item, "ke") or FAR_FUTURE_S, _whole(item, "z"),
+        _whole(item, "ke") or FAR_FUTURE_S, _whole(item, "tf") or 0,
     )  # fmt: skip
 
 

@@ -162,7 +162,11 @@ class LedgerTime:
     def _ticks(self, found: Moment, server: int | None) -> int:
         """What the time is now, by the item."""
         machine = self._clock.ticks_ms()
-        if self._base is not None and self._seen == (found.identity, found.count) and machine >= self._base[1]:
+        if (
+            self._base is not None
+            and self._seen == (found.identity, found.count)
+            and machine >= self._base[1]
+        ):
             return self._base[0] + machine - self._base[1]  # nobody has written it since
         if found.boot == self._boot() and machine >= found.machine:
             return found.ticks + machine - found.machine

@@ -62,7 +62,9 @@ class Parts:
         """Removes values that no entry names any more."""
         keys = [part_key for name in names for part_key in part_keys(key, name)]
         for start in range(0, len(keys), _DELETED_MAX):
-            some = [{"DeleteRequest": {"Key": {"k": binary(one)}}} for one in keys[start : start + _DELETED_MAX]]
+            some = [
+                {"DeleteRequest": {"Key": {"k": binary(one)}}} for one in keys[start : start + _DELETED_MAX]
+            ]
             self._client.write("batch_write_item", RequestItems={self._client.table: some})
 
 

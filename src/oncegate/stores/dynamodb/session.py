@@ -19,15 +19,19 @@ from oncegate.store import (
     Renewal,
     Reservation,
     Reserved,
+    Ruling,
+    RulingAnswer,
     Settlement,
     StepRecords,
 )
+from oncegate.store.people import latest_ruling
 from oncegate.stores.dynamodb.claims import DynamoClaims, OwnClaims
 from oncegate.stores.dynamodb.client import TableClient
-from oncegate.stores.dynamodb.items import WITHDRAWN, Row, read_row
+from oncegate.stores.dynamodb.items import WITHDRAWN, ItemRow, read_row
 from oncegate.stores.dynamodb.ledger_time import LedgerTime
 from oncegate.stores.dynamodb.open_entries import find_open
 from oncegate.stores.dynamodb.parts import Parts
+from oncegate.stores.dynamodb.rulings import can_be_ruled, ruling_change
 from oncegate.stores.dynamodb.settling import DynamoSettling, is_committed_by
 from oncegate.stores.dynamodb.transact import settle_with
 from oncegate.stores.dynamodb.writing import ItemWriter
@@ -126,11 +130,28 @@ class DynamoSession(DynamoClaims, DynamoSettling):
         keys = find_open(self._client, limit)
         return [found for found in self.details(keys) if found and not found.entry.state.is_final]
 
-    def _rows(self, keys: Sequence[bytes]) -> list[Row | None]:
-        rows = [None if item is None else read_row(item) for item in self._writer.read(keys)] if keys else []
+    def rule(self, ruling: Ruling) -> RulingAnswer:
+        """Carries out what a person decided, if the entry still stands as they saw it."""
+        (row,) = self._rows([ruling.key])
+        done = False
+        if row is not None and can_be_ruled(row, ruling):
+            now = self.now_ticks()
+            fence, position = self._time.numbers(now, row.fence), self._time.numbers(now)
+            change = ruling_change(row, ruling, now, fence, position)
+            (refused,) = self._call(lambda: self._writer.change([change]))
+            done = refused is None or change.was_ours(refused.item)
+        (found,) = self.details([ruling.key])
+        if found is None:
+            return RulingAnswer(done=False, entry=None)
+        return RulingAnswer(done, found.entry, latest_ruling(found.records))
+
+    def _rows(self, keys: Sequence[bytes]) -> list[ItemRow | None]:
+        rows = (
+            [None if item is None else read_row(item) for item in self._writer.read(keys)] if keys else []
+        )
         return [None if row is None or row.state == WITHDRAWN else row for row in rows]
 
-    def _detail(self, row: Row) -> EntryDetail:
+    def _detail(self, row: ItemRow) -> EntryDetail:
         return EntryDetail(
             row.entry,
             None,

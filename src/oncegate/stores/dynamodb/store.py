@@ -179,7 +179,9 @@ class DynamoStore:
         told += f", deletion protection {'on' if is_protected else 'off'}"
         is_local = self._table_address.endpoint is not None
         step = "switch both on: a lost ledger lets every event run again"
-        return Finding(True, "backups", told, "" if is_local or (status == "ENABLED" and is_protected) else step)
+        return Finding(
+            True, "backups", told, "" if is_local or (status == "ENABLED" and is_protected) else step
+        )
 
     def _open_entries(self) -> Finding:
         try:

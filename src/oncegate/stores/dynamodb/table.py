@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from oncegate.errors import SchemaMismatch, StoreError, StoreUnavailable
+from oncegate.errors import SchemaMismatch, StoreError, StoreRejected, StoreUnavailable
 from oncegate.store import Migration
 from oncegate.stores.dynamodb.client import TableClient
 from oncegate.stores.dynamodb.items import INDEX
@@ -45,7 +45,9 @@ class LedgerTable:
     def describe(self) -> dict[str, Any] | None:
         """What the service says of the table; None where there is none."""
         try:
-            found: dict[str, Any] = self._client.read("describe_table", TableName=self._client.table)["Table"]
+            found: dict[str, Any] = self._client.read("describe_table", TableName=self._client.table)[
+                "Table"
+            ]
         except SchemaMismatch:
             return None
         return found
@@ -84,11 +86,18 @@ class LedgerTable:
             )
             self._wait_until_active()
         if 3 in numbers:
+            self._enable_time_to_live()
+
+    def _enable_time_to_live(self) -> None:
+        try:
             self._client.write(
                 "update_time_to_live",
                 TableName=self._client.table,
                 TimeToLiveSpecification={"Enabled": True, "AttributeName": "x"},
             )
+        except StoreRejected:
+            if self.time_to_live() not in TTL_ON:  # else another process has done so
+                raise
 
     def _create(self) -> None:
         try:
@@ -147,5 +156,3 @@ def _is_active(found: dict[str, Any]) -> bool:
     return found.get("TableStatus") == "ACTIVE" and all(
         one.get("IndexStatus", "ACTIVE") == "ACTIVE" for one in indexes
     )
-
-

@@ -18,7 +18,7 @@ from oncegate.stores.dynamodb.failures import TransactionRefused
 
 
 def settle_with(client: TableClient, change: Change, item: Settlement) -> bool:
-    """Ends a claim together with the user's items; False if the claim is not held, and nothing was written."""
+    """Ends a claim together with the user's items; False writes nothing: the claim is not held."""
     items: list[dict[str, Any]] = [one for _, (one,) in item.writes]
     _check_tables(items, client)
     request = f"{item.fence}:{item.token}:{change.sets[('z',)]['N']}"
@@ -31,16 +31,16 @@ def settle_with(client: TableClient, change: Change, item: Settlement) -> bool:
             ReturnConsumedCapacity="INDEXES",
         )
     except TransactionRefused as refused:
-        return _refused(change, refused, item)
+        return _refused(change, refused, items)
     return True
 
 
-def _refused(change: Change, refused: TransactionRefused, item: Settlement) -> bool:
+def _refused(change: Change, refused: TransactionRefused, items: list[dict[str, Any]]) -> bool:
     own, *theirs = refused.reasons
     if own.get("Code") == "ConditionalCheckFailed":
         return change.was_ours(own.get("Item"))
     told = [
-        f"item {place} ({', '.join(item.writes[place][1][0])}): {reason.get('Code')}: {reason.get('Message')}"
+        f"item {place} ({next(iter(items[place]))}): {reason.get('Code')}: {reason.get('Message')}"
         for place, reason in enumerate(theirs)
         if reason.get("Code") not in (None, "None")
     ]
@@ -52,5 +52,5 @@ def _refused(change: Change, refused: TransactionRefused, item: Settlement) -> b
 def _check_tables(items: list[dict[str, Any]], client: TableClient) -> None:
     if any(arguments.get("TableName") == client.table for one in items for arguments in one.values()):
         raise StoreRejected(
-            f"transact= writes to {client.table}, which is the ledger's own table; keep your items in another"
+            f"transact= writes to {client.table}, the ledger's own table; keep your items in another one"
         )

@@ -113,7 +113,9 @@ class ItemWriter:
                 result.error = of_code("ThrottlingError", "", self._client.place, 400, is_write=True)
         return result
 
-    def _send(self, waiting: list[tuple[int, Statement]], result: _ChunkResult) -> list[tuple[int, Statement]]:
+    def _send(
+        self, waiting: list[tuple[int, Statement]], result: _ChunkResult
+    ) -> list[tuple[int, Statement]]:
         statements = [statement for _, statement in waiting]
         try:
             answer = self._client.write("batch_execute_statement", Statements=statements)
