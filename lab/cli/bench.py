@@ -22,6 +22,7 @@ def add_parser(commands: Any) -> None:
     subjects = parser.add_subparsers(dest="subject", required=True, metavar="SUBJECT")
     add_gate(subjects)
     _add_postgres(subjects)
+    _add_redis(subjects)
     _add_http(subjects)
     _add_feed(subjects)
     _add_sender(subjects)
@@ -35,6 +36,15 @@ def _add_postgres(subjects: Any) -> None:
     postgres.add_argument("--json", action="store_true", help="print one JSON document")
     postgres.add_argument("--plot", metavar="FILE", help="also draw the figures as SVG into this file")
     postgres.set_defaults(run=run_postgres)
+
+
+def _add_redis(subjects: Any) -> None:
+    redis = subjects.add_parser("redis", help="the Redis ledger beside Powertools, appendfsync always")
+    redis.add_argument("--rounds", default=3, type=positive, help="how often to repeat (default: 3)")
+    redis.add_argument("--quick", action="store_true", help="shorter runs, for a first impression")
+    redis.add_argument("--no-install", action="store_true", help="leave Powertools out unless it is there")
+    redis.add_argument("--json", action="store_true", help="print one JSON document")
+    redis.set_defaults(run=run_redis)
 
 
 def _add_http(subjects: Any) -> None:
@@ -86,6 +96,20 @@ def run_sender(arguments: argparse.Namespace) -> int:
         rounds=2 if arguments.quick else 5,
         postgres=not arguments.no_postgres,
         rivals=not arguments.no_rivals,
+        talk=lambda line: print(line, file=sys.stderr),
+    ).run()
+    print(json.dumps(document, indent=2) if arguments.json else as_text(document))
+    return 0
+
+
+def run_redis(arguments: argparse.Namespace) -> int:
+    """Measures on servers of its own and prints."""
+    from lab.bench.redis import RedisBench, as_text
+
+    document = RedisBench(
+        rounds=arguments.rounds,
+        seconds=1.0 if arguments.quick else 2.0,
+        install=not arguments.no_install,
         talk=lambda line: print(line, file=sys.stderr),
     ).run()
     print(json.dumps(document, indent=2) if arguments.json else as_text(document))

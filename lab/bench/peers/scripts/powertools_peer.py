@@ -51,7 +51,8 @@ class Powertools(stand.Subject):
         if self.settings.effects:
             self.config.register_lambda_context(Invocation(self.settings.lease_s))
         slot = self.book(order={"key": stand.key_of(event), "event": event})
-        self.bookings.add(event, slot)
+        if self.settings.rows:
+            self.bookings.add(event, slot)
         return {"slot": slot}
 
     def rows(self, key):

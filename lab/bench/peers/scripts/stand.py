@@ -59,6 +59,7 @@ class Settings:
     effects: str = ""  # the downstream's own book, kept where every process sees it
     moment: str = ""  # "before call" in the handler, "in call" on its way out, or "after call"
     fault: str = ""  # "kill" or "stall" at that moment
+    rows: bool = True  # whether a business row is written beside the ledger, where it cannot be in it
 
 
 class Line:

@@ -12,6 +12,7 @@ from oncegate.errors import BadUrl
 from oncegate.model.ledger_addresses import masked_address
 
 TLS_SCHEMES: Final = frozenset({"rediss", "valkeys"})
+UNIX_SCHEME: Final = "redis+unix"
 OPTIONS: Final = ("long_retention", "prefix", "ssl_ca_certs", "wait", "waitaof")
 PREFIX: Final = "oncegate"
 REPLICAS_MAX: Final = 16
@@ -22,12 +23,14 @@ PORT: Final = 6379
 class RedisAddress(Struct, frozen=True):
     """Where the ledger is and what is asked of it.
 
-    `wait` and `wait_synced` are how many replicas must have a write, or have synced it, before it counts.
+    `socket` is the path of a Unix socket, where one is named instead of a host. `wait` and `wait_synced`
+    are how many replicas must have a write, or have synced it, before it counts.
     """
 
     shown: str
     host: str
     port: int
+    socket: str | None
     database: int
     username: str | None
     password: str | None
@@ -52,8 +55,11 @@ def parse_address(address: str) -> RedisAddress:
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise BadUrl(f"{shown}: unknown option {unknown[0][:40]!r}; known: {', '.join(OPTIONS)}")
-    if not host or parts.fragment:
-        raise BadUrl(f"{shown} names no server; use redis://user:password@host:6379/0")
+    socket = unquote(parts.path) if parts.scheme.lower() == UNIX_SCHEME else None
+    if parts.fragment or (socket is None and not host) or (socket is not None and (host or not socket)):
+        raise BadUrl(
+            f"{shown} names no server; use redis://user:password@host:6379/0 or redis+unix:///path"
+        )
     prefix = options.get("prefix", PREFIX)
     if not _PREFIX_SHAPE.fullmatch(prefix):
         raise BadUrl(f"{shown}: a prefix is 1 to 40 letters, digits or any of _ . : -")
@@ -62,9 +68,10 @@ def parse_address(address: str) -> RedisAddress:
         raise BadUrl(f"{shown}: give wait or waitaof, not both")
     return RedisAddress(
         shown,
-        unquote(host),
+        unquote(host or ""),
         port,
-        _database(shown, parts.path),
+        socket,
+        0 if socket is not None else _database(shown, parts.path),
         unquote(parts.username) if parts.username else None,
         unquote(parts.password) if parts.password else None,
         parts.scheme.lower() in TLS_SCHEMES,

@@ -14,7 +14,7 @@ from oncegate.store import Durability, Finding, Reservation
 from oncegate.stores.redis.address import RedisAddress
 from oncegate.stores.redis.server import RETENTION_MAX, ServerFacts, check_server
 from oncegate.stores.redis.session import Layout, RedisSession
-from oncegate.stores.redis.wire import Wire
+from oncegate.stores.redis.wire import RedisWire
 
 MEMORY_USED_MAX: Final = 0.8  # of maxmemory; a full server refuses new events
 REHEARSAL_MS: Final = 60_000
@@ -22,7 +22,7 @@ _TIMER: Final = SystemClock()
 
 
 def examine(
-    wire: Wire, facts: Sequence[ServerFacts], where: RedisAddress, layout: Layout, clock: Clock
+    wire: RedisWire, facts: Sequence[ServerFacts], where: RedisAddress, layout: Layout, clock: Clock
 ) -> Iterator[Finding]:
     """Everything there is to say, in the order of how much it matters."""
     for one in facts:
@@ -87,7 +87,7 @@ def _memory(facts: Sequence[ServerFacts]) -> Finding:
     return Finding(True, "memory", f"{shown} of {limit / 2**20:.1f} MiB, noeviction", step)
 
 
-def _rehearsal(wire: Wire, where: RedisAddress, layout: Layout, clock: Clock) -> Finding:
+def _rehearsal(wire: RedisWire, where: RedisAddress, layout: Layout, clock: Clock) -> Finding:
     """Reserves a random key and withdraws it."""
     session = RedisSession(wire, layout, where.shown, ticks=clock.ticks_ms)
     key = secrets.token_bytes(32)

@@ -13,9 +13,7 @@ import redis
 from oncegate.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable, StoreUnknown
 
 SAID_MAX: Final = 200
-_RIGHTS: Final = (
-    "the user lacks a right; it needs: +@read +@write +@scripting +@connection +info +config|get +wait"
-)
+_RIGHTS: Final = "the user lacks a right; see the rights in docs/redis.md"
 # By how the server's answer begins, or what the driver made of it.
 _MEANINGS: Final[tuple[tuple[type[Exception] | str, type[StoreError], str], ...]] = (
     (
@@ -60,6 +58,11 @@ def translate(error: Exception, where: str) -> StoreError:
         if isinstance(error, known) if isinstance(known, type) else text.startswith(known):
             return kind(f"{where}: {meaning} ({text})")
     return StoreUnavailable(f"{where}: the server refused a command: {text}")
+
+
+def is_strange(answer: object) -> bool:
+    """Whether a key holds a value that is no entry: another program's."""
+    return isinstance(answer, redis.exceptions.ResponseError) and str(answer).startswith("WRONGTYPE")
 
 
 def unreachable(error: Exception, where: str) -> StoreError:

@@ -59,6 +59,10 @@ local function clear_steps(key)
   end
 end
 
+local function add(list, ...)
+  for _, value in ipairs({...}) do list[#list + 1] = value end
+end
+
 local function keep_final(key, keep_ms)
   if keep_ms and tonumber(keep_ms) > 0 then redis.call('PEXPIRE', key, keep_ms) end
 end
@@ -99,14 +103,16 @@ local function insert(key, clock, args, now)
       'e', args[12], 'r', args[9])
     return {'parked', fence, now}
   end
-  redis.call('HSET', key, 's', IN_FLIGHT, 'f', fence, 'a', 1, 'p', args[3], 't', args[2], 'm', args[10])
+  local entry = {'f', fence, 'a', 1, 'p', args[3], 't', args[2], 'm', args[10]}
   if args[14] ~= '' then
-    redis.call('HSET', key, 's', COMMITTED, 'e', args[12], 'o', string.sub(args[14], 2))
+    add(entry, 's', COMMITTED, 'e', args[12], 'o', string.sub(args[14], 2))
+    redis.call('HSET', key, unpack(entry))
     keep_final(key, args[13])
     return {'run', fence, now}
   end
-  redis.call('HSET', key, 'k', args[13], 'l', now + tonumber(args[4]), 'b', now)
-  if args[11] ~= '' then redis.call('HSET', key, 'd', string.sub(args[11], 2)) end
+  add(entry, 's', IN_FLIGHT, 'k', args[13], 'l', now + tonumber(args[4]), 'b', now)
+  if args[11] ~= '' then add(entry, 'd', string.sub(args[11], 2)) end
+  redis.call('HSET', key, unpack(entry))
   return {'run', fence, now}
 end
 
@@ -167,22 +173,25 @@ end
 -- 9 attempts given back, 10 busy_ms or empty, 11 clear steps, then steps
 local function settle(keys, args)
   local key, state = keys[1], args[4]
-  if not is_held(key, args[2], args[3]) then return 0 end
-  local now = now_of(keys[2], args[1])
-  redis.call('HSET', key, 's', state, 'e', args[5])
-  if args[6] ~= '' then redis.call('HSET', key, 'o', string.sub(args[6], 2)) end
-  if args[7] ~= '' then redis.call('HSET', key, 'r', string.sub(args[7], 2)) end
+  local known = redis.call('HMGET', key, 's', 'f', 't', 'k')
+  if known[1] ~= IN_FLIGHT or known[2] ~= args[2] or known[3] ~= args[3] then return 0 end
+  local ended = {'s', state, 'e', args[5]}
+  if args[6] ~= '' then add(ended, 'o', string.sub(args[6], 2)) end
+  if args[7] ~= '' then add(ended, 'r', string.sub(args[7], 2)) end
   if args[9] ~= '0' then redis.call('HINCRBY', key, 'a', -tonumber(args[9])) end
+  if state == COMMITTED or state == FAILED then
+    redis.call('HSET', key, unpack(ended))
+    redis.call('HDEL', key, 'l', 'b', 'd', 'i', 'k', 'y')
+    keep_final(key, known[4])
+  else
+    local now = now_of(keys[2], args[1])
+    add(ended, 'l', args[8] ~= '' and args[8] or now)
+    if args[10] ~= '' then add(ended, 'q', now + tonumber(args[10])) end
+    redis.call('HSET', key, unpack(ended))
+    redis.call('HDEL', key, 't')
+  end
   write_steps(key, args, 12)
   if args[11] == '1' then clear_steps(key) end
-  if state == COMMITTED or state == FAILED then
-    keep_final(key, redis.call('HGET', key, 'k'))
-    redis.call('HDEL', key, 'l', 'b', 'd', 'i', 'k', 'y')
-    return 1
-  end
-  redis.call('HSET', key, 'l', args[8] ~= '' and args[8] or now)
-  redis.call('HDEL', key, 't')
-  if args[10] ~= '' then redis.call('HSET', key, 'q', now + tonumber(args[10])) end
   return 1
 end
 

@@ -117,8 +117,10 @@ def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode()
 
 
-def detail_of(key: bytes, answer: Sequence[bytes]) -> EntryDetail | None:
+def detail_of(key: bytes, answer: Any) -> EntryDetail | None:
     """An entry, from all its fields; None where there are none."""
+    if not isinstance(answer, list):
+        return None
     fields = dict(zip(answer[::2], answer[1::2], strict=True))
     if b"s" not in fields:
         return None

@@ -14,7 +14,7 @@ from msgspec import Struct
 from oncegate.errors import DurabilityRefused, StoreUnavailable
 from oncegate.store import Durability
 from oncegate.stores.redis import failures
-from oncegate.stores.redis.wire import Where, Wire
+from oncegate.stores.redis.wire import RedisWire, Where
 
 RETENTION_MAX: Final = timedelta(hours=72)
 RETENTION_FORCED: Final = timedelta(days=3650)
@@ -61,7 +61,7 @@ class ServerFacts(Struct, frozen=True):
         return f"appendfsync {self.sync or 'not told'}"
 
 
-def read_facts(wire: Wire, where: Where | None = None) -> ServerFacts:
+def read_facts(wire: RedisWire, where: Where | None = None) -> ServerFacts:
     """Asks one server."""
     info = _info(wire, where)
     settings = _settings(wire, where)
@@ -84,7 +84,7 @@ def read_facts(wire: Wire, where: Where | None = None) -> ServerFacts:
     )
 
 
-def _info(wire: Wire, where: Where | None) -> dict[str, str]:
+def _info(wire: RedisWire, where: Where | None) -> dict[str, str]:
     try:
         text = wire.ask(where, "INFO")
     except redis.exceptions.ResponseError as error:
@@ -93,7 +93,7 @@ def _info(wire: Wire, where: Where | None) -> dict[str, str]:
     return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
 
-def _settings(wire: Wire, where: Where | None) -> dict[str, str]:
+def _settings(wire: RedisWire, where: Where | None) -> dict[str, str]:
     """What managed servers do not tell is left out."""
     try:
         pairs: Any = wire.ask(where, "CONFIG", "GET", *_SETTINGS)

@@ -24,7 +24,7 @@ from oncegate.store import (
 from oncegate.store.alternatives import has_alternatives
 from oncegate.stores.redis import failures, rows
 from oncegate.stores.redis.functions import Call
-from oncegate.stores.redis.wire import TAGS, Request, Wire, tag_name
+from oncegate.stores.redis.wire import TAGS, RedisWire, TaggedCommand, tag_name
 
 _UNIT: Final = nullcontext()
 Acting = Renewal | StepRecords | Settlement | Attachment | ClaimId
@@ -66,12 +66,12 @@ class RedisSession:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: RedisWire,
         layout: Layout,
         shown: str,
         *,
         ticks: Callable[[], int] | None = None,
-        reopen: Callable[[], Wire] | None = None,
+        reopen: Callable[[], RedisWire] | None = None,
         is_time_due: Callable[[], bool] = lambda: False,
     ) -> None:
         self._wire, self._layout, self._shown = wire, layout, shown
@@ -143,10 +143,11 @@ class RedisSession:
         return [None if found is None else found.entry for found in self.details(keys)]
 
     def details(self, keys: Sequence[bytes]) -> list[EntryDetail | None]:
-        """Reads by key, from the primary."""
+        """Reads by key, from the primary. Where another program's value stands there is no entry."""
         layout = self._layout
-        asked = [Request(layout.tag(key), (b"HGETALL", layout.entry(key))) for key in keys]
-        answers = self._exchange(lambda: asked, writes=False)
+        asked = [TaggedCommand(layout.tag(key), (b"HGETALL", layout.entry(key))) for key in keys]
+        answers = self._sent(lambda: asked, writes=False)
+        self._check([answer for answer in answers if not failures.is_strange(answer)], writes=False)
         return [rows.detail_of(key, answer) for key, answer in zip(keys, answers, strict=True)]
 
     def now_ticks(self) -> int:
@@ -174,7 +175,7 @@ class RedisSession:
     def _time(self) -> bytes | int:
         return b"" if self._ticks is None else self._ticks()
 
-    def _about_clock(self, call: Call, tag: int, argument: int | bytes) -> Request:
+    def _about_clock(self, call: Call, tag: int, argument: int | bytes) -> TaggedCommand:
         return self._wire.call(call, tag, self._layout.clock(tag), (self._time(), argument))
 
     def _call(self, call: Call, asked: Sequence[tuple[bytes, tuple[Any, ...]]]) -> list[Any]:
@@ -182,24 +183,36 @@ class RedisSession:
             return []
         moves = range(TAGS) if self._ticks is None and self._is_time_due() else ()
 
-        def requests() -> list[Request]:
+        def requests() -> list[TaggedCommand]:
             now, wire, layout = self._time(), self._wire, self._layout
             made = [self._about_clock(Call.KEEP_TIME, tag, b"") for tag in moves]
             return made + [
                 wire.call(call, layout.tag(k), layout.keys(k), (now, *rest)) for k, rest in asked
             ]
 
-        return self._exchange(requests, writes=True)[len(moves) :]
+        return self._exchange(requests, writes=True, ahead=len(moves))
 
-    def _exchange(self, requests: Callable[[], Sequence[Request]], *, writes: bool) -> list[Any]:
-        """Sends, and raises what the server refused; where a part was done, all of it is in doubt."""
+    def _exchange(
+        self, requests: Callable[[], Sequence[TaggedCommand]], *, writes: bool, ahead: int = 0
+    ) -> list[Any]:
+        """Sends, and raises what the server refused; where a part was done, all of it is in doubt.
+
+        The first `ahead` requests only move clocks: what becomes of them does not matter.
+        """
+        answers = self._sent(requests, writes=writes)[ahead:]
+        self._check(answers, writes=writes)
+        return answers
+
+    def _sent(self, requests: Callable[[], Sequence[TaggedCommand]], *, writes: bool) -> list[Any]:
         if self._reopen is not None and not self._is_closed and self._wire.is_stale:
             self._wire.close()
             self._wire = self._reopen()
-        answers = self._wire.exchange(requests(), writes=writes)
+        return self._wire.exchange(requests(), writes=writes)
+
+    def _check(self, answers: Sequence[Any], *, writes: bool) -> None:
         refused = [answer for answer in answers if isinstance(answer, RedisError)]
         if not refused:
-            return answers
+            return
         error: StoreError = failures.translate(refused[0], self._shown)
         if writes and len(refused) < len(answers):
             count = f"{len(answers) - len(refused)} of {len(answers)} were written"

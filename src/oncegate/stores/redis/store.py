@@ -11,7 +11,7 @@ from typing import Final
 import redis
 
 from oncegate.clock import Clock, SystemClock
-from oncegate.errors import SchemaMismatch, StoreUnavailable
+from oncegate.errors import SchemaMismatch, StoreUnavailable, StoreUnknown
 from oncegate.model.durations import format_duration
 from oncegate.store import AuditTrail, Capabilities, Durability, Finding, Migration, Units
 from oncegate.store.incarnations import Incarnations, Sight
@@ -27,7 +27,7 @@ from oncegate.stores.redis.server import (
     read_facts,
 )
 from oncegate.stores.redis.session import Layout, RedisSession
-from oncegate.stores.redis.wire import Wire
+from oncegate.stores.redis.wire import RedisWire
 
 SCHEMA: Final = 1
 WRITERS: Final = 2
@@ -109,24 +109,21 @@ class RedisStore:
 
     def connect(self) -> RedisSession:
         """Opens a session on the primaries; makes the ledger where there is none."""
-        wire, facts = self._open()
-        try:
-            self._use(wire, facts)
-        except BaseException:
-            wire.close()
-            raise
-        return self._session(wire, reopen=self._open_again)
+        return self._session(self._open_for_use(), reopen=self._open_for_use)
 
-    def _open_again(self) -> Wire:
+    def _open_for_use(self) -> RedisWire:
         wire, facts = self._open()
         try:
             self._use(wire, facts)
+        except StoreUnknown as error:
+            wire.close()
+            raise StoreUnavailable(f"the ledger cannot be opened: {error}") from error
         except BaseException:
             wire.close()
             raise
         return wire
 
-    def _use(self, wire: Wire, facts: tuple[ServerFacts, ...]) -> None:
+    def _use(self, wire: RedisWire, facts: tuple[ServerFacts, ...]) -> None:
         """Checks the servers and which ledger it is, before anything else uses the wire."""
         for one in facts:
             check_server(one, self.address)
@@ -140,8 +137,8 @@ class RedisStore:
         sight = Sight("/".join([identity, *(one.history for one in facts)]), 0)
         self._incarnations.check(sight, lambda: self._session(wire))
 
-    def _open(self) -> tuple[Wire, tuple[ServerFacts, ...]]:
-        wire = Wire(self._where)
+    def _open(self) -> tuple[RedisWire, tuple[ServerFacts, ...]]:
+        wire = RedisWire(self._where)
         try:
             seed = read_facts(wire)
             wire.open(is_cluster=seed.is_cluster)
@@ -153,7 +150,7 @@ class RedisStore:
             raise
         return wire, facts
 
-    def _session(self, wire: Wire, reopen: Callable[[], Wire] | None = None) -> RedisSession:
+    def _session(self, wire: RedisWire, reopen: Callable[[], RedisWire] | None = None) -> RedisSession:
         ticks = None if self._clock is None else self._clock.ticks_ms
         return RedisSession(
             wire, self._layout, self.address, ticks=ticks, reopen=reopen, is_time_due=self._is_time_due
@@ -167,7 +164,7 @@ class RedisStore:
         self._kept_at_ms = now
         return True
 
-    def _identity(self, wire: Wire, *, create: bool) -> str:
+    def _identity(self, wire: RedisWire, *, create: bool) -> str:
         """The random name of the ledger, which is written once; empty where there is none."""
         meta = self._layout.meta
         found = self._ask_meta(wire, b"HMGET", meta, b"schema", b"name")
@@ -184,13 +181,13 @@ class RedisStore:
             raise SchemaMismatch(f"{self.address} was made by a newer oncegate; upgrade this program")
         return name.decode()
 
-    def _ask_meta(self, wire: Wire, *command: bytes) -> list[bytes | None]:
+    def _ask_meta(self, wire: RedisWire, *command: bytes) -> list[bytes | None]:
         answer = wire.ask_key(command[1], *command)
         if isinstance(answer, redis.exceptions.RedisError):
             raise failures.translate(answer, self.address) from answer
         return answer if isinstance(answer, list) else []
 
-    def _server_ms(self, wire: Wire) -> int:
+    def _server_ms(self, wire: RedisWire) -> int:
         seconds, micros = wire.ask(None, "TIME")
         return int(seconds) * 1000 + int(micros) // 1000
 

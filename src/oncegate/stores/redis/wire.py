@@ -15,6 +15,11 @@ from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
 
+try:
+    from hiredis import pack_command
+except ModuleNotFoundError:  # the extra brings it; without it the driver's own packer and parser work
+    pack_command = None
+
 from oncegate.errors import StoreError, StoreUnavailable, StoreUnknown
 from oncegate.stores.redis import failures
 from oncegate.stores.redis.address import RedisAddress
@@ -32,7 +37,7 @@ Command = tuple[bytes | str | int, ...]
 Where = tuple[str, int]
 
 
-class Link(Protocol):
+class RedisConnection(Protocol):
     """What of the driver's connection is used here; the driver gives no types for it."""
 
     def connect(self) -> None:
@@ -57,7 +62,7 @@ class Link(Protocol):
         """Whether something has come, or the end."""
 
 
-class Request(NamedTuple):
+class TaggedCommand(NamedTuple):
     """A command about keys of one tag."""
 
     tag: int
@@ -72,13 +77,13 @@ class _Asked(NamedTuple):
     asking: bool
 
 
-class Wire:
+class RedisWire:
     """What one session sends through."""
 
     def __init__(self, address: RedisAddress) -> None:
         self._address = address
         self._seed: Where = (address.host, address.port)
-        self._connections: dict[Where, Link] = {}
+        self._connections: dict[Where, RedisConnection] = {}
         self._nodes: list[Where] = [self._seed] * TAGS
         self._slots: list[tuple[int, int, Where]] = []
         self._by_name = True
@@ -123,12 +128,12 @@ class Wire:
         except redis.exceptions.ResponseError as error:
             return error
 
-    def call(self, call: Call, tag: int, keys: Sequence[bytes], arguments: Iterable[Any]) -> Request:
+    def call(self, call: Call, tag: int, keys: Sequence[bytes], arguments: Iterable[Any]) -> TaggedCommand:
         """A request that calls a function; the head says how it is named on the servers."""
         head = call.by_name if self._by_name else call.by_digest
-        return Request(tag, (*head, *keys, *arguments))
+        return TaggedCommand(tag, (*head, *keys, *arguments))
 
-    def exchange(self, requests: Sequence[Request], *, writes: bool) -> list[Any]:
+    def exchange(self, requests: Sequence[TaggedCommand], *, writes: bool) -> list[Any]:
         """Sends requests in one go a server; returns answers in order, errors of the server among them."""
         answers: list[Any] = [None] * len(requests)
         round_ = [_Asked(place, self._nodes[request.tag], False) for place, request in enumerate(requests)]
@@ -141,7 +146,7 @@ class Wire:
         return answers
 
     def _round(
-        self, asked: list[_Asked], requests: Sequence[Request], answers: list[Any], writes: bool
+        self, asked: list[_Asked], requests: Sequence[TaggedCommand], answers: list[Any], writes: bool
     ) -> None:
         by_node: dict[Where, list[_Asked]] = {}
         for one in asked:
@@ -164,7 +169,11 @@ class Wire:
             raise
 
     def _send(
-        self, connection: Link, asked: list[_Asked], requests: Sequence[Request], writes: bool
+        self,
+        connection: RedisConnection,
+        asked: list[_Asked],
+        requests: Sequence[TaggedCommand],
+        writes: bool,
     ) -> None:
         commands: list[Command] = []
         for one in asked:
@@ -173,9 +182,11 @@ class Wire:
             commands.append(requests[one.place].command)
         if writes and (wait := self._wait_command()) is not None:
             commands += [self._marked(asked, requests), wait]
-        connection.send_packed_command(connection.pack_commands(commands))
+        connection.send_packed_command(_packed(connection, commands))
 
-    def _receive(self, connection: Link, asked: list[_Asked], answers: list[Any], writes: bool) -> None:
+    def _receive(
+        self, connection: RedisConnection, asked: list[_Asked], answers: list[Any], writes: bool
+    ) -> None:
         for one in asked:
             if one.asking:
                 _read(connection)
@@ -191,7 +202,7 @@ class Wire:
             return ("WAITAOF", 1, self._address.wait_synced, WAIT_MS)
         return None
 
-    def _marked(self, asked: list[_Asked], requests: Sequence[Request]) -> Command:
+    def _marked(self, asked: list[_Asked], requests: Sequence[TaggedCommand]) -> Command:
         """A write of this connection's own: waiting for it waits for all that was read before, too."""
         keys = requests[asked[0].place].command[3:5]
         head = Call.SETTLE_DOUBT.by_name if self._by_name else Call.SETTLE_DOUBT.by_digest
@@ -209,7 +220,9 @@ class Wire:
                 f"{self._name(self._seed)}: {reached} of {wanted} replicas have it after {WAIT_MS} ms"
             )
 
-    def _again(self, asked: list[_Asked], requests: Sequence[Request], answers: list[Any]) -> list[_Asked]:
+    def _again(
+        self, asked: list[_Asked], requests: Sequence[TaggedCommand], answers: list[Any]
+    ) -> list[_Asked]:
         """Requests that were certainly not run, and where to send them now."""
         again: list[_Asked] = []
         moved = False
@@ -276,7 +289,7 @@ class Wire:
         """Whether a server has closed its connection while nothing was under way."""
         return self.is_broken or any(_is_closed(one) for one in self._connections.values())
 
-    def _connection(self, where: Where) -> Link:
+    def _connection(self, where: Where) -> RedisConnection:
         if self.is_broken:
             raise StoreUnavailable(f"{self._name(where)}: the connection is closed")
         found = self._connections.get(where)
@@ -304,7 +317,14 @@ class Wire:
                 continue
 
 
-def _read(connection: Link) -> Any:
+def _packed(connection: RedisConnection, commands: Sequence[Command]) -> list[bytes]:
+    """Commands as bytes, by the quickest packer there is."""
+    if pack_command is None:
+        return connection.pack_commands(commands)
+    return [b"".join(map(pack_command, commands))]
+
+
+def _read(connection: RedisConnection) -> Any:
     """One answer; an error that the server answers is a value."""
     try:
         return connection.read_response(disconnect_on_error=False)
@@ -312,7 +332,7 @@ def _read(connection: Link) -> Any:
         return error
 
 
-def _is_closed(connection: Link) -> bool:
+def _is_closed(connection: RedisConnection) -> bool:
     """Nobody speaks unasked: what can be read is the end of the connection."""
     try:
         return connection.can_read(0)
@@ -329,13 +349,15 @@ def tag_name(tag: int) -> bytes:
     return b"%02x" % tag
 
 
-def _connect(address: RedisAddress, where: Where, shown: str) -> Link:
+def _connect(address: RedisAddress, where: Where, shown: str) -> RedisConnection:
     """Opens one connection that never retries by itself."""
     kind: Any = redis.SSLConnection if address.tls else redis.Connection
-    extra = {"ssl_ca_certs": address.ca_file} if address.tls and address.ca_file else {}
-    connection: Link = kind(
-        host=where[0],
-        port=where[1],
+    extra: dict[str, Any] = {"host": where[0], "port": where[1]}
+    if address.socket is not None:
+        kind, extra = redis.UnixDomainSocketConnection, {"path": address.socket}
+    elif address.tls and address.ca_file:
+        extra["ssl_ca_certs"] = address.ca_file
+    connection: RedisConnection = kind(
         db=address.database,
         username=address.username,
         password=address.password,
