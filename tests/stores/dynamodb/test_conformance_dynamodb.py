@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 import boto3
 import pytest
 
-from oncegate.store import ClaimStore, EntryDetail, Store
+from oncegate.model.states import State
+from oncegate.store import ClaimStore, EntryDetail, Reservation, Settlement, Store
 from oncegate.stores.dynamodb import DynamoStore
 from oncegate.stores.dynamodb.items import entry_number
 from oncegate.testing import ManualClock
@@ -67,3 +69,27 @@ def _empty(client: Any, table: str) -> None:
     for start in range(0, len(items), 25):
         gone = [{"DeleteRequest": {"Key": item}} for item in items[start : start + 25]]
         client.batch_write_item(RequestItems={table: gone})
+
+
+def test_only_final_entries_get_a_time_to_live(emptied: Any, new_table: str) -> None:
+    """After the retention and two days more, by the service's clock; open and held ones never (I14)."""
+    session = DynamoStore(new_table, clock=ManualClock()).connect()
+    names = ("open", *(state.label for state in State if state is not State.IN_FLIGHT))
+    day_ms = 86_400_000
+    wanted = [
+        Reservation(name.encode().ljust(32), "", "s", name, b"c", b"", 0, 20_000, 8, place, keep_ms=90 * day_ms)
+        for place, name in enumerate(names, 1)
+    ]
+    claims = session.reserve(wanted)
+    for claim, state in zip(claims[1:], list(State)[1:], strict=True):
+        assert session.settle([Settlement(*claim.claim, state, 5, "test")]) == [True]
+
+    table = new_table.partition("//")[2].partition("?")[0]
+    answer = emptied.scan(TableName=table, ConsistentRead=True)
+    date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
+    now_s = int(parsedate_to_datetime(date).timestamp())
+    expiries = {item["lb"]["S"]: item.get("x") for item in answer["Items"] if "lb" in item}
+
+    assert {name for name, expiry in expiries.items() if expiry} == {"committed", "failed"}
+    for name in ("committed", "failed"):
+        assert abs(int(expiries[name]["N"]) - now_s - 92 * 86_400) < 120

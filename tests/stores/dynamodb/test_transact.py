@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -26,7 +28,7 @@ class Shop:
     """A gate, a table of bookings beside the ledger, and what the handler stages."""
 
     def __init__(self, address: str, endpoint: str, clock: ManualClock) -> None:
-        self.clock = clock
+        self.address, self.clock = address, clock
         self.table = f"bookings-{address.partition('//')[2].partition('?')[0]}"
         self.client = boto3.client("dynamodb", region_name=REGION, endpoint_url=endpoint)
         self.gate = Gate(store=DynamoStore(address, clock=clock), clock=clock)
@@ -190,3 +192,18 @@ def test_other_ledgers_say_that_they_take_no_items(tmp_path: Any) -> None:
 
         with pytest.raises(ConfigError, match="needs a DynamoDB ledger"):
             gate.admit_sync("orders", {"id": 1})
+
+
+def test_example_of_the_guide_runs(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copied as it stands, with the name of this test's table."""
+    page = (Path(__file__).parents[3] / "docs" / "dynamodb.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.setenv("ONCEGATE_URL", shop.address)
+    names: dict[str, Any] = {}
+    exec(compile(example.replace('"bookings"', repr(shop.table)), "docs/dynamodb.md", "exec"), names)
+
+    with names["gate"] as gate:
+        verdicts = [gate.admit_sync("orders", {"id": "N-1"}).verdict for _ in range(2)]
+
+    assert verdicts == [Verdict.RUN, Verdict.REPLAY]
+    assert shop.bookings() == ["N-1"]

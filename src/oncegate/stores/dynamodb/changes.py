@@ -18,6 +18,7 @@ Path = tuple[str, ...]
 
 
 _RANDOM: Final = SystemRandom()
+_SETS_MAX: Final = 100  # of a statement, whose text is limited to 8 KB
 
 
 def request_number() -> Value:
@@ -40,7 +41,7 @@ class Change(Struct):
     @property
     def is_plain(self) -> bool:
         """Whether it may be a statement of a batch."""
-        return not (self.copies or self.additions)
+        return not (self.copies or self.additions) and len(self.sets) <= _SETS_MAX
 
     def numbered(self) -> Change:
         """Gives the request its number."""
@@ -136,12 +137,16 @@ class _Names:
     """Placeholders for names: many words are reserved."""
 
     def __init__(self) -> None:
-        self.given: dict[str, str] = {}
+        self._placeholders: dict[str, str] = {}
+
+    @property
+    def given(self) -> dict[str, str]:
+        return {placeholder: name for name, placeholder in self._placeholders.items()}
 
     def of(self, name: str) -> str:
-        placeholder = f"#{name}"
-        self.given[placeholder] = name
-        return placeholder
+        if name not in self._placeholders:
+            self._placeholders[name] = f"#n{len(self._placeholders)}"
+        return self._placeholders[name]
 
     def path(self, path: Path) -> str:
         return ".".join(self.of(part) for part in path)

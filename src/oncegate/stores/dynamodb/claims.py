@@ -126,9 +126,10 @@ class DynamoClaims:
         return [{"on": text(name)} for name in named]
 
     def _kept_until(self, item: Reservation) -> int:
-        if not item.keep_ms:
+        now = self._time.server_seconds()
+        if not item.keep_ms or now is None:
             return FAR_FUTURE_S
-        return self._time.server_seconds() + item.keep_ms // 1000 + EXPIRY_SPARE_S
+        return now + item.keep_ms // 1000 + EXPIRY_SPARE_S
 
     def _new_item(self, item: Reservation, now: int, outcome: Item | None, above: int = 0) -> Item:
         state, reason = item.parked

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoRegionError
 
 from oncegate.clock import Clock
 from oncegate.errors import StoreError, StoreUnavailable
@@ -117,11 +117,13 @@ class TableClient:
                 return session.client(
                     "dynamodb", region_name=address.region, endpoint_url=address.endpoint, config=config
                 )
-        except (BotoCoreError, ValueError) as error:
+        except NoRegionError as error:
             raise StoreUnavailable(
-                f"{self.place}: {' '.join(str(error).split())[:200]} Give the region in the address,"
+                f"{self.place}: no region. Give it in the address,"
                 f" dynamodb://{address.table}?region=eu-central-1, or as AWS_REGION"
             ) from error
+        except (BotoCoreError, ValueError) as error:
+            raise StoreUnavailable(f"{self.place}: {' '.join(str(error).split())[:200]}") from error
 
     def read(self, operation: str, **arguments: Any) -> Answer:
         """Calls what changes nothing; repeated a few times where the answer was lost."""

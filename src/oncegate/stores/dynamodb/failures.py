@@ -117,8 +117,8 @@ def of_code(code: str, message: str, place: str, status: int, *, is_write: bool)
         )
     if code in _CREDENTIALS:
         return StoreUnavailable(
-            f"{place}: AWS refuses the credentials ({code}: {_short(message)}); check the key, its region"
-            " and the rights that docs/dynamodb.md lists"
+            f"{place}: AWS refuses the credentials ({code}: {_short(message)}); check the key, its region,"
+            " this machine's clock and the rights that docs/dynamodb.md lists"
         )
     if code in ("ResourceNotFoundException", "ResourceNotFound"):
         return SchemaMismatch(

@@ -141,10 +141,13 @@ class LedgerTime:
             self._last_number = max(self._last_number + 1, ticks << FENCE_BITS, above + 1)
             return self._last_number
 
-    def server_seconds(self) -> int:
-        """The service's wall clock, for the time to live, which the service compares with its own."""
+    def server_seconds(self) -> int | None:
+        """The service's wall clock, for the time to live, which the service compares with its own.
+
+        None where the endpoint does not tell its clock: then nothing is given a time to live.
+        """
         with self._lock:
-            return self._server_now() // 1000
+            return self._server_now() // 1000 if self._server_base[0] else None
 
     def _server_now(self) -> int:
         server, machine = self._server_base

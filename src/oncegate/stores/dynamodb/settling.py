@@ -156,8 +156,9 @@ class DynamoSettling:
         changes = []
         for claim in claims:
             change = Change(claim.key, equals=_held(claim) | {"c": number(1)}, missing=["g"]).numbered()
-            gone = self._time.server_seconds() + TOMBSTONE_S
-            change.sets |= {("s",): number(WITHDRAWN), ("x",): number(gone)}
+            change.sets[("s",)] = number(WITHDRAWN)
+            if (now := self._time.server_seconds()) is not None:
+                change.sets[("x",)] = number(now + TOMBSTONE_S)
             change.removes += [
                 "t", "u", "o", "r", "fr", "p", "lb", "sf", "tn", "d", "st", "hs", "at", "a", "c", "i", "ke",
             ]  # fmt: skip

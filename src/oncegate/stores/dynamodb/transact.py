@@ -36,7 +36,7 @@ def settle_with(client: TableClient, change: Change, item: Settlement) -> bool:
 
 
 def _refused(change: Change, refused: TransactionRefused, items: list[dict[str, Any]]) -> bool:
-    own, *theirs = refused.reasons
+    own, *theirs = refused.reasons or [{}]
     if own.get("Code") == "ConditionalCheckFailed":
         return change.was_ours(own.get("Item"))
     told = [
