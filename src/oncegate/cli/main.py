@@ -69,6 +69,7 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("resources", "list second resources of one key or one target"),
     ),
     "Decide what waits for you": (
+        Command("dynamodb", "list, approve or reject what is open in a DynamoDB ledger"),
         Command("held", "list, show, approve or reject what waits for a person"),
         Command("restored", "decide what a ledger that went back in time has lost"),
         Command("quarantine", "list, show, release or discard what was not run as it stands"),

@@ -9,18 +9,21 @@ from oncegate.cli.exitcodes import DONE, PENDING
 from oncegate.cli.ledger import command_for, open_ledger
 from oncegate.cli.output import complain, print_json, tell
 from oncegate.cli.parser import add_json, add_url
+from oncegate.errors import ConfigError
 from oncegate.store import Migration, Store
 
 _DESCRIPTION = """\
 Create a ledger, or bring an older one up to date. All that is pending is applied in one
 transaction, so that none of it stays if any of it fails; what --print gives has one for each.
-Several processes may migrate at once. A ledger that is up to date is left as it is."""
+Several processes may migrate at once. A ledger that is up to date is left as it is. For DynamoDB
+this creates the table, or adds what it lacks; --template prints the table for other tools."""
 
 _EPILOG = """\
 examples:
   oncegate migrate
   oncegate migrate --check || echo "not yet"
-  oncegate migrate --print > pending.sql"""
+  oncegate migrate --print > pending.sql
+  oncegate migrate --url dynamodb://ledger --template terraform > ledger.tf"""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -42,18 +45,36 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help=f"list what is pending, change nothing, and exit with {PENDING} if anything is",
     )
+    modes.add_argument(
+        "--template",
+        choices=("cloudformation", "terraform"),
+        help="print a DynamoDB ledger's table as a template, ask nobody and change nothing",
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Applies, prints or checks."""
     store = open_ledger(arguments.url, needs=None)
+    if arguments.template:
+        return _print_template(store, arguments.template)
     pending = store.pending_migrations()
     if arguments.only_print:
         return _print(pending, arguments.json)
     if arguments.check:
         return _check(store, pending, arguments)
     return _apply(store, arguments.json)
+
+
+def _print_template(store: Store, form: str) -> int:
+    template = getattr(store, "template", None)
+    if template is None:
+        name = store.capabilities.name
+        raise ConfigError(
+            f"--template is for DynamoDB ledgers, and this one is {name}; --print shows its SQL"
+        )
+    print(template(form))
+    return DONE
 
 
 def _print(pending: list[Migration], as_json: bool) -> int:

@@ -117,7 +117,7 @@ def _add_verb(commands: Any, desk: ReviewCommands, verb: Verb) -> None:
         "--fence", type=read_number, metavar="N", help="only if the fence that `show` prints is still this"
     )  # fmt: skip
     if verb.runs:
-        _add_steps(parser)
+        add_steps(parser)
         parser.add_argument(
             "--doubles", choices=[choice.value for choice in Choice],
             help="of entries that are the same change as another one, let run: one of each, all (the change"
@@ -132,7 +132,8 @@ def _add_verb(commands: Any, desk: ReviewCommands, verb: Verb) -> None:
     parser.set_defaults(run=partial(run_verb, desk, verb))
 
 
-def _add_steps(parser: argparse.ArgumentParser) -> None:
+def add_steps(parser: argparse.ArgumentParser) -> None:
+    """Adds what a person may say about steps in doubt."""
     parser.add_argument(
         "--step", action="append", default=[], type=read_text, metavar="NAME=WHAT",
         help="what you found out about a step in doubt: happened, happened:RESOURCE or did-not-happen",
@@ -212,7 +213,7 @@ _WAITING: Final = frozenset(state for verb in Verb for state in verb.starts_from
 
 def run_verb(desk: ReviewCommands, verb: Verb, arguments: argparse.Namespace) -> int:
     """Says a word about one entry, or about all that fit."""
-    steps = _steps(arguments) if verb.runs else {}
+    steps = steps_of(arguments) if verb.runs else {}
     doubles = verb.runs and arguments.doubles == Choice.ALL.value
     word = EntryDecision(verb, actor_of(arguments), arguments.reason, steps, doubles)
     is_bulk = arguments.entry is None
@@ -268,7 +269,7 @@ def actor_of(arguments: argparse.Namespace) -> str:
         raise ConfigError("your login name is not known here; say who you are with --as NAME") from None
 
 
-def _steps(arguments: argparse.Namespace) -> dict[str, StepDecision]:
+def steps_of(arguments: argparse.Namespace) -> dict[str, StepDecision]:
     """Reads --step and --result."""
     results = dict(_pair(text, "--result") for text in arguments.result)
     said: dict[str, StepDecision] = {}

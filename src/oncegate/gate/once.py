@@ -13,7 +13,7 @@ from typing import Any, TypeVar, overload
 from oncegate.errors import UsageError
 from oncegate.gate.codec.callable_info import callee_of
 from oncegate.gate.codec.introspection import step_name_of
-from oncegate.gate.driver.awaiting import Given, check_ended, give, give_statement
+from oncegate.gate.driver.awaiting import check_ended, give, give_statement
 from oncegate.gate.driver.drivers import Driver
 from oncegate.gate.driver.requests import Flow, Invoke, Where
 from oncegate.gate.flows.effects import EffectCall, effect_flow, write_step_flow
@@ -28,6 +28,8 @@ from oncegate.gate.flows.transactions import (
 from oncegate.gate.runtime.claim import Claim, checked
 from oncegate.gate.runtime.context import GateContext, check_takes_writes
 from oncegate.gate.runtime.resources import readable
+from oncegate.gate.runtime.their_transaction import THEIRS
+from oncegate.gate.runtime.transact_items import Item, stage_items
 from oncegate.gate.surface import UNDECLARED, Downstream
 from oncegate.model.trace import headers_of
 from oncegate.store import Joined, Outgoing, Placed, Statement
@@ -94,7 +96,9 @@ class _Face:
         call = EffectCall(gate, claim, downstream, step_name, function, arguments, keywords, callee)
         return effect_flow(call)
 
-    def _stage(self, resource: str | None, outcome: Any, writes: Sequence[Statement]) -> None:
+    def _stage(
+        self, resource: str | None, outcome: Any, writes: Sequence[Statement], transact: Sequence[Item]
+    ) -> None:
         claim = self._claim
         claim.check_usable()
         if resource is not None:
@@ -104,6 +108,7 @@ class _Face:
         if writes:
             check_takes_writes(self._gate)
             claim.writes += checked(writes)
+        stage_items(self._gate, claim, transact)
 
     def _check_no_transaction(self) -> None:
         if self._transaction is not None:
@@ -126,33 +131,6 @@ class Transaction:
     def enqueue(self, event: Outgoing) -> Placed:
         """Puts an event at the end of its lane: it goes out if this transaction commits."""
         return self._transaction.enqueue(event)
-
-
-class _Theirs:
-    """Stands in a block for a transaction that is the caller's own: they write through that."""
-
-    @property
-    def given(self) -> Given:
-        """Nothing is done through it, so nothing is kept in mind."""
-        return []
-
-    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
-        """Says so."""
-        raise _write_through_yours()
-
-    def enqueue(self, event: Outgoing) -> Any:
-        """Says so."""
-        raise _write_through_yours()
-
-
-_THEIRS: Any = _Theirs()
-
-
-def _write_through_yours() -> UsageError:
-    return UsageError(
-        "once.commit(tx=…) has joined your own transaction: write through what you gave as tx=, before it; "
-        "`with once.commit() as tx:` opens one of the gate's"
-    )
 
 
 class AsyncTransaction:
@@ -207,16 +185,17 @@ class Once(_Face):
         resource: str | None = None,
         outcome: Any = _UNSET,
         writes: Sequence[Statement] = (),
+        transact: Sequence[Item] = (),
         tx: object = None,
     ) -> CommitBlock:
         """Says what belongs to the outcome.
 
-        `writes` are committed with it when the handler returns. `with once.commit() as tx:` opens a
-        transaction that commits at the end of the block. `tx=` joins the caller's own open transaction at
-        once: the caller commits it, before the handler returns.
+        `writes`, or `transact` (items of TransactWriteItems on a DynamoDB ledger), are committed with it when
+        the handler returns. `with once.commit() as tx:` opens a transaction that commits at the end of the
+        block. `tx=` joins the caller's own open transaction: the caller commits it before the handler returns.
         """
         self._check_no_transaction()
-        self._stage(resource, outcome, writes)
+        self._stage(resource, outcome, writes, transact)
         if tx is not None:
             joined = open_join(self._gate, self._claim, tx, can_await=False)
             self._driver.run(join_flow(self._gate, self._claim, joined))
@@ -297,17 +276,18 @@ class AsyncOnce(_Face):
         resource: str | None = None,
         outcome: Any = _UNSET,
         writes: Sequence[Statement] = (),
+        transact: Sequence[Item] = (),
         tx: object = None,
     ) -> AsyncCommitBlock:
         """Says what belongs to the outcome.
 
-        `writes` are committed with it when the handler returns. `async with once.commit() as tx:` opens a
-        transaction that commits at the end of the block. `await once.commit(tx=…)` joins the caller's own
-        open transaction: the caller commits it, before the handler returns. A `tx` that is not async is
-        joined at the call already.
+        `writes`, or `transact` (items of TransactWriteItems on a DynamoDB ledger), are committed with it when
+        the handler returns. `async with once.commit() as tx:` opens a transaction that commits at the end of
+        the block. `await once.commit(tx=…)` joins the caller's own open transaction: the caller commits it,
+        before the handler returns. A `tx` that is not async is joined at the call already.
         """
         self._check_no_transaction()
-        self._stage(resource, outcome, writes)
+        self._stage(resource, outcome, writes, transact)
         block = AsyncCommitBlock(self._gate, self._driver, self._claim)
         if tx is not None:
             block.join(open_join(self._gate, self._claim, tx, can_await=True))
@@ -334,7 +314,7 @@ class CommitBlock:
 
     def __enter__(self) -> Transaction:
         if self._claim.joined:
-            return Transaction(_THEIRS)
+            return Transaction(THEIRS)
         self._driver.run(_enter(self._claim, self._transaction))
         return Transaction(self._transaction)
 
@@ -381,7 +361,7 @@ class AsyncCommitBlock:
     async def __aenter__(self) -> AsyncTransaction:
         await self
         if self._claim.joined:
-            return AsyncTransaction(_THEIRS, self._driver)
+            return AsyncTransaction(THEIRS, self._driver)
         await self._driver.run_async(_enter(self._claim, self._transaction))
         return AsyncTransaction(self._transaction, self._driver)
 

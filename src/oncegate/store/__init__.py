@@ -45,6 +45,7 @@ from oncegate.store.attempts import Attempt, Attempts
 from oncegate.store.browsing import Browsing, Note
 from oncegate.store.census import Census, EntryFilter
 from oncegate.store.claims import (
+    TRANSACT_ITEM,
     Attachment,
     ClaimId,
     Claims,
@@ -141,6 +142,7 @@ __all__ = [
     "CLAIM_KINDS",
     "EVERY_TENANT",
     "MAYBE_MORE_MS",
+    "TRANSACT_ITEM",
     "Acknowledgement",
     "Advanced",
     "Attachment",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -12,6 +12,8 @@ from oncegate.model.states import INTERRUPTIONS_MAX, Decision, State, Stored
 from oncegate.store.log import LogRecord
 
 Statement = tuple[str, Sequence[Any]]
+# Where `Capabilities.transact_items`, writes are these: each has one item of TransactWriteItems.
+TRANSACT_ITEM: Final = "TransactWriteItems"
 
 
 class StepState(Stored):

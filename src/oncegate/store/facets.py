@@ -62,6 +62,7 @@ class Capabilities(Struct, frozen=True):
     `oncegate.commit.greenlet_bridge`. `business_writes`: `writes` of a settlement commit with it.
     `keeps_bodies`: the event itself is kept, so that an acknowledged event can be run again from the
     ledger. `forgets_on_failover`: acknowledged records may be lost when a replica takes over.
+    `transact_items`: users' own items of the same service commit with a claim (`once.commit(transact=)`).
     `retention_max`: the longest retention that a surface may have; None where there is no limit.
     """
 
@@ -78,6 +79,7 @@ class Capabilities(Struct, frozen=True):
     keeps_bodies: bool = True
     forgets_on_failover: bool = False
     retention_max: timedelta | None = None
+    transact_items: bool = False
 
     def __post_init__(self) -> None:
         if Facet.CLAIMS not in self.facets:

@@ -55,6 +55,14 @@ LEDGERS: Final = (
         "power loss with appendfsync always; a crash of the server with everysec; else nothing",
         "the last records in a failover; keys after their retention (72 h at most)",
     ),
+    LedgerKind(
+        "dynamodb",
+        "dynamodb://table?region=eu-central-1",
+        frozenset({Facet.CLAIMS}),
+        "DynamoDB items: once.commit(transact=[...])",
+        "power loss",
+        "final keys after their retention; in a global table, the last records of a lost region",
+    ),
 )
 COLUMNS: Final = (
     "ledger",
@@ -127,6 +135,14 @@ def _open_redis(address: str, clock: Clock | None) -> Store:
     return _claims_only(RedisStore(address, clock=clock))
 
 
+def _open_dynamodb(address: str, clock: Clock | None) -> Store:
+    try:
+        from oncegate.stores.dynamodb import DynamoStore
+    except ModuleNotFoundError as error:
+        raise ConfigError("DynamoDB needs its client: pip install 'oncegate[dynamodb]'") from error
+    return _claims_only(DynamoStore(address, clock=clock))
+
+
 def _claims_only(store: ClaimStore) -> Store:
     """A store with claims only: features that need more ask `store.require` at their start."""
     return cast("Store", store)
@@ -165,4 +181,5 @@ _MAKERS: dict[str, Callable[[str, Clock | None], Store]] = {
     "rediss": _open_redis,
     "valkey": _open_redis,
     "valkeys": _open_redis,
+    "dynamodb": _open_dynamodb,
 }
