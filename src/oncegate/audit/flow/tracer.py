@@ -28,7 +28,28 @@ def joined(first: Sequence[Path], second: Sequence[Path]) -> list[Path]:
     """Every path of the first that goes on, followed by every path of the second."""
     done = [path for path in first if path.ending is not Ending.NEXT]
     going = [path for path in first if path.ending is Ending.NEXT and len(path.events) < EVENTS_MAX]
-    return limited(chain(done, (left.then(right) for left in going for right in second)))
+    return limited(chain(done, (left.then(right) for left in going for right in second if not _contradicts(left, right))))
+
+
+def _contradicts(left: Path, right: Path) -> bool:
+    """Whether a branch is taken that the constant which a function has just returned rules out."""
+    if not left.events or not right.events or right.events[0].kind is not Kind.TEST:
+        return False
+    test = right.events[0]
+    node, is_true = test.node, test.polarity
+    while isinstance(node, ast.UnaryOp | ast.Await | ast.NamedExpr):
+        if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not):
+            return False
+        is_true = not is_true if isinstance(node, ast.UnaryOp) else is_true
+        node = node.operand if isinstance(node, ast.UnaryOp) else node.value
+    for event in reversed(left.events):
+        if event.kind is not Kind.LEFT or len(event.via) != 1 or not isinstance(event.node, ast.Return):
+            continue
+        is_same = event.via[0][1] is node or (isinstance(node, ast.Name) and (test.scope.function, node.id) in event.names)
+        if is_same:
+            value = event.node.value
+            return (value is None or isinstance(value, ast.Constant)) and bool(getattr(value, "value", None)) != is_true
+    return False
 
 
 def limited(paths: Iterable[Path]) -> list[Path]:
@@ -122,9 +143,7 @@ class Tracer(Invoker):
         retried = retry_loop(node)
         if retried:
             body = [self.flagged(path, f"retried {retried}") for path in body]
-        ended = [
-            replace(path, ending=Ending.NEXT) if path.ending in (Ending.CONTINUE, Ending.BREAK) else path for path in body
-        ]
+        ended = [_after_loop(path, scope) for path in body]
         return joined(joined(head, limited(ended)), self.block(node.orelse, scope) if node.orelse else [Path()])
 
     def _attempt(self, node: ast.Try | ast.TryStar, scope: Scope) -> list[Path]:
@@ -208,6 +227,12 @@ class Tracer(Invoker):
     def body_of(self, unit: FunctionUnit) -> list[Path]:
         """The paths through a function's own body."""
         return self.block(unit.node.body, Scope(self.index, unit.module, unit))
+
+
+def _after_loop(path: Path, scope: Scope) -> Path:
+    if path.ending is Ending.CONTINUE and path.node is not None:
+        return Path((*path.events, Event(Kind.LEFT, path.node, scope)))
+    return Path(path.events) if path.ending is Ending.BREAK else path
 
 
 def _is_dull(path: Path) -> bool:

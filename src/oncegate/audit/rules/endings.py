@@ -9,7 +9,7 @@ from typing import Final
 
 from oncegate.audit.flow.events import Ending, Event, Kind, Path
 from oncegate.audit.flow.special import is_broad
-from oncegate.audit.rules.view import Draft, Meaning, View, failed, meaning_of, short, tested_at
+from oncegate.audit.rules.view import Draft, Meaning, View, failed, first_test, meaning_of, short, tested_at
 
 _QUIET: Final = frozenset({Kind.ACK, Kind.FETCH, Kind.END, Kind.COMMIT, Kind.ROLLBACK, Kind.TEST, Kind.RAISED, Kind.CAUGHT, Kind.LEFT, Kind.FLUSH})
 _HARMLESS: Final = re.compile(
@@ -59,7 +59,7 @@ def _drop_of(path: Path) -> tuple[Event, int, ast.AST] | None:
         if at is None or not _is_repeat(event, path.events[at]):
             return None
         leaving = _leaving(path, at)
-        return (event, at, leaving) if leaving is not None else None
+        return (event, first_test(path, position, at), leaving) if leaving is not None else None
     return None
 
 

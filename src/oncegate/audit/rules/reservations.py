@@ -149,6 +149,8 @@ def time_windows(view: View) -> Iterator[Draft]:
 def _is_dedupe(view: View, path: Path, position: int) -> bool:
     """Whether an event with a window decides about a repeat: work follows it, or a branch drops."""
     event = path.events[position]
+    if event.kind is not Kind.RESERVE and not any(one.kind in (Kind.EFFECT, Kind.WRITE) for one in _all_events(view)):
+        return False
     if event.kind is Kind.OTHER:
         return any(one.kind is Kind.TEST and _contains(one, event) for one in path.events[position:]) and _has_memory(view)
     if event.kind is Kind.MARK:
@@ -156,6 +158,10 @@ def _is_dedupe(view: View, path: Path, position: int) -> bool:
     if event.kind is Kind.CHECK:
         return tested_at(path, position) is not None or bool(failed(path, position, len(path.events)))
     return True
+
+
+def _all_events(view: View) -> Iterator[Event]:
+    return (event for path in view.paths for event in path.events)
 
 
 def _contains(test: Event, event: Event) -> bool:

@@ -102,6 +102,14 @@ def tested_at(path: Path, position: int, before: int | None = None) -> int | Non
     return last
 
 
+def first_test(path: Path, position: int, last: int) -> int:
+    """The first branch on the result of an event: a helper may branch, log and return before its caller does."""
+    for at in range(position + 1, last):
+        if path.events[at].kind is Kind.TEST and tested_at(path, position, at + 1) == at:
+            return at
+    return last
+
+
 def failed(path: Path, position: int, before: int) -> str:
     """The names of the errors by which an event failed on this path; empty where it did not."""
     event = path.events[position]
@@ -135,6 +143,8 @@ def guard_before(path: Path, before: int) -> Guard:
         elif event.kind is Kind.LOCK:
             is_locked = True
         elif event.kind is Kind.CHECK and dedupe_test(path, position, before) is not None:
+            if event.in_memory and any(one.kind is Kind.MARK and one.in_memory for one in path.events[position:before]):
+                continue
             found = Guard.RESERVED if is_locked and event.library != "attribute" else Guard.CHECKED
             if is_locked:
                 return Guard.LOCKED
