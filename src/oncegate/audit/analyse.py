@@ -120,11 +120,12 @@ def _findings(drafts: Iterable[tuple[Draft, str]]) -> list[Finding]:
 def _finding(draft: Draft, handler: str, where: SourcePlace) -> Finding:
     rule, module = RULES[draft.rule], draft.scope.module
     function = draft.scope.function.qualname if draft.scope.function else "<module>"
-    line = module.lines[where.line - 1].strip() if where.line <= len(module.lines) else ""
+    line = module.lines[where.line - 1].rstrip() if where.line <= len(module.lines) else ""
+    head_line = draft.scope.function.node.lineno if draft.scope.function else 0
     flow = tuple(place(call, scope.module) for scope, call in draft.via)
     return Finding(
         draft.rule, where, draft.message, handler, f"{module.name}.{function}", draft.subject, rule.why, draft.fix or rule.fix,
-        source=line[:200], flow=(*flow, where) if flow else (), edits=tuple(draft.edits),
+        source=line[:200], head=module.lines[head_line - 1].rstrip()[:200] if head_line else "", head_line=head_line, flow=(*flow, where) if flow else (), edits=tuple(draft.edits),
         fingerprint=fingerprint(draft.rule, where.path, function, draft.subject),
     )  # fmt: skip
 

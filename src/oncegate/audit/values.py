@@ -41,6 +41,8 @@ class Finding(Struct, frozen=True):
     why: str
     fix: str
     source: str = ""
+    head: str = ""
+    head_line: int = 0
     flow: tuple[SourcePlace, ...] = ()
     edits: tuple[TextEdit, ...] = ()
     fingerprint: str = ""
