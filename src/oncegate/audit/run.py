@@ -213,6 +213,8 @@ def _judge_one(
         result = judge_module(index, module, settings.handlers, settings.rules)
     except RecursionError:
         return "is nested too deeply"
+    except Exception as error:  # noqa: BLE001  one odd file must not end the audit of all others; it is said
+        return f"is not judged: a fault in oncegate itself ({type(error).__name__}: {str(error)[:80]})"
     depends = {path: facts[path].digest for path in {file.path, *index.touched} if path in facts}
     return KnownModule(depends, result if result is not None else ModuleResult([], [], []))
 

@@ -33,6 +33,17 @@ def _unit(node: ast.expr | None, call: CallInfo) -> FunctionUnit | None:
     return found if isinstance(found, FunctionUnit) else None
 
 
+def _listed(node: ast.expr | None, call: CallInfo) -> Iterator[FunctionUnit]:
+    """Functions in a literal list that a loop registers one by one."""
+    for binding in call.scope.bindings(node.id) or [] if isinstance(node, ast.Name) else []:
+        if binding.is_element and isinstance(binding.value, ast.Tuple | ast.List):
+            for item in binding.value.elts:
+                for part in item.elts if isinstance(item, ast.Tuple) else [item]:
+                    unit = _unit(part, call) if isinstance(part, ast.Name | ast.Attribute) else None
+                    if unit is not None:
+                        yield unit
+
+
 def _made(unit: FunctionUnit | None, framework: str, kind: str, settings: list[Setting] | None = None) -> Iterator[Handler]:
     if unit is not None:
         yield Handler(unit, framework, kind, settings=settings or [])
@@ -53,7 +64,10 @@ def _callback(call: CallInfo) -> Iterator[Handler]:
         yield from _made(unit, "pika", "message", early)
     elif name == "consume" and call.node.args:
         early = [Setting(call.node, call.scope, "no_ack=True acknowledges on delivery")] if is_true(call.keyword("no_ack")) else []
-        yield from _made(_unit(call.argument(0, "callback"), call), "aio-pika", "message", early)
+        given = call.argument(0, "callback")
+        yield from _made(_unit(given, call), "aio-pika", "message", early)
+        for unit in _listed(given, call):
+            yield from _made(unit, "aio-pika", "message", early)
     elif name in ("subscribe", "queue_subscribe"):
         given = call.keyword("cb", "callback", "on_message", "handler")
         unit = _unit(given, call)

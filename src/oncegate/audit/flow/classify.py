@@ -28,6 +28,8 @@ def classify(call: CallInfo) -> Event:
     acked = ack_of(call)
     if acked:
         return make(Kind.ACK, call, library=acked)
+    if call.method == "begin_transaction" and "producer" in f"{call.receiver} {call.full}".lower():
+        return make(Kind.RESERVE, call, library="kafka", subject="transaction")
     if _is_admission(call):
         return make(Kind.RESERVE, call, library="oncegate", subject="oncegate")
     outside = effect_of(call)

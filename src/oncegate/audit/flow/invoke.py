@@ -196,13 +196,13 @@ class Invoker:
         spliced: list[Path] = []
         around = self.paths(inner)
         for path in around:
-            at = next((n for n, event in enumerate(path.events) if event.kind is Kind.DYNAMIC and not event.via), None)
+            at = next((n for n, event in enumerate(path.events) if _calls_wrapped(event, inner)), None)
             if at is None:
                 spliced.append(path)
                 continue
             before, after = path.events[:at], path.events[at + 1 :]
             spliced += [Path((*before, *one.events, *after), one.ending, one.node) for one in paths]
-        is_calling = any(event.kind is Kind.DYNAMIC for path in around for event in path.events)
+        is_calling = any(_calls_wrapped(event, inner) for path in around for event in path.events)
         return spliced[:96] if is_calling else paths
 
     def surrounding(self, node: ast.expr, scope: Scope) -> list[tuple[tuple[Event, ...], tuple[Event, ...]]] | None:
@@ -287,6 +287,15 @@ def _is_dynamic(node: ast.Call, scope: Scope) -> bool:
         found = scope.bindings(function.id) or []
         return all(not isinstance(one.value, ast.Lambda) for one in found)
     return False
+
+
+def _calls_wrapped(event: Event, wrapper: FunctionUnit) -> bool:
+    """Whether a call inside a decorator is the call of the function that it wraps."""
+    if event.kind is not Kind.DYNAMIC or event.via or not isinstance(event.node, ast.Call):
+        return False
+    outer = wrapper.parent
+    own = [name for name in outer.parameters if name not in ("self", "cls")] if outer is not None else []
+    return isinstance(event.node.func, ast.Name) and event.node.func.id in own[:1]
 
 
 def _innermost(unit: FunctionUnit) -> FunctionUnit | None:

@@ -148,6 +148,8 @@ class Tracer(Invoker):
 
     def _attempt(self, node: ast.Try | ast.TryStar, scope: Scope) -> list[Path]:
         body = self.block(node.body, scope)
+        if any(_catches_duplicates(one) for one in node.handlers):
+            body = [_proven(path) for path in body]
         quiet = joined([path for path in body if path.ending is Ending.NEXT], self.block(node.orelse, scope)) if node.orelse else []
         done = [path for path in body if path.ending is not Ending.RAISE and (path.ending is not Ending.NEXT or not node.orelse)]
         caught: list[Path] = []
@@ -163,7 +165,7 @@ class Tracer(Invoker):
     def _entries(self, body: list[Path], handler: ast.ExceptHandler, entered: Event) -> Iterable[Path]:
         """How an except block is reached: after each event of the body that may raise what it catches."""
         names = error_names(handler.type)
-        is_duplicate = any(DUPLICATE_ERRORS.search(name) for name in names) and not is_broad(handler.type)
+        is_duplicate = _catches_duplicates(handler)
         found = False
         for path in body[:12]:
             if path.ending is Ending.RAISE:
@@ -233,6 +235,21 @@ def _after_loop(path: Path, scope: Scope) -> Path:
     if path.ending is Ending.CONTINUE and path.node is not None:
         return Path((*path.events, Event(Kind.LEFT, path.node, scope)))
     return Path(path.events) if path.ending is Ending.BREAK else path
+
+
+def _catches_duplicates(handler: ast.ExceptHandler) -> bool:
+    return not is_broad(handler.type) and any(DUPLICATE_ERRORS.search(name) for name in error_names(handler.type))
+
+
+def _proven(path: Path) -> Path:
+    """Inserts whose collision is caught: a unique index refuses the second one, so they reserve."""
+    return Path(tuple(_as_reservation(event) for event in path.events), path.ending, path.node)
+
+
+def _as_reservation(event: Event) -> Event:
+    if event.kind is not Kind.WRITE or "insert" not in event.flags:
+        return event
+    return replace(event, kind=Kind.MARK if "pending" in event.flags else Kind.RESERVE)
 
 
 def _is_dull(path: Path) -> bool:

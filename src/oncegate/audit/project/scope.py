@@ -271,8 +271,20 @@ class Scope:
         unit = self.unit(node)
         if isinstance(unit, ClassUnit):
             return unit
+        alias = self._alias(node)
+        if alias is not None:
+            return Scope(self.index, alias[0], None).annotated(alias[1], depth + 1)
         dotted = self.dotted(node)
         return dotted if dotted and "." in dotted and unit is None else None
+
+    def _alias(self, node: ast.expr) -> tuple[ModuleUnit, ast.expr] | None:
+        """The annotation that a module gives a name: `Db = Annotated[Session, Depends(get_db)]`."""
+        module, name = self.module, node.id if isinstance(node, ast.Name) else ""
+        if name in module.imports:
+            found = self.index.find(module.imports[name], module.path)
+            module, name = found if isinstance(found, tuple) else (module, "")
+        values = [one.value for one in module.bindings.get(name, []) if isinstance(one.value, ast.Subscript | ast.BinOp)]
+        return (module, values[0]) if len(values) == 1 and values[0] is not None else None
 
     def _annotated_parts(self, parts: list[ast.expr], depth: int) -> Type:
         for part in parts:

@@ -111,7 +111,7 @@ def _is_attempt(binding: Binding) -> bool:
 
 
 def _member(node: ast.expr, name: str, base: ast.expr, key: KeyExpr) -> Iterator[Atom]:
-    scope, text = key.scope, spelled(base)
+    scope, text = key.scope, _origin(base, key.scope)
     if _MESSAGE_ID.match(name) and not is_payload(base, key):
         yield Atom(Part.TRANSPORT, name, node, scope)
     elif _TRANSPORT.match(name) and (name.lower() != "offset" or not is_payload(base, key)):
@@ -126,6 +126,15 @@ def _member(node: ast.expr, name: str, base: ast.expr, key: KeyExpr) -> Iterator
         yield Atom(Part.TRANSPORT, f"{text}.id", node, scope)
     elif name in ("job_id", "request_id") and re.search(r"(^|\.)(ctx|context)$", text):
         yield Atom(Part.TRANSPORT, name, node, scope)
+
+
+def _origin(base: ast.expr, scope: Scope) -> str:
+    """How a base is written, or what made it where it is a name for a current job."""
+    text = spelled(base)
+    for binding in scope.bindings(base.id) or [] if isinstance(base, ast.Name) else []:
+        if isinstance(binding.value, ast.Call) and last_name(binding.value.func).startswith("get_current"):
+            return spelled(binding.value)
+    return text
 
 
 def _call(node: ast.Call, key: KeyExpr, depth: int) -> Iterator[Atom]:

@@ -58,6 +58,8 @@ def _drop_of(path: Path) -> tuple[Event, int, ast.AST] | None:
         at = tested_at(path, position)
         if at is None or not _is_repeat(event, path.events[at]):
             return None
+        if any(one.kind in (Kind.EFFECT, Kind.WRITE, Kind.CAUGHT) for one in path.events[at:]):
+            return None
         leaving = _leaving(path, at)
         return (event, first_test(path, position, at), leaving) if leaving is not None else None
     return None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from oncegate.audit.flow.events import Event, Kind, Path
 from oncegate.audit.rules.view import Draft, View, failed, is_after_error, short
-from oncegate.audit.tables.sql import STRICT_DEDUPE
+from oncegate.audit.tables.sql import surely_holds_keys
 
 
 def separate_transactions(view: View) -> Iterator[Draft]:
@@ -34,12 +34,12 @@ def separate_transactions(view: View) -> Iterator[Draft]:
 
 def _is_key(event: Event) -> bool:
     is_insert = event.kind is Kind.RESERVE or (event.kind is Kind.MARK and "insert" in event.flags)
-    return is_insert and event.library in ("sql", "sqlalchemy", "orm", "django") and bool(STRICT_DEDUPE.search(event.subject))
+    return is_insert and event.library in ("sql", "sqlalchemy", "orm", "django") and surely_holds_keys(event.subject)
 
 
 def _is_write(event: Event) -> bool:
     in_database = event.library in ("sql", "sqlalchemy", "orm", "django")
-    return event.kind is Kind.WRITE and in_database and not STRICT_DEDUPE.search(event.subject)
+    return event.kind is Kind.WRITE and in_database and not surely_holds_keys(event.subject)
 
 
 def _transactions(path: Path) -> list[int] | None:

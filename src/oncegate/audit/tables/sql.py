@@ -8,11 +8,11 @@ from typing import Final
 
 from msgspec import Struct
 
-DEDUPE: Final = re.compile(
+_DEDUPE: Final = re.compile(
     r"processed|dedup|idempot|inbox|seen|handled|consumed|reserv|claim|once|delivered|received_|event_key|message_key"
     r"|message_log|webhook_event|event_log|applied_|already|_keys$|fence|receipts?$|event_ids?$|message_ids?$", re.I
 )  # fmt: skip
-STRICT_DEDUPE: Final = re.compile(
+_STRICT: Final = re.compile(
     r"processed|dedup|idempot|inbox|seen|handled|consumed|received_|event_key|message_key|webhook_event|applied_|_keys$"
     r"|event_ids?$|message_ids?$|message_log|event_log", re.I
 )  # fmt: skip
@@ -29,6 +29,20 @@ _GUARD: Final = re.compile(
     r"\bwhere\b.*\b(status|state|processed\w*|claimed\w*|handled\w*|version|done|locked\w*|sent\w*|paid\w*|charged\w*|notified\w*)"
     r"\b\s*(=|is\s+null|is\s+not|<>|!=|in\b|<)", re.I | re.S
 )  # fmt: skip
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+
+
+def holds_keys(name: str) -> bool:
+    """Whether a table's or model's name says that it holds keys of events."""
+    return bool(_DEDUPE.search(_snake(name)))
+
+
+def surely_holds_keys(name: str) -> bool:
+    """The same, without names that a business table may have."""
+    return bool(_STRICT.search(_snake(name)))
 
 
 class SqlKind(Enum):
@@ -59,7 +73,7 @@ class Sql(Struct, frozen=True):
     @property
     def is_dedupe(self) -> bool:
         """Whether the table's name says that it holds keys of events."""
-        return bool(DEDUPE.search(self.table))
+        return holds_keys(self.table)
 
 
 def read_sql(text: str) -> Sql | None:

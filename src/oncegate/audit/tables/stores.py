@@ -9,7 +9,7 @@ from typing import Final
 from oncegate.audit.flow.calls import CallInfo, bound_value, number_of, text_of, words_of
 from oncegate.audit.flow.events import Event, KeyExpr, Kind
 from oncegate.audit.project.scope import last_name, spelled
-from oncegate.audit.tables.sql import DEDUPE, Sql, SqlKind, read_sql
+from oncegate.audit.tables.sql import Sql, SqlKind, holds_keys, read_sql
 
 WINDOW_SECONDS_MIN: Final = 7 * 86_400
 _SQL_METHODS: Final = frozenset(
@@ -104,7 +104,7 @@ def _expression(call: CallInfo, first: ast.expr) -> Event | None:
             return make(Kind.RESERVE, call, subject=table, by_result=True, library="sqlalchemy", key=_inserted(node, call))
         if "on_conflict_do_update" in words:
             return make(Kind.WRITE, call, subject=table, library="sqlalchemy")
-        kind = Kind.RESERVE if DEDUPE.search(table) else Kind.WRITE
+        kind = Kind.RESERVE if holds_keys(table) else Kind.WRITE
         return make(kind, call, subject=table, library="sqlalchemy", flags=frozenset({"insert"}), key=_inserted(node, call))
     if "update" in words:
         return make(Kind.WRITE, call, subject=table, library="sqlalchemy", is_relative=_is_relative(node))
@@ -258,7 +258,7 @@ def _django(call: CallInfo) -> Event | None:
         return make(Kind.RESERVE, call, subject=model, key=made, by_result=True, library="django")
     if call.method in ("create", "acreate", "bulk_create"):
         ignores = call.keyword("ignore_conflicts") is not None
-        kind = Kind.RESERVE if DEDUPE.search(model) or ignores else Kind.WRITE
+        kind = Kind.RESERVE if holds_keys(model) or ignores else Kind.WRITE
         return make(kind, call, subject=model, key=made, by_result=ignores, library="django", flags=frozenset({"insert"}))
     if "select_for_update" in words or call.method == "select_for_update":
         return make(Kind.LOCK, call, subject=model, library="django")
@@ -314,7 +314,7 @@ def _added(call: CallInfo) -> Event:
         node = node.elts[0]
     made = last_name(node.func) if isinstance(node, ast.Call) else spelled(node)
     keyed = node.keywords[0].value if isinstance(node, ast.Call) and node.keywords else None
-    if DEDUPE.search(made):
+    if holds_keys(made):
         return make(Kind.MARK, call, subject=made, library="orm", key=key_expr(keyed, call), flags=frozenset({"pending", "insert"}))
     flags = frozenset({"insert", "pending"}) if call.method != "merge" else frozenset({"pending"})
     return make(Kind.WRITE, call, subject=made, library="orm", flags=flags)
@@ -337,7 +337,7 @@ def _dynamo(call: CallInfo) -> Event | None:
         return make(Kind.CHECK, call, subject=table, key=made, library="dynamodb")
     expression = call.literal(9, "UpdateExpression")
     relative = bool(re.search(r"\badd\b|(\S+)\s*=\s*\1\s*[-+]", expression, re.I))
-    kind = Kind.MARK if DEDUPE.search(table) and call.method == "put_item" else Kind.WRITE
+    kind = Kind.MARK if holds_keys(table) and call.method == "put_item" else Kind.WRITE
     return make(kind, call, subject=table, key=made, library="dynamodb", is_relative=relative)
 
 
@@ -355,7 +355,7 @@ def _mongo(call: CallInfo) -> Event | None:
     keyed = first.values[0] if isinstance(first, ast.Dict) and first.values else None
     made, subject = key_expr(keyed, call), call.receiver_name
     if call.method == "insert_one":
-        kind = Kind.RESERVE if DEDUPE.search(subject) else Kind.WRITE
+        kind = Kind.RESERVE if holds_keys(subject) else Kind.WRITE
         return make(kind, call, subject=subject, key=made, library="mongo", flags=frozenset({"insert"}))
     if call.method in ("update_one", "find_one_and_update"):
         upsert = call.keyword("upsert") is not None or (first is not None and len(getattr(first, "keys", ())) > 1)
