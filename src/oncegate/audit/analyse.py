@@ -21,6 +21,7 @@ from oncegate.audit.project.units import ModuleUnit
 from oncegate.audit.rules.acknowledging import early_settings_of
 from oncegate.audit.rules.all import HANDLER_RULES
 from oncegate.audit.rules.keys import retry_settings
+from oncegate.audit.rules.reservations import window_settings
 from oncegate.audit.rules.view import Doubt, Draft, View
 from oncegate.audit.scoring import card_of
 from oncegate.audit.values import Finding, NotJudged, ScoreCard, SourcePlace
@@ -55,7 +56,7 @@ def judge_module(index: ProjectIndex, module: ModuleUnit, named: Sequence[str], 
         result.cards.append(card_of(view, found))
     if entries.handlers or entries.settings:
         first = entries.handlers[0].name if entries.handlers else module.name
-        extra = [*early_settings_of(entries, acts), *retry_settings(entries.calls)]
+        extra = [*early_settings_of(entries, acts), *retry_settings(entries.calls), *window_settings(entries.calls)]
         drafts += [(draft, first) for draft in extra if draft.rule in rules]
     result.findings = _findings(drafts)
     return result

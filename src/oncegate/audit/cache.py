@@ -15,7 +15,7 @@ from msgspec import Struct
 from oncegate.audit.analyse import ModuleResult
 from oncegate.audit.values import AuditReport
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 FOLDER: Final = ".oncegate_cache"
 _NAME: Final = "audit.msgpack"
 _BYTES_MAX: Final = 200_000_000
@@ -31,6 +31,7 @@ class FileFacts(Struct):
     has_comments: bool = False
     is_checked: bool = False
     bases: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
 
 
 class KnownModule(Struct):

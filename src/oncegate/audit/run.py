@@ -72,7 +72,8 @@ class _Audit:
     def run(self) -> AuditReport:
         """Scans, judges what changed, and puts the report together."""
         self._scan()
-        names = blake2b("\0".join(sorted(self.facts)).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        called = sorted(called_names(self.facts))
+        names = blake2b("\0".join([*sorted(self.facts), *called]).encode("utf-8", "surrogatepass"), digest_size=16).digest()
         tree = self._tree_digest()
         if self.cache.report is not None and self.cache.tree == tree:
             return self.cache.report
@@ -181,6 +182,11 @@ def _unique(findings: list[Finding]) -> list[Finding]:
     return list(seen.values())
 
 
+def called_names(facts: dict[str, FileFacts]) -> frozenset[str]:
+    """Functions with a handler's name that some file of the project calls by itself."""
+    return frozenset(name for one in facts.values() for name in one.calls)
+
+
 def judge_files(
     files: Sequence[FoundFile], facts: dict[str, FileFacts], wanted: Sequence[FoundFile], settings: AuditSettings
 ) -> Iterator[tuple[str, KnownModule | str]]:
@@ -196,7 +202,7 @@ def judge_files(
         return parsed
 
     bases = {file.path: facts[file.path].bases for file in files if facts[file.path].bases}
-    index = ProjectIndex(files, load, bases)
+    index = ProjectIndex(files, load, bases, called_names(facts))
     for file in wanted:
         yield file.path, _judge_one(index, file, facts, settings, reasons)
         index.forget()

@@ -22,6 +22,7 @@ _MAY_HAVE_HANDLERS: Final = re.compile(
     rb"|def (?:handle|on|process|consume|receive|dispatch)_?(?:event|message|msg|webhook|notification|delivery|record|callback|incoming)?"
     rb"|def (?:consume|message_handler|event_handler|webhook_handler)\(|RequestHandler|Retry\(|acks_late|auto_commit|\.enqueue\("
 )
+_CALLED: Final = re.compile(rb"(?<!def )\b((?:handle|on|process|consume|receive|dispatch)_\w+)\(")
 _CLASS: Final = re.compile(rb"^class\s+\w+\s*\(([^)\n]*)\)", re.M)
 
 
@@ -50,6 +51,8 @@ def scan(file: FoundFile, content: bytes, handlers_named: bool, checks_all: bool
             {part.split(b".")[-1].split(b"[")[0].strip().decode("ascii", "replace") for found in _CLASS.findall(content) for part in found.split(b",")}
         ),
     )
+    facts.bases = tuple(sorted(facts.bases))
+    facts.calls = tuple(sorted({name.decode("ascii", "replace") for name in _CALLED.findall(content)}))
     if checks_all and not is_candidate:
         parsed = parse(file.shown, content)
         facts.is_checked = True

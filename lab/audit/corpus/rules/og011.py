@@ -82,8 +82,14 @@ def aware_now(event, cursor):  # good: OG011
 
 
 @shared_task(acks_late=True)
+def doubled_hour(event, cursor):
+    when = datetime.strptime(event["at"], "%Y-%m-%d %H:%M:%S").replace(tzinfo=ZoneInfo("Europe/Oslo"))  # bad: OG011
+    cursor.execute("UPDATE orders SET at = %s WHERE id = %s", (when, event["id"]))
+
+
+@shared_task(acks_late=True)
 def with_zone(event, cursor):  # good: OG011
-    when = datetime.strptime(event["at"], "%Y-%m-%d %H:%M:%S").replace(tzinfo=ZoneInfo("Europe/Oslo"))
+    when = datetime.strptime(event["at"], "%Y-%m-%d %H:%M:%S").replace(tzinfo=timezone.utc)
     cursor.execute("UPDATE orders SET at = %s WHERE id = %s", (when, event["id"]))
 
 

@@ -89,6 +89,8 @@ PLAIN: Final = re.compile(
     r"|callback|payment_event|order_event|incoming|queue_message|stream_record|envelope|order_created|payment_received|order_placed)$"
     r"|^(lambda_handler|message_handler|event_handler|webhook_handler|handle_webhook_event|consume)$"
 )
+_LOOSE: Final = re.compile(r"^(handle|on|process|consume)_(?!click|key|mouse|close|resize|press|release|focus|draw|paint|enter|leave|motion|scroll)\w+$")
+_MESSAGE_NAMES: Final = frozenset({"msg", "message", "event", "delivery", "record", "envelope", "notification"})
 _EVENT_NAMES: Final = frozenset(
     {"msg", "message", "event", "body", "record", "payload", "delivery", "notification", "data", "raw", "envelope", "incoming", "request"}
 )
@@ -118,6 +120,8 @@ def plain_handler(unit: FunctionUnit) -> Handler | None:
     if unit.parameters[:4] == ["ch", "method", "properties", "body"] or unit.parameters[:4] == ["channel", "method", "properties", "body"]:
         return Handler(unit, "pika", "message")
     own = [name for name in unit.parameters if name not in ("self", "cls")]
+    if _LOOSE.match(unit.name) and own and own[0] in _MESSAGE_NAMES:
+        return Handler(unit, "by name", "message")
     if PLAIN.match(unit.name) and own and (set(own) & _EVENT_NAMES or any(name.endswith(("_event", "_message", "_msg")) for name in own)):
         return Handler(unit, "by name", "message")
     return None

@@ -78,7 +78,7 @@ class ModuleEntries:
             if not loops:
                 by_shape = plain_handler(unit)
                 plain += [by_shape] if by_shape is not None else []
-        called = {last_name(node.func) for node, _ in self.calls}
+        called = {last_name(node.func) for node, _ in self.calls} | self.index.called
         yield from (one for one in plain if one.framework != "by name" or one.unit.name not in called)
 
 

@@ -39,6 +39,7 @@ def classify(call: CallInfo) -> Event:
         keyed, node = key_of(call)
         key = KeyExpr(node, call.scope) if node is not None else None
         flags = frozenset({"deduplicates"}) if outside.deduplicates else frozenset()
+        flags |= {"retried any"} if call.package == "aiohttp_retry" else frozenset()
         keyed = Keyed.YES if outside.deduplicates else keyed
         return make(Kind.EFFECT, call, library=outside.library, takes_key=outside.takes_key, keyed=keyed, key=key,
                     by_name=outside.by_name, flags=flags)  # fmt: skip
@@ -75,6 +76,8 @@ def _by_name(call: CallInfo) -> Event:
     if call.method in _ENQUEUES:
         return make(Kind.OTHER, call, library="task", flags=frozenset({"enqueue"}))
     name, key = call.method, key_expr(call.argument(0), call)
+    if name == "acquire" and not re.search(r"lock|mutex|lease|dedup|idempot|once|guard", call.receiver, re.I):
+        return make(Kind.OTHER, call)
     if RESERVES.match(name):
         is_lock = name in ("acquire", "lock", "try_lock")
         return make(Kind.LOCK if is_lock else Kind.RESERVE, call, key=None if is_lock else key, by_name=True, by_result=not _is_guard(call))

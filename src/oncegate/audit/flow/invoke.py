@@ -14,12 +14,12 @@ from oncegate.audit.flow.calls import CallInfo
 from oncegate.audit.flow.classify import classify
 from oncegate.audit.flow.events import Ending, Event, KeyExpr, Kind, Path
 from oncegate.audit.flow.special import RUNNERS, is_once, is_spawn, referenced, retry_decorator
-from oncegate.audit.flow.state import is_state, set_state
+from oncegate.audit.flow.state import added_to, is_state, set_state
 from oncegate.audit.project.index import ProjectIndex
 from oncegate.audit.project.scope import Scope, is_stub, last_name, spelled
 from oncegate.audit.project.units import ClassUnit, FunctionUnit
 from oncegate.audit.tables.names import CHECKS, DECORATES, RESERVES
-from oncegate.audit.tables.stores import clock_difference, key_expr, make, memory_of
+from oncegate.audit.tables.stores import FORGETTING, clock_difference, key_expr, make, memory_of
 
 DEPTH_MAX: Final = 7
 _GUARDS: Final = frozenset({Kind.RESERVE, Kind.CHECK, Kind.MARK, Kind.LOCK})
@@ -59,6 +59,8 @@ class Invoker:
 
     def stored(self, node: ast.stmt, scope: Scope) -> list[Path]:
         """What an assignment to an element of a shared collection means: `seen[key] = ...`."""
+        if isinstance(node, ast.AugAssign):
+            return added_to(node, scope)
         for target in node.targets if isinstance(node, ast.Assign) else []:
             if isinstance(target, ast.Attribute):
                 return [Path((set_state(target, scope),))] if is_state(target.attr) else [Path()]
@@ -66,7 +68,7 @@ class Invoker:
                 call = CallInfo(ast.Call(func=target.value, args=[], keywords=[]), scope)
                 made = memory_of(target.value, call)
                 if made:
-                    window = "a TTLCache forgets the key" if made == "TTLCache" else ""
+                    window = "the collection forgets the key after a time" if made in FORGETTING else ""
                     return [Path((Event(Kind.MARK, target, scope, what=spelled(target.value), subject=spelled(target.value),
                                         key=KeyExpr(target.slice, scope), in_memory=True, window=window),))]  # fmt: skip
         return [Path()]
@@ -268,7 +270,7 @@ def _membership(node: ast.Compare, scope: Scope) -> list[Path]:
     if isinstance(node.ops[0], ast.In | ast.NotIn):
         made = memory_of(right, call)
         if made:
-            window = "a TTLCache forgets the key" if made == "TTLCache" else ""
+            window = "the collection forgets the key after a time" if made in FORGETTING else ""
             return [Path((Event(Kind.CHECK, node, scope, what=spelled(right), subject=spelled(right), window=window,
                                 key=key_expr(node.left, call), in_memory=True),))]  # fmt: skip
     if isinstance(node.ops[0], ast.Lt | ast.Gt | ast.LtE | ast.GtE) and clock_difference(node, call):

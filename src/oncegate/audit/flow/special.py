@@ -98,10 +98,29 @@ def retry_loop(node: ast.stmt) -> str:
     for inner in node.body:
         if isinstance(inner, ast.Try):
             caught = [one for one in inner.handlers if _goes_round(one)]
-            if caught and _leaves(node.body):
+            if caught and (_leaves(node.body) or _is_flagged(node)):
                 names = {name for one in caught for name in error_names(one.type)}
                 return "safe" if names <= SAFE_ERRORS else "any"
-    return ""
+    return "any" if isinstance(node, ast.For) and _asks_status(node.body) else ""
+
+
+def _is_flagged(node: ast.stmt) -> bool:
+    """Whether a loop ends by a variable that its body sets: `while not done`, `while tries < 3`."""
+    if not isinstance(node, ast.While):
+        return False
+    names = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)}
+    stored = (one for part in node.body for one in ast.walk(part) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+    return any(one.id in names for one in stored)
+
+
+def _asks_status(body: list[ast.stmt]) -> bool:
+    """Whether a loop over attempts ends when an answer is good."""
+    for inner in body:
+        if isinstance(inner, ast.If) and _leaves(inner.body):
+            words = {one.attr for one in ast.walk(inner.test) if isinstance(one, ast.Attribute)}
+            if words & {"ok", "status_code", "status", "is_success", "is_error"}:
+                return True
+    return False
 
 
 def _goes_round(handler: ast.ExceptHandler) -> bool:

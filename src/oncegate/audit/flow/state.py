@@ -40,6 +40,16 @@ def asked_state(test: ast.expr, scope: Scope) -> list[Path]:
     return [Path()]
 
 
+def added_to(node: ast.AugAssign, scope: Scope) -> list[Path]:
+    """`account.balance -= amount` on a row: an update that adds, and adds again for a repeat."""
+    target = node.target
+    if not isinstance(target, ast.Attribute) or not _is_loaded(target.value, scope):
+        return [Path()]
+    event = Event(Kind.WRITE, node, scope, what=f"{spelled(target)} {'+' if isinstance(node.op, ast.Add) else '-'}= ...",
+                  subject=spelled(target.value), library="orm", is_relative=True)  # fmt: skip
+    return [Path((event,))] if isinstance(node.op, ast.Add | ast.Sub) else [Path()]
+
+
 def _member(node: ast.AST) -> tuple[ast.expr | None, str]:
     if isinstance(node, ast.Attribute):
         return node.value, node.attr

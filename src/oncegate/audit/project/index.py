@@ -24,8 +24,10 @@ class ProjectIndex:
         files: Sequence[FoundFile],
         load: Callable[[FoundFile], tuple[str, ast.Module] | None],
         bases: Mapping[str, Sequence[str]],
+        called: frozenset[str] = frozenset(),
     ) -> None:
         self._load = load
+        self.called = called
         self.touched: set[str] = set()
         self._subclasses: dict[str, list[str]] = {}
         for path, names in bases.items():

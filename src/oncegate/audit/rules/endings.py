@@ -9,6 +9,7 @@ from typing import Final
 
 from oncegate.audit.flow.events import Ending, Event, Kind, Path
 from oncegate.audit.flow.special import is_broad
+from oncegate.audit.project.scope import Scope
 from oncegate.audit.rules.view import Draft, Meaning, View, failed, first_test, meaning_of, short, tested_at
 
 _QUIET: Final = frozenset({Kind.ACK, Kind.FETCH, Kind.END, Kind.COMMIT, Kind.ROLLBACK, Kind.TEST, Kind.RAISED, Kind.CAUGHT, Kind.LEFT, Kind.FLUSH})
@@ -195,6 +196,8 @@ def _unacknowledged(view: View) -> Iterator[Draft]:
     done: set[int] = set()
     for path in view.paths:
         drop = _drop_of(path)
+        if drop is None and brokers == {"RabbitMQ"}:
+            yield from _stuck(view, path, done)
         if drop is None or id(drop[2]) in done:
             continue
         if any(one.kind in (Kind.ACK, Kind.NACK) for one in path.events) or path.ending is Ending.RAISE:
@@ -206,3 +209,19 @@ def _unacknowledged(view: View) -> Iterator[Draft]:
         where = guard.via[0][0] if guard.via and drop[2] is path.node else guard.scope
         yield Draft("OG008", drop[2], where, "a repeat is dropped without acknowledging it, and comes again for ever", short(guard), guard.via)
 
+
+
+def _stuck(view: View, path: Path, done: set[int]) -> Iterator[Draft]:
+    """RabbitMQ keeps a message that is neither acknowledged nor given back until the channel closes."""
+    if path.ending is Ending.RAISE or any(one.kind in (Kind.ACK, Kind.NACK, Kind.DYNAMIC, Kind.SPAWN) for one in path.events):
+        return
+    caught = next((one for one in reversed(path.events) if one.kind is Kind.CAUGHT), None)
+    node = caught.node if caught is not None else path.node
+    if node is None or id(node) in done or view.handler.settings:
+        return
+    scope = caught.scope if caught is not None else Scope(view.index, view.handler.unit.module, view.handler.unit)
+    if caught is not None and is_broad(getattr(node, "type", None)) and _effect_before(path, path.events.index(caught)) is not None:
+        return
+    done.add(id(node))
+    text = "this path neither acknowledges the message nor gives it back"
+    yield Draft("OG008", node, scope, text, "unacknowledged", caught.via if caught is not None else ())

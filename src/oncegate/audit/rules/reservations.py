@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
+from oncegate.audit.flow.calls import CallInfo, number_of
 from oncegate.audit.flow.events import Event, Keyed, Kind, Path
 from oncegate.audit.rules.view import (
     Doubt,
@@ -18,6 +20,9 @@ from oncegate.audit.rules.view import (
     short,
     tested_at,
 )
+
+from oncegate.audit.project.scope import Scope
+from oncegate.audit.tables.stores import WINDOW_SECONDS_MIN
 
 Occurrences = list[tuple[Path, int, Event]]
 
@@ -146,6 +151,16 @@ def time_windows(view: View) -> Iterator[Draft]:
                 yield Draft("OG003", event.node, event.scope, text, short(event), event.via)
 
 
+def window_settings(calls: list[tuple[ast.Call, Scope]]) -> Iterator[Draft]:
+    """OG003: a library that keeps keys for a time, told to keep them for less than a week."""
+    for node, scope in calls:
+        call = CallInfo(node, scope)
+        if call.method == "IdempotencyConfig":
+            seconds = number_of(call.keyword("expires_after_seconds"), scope)
+            if seconds is not None and seconds < WINDOW_SECONDS_MIN:
+                yield Draft("OG003", node, scope, f"repeats are recognised for a time only: {seconds:g} seconds", "IdempotencyConfig")
+
+
 def _is_dedupe(view: View, path: Path, position: int) -> bool:
     """Whether an event with a window decides about a repeat: work follows it, or a branch drops."""
     event = path.events[position]
@@ -154,7 +169,7 @@ def _is_dedupe(view: View, path: Path, position: int) -> bool:
     if event.kind is Kind.OTHER:
         return any(one.kind is Kind.TEST and _contains(one, event) for one in path.events[position:]) and _has_memory(view)
     if event.kind is Kind.MARK:
-        return any(one.kind is Kind.CHECK and (one.library, one.subject) == (event.library, event.subject) for one in path.events)
+        return any(one.kind in (Kind.CHECK, Kind.RESERVE) and (one.library, one.subject) == (event.library, event.subject) for one in path.events)
     if event.kind is Kind.CHECK:
         return tested_at(path, position) is not None or bool(failed(path, position, len(path.events)))
     return True
@@ -165,8 +180,6 @@ def _all_events(view: View) -> Iterator[Event]:
 
 
 def _contains(test: Event, event: Event) -> bool:
-    import ast
-
     return any(node is event.node for node in ast.walk(test.node))
 
 

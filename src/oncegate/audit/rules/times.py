@@ -62,6 +62,8 @@ def _fault(node: ast.Call, scope: Scope, nodes: list[ast.AST], unit: FunctionUni
         return "datetime.now() is local time without an offset", []
     if name == "fromtimestamp" and len(node.args) < 2 and not node.keywords and "datetime.date." not in dotted:
         return "fromtimestamp() gives local time without an offset", _zone_edit(node, unit)
+    if name in ("fromisoformat", "strptime", "parse") and "datetime" in dotted + "datetime" and _is_ambiguous(node, nodes, scope):
+        return "local wall time is given a zone, where an hour exists twice a year; nothing sets fold", []
     if name == "fromisoformat" and "datetime.datetime" in dotted and not _is_made_aware(node, nodes, scope):
         return "fromisoformat() accepts a time without an offset, and nothing checks it", []
     if name == "strptime" and "datetime.datetime" in dotted and not _is_made_aware(node, nodes, scope):
@@ -97,6 +99,19 @@ def _is_made_aware(node: ast.Call, nodes: list[ast.AST], scope: Scope) -> bool:
             if last_name(one.func) in ("localize", "make_aware") and (takes or direct):
                 return True
     return _argument_has_zone(node, scope)
+
+
+def _is_ambiguous(node: ast.Call, nodes: list[ast.AST], scope: Scope) -> bool:
+    """Whether a parsed wall time gets a zone with a changing offset, without a decision about the doubled hour."""
+    if any(isinstance(one, ast.Attribute | ast.keyword) and getattr(one, "attr", getattr(one, "arg", "")) in ("fold", "is_dst") for one in nodes):
+        return False
+    for one in nodes:
+        if isinstance(one, ast.Call) and last_name(one.func) == "replace" and any(part is node for part in ast.walk(one.func)):
+            zone = next((key.value for key in one.keywords if key.arg == "tzinfo"), None)
+            if isinstance(zone, ast.Call) and last_name(zone.func) in ("ZoneInfo", "gettz") and zone.args:
+                text = text_of(zone.args[0], scope)
+                return bool(text) and "UTC" not in text.upper() and text.upper() not in ("GMT", "ETC/GMT")
+    return False
 
 
 def _argument_has_zone(node: ast.Call, scope: Scope) -> bool:

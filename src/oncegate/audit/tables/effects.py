@@ -15,7 +15,7 @@ from oncegate.audit.flow.calls import CallInfo, text_of
 from oncegate.audit.tables.keys import api_by_url
 
 HTTP_PACKAGES: Final = frozenset({"requests", "httpx", "aiohttp", "urllib3", "niquests", "requests_toolbelt", "treq",
-                                  "curl_cffi", "authlib", "requests_oauthlib"})  # fmt: skip
+                                  "curl_cffi", "authlib", "requests_oauthlib", "aiohttp_retry"})  # fmt: skip
 _HTTP_RECEIVER: Final = re.compile(r"^(.*_)?(client|session|http|requests|httpx|sess|api|pool|httpclient)$")
 _HARMLESS_URL: Final = re.compile(
     r"(oauth2?/|/?tokens?$|/search$|/query$|/graphql$|/login$|/validate$|/verify$|/lookup$|/quotes?$|/estimate$|/introspect$"
@@ -57,6 +57,8 @@ def _http(call: CallInfo) -> Outside | None:
     is_known = call.package in HTTP_PACKAGES
     if call.full.startswith("urllib.request.urlopen") or call.full == "urlopen":
         return _urlopen(call)
+    if call.full.startswith("http.client.") and method == "request":
+        return Outside("HTTP") if call.literal(0, "method").upper() in ("POST", "PATCH") else None
     if method == "request" and (is_known or _HTTP_RECEIVER.match(call.receiver_name)):
         method, position = call.literal(0, "method").lower(), 1
     if method not in ("post", "patch"):
@@ -202,7 +204,7 @@ def _is_fifo(call: CallInfo) -> bool:
     return call.keyword("MessageGroupId") is not None or (url is not None and text_of(url, call.scope).endswith(".fifo"))
 
 
-_PRODUCER: Final = re.compile(r"(producer|publisher|exchange|jetstream|js|nc|nats|pubsub|broker)$")
+_PRODUCER: Final = re.compile(r"(producer|publisher|exchange|jetstream|js|nc|nats|pubsub|broker|topic)$")
 _PUBLISH: Final = frozenset({"send", "produce", "send_and_wait", "publish", "basic_publish", "xadd", "publish_message"})
 
 
@@ -219,8 +221,8 @@ def _publish(call: CallInfo) -> Outside | None:
     if call.package in ("aio_pika", "nats", "google", "faststream", "aiormq", "kombu", "paho", "aiomqtt"):
         is_act = call.method in ("publish", "send")
         return Outside(call.package) if is_act else None
-    if call.method == "publish" and call.package == "redis":
-        return None
+    if call.method == "publish" and (call.package == "redis" or call.receiver_name in ("redis", "redis_client", "r")):
+        return Outside("Redis")
     if not call.package and _PRODUCER.search(call.receiver_name.replace("default_exchange", "exchange")):
         return Outside("publish") if call.method in ("publish", "send") else None
     return None

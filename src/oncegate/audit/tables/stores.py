@@ -212,8 +212,9 @@ def _redis(call: CallInfo) -> Event | None:
         return None
     if call.method in ("sadd", "incr", "zadd", "hincrby", "pfadd", "add", "getset"):
         member = call.argument(1) if call.method in ("sadd", "zadd") else key
+        expires = call.keyword("expire", "time", "timeout") if call.method == "add" else None
         return make(Kind.RESERVE, call, subject="redis", key=key_expr(member, call), by_result=True, library="redis",
-                    flags=frozenset({"or mark"}))  # fmt: skip
+                    flags=frozenset({"or mark"}), window=_ttl(call, expires))  # fmt: skip
     if call.method in ("get", "exists", "sismember", "hexists", "hget", "zscore"):
         member = call.argument(1) if call.method in ("sismember", "hexists", "zscore") else key
         return make(Kind.CHECK, call, subject="redis", key=key_expr(member, call), library="redis")
@@ -367,7 +368,8 @@ def _mongo(call: CallInfo) -> Event | None:
     return None
 
 
-_MEMORY_MAKERS: Final = frozenset({"set", "dict", "OrderedDict", "defaultdict", "TTLCache", "LRUCache", "list", "deque", "WeakValueDictionary"})
+FORGETTING: Final = frozenset({"TTLCache", "ExpiringDict", "TLRUCache"})
+_MEMORY_MAKERS: Final = frozenset({"set", "dict", "OrderedDict", "defaultdict", "TTLCache", "LRUCache", "ExpiringDict", "list", "deque", "WeakValueDictionary"})
 
 
 def memory_of(node: ast.expr, call_scope: CallInfo) -> str:
@@ -389,5 +391,5 @@ def _memory(call: CallInfo) -> Event | None:
     if not made:
         return None
     kind = Kind.CHECK if call.method == "get" else Kind.MARK
-    window = "a TTLCache forgets the key" if made == "TTLCache" else ""
+    window = "the collection forgets the key after a time" if made in FORGETTING else ""
     return make(kind, call, subject=call.receiver, key=key_expr(call.argument(0), call), in_memory=True, window=window)
