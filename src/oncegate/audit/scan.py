@@ -16,11 +16,13 @@ from oncegate.audit.values import Skipped
 CHECK_ALL_BYTES_MAX: Final = 6_000_000
 # A file without any of these has no handler that the audit would recognise.
 _MAY_HAVE_HANDLERS: Final = re.compile(
-    rb"celery|shared_task|dramatiq|huey|from rq|import rq|django_rq|arq|faststream|@\w+\.subscriber|[Kk]afka|pika|basic_consume|nats|pubsub|subscribe\("
-    rb"|receive_messages?|lambda_handler|def \w+\(event\b|@\w+\.(?:post|put|patch|delete|route|api_route|task|tool|agent|action)\b"
-    rb"|fastapi|flask|starlette|aiohttp|django|mcp|oncegate|xreadgroup|\.poll\(|kombu|taskiq|faust|\bactor\b|chalice|functions_framework"
-    rb"|def (?:handle|on|process|consume|receive|dispatch)_?(?:event|message|msg|webhook|notification|delivery|record|callback|incoming)?"
-    rb"|def (?:consume|message_handler|event_handler|webhook_handler)\(|RequestHandler|Retry\(|acks_late|auto_commit|\.enqueue\("
+    rb"^[ \t]*(?:from|import)[ \t]+(?:celery|dramatiq|huey|rq|django_rq|arq|faststream|kafka|aiokafka|confluent_kafka|pika|aio_pika|nats|fastapi|flask"
+    rb"|starlette|aiohttp|django|rest_framework|mcp|fastmcp|oncegate|kombu|taskiq|faust|chalice|functions_framework|quart|sanic|litestar|ninja"
+    rb"|google\.cloud|boto3|tornado|bottle|azure)\b"
+    rb"|receive_messages?\(|def \w+\((?:self, )?event\b|@\w+\.(?:post|put|patch|delete|route|api_route|task|tool|agent|action|subscriber)\b"
+    rb"|xreadgroup\(|basic_consume\(|\.poll\(|acks_late|auto_commit|\.enqueue\(|def \w+\((?:ch|channel), method, prop"
+    rb"|def (?:handle|on|process|consume|receive|dispatch)_\w+\(|def (?:consume|message_handler|event_handler|webhook_handler)\(",
+    re.M,
 )
 _CALLED: Final = re.compile(rb"(?<!def )\b((?:handle|on|process|consume|receive|dispatch)_\w+)\(")
 _CLASS: Final = re.compile(rb"^class\s+\w+\s*\(([^)\n]*)\)", re.M)

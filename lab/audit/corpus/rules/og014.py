@@ -70,7 +70,7 @@ async def on_message(message: IncomingMessage) -> None:
 @gate.handler("committed", key="{order_id}")
 async def uncommitted(event, once):
     await once.effect(bank, charge, event)
-    once.commit(resource=event["order_id"])  # bad: OG014
+    once.commit(tx=event["connection"])  # bad: OG014
 
 
 # ---- as it is meant ------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 
 from oncegate.audit.entries.decorated import decorated_handler, method_handler, plain_handler
 from oncegate.audit.entries.loops import loop_handlers
-from oncegate.audit.entries.registered import early_settings, registered
+from oncegate.audit.entries.registered import CONSUMERS, EARLY, REGISTERING, early_settings, registered
 from oncegate.audit.entries.values import Handler, Setting
 from oncegate.audit.project.index import ProjectIndex
 from oncegate.audit.project.scope import Scope, last_name
@@ -23,7 +23,7 @@ class ModuleEntries:
         self.top = top_level(module)
         self.calls = self._calls()
         self.handlers = self._find(named)
-        self.settings: list[Setting] = list(early_settings(self.calls))
+        self.settings: list[Setting] = list(early_settings([one for one in self.calls if _may_acknowledge(one[0])]))
 
     def _units(self) -> list[FunctionUnit]:
         return [self.top, *self.module.functions.values()]
@@ -66,7 +66,7 @@ class ModuleEntries:
             if made is not None:
                 firm.add(id(unit))
                 yield made
-        for made in registered(self.module, scope, self.calls):
+        for made in registered(self.module, scope, [one for one in self.calls if last_name(one[0].func) in REGISTERING]):
             if id(made.unit) not in firm:
                 yield made
         for unit in self._units():
@@ -80,6 +80,10 @@ class ModuleEntries:
                 plain += [by_shape] if by_shape is not None else []
         called = {last_name(node.func) for node, _ in self.calls} | self.index.called
         yield from (one for one in plain if one.framework != "by name" or one.unit.name not in called)
+
+
+def _may_acknowledge(node: ast.Call) -> bool:
+    return last_name(node.func) in CONSUMERS or any(one.arg in EARLY for one in node.keywords)
 
 
 def _by_setting(unit: FunctionUnit, named: Sequence[str]) -> Handler | None:

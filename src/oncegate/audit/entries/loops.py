@@ -18,6 +18,7 @@ _RECEIVES: Final = {
 }  # fmt: skip
 _POLLED: Final = re.compile(r"(consumer|psub|sub|subscription|subscriber|c|pull_sub|kafka)$")
 _ITERATED: Final = re.compile(r"(^|\.|_)(consumer|queue_iter|queue_iterator|subscription|kafka_consumer|messages_iter)$")
+_BROKERS: Final = frozenset({"kafka", "aiokafka", "confluent_kafka", "aio_pika", "nats", "pika"})
 _TYPES: Final = (("KafkaConsumer", "kafka"), ("aiokafka", "aiokafka"), ("confluent_kafka", "confluent-kafka"), ("aio_pika", "aio-pika"),
                  ("nats.", "nats"), ("kafka.", "kafka"))  # fmt: skip
 
@@ -46,7 +47,7 @@ def iterated(node: ast.For | ast.AsyncFor, scope: Scope) -> str:
     if isinstance(target, ast.Call) and last_name(target.func) == "consume" and isinstance(target.func, ast.Attribute):
         if re.search(r"channel|ch$", spelled(target.func.value).lower()):
             return "pika"
-    kind = str(scope.type_of(target) or "")
+    kind = str(scope.type_of(target) or "") if _BROKERS & {name.split(".")[0] for name in scope.module.imports.values()} else ""
     for part, name in _TYPES:
         if part in kind and (not isinstance(target, ast.Call) or "iterator" in kind or "consume" in kind):
             return name

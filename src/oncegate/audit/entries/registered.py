@@ -11,6 +11,16 @@ from oncegate.audit.flow.calls import CallInfo, bound_value
 from oncegate.audit.project.scope import Scope, last_name
 from oncegate.audit.project.units import ClassUnit, FunctionUnit, ModuleUnit
 
+# Calls with other names register nothing and set nothing: they are not looked at closely.
+REGISTERING: Final = frozenset(
+    {
+        "basic_consume", "consume", "subscribe", "queue_subscribe", "Consumer", "register_callback", "add_handler", "register_handler",
+        "add_subscriber", "add_api_route", "add_route", "Route", "add_url_rule", "path", "re_path", "add_post", "add_put", "add_patch",
+        "post", "put", "patch", "enqueue", "enqueue_call", "enqueue_in", "enqueue_at",
+    }
+)  # fmt: skip
+CONSUMERS: Final = frozenset({"AIOKafkaConsumer", "KafkaConsumer", "Consumer", "DeserializingConsumer", "AvroConsumer"})
+EARLY: Final = frozenset({"acks_late", "task_acks_late", "auto_ack", "no_ack", "noack", "ack_policy", "auto_commit"})
 _ROUTES: Final = frozenset({"add_post", "add_put", "add_patch", "post", "put", "patch"})
 
 

@@ -28,6 +28,10 @@ class ProjectIndex:
     ) -> None:
         self._load = load
         self.called = called
+        # What names and expressions mean, while one module is judged; nodes are kept so that ids stay theirs.
+        self.types: dict[tuple[int, int], tuple[object, object]] = {}
+        self.units: dict[tuple[int, int], tuple[object, object]] = {}
+        self.active: set[tuple[int, int]] = set()
         self.touched: set[str] = set()
         self._subclasses: dict[str, list[str]] = {}
         for path, names in bases.items():
@@ -57,7 +61,10 @@ class ProjectIndex:
         return self._modules[path]
 
     def forget(self) -> None:
-        """Drops parsed modules when there are many, so that memory stays bounded."""
+        """Drops what was inferred, and parsed modules when there are many: memory stays bounded."""
+        self.types.clear()
+        self.units.clear()
+        self.active.clear()
         if len(self._modules) > MODULES_MAX:
             self._modules.clear()
 

@@ -62,6 +62,14 @@ class Scope:
 
     def unit(self, node: ast.expr) -> FunctionUnit | ClassUnit | None:
         """The function or class of the project that an expression names."""
+        key, known = (id(self.function or self.module), id(node)), self.index.units
+        if key not in known:
+            known[key] = (node, None)  # while it is looked up: an expression that leads back to itself
+            known[key] = (node, self._unit(node))
+        found = known[key][1]
+        return found if isinstance(found, FunctionUnit | ClassUnit) else None
+
+    def _unit(self, node: ast.expr) -> FunctionUnit | ClassUnit | None:
         if isinstance(node, ast.Name):
             return self._named(node.id)
         if isinstance(node, ast.Attribute):
@@ -127,8 +135,22 @@ class Scope:
 
     def type_of(self, node: ast.expr, depth: int = 0) -> Type:
         """The type of an expression, as far as the source shows it."""
-        if depth > DEPTH_MAX:
+        key = (id(self.function or self.module), id(node))
+        if key in self.index.types:
+            found = self.index.types[key][1]
+            return found if isinstance(found, ClassUnit | str) else None
+        if depth > DEPTH_MAX or key in self.index.active:
             return None
+        self.index.active.add(key)
+        try:
+            made = self._type_of(node, depth)
+        finally:
+            self.index.active.discard(key)
+        if not self.index.active:
+            self.index.types[key] = (node, made)
+        return made
+
+    def _type_of(self, node: ast.expr, depth: int) -> Type:
         if isinstance(node, ast.Await | ast.Starred):
             return self.type_of(node.value, depth + 1)
         if isinstance(node, ast.Call):

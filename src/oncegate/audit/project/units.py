@@ -37,7 +37,6 @@ class ModuleUnit:
         self.classes: dict[str, ClassUnit] = {}
         self.imports: dict[str, str] = {}
         self._collect(tree.body, None, None)
-        self._import(walk_all(tree))
 
     @cached_property
     def lines(self) -> list[str]:
@@ -59,6 +58,8 @@ class ModuleUnit:
                 elif parent is not None:
                     parent.inner[node.name] = unit
                 self._collect(node.body, None, unit)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                self._import(node)
             elif isinstance(node, ast.ClassDef):
                 found = ClassUnit(self, node, owner)
                 self.classes.setdefault(found.qualname, found)
@@ -67,16 +68,15 @@ class ModuleUnit:
                 for block in blocks_of(node):
                     self._collect(block, owner, parent)
 
-    def _import(self, nodes: Iterator[ast.AST]) -> None:
-        for node in nodes:
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    local = alias.asname or alias.name.split(".")[0]
-                    self.imports[local] = alias.name if alias.asname else local
-            elif isinstance(node, ast.ImportFrom):
-                base = self._base_of(node)
-                for alias in node.names:
-                    self.imports[alias.asname or alias.name] = f"{base}.{alias.name}" if base else alias.name
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                local = alias.asname or alias.name.split(".")[0]
+                self.imports[local] = alias.name if alias.asname else local
+            return
+        base = self._base_of(node)
+        for alias in node.names:
+            self.imports[alias.asname or alias.name] = f"{base}.{alias.name}" if base else alias.name
 
     def _base_of(self, node: ast.ImportFrom) -> str:
         if not node.level:
@@ -174,8 +174,17 @@ def walk_scope(node: ast.AST) -> Iterator[ast.AST]:
     while waiting:
         current = waiting.pop()
         yield current
-        if current is node or not isinstance(current, _SCOPES):
-            waiting.extend(reversed(list(ast.iter_child_nodes(current))))
+        if current is not node and isinstance(current, _SCOPES):
+            continue
+        below: list[ast.AST] = []
+        for name in current._fields:
+            part = getattr(current, name, None)
+            if isinstance(part, ast.AST):
+                below.append(part)
+            elif isinstance(part, list):
+                below += [one for one in part if isinstance(one, ast.AST)]
+        below.reverse()
+        waiting += below
 
 
 def walk_all(node: ast.AST) -> Iterator[ast.AST]:

@@ -82,7 +82,7 @@ def _is_coroutine(node: ast.Call, scope: Scope) -> bool:
         return False
     owner = last_name(node.func.value)
     if node.func.attr in _AWAITED and owner == "once":
-        return True
+        return node.func.attr != "commit" or any(one.arg == "tx" for one in node.keywords)
     if node.func.attr == "execute" and spelled(node.func.value).endswith("once.tx"):
         return True
     kind = str(scope.type_of(node.func.value) or "")

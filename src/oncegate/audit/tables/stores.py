@@ -368,6 +368,9 @@ def _mongo(call: CallInfo) -> Event | None:
     return None
 
 
+_REMEMBERS: Final = re.compile(
+    r"seen|process|dedup|handled|done|recent|known|already|consumed|deliver|sent|complet|ids?$|keys?$|last|cache|history|visited|idempot|past", re.I
+)
 FORGETTING: Final = frozenset({"TTLCache", "ExpiringDict", "TLRUCache"})
 _MEMORY_MAKERS: Final = frozenset({"set", "dict", "OrderedDict", "defaultdict", "TTLCache", "LRUCache", "ExpiringDict", "list", "deque", "WeakValueDictionary"})
 
@@ -379,6 +382,10 @@ def memory_of(node: ast.expr, call_scope: CallInfo) -> str:
         return ""
     value = bound_value(node, scope)
     made = value[0] if value else None
+    if isinstance(made, ast.Call) and last_name(made.func) in FORGETTING:
+        return last_name(made.func)
+    if not _REMEMBERS.search(last_name(node)):
+        return ""
     if isinstance(made, ast.Call) and last_name(made.func) in _MEMORY_MAKERS:
         return last_name(made.func)
     return {ast.Dict: "dict", ast.Set: "set", ast.List: "list"}.get(type(made), "") if made is not None else ""
