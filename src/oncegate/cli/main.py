@@ -40,6 +40,7 @@ class Command:
 GROUPS: Final[dict[str, tuple[Command, ...]]] = {
     "See it work": (
         Command("demo", "run the Monday storm without the gate and with it, and compare"),
+        Command("audit", "find handlers that do their work twice, by reading code"),
         Command("bench", "measure the gate beside a plain baseline on this machine"),
         Command("record", "write down arrivals without personal data, to be replayed"),
         Command("replay", "play recorded arrivals to a handler or a URL"),

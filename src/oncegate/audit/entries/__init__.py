@@ -1,0 +1,1 @@
+"""Entry points: the functions and loops that a framework calls with an event."""

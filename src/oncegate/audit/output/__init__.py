@@ -1,0 +1,1 @@
+"""The report as text, JSON, SARIF, JUnit, GitHub annotations and Markdown."""

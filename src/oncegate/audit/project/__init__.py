@@ -1,0 +1,1 @@
+"""The project model: modules, names, types, as far as the source shows them. Nothing is imported."""

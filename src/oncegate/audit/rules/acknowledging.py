@@ -1,0 +1,62 @@
+"""OG007: acknowledged before the work is durable, by a setting, by order, or by leaving the work for later."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from oncegate.audit.entries.find import ModuleEntries
+from oncegate.audit.flow.events import Event, Kind, Path
+from oncegate.audit.rules.view import Draft, View, is_after_error, short
+
+_WORK = frozenset({Kind.EFFECT, Kind.WRITE})
+
+
+def early_acknowledgements(view: View) -> Iterator[Draft]:
+    """An acknowledgement that comes before the work on the same path."""
+    done: set[int] = set()
+    for path in view.paths:
+        for position, event in enumerate(path.events):
+            if event.kind is Kind.ACK and id(event.node) not in done:
+                work = _work_after(path, position)
+                if work is not None:
+                    done.add(id(event.node))
+                    text = f"acknowledged before the work is durable: {short(event)} comes before {short(work)}"
+                    yield Draft("OG007", event.node, event.scope, text, short(event), event.via)
+            elif event.kind is Kind.SPAWN and id(event.node) not in done and _waits_for_answer(view):
+                work = next((one for one in path.events[position:] if one.kind in _WORK and "spawned" in one.flags), None)
+                if work is not None:
+                    done.add(id(event.node))
+                    text = f"acknowledged while the work still runs in the background: {short(work)}"
+                    yield Draft("OG007", event.node, event.scope, text, short(event), event.via)
+    for setting in view.handler.settings:
+        yield Draft("OG007", setting.node, setting.scope, setting.message, setting.message)
+
+
+def _work_after(path: Path, position: int) -> Event | None:
+    if is_after_error(path, position):
+        return None
+    for at in range(position + 1, len(path.events)):
+        event = path.events[at]
+        if event.kind in _WORK and not is_after_error(path, at):
+            return event
+    return None
+
+
+def _waits_for_answer(view: View) -> bool:
+    """Whether the sender takes the handler's end for the end of the work."""
+    if view.handler.kind == "message":
+        return True
+    words = f"{view.handler.unit.qualname} {view.handler.unit.module.name}"
+    words += " ".join(
+        str(getattr(part, "value", "")) for node in view.handler.unit.node.decorator_list for part in getattr(node, "args", ())
+    )
+    return view.handler.kind == "http" and bool(re.search(r"hook|callback|notif|event|ipn|inbound|receive", words, re.I))
+
+
+def early_settings_of(entries: ModuleEntries, acts: bool) -> Iterator[Draft]:
+    """Settings of a module's consumers; a default counts where the module's handlers act."""
+    for setting in entries.settings:
+        if "default" in setting.message and not acts:
+            continue
+        yield Draft("OG007", setting.node, setting.scope, setting.message, setting.message.split(" ")[0])

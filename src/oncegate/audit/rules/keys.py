@@ -1,0 +1,93 @@
+"""OG002 keys of transport parts, OG009 keys not passed on, OG010 retries, OG012 new keys per attempt."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from oncegate.audit.flow.calls import CallInfo
+from oncegate.audit.flow.events import Event, Keyed, Kind
+from oncegate.audit.project.scope import Scope, last_name
+from oncegate.audit.rules.atoms import Part, describe, wrong_parts
+from oncegate.audit.rules.view import Draft, View, dedupe_test, short, tested_at
+
+
+def transport_keys(view: View) -> Iterator[Draft]:
+    """OG002: a key that another delivery of the same event does not share."""
+    done: set[int] = set()
+    for path in view.paths:
+        for position, event in enumerate(path.events):
+            if event.key is None or id(event.node) in done or event.kind not in (Kind.RESERVE, Kind.CHECK, Kind.MARK, Kind.EFFECT):
+                continue
+            if event.kind is Kind.CHECK and dedupe_test(path, position) is None and tested_at(path, position) is None:
+                continue
+            atoms = wrong_parts(event.key)
+            if event.kind is Kind.EFFECT:
+                atoms = [atom for atom in atoms if atom.part is Part.TRANSPORT]
+            if atoms:
+                done.add(id(event.node))
+                yield Draft("OG002", event.node, event.scope, f"key made of transport parts: {describe(atoms)}", short(event), event.via)
+
+
+def fresh_keys(view: View) -> Iterator[Draft]:
+    """OG012: an idempotency key that is made for each attempt."""
+    done: set[int] = set()
+    for _, _, event in view.occurrences(Kind.EFFECT):
+        if event.key is None or id(event.node) in done:
+            continue
+        atoms = [atom for atom in wrong_parts(event.key) if atom.part is not Part.TRANSPORT]
+        if atoms and not _is_stored(event, view):
+            done.add(id(event.node))
+            text = f"new idempotency key for each attempt: {describe(atoms)}"
+            yield Draft("OG012", event.node, event.scope, text, short(event), event.via)
+
+
+def _is_stored(event: Event, view: View) -> bool:
+    """Whether the name that holds a fresh key is written to a store before the call."""
+    key = event.key.node if event.key is not None else None
+    if not isinstance(key, ast.Name) or event.scope.function is None:
+        return False
+    for path in view.paths:
+        for one in path.events:
+            if one.node is event.node:
+                break
+            if one.kind in (Kind.RESERVE, Kind.WRITE, Kind.MARK) and one.scope.function is event.scope.function:
+                if any(isinstance(part, ast.Name) and part.id == key.id for part in ast.walk(one.node)):
+                    return True
+    return False
+
+
+def keys_not_passed(view: View) -> Iterator[Draft]:
+    """OG009: an API takes a key, and the call passes none."""
+    done: set[int] = set()
+    for _, _, event in view.occurrences(Kind.EFFECT):
+        if not event.takes_key or event.keyed is not Keyed.NO or "gated" in event.flags or id(event.node) in done:
+            continue
+        done.add(id(event.node))
+        text = f"{event.takes_key} takes an idempotency key, and {short(event)} passes none"
+        yield Draft("OG009", event.node, event.scope, text, short(event), event.via)
+
+
+def retried_calls(view: View) -> Iterator[Draft]:
+    """OG010: a retry around a call that carries no key."""
+    done: set[int] = set()
+    for _, _, event in view.occurrences(Kind.EFFECT):
+        if "retried any" in event.flags and event.keyed is not Keyed.YES and "gated" not in event.flags and id(event.node) not in done:
+            done.add(id(event.node))
+            text = f"retry around a call that is not idempotent: {short(event)}"
+            yield Draft("OG010", event.node, event.scope, text, short(event), event.via)
+
+
+def retry_settings(calls: list[tuple[ast.Call, Scope]]) -> Iterator[Draft]:
+    """OG010: a transport that repeats POST by itself."""
+    for node, scope in calls:
+        call = CallInfo(node, scope)
+        if last_name(node.func) != "Retry" or call.package not in ("urllib3", "requests", ""):
+            continue
+        given = call.keyword("allowed_methods", "method_whitelist")
+        if given is None:
+            continue
+        is_all = isinstance(given, ast.Constant) and given.value in (None, False)
+        text = ast.dump(given).upper()
+        if is_all or "'POST'" in text or "'PATCH'" in text:
+            yield Draft("OG010", node, scope, "the transport repeats POST requests by itself: Retry(...)", "Retry(...)")

@@ -1,0 +1,1 @@
+"""What libraries do: which calls leave the process, which reserve, which acknowledge."""
