@@ -12,8 +12,8 @@ from typing import Any
 
 import oncegate
 from oncegate.gate.facade import GateOnStore
-from oncegate.gate.gate import GateEngine, GateOptions
-from oncegate.gate.options import HandlerOptions, MiddlewareOptions, OnceOptions
+from oncegate.gate.gate import GateEngine
+from oncegate.gate.options import GateOptions, HandlerOptions, MiddlewareOptions, OnceOptions
 from oncegate.integrations.middleware import Middleware
 from oncegate.sender.delivery import DeliveryOptions, DeliveryService
 

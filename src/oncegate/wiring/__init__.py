@@ -16,7 +16,7 @@ from oncegate.config import store_url
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import BadUrl, ConfigError
 from oncegate.gate.facade import GateOnStore
-from oncegate.gate.gate import GateOptions
+from oncegate.gate.options import GateOptions
 from oncegate.model.durations import parse_duration
 from oncegate.model.ledger_addresses import masked_address
 from oncegate.store import ClaimStore, Facet, Store, require
