@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import enum
 import inspect
+import re
+import sys
 import warnings
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_type_hints
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -17,17 +21,18 @@ import pydantic
 import pytest
 
 from oncegate import (
+    AnnotationWarning,
     ConfigError,
     Conflict,
     EventError,
     Gate,
+    InjectedKey,
     Quarantined,
     RecordedFailure,
     UsageError,
     Verdict,
 )
 from oncegate.errors import BadTemplate
-from oncegate.gate.codec.values import AnnotationWarning
 from oncegate.maintenance.reconciler import Reconciler
 from oncegate.testing import CrashReached
 from tests.support.gates import LEASE, DeadAfter, Ledger
@@ -276,7 +281,8 @@ def test_methods_leave_themselves_out(ledger: Ledger) -> None:
 
 async def test_async_methods_take_the_same(ledger: Ledger) -> None:
     """From a task, with a session and a decimal."""
-    gate, seen = ledger.gate(), []
+    gate = ledger.gate()
+    seen: list[Any] = []
 
     class Shop:
         @gate.once(key="{order}", name="shop.charge")
@@ -296,7 +302,7 @@ def test_ignored_arguments_without_a_type_reach_the_call_and_not_the_ledger(ledg
     seen = []
 
     @ledger.gate().once(key="{order}", name="pay", ignore=["client"])
-    def pay(order, client):  # type: ignore[no-untyped-def]
+    def pay(order, client):
         seen.append(client)
 
     one, other = object(), object()
@@ -396,7 +402,7 @@ def test_an_argument_that_cannot_be_stored_says_what_to_write(ledger: Ledger) ->
     gate = ledger.gate()
 
     @gate.once(key="{order}", name="one")
-    def one(order, client):  # type: ignore[no-untyped-def]
+    def one(order, client):
         return order
 
     @gate.once(key="{order}", name="two")
@@ -462,7 +468,7 @@ def test_the_injected_key_is_not_in_the_signature(ledger: Ledger) -> None:
     seen = []
 
     @ledger.gate().once(key="{order}", name="pay")
-    def pay(order: str, cents: int, *, idempotency_key: str) -> None:
+    def pay(order: str, cents: int, *, idempotency_key: str = "") -> None:
         seen.append(idempotency_key)
 
     pay("o-1", 5)
@@ -472,11 +478,33 @@ def test_the_injected_key_is_not_in_the_signature(ledger: Ledger) -> None:
     assert len(seen[0]) > 20
 
 
+def test_a_key_of_its_own_type_comes_first_and_is_hidden(ledger: Ledger) -> None:
+    """In functions and methods, by place and by name."""
+    gate = ledger.gate()
+    seen: list[Any] = []
+
+    class Shop:
+        @gate.once(key="{order}", name="shop.pay")
+        def pay(self, idempotency_key: InjectedKey, order: str, amount: Decimal) -> None:
+            seen.append((str(idempotency_key), order, amount))
+
+    @gate.once(key="{order}", name="pay")
+    def pay(idempotency_key: InjectedKey, order: str) -> None:
+        seen.append((str(idempotency_key), order, None))
+
+    Shop().pay("o-1", amount=Decimal(1))
+    pay("o-1")
+
+    assert [one[1:] for one in seen] == [("o-1", Decimal(1)), ("o-1", None)]
+    assert all(len(one[0]) > 20 for one in seen)
+    assert list(inspect.signature(Shop().pay).parameters) == ["order", "amount"]
+
+
 def test_a_value_without_a_declared_type_is_warned_about_once(ledger: Ledger) -> None:
     """Its callers get plain JSON, the first one as well as every later one."""
 
     @ledger.gate().once(key="{order}", name="pay")
-    def pay(order: str):  # type: ignore[no-untyped-def]
+    def pay(order: str):
         return Decimal("1.10")
 
     with pytest.warns(AnnotationWarning, match="annotate it: -> Decimal"):
@@ -496,7 +524,8 @@ class Booking:
 
 def test_a_handler_gets_its_event_as_the_class_it_names(ledger: Ledger) -> None:
     """Dataclasses and models, with and without once; plain dicts as ever."""
-    gate, seen = ledger.gate(), []
+    gate = ledger.gate()
+    seen: list[Any] = []
 
     @gate.handler("one", key="{id}")
     def one(event: Booking, once: Any) -> date:
@@ -527,7 +556,8 @@ def test_a_handler_gets_its_event_as_the_class_it_names(ledger: Ledger) -> None:
 
 def test_an_event_that_does_not_fit_is_quarantined_without_its_values(ledger: Ledger) -> None:
     """Nothing runs; the reason names the place and the type, for dataclasses and for models."""
-    gate, calls = ledger.gate(), []
+    gate = ledger.gate()
+    calls: list[Any] = []
 
     @gate.handler("one", key="{id}")
     def one(event: Booking) -> None:
@@ -597,3 +627,14 @@ def test_a_handler_of_something_that_is_no_event_is_refused(ledger: Ledger) -> N
 
     with pytest.raises(Quarantined):
         gate.admit_sync("three", {}).result()
+
+
+def test_the_guides_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/functions.md, as it stands there."""
+    guide = (Path(__file__).parents[2] / "docs" / "functions.md").read_text("utf-8")
+    program = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)[0]
+    monkeypatch.chdir(tmp_path)
+    module = ModuleType("guide")  # dataclasses look their module up
+    monkeypatch.setitem(sys.modules, "guide", module)
+    exec(compile(program, "functions.md", "exec"), vars(module))
+    assert (tmp_path / "shop.db").exists()

@@ -12,7 +12,7 @@ from oncegate.clock import Clock
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import OncegateError, UsageError
 from oncegate.gate.admission import Admission
-from oncegate.gate.functions import OnceFunction, finish
+from oncegate.gate.functions import OnceDecorator, OnceFunction, finish
 from oncegate.gate.gate import GateEngine
 from oncegate.gate.options import GateOptions, OnceOptions
 from oncegate.gate.registration import Registration, needs_options
@@ -103,7 +103,7 @@ class GateOnStore(Registration):
         name: str | None = None,
         downstream: Downstream | None = None,
         **options: Unpack[OnceOptions],
-    ) -> Callable[[F], F]:
+    ) -> OnceDecorator:
         """Makes a plain function run once for each key; a repeat returns the recorded value.
 
         The key template reads the call's arguments by name: `key="{order_id}"`. What a crash or an
@@ -111,9 +111,9 @@ class GateOnStore(Registration):
         """
         given = {**options, "key": key, "downstream": downstream}
 
-        def wrap(function: F) -> F:
+        def wrap(function: Callable[..., Any]) -> Any:
             names = sys._getframe(1).f_locals  # a type that is named in an annotation may be local there
-            return OnceFunction(self, function, name, dict(given), names).wrapper  # type: ignore[return-value]
+            return OnceFunction(self, function, name, dict(given), names).wrapper
 
         return wrap
 

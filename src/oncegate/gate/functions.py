@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overload
 
 from oncegate.errors import BadTemplate, ConfigError, EventNotStorable, OncegateError
 from oncegate.gate.admission import Admission
+from oncegate.gate.codec.declared_types import resolved
 from oncegate.gate.codec.introspection import is_async, refuse_generator
 from oncegate.gate.codec.parameters import KEY_PARAMETER, Parameters, is_json
 from oncegate.gate.codec.values import declared_return
@@ -24,6 +25,10 @@ from oncegate.gate.runtime.tracing import current_claim
 from oncegate.model.surface import OnBusy
 from oncegate.model.template import KeyTemplate
 
+F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
 # What a module is called in the program that was started with it, and in the processes that this starts.
 _STARTED: Final = ("__main__", "__mp_main__")
 # Module names that say nothing of the program: what is started from a prompt, a pipe or a notebook, and
@@ -84,6 +89,36 @@ class Admits(Protocol):
         """Admits an event from a thread."""
 
 
+class InjectedKey:
+    """The key of a call, which the gate gives; a parameter of this type is in no caller's signature.
+
+    `str(key)` is its text. It is the function's first parameter, or the first one after `self`.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class OnceDecorator(Protocol):
+    """What `gate.once(…)` returns: it keeps a function's signature, less a key that the gate gives."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[InjectedKey, P], R], /) -> Callable[P, R]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[S, InjectedKey, P], R], /
+    ) -> Callable[Concatenate[S, P], R]: ...
+
+    @overload
+    def __call__(self, function: F, /) -> F: ...
+
+
 class OnceFunction:
     """A function wrapped by `gate.once`: its arguments are the event."""
 
@@ -105,10 +140,11 @@ class OnceFunction:
         self._parameters = Parameters(function, self._signature, options.get("ignore", ()), names)
         self._settle_options(options)
         self._takes_key = KEY_PARAMETER in self._signature.parameters
+        self._seen = _without_key(self._signature)
         self._check_key(
             KeyTemplate.parse(options["key"], allow_transport=options.get("allow_transport", ()))
         )
-        self._by_place = _by_place(self._signature)
+        self._by_place = _by_place(self._seen)
         gate.handler(surface, **options)(self._as_handler())
         gate.engine.amend(surface, self._parameters, origin_of(function))
         self.wrapper = self._make_wrapper()
@@ -152,8 +188,16 @@ class OnceFunction:
     def _as_handler(self) -> Callable[..., Any]:
         """The function as a handler of one argument, the mapping of its own arguments."""
         function = self._function
+        annotation = getattr(self._signature.parameters.get(KEY_PARAMETER), "annotation", None)
+        is_injected = annotation is not None and resolved(function, annotation) is InjectedKey
+        kinds = {one.kind for one in self._signature.parameters.values()}
+        is_by_name = kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
 
         def call(event: Any, **key: str) -> Any:
+            if is_injected:
+                key = {KEY_PARAMETER: InjectedKey(key[KEY_PARAMETER])}  # type: ignore[dict-item]
+            if is_by_name:
+                return function(**event, **key)
             bound = self._signature.bind_partial()
             bound.arguments.update(event, **key)
             return function(*bound.args, **bound.kwargs)
@@ -182,12 +226,10 @@ class OnceFunction:
         if not keywords and len(arguments) == len(self._by_place):  # most calls, several times as quick
             return dict(zip(self._by_place, arguments, strict=True))
         if self._takes_key:
-            keywords = {KEY_PARAMETER: "", **keywords}
-        bound = self._signature.bind(*arguments, **keywords)
+            keywords = {name: value for name, value in keywords.items() if name != KEY_PARAMETER}
+        bound = self._seen.bind(*arguments, **keywords)
         bound.apply_defaults()
-        event = dict(bound.arguments)
-        event.pop(KEY_PARAMETER, None)
-        return event
+        return dict(bound.arguments)
 
     def _look(self, arguments: dict[str, Any]) -> Admission | Flow[Admission]:
         """Begins to admit a call whose arguments are not all plain JSON."""
@@ -218,7 +260,7 @@ class OnceFunction:
 
         wrapper = functools.wraps(self._function)(run_async if is_async(self._function) else run)
         if self._takes_key:
-            _hide_key(wrapper, self._signature)
+            _hide_key(wrapper, self._seen)
         return wrapper
 
     def _explained(self, error: EventNotStorable, given: dict[str, Any]) -> EventNotStorable:
@@ -249,15 +291,19 @@ def _check_function(function: Callable[..., Any]) -> None:
 def _by_place(signature: inspect.Signature) -> tuple[str, ...]:
     """The names of a function's arguments where all of them can be given by place; else none."""
     found = signature.parameters.values()
-    if any(one.kind is not one.POSITIONAL_OR_KEYWORD or one.name == KEY_PARAMETER for one in found):
+    if any(one.kind is not one.POSITIONAL_OR_KEYWORD for one in found):
         return ()
     return tuple(signature.parameters)
 
 
-def _hide_key(wrapper: Any, signature: inspect.Signature) -> None:
-    """The key is the gate's to give: callers and tools that read the signature do not see it."""
+def _without_key(signature: inspect.Signature) -> inspect.Signature:
+    """The signature as callers see it: the key is the gate's to give."""
     seen = [one for one in signature.parameters.values() if one.name != KEY_PARAMETER]
-    wrapper.__signature__ = signature.replace(parameters=seen)
+    return signature if len(seen) == len(signature.parameters) else signature.replace(parameters=seen)
+
+
+def _hide_key(wrapper: Any, seen: inspect.Signature) -> None:
+    wrapper.__signature__ = seen
     wrapper.__annotations__ = {
         name: one for name, one in wrapper.__annotations__.items() if name != KEY_PARAMETER
     }

@@ -231,8 +231,7 @@ class GateEngine(Declarations):
         if surface.lane is not None:
             if surface.correlation is not None:
                 context = correlated(surface.correlation, event, context)
-            start = _Start(self, copied(event), context, given)
-            declared = surface.declaring.now
+            start, declared = _Start(self, copied(event), context, given), surface.declaring.now
             attempt = ClaimAttempt(surface, arrival, declared, start, False, context, until_ticks=until)
             flow = accept_flow(self._context, attempt, surface.lane)
         else:
@@ -273,7 +272,7 @@ class GateEngine(Declarations):
         given: Any = ABSENT,
     ) -> Flow[Admission]:
         only_records = surface.only_records and context is None
-        if not only_records:
+        if not only_records and (given is ABSENT or surface.writes is not None):
             event = copied(event)  # what a handler does to its event is no part of the next arrival
         start = _Start(self, event, context, given)
         declared, more = surface.declaring.now, (only_records, is_unknown, at_once, until_ticks, from_lane)

@@ -206,10 +206,8 @@ class Registration:
         def register(function: F) -> F:
             refuse_generator(function)
             wants_once = takes_once(function)
-            if downstream is not None and not wants_once:
-                warn_if_keyless(function, downstream)
-            if downstream is not None and wants_once:
-                raise ConfigError("a handler that takes once names its downstreams in once.effect")
+            if downstream is not None:
+                _check_downstream(function, downstream, wants_once=wants_once)
             codec = codec_of(function) if returns is None else declared_codec(returns)
             self.engine.register(
                 Surface(
@@ -301,6 +299,12 @@ class Declarations:
                 raise UsageError(f"a surface is named by a text, not by a {type(name).__name__}") from None
             known = ", ".join(sorted(self._surfaces)) or "none"
             raise UnknownSurface(f"no surface is called {name[:120]!r}; registered: {known}") from None
+
+
+def _check_downstream(function: Callable[..., Any], downstream: Downstream, *, wants_once: bool) -> None:
+    if wants_once:
+        raise ConfigError("a handler that takes once names its downstreams in once.effect")
+    warn_if_keyless(function, downstream)
 
 
 def _by_partner(given: Mapping[str, Duration] | None) -> dict[str, timedelta]:

@@ -99,7 +99,7 @@ def declared_type(declared: Any) -> DeclaredType:
             " or leave the whole parameter out of the event: ignore=[…]"
         )
     place = _Places(types).of(info)
-    write = to_json if _is_unordered(info, set()) else _to_json_in_order
+    write: Callable[[Any], Any] = to_json if _is_unordered(info, set()) else _to_json_in_order
     write = _WRITTEN_BY.get(declared, write) if isinstance(declared, type) else write
     return DeclaredType(declared, kind, None if place.is_empty else place, write)
 

@@ -47,9 +47,10 @@ def dump_quickly(value: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _reads_what_it_writes(model: Any) -> bool:
+def _reads_what_it_writes(model: type) -> bool:
     """Whether every field is read under the alias that it is written under."""
-    return all(field.validation_alias == field.serialization_alias for field in model.model_fields.values())
+    fields: dict[str, Any] = model.model_fields  # type: ignore[attr-defined]
+    return all(field.validation_alias == field.serialization_alias for field in fields.values())
 
 
 def complaint(wanted: type, error: Exception) -> str:

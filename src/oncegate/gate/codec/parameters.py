@@ -80,9 +80,9 @@ class Parameters:
         if declared is ABSENT:
             return DeclaredType(ABSENT, TypeKind.PLAIN)
         if parameter.kind is parameter.VAR_POSITIONAL:
-            declared = tuple[declared, ...]
+            declared = tuple[declared, ...]  # type: ignore[valid-type]
         elif parameter.kind is parameter.VAR_KEYWORD:
-            declared = dict[str, declared]
+            declared = dict[str, declared]  # type: ignore[valid-type]
         try:
             return declared_type(declared)
         except ConfigError as error:
@@ -203,7 +203,8 @@ def _is_same(given: Any, restored: Any, written: Any) -> bool:
     if type(given) is not type(restored):
         is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
         return is_number and bool(given == restored)
-    return type(given).__eq__ is object.__eq__ and bool(to_json(restored) == written)
+    compares: Any = type(given).__eq__
+    return compares is object.__eq__ and bool(to_json(restored) == written)
 
 
 def _plain(error: Exception) -> str:
