@@ -39,7 +39,8 @@ class Admission(Struct, frozen=True):
     other one it tells nothing. `first_seen_ms` is when the key first arrived; None if it is new. `skew_ms`
     is how far the event's own time is ahead of ours, where that is why it did not run. `delayed` is a busy
     key whose last attempt failed: it waits to be tried again; with `is_down` because a downstream of its
-    surface is down, as far as this process knows.
+    surface is down, as far as this process knows. `differs` names the fields in which a conflict's content
+    differs from the known one, and `difference` says so in words; no answer over HTTP has either.
     """
 
     verdict: Verdict
@@ -53,6 +54,8 @@ class Admission(Struct, frozen=True):
     skew_ms: int | None = None
     delayed: bool = False
     is_down: bool = False
+    differs: tuple[str, ...] = ()
+    difference: str | None = None
 
     @property
     def first_seen(self) -> datetime | None:
@@ -87,7 +90,10 @@ class Admission(Struct, frozen=True):
             return Busy(f"{self.key} {where}", self.retry_after_seconds)
         if self.verdict is Verdict.CONFLICT:
             kept = "" if self.reason is None else f"; {self.reason}"
-            return Conflict(f"{self.key} is known with another content; nothing was run{kept}")
+            said = "" if self.difference is None else f"; {self.difference}"
+            error = Conflict(f"{self.key} is known with another content; nothing was run{said}{kept}")
+            error.differs = self.differs
+            return error
         if self.verdict is Verdict.QUARANTINE:
             return Quarantined(f"{self.key} is in quarantine: {self.reason}")
         return Held(f"{self.key} waits for a person: {self.reason}")

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from oncegate.model.limits import VALUES_MAX
 from oncegate.model.surface import OnBusy, OnConflict
+from oncegate.receiver.providers import ProviderName
 
 
 class SignatureScheme(Enum):
@@ -153,17 +154,25 @@ class AlarmsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     limits: dict[str, LimitSettings] = {}
 
 
-class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where webhooks come in. `secrets` are given as "$NAME", the name of an environment variable.
 
     Another content under a known key is answered 422, and kept for a person unless `on_conflict` is
     "refuse". A repeat of an event that is being handled is answered 409; with `on_busy = "wait"` it gets
     the outcome, with "acknowledge" 202 at once. With `mode = "accept"`, events of one `lane` are run one
     after the other; without a lane each key is one.
+
+    With a `provider` its signature, ids and changing fields are known: the event is {"id", "type",
+    "payload"}, as a `Receiver` gives it, and the key is "{id}" unless told otherwise. `url` is the address
+    that a provider calls, where it signs that (twilio). Without one, `signature` says how requests are
+    checked, and the event is the body.
     """
 
-    key: str
-    signature: SignatureScheme
+    provider: ProviderName | None = None
+    url: str | None = None
+    trust_id_header: bool = False
+    key: str | None = None
+    signature: SignatureScheme | None = None
     secrets: tuple[str, ...]
     tenant: str
     forward: str | None = None

@@ -20,6 +20,7 @@ from oncegate.maintenance.drift_scan import DriftScan
 from oncegate.model.drift import DriftFields
 from oncegate.model.durations import parse_duration
 from oncegate.model.surface import OnBusy, OnConflict, check_name
+from oncegate.receiver.providers import Provider, provider_of
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.http import HttpClient
 from oncegate.sender.urls import parse_endpoint_url
@@ -61,6 +62,8 @@ class Entrance(Struct, frozen=True):
     scheme: Scheme
     tenant: str
     challenge: str = "Bearer"  # what a caller who is not known is asked for
+    provider: Provider | None = None
+    trusts_id: bool = False
 
 
 class Handlers:
@@ -150,11 +153,20 @@ def open_entrances(
         place = f"surfaces.{name}"
         with mistakes_at(place):
             scheme, tenant = scheme_of(place, one, environment), check_name("tenant", one.tenant)
-            entrances[name] = Entrance(name, scheme, tenant, _CHALLENGES[one.signature])
+            entrances[name] = _entrance(name, scheme, tenant, one)
             handlers.check_acknowledges(one)
             _check_partners(one)
             register(gate, name, one, handlers.handler(place, one.forward))
     return entrances
+
+
+def _entrance(name: str, scheme: Scheme, tenant: str, one: SurfaceSettings) -> Entrance:
+    if one.signature is not None:
+        return Entrance(name, scheme, tenant, _CHALLENGES[one.signature])
+    assert one.provider is not None  # checked with the scheme
+    return Entrance(
+        name, scheme, tenant, one.provider.value, provider_of(one.provider), one.trust_id_header
+    )
 
 
 def _check_partners(one: SurfaceSettings) -> None:
@@ -169,19 +181,31 @@ def _check_partners(one: SurfaceSettings) -> None:
 
 def scheme_of(place: str, one: SurfaceSettings, environment: Mapping[str, str]) -> Scheme:
     """How requests of a surface are checked; raises ConfigError where its secrets cannot be used."""
-    scheme: Scheme = _SCHEMES[one.signature](find_secrets(place, one.secrets, environment))
+    secrets = find_secrets(place, one.secrets, environment)
+    if (one.provider is None) is (one.signature is None):
+        raise ConfigError(
+            "give either provider, such as 'stripe', or signature, such as 'standard-webhooks'"
+        )
+    if one.provider is not None:
+        provider = provider_of(one.provider)
+        provider.check_trust(trusts_header=one.trust_id_header)
+        return provider.make_scheme(secrets, one.url)
+    if one.key is None or one.url is not None or one.trust_id_header:
+        raise ConfigError("without a provider give a key, and neither url nor trust_id_header")
+    scheme: Scheme = _SCHEMES[one.signature](secrets)  # type: ignore[index]
     return scheme
 
 
 def register(gate: GateOnStore, name: str, one: SurfaceSettings, handler: Any) -> None:
     """Registers one surface with its rule."""
+    provider = None if one.provider is None else provider_of(one.provider)
     gate.handler(
         name,
-        key=one.key,
+        key=one.key or "{id}",
         retention=one.retention,
         retention_by_partner=one.retention_by_partner,
-        redelivery_horizon=one.redelivery_horizon,
-        ignore=one.ignore,
+        redelivery_horizon=one.redelivery_horizon or (None if provider is None else provider.horizon),
+        ignore=one.ignore or (() if provider is None else provider.ignore),
         show=one.show,
         occurred_at=one.occurred_at,
         target=one.target,

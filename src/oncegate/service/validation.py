@@ -135,7 +135,14 @@ def _of_surface(
     settings: Settings, downstreams: dict[str, Any], name: str, environment: Mapping[str, str]
 ) -> Iterator[MistakeAt]:
     place, given = f"surfaces.{name}", settings.surfaces[name]
-    plain = SurfaceSettings("{id}", given.signature, given.secrets, "any")
+    plain = SurfaceSettings(
+        provider=given.provider,
+        url=given.url,
+        key="{id}",
+        signature=given.signature,
+        secrets=given.secrets,
+        tenant="any",
+    )
     mistake = _mistake(partial(_check_at, place, partial(_check_surface_name, name, settings.contract)))
     if mistake is not None:
         yield mistake
@@ -145,8 +152,18 @@ def _of_surface(
     )
     if mistake is not None:
         yield mistake
-        plain = SurfaceSettings("{id}", SignatureScheme.BEARER, (f"${_ANY_SECRET}",), "any")
-        given = msgspec.structs.replace(given, signature=plain.signature, secrets=plain.secrets)
+        plain = SurfaceSettings(
+            key="{id}", signature=SignatureScheme.BEARER, secrets=(f"${_ANY_SECRET}",), tenant="any"
+        )
+        given = msgspec.structs.replace(
+            given,
+            provider=None,
+            url=None,
+            trust_id_header=False,
+            key=given.key or "{id}",
+            signature=plain.signature,
+            secrets=plain.secrets,
+        )
     given = _forwarding_to(settings, downstreams, given, "forward")
 
     def use(one: Any) -> None:

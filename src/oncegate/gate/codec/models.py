@@ -43,7 +43,8 @@ def dump_quickly(value: Any) -> Any:
     """A model as JSON, the same each time; whoever stores it compares what comes back."""
     if not hasattr(type(value), "model_validate_json"):
         return dump_plainly(value)
-    return value.model_dump(mode="json", by_alias=_reads_what_it_writes(type(value)), round_trip=True)
+    is_same = _reads_what_it_writes(type(value))  # type: ignore[arg-type]
+    return value.model_dump(mode="json", by_alias=is_same, round_trip=True)
 
 
 @lru_cache(maxsize=256)
