@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -27,6 +28,19 @@ def test_the_error_names_the_fields_and_no_values(ledger: Ledger) -> None:
     assert raised.value.differs == ("amount", "card.number")
     assert "differs in: amount, card.number" in str(raised.value)
     assert "hunter2" not in str(raised.value)
+
+
+def test_equal_numbers_are_not_named(ledger: Ledger) -> None:
+    """1.10 and 1.1 differ in their spelling only, and are no reason for the conflict."""
+
+    @ledger.gate().once(key="{order}", name="pay")
+    def pay(order: str, amount: Decimal, note: str) -> None: ...
+
+    pay("o-1", Decimal("1.10"), "a")
+    with pytest.raises(Conflict) as raised:
+        pay("o-1", Decimal("1.1"), "b")
+
+    assert raised.value.differs == ("note",)
 
 
 def test_what_is_kept_and_the_log_say_it_too(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:

@@ -554,6 +554,53 @@ def test_a_handler_gets_its_event_as_the_class_it_names(ledger: Ledger) -> None:
     ]
 
 
+def test_an_object_that_can_be_called_is_a_handler_like_others(ledger: Ledger) -> None:
+    """Its annotations are read where its class was written."""
+    gate = ledger.gate()
+    seen: list[Any] = []
+
+    class Books:
+        def __call__(self, event: Booking) -> None:
+            seen.append(event)
+
+    class Takes:
+        def __call__(self, event: Any) -> None:
+            seen.append(event)
+
+    event = {"id": "b-1", "day": "2026-07-01", "seats": 2}
+    gate.handler("one", key="{id}")(Books())
+    gate.handler("two", key="{id}")(Takes())
+    gate.admit_sync("one", event)
+    gate.admit_sync("two", event)
+
+    assert seen == [Booking("b-1", date(2026, 7, 1), 2), event]
+
+
+def test_a_parameter_that_a_new_version_has_not_is_left_out(ledger: Ledger) -> None:
+    """What an earlier version stored is run by the next one, as far as it takes it."""
+    seen: list[Any] = []
+
+    def version(function: Any, crashpoints: Any = None) -> tuple[Gate, Any]:
+        gate = ledger.gate(crashpoints)
+        function.__qualname__ = "pay"
+        bank = gate.downstream("bank", honours_key="7d")
+        return gate, gate.once(key="{order}", name="pay", downstream=bank, lease=LEASE)(function)
+
+    def pay(order: str, fee: int, idempotency_key: str = "") -> None:
+        seen.append((order, fee))
+
+    def pay_less(order: str, idempotency_key: str = "") -> None:
+        seen.append(order)
+
+    with pytest.raises(CrashReached):
+        version(pay, DeadAfter("effect.after"))[1]("o-1", 5)
+    ledger.lapse()
+    _reconcile(version(pay_less)[0])
+
+    assert seen == [("o-1", 5), "o-1"]
+    assert ledger.state() == "committed"
+
+
 def test_an_event_that_does_not_fit_is_quarantined_without_its_values(ledger: Ledger) -> None:
     """Nothing runs; the reason names the place and the type, for dataclasses and for models."""
     gate = ledger.gate()

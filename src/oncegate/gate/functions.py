@@ -191,12 +191,13 @@ class OnceFunction:
         annotation = getattr(self._signature.parameters.get(KEY_PARAMETER), "annotation", None)
         is_injected = annotation is not None and resolved(function, annotation) is InjectedKey
         kinds = {one.kind for one in self._signature.parameters.values()}
+        names = self._signature.parameters.keys()
         is_by_name = kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
 
         def call(event: Any, **key: str) -> Any:
             if is_injected:
                 key = {KEY_PARAMETER: InjectedKey(key[KEY_PARAMETER])}  # type: ignore[dict-item]
-            if is_by_name:
+            if is_by_name and event.keys() <= names:  # an earlier version may have had more of them
                 return function(**event, **key)
             bound = self._signature.bind_partial()
             bound.arguments.update(event, **key)

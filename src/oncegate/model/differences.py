@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from oncegate.model.paths import MISSING
+from oncegate.model.same_values import Place, spelled_fields
 
 NAMES_MAX: Final = 12
 NAME_LENGTH_MAX: Final = 80
 _DEPTH_MAX: Final = 6
 
 
-def differing(one: bytes | None, other: bytes | None, ignore: Collection[str] = ()) -> list[str] | None:
+def differing(
+    one: bytes | None,
+    other: bytes | None,
+    ignore: Collection[str] = (),
+    places: Mapping[str, Place] | None = None,
+) -> list[str] | None:
     """The names of the fields in which two events differ; None where one is not kept or not JSON.
 
-    `ignore` are fields that are not compared, with all that is below them.
+    `ignore` are fields that are not compared, with all that is below them. `places` are where equal values
+    may be spelled in two ways.
     """
     first, second = read_event(one), read_event(other)
     if not isinstance(first, dict) or not isinstance(second, dict):
         return None
+    if places:
+        first, second = spelled_fields(first, places), spelled_fields(second, places)
     left, right = dict(_leaves(first)), dict(_leaves(second))
     names = [name for name in {**left, **right} if left.get(name, MISSING) != right.get(name, MISSING)]
     return [name for name in names if not any(_is_within(name, path) for path in ignore)]

@@ -110,6 +110,8 @@ def resolved(function: Callable[..., Any], annotation: Any, names: Mapping[str, 
         return annotation
     target = inspect.unwrap(getattr(function, "func", function))
     target = getattr(target, "__func__", target)
+    if not hasattr(target, "__globals__"):  # an object that can be called
+        target = getattr(type(target), "__call__", target)  # noqa: B004
 
     def shim() -> None: ...
 
