@@ -40,7 +40,7 @@ LARGER_FUNCTIONS: Final[dict[str, int]] = {
     "gate/flows/admit.py:_run": 46,
     "gate/flows/admit.py:same_database_flow": 45,
     "gate/gate.py:__init__": 41,
-    "gate/registration.py:handler": 125,
+    "gate/registration.py:handler": 124,
     "integrations/middleware.py:__init__": 41,
     "signals/prometheus.py:gauges": 91,
     "stores/postgres/statement_generators.py:judge_known": 56,

@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 
 PUBLIC = [
     "Admission",
+    "AnnotationWarning",
     "AsyncOnce",
     "Busy",
     "ClaimLost",
@@ -39,6 +40,7 @@ PUBLIC = [
     "Failed",
     "Gate",
     "Held",
+    "InjectedKey",
     "KeyNotPassedWarning",
     "NotApplied",
     "NotRun",

@@ -12,20 +12,23 @@ from typing import Any
 
 import oncegate
 from oncegate.gate.facade import GateOnStore
-from oncegate.gate.gate import GateEngine, GateOptions
-from oncegate.gate.options import HandlerOptions, MiddlewareOptions, OnceOptions
+from oncegate.gate.gate import GateEngine
+from oncegate.gate.options import GateOptions, HandlerOptions, MiddlewareOptions, OnceOptions
 from oncegate.integrations.middleware import Middleware
 from oncegate.sender.delivery import DeliveryOptions, DeliveryService
 
 # A line that a type checker must refuse ends with `# wrong`.
 PROGRAM = '''
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, assert_type
+from uuid import UUID
 from collections.abc import Callable
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from oncegate import Gate, Once, Sender
+from oncegate import Gate, InjectedKey, Once, Sender
 from oncegate.asgi import IdempotencyKey, caller_by_authorization
 from oncegate.receiver import Receiver
 
@@ -54,6 +57,36 @@ def take(event: dict[str, Any], once: Once) -> bool:
 async def hook(event: dict[str, Any]) -> None: ...
 
 
+@dataclass
+class Card:
+    number: str
+
+
+class Shop:
+    @gate.once(key="{order}", downstream=bank)
+    def pay(self, idempotency_key: InjectedKey, order: UUID, amount: Decimal, card: Card) -> Decimal:
+        return amount
+
+
+@gate.once(key="{order}", downstream=bank)
+async def send(idempotency_key: InjectedKey, order: UUID, *, fast: bool = False) -> Card:
+    return Card(str(idempotency_key))
+
+
+@gate.once(key="{order}", downstream=bank)
+def keyed(order: str, *, idempotency_key: str = "") -> str:
+    return order
+
+
+@gate.handler("cards", key="{number}")
+def card_came(event: Card, once: Once) -> str:
+    return event.number
+
+
+assert_type(Shop().pay(UUID(int=1), Decimal(1), Card("1")), Decimal)
+assert_type(keyed("1"), str)
+Shop().pay("1", Decimal(1), Card("1"))  # wrong
+Shop().pay(InjectedKey("1"), UUID(int=1), Decimal(1), Card("1"))  # wrong
 assert_type(charge("1", 2), str)
 handlers: tuple[Callable[[dict[str, Any], Once], bool], Callable[[dict[str, Any]], Any]] = (take, hook)
 charge("1")  # wrong
@@ -80,6 +113,8 @@ async def work() -> None:
     async with Gate() as opened:
         assert_type(opened, Gate)
         assert_type(await refund("1"), int)
+        assert_type(await send(UUID(int=1), fast=True), Card)
+        await send(UUID(int=1), slow=True)  # wrong
 
 
 app = FastApi(middleware=[Middleware(IdempotencyKey, gate=gate, caller=caller_by_authorization)])

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
         UsageError,
     )
     from oncegate.gate.admission import Admission, Verdict
+    from oncegate.gate.codec.values import AnnotationWarning
     from oncegate.gate.flows.key_injection import KeyNotPassedWarning, StepNameWarning
+    from oncegate.gate.functions import InjectedKey
     from oncegate.gate.once import AsyncOnce, Once
     from oncegate.gate.surface import Downstream
     from oncegate.model.content import Content
@@ -38,8 +40,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Admission", "AsyncOnce", "Busy", "ClaimLost", "ConfigError", "Conflict", "Content", "Downstream",
-    "Emitted", "EventError", "Failed", "Gate", "Held", "KeyNotPassedWarning", "NotApplied", "NotRun",
+    "Admission", "AnnotationWarning", "AsyncOnce", "Busy", "ClaimLost", "ConfigError", "Conflict",
+    "Content", "Downstream", "Emitted", "EventError", "Failed", "Gate", "Held", "InjectedKey",
+    "KeyNotPassedWarning", "NotApplied", "NotRun",
     "Once", "OncegateError", "OutcomeUnknown", "Quarantined", "RecordedFailure", "Sender",
     "StepNameWarning", "StoreError", "StoreUnavailable", "StoreUnknown", "UsageError", "Verdict",
     "open_store",
@@ -48,6 +51,8 @@ __all__ = [
 _HOMES = {
     "Admission": "gate.admission",
     "Verdict": "gate.admission",
+    "AnnotationWarning": "gate.codec.values",
+    "InjectedKey": "gate.functions",
     "KeyNotPassedWarning": "gate.flows.key_injection",
     "StepNameWarning": "gate.flows.key_injection",
     "AsyncOnce": "gate.once",

@@ -206,9 +206,13 @@ class Backlogged(NotRun):
 
 
 class Conflict(NotRun):
-    """The key is known with another content; the recorded outcome is not revealed."""
+    """The key is known with another content; the recorded outcome is not revealed.
+
+    `differs` names the fields in which the contents differ, as far as that is known; it has no values.
+    """
 
     status: ClassVar[int] = 422
+    differs: tuple[str, ...] = ()
 
 
 class Quarantined(NotRun):

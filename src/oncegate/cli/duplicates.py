@@ -22,9 +22,9 @@ from oncegate.clock import SystemClock
 from oncegate.commit.group_commit import GroupCommit
 from oncegate.errors import ConfigError
 from oncegate.maintenance.content_scan import ContentScan
+from oncegate.model.differences import differing
 from oncegate.model.durations import parse_duration
 from oncegate.model.states import State
-from oncegate.review.differences import differing
 from oncegate.review.duplicates import compensation_of
 from oncegate.review.pairs import PairVerb, PairWord, decide_pair, find_pair, seen_fences, verbs_of
 from oncegate.store import Duplicate, Entry, Session

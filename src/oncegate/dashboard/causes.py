@@ -26,6 +26,7 @@ _WORDS: Final = {
     "tenant_input": "They do not say whose they are",
     "content_input": "What they change cannot be read",
     "lane_input": "Their lane cannot be read",
+    "event_input": "They do not fit what their handler takes",
     "beyond_retention": "Older than their surface remembers",
     "conflict": "Other content under a known key",
     "content_duplicate": "The same change as another one",

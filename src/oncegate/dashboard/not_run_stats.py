@@ -26,6 +26,7 @@ _MEANINGS: Final = {
     "content_input": "a field that tells what it changes is missing or cannot be read",
     "beyond_retention": "it is older than its surface remembers",
     "lane_input": "a field that its lane is made of is missing or cannot be read",
+    "event_input": "a field does not have the type that the handler's annotation declares",
     OTHER: "the reason stands on each of them",
 }
 

@@ -40,7 +40,8 @@ class Admission(Struct, frozen=True):
     is how far the event's own time is ahead of ours, where that is why it did not run. `delayed` is a busy
     key whose last attempt failed: it waits to be tried again; with `is_down` because a downstream of its
     surface is down, as far as this process knows. `is_kept` is False for a conflict whose content was not
-    kept.
+    kept. `differs` names the fields in which a conflict's content differs from the known one, and
+    `difference` says so in words; no answer over HTTP has either.
     """
 
     verdict: Verdict
@@ -55,6 +56,8 @@ class Admission(Struct, frozen=True):
     delayed: bool = False
     is_down: bool = False
     is_kept: bool = True
+    differs: tuple[str, ...] = ()
+    difference: str | None = None
 
     @property
     def first_seen(self) -> datetime | None:
@@ -100,7 +103,10 @@ class Admission(Struct, frozen=True):
             return Busy(f"{self.key} {where}", self.retry_after_seconds)
         if self.verdict is Verdict.CONFLICT:
             kept = "" if self.reason is None else f"; {self.reason}"
-            return Conflict(f"{self.key} is known with another content; nothing was run{kept}")
+            said = "" if self.difference is None else f"; {self.difference}"
+            error = Conflict(f"{self.key} is known with another content; nothing was run{said}{kept}")
+            error.differs = self.differs
+            return error
         if self.verdict is Verdict.QUARANTINE:
             return Quarantined(f"{self.key} is in quarantine: {self.reason}")
         return Held(f"{self.key} waits for a person: {self.reason}")

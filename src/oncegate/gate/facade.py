@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 from weakref import WeakSet
@@ -11,10 +12,10 @@ from oncegate.clock import Clock
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import OncegateError, UsageError
 from oncegate.gate.admission import Admission
-from oncegate.gate.functions import OnceFunction
-from oncegate.gate.gate import GateEngine, GateOptions
-from oncegate.gate.options import OnceOptions
-from oncegate.gate.registration import Registration
+from oncegate.gate.functions import OnceDecorator, OnceFunction, finish
+from oncegate.gate.gate import GateEngine
+from oncegate.gate.options import GateOptions, OnceOptions
+from oncegate.gate.registration import Registration, needs_options
 from oncegate.gate.runtime.tracing import current_claim
 from oncegate.gate.surface import Downstream
 from oncegate.model.trace import Context
@@ -92,21 +93,9 @@ class GateOnStore(Registration):
         joined = None if tx is None else engine.join(surface, tx)
         if joined is not None and joined.is_async:
             raise UsageError("tx= is async; await gate.admit(…) instead")
-        found = engine.look(surface, event, tenant, joined, context)
-        if isinstance(found, Admission):
-            return found
-        outer = current_claim.get()
-        try:
-            return engine.driver.run(found)
-        except OncegateError as error:
-            error.passed_into = current_claim.get()
-            raise
-        except (
-            BaseException
-        ):  # an interrupt may come between setting the claim and the block that resets it
-            current_claim.set(outer)
-            raise
+        return finish(engine, engine.look(surface, event, tenant, joined, context))
 
+    @needs_options
     def once(
         self,
         *,
@@ -114,7 +103,7 @@ class GateOnStore(Registration):
         name: str | None = None,
         downstream: Downstream | None = None,
         **options: Unpack[OnceOptions],
-    ) -> Callable[[F], F]:
+    ) -> OnceDecorator:
         """Makes a plain function run once for each key; a repeat returns the recorded value.
 
         The key template reads the call's arguments by name: `key="{order_id}"`. What a crash or an
@@ -122,8 +111,9 @@ class GateOnStore(Registration):
         """
         given = {**options, "key": key, "downstream": downstream}
 
-        def wrap(function: F) -> F:
-            return OnceFunction(self, function, name, dict(given)).wrapper  # type: ignore[return-value]
+        def wrap(function: Callable[..., Any]) -> Any:
+            names = sys._getframe(1).f_locals  # a type that is named in an annotation may be local there
+            return OnceFunction(self, function, name, dict(given), names).wrapper
 
         return wrap
 

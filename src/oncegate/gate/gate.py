@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Callable
-from typing import Any, Final, TypedDict, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,8 @@ from oncegate.commit.operations import Operation
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import UsageError
 from oncegate.gate.admission import Admission, Familiar, Verdict, from_memory
+from oncegate.gate.codec.declared_types import ABSENT
+from oncegate.gate.codec.reading import Reader, read_again, readable
 from oncegate.gate.driver.drivers import Driver, WaitingFlow, WrappingDriver
 from oncegate.gate.driver.requests import Flow, Invoke, Where
 from oncegate.gate.flows.accepting import accept_flow
@@ -70,22 +72,10 @@ class _Start(Struct, frozen=True):
     gate: GateEngine
     event: Any
     context: Context | None
+    given: Any = ABSENT
 
-    def __call__(self, claim: Claim) -> Flow[Any]:
-        return self.gate._start(claim, self.event, None, self.context)
-
-
-class GateOptions(TypedDict, total=False):
-    """What a gate takes besides its ledger, its clock and its crash points."""
-
-    actor: str
-    new_token: Callable[[], int] | None
-    replay_cache_max: int
-    parked_max: int
-    parked_bytes_max: int
-    commits: GroupCommit | None
-    leases: LeaseKeeper | None
-    sightings: Sightings | None
+    def __call__(self, claim: Claim, transaction: OpenTransaction | Joined | None = None) -> Flow[Any]:
+        return self.gate._start(claim, self.event, transaction, self.context, self.given)
 
 
 class GateEngine(Declarations):
@@ -215,31 +205,36 @@ class GateEngine(Declarations):
         context: Context | None,
         *,
         plan: KeyPlan | None = None,
+        read: Reader | None = None,
     ) -> Admission | Flow[Admission]:
-        """Reads an event; returns what memory answers, else the flow that admits it."""
+        """Reads an event; returns what memory answers, else the flow that admits it.
+
+        `read` makes of the event what the handler takes, in the place of the surface's own reader.
+        """
         surface, now_ms = self.surface(name), self._context.clock.wall_ms()
         plan = plan or self._context.plans.get(name)
         if plan is None or now_ms >= plan.recheck_at_ms:
-            return self._identified(surface, event, tenant, joined, context)
+            return self._identified(surface, event, tenant, joined, context, read=read)
         arrival = read_arrival(surface.rule, event, tenant, now_ms)
         if plan.first is not None or plan.also:
             arrival = with_former_keys(plan, surface.rule, arrival, event, tenant)
-        until = plan.until_ticks
+        until, is_asked = plan.until_ticks, surface.lane is None and not self._is_watched
+        if is_asked and (known := replay_from_memory(self._context, surface, arrival)) is not None:
+            return known
+        given = ABSENT
+        if (read := read or surface.reader) is not None:
+            arrival, given = readable(read, arrival, event)
         if surface.lane is not None:
             if surface.correlation is not None:
                 context = correlated(surface.correlation, event, context)
-            start = _Start(self, copied(event), context)
-            declared = surface.declaring.now
+            start, declared = _Start(self, copied(event), context, given), surface.declaring.now
             attempt = ClaimAttempt(surface, arrival, declared, start, False, context, until_ticks=until)
             flow = accept_flow(self._context, attempt, surface.lane)
-        elif self._is_watched:
-            flow = self._attempt_flow(surface, arrival, event, joined, context=context, until_ticks=until)
         else:
-            known = replay_from_memory(self._context, surface, arrival)
-            return known or self._attempt_flow(
-                surface, arrival, event, joined, True, context=context, until_ticks=until
+            flow = self._attempt_flow(
+                surface, arrival, event, joined, is_asked, context=context, until_ticks=until, given=given
             )
-        observer = self._observer
+        observer = None if is_asked else self._observer
         return flow if observer is None else observed_flow(observer, surface.rule, arrival, now_ms, flow)
 
     def _identified(
@@ -249,10 +244,12 @@ class GateEngine(Declarations):
         tenant: str | None,
         joined: Joined | None,
         context: Context | None,
+        *,
+        read: Reader | None,
     ) -> Flow[Admission]:
         """Compares the surface with what the ledger knows of it, and goes on if it is the same."""
         plan = yield from identify_flow(self._context, surface, joined)
-        found = self.look(surface.name, event, tenant, joined, context, plan=plan)
+        found = self.look(surface.name, event, tenant, joined, context, plan=plan, read=read)
         return found if isinstance(found, Admission) else (yield from found)
 
     def _attempt_flow(
@@ -268,21 +265,18 @@ class GateEngine(Declarations):
         at_once: bool = False,
         until_ticks: int = NEVER,
         from_lane: bool = False,
+        given: Any = ABSENT,
     ) -> Flow[Admission]:
         only_records = surface.only_records and context is None
-        if not only_records:
+        if not only_records and (given is ABSENT or surface.writes is not None):
             event = copied(event)  # what a handler does to its event is no part of the next arrival
-        start = _Start(self, event, context)
+        start = _Start(self, event, context, given)
         declared, more = surface.declaring.now, (only_records, is_unknown, at_once, until_ticks, from_lane)
         attempt = ClaimAttempt(surface, arrival, declared, start, by_caretaker, context, *more)
         if joined is not None:
-            return joined_admit_flow(
-                self._context, attempt, joined, lambda claim, tx: self._start(claim, event, tx, context)
-            )
+            return joined_admit_flow(self._context, attempt, joined, start)
         if surface.same_database:
-            return same_database_flow(
-                self._context, attempt, lambda claim, tx: self._start(claim, event, tx, context)
-            )
+            return same_database_flow(self._context, attempt, start)
         return admit_flow(self._context, attempt)
 
     def _start(
@@ -291,6 +285,7 @@ class GateEngine(Declarations):
         event: Any,
         transaction: OpenTransaction | Joined | None,
         context: Context | None = None,
+        given: Any = ABSENT,
     ) -> Flow[Any]:
         """Calls the handler; what it emits meanwhile belongs to this claim's journey."""
         if claim.surface.correlation is not None:
@@ -301,11 +296,14 @@ class GateEngine(Declarations):
         if not claim.is_first_attempt and (said := check_handler(claim)) is not None:
             claim.resource = said.resource
             return recorded_result(said, claim.surface.codec)
+        if given is ABSENT:
+            reader = claim.surface.reader
+            given = event if reader is None else read_again(reader, event)
         token = current_claim.set(claim)
         try:
-            request = self._request(claim, event, transaction)
+            request = self._request(claim, event, given, transaction)
             if request is None:
-                return (yield from opaque_flow(self._context, claim, claim.surface.handler, (event,)))
+                return (yield from opaque_flow(self._context, claim, claim.surface.handler, (given,)))
             try:
                 return (yield request)
             except CancelledError:
@@ -315,7 +313,7 @@ class GateEngine(Declarations):
             put_back(current_claim, token)
 
     def _request(
-        self, claim: Claim, event: Any, transaction: OpenTransaction | Joined | None
+        self, claim: Claim, event: Any, given: Any, transaction: OpenTransaction | Joined | None
     ) -> Invoke | None:
         """How the handler is called; None for one that knows nothing of the gate."""
         surface = claim.surface
@@ -326,8 +324,8 @@ class GateEngine(Declarations):
         if surface.takes_once:
             face = AsyncOnce if surface.is_async else Once
             once = face(self._context, self.driver, claim, transaction)
-            return Invoke(surface.handler, (event, once), where=where, is_async=surface.is_async)
-        return None if transaction is None else Invoke(surface.handler, (event,), where=where)
+            return Invoke(surface.handler, (given, once), where=where, is_async=surface.is_async)
+        return None if transaction is None else Invoke(surface.handler, (given,), where=where)
 
     async def ask(self, operation: Operation[T]) -> T:
         """Puts a question to the ledger from a task, in turn with the writes."""

@@ -10,6 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, TypedDict
 
+from oncegate.commit.group_commit import GroupCommit
+from oncegate.gate.runtime.arrival_stats import Sightings
+from oncegate.gate.runtime.leases import LeaseKeeper
 from oncegate.gate.surface import Downstream
 from oncegate.model.content import Content
 from oncegate.store import Statement
@@ -82,3 +85,16 @@ class HandlerOptions(_EverySurfaceOptions, total=False):
     returns: Any
     caller_retries: bool
     downstream: Downstream | None
+
+
+class GateOptions(TypedDict, total=False):
+    """What a gate takes besides its ledger, its clock and its crash points."""
+
+    actor: str
+    new_token: Callable[[], int] | None
+    replay_cache_max: int
+    parked_max: int
+    parked_bytes_max: int
+    commits: GroupCommit | None
+    leases: LeaseKeeper | None
+    sightings: Sightings | None

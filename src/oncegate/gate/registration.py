@@ -6,7 +6,9 @@ a ledger.
 
 from __future__ import annotations
 
+import functools
 import inspect
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -15,7 +17,9 @@ from typing import Any, TypeVar
 
 from oncegate.errors import ConfigError, UnknownSurface, UsageError
 from oncegate.gate.codec.introspection import is_async, refuse_generator
-from oncegate.gate.codec.values import codec_of, declared_codec
+from oncegate.gate.codec.parameters import Parameters
+from oncegate.gate.codec.reading import reader_of
+from oncegate.gate.codec.values import UntypedCodec, codec_of, declared_codec
 from oncegate.gate.flows.accepting import lane_of
 from oncegate.gate.flows.key_injection import warn_if_keyless
 from oncegate.gate.options import Duration, Limits, ModeText, OnBusyText, OnConflictText
@@ -48,6 +52,31 @@ def _check_probe(downstream: str, probe: Callable[[str], Any]) -> None:
         return  # made in C, with no signature to look at
 
 
+def needs_options(method: F) -> F:
+    """Says what to write where a decorator has no parentheses, and so gets the function itself."""
+
+    @functools.wraps(method)
+    def checked(self: Any, *arguments: Any, **options: Any) -> Any:
+        if arguments and (callable(arguments[0]) or isinstance(arguments[0], (classmethod, staticmethod))):
+            raise UsageError(_what_to_write(method.__name__, arguments[0]))
+        return method(self, *arguments, **options)
+
+    return checked  # type: ignore[return-value]
+
+
+def _what_to_write(decorator: str, function: Any) -> str:
+    name = getattr(function, "__name__", "function")
+    if decorator == "handler":
+        write = f'@gate.handler("{name}", key="{{id}}")'
+        return f"@gate.handler needs a surface and a key: write {write} above {name}"
+    try:
+        known = [one for one in inspect.signature(function).parameters if one not in ("self", "cls")]
+    except (TypeError, ValueError):
+        known = []
+    field = next(iter(known), "id")
+    return f'@gate.{decorator} needs a key: write @gate.{decorator}(key="{{{field}}}") above {name}'
+
+
 class Registration:
     """How users declare surfaces and downstreams: the base of the gate they see."""
 
@@ -76,6 +105,7 @@ class Registration:
         )
         return self.engine.add_downstream(Downstream(name, capability, probe))
 
+    @needs_options
     def handler(
         self,
         surface: str,
@@ -176,10 +206,8 @@ class Registration:
         def register(function: F) -> F:
             refuse_generator(function)
             wants_once = takes_once(function)
-            if downstream is not None and not wants_once:
-                warn_if_keyless(function, downstream)
-            if downstream is not None and wants_once:
-                raise ConfigError("a handler that takes once names its downstreams in once.effect")
+            if downstream is not None:
+                _check_downstream(function, downstream, wants_once=wants_once)
             codec = codec_of(function) if returns is None else declared_codec(returns)
             self.engine.register(
                 Surface(
@@ -196,6 +224,7 @@ class Registration:
                     in_lane,
                     None if correlation is None else parse_path(correlation.strip("{}")),
                     limits=_limits(limits),
+                    reader=reader_of(function, sys._getframe(1).f_locals),
                 )
             )
             return function
@@ -238,14 +267,16 @@ class Declarations:
         """Refuses what cannot be used; the gate knows what its ledger has."""
         check_acknowledges(surface)
 
-    def amend(self, name: str, defaults: Mapping[str, bytes], origin: str) -> None:
+    def amend(self, name: str, found: Parameters, origin: str) -> None:
         """Adds to a surface what its function tells and nobody declares.
 
-        That is the values of absent arguments, and where the function is.
+        That is the values of absent arguments, their types, and where the function is.
         """
         surface = self._surfaces[name]
-        rule = replace(surface.rule, defaults=defaults)
-        self._surfaces[name] = replace(surface, rule=rule, origin=origin)
+        rule = replace(surface.rule, defaults=found.defaults(), places=found.places)
+        reader = None if found.is_plain else found.restored
+        codec = UntypedCodec(origin.partition(":")[2]) if surface.codec.is_plain else surface.codec
+        self._surfaces[name] = replace(surface, rule=rule, origin=origin, reader=reader, codec=codec)
 
     def adopt(self, other: Declarations, change: Callable[[Surface], Surface] | None = None) -> None:
         """Takes over every surface and downstream that is registered with another gate.
@@ -268,6 +299,12 @@ class Declarations:
                 raise UsageError(f"a surface is named by a text, not by a {type(name).__name__}") from None
             known = ", ".join(sorted(self._surfaces)) or "none"
             raise UnknownSurface(f"no surface is called {name[:120]!r}; registered: {known}") from None
+
+
+def _check_downstream(function: Callable[..., Any], downstream: Downstream, *, wants_once: bool) -> None:
+    if wants_once:
+        raise ConfigError("a handler that takes once names its downstreams in once.effect")
+    warn_if_keyless(function, downstream)
 
 
 def _by_partner(given: Mapping[str, Duration] | None) -> dict[str, timedelta]:

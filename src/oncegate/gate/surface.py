@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from oncegate.errors import ConfigError
+from oncegate.gate.codec.reading import Reader
 from oncegate.gate.codec.values import Codec
 from oncegate.gate.declared import Declaring
 from oncegate.model.declarations import HandlerKind, text_of
@@ -74,6 +75,7 @@ class Surface:
     correlation: tuple[str, ...] | None = None
     origin: str = HANDLER
     limits: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    reader: Reader | None = None  # how its events become what the handler takes; None: as they are
     # Whether there is nothing to call, and nothing else to do either; asked at every event.
     only_records: bool = field(init=False)
     # What reservations carry, for versions of the program that come later.

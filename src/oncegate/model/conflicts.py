@@ -20,11 +20,14 @@ _BEGINS: Final = f"{Reason.CONFLICT.value}: other content under the key "
 _KNOWN_KEY: Final = re.compile(re.escape(_BEGINS) + r"([0-9a-f]{48})")
 
 
-def reason_of(known: Key, entry_id: int | None, besides: str | None = None) -> str:
-    """Why it waits: whose key it wanted, and what else is wrong with it."""
+def reason_of(
+    known: Key, entry_id: int | None, besides: str | None = None, differs: str | None = None
+) -> str:
+    """Why it waits: whose key it wanted, in which fields it differs, and what else is wrong with it."""
     where = "of an event in its lane" if entry_id is None else f"of entry {entry_id}"
+    fields = "" if differs is None else f"; {differs}"
     also = "" if besides is None else f"; also {besides}"
-    return f"{_BEGINS}{known.text} {where}{also}"
+    return f"{_BEGINS}{known.text} {where}{fields}{also}"
 
 
 def known_key(reason: str | None) -> Key | None:

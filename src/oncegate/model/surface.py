@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oncegate.errors import BadTimestamp, ConfigError, EventNotStorable, InputRefused
 from oncegate.model.backoff import Backoff
@@ -23,6 +24,7 @@ from oncegate.model.durations import format_duration
 from oncegate.model.keys import Key, derive_key, derive_quarantine_key
 from oncegate.model.paths import MISSING, lookup, parse_path
 from oncegate.model.retention import FORGET_GRACE, RETENTION_FLOOR, RetentionRule, check_horizon
+from oncegate.model.same_values import Place, spelled_fields
 from oncegate.model.states import INTERRUPTIONS_MAX
 from oncegate.model.targets import TargetRule
 from oncegate.model.template import KeyTemplate
@@ -67,6 +69,7 @@ class Reason(Enum):
     CONTENT_INPUT = "content_input"
     BEYOND_RETENTION = "beyond_retention"
     CONFLICT = "conflict"
+    EVENT_INPUT = "event_input"
 
 
 _UNREADABLE: Final = (f"{Reason.KEY_INPUT.value}: ", f"{Reason.TENANT_INPUT.value}: ")
@@ -102,6 +105,8 @@ class SurfaceRule:
     show: tuple[str, ...] = ()
     # Canonical JSON by field: a field with this value counts as one that is absent.
     defaults: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+    # Where equal values may be spelled in two ways, by field.
+    places: Mapping[str, Place] = field(default_factory=dict, hash=False)
     reads_all: bool = field(init=False)  # whether the fingerprint is that of the whole event
     lease_ms: int = field(init=False)
     hold: str | None = field(init=False)
@@ -112,7 +117,7 @@ class SurfaceRule:
     def __post_init__(self) -> None:
         check_name("surface", self.name)
         object.__setattr__(self, "lease_ms", int(self.lease.total_seconds() * 1000))
-        object.__setattr__(self, "reads_all", not self.fingerprint_ignore and not self.defaults)
+        object.__setattr__(self, "reads_all", not (self.fingerprint_ignore or self.defaults or self.places))
         object.__setattr__(self, "hold", self._hold() if self.approve_first else None)
         if self.lease > LEASE_MAX:
             raise ConfigError(f"surface {self.name}: a lease is at most {LEASE_MAX}; use time_limit")
@@ -204,6 +209,12 @@ class Arrival(Struct, frozen=True, gc=False):
         return self.quarantine is not None and self.quarantine.startswith(_UNREADABLE)
 
 
+def unfit(arrival: Arrival, refused: InputRefused) -> Arrival:
+    """An arrival whose event does not fit what its handler takes: kept for a person, and not run."""
+    detail = f"{Reason.EVENT_INPUT.value}: {refused.reason}: {refused}"
+    return arrival if arrival.quarantine is not None else replace(arrival, quarantine=detail)
+
+
 def check_name(kind: str, name: str) -> str:
     """Returns a surface's, tenant's or downstream's name, or raises ConfigError naming what is wrong."""
     if not name or len(name) > NAME_LENGTH_MAX or not name.isprintable() or name != name.strip():
@@ -220,7 +231,7 @@ def read_arrival(rule: SurfaceRule, payload: object, tenant: str | None, now_ms:
     body = canonical_json(payload)
     if len(body) > PAYLOAD_BYTES_MAX:
         raise EventNotStorable(f"the event is {len(body)} bytes, more than {PAYLOAD_BYTES_MAX}")
-    content = fingerprint_of(body) if rule.reads_all else _fingerprint(rule, payload)
+    content = fingerprint_of(body) if rule.reads_all else _fingerprint(rule, payload, body)
     try:
         owner = (
             owner_of(rule.tenant_path, payload, tenant) if tenant or rule.tenant_path is not None else ""
@@ -246,9 +257,14 @@ def read_arrival(rule: SurfaceRule, payload: object, tenant: str | None, now_ms:
     return Arrival(key, owner, parts.label, content, body, quarantine, mark, skew_ms)
 
 
-def _fingerprint(rule: SurfaceRule, payload: object) -> bytes:
+def _fingerprint(rule: SurfaceRule, payload: object, body: bytes) -> bytes:
     """The content without what may differ between two sendings, or stands there by default."""
     defaults = rule.defaults
+    if rule.places and isinstance(payload, dict):
+        spelled = spelled_fields(payload, rule.places)
+        if not defaults and not rule.fingerprint_ignore:  # most functions
+            return fingerprint_of(body if spelled is payload else canonical_json(spelled))
+        payload = spelled
     if defaults and isinstance(payload, dict):
         payload = {
             name: value

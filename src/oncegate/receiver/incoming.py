@@ -16,6 +16,7 @@ from msgspec import Struct
 from oncegate.errors import EncodedBody, MalformedRequest, RequestTooLarge
 from oncegate.model.strictjson import read_json
 from oncegate.model.trace import Context, context_of
+from oncegate.receiver.providers import Provider
 from oncegate.signatures import Headers, Scheme
 
 BODY_BYTES_MAX: Final = 1024 * 1024
@@ -42,6 +43,14 @@ class Incoming(Struct, frozen=True):
     context: Context | None = None
 
 
+class Greeting(Exception):
+    """A request without an event, and what it is answered."""
+
+    def __init__(self, document: dict[str, str]) -> None:
+        super().__init__("a provider asks whether this address is ours")
+        self.document = document
+
+
 def read_request(
     scheme: Scheme,
     headers: Headers,
@@ -50,6 +59,8 @@ def read_request(
     *,
     ordered: bool,
     trusts_headers: bool = False,
+    provider: Provider | None = None,
+    trusts_id: bool = False,
 ) -> Incoming:
     """Checks and reads a request, or raises RequestRefused."""
     if len(body) > BODY_BYTES_MAX:
@@ -57,6 +68,12 @@ def read_request(
     if (headers.find("content-encoding") or "identity").lower() != "identity":
         raise EncodedBody("the body is compressed; send it as it is")
     authentic = scheme.verify(headers, body, now_s)
+    if provider is not None:
+        payload = provider.read(headers, body)
+        if (greeting := provider.greeting(payload)) is not None:
+            raise Greeting(greeting)
+        found = provider.event(headers, body, authentic, payload, trusts_header=trusts_id)
+        return Incoming(found, None, context_of(headers.only))
     payload = read_json(body)
     message_id = authentic.message_id
     event: dict[str, Any] = (

@@ -20,8 +20,11 @@ from oncegate.gate.options import HandlerOptions
 from oncegate.model.surface import check_name
 from oncegate.model.template import KeyTemplate
 from oncegate.receiver.answers import Answer, from_admission, from_error, passed_over, too_early
-from oncegate.receiver.incoming import Incoming, LanePosition, read_request
+from oncegate.receiver.incoming import Greeting, Incoming, LanePosition, read_request
 from oncegate.receiver.lanes import Gap, LanePositions, Turn, gap_of, lane_id, turn_of
+from oncegate.receiver.mounting import greeted
+from oncegate.receiver.presets import ProvidersReceivers
+from oncegate.receiver.providers import Provider
 from oncegate.signatures import Headers, Scheme, StandardWebhooks
 from oncegate.store import Facet, Statement, move_of, require, require_transactions
 
@@ -34,7 +37,7 @@ Check = Generator[Operation[Any], Any, Answer | Gap | None]
 log = logging.getLogger("oncegate.receiver")
 
 
-class Receiver:
+class Receiver(ProvidersReceivers):
     """One sender's events at one surface.
 
     With `ordered`, events carry a key and a seq, and a seq is refused (425) until the one before it has
@@ -45,6 +48,8 @@ class Receiver:
     No scheme signs `x-key`, `x-seq` and `x-previous-seq`. Where the body does not have them, a lane goes on
     by one event at a time: headers alone neither declare a gap nor choose where a lane begins.
     `trust_order_headers` lifts this, for a connection on which only the sender can write headers.
+
+    `Receiver.stripe(…)` and its like know a provider. `asgi()`, `wsgi()` and `django()` mount a receiver.
     """
 
     def __init__(
@@ -60,9 +65,12 @@ class Receiver:
         join_late: bool = False,
         on_gap: Callable[[Gap], object] | None = None,
         trust_order_headers: bool = False,
+        provider: Provider | None = None,
+        trust_id_header: bool = False,
     ) -> None:
         if (scheme is None) is not bool(secrets):
             raise ConfigError("a receiver is given either secrets= or scheme=")
+        self._provider, self._trusts_id = provider, trust_id_header
         if ordered:
             require(gate.engine.store, Facet.LANES, "receivers with ordered=True")
             require_transactions(gate.engine.store, "receivers with ordered=True")
@@ -91,7 +99,10 @@ class Receiver:
             field.path[0]
             for field in KeyTemplate.parse(key, allow_transport=options.get("allow_transport", ())).fields
         }
-        if "id" in fields and not getattr(self._scheme, "signs_id", False):
+        if self._provider is not None:
+            options.setdefault("ignore", self._provider.ignore)
+            options.setdefault("redelivery_horizon", self._provider.horizon)
+        elif "id" in fields and not getattr(self._scheme, "signs_id", False):
             raise ConfigError(
                 f"{self._surface}: {type(self._scheme).__name__} signs no id, and a recorded request "
                 "could be sent again under another one; make the key from the signed body, such as "
@@ -103,6 +114,11 @@ class Receiver:
             options.setdefault("caller_retries", True)
             options["writes"] = self._moves
         return self._gate.handler(self._surface, key=key, **options)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether its handler is async."""
+        return self._gate.engine.surface(self._surface).is_async
 
     async def receive(self, headers: GivenHeaders, body: bytes) -> Answer:
         """Answers a request, from a task; never raises for what a request holds or a handler does."""
@@ -143,6 +159,7 @@ class Receiver:
         incoming = read_request(
             self._scheme, Headers(headers), body, now_s,
             ordered=self._ordered, trusts_headers=self._trusts_headers,
+            provider=self._provider, trusts_id=self._trusts_id,
         )  # fmt: skip
         if self._needs_signed_place and incoming.place is not None and not incoming.place.is_signed:
             raise MalformedRequest("key and seq make the event's key here, and the signed body has none")
@@ -199,6 +216,8 @@ class Receiver:
             log.exception("%s: on_gap failed", self._surface)
 
     def _refused(self, error: Exception) -> Answer:
+        if isinstance(error, Greeting):
+            return greeted(error.document)
         found = from_error(error)
         if not isinstance(error, RequestRefused):
             log.error("%s: an event was not applied", self._surface, exc_info=error)

@@ -6,15 +6,20 @@ say, and each has a word of its own.
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from oncegate.model.conflicts import KEPT_MAX
 from oncegate.model.decisions import Verb
+from oncegate.model.differences import differing, ignore_hint
 from oncegate.model.keys import Key
 from oncegate.model.states import State
 from oncegate.review.differences import difference
 from oncegate.store import Entry, EntryDetail, Session
 from oncegate.store.conflicts import kept_beside, wanted_key
+
+VOLATILE_MIN: Final = 2  # contents beside the first that differ from it in the same field alone
 
 
 class Contest(Struct, frozen=True):
@@ -53,7 +58,19 @@ def difference_remarks(session: Session, seen: EntryDetail, contest: Contest) ->
         return []
     first = session.detail(contest.first.entry_id)
     text = "" if first is None else difference(first.body, seen.body)
-    return [f"against entry {contest.first.entry_id} {text}"] if text else []
+    if first is None or not text:
+        return []
+    return [f"against entry {contest.first.entry_id} {text}", *_volatile(session, first, seen, contest)]
+
+
+def _volatile(session: Session, first: EntryDetail, seen: EntryDetail, contest: Contest) -> list[str]:
+    """What to write where content after content of one key differs in one field only."""
+    details = [session.detail(entry.entry_id) for entry in contest.others]
+    bodies = [seen.body, *(one.body for one in details if one is not None)]
+    found = [differing(first.body, body) for body in bodies]
+    name = found[0][0] if found[0] and len(found[0]) == 1 else None
+    is_alone = name is not None and len(found) >= VOLATILE_MIN and all(one == [name] for one in found)
+    return [ignore_hint(name)] if is_alone and name is not None else []
 
 
 def contest_remarks(contest: Contest, refused: int) -> list[str]:

@@ -282,9 +282,10 @@ class Service:
             raise method_not_allowed("POST")
         with self._bodies.entered():  # not a tenant's room: nothing shows yet that it is the tenant's
             body = await incoming.body()
-        check_webhook(self.gate.engine.clock, entrance, incoming.headers, body)
+        headers = incoming.headers
+        authentic = check_webhook(self.gate.engine.clock, entrance, headers, body)
         with self._throttle.entered(), self._throttle.tenant(entrance.tenant):
-            return await admit_webhook(self.gate, self.large, entrance, incoming.headers, body)
+            return await admit_webhook(self.gate, self.large, entrance, headers, body, authentic=authentic)
 
     async def _nothing(self, incoming: ServiceRequest) -> ServiceResponse:
         routes = self._operators if self.listeners.is_admin(incoming.server) else self._routes

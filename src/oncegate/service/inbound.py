@@ -25,7 +25,7 @@ from oncegate.model.trace import Context, context_of
 from oncegate.service.large_bodies import LargeBodies
 from oncegate.service.messages import ServiceResponse, check_media_type, json_answer, problem_answer
 from oncegate.service.surfaces import Entrance
-from oncegate.signatures import Headers
+from oncegate.signatures import Authentic, Headers
 
 _RUN: Final = Verdict.RUN
 _REPLAY: Final = Verdict.REPLAY
@@ -33,29 +33,47 @@ _REPLAY: Final = Verdict.REPLAY
 PLAIN: Final = (StoreError, EventError, Conflict, Quarantined, Backlogged)
 
 
-def check_webhook(clock: Clock, entrance: Entrance, headers: Headers, body: bytes) -> None:
-    """Makes sure that a webhook is its sender's, by its raw bytes, and says that it is JSON."""
-    check_sender(clock, entrance, headers, body)
-    check_media_type(headers)
+def check_webhook(clock: Clock, entrance: Entrance, headers: Headers, body: bytes) -> Authentic:
+    """Makes sure that a webhook is its sender's, by its raw bytes, and that its body is of its kind."""
+    authentic = check_sender(clock, entrance, headers, body)
+    if entrance.provider is None or not entrance.provider.is_form(headers):
+        check_media_type(headers)
+    return authentic
 
 
-def check_sender(clock: Clock, entrance: Entrance, headers: Headers, body: bytes) -> None:
+def check_sender(clock: Clock, entrance: Entrance, headers: Headers, body: bytes) -> Authentic:
     """Makes sure that a webhook is its sender's; nothing else of it may be looked at before."""
     try:
-        entrance.scheme.verify(headers, body, clock.wall_ms() // 1000)
+        return entrance.scheme.verify(headers, body, clock.wall_ms() // 1000)
     except NotAuthentic as error:
         error.challenge = entrance.challenge
         raise
 
 
 async def admit_webhook(
-    gate: GateOnStore, large: LargeBodies, entrance: Entrance, headers: Headers, body: bytes
+    gate: GateOnStore,
+    large: LargeBodies,
+    entrance: Entrance,
+    headers: Headers,
+    body: bytes,
+    *,
+    authentic: Authentic,
 ) -> ServiceResponse:
-    """Admits what `check_webhook` let pass."""
-    context, tenant = context_of(headers.only), entrance.tenant
+    """Admits what `check_webhook` let pass; of a provider's the event is as a receiver gives it."""
+    context, tenant, provider = context_of(headers.only), entrance.tenant, entrance.provider
+    if provider is not None and provider.is_form(headers):
+        payload: Any = provider.read(headers, body)
+    elif large.has(body):
+        payload = await large.in_turn(tenant, large.read, body)
+    else:
+        payload = large.read(body)
+    event = payload
+    if provider is not None:
+        if (greeting := provider.greeting(payload)) is not None:
+            return json_answer(200, greeting)
+        event = provider.event(headers, body, authentic, payload, trusts_header=entrance.trusts_id)
     if not large.has(body):
-        return await admit(gate, entrance.surface, large.read(body), tenant, context)
-    event = await large.in_turn(tenant, large.read, body)
+        return await admit(gate, entrance.surface, event, tenant, context)
     return await admit(gate, entrance.surface, event, tenant, context, large=large)
 
 

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from oncegate.model.limits import VALUES_MAX
 from oncegate.model.surface import OnBusy, OnConflict
+from oncegate.receiver.providers import ProviderName
 
 
 class SignatureScheme(Enum):
@@ -182,7 +183,7 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     endpoint: str | None = None
 
 
-class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where webhooks come in. `secrets` are given as "$NAME", the name of an environment variable.
 
     A surface without a `signature` takes no webhooks: its events come from a source.
@@ -191,12 +192,20 @@ class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     "refuse". A repeat of an event that is being handled is answered 409; with `on_busy = "wait"` it gets
     the outcome, with "acknowledge" 202 at once. With `mode = "accept"`, events of one `lane` are run one
     after the other; without a lane each key is one.
+
+    With a `provider` its signature, ids and changing fields are known: the event is {"id", "type",
+    "payload"}, as a `Receiver` gives it, and the key is "{id}" unless told otherwise. `url` is the address
+    that a provider calls, where it signs that (twilio). Without one, `signature` says how requests are
+    checked, and the event is the body.
     """
 
-    key: str
-    tenant: str
+    provider: ProviderName | None = None
+    url: str | None = None
+    trust_id_header: bool = False
+    key: str | None = None
     signature: SignatureScheme | None = None
     secrets: tuple[str, ...] = ()
+    tenant: str
     forward: str | None = None
     mode: Mode = Mode.INLINE
     lane: str | None = None

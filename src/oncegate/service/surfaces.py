@@ -19,6 +19,7 @@ from oncegate.maintenance.drift_scan import DriftScan
 from oncegate.model.drift import DriftFields
 from oncegate.model.durations import parse_duration
 from oncegate.model.surface import OnBusy, OnConflict, check_name
+from oncegate.receiver.providers import Provider, provider_of
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.http import HttpClient
 from oncegate.sender.urls import parse_endpoint_url
@@ -47,6 +48,7 @@ _SCHEMES: dict[SignatureScheme, Any] = {
     SignatureScheme.BEARER: BearerToken,
 }
 
+_EITHER: Final = "give either provider, such as 'stripe', or signature, such as 'standard-webhooks'"
 _CHALLENGES: dict[SignatureScheme, str] = {
     **{scheme: scheme.value for scheme in SignatureScheme},
     SignatureScheme.BEARER: "Bearer",
@@ -60,6 +62,8 @@ class Entrance(Struct, frozen=True):
     scheme: Scheme
     tenant: str
     challenge: str = "Bearer"  # what a caller who is not known is asked for
+    provider: Provider | None = None
+    trusts_id: bool = False
 
 
 class Handlers:
@@ -149,15 +153,23 @@ def open_entrances(
         place = f"surfaces.{name}"
         with mistakes_at(place):
             tenant = check_name("tenant", one.tenant)
-            if one.signature is not None:
-                scheme = scheme_of(place, one, environment)
-                entrances[name] = Entrance(name, scheme, tenant, _CHALLENGES[one.signature])
+            if one.signature is not None or one.provider is not None:
+                entrances[name] = _entrance(name, scheme_of(place, one, environment), tenant, one)
             elif name not in {source.surface for source in settings.sources.values()}:
-                raise ConfigError("signature is missing, and no source brings its events")
+                raise ConfigError(f"signature is missing, and no source brings its events; {_EITHER}")
             handlers.check_acknowledges(one)
             _check_partners(one)
             register(gate, name, one, handlers.handler(place, one.forward))
     return entrances
+
+
+def _entrance(name: str, scheme: Scheme, tenant: str, one: SurfaceSettings) -> Entrance:
+    if one.signature is not None:
+        return Entrance(name, scheme, tenant, _CHALLENGES[one.signature])
+    assert one.provider is not None  # checked with the scheme
+    return Entrance(
+        name, scheme, tenant, one.provider.value, provider_of(one.provider), one.trust_id_header
+    )
 
 
 def _check_partners(one: SurfaceSettings) -> None:
@@ -172,20 +184,29 @@ def _check_partners(one: SurfaceSettings) -> None:
 
 def scheme_of(place: str, one: SurfaceSettings, environment: Mapping[str, str]) -> Scheme:
     """How requests of a surface are checked; raises ConfigError where its secrets cannot be used."""
-    assert one.signature is not None, "a surface of sources only has no requests to check"
-    scheme: Scheme = _SCHEMES[one.signature](find_secrets(place, one.secrets, environment))
+    secrets = find_secrets(place, one.secrets, environment)
+    if (one.provider is None) is (one.signature is None):
+        raise ConfigError(_EITHER)
+    if one.provider is not None:
+        provider = provider_of(one.provider)
+        provider.check_trust(trusts_header=one.trust_id_header)
+        return provider.make_scheme(secrets, one.url)
+    if one.key is None or one.url is not None or one.trust_id_header:
+        raise ConfigError("without a provider give a key, and neither url nor trust_id_header")
+    scheme: Scheme = _SCHEMES[one.signature](secrets)  # type: ignore[index]
     return scheme
 
 
 def register(gate: GateOnStore, name: str, one: SurfaceSettings, handler: Any) -> None:
     """Registers one surface with its rule."""
+    provider = None if one.provider is None else provider_of(one.provider)
     gate.handler(
         name,
-        key=one.key,
+        key=one.key or "{id}",
         retention=one.retention,
         retention_by_partner=one.retention_by_partner,
-        redelivery_horizon=one.redelivery_horizon,
-        ignore=one.ignore,
+        redelivery_horizon=one.redelivery_horizon or (None if provider is None else provider.horizon),
+        ignore=one.ignore or (() if provider is None else provider.ignore),
         show=one.show,
         occurred_at=one.occurred_at,
         target=one.target,

@@ -140,18 +140,35 @@ def _of_surface(
     settings: Settings, downstreams: dict[str, Any], name: str, environment: Mapping[str, str]
 ) -> Iterator[MistakeAt]:
     place, given = f"surfaces.{name}", settings.surfaces[name]
-    plain = SurfaceSettings("{id}", "any", given.signature, given.secrets)
+    plain = SurfaceSettings(
+        provider=given.provider,
+        url=given.url,
+        key="{id}",
+        signature=given.signature,
+        secrets=given.secrets,
+        tenant="any",
+    )
     mistake = _mistake(partial(_check_at, place, partial(_check_surface_name, name, settings.contract)))
     if mistake is not None:
         yield mistake
         name = name if name in CONTRACT_SURFACES else _ANY_NAME
     check = partial(scheme_of, f"{place}.secrets", given, environment)
-    has_scheme = given.signature is not None
+    has_scheme = given.signature is not None or given.provider is not None
     mistake = _mistake(partial(_check_at, f"{place}.secrets", check)) if has_scheme else None
     if mistake is not None:
         yield mistake
-        plain = SurfaceSettings("{id}", "any", SignatureScheme.BEARER, (f"${_ANY_SECRET}",))
-        given = msgspec.structs.replace(given, signature=plain.signature, secrets=plain.secrets)
+        plain = SurfaceSettings(
+            key="{id}", signature=SignatureScheme.BEARER, secrets=(f"${_ANY_SECRET}",), tenant="any"
+        )
+        given = msgspec.structs.replace(
+            given,
+            provider=None,
+            url=None,
+            trust_id_header=False,
+            key=given.key or "{id}",
+            signature=plain.signature,
+            secrets=plain.secrets,
+        )
     given = _forwarding_to(settings, downstreams, given, "forward")
 
     def use(one: Any) -> None:

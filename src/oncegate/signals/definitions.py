@@ -180,7 +180,7 @@ QUARANTINES: Final = Definition(
     "Events in quarantine",
     Unit.COUNT,
     "events that cannot be read, dated or told apart were not run; nothing happens until a person decides",
-    "oncegate quarantine list --surface SURFACE shows each with its reason",
+    "oncegate quarantine list --surface SURFACE shows each with its reason, and where contents differ",
     'sum by (surface) (oncegate_entries_waiting{state="quarantined"})',
     page=1,
 )

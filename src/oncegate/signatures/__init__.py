@@ -15,9 +15,12 @@ from oncegate.signatures.keys import (
     read_verifying_key,
 )
 from oncegate.signatures.scheme import Authentic, Headers, LoweredHeaders, Scheme
+from oncegate.signatures.shopify import ShopifySignature
 from oncegate.signatures.signing import sign
+from oncegate.signatures.slack import SlackSignature
 from oncegate.signatures.standard import StandardWebhooks
 from oncegate.signatures.stripe import StripeSignature
+from oncegate.signatures.twilio import TwilioSignature
 
 __all__ = [
     "Authentic",
@@ -29,8 +32,11 @@ __all__ = [
     "HmacSecret",
     "LoweredHeaders",
     "Scheme",
+    "ShopifySignature",
+    "SlackSignature",
     "StandardWebhooks",
     "StripeSignature",
+    "TwilioSignature",
     "read_signing_key",
     "read_verifying_key",
     "sign",

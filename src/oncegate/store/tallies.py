@@ -33,6 +33,7 @@ _REASONS: Final = (
     "beyond_retention",
     "conflict",
     "lane_input",
+    "event_input",
 )
 _GAUGE: Final = 200
 _DELIVERY: Final = 400

@@ -14,7 +14,7 @@ from oncegate.clock import Clock
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import ConfigError
 from oncegate.gate.facade import GateOnStore
-from oncegate.gate.gate import GateOptions
+from oncegate.gate.options import GateOptions
 from oncegate.model.durations import parse_duration
 from oncegate.store import ClaimStore, Facet, require
 from oncegate.wiring.ledgers import open_store as open_store

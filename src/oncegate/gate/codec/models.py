@@ -1,6 +1,6 @@
 """Pydantic models as JSON and back, by their own methods alone: pydantic itself is never imported here.
 
-Only `codec.py` calls this. Must never store a model whose fields would come back with other values, and
+Only the codecs call this. Must never store a model whose fields would come back with other values, and
 never repeat a value in a message: it may be a secret.
 """
 
@@ -37,6 +37,31 @@ def dump(value: Any) -> Any:
             return dumped
         different = different or found
     raise NotImplementedError(different)
+
+
+def dump_quickly(value: Any) -> Any:
+    """A model as JSON, the same each time; whoever stores it compares what comes back."""
+    if not hasattr(type(value), "model_validate_json"):
+        return dump_plainly(value)
+    is_same = _reads_what_it_writes(type(value))  # type: ignore[arg-type]
+    return value.model_dump(mode="json", by_alias=is_same, round_trip=True)
+
+
+@lru_cache(maxsize=256)
+def _reads_what_it_writes(model: type) -> bool:
+    """Whether every field is read under the alias that it is written under."""
+    fields: dict[str, Any] = model.model_fields  # type: ignore[attr-defined]
+    return all(field.validation_alias == field.serialization_alias for field in fields.values())
+
+
+def complaint(wanted: type, error: Exception) -> str:
+    """What does not fit a model, by its fields' names and without any value."""
+    try:
+        found = error.errors(include_input=False, include_url=False, include_context=False)  # type: ignore[attr-defined]
+        places = [f"{'.'.join(map(str, one['loc'])) or '$'}: {one['type']}" for one in found[:4]]
+    except Exception:  # noqa: BLE001  no error of pydantic's
+        places = [type(error).__name__]
+    return f"{wanted.__name__} does not take it ({'; '.join(places)})"
 
 
 def restore(wanted: type, value: Any) -> Any:

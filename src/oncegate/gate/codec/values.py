@@ -10,6 +10,7 @@ import inspect
 import math
 import re
 import typing
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from types import UnionType
@@ -36,6 +37,10 @@ def attested(resource: str | None) -> bytes:
     return b"null" if resource is None else _ENCODER.encode({"id": resource})
 
 
+class AnnotationWarning(UserWarning):
+    """A type that an annotation names is not known at run time, or is missing where it is needed."""
+
+
 class Codec:
     """Stores values of one declared type, or plain JSON.
 
@@ -49,6 +54,11 @@ class Codec:
         self._encoder = _RESTORABLE if self.is_typed else _ENCODER
         self._decoder: Any = _decoder_of(declared) if self.is_typed else _PLAIN
         self._is_doubtful = is_doubtful or isinstance(self._decoder, _OneOf)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no type was declared."""
+        return not self.is_typed and not self._is_doubtful
 
     def encode(self, value: Any) -> bytes:
         """Turns a value into JSON; raises UsageError if it cannot be stored, or would come back changed."""
@@ -94,6 +104,29 @@ class Codec:
         """Tells whether storing loses nothing: neither the value nor its type."""
         restored = self.decode(body)
         return type(restored) is type(value) and bool(restored == value)
+
+
+class UntypedCodec(Codec):
+    """Plain JSON for a function that declares no type; warns once if its callers get another type."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name: str | None = name
+
+    def as_replayed(self, value: Any, body: bytes) -> Any:
+        """What the first caller gets: the same as every replay will."""
+        shown = self.decode(body)
+        if type(value) is not type(shown) and self._name is not None:
+            name, self._name = self._name, None
+            warnings.warn(
+                f"{name} returned a {type(value).__name__} and declares no type: its callers get a"
+                f" {type(shown).__name__}; annotate it: -> {type(value).__name__}",
+                AnnotationWarning,
+                stacklevel=2,
+            )
+        return shown
 
 
 @remembered

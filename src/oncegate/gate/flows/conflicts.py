@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from oncegate.commit.operations import Keep, ReadEntry, ReadNamesakes, Settle
@@ -22,6 +23,7 @@ from oncegate.gate.runtime.not_run_log import NotRunLine
 from oncegate.gate.runtime.tracing import link_parked_flow
 from oncegate.gate.surface import Surface
 from oncegate.model.conflicts import KEPT_MAX, reason_of
+from oncegate.model.differences import differing, names_text
 from oncegate.model.keys import Key, conflict_prefix, derive_conflict_key
 from oncegate.model.states import State
 from oncegate.model.surface import OnConflict
@@ -44,26 +46,66 @@ def conflict_flow(
     key = Key(wanted.key)
     known: Entry | None = None if entry_id is None else (yield ReadEntry(wanted.key))
     first_ms = None if known is None else known.received_at_ms
-    if surface.rule.on_conflict is OnConflict.REFUSE or not gate.has_review:
+    if not gate.has_review:
         return _told(gate, wanted, None, first_ms)
+    body: bytes | None = None
+    if known is not None:
+        body = yield Invoke(_known_body, (gate, known.entry_id), where=Where.STATEMENT)
+    differs = _differs(gate, surface, wanted, body)
+    if surface.rule.on_conflict is OnConflict.REFUSE:
+        return _told(gate, wanted, None, first_ms, differs)
     namesakes: list[Entry] = yield ReadNamesakes((conflict_prefix(key), KEPT_MAX))
     answer = _told_already(wanted, namesakes)
     if answer is None:
-        kept = _kept_as(wanted, entry_id)
+        kept = _kept_as(wanted, entry_id, differs)
         yield from room_flow(gate, surface, kept)
         reserved: Reserved | None = yield Keep((kept, conflict_prefix(key), KEPT_MAX))
         if reserved is None:
-            return _told(gate, wanted, FULL, first_ms)
+            return _told(gate, wanted, FULL, first_ms, differs)
         yield from return_claim(gate, reserved)
         if context is not None:
             yield from link_parked_flow(gate, reserved.entry_id, context)
         answer = WAITS
-    return _told(gate, wanted, answer, first_ms)
+    return _told(gate, wanted, answer, first_ms, differs)
 
 
-def _told(gate: GateContext, wanted: Reservation, reason: str | None, first_ms: int | None) -> Admission:
+class Difference(Struct, frozen=True):
+    """In which fields a content differs from the known one, and how that is said."""
+
+    names: tuple[str, ...] = ()
+    text: str | None = None
+
+
+_NOT_KNOWN: Final = Difference()
+
+
+def _known_body(gate: GateContext, entry_id: int) -> bytes | None:
+    with gate.commits.store.look() as session:
+        known = session.detail(entry_id)
+    return None if known is None else known.body
+
+
+def _differs(gate: GateContext, surface: Surface, wanted: Reservation, known: bytes | None) -> Difference:
+    """What differs, by name; and what to write where it differs in event after event."""
+    rule = surface.rule
+    names = differing(known, wanted.body, rule.fingerprint_ignore, rule.places)
+    if not names:
+        return _NOT_KNOWN
+    hint = gate.volatile.note(surface.name, names, wanted.key)
+    text = f"differs in: {names_text(names)}"
+    return Difference(tuple(names), text if hint is None else f"{text} ({hint})")
+
+
+def _told(
+    gate: GateContext,
+    wanted: Reservation,
+    reason: str | None,
+    first_ms: int | None,
+    differs: Difference = _NOT_KNOWN,
+) -> Admission:
     """The answer, and its line in the log."""
     why = reason or "another content under a known key; it was not kept"
+    why = why if differs.text is None else f"{why}; {differs.text}"
     gate.sightings.why.note(
         NotRunLine("conflict", wanted.surface, wanted.key, wanted.label, why, first_ms or 0)
     )
@@ -73,6 +115,8 @@ def _told(gate: GateContext, wanted: Reservation, reason: str | None, first_ms: 
         reason=reason,
         first_seen_ms=first_ms,
         is_kept=reason in (WAITS, DECIDED),
+        differs=differs.names,
+        difference=differs.text,
     )
 
 
@@ -82,13 +126,15 @@ def joined_conflict_flow(
     """The same in the caller's own transaction: what is kept is kept if they commit it."""
     key = Key(wanted.key)
     namesakes, first_ms = yield Invoke(_look, (gate, key), where=Where.STATEMENT)
+    body = yield Invoke(_known_body, (gate, entry_id), where=Where.STATEMENT)
+    differs = _differs(gate, surface, wanted, body)
     if surface.rule.on_conflict is OnConflict.REFUSE:
-        return _told(gate, wanted, None, first_ms)
+        return _told(gate, wanted, None, first_ms, differs)
     answer = _told_already(wanted, namesakes)
     if answer is None:
-        yield Invoke(joined.reserve_one, (_kept_as(wanted, entry_id),), where=Where.HERE)
+        yield Invoke(joined.reserve_one, (_kept_as(wanted, entry_id, differs),), where=Where.HERE)
         answer = WAITS
-    return _told(gate, wanted, answer, first_ms)
+    return _told(gate, wanted, answer, first_ms, differs)
 
 
 def _look(gate: GateContext, key: Key) -> tuple[list[Entry], int | None]:
@@ -107,12 +153,12 @@ def _told_already(wanted: Reservation, namesakes: list[Entry]) -> str | None:
     return FULL if len(namesakes) >= KEPT_MAX else None
 
 
-def _kept_as(wanted: Reservation, entry_id: int | None) -> Reservation:
+def _kept_as(wanted: Reservation, entry_id: int | None, differs: Difference) -> Reservation:
     known = Key(wanted.key)
     return replace(
         wanted,
         key=derive_conflict_key(known, wanted.fingerprint).digest,
-        quarantine=reason_of(known, entry_id, wanted.quarantine),
+        quarantine=reason_of(known, entry_id, wanted.quarantine, differs.text),
     )
 
 

@@ -14,6 +14,7 @@ from oncegate.gate.runtime.circuits import Circuits
 from oncegate.gate.runtime.claim import Claim
 from oncegate.gate.runtime.leases import LeaseKeeper
 from oncegate.gate.runtime.recent import Recent
+from oncegate.gate.runtime.volatile_fields import VolatileFields
 from oncegate.gate.surface import Downstream
 from oncegate.model.backlog import Backlog
 from oncegate.model.identity import KeyPlan
@@ -44,6 +45,7 @@ class GateContext:
     backlog: Backlog = field(default_factory=Backlog)
     recent: Recent = field(default_factory=Recent)
     parking: Parking = field(default_factory=Parking)
+    volatile: VolatileFields = field(default_factory=VolatileFields)
     plans: dict[str, KeyPlan] = field(
         default_factory=dict
     )  # by surface: how keys are made, see `identifying`

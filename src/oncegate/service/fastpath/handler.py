@@ -48,9 +48,11 @@ class Webhooks:
         self.entrances: dict[bytes, Entrance] = {}  # by target, as it stands in a request
 
     def open(self, entrances: dict[str, Entrance]) -> None:
-        """Takes the surfaces whose targets need no decoding; others go the long way."""
+        """Takes the surfaces whose targets need no decoding and whose event is the body."""
         self.entrances = {
-            f"/in/{name}".encode(): entrance for name, entrance in entrances.items() if _is_plain(name)
+            f"/in/{name}".encode(): entrance
+            for name, entrance in entrances.items()
+            if _is_plain(name) and entrance.provider is None
         }
 
     def take(
