@@ -25,8 +25,8 @@ ADVICE: Final[dict[str, Advice]] = {
         "Correct what the message names and start again. Nothing ran.",
     ),
     "BadTemplate": Advice(
-        "The key template has no field, too many fields, a transport-level field such as a message id, or a "
-        "character that is not allowed.",
+        "The key template has no field, too many fields, a transport-level field such as a message id, "
+        "or a character that is not allowed.",
         "Write a template of fields that the sender controls, such as `{order_id}`.",
     ),
     "BadDuration": Advice(
@@ -34,7 +34,7 @@ ADVICE: Final[dict[str, Advice]] = {
     ),
     "BadUrl": Advice(
         "The ledger's address has an unknown scheme, an unknown option or no file name.",
-        "Use `sqlite:///ledger.db` or `postgresql://user:password@host/database`. The message hides the password.",
+        "Use `sqlite:///ledger.db` or `postgresql://user:password@host/database`.",
     ),
     "UnknownSurface": Advice(
         "The surface name is misspelled, or the module that registers it was not imported.",
@@ -45,7 +45,7 @@ ADVICE: Final[dict[str, Advice]] = {
         "Correct it as the message says. Over HTTP the status is 422.",
     ),
     "BadEndpoint": Advice(
-        "The endpoint's address is not a public https address, its name is taken, or a setting is out of range.",
+        "The address is not a public https address, the name is taken, or a setting is out of range.",
         "Use a public https address. For development set `ONCEGATE_ALLOW_LOOPBACK=1`; for your own network "
         "`ONCEGATE_ALLOW_NETWORKS`.",
     ),
@@ -55,7 +55,7 @@ ADVICE: Final[dict[str, Advice]] = {
     ),
     "BadSecret": Advice(
         "A signing secret has the wrong prefix, length or base64, or its environment variable is not set.",
-        "Use a secret that `oncegate endpoints add` printed, or set the variable in every process that delivers.",
+        "Use a secret that `oncegate endpoints add` printed, or set the variable where you deliver.",
     ),
     "BadHeader": Advice(
         "A header has a reserved name, a line break or another character that cannot be sent.",
@@ -149,7 +149,7 @@ ADVICE: Final[dict[str, Advice]] = {
         "Stop. The other worker finishes the event, and this worker's write changed nothing.",
     ),
     "OutcomeUnknown": Advice(
-        "A call may or may not have taken effect, and the downstream can neither honour a key nor answer a probe.",
+        "A call may or may not have taken effect, and the downstream has neither keys nor a probe.",
         "Find out at the downstream, then record it: `oncegate held approve` or `reject`.",
     ),
     "BadRecording": Advice(
@@ -161,8 +161,8 @@ ADVICE: Final[dict[str, Advice]] = {
         "Read the entry again and decide again. Nothing changed.",
     ),
     "UsageError": Advice(
-        "The handler used `once` wrongly: an effect after the commit, a `COMMIT` in a business write, a call "
-        "that was not awaited.",
+        "The handler used `once` wrongly: an effect after the commit, a `COMMIT` in a business write, "
+        "a call that was not awaited.",
         "Change the handler as the message says.",
     ),
     "StoreError": Advice(

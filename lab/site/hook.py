@@ -1,7 +1,7 @@
 """What mkdocs calls while it builds the site: adds the pages that stand at the root of the repository.
 
-ARCHITECTURE.md and CONTRIBUTING.md stay where contributors expect them. The site shows them as `architecture.md` and
-`contributing.md`, with their links turned to the site's pages.
+ARCHITECTURE.md and CONTRIBUTING.md stay where contributors expect them. The site shows them as
+`architecture.md` and `contributing.md`, with their links turned to the site's pages.
 """
 
 from __future__ import annotations

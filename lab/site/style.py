@@ -1,7 +1,8 @@
-"""Checks docs, docstrings and messages against the word list of docs/style.md, and tables against their width.
+"""Checks docs, docstrings and messages against the words of docs/style.md, and tables for their width.
 
-Files that still break a rule are listed in style_debt.json with how often. A number may only become smaller:
-`python -m lab.site.style` names what is too much, `python -m lab.site.style --shrink` lowers the numbers.
+Files that still break a rule are listed in style_debt.json with how often. A number may only become
+smaller: `python -m lab.site.style` names what is too much, `python -m lab.site.style --shrink` lowers
+the numbers.
 """
 
 from __future__ import annotations

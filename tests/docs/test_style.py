@@ -11,9 +11,9 @@ from lab.site.style import (
     debt,
     found_now,
     listed_words,
+    wide_rows,
     words_in_pages,
     words_in_sources,
-    wide_rows,
 )
 
 FOUND, DEBT = found_now(), debt()

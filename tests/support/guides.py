@@ -1,8 +1,9 @@
-"""Runs a tutorial as a reader would: its files are written and its commands typed, in order, in an empty folder.
+"""Runs a tutorial as a reader would: writes its files and types its commands, in an empty folder.
 
-A fenced block with `title="name"` is a file. A block of the language `console` is a terminal: each line after `$ ` is
-typed into one shell, and the lines below it are the output that must appear, where `…` stands for anything. Other
-blocks are shown only. `pip install` is not run: its extras are checked against pyproject.toml.
+A fenced block with `title="name"` is a file. A block of the language `console` is a terminal: each line
+after `$ ` is typed into one shell, and the lines below it are the output that must appear, where `…`
+stands for anything. Other blocks are shown only. `pip install` is not run: its extras are checked
+against pyproject.toml.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Shell:
 
 
 class Reader:
-    """Follows one page. `replaced` are texts of the page that differ on this machine, such as a port or an address."""
+    """Follows one page. `replaced` are texts of it that differ here, such as a port or an address."""
 
     def __init__(self, page: Path, folder: Path, replaced: Mapping[str, str] | None = None) -> None:
         text = page.read_text("utf-8")
