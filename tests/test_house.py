@@ -20,8 +20,7 @@ SHARED_CLASS_NAMES: Final = {"IdempotencyKey", "Names"}
 
 # Larger than the limits today. A number here may only become smaller; a new entry needs a reason.
 LARGER_FILES: Final[dict[str, int]] = {
-    "commit/group_commit.py": 413,
-    "commit/operations.py": 410,
+    "commit/operations.py": 406,
     "dashboard/application.py": 408,
     "gate/flows/effects.py": 415,
     "gate/flows/settlement.py": 427,

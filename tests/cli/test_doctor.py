@@ -17,6 +17,12 @@ from oncegate.testing import ManualClock
 from tests.cli.conftest import contents
 
 
+@pytest.fixture(autouse=True)
+def on_a_local_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests may run in memory or in a container's layer, which doctor would warn of."""
+    monkeypatch.setattr("oncegate.cli.doctor.filesystem_of", lambda _folder: "ext4")
+
+
 def test_healthy_ledger_passes(call, script):
     """A fresh ledger is ok in every line, and the code says so."""
     call("migrate")

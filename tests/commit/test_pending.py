@@ -49,50 +49,34 @@ def test_commits_in_a_loop_leave_it_time_for_others() -> None:
     assert asyncio.run(ask([10, 13, 14])) == [True, True, False, True]
 
 
-class Ear:
-    """Somebody who waits without a task: like a walk, it never says that it was told already."""
-
-    def __init__(self) -> None:
-        self.heard: list[Any] = []
-
-    def done(self) -> bool:
-        return False
-
-    def set_result(self, result: Any, /) -> None:
-        self.heard.append(result)
-
-    def set_exception(self, exception: Any, /) -> None:
-        self.heard.append(type(exception))
-
-
-def _gathered(ears: list[Ear]) -> tuple[LoopBatch, list[TaskPending]]:
+def _gathered(count: int) -> tuple[LoopBatch, list[TaskPending], list[asyncio.Future[Any]]]:
     gathering = LoopBatch(TimeoutWatcher(cast("asyncio.AbstractEventLoop", VirtualLoop()), 5.0, 30.0, 1, 1))
-    for number, ear in enumerate(ears):
-        gathering.add_for(Operation(None), ear)
+    futures = []
+    for number in range(count):
+        futures.append(gathering.add(Operation(None)))
         gathering.tickets[-1].answer = number
-    return gathering, cast("list[TaskPending]", list(gathering.tickets))
+    return gathering, cast("list[TaskPending]", list(gathering.tickets)), futures
 
 
-def test_answer_that_comes_after_the_limit_finds_nobody() -> None:
-    """Given one who was told that no answer came, when it comes after all, then it is not told again."""
-    ear = Ear()
-    gathering, tickets = _gathered([ear])
+def test_an_answer_that_comes_after_the_limit_changes_nothing() -> None:
+    """Given a task that was told that no answer came, when it comes after all, then the error stays."""
+    gathering, tickets, (future,) = _gathered(1)
 
     gathering.fail_late(StoreUnknown("no answer"))
     tickets[0].deliver()
 
-    assert ear.heard == [StoreUnknown]
+    assert isinstance(future.exception(), StoreUnknown)
 
 
-def test_limit_of_a_gathering_is_nothing_to_those_who_were_answered() -> None:
-    """Given two who asked together and one answer, when time is up, then only the other is told."""
-    ears = [Ear(), Ear()]
-    gathering, tickets = _gathered(ears)
+def test_the_limit_of_a_batch_is_nothing_to_those_who_were_answered() -> None:
+    """Given two who asked together and one answer, when time is up, then only the other has an error."""
+    gathering, tickets, (first, second) = _gathered(2)
 
     tickets[0].deliver()
     gathering.fail_late(StoreUnknown("no answer"))
 
-    assert [ear.heard for ear in ears] == [[0], [StoreUnknown]]
+    assert first.result() == 0
+    assert isinstance(second.exception(), StoreUnknown)
 
 
 def test_only_so_many_are_in_at_a_time() -> None:

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from oncegate import Admission, Gate, Verdict
 from oncegate.commit.operations import Reserve
 from oncegate.errors import StoreUnavailable
-from oncegate.gate.driver.callback_driver import record
 from oncegate.gate.flows.record_only import OUTCOME, Record
+from oncegate.gate.surface import record
 from oncegate.model.states import Decision, State
 from oncegate.model.trace import Context
 from oncegate.store import EntryDetail, LogKind, Reservation, Reserved, Session

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oncegate.cli.exitcodes import DONE, NOT_SO
+from oncegate.cli.filesystems import advice_on, filesystem_of
 from oncegate.cli.ledger import command_for, file_of, find_ledger, open_ledger, reading
 from oncegate.cli.output import Cell, Colour, age, grouped, paint, print_json, tell, utc
 from oncegate.cli.parser import add_json, add_url
@@ -199,6 +200,7 @@ def _disk(path: Path | None) -> Iterator[DoctorLine]:
         used = path.stat().st_size if path.is_file() else 0
     except OSError:
         return  # the ledger's own line says what is wrong with the place
+    yield from _filesystem(path.absolute().parent)
     value = f"{_size(free)} free beside {_size(used)} of ledger"
     if free < DISK_FREE_MIN:
         yield DoctorLine(Status.FAIL, "disk", value, "free some space: a full disk stops every event")
@@ -206,6 +208,18 @@ def _disk(path: Path | None) -> Iterator[DoctorLine]:
         yield DoctorLine(Status.WARN, "disk", value, "free some space soon: a full disk stops every event")
     else:
         yield DoctorLine(Status.OK, "disk", value)
+
+
+def _filesystem(folder: Path) -> Iterator[DoctorLine]:
+    """What the disk really is: commits to memory or to a network share do not last as promised."""
+    kind = filesystem_of(folder)
+    if kind is None:
+        return
+    advice = advice_on(kind)
+    if advice is None:
+        yield DoctorLine(Status.OK, "file system", kind)
+    else:
+        yield DoctorLine(Status.WARN if advice[0] else Status.FAIL, "file system", kind, advice[1])
 
 
 def _recordings(settings: Path) -> Iterator[DoctorLine]:

@@ -11,7 +11,6 @@ from oncegate.cli.output import Cell, print_json, print_table, tell
 from oncegate.cli.parser import add_json, add_url, read_text
 from oncegate.cli.people import actor_of
 from oncegate.clock import SystemClock
-from oncegate.errors import UsageError
 from oncegate.model.decisions import check_actor, check_reason
 from oncegate.store import Facet
 
@@ -41,7 +40,7 @@ def add_limits(commands: Any) -> None:
     setting.add_argument("--surface", type=read_text, default="", help="only on this one")
     for level in ("ticket", "page"):
         setting.add_argument(
-            f"--{level}", metavar="NUMBER", help=f"from where on it is a {level}, or never"
+            f"--{level}", metavar="LIMIT", help=f"from where on it is a {level}: 5, 10m, 20%%, or never"
         )
     setting.add_argument("--reason", type=read_text, required=True, help="why, for the next person")
     setting.add_argument(
@@ -82,13 +81,14 @@ def _row(name: str, place: str, limit: Limit, is_set: bool) -> list[Cell]:
 
 def run_limit(arguments: argparse.Namespace) -> int:
     """Sets or takes back limits."""
-    from oncegate.signals.definitions import Thresholds
-    from oncegate.signals.limits import set_limit
+    from oncegate.signals.definitions import BY_NAME, Thresholds
+    from oncegate.signals.limits import read_limit, set_limit
 
     actor, reason = check_actor(actor_of(arguments)), check_reason(arguments.reason)
-    given = (_number(arguments.ticket), _number(arguments.page))
+    Thresholds({arguments.signal: (None, None)})  # refuses a name that is none
+    signal = BY_NAME[arguments.signal]
+    given = (read_limit(arguments.ticket or "never", signal), read_limit(arguments.page or "never", signal))
     limit = None if arguments.ticket is None and arguments.page is None else given
-    Thresholds({arguments.signal: given})  # refuses a name that is none
     store = open_ledger(arguments.url, needs=Facet.STATS)
     with reading(store, arguments.url):
         pass  # a ledger that is missing or out of date is refused, not made
@@ -103,12 +103,3 @@ def run_limit(arguments: argparse.Namespace) -> int:
         session.close()
     tell(f"the limits of {arguments.signal} are {'as declared' if limit is None else 'set'}")
     return DONE
-
-
-def _number(text: str | None) -> float | None:
-    if text is None or text == "never":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"a limit is a number or never, not {text[:40]!r}") from None

@@ -43,6 +43,7 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("bench", "measure the gate beside a plain baseline on this machine"),
         Command("record", "write down arrivals without personal data, to be replayed"),
         Command("replay", "play recorded arrivals to a handler or a URL"),
+        Command("completion", "print a script that completes commands in a shell"),
     ),
     "Run the service and the worker": (
         Command("serve", "run the service: webhooks in, the contract, the feed"),

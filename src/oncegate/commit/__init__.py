@@ -11,8 +11,8 @@ operation starts at once. Where a batch runs depends on the store:
 
     group_commit      chooses the place: the caller's own thread, the event loop, or a writer thread
     loop_batches      a local ledger and an event loop: statements in the loop, the commit beside it
-    greenlet_batches  a remote ledger and an event loop: blocking code in a greenlet (greenlet_bridge)
-    writer_threads    threads that take what has gathered
+    writer_threads    threads that take what has gathered; a remote ledger has several
+    greenlet_bridge   a handler's own transaction in an event loop: blocking code in a greenlet
 
 Who is batched with whom:
 

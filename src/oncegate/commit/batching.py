@@ -32,7 +32,8 @@ class Batching:
 
     def split(self, tickets: list[Pending]) -> tuple[list[Pending], list[Pending]]:
         """Those that may share a transaction, and those that have their own."""
-        own = {ticket: None for ticket in tickets if self.is_own(ticket.operation)}
+        least = self._needs_own
+        own = {ticket: None for ticket in tickets if ticket.operation.carries >= least}
         return ([one for one in tickets if one not in own] if own else tickets), list(own)
 
     def run(self, tickets: list[Pending], *, wait: bool) -> list[Pending]:

@@ -86,12 +86,6 @@ def in_greenlet() -> bool:
     return AVAILABLE and isinstance(getcurrent(), _Strand)
 
 
-def greenlet_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop that runs the caller, if the caller is a strand."""
-    strand: Any = getcurrent() if AVAILABLE else None
-    return strand.loop if isinstance(strand, _Strand) else None
-
-
 def start(work: Callable[[], None]) -> None:
     """Begins work on a strand of the running loop; returns when it first waits, or ends."""
     strand = _resting.strands.pop() if _resting.strands else _Strand()

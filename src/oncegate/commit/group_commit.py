@@ -22,7 +22,6 @@ from typing import Any, Final, TypeVar, cast
 from oncegate.clock import Clock, SystemClock
 from oncegate.commit.batching import Batching
 from oncegate.commit.forks import here, holders
-from oncegate.commit.greenlet_batches import OWN_WRITERS, GreenletBatches, forget_closed
 from oncegate.commit.greenlet_bridge import Exclusive
 from oncegate.commit.loop_batches import Committer, LoopBatches
 from oncegate.commit.operations import Operation
@@ -32,9 +31,9 @@ from oncegate.commit.pending import (
     Semaphore,
     ThreadPending,
     TimeoutWatcher,
-    Waiter,
     deliver,
     fail,
+    forget_closed,
 )
 from oncegate.commit.transactions import Finish, OpenBatch, Transactions
 from oncegate.commit.writer_threads import WAITING_MAX, WriterThreads
@@ -47,6 +46,9 @@ WATCH_SECONDS: Final = 5.0  # how often waiting tasks are looked at
 TURN_WAIT_SECONDS: Final = 5.0  # how long a batch waits for a handler's open transaction
 STRANDED_LOOK_SECONDS: Final = 0.5  # how often whoever waits looks for what a loop kept that is over
 FORK_WAIT_SECONDS: Final = 2.0  # how long a fork waits for a commit under way
+OWN_WRITERS: Final = (
+    8  # transactions of one event each; the server flushes those that commit at once together
+)
 TRANSACTIONS_MAX: Final = 32  # handlers' own transactions at once, where the store takes many writers
 INLINE_PER_TURN_MAX: Final = 16  # commits in one turn of an event loop; then others have theirs
 INLINE_TURN_MS_MAX: Final = 4  # and as long as they may take together, but for the last of them
@@ -83,7 +85,6 @@ class GroupCommit:
         self._gathered_here: dict[int, LoopBatch] = {}  # by thread
         self._gathered_last = 0
         self._watches: dict[asyncio.AbstractEventLoop, TimeoutWatcher] = {}
-        self._loops: dict[asyncio.AbstractEventLoop, GreenletBatches] = {}
         self._batches: dict[asyncio.AbstractEventLoop, LoopBatches] = {}
         self._committer = Committer()
         self._units = Transactions(self.store, self._crashpoints)
@@ -130,20 +131,6 @@ class GroupCommit:
         found = self._gathered.get(loop) or self._first_of_turn(loop, operation)
         return found if isinstance(found, Pending) else found.add(operation)
 
-    def perform_for(
-        self, operation: Operation[T], loop: asyncio.AbstractEventLoop, waiter: Waiter
-    ) -> Pending | None:
-        """The same for somebody who is no task: returns the ticket if it is done at once.
-
-        Otherwise the waiter is told, in a later turn of the loop that this is called in.
-        """
-        self._check_open()
-        found = self._gathered.get(loop) or self._first_of_turn(loop, operation)
-        if isinstance(found, Pending):
-            return found
-        found.add_for(operation, waiter)
-        return None
-
     def _first_of_turn(
         self, loop: asyncio.AbstractEventLoop, operation: Operation[Any]
     ) -> Pending | LoopBatch:
@@ -158,7 +145,7 @@ class GroupCommit:
         return self._gather(loop, watch)
 
     def _new_watch(self, loop: asyncio.AbstractEventLoop) -> TimeoutWatcher:
-        for known in (self._watches, self._loops, self._batches, self._gathered):
+        for known in (self._watches, self._batches, self._gathered):
             forget_closed(known)
         for gathering in [one for one in list(self._gathered_here.values()) if one.loop.is_closed()]:
             self._forget_here(gathering)
@@ -190,9 +177,7 @@ class GroupCommit:
             deliver(tickets)
             return
         try:
-            if self._capabilities.gives_way:
-                self._begin_in_loop(loop, tickets)
-            elif self._inline and self._capabilities.is_local and self._capabilities.one_writer:
+            if self._inline and self._capabilities.is_local and self._capabilities.one_writer:
                 self._write_in_loop(loop, tickets)
             else:
                 self._enqueue(tickets)
@@ -204,15 +189,6 @@ class GroupCommit:
         """In the thread it was begun in, which need not be the one that its loop runs in by now."""
         if self._gathered_here.get(gathering.thread) is gathering:
             self._gathered_here.pop(gathering.thread, None)
-
-    def _begin_in_loop(self, loop: asyncio.AbstractEventLoop, tickets: list[Pending]) -> None:
-        self._check_open()
-        writers = self._loops.get(loop)
-        if writers is None:
-            writers = self._loops[loop] = GreenletBatches(lambda batch: self._run(batch, wait=True))
-        if writers.waiting + len(tickets) > WAITING_MAX:
-            raise StoreUnavailable(f"{writers.waiting} operations wait already; try again later")
-        writers.add(tickets)
 
     def _write_in_loop(self, loop: asyncio.AbstractEventLoop, tickets: list[Pending]) -> None:
         shared, own = self._sharing.split(tickets)
@@ -354,7 +330,6 @@ class GroupCommit:
 
     def _drop_stranded(self) -> None:
         """Undoes what loops left in the middle that are over: nobody goes on with it."""
-        self._units.drop_stranded()
         for using, session in list(self._handlers.items()):
             if using.run_if_stranded(session.close) and self._handlers.pop(using, None) is not None:
                 self._transactions.give_back(None)
@@ -387,11 +362,9 @@ class GroupCommit:
 
     def before_fork(self) -> bool:
         """Waits for commits under way and closes every session: neither process may inherit one."""
-        forget_closed(self._loops)
         self._drop_stranded()
-        is_busy = any(writers.is_busy for writers in list(self._loops.values()))
-        if is_busy or not self._sharing.apart.wait_until_idle(FORK_WAIT_SECONDS):
-            return False  # loops' writers go on when the loop does, which may be after the fork only
+        if not self._sharing.apart.wait_until_idle(FORK_WAIT_SECONDS):
+            return False
         writers = self._capabilities.writers_max
         held: list[None] = []
         while len(held) < writers and self._turns.take(held, FORK_WAIT_SECONDS):

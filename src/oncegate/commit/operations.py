@@ -45,13 +45,9 @@ class Operation(Struct, Generic[T], eq=False):
     """One request to a ledger, answered by a T."""
 
     not_recalled: ClassVar[str] = "it was undone; nothing was changed"
+    carries: ClassVar[Carries] = _NOTHING  # what of a user's is run with it
     request: Any
     loop: AbstractEventLoop | None = None  # whose task asked for it
-
-    @property
-    def carries(self) -> Carries:
-        """What of a user's is run with it."""
-        return _NOTHING
 
     @classmethod
     def run(cls, session: Session, operations: Sequence[Any]) -> Sequence[T]:
@@ -151,9 +147,9 @@ class RecordProgress(Operation[bool]):
     request: StepRecords
 
     @property
-    def carries(self) -> Carries:
+    def carries(self) -> Carries:  # type: ignore[override]  # for each request its own
         """The step's own statements."""
-        return carried(self.request.writes)
+        return carried(writes) if (writes := self.request.writes) else _NOTHING
 
     @classmethod
     def run(cls, session: ClaimSession, operations: Sequence[RecordProgress]) -> Sequence[bool]:
@@ -182,9 +178,9 @@ class Settle(Operation[bool]):
     request: Settlement
 
     @property
-    def carries(self) -> Carries:
+    def carries(self) -> Carries:  # type: ignore[override]  # for each request its own
         """The event's business writes."""
-        return carried(self.request.writes)
+        return carried(writes) if (writes := self.request.writes) else _NOTHING
 
     @classmethod
     def run(cls, session: ClaimSession, operations: Sequence[Settle]) -> Sequence[bool]:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from sys import get_asyncgen_hooks
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -65,30 +65,14 @@ class ThreadPending(Pending, eq=False):
         return self.result()
 
 
-class Waiter(Protocol):
-    """Whoever waits for one ticket in an event loop: a task's future, or a walk's own ear.
-
-    Both calls only note what they are told; what follows from it comes in a later turn of the loop.
-    """
-
-    def done(self) -> bool:
-        """Whether it was told already, or has gone."""
-
-    def set_result(self, result: Any, /) -> None:
-        """Here is the answer."""
-
-    def set_exception(self, exception: Any, /) -> None:
-        """Here is the error."""
-
-
 class TaskPending(Pending, eq=False, kw_only=True):
     """Somebody waits for it in an event loop."""
 
     gathering: LoopBatch
-    waiter: Waiter | None
+    waiter: asyncio.Future[Any] | None
 
     def tell(self, answer: object, error: BaseException | None) -> None:
-        """Tells who waits, once: a walk would take a second word for the answer to its next question."""
+        """Sets the answer or the error of the future, once."""
         waiter, self.waiter = self.waiter, None
         if waiter is None:
             return
@@ -131,14 +115,10 @@ class LoopBatch:
     def add(self, operation: Operation[Any]) -> asyncio.Future[Any]:
         """Takes one more operation and returns what its task awaits."""
         future: asyncio.Future[Any] = self.loop.create_future()
-        self.add_for(operation, future)
-        return future
-
-    def add_for(self, operation: Operation[Any], waiter: Waiter) -> None:
-        """Takes one more operation, for somebody who is told in this loop."""
         operation.loop = self.loop
-        self.tickets.append(TaskPending(operation, gathering=self, waiter=waiter))
+        self.tickets.append(TaskPending(operation, gathering=self, waiter=future))
         self.left += 1
+        return future
 
     def told(self, count: int) -> None:
         """So many more have been told; after the last it lets go of them, and leaves no garbage."""
@@ -292,3 +272,10 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def forget_closed(known: dict[asyncio.AbstractEventLoop, Any]) -> None:
+    """Lets go of what belongs to loops that are over: a program may run one loop after the other."""
+    for loop in list(known):
+        if loop.is_closed():
+            known.pop(loop, None)

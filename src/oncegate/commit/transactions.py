@@ -7,11 +7,10 @@ token. One operation's own failure must never become its neighbours'.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from oncegate.commit.greenlet_bridge import greenlet_loop, run_in_thread
+from oncegate.commit.greenlet_bridge import run_in_thread
 from oncegate.commit.pending import Pending, by_kind, fail
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import (
@@ -53,7 +52,6 @@ class Transactions:
         self._one_writer = store.capabilities.one_writer
         self._crashpoints = crashpoints
         self._idle: list[Session] = []
-        self._in_loops: dict[Session, asyncio.AbstractEventLoop] = {}
         self._closed = False
 
     @property
@@ -158,8 +156,6 @@ class Transactions:
         is_apart = patient and not self._one_writer
         session = run_in_thread(self._store.connect) if is_apart else self.take(self._idle)
         keep = False
-        if not self._one_writer and (loop := greenlet_loop()) is not None:
-            self._in_loops[session] = loop
         try:
             with session.unit(wait=wait, single=not self._one_writer, patient=patient):
                 _run_on(session, tickets)
@@ -180,7 +176,6 @@ class Transactions:
             return run_in_thread(self._store.connect)
 
     def _put_back(self, session: Session, keep: bool) -> None:
-        self._in_loops.pop(session, None)
         if keep and not self._closed:
             self._idle.append(session)
         else:
@@ -227,16 +222,8 @@ class Transactions:
         finally:
             session.close()
 
-    def drop_stranded(self) -> None:
-        """Closes sessions whose loop ended while they waited for an answer: nobody goes on with them."""
-        for session, loop in list(self._in_loops.items()):
-            if loop.is_closed():
-                self._in_loops.pop(session, None)
-                session.close()
-
     def drop_sessions(self) -> None:
         """Closes the idle sessions; others are opened when they are needed."""
-        self.drop_stranded()
         while self._idle:
             self._idle.pop().close()
 

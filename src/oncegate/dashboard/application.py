@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from oncegate.dashboard import deciding, doubled_page, lanes_page, replays_page
+from oncegate.dashboard import deciding, doubled_page, lanes_page, limits_page, replays_page
 from oncegate.dashboard.attempts import AttemptsView
 from oncegate.dashboard.auth import (
     ANYBODY,
@@ -97,21 +97,21 @@ class OperationsPage:
 
     def application(self) -> Starlette:
         """The routes. What changes something is POST only; anything else there is 405."""
-        jobs = self.jobs
-        views: dict[str, View] = {**HOT_PAGES, "/jobs/{job}": job_page(jobs)}
+        views: dict[str, View] = {**HOT_PAGES, "/jobs/{job}": job_page(self.jobs)}
         acts: dict[str, Act] = {
             "/entries/{entry}/reveal": deciding.reveal,
             "/entries/{entry}/{verb}": deciding.decide,
             "/duplicates/{entry}/{verb}": doubled_page.decide,
+            "/limits/set": limits_page.set_limits,
             "/lanes/steer/{verb}": lanes_page.steer,
             "/lanes/replay": lanes_page.replay,
             "/lanes/order/{verb}": lanes_page.order,
             "/replays/{replay}/cancel": replays_page.cancel_replay,
-            "/plans/entries": plan_entries(jobs),
-            "/plans/lanes": plan_lanes(jobs),
-            "/plans/replay": plan_replay(jobs),
-            "/jobs/{job}/start": start_job(jobs),
-            "/jobs/{job}/cancel": cancel_job(jobs),
+            "/plans/entries": plan_entries(self.jobs),
+            "/plans/lanes": plan_lanes(self.jobs),
+            "/plans/replay": plan_replay(self.jobs),
+            "/jobs/{job}/start": start_job(self.jobs),
+            "/jobs/{job}/cancel": cancel_job(self.jobs),
         }
         routes = [Route("/static/{name}", self.asset, methods=["GET"])]
         routes += [Route("/login", self.login, methods=["GET", "POST"])]

@@ -118,3 +118,11 @@ def _lane_options(lane: LaneView) -> list[str]:
 
 def _with_reason(words: list[str]) -> str:
     return shlex.join(words) + ' --reason "…"'
+
+
+def limit_command(signal: str, place: str) -> str:
+    """Sets the limits of a signal."""
+    where = ["--surface", place] if place else []
+    return _with_reason(
+        ["oncegate", "signals", "limit", signal, *where, "--ticket", "LIMIT", "--page", "LIMIT"]
+    )

@@ -12,6 +12,7 @@ from oncegate.dashboard.entries_page import entries_page
 from oncegate.dashboard.entry_page import entry_page
 from oncegate.dashboard.feed_page import feed_page
 from oncegate.dashboard.journal_page import journal_page
+from oncegate.dashboard.limits_page import limits_page
 from oncegate.dashboard.now_page import now_page
 from oncegate.dashboard.request_context import View
 from oncegate.dashboard.surfaces_page import surface_page, surfaces_page
@@ -43,6 +44,7 @@ HOT_PAGES: Final[Mapping[str, View]] = {
     "/feed": feed_page,
     "/surfaces": surfaces_page,
     "/surface": surface_page,
+    "/limits": limits_page,
     "/journal": journal_page,
 }
 # Where in the navigation a page belongs that is not there itself.
@@ -51,13 +53,14 @@ SECTIONS: Final = {
     "/entries": "/entries",
     "/trace": "/entries",
     "/surface": "/surfaces",
+    "/limits": "/surfaces",
     "/lane": "/lanes",
     "/replays": "/lanes",
     "/dead-letters": "/lanes",
 }
 # Pages about the whole ledger: not for operators who see one tenant only.
 WHOLE_LEDGER: Final = frozenset(
-    {"/surface", "/doubled", *(path for path, _, is_whole in NAVIGATION if is_whole)}
+    {"/surface", "/limits", "/doubled", *(path for path, _, is_whole in NAVIGATION if is_whole)}
 )
 
 

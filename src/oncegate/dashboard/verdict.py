@@ -67,6 +67,11 @@ def verdict_of(signals: Sequence[Signal], snapshot: Snapshot) -> PageVerdict:
         return PageVerdict(
             level.label, f"{first}.", f"{more}." if more else "", first_sign(signals, snapshot)
         )
+    below = [text for _, text in _doubled_or_waiting((), snapshot)]
+    if below:
+        return PageVerdict(
+            GREY, f"{_listed(below)}.", "No signal is raised, because limits were set higher."
+        )
     doubts = list(_unobserved(snapshot))
     if doubts:
         return PageVerdict(
@@ -100,17 +105,21 @@ def _unobserved(snapshot: Snapshot) -> Iterator[str]:
         yield "No worker reports, so what a crash interrupts waits for the next delivery"
 
 
-def _facts(signals: Sequence[Signal], snapshot: Snapshot) -> list[str]:
-    """What is wrong, in words, the worst first: things that happened, then what waits, then the rest."""
-    raised = [one for one in signals if one.level > Level.OK]
-    found: list[tuple[Level, str]] = []
+def _doubled_or_waiting(raised: Sequence[Signal], snapshot: Snapshot) -> Iterator[tuple[Level, str]]:
+    """What is never green, whatever limits say."""
     doubled = sum(one.count for one in snapshot.doubled)
     if doubled:
-        found.append((_level(raised, [d.DOUBLED]), f"{counted(doubled, 'change')} ran twice"))
+        yield _level(raised, [d.DOUBLED]), f"{counted(doubled, 'change')} ran twice"
     count = sum(one.count for one in open_ones(snapshot))
     if count:
         waits = "waits" if count == 1 else "wait"
-        found.append((_level(raised, FOR_YOU), f"{counted(count, 'event')} {waits} for you"))
+        yield _level(raised, FOR_YOU), f"{counted(count, 'event')} {waits} for you"
+
+
+def _facts(signals: Sequence[Signal], snapshot: Snapshot) -> list[str]:
+    """What is wrong, in words, the worst first: things that happened, then what waits, then the rest."""
+    raised = [one for one in signals if one.level > Level.OK]
+    found = list(_doubled_or_waiting(raised, snapshot))
     found += [
         (one.level, f"no connection to {one.surface.removeprefix(DOWNSTREAM)}")
         for one in raised

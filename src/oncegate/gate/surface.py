@@ -10,13 +10,16 @@ from typing import Any, Final
 from oncegate.errors import ConfigError
 from oncegate.gate.codec.values import Codec
 from oncegate.gate.declared import Declaring
-from oncegate.gate.driver.callback_driver import record
 from oncegate.model.declarations import HandlerKind, text_of
 from oncegate.model.downstream import Capability, Promise
 from oncegate.model.identity import HANDLER
 from oncegate.model.surface import OnBusy, SurfaceRule
 from oncegate.model.template import KeyTemplate
 from oncegate.store import ClaimStore, Facet, Statement, require, require_transactions
+
+
+async def record(event: Any, once: Any) -> None:
+    """The handler of surfaces whose events are only recorded: it calls nothing."""
 
 
 @dataclass(frozen=True, slots=True)

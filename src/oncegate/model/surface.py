@@ -209,7 +209,9 @@ def read_arrival(rule: SurfaceRule, payload: object, tenant: str | None, now_ms:
         raise EventNotStorable(f"the event is {len(body)} bytes, more than {PAYLOAD_BYTES_MAX}")
     content = fingerprint_of(body) if rule.reads_all else _fingerprint(rule, payload)
     try:
-        owner = owner_of(rule.tenant_path, payload, tenant)
+        owner = (
+            owner_of(rule.tenant_path, payload, tenant) if tenant or rule.tenant_path is not None else ""
+        )
     except InputRefused as refused:
         return _unreadable(rule, owner_of(None, payload, tenant), body, Reason.TENANT_INPUT, refused)
     try:

@@ -10,12 +10,11 @@ from msgspec import Struct
 
 from oncegate.errors import ConfigError, Failed, NotApplied, OncegateError, OutcomeUnknown
 from oncegate.gate.admission import Verdict
-from oncegate.gate.driver.callback_driver import record
 from oncegate.gate.facade import GateOnStore
 from oncegate.gate.flows.key_injection import KEY_HEADER
 from oncegate.gate.once import AsyncOnce
 from oncegate.gate.runtime.tracing import carried_context
-from oncegate.gate.surface import Downstream
+from oncegate.gate.surface import Downstream, record
 from oncegate.maintenance.drift_scan import DriftScan
 from oncegate.model.drift import DriftFields
 from oncegate.model.durations import parse_duration

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
+from datetime import timedelta
 from typing import Final
 
 import msgspec
 
-from oncegate.errors import UsageError
-from oncegate.signals.definitions import Limit, Thresholds
+from oncegate.errors import BadDuration, UsageError
+from oncegate.model.durations import format_duration, parse_duration
+from oncegate.signals.definitions import Definition, Limit, Thresholds, Unit
 from oncegate.store import DocumentChange, Session
 
 KIND: Final = "signals"
@@ -43,3 +47,46 @@ def set_limit(
     body = msgspec.json.encode(after)
     if not session.change_document(DocumentChange(KIND, NAME, version, body, at_ms, actor, note)):
         raise UsageError("the limits were changed at the same moment; look at them and try again")
+
+
+def read_limit(text: str, signal: Definition) -> float | None:
+    """Reads a limit as a person writes it; None for `never`. Raises UsageError.
+
+    Seconds may be written as a duration (`10m`), ratios in percent (`20%`).
+    """
+    given = text.strip().lower()
+    if given in ("", "never"):
+        return None
+    value = _number(given)
+    if value is None and signal.unit is Unit.RATIO and given.endswith("%"):
+        share = _number(given[:-1].rstrip())
+        value = None if share is None else share / 100
+    if value is None and signal.unit is Unit.SECONDS:
+        with suppress(BadDuration):
+            value = parse_duration(given).total_seconds()
+    if value is None or not math.isfinite(value) or value <= 0:
+        raise UsageError(f"a limit of {signal.name} is {_SHAPES[signal.unit]}, or never, not {text[:40]!r}")
+    return value
+
+
+def limit_text(value: float | None, signal: Definition) -> str:
+    """A limit as a person writes it; `read_limit` reads it back."""
+    if value is None:
+        return "never"
+    if signal.unit is Unit.SECONDS:
+        return format_duration(timedelta(seconds=value))
+    return f"{value * 100:.6g}%" if signal.unit is Unit.RATIO else f"{value:g}"
+
+
+_SHAPES: Final = {
+    Unit.COUNT: "a number above zero",
+    Unit.SECONDS: "a number of seconds above zero, or a duration such as 10m",
+    Unit.RATIO: "a share above zero such as 0.2 or 20%",
+}
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -497,7 +497,10 @@ ORDER BY entry LIMIT %s
 -- ====
 SELECT entry, other FROM oncegate_duplicate WHERE undecided ORDER BY entry LIMIT %s
 -- ====
-SELECT entry, trace, context FROM oncegate_trace WHERE entry = %s
+
+SELECT entry, trace, context FROM oncegate_trace
+WHERE entry = %s
+
 -- ====
 
 SELECT entry.id, entry.key, entry.tenant, entry.surface, entry.label, entry.state, entry.attempt,
@@ -681,6 +684,18 @@ LEFT JOIN oncegate_delivery AS body ON body.lane = head.lane AND body.seq = head
 
 -- ====
 
+SELECT link.entry
+FROM (SELECT entry FROM oncegate_trace
+  WHERE trace = %s OFFSET 0) AS link
+LEFT JOIN LATERAL (SELECT tenant FROM oncegate_entry AS one
+  WHERE one.id = link.entry OFFSET 0) AS entry ON true
+WHERE (CAST(%s AS text) IS NULL OR entry.tenant = (SELECT id FROM oncegate_name
+    WHERE text = CAST(%s AS text)))
+ORDER BY row_number() OVER (PARTITION BY entry.tenant
+  ORDER BY link.entry), link.entry LIMIT %s
+
+-- ====
+
 SELECT log.xact::text::numeric, position, entry, kind, at, actor, note FROM oncegate_log AS log
 WHERE (log.xact, position) > (%s::text::xid8, %s) AND {within}
 ORDER BY log.xact, log.position LIMIT %s
@@ -845,6 +860,57 @@ LEFT JOIN oncegate_entry AS later ON later.id = pair.entry AND later.state = 2
 WHERE  pair.entry < %s AND (%s OR pair.dismissed_at IS NULL) ORDER BY pair.entry DESC LIMIT %s
 -- ====
 
+SELECT past.lane, past.seq, destination.text, tenant.text, lane.key, past.event, kind.text,
+    past.created_at, past.context, head.seq, ack.at, coalesce(ack.attempts, dead.attempts, 0),
+    coalesce(dead.error, ack.note), dead.seq IS NOT NULL
+FROM (SELECT sent.* FROM oncegate_delivery AS sent
+  CROSS JOIN LATERAL (SELECT tenant FROM oncegate_lane AS one
+    WHERE one.id = sent.lane OFFSET 0) AS owner
+  WHERE substring(sent.context FROM 14 FOR 32) = %s
+  AND substring(sent.context FROM 1 FOR 13) = '\x7b2274726163655f6964223a22'::bytea
+  AND (CAST(%s AS text) IS NULL OR owner.tenant = (SELECT id FROM oncegate_name
+      WHERE text = CAST(%s AS text)))
+  ORDER BY row_number() OVER (PARTITION BY owner.tenant
+    ORDER BY sent.created_at, sent.lane, sent.seq), sent.created_at, sent.lane,
+        sent.seq LIMIT %s) AS past
+CROSS JOIN LATERAL (SELECT * FROM oncegate_lane AS one
+  WHERE one.id = past.lane OFFSET 0) AS lane
+CROSS JOIN LATERAL (SELECT * FROM oncegate_head AS one
+  WHERE one.lane = past.lane OFFSET 0) AS head
+JOIN oncegate_name AS destination ON destination.id = past.destination
+JOIN oncegate_name AS tenant ON tenant.id = lane.tenant
+JOIN oncegate_name AS kind ON kind.id = past.type
+LEFT JOIN oncegate_ack AS ack ON ack.lane = past.lane AND ack.seq = past.seq
+LEFT JOIN oncegate_dead_letter AS dead ON dead.lane = past.lane AND dead.seq = past.seq
+ORDER BY past.created_at, past.lane, past.seq
+
+-- ====
+
+SELECT past.lane, past.seq, destination.text, tenant.text, lane.key, past.event, kind.text,
+    past.created_at, past.context, head.seq, ack.at, coalesce(ack.attempts, dead.attempts, 0),
+    coalesce(dead.error, ack.note), dead.seq IS NOT NULL
+FROM (SELECT sent.* FROM oncegate_delivery AS sent
+  WHERE sent.destination IN (WITH RECURSIVE named (number) AS (SELECT min(destination) FROM
+      oncegate_lane
+      UNION ALL SELECT (SELECT min(destination) FROM oncegate_lane
+        WHERE destination > number) FROM named
+      WHERE number IS NOT NULL) SELECT number FROM named
+    WHERE number IS NOT NULL)
+  AND sent.event = %s
+  ORDER BY sent.created_at, sent.lane, sent.seq LIMIT %s) AS past
+CROSS JOIN LATERAL (SELECT * FROM oncegate_lane AS one
+  WHERE one.id = past.lane OFFSET 0) AS lane
+CROSS JOIN LATERAL (SELECT * FROM oncegate_head AS one
+  WHERE one.lane = past.lane OFFSET 0) AS head
+JOIN oncegate_name AS destination ON destination.id = past.destination
+JOIN oncegate_name AS tenant ON tenant.id = lane.tenant
+JOIN oncegate_name AS kind ON kind.id = past.type
+LEFT JOIN oncegate_ack AS ack ON ack.lane = past.lane AND ack.seq = past.seq
+LEFT JOIN oncegate_dead_letter AS dead ON dead.lane = past.lane AND dead.seq = past.seq
+ORDER BY past.created_at, past.lane, past.seq
+
+-- ====
+
 SELECT past.lane, past.seq, past.event, past.type, past.created_at, ack.at,
        coalesce(ack.attempts, dead.attempts, 0), coalesce(dead.error, ack.note), dead.seq IS NOT NULL
 FROM oncegate_delivery AS past
@@ -974,7 +1040,32 @@ SELECT sync_state FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup'
 -- ====
 SELECT system_identifier::text FROM pg_control_system()
 -- ====
-SELECT tenant.text, past.key, past.seq, past.event_id, past.at, past.context FROM (SELECT * FROM oncegate_feed AS sent WHERE sent.tenant IN (WITH RECURSIVE named (number) AS (SELECT min(tenant) FROM oncegate_feed_key UNION ALL SELECT (SELECT min(tenant) FROM oncegate_feed_key WHERE tenant > number) FROM named WHERE number IS NOT NULL) SELECT number FROM named WHERE number IS NOT NULL) AND sent.event_id = %s ORDER BY sent.at, sent.tenant, sent.seq LIMIT %s) AS past JOIN oncegate_name AS tenant ON tenant.id = past.tenant ORDER BY past.at, past.tenant, past.seq
+
+SELECT tenant.text, past.key, past.seq, past.event_id, past.at, past.context
+FROM (SELECT * FROM oncegate_feed AS sent
+  WHERE sent.tenant IN (WITH RECURSIVE named (number) AS (SELECT min(tenant) FROM oncegate_feed_key
+      UNION ALL SELECT (SELECT min(tenant) FROM oncegate_feed_key
+        WHERE tenant > number) FROM named
+      WHERE number IS NOT NULL) SELECT number FROM named
+    WHERE number IS NOT NULL)
+  AND sent.event_id = %s
+  ORDER BY sent.at, sent.tenant, sent.seq LIMIT %s) AS past
+JOIN oncegate_name AS tenant ON tenant.id = past.tenant
+ORDER BY past.at, past.tenant, past.seq
+
+-- ====
+
+SELECT tenant.text, past.key, past.seq, past.event_id, past.at, past.context
+FROM (SELECT * FROM oncegate_feed AS sent
+  WHERE substring(sent.context FROM 14 FOR 32) = %s
+  AND substring(sent.context FROM 1 FOR 13) = '\x7b2274726163655f6964223a22'::bytea
+  AND (CAST(%s AS text) IS NULL OR sent.tenant = (SELECT id FROM oncegate_name
+      WHERE text = CAST(%s AS text)))
+  ORDER BY row_number() OVER (PARTITION BY sent.tenant
+    ORDER BY sent.at, sent.tenant, sent.seq), sent.at, sent.tenant, sent.seq LIMIT %s) AS past
+JOIN oncegate_name AS tenant ON tenant.id = past.tenant
+ORDER BY past.at, past.tenant, past.seq
+
 -- ====
 
 SELECT text FROM oncegate_name AS name

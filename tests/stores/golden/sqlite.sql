@@ -126,6 +126,10 @@ ON CONFLICT (about) DO UPDATE SET
 RETURNING before_entry, before_resource, before_until
 
 -- ====
+
+INSERT INTO oncegate_trace (entry, trace, context) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
+
+-- ====
 INSERT OR IGNORE INTO oncegate_dead_letter (lane, seq, at, fence, attempts, error) VALUES (?, ?, ?, ?, ?, ?)
 -- ====
 INSERT OR IGNORE INTO oncegate_seen_repeat (surface, at, entry, first_at, fresh) VALUES (?, ?, ?, ?, ?)
@@ -188,6 +192,11 @@ ORDER BY entry LIMIT ?
 
 -- ====
 SELECT entry, other FROM oncegate_duplicate WHERE undecided = 1 ORDER BY entry LIMIT ?
+-- ====
+
+SELECT entry, trace, context FROM oncegate_trace
+WHERE entry = ?
+
 -- ====
 
 SELECT entry.received_at FROM oncegate_content AS content
@@ -275,6 +284,17 @@ SELECT lane.destination, count(*) FROM oncegate_dead_letter AS dead JOIN oncegat
 SELECT lane.destination, sum(lane.state = 2), sum(lane.state = 3), sum(lane.state = 4), sum(lane.last_seq - lane.seq + 1), min(head.created_at), min(dead.at) FILTER (WHERE lane.state = 4) FROM oncegate_lane AS lane INDEXED BY oncegate_lane_open LEFT JOIN oncegate_delivery AS head ON head.lane = lane.id AND head.seq = lane.seq LEFT JOIN oncegate_dead_letter AS dead ON dead.lane = lane.id AND dead.seq = lane.seq WHERE lane.state <> 1 GROUP BY lane.destination
 -- ====
 SELECT lane.id, lane.destination, lane.tenant, lane.key, lane.state, lane.seq, lane.last_seq, lane.attempt, lane.error, lane.due_at, head.created_at, lane.replay FROM oncegate_lane AS lane{index} LEFT JOIN oncegate_delivery AS head ON head.lane = lane.id AND head.seq = lane.seq
+-- ====
+
+SELECT link.entry
+FROM (SELECT entry FROM oncegate_trace
+  WHERE trace = ? ) AS link
+LEFT JOIN oncegate_entry AS entry ON entry.id = link.entry
+WHERE (CAST(? AS text) IS NULL OR entry.tenant = (SELECT id FROM oncegate_name
+    WHERE text = CAST(? AS text)))
+ORDER BY row_number() OVER (PARTITION BY entry.tenant
+  ORDER BY link.entry), link.entry LIMIT ?
+
 -- ====
 SELECT max((SELECT coalesce(max(max(coalesce(lease_until, 0), coalesce(first_reserved, 0))), 0) FROM (SELECT lease_until, first_reserved FROM oncegate_entry INDEXED BY oncegate_entry_open WHERE state NOT IN (2, 3) AND (state <> 1 OR fence <> id) UNION ALL SELECT lease_until, first_reserved FROM oncegate_entry WHERE id > (SELECT value FROM oncegate_meta WHERE name = 'listed') AND state = 1 AND fence = id UNION ALL SELECT lease_until, first_reserved FROM oncegate_lasting CROSS JOIN oncegate_entry ON id = entry WHERE state = 1 AND fence = id)), (SELECT coalesce(max(CASE state WHEN 3 THEN due_at ELSE touched_at END), 0) FROM oncegate_lane))
 -- ====
@@ -391,6 +411,50 @@ WHERE  pair.entry < ? AND (? OR pair.dismissed_at IS NULL) ORDER BY pair.entry D
 -- ====
 SELECT past.id FROM oncegate_delivery AS past JOIN oncegate_ack AS ack ON ack.delivery = past.id JOIN oncegate_lane AS lane ON lane.id = past.lane WHERE past.lane = ?1 AND past.seq < lane.seq AND ack.at < ?2 AND NOT EXISTS (SELECT 1 FROM oncegate_replay AS r WHERE r.lane = ?1 AND r.seq = past.seq) AND NOT EXISTS (SELECT 1 FROM oncegate_dead_letter AS d WHERE d.lane = ?1 AND d.seq = past.seq) ORDER BY past.seq LIMIT ?3
 -- ====
+
+SELECT past.lane, past.seq, destination.text, tenant.text, lane.key, past.event, kind.text,
+    past.created_at, past.context, lane.seq, ack.at, coalesce(ack.attempts, dead.attempts, 0),
+    coalesce(dead.error, ack.note), dead.seq IS NOT NULL
+FROM (SELECT sent.* FROM oncegate_delivery AS sent
+  JOIN oncegate_lane AS owner ON owner.id = sent.lane
+  WHERE substr(sent.context, 14, 32) = ?
+  AND substr(sent.context, 1, 13) = x'7b2274726163655f6964223a22'
+  AND (CAST(? AS text) IS NULL OR owner.tenant = (SELECT id FROM oncegate_name
+      WHERE text = CAST(? AS text)))
+  ORDER BY row_number() OVER (PARTITION BY owner.tenant
+    ORDER BY sent.created_at, sent.lane, sent.seq), sent.created_at, sent.lane,
+        sent.seq LIMIT ?) AS past
+JOIN oncegate_lane AS lane ON lane.id = past.lane
+JOIN oncegate_name AS destination ON destination.id = past.destination
+JOIN oncegate_name AS tenant ON tenant.id = lane.tenant
+JOIN oncegate_name AS kind ON kind.id = past.type
+LEFT JOIN oncegate_ack AS ack ON ack.delivery = past.id
+LEFT JOIN oncegate_dead_letter AS dead ON dead.lane = past.lane AND dead.seq = past.seq
+ORDER BY past.created_at, past.lane, past.seq
+
+-- ====
+
+SELECT past.lane, past.seq, destination.text, tenant.text, lane.key, past.event, kind.text,
+    past.created_at, past.context, lane.seq, ack.at, coalesce(ack.attempts, dead.attempts, 0),
+    coalesce(dead.error, ack.note), dead.seq IS NOT NULL
+FROM (SELECT sent.* FROM oncegate_delivery AS sent
+  WHERE sent.destination IN (WITH RECURSIVE named (number) AS (SELECT min(destination) FROM
+      oncegate_lane
+      UNION ALL SELECT (SELECT min(destination) FROM oncegate_lane
+        WHERE destination > number) FROM named
+      WHERE number IS NOT NULL) SELECT number FROM named
+    WHERE number IS NOT NULL)
+  AND sent.event = ?
+  ORDER BY sent.created_at, sent.lane, sent.seq LIMIT ?) AS past
+JOIN oncegate_lane AS lane ON lane.id = past.lane
+JOIN oncegate_name AS destination ON destination.id = past.destination
+JOIN oncegate_name AS tenant ON tenant.id = lane.tenant
+JOIN oncegate_name AS kind ON kind.id = past.type
+LEFT JOIN oncegate_ack AS ack ON ack.delivery = past.id
+LEFT JOIN oncegate_dead_letter AS dead ON dead.lane = past.lane AND dead.seq = past.seq
+ORDER BY past.created_at, past.lane, past.seq
+
+-- ====
 SELECT past.lane, past.seq, past.event, past.type, past.created_at, ack.at, coalesce(ack.attempts, dead.attempts, 0), coalesce(dead.error, ack.note), dead.seq IS NOT NULL FROM oncegate_delivery AS past LEFT JOIN oncegate_ack AS ack ON ack.delivery = past.id LEFT JOIN oncegate_dead_letter AS dead ON dead.lane = past.lane AND dead.seq = past.seq WHERE past.lane = ? AND past.seq >= ? ORDER BY past.seq LIMIT ?
 -- ====
 SELECT position FROM oncegate_feed_reader WHERE tenant = ? AND reader = ?
@@ -434,6 +498,33 @@ SELECT seq FROM oncegate_position WHERE lane = ?
 SELECT state, not_before FROM oncegate_destination WHERE id = ?
 -- ====
 SELECT state, reason FROM oncegate_entry WHERE id = ?
+-- ====
+
+SELECT tenant.text, past.key, past.seq, past.event_id, past.at, past.context
+FROM (SELECT * FROM oncegate_feed AS sent
+  WHERE sent.tenant IN (WITH RECURSIVE named (number) AS (SELECT min(tenant) FROM oncegate_feed_key
+      UNION ALL SELECT (SELECT min(tenant) FROM oncegate_feed_key
+        WHERE tenant > number) FROM named
+      WHERE number IS NOT NULL) SELECT number FROM named
+    WHERE number IS NOT NULL)
+  AND sent.event_id = ?
+  ORDER BY sent.at, sent.tenant, sent.seq LIMIT ?) AS past
+JOIN oncegate_name AS tenant ON tenant.id = past.tenant
+ORDER BY past.at, past.tenant, past.seq
+
+-- ====
+
+SELECT tenant.text, past.key, past.seq, past.event_id, past.at, past.context
+FROM (SELECT * FROM oncegate_feed AS sent
+  WHERE substr(sent.context, 14, 32) = ?
+  AND substr(sent.context, 1, 13) = x'7b2274726163655f6964223a22'
+  AND (CAST(? AS text) IS NULL OR sent.tenant = (SELECT id FROM oncegate_name
+      WHERE text = CAST(? AS text)))
+  ORDER BY row_number() OVER (PARTITION BY sent.tenant
+    ORDER BY sent.at, sent.tenant, sent.seq), sent.at, sent.tenant, sent.seq LIMIT ?) AS past
+JOIN oncegate_name AS tenant ON tenant.id = past.tenant
+ORDER BY past.at, past.tenant, past.seq
+
 -- ====
 SELECT text, ?, what, sum(count), sum(total) FROM oncegate_tally JOIN oncegate_name ON id = surface WHERE minute >= ? AND minute < ? GROUP BY text, what ORDER BY text, what
 -- ====

@@ -11,7 +11,7 @@ import pytest
 
 from oncegate import Gate
 from oncegate.gate.admission import Verdict
-from oncegate.gate.driver.callback_driver import record as only_record
+from oncegate.gate.surface import record as only_record
 from oncegate.testing import run_forked
 from oncegate.testing.waiting import wait_until
 from tests.support.postgres_site import BLOCKED

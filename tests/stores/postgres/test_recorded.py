@@ -19,8 +19,8 @@ from oncegate import Gate
 from oncegate.commit.group_commit import GroupCommit
 from oncegate.commit.pending import Pending
 from oncegate.errors import StoreUnavailable
-from oncegate.gate.driver.callback_driver import record as only_record
 from oncegate.gate.flows.record_only import OUTCOME, Record
+from oncegate.gate.surface import record as only_record
 from oncegate.model.states import Decision, State
 from oncegate.store import LogKind, Reservation, Reserved, Session
 from oncegate.stores.postgres import PostgresStore, statements

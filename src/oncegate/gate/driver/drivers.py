@@ -23,7 +23,6 @@ from oncegate.commit.operations import Operation
 from oncegate.commit.pending import Pending
 from oncegate.errors import UsageError
 from oncegate.gate.codec.introspection import LAZY, is_async, name_of, refuse_lazy
-from oncegate.gate.driver.callback_driver import Ended, ReadyFlows, Walk
 from oncegate.gate.driver.requests import Flow, Invoke, NotCalled, Pause, ThreadCall, Where
 
 T = TypeVar("T")
@@ -35,18 +34,11 @@ THREADS_MAX: Final = 64  # plain functions called from tasks; more wait their tu
 
 
 class WaitingFlow(Struct, Generic[T], eq=False):
-    """A flow that has to wait for something: it is to be walked on, or closed."""
+    """A flow that has to wait for something: it is to be finished, or closed."""
 
     driver: Driver
     flow: Flow[T]
     request: Any
-
-    def walk(self, turns: ReadyFlows, ended: Ended) -> Walk[T]:
-        """Goes on in the running loop, whose turns these are; `ended` gets its answer or its error."""
-        driver = self.driver
-        walk = Walk(self.flow, turns, driver._commits, driver._go_on, ended)
-        walk.begin(self.request)
-        return walk
 
     async def finish(self) -> T:
         """Goes on to its end in the calling task."""

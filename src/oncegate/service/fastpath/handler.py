@@ -6,7 +6,6 @@ the others. Must never do less than the long way: signature on the raw bytes, st
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,6 @@ from msgspec import Struct
 
 from oncegate.errors import OncegateError
 from oncegate.gate.admission import Admission
-from oncegate.gate.driver.callback_driver import ReadyFlows
 from oncegate.gate.driver.drivers import WaitingFlow
 from oncegate.gate.facade import GateOnStore
 from oncegate.model.trace import CARRIERS, Context, context_of
@@ -43,8 +41,6 @@ class LargeBody(Struct, frozen=True):
 class Webhooks:
     """What comes in at `/in/…` of one service."""
 
-    turns: ReadyFlows
-
     def __init__(self, gate: GateOnStore, room: ConcurrencyLimiter, tell: Tell, large: LargeBodies) -> None:
         self._large = large
         self._gate, self._clock, self._room, self._tell = gate, gate.engine.clock, room, tell
@@ -53,7 +49,6 @@ class Webhooks:
 
     def open(self, entrances: dict[str, Entrance]) -> None:
         """Takes the surfaces whose targets need no decoding; others go the long way."""
-        self.turns = ReadyFlows(asyncio.get_running_loop())
         self.entrances = {
             f"/in/{name}".encode(): entrance for name, entrance in entrances.items() if _is_plain(name)
         }
@@ -61,7 +56,7 @@ class Webhooks:
     def take(
         self, entrance: Entrance, headers: LoweredHeaders, body: bytes
     ) -> ServiceResponse | WaitingFlow[Admission] | LargeBody:
-        """The answer, if memory has it or the request is refused; else what is to be walked, or awaited."""
+        """The answer, if memory has it or the request is refused; else what is to be awaited."""
         try:
             check_sender(self._clock, entrance, headers, body)
             if headers.has_repeats or headers.raw.get(b"content-type") != b"application/json":
@@ -137,17 +132,15 @@ class Webhooks:
             entrance.surface, event, tenant=entrance.tenant, context=found.context
         )
 
-    def finish(
-        self, tenant: str, admission: Admission, error: BaseException | None
-    ) -> ServiceResponse | None:
-        """The answer to something that was begun, and its room given back; None if it was cancelled."""
-        self._room.give_back(tenant)
-        if error is not None and not isinstance(error, Exception):
-            return None
+    async def finish(self, entrance: Entrance, begun: WaitingFlow[Admission]) -> ServiceResponse:
+        """The answer to something that was begun, and its room given back."""
         try:
-            answer = answer_to(admission) if error is None else _failed(error)
-        except Exception as failed:  # noqa: BLE001  whatever it is, the caller gets a document
-            answer = _failed(failed)
+            try:
+                answer = answer_to(await begun.finish())
+            finally:
+                self._room.give_back(entrance.tenant)
+        except Exception as error:  # noqa: BLE001  whatever it is, the caller gets a document
+            answer = _failed(error)
         self._tell(ROUTE, answer, None)
         return answer
 

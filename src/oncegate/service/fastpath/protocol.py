@@ -9,14 +9,12 @@ certainly plain goes the long way.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from collections.abc import Coroutine
 from http import HTTPStatus
 from typing import Any, ClassVar, Final
 
 from msgspec import Struct
 
-from oncegate.gate.admission import Admission
-from oncegate.gate.driver.callback_driver import Walk
 from oncegate.service.fastpath.handler import LargeBody, Webhooks
 from oncegate.service.host_allow_list import Hosts
 from oncegate.service.listeners import Listeners
@@ -47,7 +45,6 @@ class FastExchange(Struct, eq=False):
     headers: LoweredHeaders
     keep_alive: bool
     parts: list[bytes] = []
-    walk: Walk[Admission] | None = None
     more_body: bool = True
     disconnected: bool = False
     response_started: bool = False
@@ -167,37 +164,20 @@ class DirectHttp(BoundedHttp):
             self._respond(exchange, found)
             return
         if isinstance(found, LargeBody):
-            task = self.loop.create_task(self._answer_large(exchange, found))
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
-            return
-        walk = found.walk(self.webhooks.turns, partial(self._walked, exchange))
-        if not exchange.response_complete:
-            exchange.walk = walk
-            self.tasks.add(walk)  # type: ignore[arg-type]  # for those who drain, it is one
+            answer = self.webhooks.admit_large(found)
+        else:
+            answer = self.webhooks.finish(exchange.entrance, found)
+        task = self.loop.create_task(self._answer(exchange, answer))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
-    async def _answer_large(self, exchange: FastExchange, found: LargeBody) -> None:
+    async def _answer(self, exchange: FastExchange, answer: Coroutine[Any, Any, ServiceResponse]) -> None:
         try:
-            self._respond(exchange, await self.webhooks.admit_large(found))
+            self._respond(exchange, await answer)
         except BaseException:
             exchange.response_complete = True
             self.transport.close()  # whoever waits must not wait for ever
             raise
-
-    def _walked(self, exchange: FastExchange, admission: Admission, error: BaseException | None) -> None:
-        """What was begun has come to its end, whichever."""
-        self.tasks.discard(exchange.walk)
-        exchange.walk = None  # it knows the way back here: together they would be garbage to look for
-        try:
-            answer = self.webhooks.finish(exchange.entrance.tenant, admission, error)
-            if answer is not None:
-                self._respond(exchange, answer)
-                return
-            exchange.response_complete = True
-        except BaseException:
-            self.transport.close()  # whoever waits must not wait for ever
-            raise
-        self.transport.close()
 
     def _respond(self, exchange: FastExchange, answer: ServiceResponse) -> None:
         exchange.response_started = exchange.response_complete = True

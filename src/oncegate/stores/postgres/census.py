@@ -77,20 +77,22 @@ class PostgresCensus:
 
     def entries(self, wanted: EntryFilter, before_id: int | None, limit: int) -> list[Entry]:
         """Lists entries, newest first."""
-        conditions, parameters = self._conditions(wanted)
+        is_rare = len(wanted.key_prefix or "") >= KEY_DIGITS_RARE
+        is_open = wanted.states and not any(state.is_final for state in wanted.states)
+        number = "open.entry" if is_open and not is_rare else "entry.id"
+        conditions, parameters = self._conditions(wanted, number)
         if before_id is not None:
-            conditions.append("entry.id < %s")
+            conditions.append(f"{number} < %s")
             parameters.append(before_id)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        is_rare = len(wanted.key_prefix or "") >= KEY_DIGITS_RARE
-        if not is_rare and wanted.states and not any(state.is_final for state in wanted.states):
-            sql = f"{statements.OPEN_ENTRY}{where.replace('entry.id', 'open.entry')} ORDER BY open.entry"
+        if is_open and not is_rare:
+            sql = f"{statements.OPEN_ENTRY}{where} ORDER BY open.entry"
         else:
             # A key that is as good as known is found by its own index, not by walking through the numbers.
             sql = f"{statements.ENTRY}{where} ORDER BY {'entry.id + 0' if is_rare else 'entry.id'}"
         return self._entries(self._query(f"{sql} DESC LIMIT %s", (*parameters, limit)))
 
-    def _conditions(self, wanted: EntryFilter) -> tuple[list[str], list[Any]]:
+    def _conditions(self, wanted: EntryFilter, number: str = "entry.id") -> tuple[list[str], list[Any]]:
         conditions: list[str] = []
         parameters: list[Any] = []
         if wanted.states:
@@ -122,7 +124,7 @@ class PostgresCensus:
             ("entry.settled_at < %s", wanted.settled_before_ms),
             ("entry.received_at < %s", wanted.received_before_ms),
             ("entry.received_at > %s", wanted.received_after_ms),
-            ("entry.id > %s", wanted.above_id),
+            (f"{number} > %s", wanted.above_id),
         ):
             if limit is not None:
                 conditions.append(condition)

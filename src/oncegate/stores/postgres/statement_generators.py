@@ -256,10 +256,11 @@ def _insert(facts: Facts, item: Reservation) -> Script[Reserved | None]:
 
 def new_entry(item: Reservation, number: int, now: int) -> Reserved:
     """The answer to a reservation whose key was not known."""
-    state, reason = item.parked
-    if reason is not None:
-        decision = Decision.HOLD if state is State.HELD else Decision.QUARANTINE
-        return Reserved(decision, number, state=state, reason=reason, now_ticks=now)
+    if item.quarantine is not None:
+        reason, state = item.quarantine, State.QUARANTINED
+        return Reserved(Decision.QUARANTINE, number, state=state, reason=reason, now_ticks=now)
+    if item.hold is not None:
+        return Reserved(Decision.HOLD, number, state=State.HELD, reason=item.hold, now_ticks=now)
     return Reserved(
         Decision.RUN, number, number, first_reserved_ticks=now, received_at_ms=item.received_at_ms,
         now_ticks=now, token=item.token, key=item.key,
