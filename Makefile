@@ -15,7 +15,7 @@ CONFIG     ?= examples/oncegate.toml
 IN_PARALLEL := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test unit lint types check fmt bench profile soak broken-gates incidents path spin mutate fuzz matrix pictures servers clean
+.PHONY: help demo run test unit lint types docs docs-serve check fmt bench profile soak broken-gates incidents path spin mutate fuzz matrix pictures servers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,7 +42,15 @@ lint: $(VENV)/.installed ## check the format, the lint rules and the import laye
 types: $(VENV)/.installed ## check the types
 	$(BIN)/mypy
 
-check: lint types ## everything CI runs: format, lint, types, layers, tests, the store on a stock server
+# Generated pages are compared, not written: `python -m lab.site` writes them.
+docs: $(VENV)/.docs ## build the documentation site into build/site; a broken link fails
+	$(BIN)/python -m lab.site --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+docs-serve: $(VENV)/.docs ## show the documentation site on http://127.0.0.1:8000, and renew it with every change
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+check: lint types docs ## everything CI runs: format, lint, types, layers, docs, tests, the store on a stock server
 	$(BIN)/python -m pytest $(IN_PARALLEL) $(TEST_ARGS)
 	$(BIN)/python -m tests.support.stock_server $(IN_PARALLEL)
 
@@ -128,4 +136,9 @@ $(VENV)/.core: pyproject.toml constraints.txt
 $(VENV)/.installed: $(VENV)/.core
 	@echo "installing the development tools"
 	@$(PIP) install -q -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	@echo "installing the documentation tools"
+	@$(PIP) install -q -c constraints.txt -e '.[docs]'
 	@touch $@

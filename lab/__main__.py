@@ -18,6 +18,7 @@ beside these:
   python -m lab.mutation       take protecting lines out one by one (make mutate)
   python -m lab.fuzzing        fuzz every parser (make fuzz)
   python -m lab.crash_matrix   play the crash matrix (make matrix)
+  python -m lab.site           write the generated pages of docs/ (--check compares)
   python -m lab.bench.profiling FOLDER   flame graphs of the hot path (make profile)"""
 
 

@@ -164,7 +164,7 @@ def test_a_gate_shows_users_exactly_these_names() -> None:
 def test_the_docs_import_exactly_these_names() -> None:
     """What the docs tell users to import is public: it exists, and a new name is a decision."""
     found: dict[str, set[str]] = {}
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         for module, names in _imports(page.read_text(encoding="utf-8")):
             found.setdefault(module, set()).update(names)
     assert found.pop("oncegate") <= set(PUBLIC)

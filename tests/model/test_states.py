@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from oncegate.model.decisions import verbs_for
 from oncegate.model.states import (
     INTERRUPTIONS_MAX,
     TRANSITIONS,
@@ -131,11 +132,11 @@ def test_every_state_has_its_row() -> None:
 
 
 def test_a_person_can_settle_what_waits_for_one() -> None:
-    """Unknown and held entries may be decided either way or run again; nothing else leads out of them."""
-    for state in (State.UNKNOWN, State.HELD):
-        assert may_follow(state, State.COMMITTED)
-        assert may_follow(state, State.FAILED)
-        assert may_follow(state, State.IN_FLIGHT)
+    """What waits for a person is left by a person's decision, which ends it or lets it be tried again."""
+    for state in (State.UNKNOWN, State.HELD, State.QUARANTINED):
+        decided = {verb.leads_to for verb in verbs_for(state)}
+        assert decided == {State.FAILED, State.RETRYABLE}
+        assert TRANSITIONS[state] - {State.QUARANTINED} == decided
     # What may have had its effect is never put where a release would run it
     assert not may_follow(State.UNKNOWN, State.QUARANTINED)
     assert may_follow(State.HELD, State.QUARANTINED)

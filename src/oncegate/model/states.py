@@ -49,14 +49,14 @@ class State(Stored):
         return self.name.lower()
 
 
+# Exactly what stores do: `docs/life-of-an-event.md` has the picture and the reason for each.
 TRANSITIONS: Final[dict[State, frozenset[State]]] = {
-    State.IN_FLIGHT: frozenset(State),  # taking over a stranded claim keeps the state, with a new fence
+    # Taking over a stranded claim keeps the state, with a new fence.
+    State.IN_FLIGHT: frozenset(State) - {State.QUARANTINED},
     State.RETRYABLE: frozenset({State.IN_FLIGHT, State.HELD, State.QUARANTINED}),
-    State.UNKNOWN: frozenset({State.IN_FLIGHT, State.HELD, State.COMMITTED, State.FAILED, State.RETRYABLE}),
-    State.HELD: frozenset(
-        {State.IN_FLIGHT, State.COMMITTED, State.FAILED, State.RETRYABLE, State.QUARANTINED}
-    ),
-    State.QUARANTINED: frozenset({State.IN_FLIGHT, State.FAILED, State.RETRYABLE}),
+    State.UNKNOWN: frozenset({State.FAILED, State.RETRYABLE}),
+    State.HELD: frozenset({State.FAILED, State.RETRYABLE, State.QUARANTINED}),
+    State.QUARANTINED: frozenset({State.FAILED, State.RETRYABLE}),
     State.COMMITTED: frozenset(),
     State.FAILED: frozenset(),
 }

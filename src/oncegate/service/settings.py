@@ -1,4 +1,8 @@
-"""The service's settings, each with its default; read from `oncegate.toml` and `ONCEGATE_*`."""
+"""The service's settings, each with its default; read from `oncegate.toml` and `ONCEGATE_*`.
+
+The comment beside or above a setting is its meaning in docs/settings.md, which
+`python -m lab.site` writes.
+"""
 
 from __future__ import annotations
 
@@ -28,130 +32,121 @@ class Mode(Enum):
 
 
 class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the service listens and how much it takes on."""
+    """The address of the service and its limits."""
 
-    host: str = "127.0.0.1"  # this machine only, until somebody decides otherwise
-    port: int = 8700
-    hosts: tuple[str, ...] = ()  # names it is called by, beside this machine's own; "*" for any
-    trusted_proxies: tuple[str, ...] = ()  # whose X-Forwarded-For and -Proto count
-    body_bytes_max: int = 1024 * 1024  # an event, not a file
-    body_values_max: int = VALUES_MAX  # JSON values in a body; beyond that 400
-    concurrency_max: int = 512  # requests under way in one process; beyond that 503
-    tenant_concurrency_max: int = 64  # of one tenant; beyond that 429
-    parked_max: int = 10_000  # events of one surface and tenant that wait for a person; beyond that 429
-    parked_bytes_max: int = 256 * 1024 * 1024  # of those
-    headers_within: str = "10s"
-    body_within: str = "30s"
-    unread_within: str = "30s"  # how long nothing of an answer may be taken
-    unread_bytes_max: int = 64 * 1024 * 1024  # of large answers that are being read; beyond that 503
-    connections_max: int = 4096  # of one process, a quarter of them idle ones of one address
-    idle_within: str = "5s"  # how long a connection may have nothing to say
+    host: str = "127.0.0.1"  # the address to listen on; the default is this machine only
+    port: int = 8700  # the port to listen on; 0 takes a free one
+    # host names that requests may carry, beside this machine's own; "*" allows any
+    hosts: tuple[str, ...] = ()
+    # proxies whose X-Forwarded-For and X-Forwarded-Proto headers count, as addresses or networks
+    trusted_proxies: tuple[str, ...] = ()
+    body_bytes_max: int = 1024 * 1024  # bytes of a request body; more is 413
+    body_values_max: int = VALUES_MAX  # JSON values in a body; more is 400
+    concurrency_max: int = 512  # requests under way in one process; more is 503
+    tenant_concurrency_max: int = 64  # requests under way of one tenant; more is 429
+    parked_max: int = 10_000  # events of one surface and tenant that wait for a person; more is 429
+    parked_bytes_max: int = 256 * 1024 * 1024  # bytes of those events; more is 429
+    headers_within: str = "10s"  # time limit for the headers of a request
+    body_within: str = "30s"  # time limit for the body of a request
+    # closes a connection whose client reads nothing of a response for this long
+    unread_within: str = "30s"
+    # bytes of large responses that clients still read; more is 503
+    unread_bytes_max: int = 64 * 1024 * 1024
+    # open connections of one process; one address may have a quarter of them idle
+    connections_max: int = 4096
+    idle_within: str = "5s"  # closes a connection without a request after this long
     drain_within: str = "20s"  # how long SIGTERM waits for requests under way
 
 
 class ListenersSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where operators find what is theirs; each part can be switched off.
+    """What the service offers to operators, and at which address."""
 
-    `admin` is HOST:PORT, an address of its own for all three; without it they are at the service's.
-    """
-
+    # HOST:PORT of a second address for metrics, the API description and the page
     admin: str | None = None
-    metrics: bool = True  # /metrics
-    openapi: bool = True  # /openapi.json
-    page: bool = True  # /ui
+    metrics: bool = True  # serves Prometheus metrics at /metrics
+    openapi: bool = True  # serves the API description at /openapi.json
+    page: bool = True  # serves the operations page at /ui
 
 
 class NetworkSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which addresses downstreams may have; public ones over https unless said otherwise."""
+    """Which addresses downstreams and endpoints may have: by default public https addresses only."""
 
-    allow_http: bool = False
-    allow_loopback: bool = False
-    allow_networks: tuple[str, ...] = ()
+    allow_http: bool = False  # allows addresses without TLS
+    allow_loopback: bool = False  # allows this machine's own addresses, for development
+    allow_networks: tuple[str, ...] = ()  # allows these private networks, such as "10.20.0.0/16"
 
 
 class ContractSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The planner/executor contract. A surface without a `…_forward` only records what comes.
+    """The planner/executor contract, and the fields that compare realtime calls with confirmations."""
 
-    Realtime calls and the confirmation of their window are compared by `item_field` and `quantity_field`;
-    a confirmation has its items in the list `lines_field`.
-    """
-
-    enabled: bool = True
-    prefix: str = "/wes/v1"
-    retention: str = "30d"
-    retention_by_partner: dict[str, str] = {}  # by tenant, where it differs
+    enabled: bool = True  # serves the planner/executor contract
+    prefix: str = "/wes/v1"  # the path before its calls
+    retention: str = "30d"  # how long keys of its calls are remembered
+    retention_by_partner: dict[str, str] = {}  # another retention for single tenants
+    # the downstream for realtime calls; without one they are recorded only
     realtime_forward: str | None = None
-    confirmations_forward: str | None = None
-    window_field: str = "window"
-    item_field: str = "item"
-    quantity_field: str = "quantity"
-    lines_field: str = "lines"
+    confirmations_forward: str | None = None  # the downstream for confirmations; without one recorded only
+    window_field: str = "window"  # the field with the name of the window
+    item_field: str = "item"  # the field with the item of a realtime call or line
+    quantity_field: str = "quantity"  # the field with the quantity
+    lines_field: str = "lines"  # the field with the list of lines of a confirmation
 
 
 class DeliverySettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether this process sends to endpoints; another one on the same ledger may do it instead."""
+    """Whether this process delivers to endpoints. Another process on the same ledger may do it instead."""
 
-    enabled: bool = True
+    enabled: bool = True  # delivers emitted and published events to endpoints in this process
 
 
 class FeedSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How long published events, and their ids, are kept."""
+    """How long the feed keeps published events."""
 
-    retention: str = "90d"
+    retention: str = "90d"  # how long published events and their ids are kept; at least an hour
 
 
 class RecordSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where arrivals are written down, to be replayed; nothing is recorded without a folder.
+    """Recording of arrivals for a later replay (docs/recording.md)."""
 
-    `rules` is a file that says what is kept of payloads (docs/recording.md); a surface without rules is
-    recorded without. `key` is "$NAME", the variable with the key for hashes; by default a random one.
-    """
-
-    folder: str | None = None
-    rules: str | None = None
-    key: str | None = None
+    folder: str | None = None  # the folder for recordings; without it nothing is recorded
+    rules: str | None = None  # the file with the rules for payloads; without it no payload is recorded
+    key: str | None = None  # "$NAME" of the variable with the key for hashes; without it a random key
 
 
 class DownstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """A handler over HTTP, and what it can do about repeats.
 
-    With `honours_key` it is called again with the same `Idempotency-Key`. With `probe_url`, which holds
-    `{key}`, it is asked first: 404 says that it never saw the key, 200 what it answered then. With
-    neither, what a crash left open goes to a person.
+    With `honours_key` the service calls it again with the same `Idempotency-Key`. With `probe_url` it
+    asks first. With neither, a call whose end is unknown waits for a person.
     """
 
-    url: str
-    honours_key: str | None = None
+    url: str  # the address of the handler; events are posted to it as JSON
+    honours_key: str | None = None  # how long the handler recognises an Idempotency-Key, such as "7d"
+    # an address with {key} that tells what a key owns: 200 with the outcome, or 404 for an unknown key
     probe_url: str | None = None
-    request_life_max: str = "1m"
-    timeout: str = "15s"
+    request_life_max: str = "1m"  # after this time a request that was sent can no longer take effect
+    timeout: str = "15s"  # time limit for one call
 
 
 class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """From which value on a signal is a ticket, and from which a page; without one, never."""
+    """The values from which a signal is a ticket or a page. Without a value it is never one."""
 
-    ticket: float | None = None
-    page: float | None = None
+    ticket: float | None = None  # from this value on the signal is a ticket
+    page: float | None = None  # from this value on the signal pages
 
 
 class AlarmsSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whom alarms go to beside the log, and the limits that differ.
+    """Where alarms go beside the log, and which limits differ from the defaults."""
 
-    Addresses and the password may be "$NAME", the name of an environment variable. `smtp` is HOST:PORT,
-    `smtp_tls` "starttls", "implicit" or "none". `command` is a program with its arguments. `ping` is posted
-    to at every look that went well.
-    """
-
-    webhook: str | None = None
-    email_to: tuple[str, ...] = ()
-    email_from: str | None = None
-    smtp: str | None = None
-    smtp_tls: str = "starttls"
-    smtp_user: str | None = None
-    smtp_password: str | None = None
-    command: tuple[str, ...] = ()
-    ping: str | None = None
-    limits: dict[str, LimitSettings] = {}
+    webhook: str | None = None  # an address that alarms are posted to, or "$NAME" of a variable with it
+    email_to: tuple[str, ...] = ()  # who gets alarms by e-mail
+    email_from: str | None = None  # the sender of these e-mails
+    smtp: str | None = None  # HOST:PORT of the mail server
+    smtp_tls: str = "starttls"  # "starttls", "implicit" or "none"
+    smtp_user: str | None = None  # the user at the mail server, or "$NAME"
+    smtp_password: str | None = None  # "$NAME" of the variable with the password
+    command: tuple[str, ...] = ()  # a program with its arguments that runs for each alarm
+    ping: str | None = None  # an address that is posted to after every successful measurement
+    limits: dict[str, LimitSettings] = {}  # other limits by signal name: [alarms.limits.NAME]
 
 
 class PoisonPlace(Enum):
@@ -162,77 +157,69 @@ class PoisonPlace(Enum):
 
 
 class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """A queue that events of a surface come from. `kind` is nats, redis, sqs or rabbitmq.
+    """A queue that events of a surface come from."""
 
-    `url` is an address, or "$NAME", the name of an environment variable that has it. NATS needs `stream`
-    and `durable`, Redis `stream` and `group`, RabbitMQ `queue`; the `url` of SQS is that of the queue.
-    """
-
-    kind: str
-    surface: str
-    url: str
-    concurrency: int = 16
-    order_by: str | None = None
+    kind: str  # "nats", "redis", "sqs", "rabbitmq" or "kafka"
+    surface: str  # the surface that its events belong to
+    url: str  # the address of the broker, or of the queue for SQS; or "$NAME" of a variable with it
+    concurrency: int = 16  # how many events run at once
+    order_by: str | None = None  # the field whose values run in order; without it the broker's own order
+    # where messages go that are no events: "quarantine" keeps them, "dead-letter" leaves them to the broker
     poison: PoisonPlace = PoisonPlace.QUARANTINE
-    stream: str | None = None
-    durable: str | None = None
-    subject: str | None = None
-    queue: str | None = None
-    group: str | None = None
-    region: str | None = None
-    endpoint: str | None = None
+    stream: str | None = None  # the stream, for NATS and Redis
+    durable: str | None = None  # the durable consumer, for NATS
+    subject: str | None = None  # the subject, for NATS
+    queue: str | None = None  # the queue, for RabbitMQ
+    group: str | None = None  # the consumer group, for Redis and Kafka
+    region: str | None = None  # the region, for SQS
+    endpoint: str | None = None  # another address of the service, for SQS
 
 
 class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where webhooks come in. `secrets` are given as "$NAME", the name of an environment variable.
+    """An entrance for webhooks: `POST /in/NAME`. Without `provider` and `signature`, a source brings its events."""
 
-    A surface without a `signature` takes no webhooks: its events come from a source.
-
-    Another content under a known key is answered 422, and kept for a person unless `on_conflict` is
-    "refuse". A repeat of an event that is being handled is answered 409; with `on_busy = "wait"` it gets
-    the outcome, with "acknowledge" 202 at once. With `mode = "accept"`, events of one `lane` are run one
-    after the other; without a lane each key is one.
-
-    With a `provider` its signature, ids and changing fields are known: the event is {"id", "type",
-    "payload"}, as a `Receiver` gives it, and the key is "{id}" unless told otherwise. `url` is the address
-    that a provider calls, where it signs that (twilio). Without one, `signature` says how requests are
-    checked, and the event is the body.
-    """
-
+    # "stripe", "github", "shopify", "slack", "twilio", "standard" or "svix": signature and ids are known
     provider: ProviderName | None = None
-    url: str | None = None
-    trust_id_header: bool = False
-    key: str | None = None
+    url: str | None = None  # the address that the provider calls, where it signs that (twilio)
+    trust_id_header: bool = False  # take the event's id from a header that the provider does not sign
+    key: str | None = None  # the template of the key, such as "{order_id}"; with a provider "{id}"
+    # how senders sign without a provider: "standard-webhooks", "github", "stripe" or "bearer"
     signature: SignatureScheme | None = None
-    secrets: tuple[str, ...] = ()
-    tenant: str
-    forward: str | None = None
+    secrets: tuple[str, ...] = ()  # "$NAME" of each variable with a secret; several while secrets rotate
+    tenant: str  # the party that the events belong to
+    forward: str | None = None  # the downstream to call; without one events are recorded only
+    # "inline" calls the handler before the response, "accept" stores and calls later
     mode: Mode = Mode.INLINE
+    # the template of the lane in mode "accept": a lane runs in order; without it each key is a lane
     lane: str | None = None
-    retention: str = "90d"
-    retention_by_partner: dict[str, str] = {}  # by tenant, where it differs
-    redelivery_horizon: str | None = None
-    ignore: tuple[str, ...] = ()
-    show: tuple[str, ...] = ()
-    occurred_at: str | None = None
-    skew_max: str = "5m"
-    target: str | None = None  # what an event is about: two resources for one are a signal
-    target_within: str = "72h"
-    retry_for: str = "24h"
-    retry_base: str = "1s"
-    retry_cap: str = "5m"
-    retry_jitter: float = 0.1
-    attempts_max: int | None = None
+    retention: str = "90d"  # how long keys are remembered
+    retention_by_partner: dict[str, str] = {}  # another retention for single tenants
+    redelivery_horizon: str | None = None  # how long the sender may redeliver; must not exceed retention
+    ignore: tuple[str, ...] = ()  # fields that may differ between deliveries of one event
+    show: tuple[str, ...] = ()  # fields that the operations page shows of a waiting event
+    occurred_at: str | None = None  # the field with the event's own time, for the skew check
+    skew_max: str = "5m"  # quarantines an event whose own time differs from now by more
+    # the template of what an event is about: two resources for one target are a signal
+    target: str | None = None
+    target_within: str = "72h"  # the time span for that comparison
+    retry_for: str = "24h"  # how long a failed event is retried
+    retry_base: str = "1s"  # the wait before the first retry; it doubles with each retry
+    retry_cap: str = "5m"  # the longest wait between retries
+    retry_jitter: float = 0.1  # the random share that is added to each wait
+    attempts_max: int | None = None  # ends retries after this many attempts as well
+    # what other content under a known key gets: "quarantine" keeps it for a person, "refuse" does not
     on_conflict: OnConflict = OnConflict.QUARANTINE
+    # what a repeat gets while the event runs: "refuse" (409), "wait" (the outcome) or "acknowledge" (202)
     on_busy: OnBusy = OnBusy.REFUSE
-    allow_transport: tuple[str, ...] = ()
-    limits: dict[str, LimitSettings] = {}  # of its signals, where they differ
+    allow_transport: tuple[str, ...] = ()  # transport-level fields that the key may use all the same
+    # other limits of this surface's signals: [surfaces.NAME.limits.SIGNAL]
+    limits: dict[str, LimitSettings] = {}
 
 
 class Settings(Struct, frozen=True):
     """Everything the service is told."""
 
-    url: str = "sqlite:///oncegate.db"
+    url: str = "sqlite:///oncegate.db"  # the address of the ledger; ONCEGATE_URL comes first
     server: ServerSettings = field(default_factory=ServerSettings)
     listeners: ListenersSettings = field(default_factory=ListenersSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
