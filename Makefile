@@ -77,8 +77,9 @@ profile: $(VENV)/.installed ## flame graphs of the hot path on both stores, into
 	@$(BIN)/python -m lab.bench.profiling build/profile
 
 MINUTES ?= 10
-soak: $(VENV)/.installed ## run the long tests, then MINUTES=10 of seeded faults; adds to docs/proof-tally.json
+soak: $(VENV)/.installed ## run the long tests, properties with many examples, MINUTES=10 of seeded faults; adds to docs/proof-tally.json
 	$(BIN)/python -m pytest -m soak $(TEST_ARGS)
+	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile=soak $(TEST_ARGS)
 	$(BIN)/python -m lab chaos run --minutes $(MINUTES) --tally docs/proof-tally.json
 
 broken-gates: $(VENV)/.installed ## catch every deliberately broken gate (BROKEN_ARGS=NAME for one, with its schedule)

@@ -19,26 +19,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from oncegate.gate.flows import settlement
 from oncegate.gate.runtime import arrival_stats
 from oncegate.sender import delivery
+from oncegate.stores.postgres import PostgresStore
 from oncegate.testing.postgres import TEST_URL_VARIABLE, GivenServer, PostgresServer
 from oncegate.testing.spare_ledgers import SpareLedgers
 from tests.support.kafka_mock import MockKafka
 from tests.support.loggers import loggers_as_they_were
+from tests.support.properties import register_profiles
 from tests.support.servers import DynamoDb, MiniStack, Nats, RabbitMq, SeaweedFs, Valkey, running
 
 pytest.register_assert_rewrite("oncegate.testing.conformance", "lab.crash_matrix")
 arrival_stats.FLUSH_SECONDS = 3600.0
 delivery.LOOK_SECONDS = 0.1  # type: ignore[misc]
 
-# How long an example takes says something about the machine, not about the code.
-settings.register_profile(
-    "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("patient")
+register_profiles()
 
 MEMORY, MEMORY_FREE_MIN = Path("/dev/shm"), 2 * 2**30  # a run needs less than a tenth
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_FREE_MIN:
@@ -63,6 +60,13 @@ def _retries_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     obeys = request.node.get_closest_marker("waits") is not None
     if not obeys and not request.node.nodeid.startswith(OBEYS_WAITS):
         monkeypatch.setattr(settlement, "retry_in_ms", lambda *_: 0)
+
+
+@pytest.fixture(autouse=True)
+def _whole_schemas(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that damage a schema are marked; for others the comparison would be half of every opening."""
+    if request.node.get_closest_marker("damage") is None:
+        monkeypatch.setattr(PostgresStore, "_refuse_damage", lambda *_: None)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -140,22 +140,24 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.parametrize("share", [2, pytest.param(1, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
 @pytest.mark.parametrize(
     ("injection", "every"),
     [
         pytest.param("fdatasync:error=EIO:when={}", 1, id="one flush fails"),
-        pytest.param("fdatasync:error=EIO:when={}+", 3, id="flushes fail from here on"),
-        pytest.param("fdatasync:signal=KILL:when={}", 3, id="killed at a flush"),
+        pytest.param("fdatasync:error=EIO:when={}+", 2, id="flushes fail from here on"),
+        pytest.param("fdatasync:signal=KILL:when={}", 2, id="killed at a flush"),
         pytest.param("pwrite64:error=ENOSPC:when={}", 7, id="one write finds no space"),
-        pytest.param("pwrite64:error=EIO:when={}+", 9, id="writes fail from here on"),
-        pytest.param("pwrite64:signal=KILL:when={}", 20, id="killed at a write"),
+        pytest.param("pwrite64:error=EIO:when={}+", 7, id="writes fail from here on"),
+        pytest.param("pwrite64:signal=KILL:when={}", 11, id="killed at a write"),
     ],
 )
 def test_fault_at_every_call_loses_and_doubles_nothing(
-    strace: str, template: Path, tmp_path: Path, injection: str, every: int
+    strace: str, template: Path, tmp_path: Path, injection: str, *, every: int, share: int
 ) -> None:
-    """The fault moves from call to call until the worker no longer comes so far."""
+    """The fault moves from call to call, in CI every other, until the worker no longer comes so far."""
     hit, number = 0, 1
+    every *= share
     while True:
         run = Run(tmp_path / str(number), template)
         if not run.work(strace, injection.format(number), *EVENTS):
@@ -163,7 +165,7 @@ def test_fault_at_every_call_loses_and_doubles_nothing(
         run.check(injection.format(number))
         hit, number = hit + 1, number + every
 
-    assert hit >= 4, "hardly anything was made to fail"
+    assert hit >= 3, "hardly anything was made to fail"
 
 
 def test_what_was_told_undone_does_not_appear_after_a_crash(

@@ -27,7 +27,7 @@ from oncegate.errors import OncegateError
 from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.keys import derive_key
 from oncegate.model.states import State
-from oncegate.store import EntryDetail, LogKind, StepState, Store
+from oncegate.store import EntryDetail, LogKind, Session, StepState, Store
 from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ArmedCrashPoints, Forked, SharedClock
 
@@ -140,6 +140,10 @@ class Site:
 
     def store(self) -> Store:
         return SqliteStore(self.path, clock=self.clock)
+
+    def looking(self) -> contextlib.AbstractContextManager[Session]:
+        """One moment of the ledger, for evidence."""
+        return self.store().look()
 
     def gate(self, scenario: Scenario, crashpoints: CrashPoints | None = None) -> Gate:
         store = self.wrap(self.store())
@@ -257,7 +261,7 @@ class Site:
 
     def detail(self, event: Event) -> EntryDetail | None:
         key = derive_key("", SURFACE, TEMPLATE, (event["id"],)).digest
-        with self.store().look() as session:
+        with self.looking() as session:
             (entry,) = session.read([key])
             return None if entry is None else session.detail(entry.entry_id)
 

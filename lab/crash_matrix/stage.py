@@ -66,9 +66,11 @@ def stage(
             taken.callback(spare.give_back, url)
             return lambda clock: PostgresStore(url, clock=clock)
 
+        on_server = ServerSite(Path("server"), terminals, url=server.new_database())
+        taken.callback(on_server.close)
         gates = {
             Ledger.SQLITE: GateCells(Site(folder / "ledger.db", terminals)),
-            Ledger.POSTGRES: GateCells(ServerSite(Path("server"), terminals, url=server.new_database())),
+            Ledger.POSTGRES: GateCells(on_server),
         }
         lanes = {
             Ledger.SQLITE: LaneCells(new_file, folder),

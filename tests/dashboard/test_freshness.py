@@ -15,8 +15,11 @@ from oncegate.stores.sqlite import SqliteStore
 from oncegate.wiring import Gate
 from tests.dashboard.conftest import Client, Site
 from tests.dashboard.test_in_a_browser import check_for_everybody as check
+from tests.dashboard.widths import PHONE, first
 
-WIDTHS = [1440, 390]
+DESK = 1440
+on_both = pytest.mark.parametrize("look", [DESK, PHONE], indirect=True)
+on_a_phone = pytest.mark.parametrize("look", first(PHONE, DESK), indirect=True)
 
 
 class Look:
@@ -36,11 +39,11 @@ class Look:
         return self.page.locator("#fresh")
 
 
-@pytest.fixture(params=WIDTHS)
+@pytest.fixture(params=first(DESK, PHONE))
 def look(request: pytest.FixtureRequest, site: Site, chromium: Browser) -> Iterator[Look]:
     context = chromium.new_context(
         viewport={"width": request.param, "height": 900},
-        color_scheme="light" if request.param == 1440 else "dark",
+        color_scheme="light" if request.param == DESK else "dark",
     )
     context.set_default_timeout(60_000)
     yield Look(site, context.new_page(), site.client(Role.APPROVER))
@@ -66,6 +69,7 @@ def test_the_age_of_what_is_shown_is_always_visible_and_ticks(look: Look) -> Non
     expect(look.page.locator("body")).to_contain_class("old")
 
 
+@on_a_phone
 def test_relative_times_go_on(look: Look) -> None:
     look.go("/entries")
     time = look.page.locator("tbody time").first
@@ -106,6 +110,7 @@ def test_selected_text_is_left_alone_and_the_page_says_so(look: Look, site: Site
     expect(look.page.locator("main")).to_contain_text("4 held")
 
 
+@on_a_phone
 def test_an_ended_session_says_so_and_leads_back(look: Look, site: Site) -> None:
     look.go("/entries?q=state%3Aheld")
     look.client.post("/logout", {})
@@ -119,6 +124,7 @@ def test_an_ended_session_says_so_and_leads_back(look: Look, site: Site) -> None
     expect(look.page).to_have_url(f"{site.address}/entries?q=state%3Aheld")
 
 
+@on_both
 def test_a_ledger_that_is_gone_turns_the_page_grey_and_back(look: Look, site: Site) -> None:
     """The old verdict goes at once; a reload says since when and advises nothing that destroys."""
     look.go("/")
@@ -146,6 +152,7 @@ def test_a_ledger_that_is_gone_turns_the_page_grey_and_back(look: Look, site: Si
     expect(look.fresh).to_have_text(re.compile(r"^live, \d+ s old$"))
 
 
+@on_a_phone
 def test_a_server_that_is_gone_turns_the_page_grey(look: Look) -> None:
     look.go("/")
     look.page.route("**/*", lambda route: route.abort())
@@ -157,6 +164,7 @@ def test_a_server_that_is_gone_turns_the_page_grey(look: Look) -> None:
     expect(look.page.locator("#verdict")).not_to_contain_text("No connection since")
 
 
+@on_a_phone
 def test_a_form_of_a_dead_session_is_kept_in_a_browser(look: Look, site: Site) -> None:
     look.go("/waiting?q=PAY-0")
     action = look.page.locator("details.action", has_text="Approve…")

@@ -15,8 +15,10 @@ from oncegate.store import DestinationState, EntryFilter, LaneFilter, LaneState,
 from oncegate.testing.waiting import wait_until
 from tests.dashboard.conftest import Site
 from tests.dashboard.scene import BIG, ERROR
+from tests.dashboard.widths import DESK, PHONE, first
 
-WIDTHS = [1280, 390]
+on_both = pytest.mark.parametrize("tab", [DESK, PHONE], indirect=True)
+on_a_phone = pytest.mark.parametrize("tab", first(PHONE, DESK), indirect=True)
 PAGES = [
     "/",
     "/waiting",
@@ -87,11 +89,11 @@ class Tab:
         return action
 
 
-@pytest.fixture(params=WIDTHS)
+@pytest.fixture(params=first(DESK, PHONE))
 def tab(request: pytest.FixtureRequest, site: Site, chromium: Browser) -> Iterator[Tab]:
     context = chromium.new_context(
         viewport={"width": request.param, "height": 800},
-        color_scheme="light" if request.param == 1280 else "dark",
+        color_scheme="light" if request.param == DESK else "dark",
     )
     context.set_default_timeout(60_000)
     tab = Tab(site, context.new_page())
@@ -129,6 +131,7 @@ def check_for_everybody(tab: Tab) -> None:
     assert width <= 0, f"{tab.page.url} is wider than the screen by {width} px"
 
 
+@on_both
 def test_every_page_shows_without_errors_and_can_be_used_by_everybody(tab: Tab, site: Site) -> None:
     tab.sign_in(Role.APPROVER, by_form=True)
     entry = site.scene.waiting(State.UNKNOWN, "gate.in")
@@ -139,6 +142,7 @@ def test_every_page_shows_without_errors_and_can_be_used_by_everybody(tab: Tab, 
         check_for_everybody(tab)
 
 
+@on_a_phone
 def test_now_says_at_once_that_something_waits(tab: Tab) -> None:
     tab.sign_in(Role.VIEWER, by_form=True)
     expect(tab.page.locator("#verdict")).to_contain_class("page")
@@ -179,6 +183,7 @@ def test_an_entry_is_approved_once_however_often_it_is_clicked(tab: Tab, site: S
     assert log_kinds(site, "approver-all") == [(LogKind.APPROVED, "seen the invoice")]
 
 
+@on_a_phone
 def test_two_operators_on_one_row_the_second_is_told_who_was_first(tab: Tab, site: Site) -> None:
     tab.sign_in(Role.APPROVER)
     entry = site.scene.waiting(State.HELD, "payouts")
@@ -209,6 +214,7 @@ def test_a_doubt_is_settled_by_saying_what_happened(tab: Tab, site: Site) -> Non
     assert state_of(site, entry) is State.RETRYABLE
 
 
+@on_a_phone
 def test_an_entry_tells_when_its_effect_was_started(tab: Tab, site: Site) -> None:
     tab.sign_in(Role.VIEWER)
     entry = site.scene.waiting(State.UNKNOWN, "gate.in")
@@ -220,6 +226,7 @@ def test_an_entry_tells_when_its_effect_was_started(tab: Tab, site: Site) -> Non
     expect(tab.page.locator("td[data-label=Started] time").first).to_be_visible()
 
 
+@on_a_phone
 def test_quarantined_entries_are_released_and_discarded(tab: Tab, site: Site) -> None:
     tab.sign_in(Role.APPROVER)
     tab.go("/waiting?q=R-0")
@@ -250,6 +257,7 @@ def test_a_pair_of_content_duplicates_is_decided(tab: Tab, site: Site) -> None:
     assert (found.dismissed_by, found.note) == ("approver-all", "both meant: two visits were wanted")
 
 
+@on_a_phone
 def test_content_is_hidden_until_it_is_revealed_and_that_is_on_record(tab: Tab, site: Site) -> None:
     tab.sign_in(Role.OPERATOR)
     entry = site.scene.waiting(State.HELD, "payouts")
@@ -282,6 +290,7 @@ def test_hostile_text_stays_text_on_every_page(tab: Tab, site: Site) -> None:
         assert "\u202e" not in tab.page.content()
 
 
+@on_a_phone
 def test_a_blocked_key_is_retried_and_another_skipped(tab: Tab, site: Site) -> None:
     tab.sign_in(Role.OPERATOR)
     tab.go("/waiting")
@@ -305,6 +314,7 @@ def test_a_destination_is_paused_and_resumed(tab: Tab, site: Site) -> None:
             assert [one.state for one in session.destinations()] == [state]
 
 
+@on_a_phone
 def test_past_events_of_a_lane_are_replayed(tab: Tab, site: Site) -> None:
     tab.sign_in(Role.OPERATOR)
     tab.go("/lane?destination=orders&tenant=acme&key=A-17")
@@ -335,6 +345,7 @@ def test_many_entries_are_decided_by_plan_yes_and_job(tab: Tab, site: Site) -> N
     assert told == [*[LogKind.RELEASED] * 3, LogKind.JOB_STARTED, LogKind.PLAN_MADE]
 
 
+@on_a_phone
 def test_all_blocked_keys_of_a_destination_are_retried_by_plan(tab: Tab, site: Site) -> None:
     tab.sign_in(Role.OPERATOR)
     tab.go("/lanes?destination=orders")
@@ -388,6 +399,7 @@ def test_live_update_brings_what_is_new_and_a_pause_stops_every_request(tab: Tab
     expect(tab.page.locator("tbody")).to_contain_text("FRESH-2")
 
 
+@on_a_phone
 def test_live_update_leaves_an_open_action_alone(tab: Tab, site: Site) -> None:
     tab.page.clock.install()
     tab.sign_in(Role.APPROVER)
@@ -423,6 +435,7 @@ def test_keys_search_move_open_and_help(tab: Tab, site: Site) -> None:
     expect(tab.page.locator("h1")).to_contain_text("Entry")
 
 
+@on_a_phone
 def test_times_are_shown_relative_in_utc_and_local(tab: Tab) -> None:
     tab.sign_in(Role.VIEWER)
     tab.go("/entries")
@@ -435,7 +448,7 @@ def test_times_are_shown_relative_in_utc_and_local(tab: Tab) -> None:
     expect(tab.page.locator("#times")).to_have_text("times: local")
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", first(PHONE, DESK))
 def test_looking_and_acting_work_without_a_script(site: Site, chromium: Browser, width: int) -> None:
     context = chromium.new_context(viewport={"width": width, "height": 800}, java_script_enabled=False)
     context.set_default_timeout(60_000)

@@ -13,7 +13,15 @@ from oncegate.sender.operator_actions import LaneDecision, LaneVerb, OperatorAct
 from oncegate.store import LogKind
 from tests.dashboard.conftest import Site
 from tests.dashboard.scene import HOSTILE
-from tests.dashboard.test_in_a_browser import WIDTHS, Tab, check_for_everybody, log_kinds, unfold
+from tests.dashboard.test_in_a_browser import (
+    Tab,
+    check_for_everybody,
+    log_kinds,
+    on_a_phone,
+    on_both,
+    unfold,
+)
+from tests.dashboard.widths import DESK, PHONE, first
 
 LANE = "/lane?destination=orders&tenant=acme&key=C-3"
 
@@ -27,7 +35,7 @@ def replaying(site: Site) -> Site:
     return site
 
 
-@pytest.fixture(params=WIDTHS)
+@pytest.fixture(params=first(DESK, PHONE))
 def tab(request: pytest.FixtureRequest, replaying: Site, chromium: Browser) -> Iterator[Tab]:
     context = chromium.new_context(viewport={"width": request.param, "height": 800})
     context.set_default_timeout(60_000)
@@ -37,6 +45,7 @@ def tab(request: pytest.FixtureRequest, replaying: Site, chromium: Browser) -> I
     assert tab.problems == []
 
 
+@on_both
 def test_pages_about_replays_and_journeys_can_be_used_by_everybody(tab: Tab, replaying: Site) -> None:
     """And stored text stays text on each of them."""
     tab.sign_in(Role.OPERATOR)
@@ -71,6 +80,7 @@ def test_a_replay_is_found_from_the_lanes_and_cancelled_once_by_a_double_click(
     assert [kind for kind, _ in log_kinds(replaying, "operator-all")] == [LogKind.REPLAY_CANCELLED]
 
 
+@on_a_phone
 def test_the_second_of_two_is_told_who_cancelled_it(tab: Tab, replaying: Site) -> None:
     tab.sign_in(Role.OPERATOR)
     tab.go("/replays/abc")
@@ -86,6 +96,7 @@ def test_the_second_of_two_is_told_who_cancelled_it(tab: Tab, replaying: Site) -
     assert log_kinds(replaying, "operator-all") == []
 
 
+@on_a_phone
 def test_all_keys_of_a_destination_are_replayed_by_plan_and_the_replay_is_cancelled(
     tab: Tab, replaying: Site
 ) -> None:
@@ -162,7 +173,7 @@ def test_a_lane_and_an_entry_that_is_not_done_renew_themselves(tab: Tab, replayi
     assert len(tab.requests) == before
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", first(DESK, PHONE))
 def test_a_replay_is_cancelled_without_a_script(replaying: Site, chromium: Browser, width: int) -> None:
     context = chromium.new_context(viewport={"width": width, "height": 800}, java_script_enabled=False)
     context.set_default_timeout(60_000)

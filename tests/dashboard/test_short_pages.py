@@ -13,8 +13,12 @@ from oncegate.sender.operator_actions import LaneDecision, OperatorActions
 from oncegate.store import DestinationState
 from tests.dashboard.conftest import Site
 from tests.dashboard.test_thousands import filled, site
+from tests.dashboard.widths import PHONE, first
 
 __all__ = ["filled", "site"]
+
+DESK = 1440
+on_one = pytest.mark.parametrize("page", first(DESK, PHONE), indirect=True)
 
 # The tallest that a page may be where 12,345 of everything wait: at 1440 px and at 390 px.
 TALLEST = {
@@ -24,7 +28,7 @@ TALLEST = {
 }
 
 
-@pytest.fixture(params=[1440, 390])
+@pytest.fixture(params=[DESK, PHONE])
 def page(request: pytest.FixtureRequest, site: Site, chromium: Browser) -> Iterator[Page]:
     context = chromium.new_context(viewport={"width": request.param, "height": 844})
     context.set_default_timeout(60_000)
@@ -46,6 +50,7 @@ def test_pages_are_no_taller_than_a_few_screens(page: Page, site: Site) -> None:
     assert tall == {}
 
 
+@on_one
 def test_what_to_do_about_a_raised_signal_is_one_click_away(page: Page, site: Site) -> None:
     page.goto(f"{site.address}/")
     raised = page.locator("#signals table")
@@ -91,6 +96,7 @@ BROKEN_WORDS = r"""
 """
 
 
+@on_one
 def test_the_journal_stays_where_it_is_and_tells_how_many_are_new(page: Page, site: Site) -> None:
     page.clock.install()
     page.goto(f"{site.address}/journal")

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from oncegate.errors import StoreRejected
 from oncegate.gate.admission import Verdict
 from tests.support.batched_events import BOOK, COUNT, NUMBER, UNDER, WHO, Shop, Statements, shop_maker
+from tests.support.properties import tried
 
 EVENTS_MAX = 5  # all their orders are tried in the model
 STOCK = "UPDATE counter SET n = 2 * n + 300 WHERE name = 'stock'"
@@ -115,9 +116,7 @@ def actions_for(store: str) -> st.SearchStrategy[Action]:
     return chosen.map(lambda some: tuple(action for action in ACTIONS if action in some))
 
 
-@settings(
-    max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
-)
+@tried(12, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_events_at_once_leave_what_they_leave_one_by_one(shop: Shop, data: st.DataObject) -> None:
     each = data.draw(st.lists(actions_for(shop.store), min_size=2, max_size=EVENTS_MAX))

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oncegate import Downstream, Gate, NotApplied, OutcomeUnknown, Verdict
 from oncegate.testing import CrashReached
 from tests.support.gates import DeadAfter, Ledger, Style, Terminal
+from tests.support.properties import tried
 
 PLAIN = Style("plain")
 HOUR = 3600
@@ -105,10 +106,11 @@ def played(ability: str, story: list[tuple[str, Any]]) -> World:
 
 
 @pytest.mark.parametrize("ability", ABILITIES)
+@pytest.mark.hypothesis
 def test_no_story_of_crashes_and_clocks_has_two_effects_for_one_key(ability: str) -> None:
     """Arrivals, crashes, passing time and wall clock steps in any order."""
 
-    @settings(max_examples=30, derandomize=True, deadline=None, database=None)
+    @tried(12)
     @given(stories)
     def check(story: list[tuple[str, Any]]) -> None:
         played(ability, story)
@@ -117,6 +119,7 @@ def test_no_story_of_crashes_and_clocks_has_two_effects_for_one_key(ability: str
 
 
 @pytest.mark.parametrize("ability", ["can be asked", "neither", "opaque"])
+@pytest.mark.hypothesis
 def test_wall_clock_steps_change_no_verdict(ability: str) -> None:
     """The same story without its wall clock steps has the same verdicts, one by one.
 
@@ -124,7 +127,7 @@ def test_wall_clock_steps_change_no_verdict(ability: str) -> None:
     more careful, which test_recovery.py shows.
     """
 
-    @settings(max_examples=20, derandomize=True, deadline=None, database=None)
+    @tried(8)
     @given(stories)
     def check(story: list[tuple[str, Any]]) -> None:
         steady = [act for act in story if act[0] != "step"]

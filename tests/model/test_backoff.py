@@ -6,13 +6,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oncegate.errors import ConfigError
 from oncegate.model.backoff import Backoff
+from tests.support.properties import tried
 
-bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
+bounded = tried(80)
 
 jitters = st.floats(min_value=0, max_value=1, exclude_max=True)
 backoffs = st.builds(

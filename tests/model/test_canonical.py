@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 import rfc8785
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oncegate.errors import ConfigError, EventNotStorable
 from oncegate.model.canonical import canonical_json, fingerprint, fingerprint_of
 from oncegate.model.limits import DEPTH_MAX
+from tests.support.properties import tried
 
-bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
+bounded = tried(80)
 
 SAFE_INTEGER_MAX = 2**53 - 1
 EVENT: dict[str, Any] = {

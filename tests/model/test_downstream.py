@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oncegate.model.downstream import (
@@ -16,8 +16,9 @@ from oncegate.model.downstream import (
     plan_after_not_found,
     plan_second_call,
 )
+from tests.support.properties import tried
 
-bounded = settings(max_examples=300, derandomize=True, deadline=None, database=None)
+bounded = tried(100)
 
 MINUTE, HOUR, WEEK = timedelta(minutes=1), timedelta(hours=1), timedelta(days=7)
 

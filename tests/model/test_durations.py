@@ -7,13 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oncegate.errors import BadDuration
 from oncegate.model.durations import format_duration, parse_duration
+from tests.support.properties import tried
 
-bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
+bounded = tried(80)
 
 
 @pytest.mark.parametrize(

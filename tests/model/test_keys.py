@@ -6,13 +6,14 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oncegate.errors import ConfigError, UsageError
 from oncegate.model.keys import Key, check_step_name, derive_key, derive_quarantine_key
+from tests.support.properties import tried
 
-bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
+bounded = tried(80)
 
 # Few letters, so that Hypothesis often moves a character across a boundary.
 short = st.text(alphabet="ab:\x00", max_size=3)

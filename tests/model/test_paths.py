@@ -6,13 +6,14 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oncegate.errors import ConfigError
 from oncegate.model.paths import MISSING, lookup, parse_path
+from tests.support.properties import tried
 
-bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
+bounded = tried(80)
 
 EVENT: dict[str, Any] = {
     "id": 7,

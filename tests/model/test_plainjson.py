@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oncegate.errors import MalformedRequest
 from oncegate.model.plainjson import NOT_PLAIN, read_plainly
 from oncegate.model.strictjson import read_closely
+from tests.support.properties import tried
 
 PLAIN = [
     b'{"id":"a","at":"2024-05-31T10:00:00Z","n":[1,-2,0.5,1e3,null,true]}',
@@ -104,13 +105,13 @@ def texts(draw: st.DrawFn, depth: int = 3) -> str:
     return "{" + inner + "}" if kind == 2 else "[" + inner + "]"
 
 
-@settings(max_examples=250, deadline=None)
+@tried(80)
 @given(texts())
 def test_whatever_is_written_is_read_alike(text: str) -> None:
     agrees(text.encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=250, deadline=None)
+@tried(80)
 @given(texts(), st.data())
 def test_whatever_becomes_of_it_on_the_way_is_read_alike(text: str, data: st.DataObject) -> None:
     body = bytearray(text.encode("utf-8", "surrogatepass"))
@@ -120,13 +121,13 @@ def test_whatever_becomes_of_it_on_the_way_is_read_alike(text: str, data: st.Dat
     agrees(bytes(body))
 
 
-@settings(max_examples=200, deadline=None)
+@tried(80)
 @given(st.lists(st.sampled_from(list(b'{}[]":,\\u0aAe1-+. \n\xc3\xa4\x00tfn')), max_size=24))
 def test_whatever_bytes_there_are_are_read_alike(codes: list[int]) -> None:
     agrees(bytes(codes))
 
 
-@settings(max_examples=500, deadline=None)
+@tried(120)
 @given(odd_numbers)
 def test_numbers_are_kept_or_refused_by_every_reader_alike(text: str) -> None:
     quick, strict = read_plainly(text.encode()), outcome(read_closely, text.encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oncegate.errors import ConfigError
@@ -17,8 +17,9 @@ from oncegate.model.retention import (
     forget_before_ms,
     month_of,
 )
+from tests.support.properties import tried
 
-bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
+bounded = tried(80)
 
 RULE = RetentionRule(timedelta(days=90))
 MICROSECOND = timedelta(microseconds=1)

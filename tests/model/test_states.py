@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -19,8 +19,9 @@ from oncegate.model.states import (
     may_follow,
     why_given_up,
 )
+from tests.support.properties import tried
 
-bounded = settings(max_examples=300, derandomize=True, deadline=None, database=None)
+bounded = tried(100)
 
 SAME, OTHER = b"same", b"other"
 FINAL = {State.COMMITTED, State.FAILED}

@@ -6,15 +6,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oncegate.errors import ConfigError, EventNotStorable
 from oncegate.model.keys import derive_key, derive_quarantine_key
 from oncegate.model.surface import PAYLOAD_BYTES_MAX, OnBusy, SurfaceRule, check_name, read_arrival
 from oncegate.model.template import KeyTemplate
+from tests.support.properties import tried
 
-bounded = settings(max_examples=200, derandomize=True, deadline=None, database=None)
+bounded = tried(80)
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oncegate.errors import BadTemplate, InputRefused
@@ -19,8 +19,9 @@ from oncegate.model.template import (
     KeyParts,
     KeyTemplate,
 )
+from tests.support.properties import tried
 
-bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
+bounded = tried(80)
 
 REASONS = {
     "missing",

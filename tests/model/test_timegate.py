@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oncegate.model.timegate import Direction, Skew, judge_time
+from tests.support.properties import tried
 
-bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
+bounded = tried(80)
 
 NOW = datetime(2024, 11, 3, 6, 0, tzinfo=UTC)
 LIMIT = timedelta(minutes=5)

@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oncegate.errors import BadTimestamp
 from oncegate.model.timestamps import format_timestamp, parse_timestamp, to_utc
+from tests.support.properties import tried
 
-bounded = settings(max_examples=150, derandomize=True, deadline=None, database=None)
+bounded = tried(80)
 offsets = st.integers(min_value=-1439, max_value=1439).map(
     lambda minutes: timezone(timedelta(minutes=minutes))
 )

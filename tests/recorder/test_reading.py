@@ -7,20 +7,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from oncegate.errors import BadRecording, ConfigError
 from oncegate.recorder.reading import read_recording, read_recordings
 from oncegate.recorder.recording import LINE_BYTES_MAX
+from tests.support.properties import tried
 
-bounded = settings(
-    max_examples=150,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+bounded = tried(80, suppress_health_check=list(HealthCheck))
 HEADER = '{"line":"recording","version":1,"began_at":"2026-03-02T06:00:00Z"}\n'
 ARRIVAL = (
     '{"line":"arrival","n":%d,"at_ms":%d,"surface":"s","event":"e%d","content":"c","payload":{"id":1}}\n'

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from oncegate.errors import ConfigError
@@ -16,14 +16,9 @@ from oncegate.model.template import KeyTemplate
 from oncegate.recorder import Rules
 from oncegate.recorder.pseudonyms import Pseudonyms
 from oncegate.recorder.redaction import Redaction
+from tests.support.properties import tried
 
-bounded = settings(
-    max_examples=150,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+bounded = tried(80, suppress_health_check=list(HealthCheck))
 KEY = b"a key that is used in these tests only"
 EVENT = {
     "id": "N-1",

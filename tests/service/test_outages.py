@@ -141,7 +141,15 @@ def test_event_that_fails_alone_is_409_inside_its_wait_and_holds_up_no_other(tmp
     assert len(team.got) == 2
 
 
-@pytest.mark.parametrize("name", PLAYED)
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        *(("sqlite", name) for name in PLAYED),
+        ("postgres", "outage-flapping"),
+        *(pytest.param("postgres", name, marks=pytest.mark.soak) for name in PLAYED[:-1]),
+    ],
+    indirect=["url"],
+)
 def test_recorded_outage_is_ridden_out_behind_the_service(name: str, tmp_path: Path, url: str) -> None:
     """B4, B5: senders come again over HTTP, the handler answers 503 while it is down; each is done once."""
     outage, clock, team = INCIDENTS[name], ManualClock(), TeamHandler()

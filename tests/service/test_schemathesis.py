@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -19,8 +19,9 @@ from schemathesis.specs.openapi.checks import (
 
 from oncegate.service.openapi import document
 from tests.service.site import SECRET, Site
+from tests.support.properties import tried
 
-EXAMPLES = 12
+EXAMPLES = 8
 CHECKS = (
     not_a_server_error,
     status_code_conformance,
@@ -48,16 +49,14 @@ OPERATIONS = [found.ok() for found in SCHEMA.get_all_operations()]
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.label)
+@pytest.mark.hypothesis
 def test_every_answer_is_described_and_none_is_a_fault(
     shared: Site, operation: Any, mode: GenerationMode
 ) -> None:
     token = SECRET if operation.path.startswith("/in/") else shared.token
     answered = []
 
-    @settings(
-        max_examples=EXAMPLES, deadline=None, database=None, derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    @tried(EXAMPLES, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def play(case: Any) -> None:
         if "surface" in case.path_parameters:

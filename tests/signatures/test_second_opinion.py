@@ -11,7 +11,7 @@ import pytest
 import standardwebhooks
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oncegate.errors import BadSecret, MalformedRequest, NotAuthentic
@@ -29,6 +29,7 @@ from tests.signatures.second_opinion import (
     they_accept,
     we_accept,
 )
+from tests.support.properties import tried
 
 GUIDE = Path(__file__).parents[2] / "docs" / "signatures.md"
 BODY = b'{"a":1}'
@@ -155,7 +156,7 @@ def test_the_guide_lists_every_difference() -> None:
     assert [why.value for why in Why if f"| {why.value} |" not in text] == []
 
 
-@settings(derandomize=True, max_examples=300, database=None)
+@tried(80)
 @example("{0}=", bytes(39))  # whole groups, and a sign too many
 @given(
     change=st.sampled_from(
@@ -189,7 +190,7 @@ def test_a_secret_without_its_prefix_is_taken_by_the_published_package_alone() -
 # --- v1a: the published package has none, so that the second opinion is that of `cryptography` ---
 
 
-@settings(derandomize=True, max_examples=300, database=None)
+@tried(80)
 @given(
     seed=st.binary(min_size=32, max_size=32),
     body=st.binary(max_size=60),

@@ -8,7 +8,6 @@ ledger can know. What comes too late is quarantined.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +15,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from oncegate import Gate, Verdict
@@ -26,6 +25,7 @@ from oncegate.model.retention import FORGET_GRACE
 from oncegate.model.states import State
 from oncegate.testing import ManualClock
 from oncegate.testing.postgres import GivenServer, PostgresServer
+from tests.support.properties import tried
 
 SECOND, MILLISECOND = timedelta(seconds=1), timedelta(milliseconds=1)
 NEAR = (-SECOND, -MILLISECOND, timedelta(0), MILLISECOND, SECOND)
@@ -147,17 +147,7 @@ def _expected(gate: Gate) -> Verdict:
         return Verdict.REPLAY if State.COMMITTED in session.counts() else Verdict.QUARANTINE
 
 
-def _options(examples: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return settings(
-        max_examples=examples,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )
-
-
-@_options(100)
+@tried(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(story=stories())
 def test_no_replay_around_a_boundary_runs_twice(tmp_path_factory, story: Story) -> None:
     """On the embedded ledger."""
@@ -166,7 +156,7 @@ def test_no_replay_around_a_boundary_runs_twice(tmp_path_factory, story: Story) 
     assert play(f"sqlite:///{path}?synchronous=NORMAL", story)["event"] <= 1
 
 
-@_options(5)
+@tried(3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(story=stories())
 def test_no_replay_around_a_boundary_runs_twice_on_postgres(
     postgres: PostgresServer | GivenServer, story: Story

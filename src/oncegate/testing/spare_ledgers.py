@@ -21,9 +21,13 @@ _END_SESSIONS: Final = (
     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
 )
 _RELATIONS: Final = (
-    "SELECT relname::text, relkind::text, relkind = 'r' AND pg_relation_size(oid) > 0 FROM pg_class"
-    " WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v', 'S')"
+    "SELECT relname::text, relkind::text, CASE relkind WHEN 'r' THEN pg_relation_size(oid) ELSE 0 END"
+    " FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v', 'S')"
 )
+# Nothing vacuums a test server. What was removed stays in its pages, and every use would read past it.
+_LARGE_BYTES: Final = 64 * 1024
+_CATALOGUE: Final = ["pg_attribute", "pg_class", "pg_depend", "pg_index", "pg_type", "pg_attrdef"]
+_CATALOGUE_BYTES: Final = "SELECT sum(pg_relation_size(name::regclass)) FROM unnest(%s::text[]) AS name"
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -33,6 +37,15 @@ class _Made(NamedTuple):
 
     relations: dict[str, str]
     filled: list[str]
+    catalogue_bytes: int
+
+
+class _Found(NamedTuple):
+    """A ledger as a test left it: its relations with their kinds, the tables that have rows or had some."""
+
+    relations: dict[str, str]
+    filled: list[str]
+    large: list[str]
 
 
 class DatabaseServer(Protocol):
@@ -62,9 +75,9 @@ class SpareLedgers:
         # Most tests live in these months; else each would make their partitions, to be dropped again.
         store.make_room(ManualClock().wall_ms())
         with _open(url) as connection:
-            kinds, filled = _relations(connection)
-            self._made[url] = _Made(kinds, filled)
-            _keep_first_rows(connection, filled)
+            found = _relations(connection)
+            _keep_first_rows(connection, found.filled)
+            self._made[url] = _Made(found.relations, found.filled, _catalogue_bytes(connection))
         return url
 
     def give_back(self, url: str) -> None:
@@ -76,12 +89,14 @@ class SpareLedgers:
             with _open(url) as connection:
                 connection.execute(_END_SESSIONS)
                 made = self._made[url]
-                kinds, filled = _relations(connection)
-                if not made.relations.items() <= kinds.items():
+                found = _relations(connection)
+                if not made.relations.items() <= found.relations.items():
                     return False
                 with connection.transaction():
-                    _drop(connection, kinds.items() - made.relations.items())
-                    _restore(connection, made, [name for name in filled if name in made.relations])
+                    _drop(connection, found.relations.items() - made.relations.items())
+                    _restore(connection, made, found)
+                if _catalogue_bytes(connection) > 2 * made.catalogue_bytes:
+                    connection.execute(f"VACUUM FULL {', '.join(_CATALOGUE)}".encode())
         except psycopg.Error:
             return False
         return True
@@ -91,12 +106,18 @@ def _open(url: str) -> Connection:
     return psycopg.connect(url, autocommit=True, options=f"-c lock_timeout={LOCK_WAIT_MS}")
 
 
-def _relations(connection: Connection) -> tuple[dict[str, str], list[str]]:
-    """Every relation with its kind, and the tables that have rows, or had some."""
-    found = connection.execute(_RELATIONS).fetchall()
-    return {name: kind for name, kind, _ in found}, sorted(
-        name for name, _, is_filled in found if is_filled
+def _relations(connection: Connection) -> _Found:
+    found = sorted(connection.execute(_RELATIONS).fetchall())
+    return _Found(
+        {name: kind for name, kind, _ in found},
+        [name for name, _, size in found if size > 0],
+        [name for name, _, size in found if size > _LARGE_BYTES],
     )
+
+
+def _catalogue_bytes(connection: Connection) -> int:
+    ((size,),) = connection.execute(_CATALOGUE_BYTES, (_CATALOGUE,)).fetchall()
+    return int(size)
 
 
 def _keep_first_rows(connection: Connection, filled: list[str]) -> None:
@@ -109,10 +130,14 @@ def _drop(connection: Connection, relations: Iterable[tuple[str, str]]) -> None:
         connection.execute(f'DROP TABLE IF EXISTS "{name}" CASCADE'.encode())
 
 
-def _restore(connection: Connection, made: _Made, filled: list[str]) -> None:
-    """Removes rows where there are any and brings the first ones back; a sequence begins anew."""
+def _restore(connection: Connection, made: _Made, found: _Found) -> None:
+    """Removes rows where there are any and brings the first ones back; a sequence begins again."""
     work = ["SET LOCAL session_replication_role = replica"]  # foreign keys and triggers keep still
-    work += [f'DELETE FROM "{name}"' for name in filled]
+    work += [f'DELETE FROM "{name}"' for name in found.filled if name in made.relations]
+    # Gives the pages back, but makes new files: only where the next tests would pay for more. Tables that
+    # migrations left with pages keep some: the plans of a new ledger depend on them.
+    large = [name for name in found.large if name in made.relations and name not in made.filled]
+    work += [f'TRUNCATE "{name}"' for name in large]
     work += [
         f'INSERT INTO "{name}" OVERRIDING SYSTEM VALUE TABLE {_PRISTINE}."{name}"' for name in made.filled
     ]

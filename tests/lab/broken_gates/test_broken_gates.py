@@ -11,11 +11,29 @@ from lab.broken_gates.hunt import hunt
 from lab.simulator.outcome import play
 
 ITEMS_MAX = 8  # deliveries and faults together: what a person can follow
+# Where the hunt begins in CI: with these, the schedules before show nothing. If schedules change, it
+# goes on from there. `make soak` hunts from the first schedule on.
+BEGIN = {
+    "ConfidentZombie": 629,
+    "ClientClockExpiry": 321,
+    "NumbersGivenOutAgain": 331,
+    "CountsInsteadOfTime": 255,
+}
 
 
 @pytest.mark.parametrize("name", BROKEN_GATES)
 def test_broken_gate_is_caught_with_a_small_schedule_that_the_true_gate_passes(name):
-    catch = hunt(BROKEN_GATES[name])
+    check_hunt(name, BEGIN.get(name, 1))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", BEGIN)
+def test_soak_the_hunt_from_the_first_schedule(name):
+    check_hunt(name, 1)
+
+
+def check_hunt(name, first_seed):
+    catch = hunt(BROKEN_GATES[name], first_seed)
 
     assert catch is not None, "it escaped"
     assert catch.violations

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.fuzzing import fuzz
 from lab.fuzzing import targets as fuzz_targets
 from oncegate.signatures import StandardWebhooks
+from tests.support.properties import tried
 
 # Pieces that parsers care about, in any order: nearer to what they take than plain bytes.
 PIECES = st.sampled_from(
@@ -26,8 +27,9 @@ def test_target_takes_every_sample(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", fuzz_targets.TARGETS)
+@pytest.mark.hypothesis
 def test_target_takes_anything(name: str) -> None:
-    @settings(max_examples=60, deadline=None)
+    @tried(40)
     @given(INPUTS)
     def take(data: bytes) -> None:
         fuzz_targets.TARGETS[name](data)

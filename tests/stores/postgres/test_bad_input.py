@@ -228,6 +228,7 @@ def test_schema_from_the_future_is_refused(url: str) -> None:
             work()
 
 
+@pytest.mark.damage
 @pytest.mark.parametrize("table", ["oncegate_open", "oncegate_step", "oncegate_log", "oncegate_entry"])
 def test_lost_table_is_found_and_named(url: str, table: str) -> None:
     """A ledger with a table missing is never used as if it were whole, nor mended by guessing."""

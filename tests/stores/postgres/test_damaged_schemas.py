@@ -13,6 +13,9 @@ from oncegate.cli.main import main
 from oncegate.errors import SchemaMismatch
 from oncegate.stores.postgres import PostgresStore, catalogue, schema
 from oncegate.testing.postgres import PostgresServer
+from tests.support.ledgers import new_ledger
+
+pytestmark = pytest.mark.damage
 
 NEWEST = schema.newest()
 ARGUED = "restore oncegate_meta from a backup"
@@ -21,9 +24,7 @@ ARGUED = "restore oncegate_meta from a backup"
 @pytest.fixture
 def url(postgres: PostgresServer) -> str:
     """A whole ledger in a database of its own, which is not handed out again."""
-    made = postgres.new_database()
-    PostgresStore(made).migrate()
-    return made
+    return new_ledger(postgres)
 
 
 def run_sql(url: str, *statements: str) -> None:

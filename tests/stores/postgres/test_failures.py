@@ -24,6 +24,7 @@ from oncegate.testing.postgres import PostgresServer
 from oncegate.testing.proxy import Proxy
 from oncegate.testing.waiting import wait_until
 from tests.support.gates import running
+from tests.support.ledgers import new_ledger
 from tests.support.postgres_site import (
     BOOK,
     SURFACE,
@@ -56,7 +57,7 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def site(server: PostgresServer) -> Iterator[PostgresSite]:
-    made = PostgresSite(server.new_database())
+    made = PostgresSite(new_ledger(server))
     yield made
     made.close()
 
@@ -70,7 +71,7 @@ def proxy(server: PostgresServer) -> Iterator[Proxy]:
 @pytest.fixture
 def behind(server: PostgresServer, proxy: Proxy) -> Iterator[PostgresSite]:
     """A site whose gate reaches the server through the proxy."""
-    direct = server.new_database()
+    direct = new_ledger(server)
     made = PostgresSite(direct, proxy.url(direct))
     yield made
     made.close()

@@ -15,6 +15,7 @@ from oncegate.stores.postgres import PostgresStore
 from oncegate.testing.postgres import PostgresServer
 from tests.stores.postgres.test_bad_input import as_user, run_sql
 from tests.stores.postgres.test_went_back import _admit
+from tests.support.ledgers import new_ledger
 
 SYSTEM, TIMELINE = "pg_control_system()", "pg_walfile_name(pg_lsn)"
 
@@ -22,8 +23,7 @@ SYSTEM, TIMELINE = "pg_control_system()", "pg_walfile_name(pg_lsn)"
 @pytest.fixture
 def url(postgres: PostgresServer) -> Iterator[str]:
     """A ledger with a role that works on it."""
-    made = postgres.new_database()
-    PostgresStore(made).migrate()
+    made = new_ledger(postgres)
     run_sql(
         made,
         "DROP ROLE IF EXISTS teller",

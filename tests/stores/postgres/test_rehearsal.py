@@ -13,6 +13,7 @@ from oncegate.store import Finding
 from oncegate.stores.postgres import PostgresStore
 from oncegate.testing.postgres import PostgresServer
 from tests.stores.postgres.test_bad_input import as_user, run_sql, setting
+from tests.support.ledgers import new_ledger
 from tests.support.postgres_site import finish
 
 COUNTED = ("entry", "open", "payload", "outcome", "step", "log", "name")
@@ -21,8 +22,7 @@ COUNTED = ("entry", "open", "payload", "outcome", "step", "log", "name")
 @pytest.fixture
 def url(postgres: PostgresServer) -> Iterator[str]:
     """A ledger, and a role with exactly the rights that the guide names."""
-    made = postgres.new_database()
-    PostgresStore(made).migrate()
+    made = new_ledger(postgres)
     run_sql(
         made,
         "DROP ROLE IF EXISTS worker",

@@ -91,6 +91,7 @@ def made() -> frozenset[Thing]:
     return frozenset((line[0], line[1], line[2] if len(line) > 2 else "") for line in lines)
 
 
+@cache
 def _shipped(name: str) -> str:
     return (resources.files("oncegate.stores.postgres") / name).read_text("utf-8")
 

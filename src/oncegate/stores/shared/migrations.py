@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from importlib import resources
 from typing import Any, Final
 
@@ -17,9 +18,15 @@ _MADE: Final = re.compile(r"^CREATE (?:TABLE|VIEW|SEQUENCE|(?:UNIQUE )?INDEX) (o
 
 def read_migrations(package: str, record: str) -> list[Migration]:
     """Reads a store's migrations in order; `record` is its statement that one was applied."""
+    return list(_shipped(package, record))
+
+
+@cache
+def _shipped(package: str, record: str) -> tuple[Migration, ...]:
+    """Once a process: every connection asks for them, and the files do not change while it runs."""
     folder = resources.files(package) / "migrations"
     files = sorted(item.name for item in folder.iterdir() if item.name.endswith(".sql"))
-    return [_read(name, (folder / name).read_text("utf-8"), record) for name in files]
+    return tuple(_read(name, (folder / name).read_text("utf-8"), record) for name in files)
 
 
 def _read(name: str, sql: str, record: str) -> Migration:

@@ -98,7 +98,8 @@ def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
     connection.execute(migration.record)
 
 
-def split_statements(sql: str) -> list[str]:
+@cache
+def split_statements(sql: str) -> tuple[str, ...]:
     """Splits a migration into statements, so that all of them run inside one transaction."""
     statements: list[str] = []
     current = ""
@@ -107,4 +108,4 @@ def split_statements(sql: str) -> list[str]:
         if sqlite3.complete_statement(current):
             statements.append(current)
             current = ""
-    return statements
+    return tuple(statements)
