@@ -48,7 +48,7 @@ _SCHEMES: dict[SignatureScheme, Any] = {
     SignatureScheme.BEARER: BearerToken,
 }
 
-_EITHER: Final = "give either provider, such as 'stripe', or signature, such as 'standard-webhooks'"
+_EITHER = "give either provider, such as 'stripe', or signature, such as 'standard-webhooks'"
 _CHALLENGES: dict[SignatureScheme, str] = {
     **{scheme: scheme.value for scheme in SignatureScheme},
     SignatureScheme.BEARER: "Bearer",
