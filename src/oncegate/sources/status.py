@@ -32,7 +32,7 @@ RUNNING, PAUSED, LEDGER_AWAY, RESTING, UNREACHABLE, STOPPED, DRAINING, ENDED = (
 
 
 class SourceStatus(Struct, frozen=True, kw_only=True):
-    """One consumer as it stands. ConsumerCounts are since its start."""
+    """One consumer as it stands. Numbers are since its start."""
 
     surface: str
     kind: str = ""
