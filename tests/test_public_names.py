@@ -63,12 +63,15 @@ GATE = [
     "admit_sync",
     "check_surfaces",
     "close",
+    "consume",
     "dashboard",
     "downstream",
     "engine",
     "handler",
+    "lambda_handler",
     "once",
     "people",
+    "sources",
     "worker",
 ]
 # What the docs tell users to import besides the names of the root.
@@ -83,6 +86,7 @@ DOCUMENTED = {
     "oncegate.signals.prometheus": {"GateCollector"},
     "oncegate.signals.tracing": {"trace"},
     "oncegate.signatures": {"Headers", "HmacSecret", "StandardWebhooks", "sign"},
+    "oncegate.sources": {"Sqs"},
     "oncegate.testing.conformance": {"ClaimsConformance"},
     "oncegate.wsgi": {"IdempotencyKey", "caller_by_authorization"},
 }
