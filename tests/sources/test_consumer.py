@@ -249,7 +249,7 @@ def test_poison_is_quarantined_with_its_bytes_and_acknowledged(gate: Gate, body:
     (kept,) = [entry for entry in entries(gate) if entry.state is State.QUARANTINED]
     assert why in str(kept.reason)
     with gate.engine.store.look() as session:
-        detail = session.detail(kept.entry_id)
+        detail: Any = session.detail(kept.entry_id)
     assert base64.b64decode(json.loads(detail.body)["oncegate_raw"]["base64"]) == body
 
 
