@@ -65,12 +65,15 @@ GATE = [
     "admit_sync",
     "check_surfaces",
     "close",
+    "consume",
     "dashboard",
     "downstream",
     "engine",
     "handler",
+    "lambda_handler",
     "once",
     "people",
+    "sources",
     "worker",
 ]
 # What the docs tell users to import besides the names of the root.
@@ -85,6 +88,7 @@ DOCUMENTED = {
     "oncegate.signals.prometheus": {"GateCollector"},
     "oncegate.signals.tracing": {"trace"},
     "oncegate.signatures": {"Headers", "HmacSecret", "StandardWebhooks", "sign"},
+    "oncegate.sources": {"Sqs"},
     "oncegate.testing.conformance": {"ClaimsConformance"},
     "oncegate.wsgi": {"IdempotencyKey", "caller_by_authorization"},
 }

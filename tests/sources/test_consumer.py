@@ -17,7 +17,7 @@ from oncegate.errors import BadOutgoing, BadSource, ClaimLost, ConfigError
 from oncegate.model.states import State
 from oncegate.sources.consumer import Consumer
 from oncegate.sources.options import consumption_of
-from oncegate.sources.status import Pause, change_pause, read_sources
+from oncegate.sources.status import SourcePause, change_pause, read_sources
 from oncegate.store import EntryFilter
 from oncegate.testing.memory_source import MemorySource
 from oncegate.testing.waiting import DEADLINE_SECONDS
@@ -249,7 +249,7 @@ def test_poison_is_quarantined_with_its_bytes_and_acknowledged(gate: Gate, body:
     (kept,) = [entry for entry in entries(gate) if entry.state is State.QUARANTINED]
     assert why in str(kept.reason)
     with gate.engine.store.look() as session:
-        detail = session.detail(kept.entry_id)
+        detail: Any = session.detail(kept.entry_id)
     assert base64.b64decode(json.loads(detail.body)["oncegate_raw"]["base64"]) == body
 
 
@@ -710,14 +710,14 @@ def test_an_operator_pauses_and_resumes_a_source_through_the_ledger(gate: Gate) 
     @gate.handler(SURFACE, key="{order}")
     async def book(event: Any, once: Any) -> None: ...
 
-    def pause(wanted: Pause | None) -> bool:
+    def pause(wanted: SourcePause | None) -> bool:
         return change_pause(gate.engine.commits, "memory", wanted, actor="ann", at_ms=1)
 
     async def scene() -> None:
         source = MemorySource()
         async with consuming(gate, source) as consumer:
-            assert await asyncio.to_thread(pause, Pause("ann", "a bad deploy", 1))
-            assert not await asyncio.to_thread(pause, Pause("ann", "again", 1))
+            assert await asyncio.to_thread(pause, SourcePause("ann", "a bad deploy", 1))
+            assert not await asyncio.to_thread(pause, SourcePause("ann", "again", 1))
             await until(lambda: consumer.status().state == "paused")
             source.send(event(1))
             await asyncio.sleep(0.05)

@@ -109,7 +109,7 @@ def test_a_message_is_not_held_up_by_the_batch_it_is_in(stream: Stream) -> None:
         source = stream.source()
         await source.open(NoOthers())
         loop = asyncio.get_running_loop()
-        found = []
+        found: list[Any] = []
         for number in range(3):
             waiting = asyncio.create_task(source.receive(16 - number, 30.0))
             await asyncio.sleep(0.02)
@@ -159,7 +159,7 @@ def test_a_server_that_is_away_is_told_as_unavailable(stream: Stream) -> None:
 
 
 @pytest.mark.parametrize("options", [{"stream": "a b", "durable": "d"}, {"stream": "s", "durable": ""}])
-def test_names_that_nats_would_refuse_are_refused_at_once(options: dict[str, str]) -> None:
+def test_names_that_nats_would_refuse_are_refused_at_once(options: dict[str, Any]) -> None:
     """Before anything is connected."""
     with pytest.raises(ConfigError, match="cannot be a name"):
         Nats("nats://127.0.0.1:1", **options)

@@ -17,7 +17,7 @@ from oncegate.sources.sqs import Sqs
 from oncegate.testing import SourceConformance
 from tests.support.servers import MiniStack
 
-KEYS = {"aws_access_key_id": "ak", "aws_secret_access_key": "sk"}
+KEYS: dict[str, Any] = {"aws_access_key_id": "ak", "aws_secret_access_key": "sk"}
 
 
 class NoOthers:

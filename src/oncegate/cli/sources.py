@@ -26,8 +26,8 @@ from oncegate.errors import BadSource, ConfigError, SourceUnavailable
 from oncegate.sources.contract import Traits
 from oncegate.sources.options import Consumption, check_promises
 from oncegate.sources.status import (
-    Pause,
     SeenSource,
+    SourcePause,
     change_pause,
     check_known,
     read_pauses,
@@ -147,7 +147,7 @@ def _run_change(arguments: argparse.Namespace, *, pauses: bool) -> int:
         check_known(
             arguments.source, {one.name for one in read_sources(session)} | set(read_pauses(session))
         )
-    pause = Pause(actor, arguments.reason, now_ms) if pauses else None
+    pause = SourcePause(actor, arguments.reason, now_ms) if pauses else None
     with closing(GroupCommit(store)) as commits:
         changed = change_pause(commits, arguments.source, pause, actor=actor, at_ms=now_ms)
     if not changed:

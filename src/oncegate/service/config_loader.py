@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -276,8 +276,9 @@ def _unknown(name: str, known: Any) -> str:
 
 def _plain(error: msgspec.ValidationError, kind: Any) -> str:
     text = str(error).partition(" - at")[0]
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return f"{text}; known: {', '.join(str(one.value) for one in kind)}"
+    for choice in (kind, *get_args(kind)):  # it may be left out, too
+        if isinstance(choice, type) and issubclass(choice, Enum):
+            return f"{text}; known: {', '.join(str(one.value) for one in choice)}"
     return text
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from oncegate.errors import SourceUnavailable
 from oncegate.sources.contract import Source
-from oncegate.sources.held import Held
+from oncegate.sources.held import HeldDelivery
 
-Ended = Callable[[Sequence[Held], SourceUnavailable | None], None]
+Ended = Callable[[Sequence[HeldDelivery], SourceUnavailable | None], None]
 
 
 class AckBatches:
@@ -17,11 +17,11 @@ class AckBatches:
 
     def __init__(self, source: Source, ended: Ended) -> None:
         self._source, self._ended = source, ended
-        self._waiting: list[Held] = []
+        self._waiting: list[HeldDelivery] = []
         self._wake, self._idle = asyncio.Event(), asyncio.Event()
         self._idle.set()
 
-    def put(self, held: Held) -> None:
+    def put(self, held: HeldDelivery) -> None:
         """Adds a delivery whose event is on record."""
         self._waiting.append(held)
         self._idle.clear()
@@ -37,7 +37,7 @@ class AckBatches:
             if not self._waiting:
                 self._idle.set()
 
-    async def _send(self, batch: list[Held]) -> None:
+    async def _send(self, batch: list[HeldDelivery]) -> None:
         failed = None
         try:
             await self._source.ack([held.delivery for held in batch if not held.is_dropped])

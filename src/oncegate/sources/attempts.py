@@ -33,7 +33,7 @@ from oncegate.sources.decisions import (
     after_error,
     by_ledger,
 )
-from oncegate.sources.held import Held
+from oncegate.sources.held import HeldDelivery
 from oncegate.sources.options import Consumption
 from oncegate.store import ClaimSession, Entry
 
@@ -59,14 +59,14 @@ class ReadStanding(Operation[tuple[Entry | None, int]]):
         return session.read([self.request])[0], session.now_ticks()
 
 
-class Attempts:
+class GateAttempts:
     """Brings the deliveries of one source to the gate."""
 
     def __init__(self, gate: GateOnStore, one: Consumption) -> None:
         self._gate, self._one = gate, one
         self._keeps_bodies = gate.engine.store.capabilities.keeps_bodies
 
-    async def attempt(self, held: Held) -> Decided:
+    async def attempt(self, held: HeldDelivery) -> Decided:
         """Admits the event; after an error, what the gate recorded about it counts."""
         if held.poison is not None:
             return Poisoned(held.poison)
@@ -84,14 +84,14 @@ class Attempts:
             return Poisoned(f"{admission.reason}; it waits for a person, and this ledger keeps no events")
         return after_admission(admission)
 
-    def _is_readable(self, held: Held) -> bool:
+    def _is_readable(self, held: HeldDelivery) -> bool:
         try:
             self._gate.engine.arrival_of(self._one.surface, held.event, self._one.tenant)
         except EventError:
             return False
         return True
 
-    async def _asked(self, held: Held, error: BaseException) -> Decided:
+    async def _asked(self, held: HeldDelivery, error: BaseException) -> Decided:
         """What the entry says, in the ledger's own time."""
         why = f"{type(error).__name__}: {error}"
         try:
@@ -105,7 +105,7 @@ class Attempts:
         again = getattr(error, "retry_after_seconds", None) or _AGAIN.ceiling(count).total_seconds()
         return by_ledger(entry, now, why, again)
 
-    async def keep_poison(self, held: Held, reason: str, traits: Traits) -> Decided:
+    async def keep_poison(self, held: HeldDelivery, reason: str, traits: Traits) -> Decided:
         """Puts a message that is no event into quarantine with its bytes; Later where it cannot be kept."""
         delivery, one = held.delivery, self._one
         origin = f"{traits.kind} {traits.queue}, message {delivery.message_id}"

@@ -18,11 +18,11 @@ from typing import Any, Final, Self
 from oncegate.errors import SourceUnavailable, StoreError
 from oncegate.gate.facade import GateOnStore
 from oncegate.model.backoff import Backoff
-from oncegate.sources.attempts import Attempts, ReadStanding
+from oncegate.sources.attempts import GateAttempts, ReadStanding
 from oncegate.sources.contract import Delivery, Traits
-from oncegate.sources.counting import Counts
+from oncegate.sources.counting import ConsumerCounts
 from oncegate.sources.extending import Extender
-from oncegate.sources.held import Held
+from oncegate.sources.held import HeldDelivery
 from oncegate.sources.options import Consumption, check_promises
 from oncegate.sources.reading import read_delivery
 from oncegate.sources.reporting import Reports
@@ -69,10 +69,10 @@ class Consumer:
         self._surface = engine.surface(one.surface)
         self._stop_seconds = stop_seconds
         self._jitter = jitter or random.SystemRandom().random
-        self.counts = Counts(one.surface, self._clock.wall_ms)
+        self.counts = ConsumerCounts(one.surface, self._clock.wall_ms)
         self.failure: BaseException | None = None
         self._settling = Settling(
-            one.source, one, Attempts(gate, one), self.counts, self._clock,
+            one.source, one, GateAttempts(gate, one), self.counts, self._clock,
             stop=self._fail, ledger_away=self._note_ledger_away, released=self._wake,
         )  # fmt: skip
         self._changed = asyncio.Event()
@@ -217,7 +217,7 @@ class Consumer:
     async def _take(self, found: Sequence[Delivery]) -> None:
         now, settling, one = self._clock.ticks_ms(), self._settling, self._one
         self.counts.received += len(found)
-        late: list[Held] = []
+        late: list[HeldDelivery] = []
         for delivery in found:
             self.counts.redelivered += (delivery.times_delivered or 1) > 1
             held = read_delivery(delivery, one.decode, one.order_by, now)

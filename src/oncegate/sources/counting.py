@@ -8,7 +8,7 @@ from oncegate.sources.contract import Traits
 from oncegate.sources.status import ERROR_LENGTH_MAX, RUNNING, SourceStatus
 
 
-class Counts:
+class ConsumerCounts:
     """Counters of one consumer; only its event loop changes them."""
 
     def __init__(self, surface: str, wall_ms: Callable[[], int]) -> None:

@@ -11,8 +11,8 @@ from oncegate.clock import Clock
 from oncegate.errors import SourceUnavailable
 from oncegate.gate.surface import Surface
 from oncegate.sources.contract import Traits
-from oncegate.sources.counting import Counts
-from oncegate.sources.held import Held, HeldDeliveries
+from oncegate.sources.counting import ConsumerCounts
+from oncegate.sources.held import HeldDeliveries, HeldDelivery
 from oncegate.sources.options import Consumption
 
 PER_LEASE: Final = 3  # two extensions may fail before the broker delivers again
@@ -24,7 +24,7 @@ class Extender:
     """Extends all that one consumer holds, from receipt on, until the handler's or the broker's limit."""
 
     def __init__(
-        self, one: Consumption, surface: Surface, held: HeldDeliveries, counts: Counts, clock: Clock
+        self, one: Consumption, surface: Surface, held: HeldDeliveries, counts: ConsumerCounts, clock: Clock
     ) -> None:
         self._one, self._held, self._counts, self._clock = one, held, counts, clock
         rule = surface.rule
@@ -51,7 +51,7 @@ class Extender:
         for held in due:
             held.extended_ms = asked_ms
 
-    def _may_extend(self, held: Held, traits: Traits, now_ms: int) -> bool:
+    def _may_extend(self, held: HeldDelivery, traits: Traits, now_ms: int) -> bool:
         if held.is_let_go:
             return False
         if held.started_ms is not None and now_ms - held.started_ms > self._runs_max_ms:
@@ -62,7 +62,7 @@ class Extender:
                 self._let_go(held, f"the broker lets it be held for {traits.hold_max_seconds:g} s")
         return not held.is_let_go
 
-    def _let_go(self, held: Held, why: str) -> None:
+    def _let_go(self, held: HeldDelivery, why: str) -> None:
         """What its handler still records counts; without, the broker delivers it again."""
         held.is_let_go = True
         self._counts.let_go += 1

@@ -16,7 +16,7 @@ from oncegate.model.trace import Context
 from oncegate.sources.contract import Delivery
 
 
-class Held(Struct, eq=False):
+class HeldDelivery(Struct, eq=False):
     """One delivery with what was read of it.
 
     `poison` says why it is no event. `extended_ms` is when the broker's lease last began, `started_ms` when
@@ -42,20 +42,20 @@ class HeldDeliveries:
     """All that one consumer holds, with its bytes, by lane."""
 
     def __init__(self) -> None:
-        self._all: dict[Held, int] = {}
-        self._lanes: dict[str, deque[Held]] = {}
+        self._all: dict[HeldDelivery, int] = {}
+        self._lanes: dict[str, deque[HeldDelivery]] = {}
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def __contains__(self, held: Held) -> bool:
+    def __contains__(self, held: HeldDelivery) -> bool:
         return held in self._all
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[HeldDelivery]:
         return iter(list(self._all))
 
-    def add(self, held: Held) -> bool:
+    def add(self, held: HeldDelivery) -> bool:
         """Takes a delivery in; True where it may start now, False where it waits in its lane."""
         self._all[held] = len(held.delivery.body)
         self.bytes += len(held.delivery.body)
@@ -68,11 +68,11 @@ class HeldDeliveries:
         self._lanes[held.lane] = deque()
         return True
 
-    def remove(self, held: Held) -> None:
+    def remove(self, held: HeldDelivery) -> None:
         """Forgets a delivery; its lane goes on with `following`."""
         self.bytes -= self._all.pop(held, 0)
 
-    def following(self, held: Held) -> Held | None:
+    def following(self, held: HeldDelivery) -> HeldDelivery | None:
         """The next of the lane, now that `held` has ended; None where the lane is empty, which ends it."""
         line = None if held.lane is None else self._lanes.get(held.lane)
         while line:
@@ -83,7 +83,7 @@ class HeldDeliveries:
             self._lanes.pop(held.lane, None)
         return None
 
-    def line(self, held: Held) -> list[Held]:
+    def line(self, held: HeldDelivery) -> list[HeldDelivery]:
         """Takes all that wait behind `held` out of its lane."""
         line = None if held.lane is None else self._lanes.get(held.lane)
         waiting = [] if line is None else list(line)
@@ -91,10 +91,10 @@ class HeldDeliveries:
             line.clear()
         return waiting
 
-    def not_started(self) -> list[Held]:
+    def not_started(self) -> list[HeldDelivery]:
         """Those whose handler does not run and whose event is not on record."""
         return [held for held in self._all if held.started_ms is None and not held.is_done]
 
-    def matching(self, which: Callable[[Delivery], bool]) -> list[Held]:
+    def matching(self, which: Callable[[Delivery], bool]) -> list[HeldDelivery]:
         """Those whose delivery matches."""
         return [held for held in self._all if which(held.delivery)]

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from oncegate.errors import ConfigError
 from oncegate.gate.facade import GateOnStore
-from oncegate.sources.attempts import Attempts
+from oncegate.sources.attempts import GateAttempts
 from oncegate.sources.contract import Delivery, Traits
 from oncegate.sources.decisions import LedgerAway, OnRecord, Poisoned, StopNow
-from oncegate.sources.held import Held
+from oncegate.sources.held import HeldDelivery
 from oncegate.sources.options import Consumption, consumption_of
 from oncegate.sources.reading import Decode, read_delivery
 
@@ -44,7 +44,7 @@ class LambdaHandler:
         self._one: Consumption = consumption_of(
             _Unused(), known, tenant=tenant, decode=decode, concurrency=concurrency
         )
-        self._attempts = Attempts(gate, self._one)
+        self._attempts = GateAttempts(gate, self._one)
 
     def __call__(self, event: Any, context: Any = None) -> dict[str, Any]:
         """Runs a batch; returns the ids of the records that must come again."""
@@ -57,7 +57,7 @@ class LambdaHandler:
 
     async def _run(self, deliveries: Sequence[Delivery], seconds: float | None) -> set[Delivery]:
         batch = _Batch(self._attempts, self._one)
-        lanes: dict[Any, list[Held]] = {}
+        lanes: dict[Any, list[HeldDelivery]] = {}
         now = self._clock.ticks_ms()
         for delivery in deliveries:
             held = read_delivery(delivery, self._one.decode, None, now)
@@ -72,20 +72,20 @@ class LambdaHandler:
 
 
 class _Batch:
-    def __init__(self, attempts: Attempts, one: Consumption) -> None:
+    def __init__(self, attempts: GateAttempts, one: Consumption) -> None:
         self.done: set[Delivery] = set()
         self._attempts, self._one = attempts, one
         self._slots = asyncio.Semaphore(one.concurrency)
         self._is_over = False
 
-    async def run_lane(self, lane: Sequence[Held]) -> None:
+    async def run_lane(self, lane: Sequence[HeldDelivery]) -> None:
         for held in lane:
             async with self._slots:
                 if self._is_over or not await self._is_settled(held):
                     return
             self.done.add(held.delivery)
 
-    async def _is_settled(self, held: Held) -> bool:
+    async def _is_settled(self, held: HeldDelivery) -> bool:
         decided = await self._attempts.attempt(held)
         if isinstance(decided, Poisoned):
             traits = Traits(kind="lambda", server="aws", queue=str(held.delivery.handle))

@@ -14,16 +14,16 @@ from oncegate.model.surface import PAYLOAD_BYTES_MAX
 from oncegate.model.template import KeyTemplate
 from oncegate.model.trace import Context, context_of
 from oncegate.sources.contract import Delivery
-from oncegate.sources.held import Held
+from oncegate.sources.held import HeldDelivery
 
 Decode = Callable[[Delivery], Any]
 
 
 def read_delivery(
     delivery: Delivery, decode: Decode | None, order_by: KeyTemplate | None, now_ms: int
-) -> Held:
+) -> HeldDelivery:
     """Reads a message; one that cannot be read has `poison`."""
-    held = Held(delivery, received_ms=now_ms, extended_ms=now_ms, lane=delivery.lane)
+    held = HeldDelivery(delivery, received_ms=now_ms, extended_ms=now_ms, lane=delivery.lane)
     if delivery.headers:
         held.context = _context(delivery)
     try:
@@ -43,7 +43,7 @@ def _json(delivery: Delivery) -> Any:
     return read_json(delivery.body)
 
 
-def _lane(order_by: KeyTemplate, held: Held, otherwise: str | None) -> str | None:
+def _lane(order_by: KeyTemplate, held: HeldDelivery, otherwise: str | None) -> str | None:
     try:
         return "\0".join(order_by.derive(held.event).parts)
     except InputRefused:

@@ -257,8 +257,9 @@ class RedisStream:
 
     async def bury(self, delivery: Delivery, reason: str) -> None:
         """Moves a message to the stream of dead letters, in one transaction."""
-        fields = {self._field: delivery.body, **delivery.headers, "oncegate-reason": reason,
-                  "oncegate-id": delivery.message_id}  # fmt: skip
+        told: dict[Any, Any] = dict(delivery.headers)
+        told |= {"oncegate-reason": reason, "oncegate-id": delivery.message_id}
+        fields = {self._field: delivery.body, **told}
         with self._trouble("burying"):
             async with self._redis.pipeline(transaction=True) as together:
                 together.xadd(self.dead_letters, fields)

@@ -13,9 +13,9 @@ from typing import Final
 from oncegate.clock import Clock
 from oncegate.errors import SourceUnavailable
 from oncegate.sources.acks import AckBatches
-from oncegate.sources.attempts import Attempts
+from oncegate.sources.attempts import GateAttempts
 from oncegate.sources.contract import Source, Traits
-from oncegate.sources.counting import Counts
+from oncegate.sources.counting import ConsumerCounts
 from oncegate.sources.decisions import (
     AGAIN_SECONDS,
     Decided,
@@ -26,7 +26,7 @@ from oncegate.sources.decisions import (
     Poisoned,
     StopNow,
 )
-from oncegate.sources.held import Held, HeldDeliveries
+from oncegate.sources.held import HeldDeliveries, HeldDelivery
 from oncegate.sources.options import Consumption
 
 LEDGER_SECONDS: Final = 5.0  # how soon a message may come again that met an absent ledger
@@ -41,8 +41,8 @@ class Settling:
         self,
         source: Source,
         one: Consumption,
-        attempts: Attempts,
-        counts: Counts,
+        attempts: GateAttempts,
+        counts: ConsumerCounts,
         clock: Clock,
         *,
         stop: Callable[[BaseException], None],
@@ -60,15 +60,15 @@ class Settling:
         self._slots = asyncio.Semaphore(one.concurrency)
         self._stop, self._ledger_away, self._released = stop, ledger_away, released
 
-    async def run_lane(self, first: Held) -> None:
+    async def run_lane(self, first: HeldDelivery) -> None:
         """Brings a delivery to its end, and then those that wait behind it in its lane."""
-        held: Held | None = first
+        held: HeldDelivery | None = first
         while held is not None:
             if not await self._finish(held):
                 await self.give_back_all(self.held.line(held), 0.0)
             held = self.held.following(held)
 
-    async def _finish(self, held: Held) -> bool:
+    async def _finish(self, held: HeldDelivery) -> bool:
         """Tries until there is an end; False where the rest of the lane must not run now."""
         while held in self.held:
             decided = await self._decide(held)
@@ -96,7 +96,7 @@ class Settling:
         assert self.traits is not None, "nothing is received before the source is open"
         return self.traits
 
-    async def _decide(self, held: Held) -> Decided:
+    async def _decide(self, held: HeldDelivery) -> Decided:
         """One attempt; poison is kept or buried with it, so that stopping does not give it back besides."""
         async with self._slots:
             try:
@@ -105,7 +105,7 @@ class Settling:
             finally:
                 held.started_ms = None
 
-    async def _put_away(self, held: Held, poison: Poisoned) -> Decided:
+    async def _put_away(self, held: HeldDelivery, poison: Poisoned) -> Decided:
         if self._one.poison != "quarantine":
             return await self._bury(held, poison.reason)
         kept = await self._attempts.keep_poison(held, poison.reason, self._of_broker)
@@ -113,7 +113,7 @@ class Settling:
         self._counts.not_kept += isinstance(kept, Later)
         return kept
 
-    async def _attempt(self, held: Held) -> Decided:
+    async def _attempt(self, held: HeldDelivery) -> Decided:
         now, lease = self._clock.ticks_ms(), self._of_broker.lease_seconds
         if held.is_dropped:
             return LetGo("it was given back before it was started")
@@ -122,7 +122,7 @@ class Settling:
         held.started_ms, held.attempts = now, held.attempts + 1
         return await self._attempts.attempt(held)
 
-    async def _bury(self, held: Held, reason: str) -> Decided:
+    async def _bury(self, held: HeldDelivery, reason: str) -> Decided:
         """Leaves a message to the broker's dead-letter queue; it is in the ledger's quarantine never."""
         try:
             await self._source.bury(held.delivery, reason)
@@ -146,7 +146,7 @@ class Settling:
         why = decided.why if isinstance(decided, LetGo) else ""
         return Later(AGAIN_SECONDS, why)
 
-    def _retries_here(self, held: Held) -> bool:
+    def _retries_here(self, held: HeldDelivery) -> bool:
         """Whether the consumer waits and tries again itself: the broker cannot, or would lose the order."""
         if self.is_once or self.stopping.is_set():
             return False
@@ -159,7 +159,7 @@ class Settling:
         except TimeoutError:
             return
 
-    async def give_back_all(self, several: Sequence[Held], seconds: float) -> None:
+    async def give_back_all(self, several: Sequence[HeldDelivery], seconds: float) -> None:
         """Returns deliveries to the broker, in their order; without give-back they are forgotten."""
         traits = self._of_broker
         for held in several:
@@ -179,23 +179,23 @@ class Settling:
         except SourceUnavailable as error:
             self._counts.failed(str(error))
 
-    def _let_go(self, held: Held, why: str) -> None:
+    def _let_go(self, held: HeldDelivery, why: str) -> None:
         log.warning("source %s: message %s is let go: %s", self._one.name, held.delivery.message_id, why)
         self._counts.let_go += 1
         self._counts.failed(why)
         self._drop(held)
 
-    def _drop(self, held: Held) -> None:
+    def _drop(self, held: HeldDelivery) -> None:
         held.is_dropped = True
         self.held.remove(held)
         self._released()
 
-    def forget(self, several: Sequence[Held]) -> None:
+    def forget(self, several: Sequence[HeldDelivery]) -> None:
         """Forgets deliveries that the broker has taken away."""
         for held in several:
             self._drop(held)
 
-    def _acknowledged(self, batch: Sequence[Held], failed: SourceUnavailable | None) -> None:
+    def _acknowledged(self, batch: Sequence[HeldDelivery], failed: SourceUnavailable | None) -> None:
         if failed is None:
             self._counts.acknowledged += len(batch)
         else:  # they come again and are replays

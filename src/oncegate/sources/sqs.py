@@ -62,7 +62,8 @@ class Sqs:
         self._visibility, self._options = visibility, client
         self._lease = visibility or VISIBILITY_SECONDS
         self._client: Any = None
-        self._polls = self._calls = None
+        self._polls: ThreadPoolExecutor | None = None
+        self._calls: ThreadPoolExecutor | None = None
         self._poll: asyncio.Future[Any] | None = None
         self._receipts: dict[str, str] = {}
         self._dead_url: str | None = None

@@ -32,7 +32,7 @@ RUNNING, PAUSED, LEDGER_AWAY, RESTING, UNREACHABLE, STOPPED, DRAINING, ENDED = (
 
 
 class SourceStatus(Struct, frozen=True, kw_only=True):
-    """One consumer as it stands. Counts are since its start."""
+    """One consumer as it stands. Numbers are since its start."""
 
     surface: str
     kind: str = ""
@@ -70,7 +70,7 @@ class SeenSource(Struct, frozen=True):
         return self.age_ms > STALE_MS and self.status.state != ENDED
 
 
-class Pause(Struct, frozen=True):
+class SourcePause(Struct, frozen=True):
     """Why a source is paused, and by whom."""
 
     by: str
@@ -97,17 +97,19 @@ def read_sources(session: Session) -> list[SeenSource]:
     ]
 
 
-def read_pauses(session: Session) -> dict[str, Pause]:
+def read_pauses(session: Session) -> dict[str, SourcePause]:
     """The sources that are paused."""
     return {one.name: pause for one in session.documents(KIND) if (pause := pause_in(one)) is not None}
 
 
-def pause_in(document: Document | None) -> Pause | None:
+def pause_in(document: Document | None) -> SourcePause | None:
     """The pause that a document holds."""
-    return None if document is None else msgspec.json.decode(document.body, type=Pause)
+    return None if document is None else msgspec.json.decode(document.body, type=SourcePause)
 
 
-def change_pause(commits: GroupCommit, name: str, pause: Pause | None, *, actor: str, at_ms: int) -> bool:
+def change_pause(
+    commits: GroupCommit, name: str, pause: SourcePause | None, *, actor: str, at_ms: int
+) -> bool:
     """Pauses or resumes a source; False where it is so already. One record in the journal."""
     for _ in range(_TRIES_MAX):
         with commits.store.look() as session:

@@ -110,11 +110,10 @@ class Gate(GateOnStore):
         The jobs are recovery, pruning, scans, watch, accepted, deliveries and sources. Choose with `only`
         or `without`. In an async program use `async with`: async handlers run in the event loop they belong
         to, and a plain `with` does not run them. Register handlers first. `deliveries` sends through
-        `sender`, by default through one on this gate's ledger. Leaving the block waits up to `grace` for
-        what is under way. `notice(name, report)` is called after each run. With `feed_retention=None` the
-        feed is not pruned. Alarms go to `notifiers`, by default to the log `oncegate.signals`. With
-        `alarms_to` they are posted to that address as well, under the sender's guard. `ping` is posted to
-        after every measurement, for a service that raises an alarm when the posts stop.
+        `sender`, by default one on this gate's ledger. Leaving the block waits up to `grace` for what is
+        under way. `notice(name, report)` is called after each run. With `feed_retention=None` the feed is
+        not pruned. Alarms go to `notifiers`, by default the log `oncegate.signals`, and to `alarms_to`,
+        under the sender's guard. `ping` is posted to after every measurement, for dead man's alarms.
         """
         from oncegate.maintenance.jobs import standard_jobs
         from oncegate.sender.endpoint_registry import followers
