@@ -25,7 +25,7 @@ from tests.support.servers_valkey import HOST, ValkeyServer, running
 
 _NUMBERS = count()
 SLOTS = 16_384
-SHORT = {"retention": "72h", "retention_floor": "72h"}
+SHORT: dict[str, Any] = {"retention": "72h", "retention_floor": "72h"}
 
 
 class Cluster:

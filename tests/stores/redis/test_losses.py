@@ -27,7 +27,7 @@ from tests.support.postgres_site import reservation, settlement
 from tests.support.servers_valkey import ValkeyServer, running
 
 _NUMBERS = count()
-SHORT = {"retention": "72h", "retention_floor": "72h"}
+SHORT: dict[str, Any] = {"retention": "72h", "retention_floor": "72h"}
 KILLED = -9
 # The crash points that a handler without business writes passes.
 POINTS = (
@@ -95,7 +95,7 @@ def replicated(primary: ValkeyServer) -> Callable[[], bool]:
         is_there = known["connected_slaves"] == 1 and known["slave0"]["state"] == "online"
         client = primary.client()
         client.incr("written")
-        return is_there and client.wait(1, 1000) == 1
+        return bool(is_there and client.wait(1, 1000) == 1)
 
     return is_online
 
