@@ -125,6 +125,7 @@ def test_slot_that_moved_is_followed(cluster: Cluster, url: str) -> None:
 
     assert session.settle([settlement(claim, outcome=b"1")]) == [True]
     assert session.reserve([reservation(7)])[0].decision.value == "replay"
+    assert session._wire._nodes[tag] == (HOST, target.port), "the next call goes there directly"
     session.close()
 
 

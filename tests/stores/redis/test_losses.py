@@ -157,10 +157,14 @@ def test_settled_event_that_a_failover_lost_is_written_down_and_not_run_again(tm
         server.client().flushall()  # an older state took over
         server.client().client_kill_filter(_type="normal", skipme=True)
 
-        again = gate.admit_sync("orders", {"id": "1"})
+        gate.admit_sync("orders", {"id": "2"})  # connects again, and compares first
+        with Gate(server.url()) as other:
+            other.handler("orders", key="{id}", **SHORT)(calls.append)
+            again = other.admit_sync("orders", {"id": "1"})
 
-    assert again.verdict is not Verdict.RUN
-    assert len(calls) == 1
+    assert again.verdict is Verdict.HOLD
+    assert (again.reason or "").startswith("the ledger went back")
+    assert len(calls) == 2
 
 
 class Worker:
