@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ from tests.support.postgres_site import reservation, settlement
 from tests.support.servers_valkey import ValkeyServer, running
 
 _NUMBERS = count()
-SHORT = {"retention": "72h", "retention_floor": "72h"}
+SHORT: dict[str, Any] = {"retention": "72h", "retention_floor": "72h"}
 
 
 @pytest.fixture

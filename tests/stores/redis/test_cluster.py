@@ -25,7 +25,7 @@ from tests.support.servers_valkey import HOST, ValkeyServer, running
 
 _NUMBERS = count()
 SLOTS = 16_384
-SHORT = {"retention": "72h", "retention_floor": "72h"}
+SHORT: dict[str, Any] = {"retention": "72h", "retention_floor": "72h"}
 
 
 class Cluster:
@@ -125,6 +125,7 @@ def test_slot_that_moved_is_followed(cluster: Cluster, url: str) -> None:
 
     assert session.settle([settlement(claim, outcome=b"1")]) == [True]
     assert session.reserve([reservation(7)])[0].decision.value == "replay"
+    assert session._wire._nodes[tag] == (HOST, target.port), "the next call goes there directly"
     session.close()
 
 

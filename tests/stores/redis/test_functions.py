@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count, product
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def session(valkey: ValkeyServer, prefix: str):
     made.close()
 
 
-def clock_of(valkey: ValkeyServer, prefix: str, key: bytes) -> dict[bytes, bytes]:
+def clock_of(valkey: ValkeyServer, prefix: str, key: bytes) -> Any:
     return valkey.client().hgetall(Layout(prefix).keys(key)[1])
 
 

@@ -22,7 +22,7 @@ from oncegate.testing.proxy import TcpProxy
 from tests.support.servers_valkey import ValkeyServer, running
 
 _NUMBERS = count()
-SHORT = {"retention": "72h", "retention_floor": "72h"}
+SHORT: dict[str, Any] = {"retention": "72h", "retention_floor": "72h"}
 THREADS, EVENTS, ARRIVALS = 16, 40, 6
 
 

@@ -27,7 +27,7 @@ from tests.support.postgres_site import reservation, settlement
 from tests.support.servers_valkey import ValkeyServer, running
 
 _NUMBERS = count()
-SHORT = {"retention": "72h", "retention_floor": "72h"}
+SHORT: dict[str, Any] = {"retention": "72h", "retention_floor": "72h"}
 KILLED = -9
 # The crash points that a handler without business writes passes.
 POINTS = (
@@ -95,7 +95,7 @@ def replicated(primary: ValkeyServer) -> Callable[[], bool]:
         is_there = known["connected_slaves"] == 1 and known["slave0"]["state"] == "online"
         client = primary.client()
         client.incr("written")
-        return is_there and client.wait(1, 1000) == 1
+        return bool(is_there and client.wait(1, 1000) == 1)
 
     return is_online
 
@@ -157,10 +157,14 @@ def test_settled_event_that_a_failover_lost_is_written_down_and_not_run_again(tm
         server.client().flushall()  # an older state took over
         server.client().client_kill_filter(_type="normal", skipme=True)
 
-        again = gate.admit_sync("orders", {"id": "1"})
+        gate.admit_sync("orders", {"id": "2"})  # connects again, and compares first
+        with Gate(server.url()) as other:
+            other.handler("orders", key="{id}", **SHORT)(calls.append)
+            again = other.admit_sync("orders", {"id": "1"})
 
-    assert again.verdict is not Verdict.RUN
-    assert len(calls) == 1
+    assert again.verdict is Verdict.HOLD
+    assert (again.reason or "").startswith("the ledger went back")
+    assert len(calls) == 2
 
 
 class Worker:

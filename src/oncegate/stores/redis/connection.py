@@ -6,7 +6,7 @@ In a greenlet of an event loop it gives way while it waits. It never retries and
 from __future__ import annotations
 
 import select
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import redis
@@ -17,16 +17,23 @@ from oncegate.commit.greenlet_bridge import WRITABLE, SocketWaiter, in_greenlet,
 from oncegate.stores.redis import failures
 from oncegate.stores.redis.address import RedisAddress
 
-try:
-    from hiredis import pack_command
-except ModuleNotFoundError:  # the extra brings it; without it the driver's own packer and parser work
-    pack_command = None
-
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 10.0
 PIECE_BYTES: Final = 32_768  # what a socket that is writable takes at once, as a rule
 
 Command = tuple[bytes | str | int, ...]
+
+
+def _packer() -> Callable[[Any], bytes] | None:
+    """What the extra brings; without it the driver's own packer works."""
+    try:
+        from hiredis import pack_command
+    except ModuleNotFoundError:
+        return None
+    return pack_command
+
+
+_PACK: Final = _packer()
 Where = tuple[str, int]
 
 
@@ -45,10 +52,7 @@ class RedisConnection:
 
     def send(self, commands: Sequence[Command]) -> None:
         """Sends commands in one go."""
-        if pack_command is None:
-            packed = b"".join(self._driver.pack_commands(commands))
-        else:
-            packed = b"".join(map(pack_command, commands))
+        packed = b"".join(self._driver.pack_commands(commands) if _PACK is None else map(_PACK, commands))
         if not in_greenlet():
             self._driver.send_packed_command([packed])
             return

@@ -59,8 +59,9 @@ local function clear_steps(key)
   end
 end
 
-local function add(list, ...)
-  for _, value in ipairs({...}) do list[#list + 1] = value end
+local function add(list, name, value)
+  local place = #list
+  list[place + 1], list[place + 2] = name, value
 end
 
 local function keep_final(key, keep_ms)
@@ -103,15 +104,15 @@ local function insert(key, clock, args, now)
       'e', args[12], 'r', args[9])
     return {'parked', fence, now}
   end
-  local entry = {'f', fence, 'a', 1, 'p', args[3], 't', args[2], 'm', args[10]}
   if args[14] ~= '' then
-    add(entry, 's', COMMITTED, 'e', args[12], 'o', string.sub(args[14], 2))
-    redis.call('HSET', key, unpack(entry))
+    redis.call('HSET', key, 's', COMMITTED, 'f', fence, 'a', 1, 'p', args[3], 't', args[2], 'm', args[10],
+      'e', args[12], 'o', string.sub(args[14], 2))
     keep_final(key, args[13])
     return {'run', fence, now}
   end
-  add(entry, 's', IN_FLIGHT, 'k', args[13], 'l', now + tonumber(args[4]), 'b', now)
-  if args[11] ~= '' then add(entry, 'd', string.sub(args[11], 2)) end
+  local entry = {'s', IN_FLIGHT, 'f', fence, 'a', 1, 'p', args[3], 't', args[2], 'm', args[10], 'k', args[13],
+    'l', now + tonumber(args[4]), 'b', now}
+  if args[11] ~= '' then entry[19], entry[20] = 'd', string.sub(args[11], 2) end
   redis.call('HSET', key, unpack(entry))
   return {'run', fence, now}
 end
@@ -133,8 +134,9 @@ end
 
 local function reserve(keys, args)
   local key, clock = keys[1], keys[2]
-  local now, known = now_of(clock, args[1]), redis.call('HMGET', key, unpack(FIELDS))
-  if not known[1] then return insert(key, clock, args, now) end
+  local now = now_of(clock, args[1])
+  if not redis.call('HGET', key, 's') then return insert(key, clock, args, now) end
+  local known = redis.call('HMGET', key, unpack(FIELDS))
   local state, attempt, lease_until = known[1], tonumber(known[3]), tonumber(known[5] or 0)
   local retry_at = args[7] == '1' and 0 or tonumber(known[6] or 0)
   local deaths, deaths_max = tonumber(known[7] or 0), tonumber(args[6])

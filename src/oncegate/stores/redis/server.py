@@ -14,7 +14,8 @@ from msgspec import Struct
 from oncegate.errors import DurabilityRefused, StoreUnavailable
 from oncegate.store import Durability
 from oncegate.stores.redis import failures
-from oncegate.stores.redis.wire import RedisWire, Where
+from oncegate.stores.redis.connection import Where
+from oncegate.stores.redis.wire import RedisWire
 
 RETENTION_MAX: Final = timedelta(hours=72)
 RETENTION_FORCED: Final = timedelta(days=3650)
