@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from oncegate.commit.greenlet_bridge import run_in_thread
 from oncegate.errors import StoreError, StoreRejected, StoreUnknown
 from oncegate.model.states import State
 from oncegate.store import (
@@ -207,7 +206,7 @@ class RedisSession:
     def _sent(self, requests: Callable[[], Sequence[TaggedCommand]], *, writes: bool) -> list[Any]:
         if self._reopen is not None and not self._is_closed and self._wire.is_stale:
             self._wire.close()
-            self._wire = run_in_thread(self._reopen)
+            self._wire = self._reopen()
         return self._wire.exchange(requests(), writes=writes)
 
     def _check(self, answers: Sequence[Any], *, writes: bool) -> None:

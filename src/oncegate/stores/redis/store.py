@@ -11,7 +11,6 @@ from typing import Final
 import redis
 
 from oncegate.clock import Clock, SystemClock
-from oncegate.commit import greenlet_bridge
 from oncegate.errors import SchemaMismatch, StoreUnavailable, StoreUnknown
 from oncegate.model.durations import format_duration
 from oncegate.store import AuditTrail, Capabilities, Durability, Finding, Migration, Units
@@ -77,7 +76,6 @@ class RedisStore:
             business_writes=False,
             one_writer=False,
             is_local=False,
-            gives_way=greenlet_bridge.AVAILABLE,
             units=Units.PER_CALL,
             keeps_bodies=False,
             forgets_on_failover=not facts or any(one.replicas for one in facts),
