@@ -173,6 +173,7 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     group: str | None = None  # the consumer group, for Redis and Kafka
     region: str | None = None  # the region, for SQS
     endpoint: str | None = None  # another address of the service, for SQS
+    start: str | None = None  # where a group without an offset begins, for Kafka: "earliest" or "latest"
 
 
 class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -35,6 +35,7 @@ def consume(
         "group": one.group,
         "region": one.region,
         "endpoint": one.endpoint,
+        "start": one.start,
     }
     gate.consume(
         make_source(one.kind, given),

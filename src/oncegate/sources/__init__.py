@@ -10,7 +10,7 @@ settling    brings each delivery to its end; held: those in flight, by lane; ack
 extending   holds messages while their handlers run
 reporting   status and pause, through the ledger; status: their formats; counting: the numbers
 kinds       adapters by name, for settings
-nats, redis_stream, sqs, rabbitmq    one adapter a file
+nats, redis_stream, sqs, rabbitmq, kafka    one adapter a file
 lambda_events    AWS Lambda: batches of SQS, answered by `batchItemFailures`
 
 Adapters are imported when they are first used, and their client libraries when they connect.
@@ -21,15 +21,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from oncegate.sources.contract import Delivery, Source, Traits
+    from oncegate.sources.kafka import Kafka
     from oncegate.sources.nats import Nats
     from oncegate.sources.rabbitmq import RabbitMq
     from oncegate.sources.redis_stream import RedisStream
     from oncegate.sources.sqs import Sqs
 
-__all__ = ["Delivery", "Nats", "RabbitMq", "RedisStream", "Source", "Sqs", "Traits"]
+__all__ = ["Delivery", "Kafka", "Nats", "RabbitMq", "RedisStream", "Source", "Sqs", "Traits"]
 
 _HOMES = {
     "Delivery": "contract",
+    "Kafka": "kafka",
     "Nats": "nats",
     "RabbitMq": "rabbitmq",
     "RedisStream": "redis_stream",

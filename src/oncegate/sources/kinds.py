@@ -26,6 +26,7 @@ KINDS: Final[dict[str, SourceKind]] = {
     "redis": SourceKind("redis_stream", "RedisStream", ("url", "stream", "group")),
     "sqs": SourceKind("sqs", "Sqs", ("url",), ("region", "endpoint")),
     "rabbitmq": SourceKind("rabbitmq", "RabbitMq", ("url", "queue")),
+    "kafka": SourceKind("kafka", "Kafka", ("url", "group"), ("start",)),
 }
 
 
