@@ -45,6 +45,7 @@ YANKED: Final[dict[str, tuple[str, ...]]] = {
     "pytest": ("8.1.0",),
     "pytest-timeout": ("2.0.0", "2.5.0"),
     "pytest-xdist": ("3.6.0",),
+    "pyyaml": (),
     "redis": (),
     "rfc8785": (),
     "ruff": ("0.0.39", "0.0.258", "0.0.266", "0.12.6"),

@@ -89,7 +89,7 @@ class Shell:
         assert self._process.stdout is not None
         self._process.stdin.write(f"{command}\nprintf '\\n{_END}%s\\n' $?\n")
         self._process.stdin.flush()
-        printed = []
+        printed: list[str] = []
         for line in self._process.stdout:
             if line.startswith(_END):
                 return "".join(printed).strip(), int(line.removeprefix(_END))
