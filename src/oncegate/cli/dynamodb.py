@@ -114,8 +114,12 @@ def _find(found: list[EntryDetail], begin: str) -> EntryDetail:
     if len(same) == 1:
         return same[0]
     if same:
-        raise ConfigError(f"{len(same)} open entries have keys that begin with {begin[:64]!r}; write more of it")
-    raise ConfigError(f"no open entry has a key that begins with {begin[:64]!r}; see: oncegate dynamodb open")
+        raise ConfigError(
+            f"{len(same)} open entries have keys that begin with {begin[:64]!r}; write more of it"
+        )
+    raise ConfigError(
+        f"no open entry has a key that begins with {begin[:64]!r}; see: oncegate dynamodb open"
+    )
 
 
 def _facts(one: EntryDetail) -> dict[str, Any]:

@@ -190,9 +190,9 @@ class Once(_Face):
     ) -> CommitBlock:
         """Says what belongs to the outcome.
 
-        `writes`, or `transact` (items of TransactWriteItems on a DynamoDB ledger), are committed with it when
-        the handler returns. `with once.commit() as tx:` opens a transaction that commits at the end of the
-        block. `tx=` joins the caller's own open transaction: the caller commits it before the handler returns.
+        `writes`, or `transact` (DynamoDB's TransactWriteItems), are committed with it when the handler
+        returns. `with once.commit() as tx:` opens a transaction that commits at the end of the block. `tx=`
+        joins the caller's own open transaction: the caller commits it before the handler returns.
         """
         self._check_no_transaction()
         self._stage(resource, outcome, writes, transact)
@@ -281,9 +281,9 @@ class AsyncOnce(_Face):
     ) -> AsyncCommitBlock:
         """Says what belongs to the outcome.
 
-        `writes`, or `transact` (items of TransactWriteItems on a DynamoDB ledger), are committed with it when
-        the handler returns. `async with once.commit() as tx:` opens a transaction that commits at the end of
-        the block. `await once.commit(tx=…)` joins the caller's own open transaction: the caller commits it,
+        `writes`, or `transact` (DynamoDB's TransactWriteItems), are committed with it when the handler
+        returns. `async with once.commit() as tx:` opens a transaction that commits at the end of the block.
+        `await once.commit(tx=…)` joins the caller's own open transaction: the caller commits it,
         before the handler returns. A `tx` that is not async is joined at the call already.
         """
         self._check_no_transaction()

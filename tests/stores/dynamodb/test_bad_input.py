@@ -122,7 +122,9 @@ def test_no_region_at_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     line = refused_with("dynamodb://orders", StoreUnavailable)
 
-    assert "no region. Give it in the address, dynamodb://orders?region=eu-central-1, or as AWS_REGION" in line
+    assert (
+        "no region. Give it in the address, dynamodb://orders?region=eu-central-1, or as AWS_REGION" in line
+    )
 
 
 def test_item_that_would_be_too_large_is_refused_and_its_claim_goes_on(new_table: str) -> None:

@@ -77,7 +77,9 @@ def test_only_final_entries_get_a_time_to_live(emptied: Any, new_table: str) -> 
     names = ("open", *(state.label for state in State if state is not State.IN_FLIGHT))
     day_ms = 86_400_000
     wanted = [
-        Reservation(name.encode().ljust(32), "", "s", name, b"c", b"", 0, 20_000, 8, place, keep_ms=90 * day_ms)
+        Reservation(
+            name.encode().ljust(32), "", "s", name, b"c", b"", 0, 20_000, 8, place, keep_ms=90 * day_ms
+        )
         for place, name in enumerate(names, 1)
     ]
     claims = session.reserve(wanted)

@@ -1,4 +1,4 @@
-"""A worker is killed at every crash point that it passes on this ledger; nothing is lost or done twice (I6)."""
+"""A worker is killed at every crash point that it passes; nothing is lost or done twice (I6)."""
 
 from __future__ import annotations
 

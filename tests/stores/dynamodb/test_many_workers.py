@@ -177,3 +177,19 @@ def test_table_holds_one_entry_for_each_event_of_many_threads(new_table: str) ->
     counted = client.scan(TableName=table, Select="COUNT", ConsistentRead=True)["Count"]
     client.close()
     assert counted == 61, "sixty entries, and the item of the ledger's time"
+
+
+def test_threads_that_create_the_same_table_at_once_all_get_it(new_table: str) -> None:
+    """With `create=1` the first event of each of many threads may find no table yet."""
+    start = threading.Barrier(8)
+
+    def connect(number: int) -> str | None:
+        store = DynamoStore(new_table)
+        start.wait(DEADLINE_SECONDS)
+        store.connect()
+        return store.incarnations.identity
+
+    with ThreadPoolExecutor(8) as threads:
+        identities = set(threads.map(connect, range(8)))
+
+    assert len(identities) == 1, "one ledger"

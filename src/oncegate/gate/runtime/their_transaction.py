@@ -1,4 +1,4 @@
-"""What stands in a commit block for a transaction that the caller gave: it refuses to be written through."""
+"""Stands in a commit block for a transaction that the caller gave: it refuses to be written through."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from oncegate.errors import ConfigError, StoreUnavailable
 from oncegate.model.conflicts import LOGGED_MAX
 from oncegate.model.states import Decision, State, free_in_ms, judge, why_given_up
 from oncegate.store import CLAIM_KINDS, ClaimNote, LogKind, Reservation, Reserved, StepRecord
-from oncegate.stores.dynamodb.changes import Change, Insertion, request_number
+from oncegate.stores.dynamodb.changes import Change, Insertion, Path, request_number
 from oncegate.stores.dynamodb.items import (
     FAR_FUTURE_S,
     MINUTE_MS,
@@ -26,6 +26,7 @@ from oncegate.stores.dynamodb.items import (
     WITHDRAWN,
     Item,
     ItemRow,
+    Value,
     binary,
     entry_number,
     number,
@@ -36,7 +37,7 @@ from oncegate.stores.dynamodb.items import (
 )
 from oncegate.stores.dynamodb.ledger_time import LedgerTime
 from oncegate.stores.dynamodb.parts import OUTCOME_INLINE_MAX, Parts
-from oncegate.stores.dynamodb.writing import ItemWriter
+from oncegate.stores.dynamodb.writing import ItemWriter, rounds
 
 _RACES_MAX: Final = 20  # others who change the same key between two writes of ours
 _NOTED_MAX: Final = 20_000
@@ -89,17 +90,10 @@ class DynamoClaims:
     def _reserve(self, wanted: Sequence[Reservation], outcome: bytes | None) -> list[Reserved]:
         """Decides each; with an outcome, what is new is committed by the write that inserts it."""
         answers: list[Reserved | None] = [None] * len(wanted)
-        waiting = list(enumerate(wanted))
-        while waiting:  # the same key again is another arrival, after the first one's
-            taken: set[bytes] = set()
-            now, later = [], []
-            for pair in waiting:
-                (later if pair[1].key in taken else now).append(pair)
-                taken.add(pair[1].key)
-            found = self._reserve_apart([item for _, item in now], outcome)
-            for (place, _), answer in zip(now, found, strict=True):
+        for some in rounds(wanted):  # the same key again is another arrival, after the first one's
+            found = self._reserve_apart([item for _, item in some], outcome)
+            for (place, _), answer in zip(some, found, strict=True):
                 answers[place] = answer
-            waiting = later
         return [answer for answer in answers if answer is not None]
 
     def _reserve_apart(self, wanted: Sequence[Reservation], outcome: bytes | None) -> list[Reserved]:
@@ -224,7 +218,7 @@ class DynamoClaims:
     ) -> Reserved | _Overtaken:
         """Inserts over what a withdrawal left, under a higher fence."""
         again = made | {"f": number(self._time.numbers(now, row.fence))}
-        sets = {(name,): value for name, value in again.items() if name != "k"}
+        sets: dict[Path, Value] = {(name,): value for name, value in again.items() if name != "k"}
         unwanted = [name for name in ("x", "g") if name not in again]
         refused = self._change(Change(item.key, sets, removes=unwanted, equals=_as_seen(row)))
         if refused is None:

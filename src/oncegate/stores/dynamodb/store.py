@@ -88,9 +88,9 @@ class DynamoStore:
         try:
             found = self._time.look()
         except SchemaMismatch:
-            if not self._table_address.create or self._table.describe() is not None:
+            if not self._table_address.create:
                 raise
-            found = None
+            found = None  # missing, created just now by another thread, or the table of something else
         if found is None:
             if self._table_address.create:
                 self._table.make(self._table.pending(has_first_item=False))

@@ -77,7 +77,8 @@ class LedgerTable:
         numbers = {migration.number for migration in pending}
         if 1 in numbers:
             self._create()
-        elif 2 in numbers:
+        self._wait_until_active()  # another process may have begun to create it
+        if 2 in numbers and 1 not in numbers:
             self._client.write(
                 "update_table",
                 TableName=self._client.table,
@@ -112,7 +113,6 @@ class LedgerTable:
         except StoreUnavailable as error:
             if "ResourceInUse" not in str(error):  # another process creates it
                 raise
-        self._wait_until_active()
 
     def _wait_until_active(self) -> None:
         for _ in range(int(CREATION_SECONDS_MAX / _LOOK_SECONDS)):

@@ -6,8 +6,8 @@ written: a call that fails later is unknown then, and each of its items is read 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -33,6 +33,31 @@ class _ChunkResult(Struct):
     error: StoreError | None = None
 
 
+class HasKey(Protocol):
+    """What acts on one key."""
+
+    @property
+    def key(self) -> bytes:
+        """The key."""
+
+
+K = TypeVar("K", bound=HasKey)
+
+
+def rounds(items: Sequence[K]) -> Iterator[list[tuple[int, K]]]:
+    """Items with their places, in rounds in which no key is there twice: a request takes each key once."""
+    waiting = list(enumerate(items))
+    while waiting:
+        taken: set[bytes] = set()
+        now: list[tuple[int, K]] = []
+        later: list[tuple[int, K]] = []
+        for pair in waiting:
+            (later if pair[1].key in taken else now).append(pair)
+            taken.add(pair[1].key)
+        yield now
+        waiting = later
+
+
 class ItemWriter:
     """The writes of one session."""
 
@@ -53,15 +78,8 @@ class ItemWriter:
     def change(self, changes: Sequence[Change]) -> list[ConditionFailed | None]:
         """Carries out changes in their order; those of one key one after the other."""
         answers: list[ConditionFailed | None] = [None] * len(changes)
-        waiting = list(enumerate(changes))
-        while waiting:
-            taken: set[bytes] = set()
-            now, later = [], []
-            for place, one in waiting:
-                (later if one.key in taken else now).append((place, one))
-                taken.add(one.key)
-            self._change_apart(now, answers)
-            waiting = later
+        for some in rounds(changes):
+            self._change_apart(some, answers)
         return answers
 
     def _change_apart(
@@ -122,17 +140,17 @@ class ItemWriter:
         except StoreError as error:
             result.error = error
             return []
-        again = []
+        again: list[tuple[int, Statement]] = []
         for (place, statement), said in zip(waiting, answer["Responses"], strict=True):
-            error = self._said(said.get("Error"))
-            if error is None:
+            wrong = self._said(said.get("Error"))
+            if wrong is None:
                 result.applied += 1
-            elif isinstance(error, ConditionFailed):
-                result.answers[place] = error
-            elif isinstance(error, Throttled):
+            elif isinstance(wrong, ConditionFailed):
+                result.answers[place] = wrong
+            elif isinstance(wrong, Throttled):
                 again.append((place, statement))
             else:
-                result.error = error
+                result.error = wrong
         return again
 
     def _said(self, said: dict[str, Any] | None) -> StoreError | None:
