@@ -22,7 +22,7 @@ CUTS = 3
 BROKERS = {"nats": of_nats, "valkey": of_valkey, "rabbitmq": of_rabbitmq}
 
 
-@pytest.mark.parametrize("kind", BROKERS)
+@pytest.mark.parametrize("kind", ["nats", "valkey", pytest.param("rabbitmq", marks=pytest.mark.soak)])
 def test_connections_are_cut_while_messages_are_under_way(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
