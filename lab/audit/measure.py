@@ -17,7 +17,7 @@ from oncegate.audit import AuditReport, AuditSettings, audit
 from oncegate.audit.catalogue import RULES
 
 CORPUS: Final = Path(__file__).parent / "corpus"
-PARTS: Final = ("rules", "field")
+PARTS: Final = ("rules", "field", "broken_gates")
 _BAD: Final = re.compile(r"# bad: (.*)$")
 _GOOD: Final = re.compile(r"# good: (.*)$")
 _RULE: Final = re.compile(r"OG\d{3}")

@@ -38,9 +38,9 @@ def speed(path: str) -> list[Timing]:
 
 def _timed(name: str, command: list[str], folder: str) -> Timing:
     clock, before = SystemClock(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    started = clock.monotonic_ms()
+    started = clock.elapsed_us()
     subprocess.run(command, cwd=folder, check=False, capture_output=True)
-    wall = (clock.monotonic_ms() - started) / 1000
+    wall = (clock.elapsed_us() - started) / 1_000_000
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Timing(name, wall, spent, after.ru_maxrss // 1024)

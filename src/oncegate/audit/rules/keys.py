@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from oncegate.audit.flow.calls import CallInfo
-from oncegate.audit.flow.events import Event, Keyed, Kind
+from oncegate.audit.flow.events import Event, Keyed, Kind, Path
 from oncegate.audit.project.scope import Scope, last_name
 from oncegate.audit.rules.atoms import Part, describe, wrong_parts
 from oncegate.audit.rules.view import Draft, View, dedupe_test, short, tested_at
+from oncegate.audit.values import SourcePlace, TextEdit
 
 
 def transport_keys(view: View) -> Iterator[Draft]:
@@ -60,12 +61,37 @@ def _is_stored(event: Event, view: View) -> bool:
 def keys_not_passed(view: View) -> Iterator[Draft]:
     """OG009: an API takes a key, and the call passes none."""
     done: set[int] = set()
-    for _, _, event in view.occurrences(Kind.EFFECT):
+    for path, position, event in view.occurrences(Kind.EFFECT):
         if not event.takes_key or event.keyed is not Keyed.NO or "gated" in event.flags or id(event.node) in done:
             continue
         done.add(id(event.node))
         text = f"{event.takes_key} takes an idempotency key, and {short(event)} passes none"
-        yield Draft("OG009", event.node, event.scope, text, short(event), event.via)
+        yield Draft("OG009", event.node, event.scope, text, short(event), event.via, edits=_pass_on(path, position))
+
+
+def _pass_on(path: Path, position: int) -> list[TextEdit]:
+    """Passes the key that the same function has reserved to a call that takes one by keyword."""
+    event = path.events[position]
+    node, unit = event.node, event.scope.function
+    if unit is None or not isinstance(node, ast.Call) or not _takes_keyword(node, event):
+        return []
+    for one in path.events[:position]:
+        key = one.key
+        is_own = one.kind is Kind.RESERVE and one.scope.function is unit and not one.via
+        if not is_own or key is None or not isinstance(key.node, ast.Name | ast.JoinedStr) or wrong_parts(key):
+            continue
+        last = max([*node.args, *(part.value for part in node.keywords)], key=lambda part: (part.end_lineno, part.end_col_offset))
+        line, column = last.end_lineno or 1, (last.end_col_offset or 0) + 1
+        place = SourcePlace(unit.module.shown, line, column, line, column)
+        written = ast.get_source_segment(unit.module.text, key.node) or ast.unparse(key.node)
+        return [TextEdit(place, f", idempotency_key={written}", "pass the reserved key on")]
+    return []
+
+
+def _takes_keyword(node: ast.Call, event: Event) -> bool:
+    is_class = isinstance(node.func, ast.Attribute) and last_name(node.func.value)[:1].isupper()
+    has_arguments = bool(node.args or node.keywords) and not any(one.arg is None for one in node.keywords)
+    return has_arguments and (event.library == "Square" or (event.library == "Stripe" and is_class))
 
 
 def retried_calls(view: View) -> Iterator[Draft]:
