@@ -1,8 +1,8 @@
 """Precision and recall of every rule on the labelled corpus.
 
-A line with `# bad: OG001` must be reported by OG001; every other report of a rule is a false alarm. A function with
-`# good: OG001` is a near miss of the rule. `rules/` holds examples by rule, written beside the rules. `field/` holds
-small services, written without regard to them.
+A line with `# bad: OG001` must be reported by OG001; every other report of a rule is a false alarm. A
+function with `# good: OG001` is a near miss of the rule. `rules/` holds examples by rule, written beside the
+rules. `field/` holds small services, written without regard to them.
 """
 
 from __future__ import annotations

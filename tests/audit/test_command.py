@@ -87,7 +87,7 @@ def test_json_junit_github_and_markdown_name_the_finding(run: Run, project: Path
 
 
 def test_a_baseline_lets_only_new_findings_count(run: Run, project: Path) -> None:
-    """Known findings are shown as known; a new one fails again; a fixed one leaves the file."""
+    """KnownFinding findings are shown as known; a new one fails again; a fixed one leaves the file."""
     assert run("--baseline", "known.json", "--update-baseline")[0] == 0
     assert run("--baseline", "known.json")[0] == 0
     source = (project / "orders.py").read_text("utf-8")

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from oncegate.audit.values import AuditReport, Finding
+from oncegate.audit.values import AuditReport, AuditFinding
 from oncegate.errors import ConfigError
 
 _HUNK: Final = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
@@ -53,7 +53,7 @@ def _git(arguments: Sequence[str], base: Path) -> str:
 def only_changed(report: AuditReport, lines: dict[str, list[range]]) -> AuditReport:
     """The findings that touch a changed line: their own lines, or a call on the way."""
 
-    def touches(finding: Finding) -> bool:
+    def touches(finding: AuditFinding) -> bool:
         end = max(finding.place.end_line, finding.place.line)
         own = any(one.start <= end and finding.place.line < one.stop for one in lines.get(finding.place.path, ()))
         return own or any(step.line in one for step in finding.flow for one in lines.get(step.path, ()))

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oncegate.audit.source import decode
-from oncegate.audit.values import Finding, TextEdit
+from oncegate.audit.values import AuditFinding, TextEdit
 
 
-def edits_by_file(findings: Sequence[Finding]) -> dict[str, list[TextEdit]]:
+def edits_by_file(findings: Sequence[AuditFinding]) -> dict[str, list[TextEdit]]:
     """The edits of all findings, by file."""
     found: dict[str, list[TextEdit]] = {}
     for finding in findings:
@@ -57,7 +57,7 @@ def _with_import(text: str, line: str) -> str:
     return "\n".join([*lines[:after], line, *lines[after:]])
 
 
-def patch(base: Path, findings: Sequence[Finding]) -> str:
+def patch(base: Path, findings: Sequence[AuditFinding]) -> str:
     """What `--fix` would change, as a unified diff."""
     parts = []
     for path, edits in sorted(edits_by_file(findings).items()):
@@ -67,7 +67,7 @@ def patch(base: Path, findings: Sequence[Finding]) -> str:
     return "".join(parts)
 
 
-def apply_fixes(base: Path, findings: Sequence[Finding]) -> dict[str, int]:
+def apply_fixes(base: Path, findings: Sequence[AuditFinding]) -> dict[str, int]:
     """Writes the edits; a file that would not parse any more stays as it is."""
     done: dict[str, int] = {}
     for path, edits in sorted(edits_by_file(findings).items()):

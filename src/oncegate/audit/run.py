@@ -22,7 +22,7 @@ from oncegate.audit.project.index import ProjectIndex
 from oncegate.audit.scan import CHECK_ALL_BYTES_MAX, read, scan
 from oncegate.audit.source import decode, parse
 from oncegate.audit.suppress import apply, faulty, read_suppressions
-from oncegate.audit.values import AuditReport, Finding, Skipped
+from oncegate.audit.values import AuditReport, AuditFinding, Skipped
 
 FILES_PER_PROCESS_MIN: Final = 150
 CHUNK: Final = 24
@@ -53,7 +53,7 @@ class AuditSettings(Struct, frozen=True):
 
 def audit(settings: AuditSettings) -> AuditReport:
     """Audits the paths; reads files and nothing else."""
-    base = Path(settings.base or os.getcwd()).resolve()
+    base = Path(settings.base or Path.cwd()).resolve()
     found = discover(settings.paths, settings.exclude, base)
     cache = load_cache(base, VERSION, settings.digest()) if settings.use_cache else AuditCache(0, VERSION, b"", b"", {}, {})
     return _Audit(settings, base, found.files, found.skipped, cache).run()
@@ -160,7 +160,7 @@ class _Audit:
             tuple(gone),
         )
 
-    def _suppressed(self, findings: list[Finding]) -> tuple[list[Finding], list[Finding], list[Finding]]:
+    def _suppressed(self, findings: list[AuditFinding]) -> tuple[list[AuditFinding], list[AuditFinding], list[AuditFinding]]:
         comments = []
         for file in self.files:
             if self.facts[file.path].has_comments:
@@ -174,9 +174,9 @@ class _Audit:
         return kept, gone, faulty(comments) if "OG900" in self.settings.rules else []
 
 
-def _unique(findings: list[Finding]) -> list[Finding]:
+def _unique(findings: list[AuditFinding]) -> list[AuditFinding]:
     """Each finding once: a helper that two modules reach is judged in both."""
-    seen: dict[tuple[str, str, int, int], Finding] = {}
+    seen: dict[tuple[str, str, int, int], AuditFinding] = {}
     for one in findings:
         seen.setdefault((one.rule, one.place.path, one.place.line, one.place.column), one)
     return list(seen.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncegate.audit.flow.events import Event, Keyed, Kind
+from oncegate.audit.flow.events import CodeEvent, Keyed, Kind
 from oncegate.audit.rules.view import Draft, Guard, View, guard_before
 from oncegate.audit.values import ScoreCard, SourcePlace, Verdict3
 
@@ -24,7 +24,7 @@ def card_of(view: View, found: list[Draft]) -> ScoreCard:
     )
 
 
-def _events(view: View, *kinds: Kind) -> list[Event]:
+def _events(view: View, *kinds: Kind) -> list[CodeEvent]:
     return [event for path in view.paths for event in path.events if event.kind in kinds]
 
 

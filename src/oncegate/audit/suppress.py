@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncegate.audit.catalogue import RULES
-from oncegate.audit.values import Finding, SourcePlace
+from oncegate.audit.values import AuditFinding, SourcePlace
 
 MARK: Final = b"oncegate: ignore"
 _COMMENT: Final = re.compile(r"#\s*oncegate:\s*ignore\s*(?:\[([^\]]*)\])?[ :]*(.*)$")
@@ -53,7 +53,7 @@ def _next_code(tokens: list[tokenize.TokenInfo], number: int) -> int:
     return next((one.start[0] for one in tokens[number + 1 :] if one.type not in quiet), tokens[number].start[0])
 
 
-def apply(findings: Iterable[Finding], comments: list[Suppression]) -> tuple[list[Finding], list[Finding]]:
+def apply(findings: Iterable[AuditFinding], comments: list[Suppression]) -> tuple[list[AuditFinding], list[AuditFinding]]:
     """Findings that stay, and those that a comment with a reason suppresses."""
     kept, gone = [], []
     by_line: dict[tuple[str, int], list[Suppression]] = {}
@@ -75,7 +75,7 @@ def apply(findings: Iterable[Finding], comments: list[Suppression]) -> tuple[lis
     return kept, gone
 
 
-def faulty(comments: list[Suppression]) -> list[Finding]:
+def faulty(comments: list[Suppression]) -> list[AuditFinding]:
     """OG900: comments without a rule, without a reason, or without anything to suppress."""
     found = []
     for comment in comments:
@@ -89,5 +89,5 @@ def faulty(comments: list[Suppression]) -> list[Finding]:
             continue
         where = SourcePlace(comment.path, comment.line, comment.column, comment.line, comment.column + 1)
         rule = RULES["OG900"]
-        found.append(Finding("OG900", where, text, "", "", text, rule.why, rule.fix, fingerprint=f"OG900:{comment.path}:{comment.line}"))
+        found.append(AuditFinding("OG900", where, text, "", "", text, rule.why, rule.fix, fingerprint=f"OG900:{comment.path}:{comment.line}"))
     return found

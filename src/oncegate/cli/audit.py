@@ -54,6 +54,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--rules", action="store_true", help="list the rules and stop")
     _add_choice(parser)
     _add_known(parser)
+    _add_actions(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_actions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cards", action="store_true", help="add the four questions for each handler")
     parser.add_argument("--not-judged", action="store_true", help="list what was not judged, with the reason")
     parser.add_argument("--strict", action="store_true", help="also fail (7) for what was not judged or not read")
@@ -61,7 +66,6 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--patch", action="store_true", help="print what --fix would change, and change nothing")
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write .oncegate_cache")
     parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: up to 2)")
-    parser.set_defaults(run=run)
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +85,8 @@ def _add_known(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baseline", metavar="FILE", help="findings in this file are known and do not count")
     parser.add_argument(
         "--update-baseline", nargs="?", const="remove", choices=("remove", "all"),
-        help="take what is gone out of the baseline; with 'all', or where there is no file yet, also add what is new",
+        help="take what is gone out of the baseline; with 'all', or where there is no file yet,"
+        " also add what is new",
     )  # fmt: skip
     parser.add_argument("--diff", metavar="REVISION", help="only findings on lines that changed since this revision")
 
@@ -111,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _settings(arguments: argparse.Namespace, configured: dict[str, Any]) -> AuditSettings:
     def both(given: list[str], name: str) -> tuple[str, ...]:
-        return tuple([*given, *configured.get(name, [])])
+        return (*given, *configured.get(name, []))
 
     return AuditSettings(
         paths=tuple(arguments.paths or configured.get("paths", ["."])),

@@ -38,9 +38,11 @@ def _by_decorator(unit: FunctionUnit, node: ast.expr, scope: Scope) -> Handler |
         return Handler(unit, framework or "web", "http")
     if name in ("route", "api_route", "api_view", "require_http_methods", "action", "require_POST", "csrf_exempt"):
         return _routed(unit, call, framework)
-    found = _task(unit, call)
-    if found is not None:
-        return found
+    return _task(unit, call) or _message(unit, call)
+
+
+def _message(unit: FunctionUnit, call: CallInfo) -> Handler | None:
+    name, owner, framework = call.method, call.receiver_name, call.package
     if name == "subscriber" and owner:
         return Handler(unit, "faststream", "message")
     if name in ("tool", "call_tool") and (framework in ("mcp", "fastmcp") or re.search(r"mcp|server", owner)):
@@ -66,7 +68,7 @@ def _routed(unit: FunctionUnit, call: CallInfo, framework: str) -> Handler | Non
 
 def _task(unit: FunctionUnit, call: CallInfo) -> Handler | None:
     name, owner = call.method, call.receiver_name
-    if call.full in ("dramatiq.actor",) or (name == "actor" and call.package in ("dramatiq", "")):
+    if call.full == "dramatiq.actor" or (name == "actor" and call.package in ("dramatiq", "")):
         return Handler(unit, "dramatiq", "task")
     if name == "shared_task":
         return Handler(unit, "celery", "task")
@@ -85,8 +87,10 @@ _VIEW_BASES: Final = re.compile(r"(View|ViewSet|APIView|HTTPEndpoint|MethodView|
 _CONSUMER_BASES: Final = re.compile(r"(ConsumerMixin|Consumer|Worker|MessageHandler|ConsumerProducerMixin)$")
 _TASK_BASES: Final = re.compile(r"(^|\.)(Task|MyTask|BaseTask|GenericActor)$")
 PLAIN: Final = re.compile(
-    r"^(handle|on|process|consume|receive|dispatch)_(event|message|msg|webhook|notification|delivery|record|sqs_record|sqs_message|kafka_message"
-    r"|callback|payment_event|order_event|incoming|queue_message|stream_record|envelope|order_created|payment_received|order_placed)$"
+    r"^(handle|on|process|consume|receive|dispatch)_(event|message|msg|webhook|notification|delivery"
+    r"|record|sqs_record|sqs_message|kafka_message"
+    r"|callback|payment_event|order_event|incoming|queue_message|stream_record|envelope|order_created"
+    r"|payment_received|order_placed)$"
     r"|^(lambda_handler|message_handler|event_handler|webhook_handler|handle_webhook_event|consume)$"
 )
 _LOOSE: Final = re.compile(r"^(handle|on|process|consume)_(?!click|key|mouse|close|resize|press|release|focus|draw|paint|enter|leave|motion|scroll)\w+$")

@@ -181,6 +181,6 @@ def _other(call: CallInfo) -> str:
     policy = call.keyword("ack_policy")
     if policy is not None and last_name(policy) == "ACK_FIRST":
         return "AckPolicy.ACK_FIRST acknowledges before the handler runs"
-    if call.method in ("subscriber",) and is_true(call.keyword("auto_commit")):
+    if call.method == "subscriber" and is_true(call.keyword("auto_commit")):
         return "auto_commit=True commits before the work is durable"
     return ""

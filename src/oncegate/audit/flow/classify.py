@@ -7,13 +7,14 @@ import re
 from typing import Final
 
 from oncegate.audit.flow.calls import CallInfo
-from oncegate.audit.flow.events import Event, Keyed, KeyExpr, Kind
+from oncegate.audit.flow.events import CodeEvent, Keyed, KeyExpr, Kind
 from oncegate.audit.project.scope import last_name
 from oncegate.audit.tables.acks import ack_of, gives_back
 from oncegate.audit.tables.effects import STRONG, effect_of
 from oncegate.audit.tables.keys import key_of
 from oncegate.audit.tables.names import CHECKS, LOG_OWNERS, LOGS, RESERVES, STRICT_MARKS
-from oncegate.audit.tables.stores import key_expr, make, store_event
+from oncegate.audit.tables.making import key_expr, make
+from oncegate.audit.tables.stores import store_event
 
 _FETCHES: Final = frozenset({"fetchone", "fetchall", "fetchval", "scalar_one_or_none", "first", "one_or_none", "scalar", "scalars",
                              "mappings", "all", "fetchmany"})  # fmt: skip
@@ -21,7 +22,7 @@ _ASIDE: Final = re.compile(r"dlq|dead_?-?letter|quarantine|poison|parking|retry_
 _ENQUEUES: Final = frozenset({"delay", "apply_async", "enqueue", "enqueue_job", "send_task", "kiq", "send_with_options", "enqueue_call"})
 
 
-def classify(call: CallInfo) -> Event:
+def classify(call: CallInfo) -> CodeEvent:
     """The event of a call that no function of the project answers."""
     if _logs(call):
         return make(Kind.LOG, call)
@@ -70,7 +71,7 @@ def _is_admission(call: CallInfo) -> bool:
     return call.method in ("admit", "admit_sync", "accept") and owned
 
 
-def _by_name(call: CallInfo) -> Event:
+def _by_name(call: CallInfo) -> CodeEvent:
     if gives_back(call):
         return make(Kind.NACK, call)
     if call.method in _ENQUEUES:

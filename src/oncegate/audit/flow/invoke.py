@@ -12,14 +12,15 @@ from typing import Final
 
 from oncegate.audit.flow.calls import CallInfo
 from oncegate.audit.flow.classify import classify
-from oncegate.audit.flow.events import Ending, Event, KeyExpr, Kind, Path
+from oncegate.audit.flow.events import Ending, CodeEvent, KeyExpr, Kind, Path
 from oncegate.audit.flow.special import RUNNERS, is_once, is_spawn, referenced, retry_decorator
 from oncegate.audit.flow.state import added_to, is_state, set_state
 from oncegate.audit.project.index import ProjectIndex
 from oncegate.audit.project.scope import Scope, is_stub, last_name, spelled
 from oncegate.audit.project.units import ClassUnit, FunctionUnit
 from oncegate.audit.tables.names import CHECKS, DECORATES, RESERVES
-from oncegate.audit.tables.stores import FORGETTING, clock_difference, key_expr, make, memory_of
+from oncegate.audit.tables.key_stores import FORGETTING, memory_of
+from oncegate.audit.tables.making import clock_difference, key_expr, make
 
 DEPTH_MAX: Final = 7
 _GUARDS: Final = frozenset({Kind.RESERVE, Kind.CHECK, Kind.MARK, Kind.LOCK})
@@ -54,7 +55,7 @@ class Invoker:
         if isinstance(node, ast.Compare):
             paths = joined(paths, _membership(node, scope))
         if isinstance(node, ast.Yield | ast.YieldFrom):
-            paths = joined(paths, [Path((Event(Kind.OTHER, node, scope, what="yield"),))])
+            paths = joined(paths, [Path((CodeEvent(Kind.OTHER, node, scope, what="yield"),))])
         return paths
 
     def stored(self, node: ast.stmt, scope: Scope) -> list[Path]:
@@ -69,7 +70,7 @@ class Invoker:
                 made = memory_of(target.value, call)
                 if made:
                     window = "the collection forgets the key after a time" if made in FORGETTING else ""
-                    return [Path((Event(Kind.MARK, target, scope, what=spelled(target.value), subject=spelled(target.value),
+                    return [Path((CodeEvent(Kind.MARK, target, scope, what=spelled(target.value), subject=spelled(target.value),
                                         key=KeyExpr(target.slice, scope), in_memory=True, window=window),))]  # fmt: skip
         return [Path()]
 
@@ -79,9 +80,9 @@ class Invoker:
         if is_once(node, scope):
             given = [path for one in referenced(node) for path in self._run(one, scope, node, "gated")]
             direct = self._arguments(node, scope)
-            return joined(direct, joined([Path((Event(Kind.OTHER, node, scope, what="once"),))], given or [Path()]))
+            return joined(direct, joined([Path((CodeEvent(Kind.OTHER, node, scope, what="once"),))], given or [Path()]))
         if is_spawn(node, is_discarded):
-            spawned = Event(Kind.SPAWN, node, scope, what=spelled(node.func))
+            spawned = CodeEvent(Kind.SPAWN, node, scope, what=spelled(node.func))
             ran = [path for one in referenced(node) for path in self._run(one, scope, node, "spawned")]
             return joined([Path((spawned,))], [Path(path.events) for path in ran] or [Path()])
         if last_name(node.func) == "on_commit":
@@ -178,7 +179,7 @@ class Invoker:
             if retried:
                 paths = [self.flagged(path, f"retried {retried}") for path in paths]
             elif last_name(base) in ("atomic", "atomic_requests", "db_session"):
-                begin = Event(Kind.BEGIN, node, scope, what=spelled(base), flags=frozenset({"block"}))
+                begin = CodeEvent(Kind.BEGIN, node, scope, what=spelled(base), flags=frozenset({"block"}))
                 end = replace(begin, kind=Kind.END)
                 paths = [Path((begin, *path.events, end), path.ending, path.node) for path in paths]
             elif isinstance(wrapper, FunctionUnit):
@@ -186,7 +187,7 @@ class Invoker:
             elif last_name(base) == "once" and isinstance(node, ast.Call) and any(one.arg == "key" for one in node.keywords):
                 paths = [self.flagged(path, "gated") for path in paths]
             elif DECORATES.search(last_name(base)):
-                reserve = Event(Kind.RESERVE, node, scope, what=spelled(base), by_name=True, library="decorator")
+                reserve = CodeEvent(Kind.RESERVE, node, scope, what=spelled(base), by_name=True, library="decorator")
                 paths = [Path((reserve, *path.events), path.ending, path.node) for path in paths]
         return paths
 
@@ -207,7 +208,7 @@ class Invoker:
         is_calling = any(_calls_wrapped(event, inner) for path in around for event in path.events)
         return spliced[:96] if is_calling else paths
 
-    def surrounding(self, node: ast.expr, scope: Scope) -> list[tuple[tuple[Event, ...], tuple[Event, ...]]] | None:
+    def surrounding(self, node: ast.expr, scope: Scope) -> list[tuple[tuple[CodeEvent, ...], tuple[CodeEvent, ...]]] | None:
         """What a context manager of the project does before and after its block."""
         unit = scope.unit(node.func) if isinstance(node, ast.Call) else None
         if isinstance(unit, FunctionUnit) and any(isinstance(one, ast.Yield) for one in unit.nodes):
@@ -271,10 +272,10 @@ def _membership(node: ast.Compare, scope: Scope) -> list[Path]:
         made = memory_of(right, call)
         if made:
             window = "the collection forgets the key after a time" if made in FORGETTING else ""
-            return [Path((Event(Kind.CHECK, node, scope, what=spelled(right), subject=spelled(right), window=window,
+            return [Path((CodeEvent(Kind.CHECK, node, scope, what=spelled(right), subject=spelled(right), window=window,
                                 key=key_expr(node.left, call), in_memory=True),))]  # fmt: skip
     if isinstance(node.ops[0], ast.Lt | ast.Gt | ast.LtE | ast.GtE) and clock_difference(node, call):
-        return [Path((Event(Kind.OTHER, node, scope, what="clock", window="the code compares with the current time"),))]
+        return [Path((CodeEvent(Kind.OTHER, node, scope, what="clock", window="the code compares with the current time"),))]
     return [Path()]
 
 
@@ -291,7 +292,7 @@ def _is_dynamic(node: ast.Call, scope: Scope) -> bool:
     return False
 
 
-def _calls_wrapped(event: Event, wrapper: FunctionUnit) -> bool:
+def _calls_wrapped(event: CodeEvent, wrapper: FunctionUnit) -> bool:
     """Whether a call inside a decorator is the call of the function that it wraps."""
     if event.kind is not Kind.DYNAMIC or event.via or not isinstance(event.node, ast.Call):
         return False
@@ -317,11 +318,11 @@ def arguments_of(unit: FunctionUnit, node: ast.Call, scope: Scope) -> dict[str, 
     return found
 
 
-def _left(path: Path, unit: FunctionUnit, scope: Scope) -> Event:
-    return Event(Kind.LEFT, path.node or unit.node, scope.within(unit))
+def _left(path: Path, unit: FunctionUnit, scope: Scope) -> CodeEvent:
+    return CodeEvent(Kind.LEFT, path.node or unit.node, scope.within(unit))
 
 
-def _passed(event: Event, unit: FunctionUnit, node: ast.Call, scope: Scope, arguments: dict[str, KeyExpr]) -> Event:
+def _passed(event: CodeEvent, unit: FunctionUnit, node: ast.Call, scope: Scope, arguments: dict[str, KeyExpr]) -> CodeEvent:
     key = event.key.bound(unit, arguments) if event.key is not None else None
     of = _passed(event.of, unit, node, scope, arguments) if event.of is not None else None
     return replace(event, key=key, via=((scope, node), *event.via), of=of)

@@ -10,7 +10,7 @@ from typing import Final
 
 from oncegate.audit.flow.calls import CallInfo
 from oncegate.audit.flow.classify import is_transaction
-from oncegate.audit.flow.events import Ending, Event, Kind, Path
+from oncegate.audit.flow.events import Ending, CodeEvent, Kind, Path
 from oncegate.audit.flow.invoke import Invoker
 from oncegate.audit.flow.state import asked_state
 from oncegate.audit.flow.special import error_names, is_broad, retry_loop
@@ -106,7 +106,7 @@ class Tracer(Invoker):
         if isinstance(node, ast.Expr):
             return self.expression(node.value, scope, is_discarded=True)
         if isinstance(node, ast.Assert):
-            test = Event(Kind.TEST, node.test, scope, polarity=True)
+            test = CodeEvent(Kind.TEST, node.test, scope, polarity=True)
             return joined(self.expression(node.test, scope), [Path((test,))])
         paths = [Path()]
         for child in ast.iter_child_nodes(node):
@@ -128,8 +128,8 @@ class Tracer(Invoker):
         if all(_is_dull(path) for path in (*yes, *no)):
             return joined(test, yes[:1])
         sides = [
-            *joined([Path((Event(Kind.TEST, node.test, scope, polarity=True, origin=node),))], yes),
-            *joined([Path((Event(Kind.TEST, node.test, scope, polarity=False, origin=node),))], no),
+            *joined([Path((CodeEvent(Kind.TEST, node.test, scope, polarity=True, origin=node),))], yes),
+            *joined([Path((CodeEvent(Kind.TEST, node.test, scope, polarity=False, origin=node),))], no),
         ]
         return joined(test, limited(sides))
 
@@ -155,14 +155,14 @@ class Tracer(Invoker):
         caught: list[Path] = []
         for handler in node.handlers:
             handler.try_line = node.lineno  # type: ignore[union-attr]
-            entered = Event(Kind.CAUGHT, handler, scope, what=",".join(error_names(handler.type)))
+            entered = CodeEvent(Kind.CAUGHT, handler, scope, what=",".join(error_names(handler.type)))
             entries = limited(self._entries(body, handler, entered))
             caught += joined(entries, self.block(handler.body, scope))
         escaped = [path for path in body if path.ending is Ending.RAISE] if not any(is_broad(one.type) for one in node.handlers) else []
         paths = limited([*quiet, *done, *caught, *escaped])
         return [after for path in paths for after in self._finally(path, node, scope)] if node.finalbody else paths
 
-    def _entries(self, body: list[Path], handler: ast.ExceptHandler, entered: Event) -> Iterable[Path]:
+    def _entries(self, body: list[Path], handler: ast.ExceptHandler, entered: CodeEvent) -> Iterable[Path]:
         """How an except block is reached: after each event of the body that may raise what it catches."""
         names = error_names(handler.type)
         is_duplicate = _catches_duplicates(handler)
@@ -174,7 +174,7 @@ class Tracer(Invoker):
             for position, event in enumerate(path.events):
                 if event.kind not in _RAISING or (is_duplicate and not _may_collide(event)):
                     continue
-                raised = Event(Kind.RAISED, event.node, event.scope, of=event, what=",".join(names))
+                raised = CodeEvent(Kind.RAISED, event.node, event.scope, of=event, what=",".join(names))
                 yield Path((*path.events[: position + 1], raised, entered))
                 found = True
         if not found:
@@ -198,12 +198,12 @@ class Tracer(Invoker):
             return limited([*(path if path.ending is not Ending.RAISE else Path(path.events) for path in inner), *quiet])
         kind = is_transaction(expression, call)
         if kind and (call is None or scope.unit(call.node.func) is None):
-            begin = Event(Kind.BEGIN, expression, scope, what=spelled(expression), flags=frozenset({kind}))
-            end = Event(Kind.END, expression, scope, what=spelled(expression), flags=frozenset({kind}))
+            begin = CodeEvent(Kind.BEGIN, expression, scope, what=spelled(expression), flags=frozenset({kind}))
+            end = CodeEvent(Kind.END, expression, scope, what=spelled(expression), flags=frozenset({kind}))
             head = self.expression(expression, scope) if kind == "soft" else [Path()]
             return joined(head, [Path((begin, *path.events, end), path.ending, path.node) for path in inner])
         if last_name(expression).lower().endswith("lock"):
-            begin = Event(Kind.LOCK, expression, scope, what=spelled(expression))
+            begin = CodeEvent(Kind.LOCK, expression, scope, what=spelled(expression))
             return joined([Path((begin,))], inner)
         around = self.surrounding(expression, scope)
         if around is not None:
@@ -233,7 +233,7 @@ class Tracer(Invoker):
 
 def _after_loop(path: Path, scope: Scope) -> Path:
     if path.ending is Ending.CONTINUE and path.node is not None:
-        return Path((*path.events, Event(Kind.LEFT, path.node, scope)))
+        return Path((*path.events, CodeEvent(Kind.LEFT, path.node, scope)))
     return Path(path.events) if path.ending is Ending.BREAK else path
 
 
@@ -246,7 +246,7 @@ def _proven(path: Path) -> Path:
     return Path(tuple(_as_reservation(event) for event in path.events), path.ending, path.node)
 
 
-def _as_reservation(event: Event) -> Event:
+def _as_reservation(event: CodeEvent) -> CodeEvent:
     if event.kind is not Kind.WRITE or "insert" not in event.flags:
         return event
     return replace(event, kind=Kind.MARK if "pending" in event.flags else Kind.RESERVE)
@@ -256,5 +256,5 @@ def _is_dull(path: Path) -> bool:
     return path.ending is Ending.NEXT and all(event.kind in _DULL and not event.flags for event in path.events)
 
 
-def _may_collide(event: Event) -> bool:
+def _may_collide(event: CodeEvent) -> bool:
     return event.kind in (Kind.RESERVE, Kind.WRITE, Kind.MARK, Kind.FLUSH, Kind.COMMIT, Kind.DYNAMIC)

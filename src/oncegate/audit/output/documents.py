@@ -8,7 +8,7 @@ import msgspec
 
 from oncegate.audit.catalogue import RULES
 from oncegate.audit.output.text import summary
-from oncegate.audit.values import QUESTIONS, AuditReport, Finding
+from oncegate.audit.values import QUESTIONS, AuditFinding, AuditReport, NotJudged, ScoreCard
 
 JSON_VERSION = 1
 
@@ -30,26 +30,36 @@ def as_json(report: AuditReport) -> str:
         },
         "findings": [_finding(one) for one in report.findings],
         "suppressed": [{**_finding(one), "reason": one.suppressed} for one in report.suppressed],
-        "not_judged": [
-            {"path": one.place.path, "line": one.place.line, "column": one.place.column, "handler": one.handler, "reason": one.reason}
-            for one in report.not_judged
-        ],
-        "cards": [
-            {
-                "handler": card.handler,
-                "framework": card.framework,
-                "path": card.place.path,
-                "line": card.place.line,
-                "answers": {question: answer.value for question, answer in zip(QUESTIONS, card.answers(), strict=True)},
-            }
-            for card in report.cards
-        ],
+        "not_judged": [_not_judged(one) for one in report.not_judged],
+        "cards": [_card(card) for card in report.cards],
         "skipped": [{"path": one.path, "reason": one.reason} for one in report.skipped],
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def _finding(finding: Finding) -> dict[str, object]:
+def _not_judged(one: NotJudged) -> dict[str, object]:
+    place = one.place
+    return {
+        "path": place.path,
+        "line": place.line,
+        "column": place.column,
+        "handler": one.handler,
+        "reason": one.reason,
+    }
+
+
+def _card(card: ScoreCard) -> dict[str, object]:
+    answers = zip(QUESTIONS, card.answers(), strict=True)
+    return {
+        "handler": card.handler,
+        "framework": card.framework,
+        "path": card.place.path,
+        "line": card.place.line,
+        "answers": {question: answer.value for question, answer in answers},
+    }
+
+
+def _finding(finding: AuditFinding) -> dict[str, object]:
     place = finding.place
     return {
         "rule": finding.rule,
@@ -118,7 +128,7 @@ def _cell(text: str) -> str:
 
 def as_junit(report: AuditReport) -> str:
     """One test case for each handler, and one for each finding outside all of them."""
-    by_handler: dict[str, list[Finding]] = {card.handler: [] for card in report.cards}
+    by_handler: dict[str, list[AuditFinding]] = {card.handler: [] for card in report.cards}
     for finding in report.new:
         by_handler.setdefault(finding.handler or finding.place.path, []).append(finding)
     failed = sum(bool(found) for found in by_handler.values())

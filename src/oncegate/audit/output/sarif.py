@@ -8,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from oncegate.audit.catalogue import RULES
-from oncegate.audit.values import AuditReport, Finding, SourcePlace
+from oncegate.audit.values import AuditReport, AuditFinding, SourcePlace
 
 SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 ROOT: Final = "SRCROOT"
@@ -68,7 +68,7 @@ def _location(place: SourcePlace, message: str = "") -> dict[str, Any]:
     return {**found, "message": {"text": message}} if message else found
 
 
-def _result(finding: Finding, used: list[str], has_baseline: bool) -> dict[str, Any]:
+def _result(finding: AuditFinding, used: list[str], has_baseline: bool) -> dict[str, Any]:
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": used.index(finding.rule),
@@ -91,7 +91,7 @@ def _result(finding: Finding, used: list[str], has_baseline: bool) -> dict[str, 
     return result
 
 
-def _fix(finding: Finding) -> dict[str, Any]:
+def _fix(finding: AuditFinding) -> dict[str, Any]:
     return {
         "description": {"text": finding.edits[0].summary},
         "artifactChanges": [

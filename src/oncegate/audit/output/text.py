@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from oncegate.audit.catalogue import RULES, Rule
-from oncegate.audit.values import QUESTIONS, AuditReport, Finding, Verdict3
+from oncegate.audit.catalogue import RULES, AuditRule
+from oncegate.audit.values import QUESTIONS, AuditReport, AuditFinding, Verdict3
 from oncegate.model.escape import visible
 
 Paint = Callable[[str, str], str]
@@ -33,7 +33,7 @@ def _place(path: str, line: int) -> str:
     return f"{visible(path)}:{line}"
 
 
-def _finding(finding: Finding, paint: Paint) -> Iterator[str]:
+def _finding(finding: AuditFinding, paint: Paint) -> Iterator[str]:
     known = "" if finding.is_new else paint("  (known)", "dim")
     where = f"{visible(finding.place.path)}:{finding.place.line}:{finding.place.column}"
     yield f"{paint(where, 'bold')}  {paint(finding.rule, 'red')}  {visible(finding.message)}{known}"
@@ -69,7 +69,7 @@ def _cards(report: AuditReport, paint: Paint) -> Iterator[str]:
         yield f"{answers}  {visible(card.handler)} ({card.framework}, {_place(card.place.path, card.place.line)})"
 
 
-def explained(rule: Rule) -> str:
+def explained(rule: AuditRule) -> str:
     """A rule as `--explain` shows it."""
 
     def block(text: str) -> str:

@@ -326,7 +326,7 @@ def is_stub(unit: FunctionUnit) -> bool:
 
 
 def _is_protocol(owner: ClassUnit) -> bool:
-    return any(_last(base) in ("Protocol",) for base in owner.node.bases)
+    return any(_last(base) == "Protocol" for base in owner.node.bases)
 
 
 def _last(node: ast.expr) -> str | None:

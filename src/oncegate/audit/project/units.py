@@ -199,10 +199,8 @@ def blocks_of(node: ast.stmt) -> list[list[ast.stmt]]:
         block = getattr(node, name, None)
         if isinstance(block, list):
             found.append(block)
-    for handler in getattr(node, "handlers", ()):
-        found.append(handler.body)
-    for case in getattr(node, "cases", ()):
-        found.append(case.body)
+    found += [handler.body for handler in getattr(node, "handlers", ())]
+    found += [case.body for case in getattr(node, "cases", ())]
     return found
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from oncegate.audit.entries.find import ModuleEntries
-from oncegate.audit.flow.events import Event, Kind, Path
+from oncegate.audit.flow.events import CodeEvent, Kind, Path
 from oncegate.audit.rules.view import Draft, View, is_after_error, short
 
 _WORK = frozenset({Kind.EFFECT, Kind.WRITE})
@@ -33,7 +33,7 @@ def early_acknowledgements(view: View) -> Iterator[Draft]:
         yield Draft("OG007", setting.node, setting.scope, setting.message, setting.message)
 
 
-def _work_after(path: Path, position: int) -> Event | None:
+def _work_after(path: Path, position: int) -> CodeEvent | None:
     if is_after_error(path, position):
         return None
     for at in range(position + 1, len(path.events)):

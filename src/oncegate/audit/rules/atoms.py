@@ -15,9 +15,12 @@ from oncegate.audit.project.units import Binding, FunctionUnit
 DEPTH_MAX: Final = 12
 _MESSAGE_ID: Final = re.compile(r"^(message_?id|messageid)$", re.I)
 _TRANSPORT: Final = re.compile(
-    r"^(receipt_?handle|delivery_?tag|redelivered|delivery_?count|delivery_?attempt|approximate_?receive_?count|x-request-id"
-    r"|x-amzn-requestid|x-amzn-trace-id|x-correlation-attempt|aws_request_id|num_delivered|publish_time|sent_?timestamp|offset|ack_?id"
-    r"|job_?try|x-retry-count|retry_?count|approximatefirstreceivetimestamp|x-delivery-count|num_pending)$", re.I
+    r"^(receipt_?handle|delivery_?tag|redelivered|delivery_?count|delivery_?attempt"
+    r"|approximate_?receive_?count|x-request-id"
+    r"|x-amzn-requestid|x-amzn-trace-id|x-correlation-attempt|aws_request_id|num_delivered|publish_time"
+    r"|sent_?timestamp|offset|ack_?id"
+    r"|job_?try|x-retry-count|retry_?count|approximatefirstreceivetimestamp|x-delivery-count"
+    r"|num_pending)$", re.I
 )  # fmt: skip
 _RETRIES: Final = re.compile(r"^(retries|attempts?|attempt_number|attempt_no|retry|try_number|retry_state|tries)$", re.I)
 _RECEIVED: Final = re.compile(r"^(received_at|received_time|receive_time|arrived_at|processed_at|ingested_at|fetched_at)$", re.I)
@@ -156,11 +159,18 @@ def _call(node: ast.Call, key: KeyExpr, depth: int) -> Iterator[Atom]:
     if isinstance(unit, FunctionUnit) and depth < 6:
         yield from _returned(unit, node, key, depth)
         return
-    inner = [*node.args, *(one.value for one in node.keywords)]
-    inner += [node.func.value] if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call | ast.JoinedStr) else []
-    inner += [node.func.value] if isinstance(node.func, ast.Attribute) and name in ("encode", "hexdigest", "strip", "lower", "join") else []
-    for one in inner:
+    for one in _inner(node, name):
         yield from _parts(one, KeyExpr(one, scope, key.arguments), depth + 1)
+
+
+def _inner(node: ast.Call, name: str) -> list[ast.expr]:
+    """The parts of a call that its result is made of."""
+    inner = [*node.args, *(one.value for one in node.keywords)]
+    if isinstance(node.func, ast.Attribute):
+        is_chain = isinstance(node.func.value, ast.Call | ast.JoinedStr)
+        if is_chain or name in ("encode", "hexdigest", "strip", "lower", "join"):
+            inner.append(node.func.value)
+    return inner
 
 
 def _returned(unit: FunctionUnit, node: ast.Call, key: KeyExpr, depth: int) -> Iterator[Atom]:

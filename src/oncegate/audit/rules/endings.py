@@ -7,15 +7,17 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from oncegate.audit.flow.events import Ending, Event, Kind, Path
+from oncegate.audit.flow.events import Ending, CodeEvent, Kind, Path
 from oncegate.audit.flow.special import is_broad
 from oncegate.audit.project.scope import Scope
-from oncegate.audit.rules.view import Draft, Meaning, View, failed, first_test, meaning_of, short, tested_at
+from oncegate.audit.rules.view import Draft, Meaning, View, failed, first_test, meaning_of, short, branch_on
 
 _QUIET: Final = frozenset({Kind.ACK, Kind.FETCH, Kind.END, Kind.COMMIT, Kind.ROLLBACK, Kind.TEST, Kind.RAISED, Kind.CAUGHT, Kind.LEFT, Kind.FLUSH})
 _HARMLESS: Final = re.compile(
-    r"^(str|repr|len|int|float|sleep|format|join|get|dict|list|print_exc|format_exc|isinstance|type|time|now|monotonic|Response|JSONResponse"
-    r"|HttpResponse|jsonify|json_response|JsonResponse|PlainTextResponse|dumps|decode|loads|json|encode|close|yield)$"
+    r"^(str|repr|len|int|float|sleep|format|join|get|dict|list|print_exc|format_exc|isinstance|type|time"
+    r"|now|monotonic|Response|JSONResponse"
+    r"|HttpResponse|jsonify|json_response|JsonResponse|PlainTextResponse|dumps|decode|loads|json|encode"
+    r"|close|yield)$"
 )
 _TELLS: Final = re.compile(r"duplicat|already|repeat|replay|seen|exists|conflict|409|208|cached|previous|stored", re.I)
 
@@ -38,7 +40,7 @@ def silent_drops(view: View) -> Iterator[Draft]:
         yield Draft("OG006", node, where, f"repeat is dropped silently after {short(guard)}", short(guard), guard.via)
 
 
-def _drop_of(path: Path) -> tuple[Event, int, ast.AST] | None:
+def _drop_of(path: Path) -> tuple[CodeEvent, int, ast.AST] | None:
     """The guard that a path ends by, where the branch begins, and the statement that leaves."""
     for position in range(len(path.events) - 1, -1, -1):
         event = path.events[position]
@@ -56,7 +58,7 @@ def _drop_of(path: Path) -> tuple[Event, int, ast.AST] | None:
             return event, start, leaving or (handler.body[-1] if isinstance(handler, ast.ExceptHandler) else handler)
         if event.kind in (Kind.FLUSH, Kind.COMMIT):
             continue
-        at = tested_at(path, position)
+        at = branch_on(path, position)
         if at is None or not _is_repeat(event, path.events[at]):
             return None
         if any(one.kind in (Kind.EFFECT, Kind.WRITE, Kind.CAUGHT) for one in path.events[at:]):
@@ -66,7 +68,7 @@ def _drop_of(path: Path) -> tuple[Event, int, ast.AST] | None:
     return None
 
 
-def _is_repeat(guard: Event, test: Event) -> bool:
+def _is_repeat(guard: CodeEvent, test: CodeEvent) -> bool:
     """Whether this side of the branch is the one for repeats."""
     meaning = meaning_of(test.node)
     meaning = meaning if test.polarity else meaning.flipped()
@@ -100,11 +102,11 @@ def _is_quiet(path: Path, start: int) -> bool:
     return True
 
 
-def _called(event: Event) -> str:
+def _called(event: CodeEvent) -> str:
     return event.what.removesuffix("(...)").rsplit(".", 1)[-1]
 
 
-def _works_elsewhere(view: View, guard: Event) -> bool:
+def _works_elsewhere(view: View, guard: CodeEvent) -> bool:
     for path in view.paths:
         for position, event in enumerate(path.events):
             if event.node is guard.node and any(
@@ -137,7 +139,7 @@ def swallowed_failures(view: View) -> Iterator[Draft]:
     yield from _unacknowledged(view)
 
 
-def _effect_before(path: Path, position: int) -> Event | None:
+def _effect_before(path: Path, position: int) -> CodeEvent | None:
     raised = path.events[position - 1] if position else None
     if raised is None or raised.kind is not Kind.RAISED:
         return None
@@ -180,7 +182,7 @@ def _tells_failure(node: ast.AST | None) -> bool:
     return bool(re.search(r"[45]\d\d|error|fail|abort|retry|false|itemfailures", text, re.I)) or isinstance(node.value, ast.Name)
 
 
-def _comes_again(view: View, rest: tuple[Event, ...]) -> bool:
+def _comes_again(view: View, rest: tuple[CodeEvent, ...]) -> bool:
     """Whether the broker delivers again what this path does not acknowledge."""
     if any(one.kind is Kind.ACK for one in rest):
         return False

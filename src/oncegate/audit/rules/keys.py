@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from oncegate.audit.flow.calls import CallInfo
-from oncegate.audit.flow.events import Event, Keyed, Kind, Path
+from oncegate.audit.flow.events import CodeEvent, Keyed, Kind, Path
 from oncegate.audit.project.scope import Scope, last_name
 from oncegate.audit.rules.atoms import Part, describe, wrong_parts
-from oncegate.audit.rules.view import Draft, View, dedupe_test, short, tested_at
+from oncegate.audit.rules.view import Draft, View, dedupe_test, short, branch_on
 from oncegate.audit.values import SourcePlace, TextEdit
 
 
@@ -20,7 +20,7 @@ def transport_keys(view: View) -> Iterator[Draft]:
         for position, event in enumerate(path.events):
             if event.key is None or id(event.node) in done or event.kind not in (Kind.RESERVE, Kind.CHECK, Kind.MARK, Kind.EFFECT):
                 continue
-            if event.kind is Kind.CHECK and dedupe_test(path, position) is None and tested_at(path, position) is None:
+            if event.kind is Kind.CHECK and dedupe_test(path, position) is None and branch_on(path, position) is None:
                 continue
             atoms = wrong_parts(event.key)
             if event.kind is Kind.EFFECT:
@@ -43,7 +43,7 @@ def fresh_keys(view: View) -> Iterator[Draft]:
             yield Draft("OG012", event.node, event.scope, text, short(event), event.via)
 
 
-def _is_stored(event: Event, view: View) -> bool:
+def _is_stored(event: CodeEvent, view: View) -> bool:
     """Whether the name that holds a fresh key is written to a store before the call."""
     key = event.key.node if event.key is not None else None
     if not isinstance(key, ast.Name) or event.scope.function is None:
@@ -88,7 +88,7 @@ def _pass_on(path: Path, position: int) -> list[TextEdit]:
     return []
 
 
-def _takes_keyword(node: ast.Call, event: Event) -> bool:
+def _takes_keyword(node: ast.Call, event: CodeEvent) -> bool:
     is_class = isinstance(node.func, ast.Attribute) and last_name(node.func.value)[:1].isupper()
     has_arguments = bool(node.args or node.keywords) and not any(one.arg is None for one in node.keywords)
     return has_arguments and (event.library == "Square" or (event.library == "Stripe" and is_class))

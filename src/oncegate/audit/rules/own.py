@@ -12,7 +12,7 @@ from oncegate.audit.flow.special import error_names, is_broad, is_once
 from oncegate.audit.project.scope import Scope, last_name, spelled
 from oncegate.audit.project.units import FunctionUnit, walk_scope
 from oncegate.audit.rules.view import Draft, View, short
-from oncegate.audit.tables.stores import is_clock
+from oncegate.audit.tables.making import is_clock
 
 _FIELDS: Final = re.compile(r"\{(\w[\w.]*)")
 _CLOCK_FIELD: Final = re.compile(r"^(now|current_time|received_at|processed_at|fetched_at|arrived_at|ingested_at|timestamp_now|today|read_at)$")

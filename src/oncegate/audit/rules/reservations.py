@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from oncegate.audit.flow.calls import CallInfo, number_of
-from oncegate.audit.flow.events import Event, Keyed, Kind, Path
+from oncegate.audit.flow.events import CodeEvent, Keyed, Kind, Path
 from oncegate.audit.rules.view import (
-    Doubt,
+    OpenQuestion,
     Draft,
     Guard,
     View,
@@ -18,13 +18,13 @@ from oncegate.audit.rules.view import (
     is_after_error,
     is_known_duplicate,
     short,
-    tested_at,
+    branch_on,
 )
 
 from oncegate.audit.project.scope import Scope
-from oncegate.audit.tables.stores import WINDOW_SECONDS_MIN
+from oncegate.audit.tables.making import WINDOW_SECONDS_MIN
 
-Occurrences = list[tuple[Path, int, Event]]
+Occurrences = list[tuple[Path, int, CodeEvent]]
 
 
 def unreserved_calls(view: View) -> Iterator[Draft]:
@@ -62,19 +62,19 @@ def _judged(view: View, group: Occurrences) -> Iterator[Draft]:
         hint = " (a set in memory is gone after a restart)" if memory else ""
         yield Draft("OG001", event.node, event.scope, f"{words} before any reservation: {short(event)}{hint}", short(event), event.via)
     elif Guard.NONE in guards and any(guard is not Guard.NONE for guard in guards):
-        view.doubts.append(Doubt(event.node, event.scope, f"{short(event)} is reserved on some paths only"))
+        view.doubts.append(OpenQuestion(event.node, event.scope, f"{short(event)} is reserved on some paths only"))
     elif Guard.CHECKED in guards or Guard.LOCKED in guards:
         reason = f"{short(event)} follows a check whose atomicity is not visible"
-        view.doubts.append(Doubt(event.node, event.scope, reason))
+        view.doubts.append(OpenQuestion(event.node, event.scope, reason))
 
 
 def _memory_before(path: Path, position: int) -> bool:
     return any(event.in_memory for event in path.events[:position])
 
 
-def _raced(view: View) -> list[Event]:
+def _raced(view: View) -> list[CodeEvent]:
     """The effects that follow a check and come before, or right after, a mark that is not atomic."""
-    found: dict[int, Event] = {}
+    found: dict[int, CodeEvent] = {}
     for path in view.paths:
         for position, event in enumerate(path.events):
             acts = event.kind is Kind.EFFECT or (event.kind is Kind.WRITE and event.is_relative)
@@ -85,7 +85,7 @@ def _raced(view: View) -> list[Event]:
     return list(found.values())
 
 
-def race_of(path: Path, position: int) -> Event | None:
+def race_of(path: Path, position: int) -> CodeEvent | None:
     """The check that an effect relies on, where nothing atomic stands beside it."""
     if guard_before(path, position) is not Guard.CHECKED:
         return None
@@ -102,7 +102,7 @@ def race_of(path: Path, position: int) -> Event | None:
     return None
 
 
-def _marks(event: Event, check: Event) -> bool:
+def _marks(event: CodeEvent, check: CodeEvent) -> bool:
     """Whether an event notes what an earlier check asked for."""
     if event.kind not in (Kind.MARK, Kind.RESERVE, Kind.WRITE):
         return False
@@ -171,15 +171,15 @@ def _is_dedupe(view: View, path: Path, position: int) -> bool:
     if event.kind is Kind.MARK:
         return any(one.kind in (Kind.CHECK, Kind.RESERVE) and (one.library, one.subject) == (event.library, event.subject) for one in path.events)
     if event.kind is Kind.CHECK:
-        return tested_at(path, position) is not None or bool(failed(path, position, len(path.events)))
+        return branch_on(path, position) is not None or bool(failed(path, position, len(path.events)))
     return True
 
 
-def _all_events(view: View) -> Iterator[Event]:
+def _all_events(view: View) -> Iterator[CodeEvent]:
     return (event for path in view.paths for event in path.events)
 
 
-def _contains(test: Event, event: Event) -> bool:
+def _contains(test: CodeEvent, event: CodeEvent) -> bool:
     return any(node is event.node for node in ast.walk(test.node))
 
 

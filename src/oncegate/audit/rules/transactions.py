@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from oncegate.audit.flow.events import Event, Kind, Path
+from oncegate.audit.flow.events import CodeEvent, Kind, Path
 from oncegate.audit.rules.view import Draft, View, failed, is_after_error, short
 from oncegate.audit.tables.sql import surely_holds_keys
 
@@ -32,12 +32,12 @@ def separate_transactions(view: View) -> Iterator[Draft]:
                     yield Draft("OG004", key.node, key.scope, text, short(key), key.via)
 
 
-def _is_key(event: Event) -> bool:
+def _is_key(event: CodeEvent) -> bool:
     is_insert = event.kind is Kind.RESERVE or (event.kind is Kind.MARK and "insert" in event.flags)
     return is_insert and event.library in ("sql", "sqlalchemy", "orm", "django") and surely_holds_keys(event.subject)
 
 
-def _is_write(event: Event) -> bool:
+def _is_write(event: CodeEvent) -> bool:
     in_database = event.library in ("sql", "sqlalchemy", "orm", "django")
     return event.kind is Kind.WRITE and in_database and not surely_holds_keys(event.subject)
 
@@ -80,7 +80,7 @@ def effects_in_transactions(view: View) -> Iterator[Draft]:
     """OG013: what the transaction can take back, the effect cannot."""
     done: set[int] = set()
     for path in view.paths:
-        open_blocks: list[Event] = []
+        open_blocks: list[CodeEvent] = []
         has_written = False
         for position, event in enumerate(path.events):
             if event.kind is Kind.BEGIN:
@@ -100,17 +100,17 @@ def effects_in_transactions(view: View) -> Iterator[Draft]:
                 yield Draft("OG013", event.node, event.scope, text, short(event), event.via)
 
 
-def _leaves(event: Event) -> bool:
+def _leaves(event: CodeEvent) -> bool:
     if {"after commit", "gated", "spawned"} & event.flags:
         return False
     return event.kind is Kind.EFFECT or "enqueue" in event.flags
 
 
-def _is_inside(blocks: list[Event], has_written: bool) -> bool:
+def _is_inside(blocks: list[CodeEvent], has_written: bool) -> bool:
     return any("block" in block.flags or not block.flags or has_written for block in blocks)
 
 
-def _is_undone(view: View, effect: Event) -> bool:
+def _is_undone(view: View, effect: CodeEvent) -> bool:
     """Whether a path rolls back after this effect was tried."""
     for path in view.paths:
         raised = [at for at, one in enumerate(path.events) if one.kind is Kind.RAISED and one.of is not None and one.of.node is effect.node]

@@ -18,18 +18,25 @@ HTTP_PACKAGES: Final = frozenset({"requests", "httpx", "aiohttp", "urllib3", "ni
                                   "curl_cffi", "authlib", "requests_oauthlib", "aiohttp_retry"})  # fmt: skip
 _HTTP_RECEIVER: Final = re.compile(r"^(.*_)?(client|session|http|requests|httpx|sess|api|pool|httpclient)$")
 _HARMLESS_URL: Final = re.compile(
-    r"(oauth2?/|/?tokens?$|/search$|/query$|/graphql$|/login$|/validate$|/verify$|/lookup$|/quotes?$|/estimate$|/introspect$"
+    r"(oauth2?/|/?tokens?$|/search$|/query$|/graphql$|/login$|/validate$|/verify$|/lookup$|/quotes?$"
+    r"|/estimate$|/introspect$"
     r"|/token\b)", re.I
 )  # fmt: skip
 _READ: Final = re.compile(
-    r"^(get|list|find|describe|check|search|fetch|read|lookup|validate|query|health|status|watch|verify)", re.I
+    r"^(get|list|find|describe|check|search|fetch|read|lookup|validate|query|health|status|watch"
+    r"|verify)", re.I
 )
 STRONG: Final = re.compile(
-    r"^(charge|refund|capture|payout|pay|transfer|book|purchase|order_label|buy|place_order|submit_order|claim_\w+"
-    r"|book_\w+|charge_\w+|refund_\w+|capture_\w+|reserve_(slot|seat|room|table|stock|inventory|capacity|container)\w*"
-    r"|create_(payment|charge|booking|shipment|order|invoice|payout|refund|transfer|label|subscription|ticket)\w*"
-    r"|send_(email|mail|sms|message|notification|push|invoice|payment|money|receipt|confirmation)\w*|ship|ship_\w+"
-    r"|print_label|issue_(refund|card|ticket|voucher|credit)\w*|post_message|debit|credit|withdraw|disburse\w*)$"
+    r"^(charge|refund|capture|payout|pay|transfer|book|purchase|order_label|buy|place_order|submit_order"
+    r"|claim_\w+"
+    r"|book_\w+|charge_\w+|refund_\w+|capture_\w+|reserve_(slot|seat|room|table|stock|inventory|capacity"
+    r"|container)\w*"
+    r"|create_(payment|charge|booking|shipment|order|invoice|payout|refund|transfer|label|subscription"
+    r"|ticket)\w*"
+    r"|send_(email|mail|sms|message|notification|push|invoice|payment|money|receipt|confirmation)\w*"
+    r"|ship|ship_\w+"
+    r"|print_label|issue_(refund|card|ticket|voucher|credit)\w*|post_message|debit|credit|withdraw"
+    r"|disburse\w*)$"
 )
 _CLIENT: Final = re.compile(r"(client|api|gateway|sdk|provider|psp|acquirer|carrier|mailer|notifier|sms|bank|payments?|processor)$")
 

@@ -11,7 +11,8 @@ from oncegate.audit.flow.events import Keyed
 from oncegate.audit.project.scope import Scope, last_name
 
 _KEY: Final = re.compile(
-    r"idempoten|paypal.request.id|nats.msg.id|dedup|^client_?(request_?)?token$|^unique_request_id$|^external_id$"
+    r"idempoten|paypal.request.id|nats.msg.id|dedup|^client_?(request_?)?token$|^unique_request_id$"
+    r"|^external_id$"
     r"|^client_reference|^x-once", re.I
 )  # fmt: skip
 _CARRIERS: Final = ("headers", "extra_headers", "options", "request_options", "opts", "json", "data", "params", "body",

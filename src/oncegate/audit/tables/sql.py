@@ -9,24 +9,30 @@ from typing import Final
 from msgspec import Struct
 
 _DEDUPE: Final = re.compile(
-    r"processed|dedup|idempot|inbox|seen|handled|consumed|reserv|claim|once|delivered|received_|event_key|message_key"
-    r"|message_log|webhook_event|event_log|applied_|already|_keys$|fence|receipts?$|event_ids?$|message_ids?$", re.I
+    r"processed|dedup|idempot|inbox|seen|handled|consumed|reserv|claim|once|delivered|received_"
+    r"|event_key|message_key"
+    r"|message_log|webhook_event|event_log|applied_|already|_keys$|fence|receipts?$|event_ids?$"
+    r"|message_ids?$", re.I
 )  # fmt: skip
 _STRICT: Final = re.compile(
-    r"processed|dedup|idempot|inbox|seen|handled|consumed|received_|event_key|message_key|webhook_event|applied_|_keys$"
+    r"processed|dedup|idempot|inbox|seen|handled|consumed|received_|event_key|message_key|webhook_event"
+    r"|applied_|_keys$"
     r"|event_ids?$|message_ids?$|message_log|event_log", re.I
 )  # fmt: skip
 _TABLE: Final = re.compile(
-    r"\b(?:insert\s+(?:or\s+\w+\s+|ignore\s+)?into|update(?:\s+only)?|delete\s+from|merge\s+into|replace\s+into|from)\s+[\"'`\[]?([\w.{}]+)",
+    r"\b(?:insert\s+(?:or\s+\w+\s+|ignore\s+)?into|update(?:\s+only)?|delete\s+from|merge\s+into"
+    r"|replace\s+into|from)\s+[\"'`\[]?([\w.{}]+)",
     re.I,
 )
 _WINDOW: Final = re.compile(
-    r"(now\(\)|current_timestamp|getdate\(\)|sysdate|localtimestamp|clock_timestamp\(\))(\s+at time zone '\w+')?\s*-\s*"
+    r"(now\(\)|current_timestamp|getdate\(\)|sysdate|localtimestamp"
+    r"|clock_timestamp\(\))(\s+at time zone '\w+')?\s*-\s*"
     r"|datetime\(\s*'now'\s*,\s*'-|date_sub\(|dateadd\(|interval\s+'?\d+|age\(", re.I
 )  # fmt: skip
 _RELATIVE: Final = re.compile(r"\bset\b.*?\b(\w+)\s*=\s*(?:\w+\.)?\1\s*[-+*]", re.I | re.S)
 _GUARD: Final = re.compile(
-    r"\bwhere\b.*\b(status|state|processed\w*|claimed\w*|handled\w*|version|done|locked\w*|sent\w*|paid\w*|charged\w*|notified\w*)"
+    r"\bwhere\b.*\b(status|state|processed\w*|claimed\w*|handled\w*|version|done|locked\w*|sent\w*"
+    r"|paid\w*|charged\w*|notified\w*)"
     r"\b\s*(=|is\s+null|is\s+not|<>|!=|in\b|<)", re.I | re.S
 )  # fmt: skip
 
