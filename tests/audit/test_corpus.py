@@ -36,13 +36,12 @@ def test_the_corpus_has_enough_of_everything(scores: dict[str, RuleScore]) -> No
     assert len(report.cards) >= 150
 
 
-def test_a_good_part_of_the_corpus_is_written_without_regard_to_the_rules() -> None:
+def test_a_third_of_the_corpus_is_written_without_regard_to_the_rules() -> None:
     """The services in `field/` measure more honestly than examples beside the rules."""
     counts = {part: sum(map(len, labels(CORPUS / part)[0].values())) for part in PARTS}
     near = {part: sum(labels(CORPUS / part)[1].values()) for part in PARTS}
     labelled = counts["field"] + near["field"]
-    assert labelled >= 80
-    assert labelled >= (counts["rules"] + near["rules"]) / 4
+    assert labelled >= (counts["rules"] + near["rules"]) / 3
 
 
 def test_a_rule_that_is_switched_off_is_missed() -> None:

@@ -154,8 +154,7 @@ class Tracer(Invoker):
         done = [path for path in body if path.ending is not Ending.RAISE and (path.ending is not Ending.NEXT or not node.orelse)]
         caught: list[Path] = []
         for handler in node.handlers:
-            handler.try_line = node.lineno  # type: ignore[union-attr]
-            entered = CodeEvent(Kind.CAUGHT, handler, scope, what=",".join(error_names(handler.type)))
+            entered = CodeEvent(Kind.CAUGHT, handler, scope, what=",".join(error_names(handler.type)), origin=node)
             entries = limited(self._entries(body, handler, entered))
             caught += joined(entries, self.block(handler.body, scope))
         escaped = [path for path in body if path.ending is Ending.RAISE] if not any(is_broad(one.type) for one in node.handlers) else []

@@ -143,17 +143,12 @@ def _effect_before(path: Path, position: int) -> CodeEvent | None:
     raised = path.events[position - 1] if position else None
     if raised is None or raised.kind is not Kind.RAISED:
         return None
-    handler = path.events[position].node
-    start = _try_start(handler)
+    start = getattr(path.events[position].origin, "lineno", 0)
     for event in reversed(path.events[:position]):
         inside = any(getattr(one, "lineno", 0) >= start for one in event.places())
         if event.kind is Kind.EFFECT and inside and not {"gated"} & event.flags:
             return event
     return None
-
-
-def _try_start(handler: ast.AST) -> int:
-    return getattr(handler, "try_line", 0)
 
 
 def _is_swallowed(view: View, path: Path, position: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 from oncegate.audit.flow.calls import CallInfo, text_of
 from oncegate.audit.flow.events import CodeEvent, Kind
 from oncegate.audit.tables.key_stores import dynamo_event, memory_event, mongo_event, redis_event
-from oncegate.audit.tables.making import key_expr, make
+from oncegate.audit.tables.making import key_expr, make, window_in
 from oncegate.audit.tables.orms import django_event, expression_event, sqlalchemy_event
 from oncegate.audit.tables.sql import Sql, SqlKind, read_sql
 
@@ -61,7 +61,7 @@ def sql_event(call: CallInfo, statement: Sql, key: ast.expr | None) -> CodeEvent
         if statement.locks:
             return make(Kind.LOCK, call, subject=table, library="sql")
         return make(Kind.CHECK, call, subject=table, key=made, library="sql",
-                    window="SQL compares with the current time" if statement.window else "")  # fmt: skip
+                    window="SQL compares with the current time" if statement.window else window_in(call.node, call))  # fmt: skip
     plain = {
         SqlKind.LOCK: Kind.LOCK, SqlKind.BEGIN: Kind.BEGIN, SqlKind.COMMIT: Kind.COMMIT, SqlKind.ROLLBACK: Kind.ROLLBACK,
     }  # fmt: skip
