@@ -89,7 +89,7 @@ def _has_guard(path: Path) -> bool:
 
 
 def _not_judged(view: View) -> list[NotJudged]:
-    found = {}
+    found: dict[tuple[SourcePlace, str], NotJudged] = {}
     for doubt in view.doubts:
         where = place(doubt.node, doubt.scope.module)
         found.setdefault((where, doubt.reason), NotJudged(where, view.handler.name, doubt.reason))

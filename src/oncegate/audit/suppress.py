@@ -55,7 +55,8 @@ def _next_code(tokens: list[tokenize.TokenInfo], number: int) -> int:
 
 def apply(findings: Iterable[AuditFinding], comments: list[Suppression]) -> tuple[list[AuditFinding], list[AuditFinding]]:
     """Findings that stay, and those that a comment with a reason suppresses."""
-    kept, gone = [], []
+    kept: list[AuditFinding] = []
+    gone: list[AuditFinding] = []
     by_line: dict[tuple[str, int], list[Suppression]] = {}
     for comment in comments:
         by_line.setdefault((comment.path, comment.covers), []).append(comment)

@@ -80,7 +80,7 @@ def _pass_on(path: Path, position: int) -> list[TextEdit]:
         is_own = one.kind is Kind.RESERVE and one.scope.function is unit and not one.via
         if not is_own or key is None or not isinstance(key.node, ast.Name | ast.JoinedStr) or wrong_parts(key):
             continue
-        last = max([*node.args, *(part.value for part in node.keywords)], key=lambda part: (part.end_lineno, part.end_col_offset))
+        last = max([*node.args, *(part.value for part in node.keywords)], key=lambda part: (part.end_lineno or 0, part.end_col_offset or 0))
         line, column = last.end_lineno or 1, (last.end_col_offset or 0) + 1
         place = SourcePlace(unit.module.shown, line, column, line, column)
         written = ast.get_source_segment(unit.module.text, key.node) or ast.unparse(key.node)

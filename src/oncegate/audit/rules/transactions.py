@@ -44,7 +44,8 @@ def _is_write(event: CodeEvent) -> bool:
 
 def _transactions(path: Path) -> list[int] | None:
     """The number of the transaction that each event is in; None where the path does not show any."""
-    number, depth, numbers, is_shown = 0, 0, [], False
+    number, depth, is_shown = 0, 0, False
+    numbers: list[int] = []
     has_blocks = any(event.kind is Kind.BEGIN for event in path.events)
     has_commits = any(event.kind is Kind.COMMIT for event in path.events)
     commits_alone = _commits_alone(path)
