@@ -65,8 +65,12 @@ def test_sarif_is_valid_and_has_flows_fixes_and_suppressions(run: Run, project: 
     (project / "broken.py").write_text("def (\n", "utf-8")
     _, out, _ = run("--format", "sarif", "--baseline", "none.json")
     document = json.loads(out)
-    text = SCHEMA.read_text("utf-8").replace("{2}]?$", "{2}?$")  # a bracket too many in the published pattern
-    assert [str(error) for error in jsonschema_rs.validator_for(json.loads(text)).iter_errors(document)] == []
+    text = SCHEMA.read_text("utf-8").replace(
+        "{2}]?$", "{2}?$"
+    )  # a bracket too many in the published pattern
+    assert [
+        str(error) for error in jsonschema_rs.validator_for(json.loads(text)).iter_errors(document)
+    ] == []
     results = document["runs"][0]["results"]
     assert any("codeFlows" in one for one in results)
     assert any("fixes" in one for one in results)
@@ -105,7 +109,9 @@ def test_a_baseline_lets_only_new_findings_count(run: Run, project: Path) -> Non
 def test_a_suppression_needs_a_rule_a_reason_and_a_finding(run: Run, project: Path) -> None:
     """With a reason it hides the finding; without one, or without a finding, it is a finding itself."""
     source = (project / "orders.py").read_text("utf-8").rstrip("\n")
-    (project / "orders.py").write_text(f"{source}  # oncegate: ignore[OG001] the bank knows orders\n", "utf-8")
+    (project / "orders.py").write_text(
+        f"{source}  # oncegate: ignore[OG001] the bank knows orders\n", "utf-8"
+    )
     assert run()[0] == 0
     (project / "orders.py").write_text(f"{source}  # oncegate: ignore[OG001]\n", "utf-8")
     out = run()[1]
@@ -117,11 +123,15 @@ def test_a_suppression_needs_a_rule_a_reason_and_a_finding(run: Run, project: Pa
 
 def test_settings_come_from_pyproject(run: Run, project: Path) -> None:
     """Handlers, rules and paths can be configured; an unknown setting is refused."""
-    (project / "orders.py").write_text("import requests\n\n\ndef work(x):\n    requests.post('https://x', json=x)\n", "utf-8")
+    (project / "orders.py").write_text(
+        "import requests\n\n\ndef work(x):\n    requests.post('https://x', json=x)\n", "utf-8"
+    )
     assert run()[0] == 0
     (project / "pyproject.toml").write_text("[tool.oncegate.audit]\nhandlers = ['orders:work']\n", "utf-8")
     assert run()[0] == 1
-    (project / "pyproject.toml").write_text("[tool.oncegate.audit]\nhandlers = ['orders:work']\nignore = ['OG001']\n", "utf-8")
+    (project / "pyproject.toml").write_text(
+        "[tool.oncegate.audit]\nhandlers = ['orders:work']\nignore = ['OG001']\n", "utf-8"
+    )
     assert run()[0] == 0
     (project / "pyproject.toml").write_text("[tool.oncegate.audit]\nrules = []\n", "utf-8")
     assert run()[0] == 2
@@ -134,7 +144,9 @@ def test_diff_reports_changed_lines_only(run: Run, project: Path) -> None:
         subprocess.run([*git, *words], check=True, cwd=project)
     assert run("--diff", "HEAD")[0] == 0
     source = (project / "orders.py").read_text("utf-8")
-    (project / "orders.py").write_text(source + "    requests.patch('https://bank.example', json=order)\n", "utf-8")
+    (project / "orders.py").write_text(
+        source + "    requests.patch('https://bank.example', json=order)\n", "utf-8"
+    )
     code, out, _ = run("--diff", "HEAD")
     assert code == 1
     assert "requests.patch" in out
@@ -167,12 +179,15 @@ def test_the_cache_gives_the_same_report_and_sees_changes(run: Run, project: Pat
     """A helper that changes is judged again, although its caller did not change."""
     (project / "helpers.py").write_text("def send(order):\n    return order\n", "utf-8")
     (project / "orders.py").write_text(
-        "from celery import shared_task\nfrom helpers import send\n\n\n@shared_task\ndef a(order):\n    send(order)\n", "utf-8"
+        "from celery import shared_task\nfrom helpers import send\n\n\n@shared_task\ndef a(order):\n    send(order)\n",
+        "utf-8",
     )
     assert run()[0] == 0
     assert (project / ".oncegate_cache").is_dir()
     assert run()[0] == 0
-    (project / "helpers.py").write_text("import requests\n\n\ndef send(order):\n    requests.post('https://x', json=order)\n", "utf-8")
+    (project / "helpers.py").write_text(
+        "import requests\n\n\ndef send(order):\n    requests.post('https://x', json=order)\n", "utf-8"
+    )
     assert run()[0] == 1
     assert run()[1] == run("--no-cache")[1]
     (project / ".oncegate_cache" / "audit.msgpack").write_bytes(b"\x00damaged")

@@ -63,13 +63,19 @@ def test_consumers_of_the_broken_gate_suite_are_found() -> None:
 
 
 def test_our_own_documentation_and_code_have_no_findings(tmp_path: Path) -> None:
-    """Every Python block of the docs, and the package itself, pass their own audit."""
+    """Every Python block of the docs, and the parts of the package with handlers, pass their own audit."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    blocks = [block for page in pages for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.S)]
+    blocks = [
+        block
+        for page in pages
+        for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    ]
     assert len(blocks) > 20
     for number, block in enumerate(blocks):
         if "# audit: bad" not in block:
             (tmp_path / f"block_{number}.py").write_text(block, "utf-8")
-    report = audit(AuditSettings(paths=(str(tmp_path), str(ROOT / "src"), str(ROOT / "examples")), use_cache=False))
+    report = audit(
+        AuditSettings(paths=(str(tmp_path), str(ROOT / "src"), str(ROOT / "examples")), use_cache=False)
+    )
     assert [(one.place.path, one.place.line, one.rule) for one in report.findings] == []
     assert len(report.cards) > 20

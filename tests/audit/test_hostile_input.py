@@ -61,7 +61,9 @@ def test_loops_of_links_and_dangling_links_are_survived(project: Path) -> None:
 )
 def test_odd_but_valid_code_is_judged(project: Path, body: str) -> None:
     """Names that lead back to themselves, recursion, dynamic calls and many branches end in time."""
-    (project / "orders.py").write_text(f"from celery import shared_task\n\n\n@shared_task\ndef a(order):\n{body}", "utf-8")
+    (project / "orders.py").write_text(
+        f"from celery import shared_task\n\n\n@shared_task\ndef a(order):\n{body}", "utf-8"
+    )
     report = audit(AuditSettings(paths=(str(project),), use_cache=False))
     assert len(report.cards) == 1
     assert report.skipped == ()

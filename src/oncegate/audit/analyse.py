@@ -22,12 +22,14 @@ from oncegate.audit.rules.acknowledging import early_settings_of
 from oncegate.audit.rules.all import HANDLER_RULES
 from oncegate.audit.rules.keys import retry_settings
 from oncegate.audit.rules.reservations import window_settings
-from oncegate.audit.rules.view import OpenQuestion, Draft, View
+from oncegate.audit.rules.view import Draft, OpenQuestion, View
 from oncegate.audit.scoring import card_of
 from oncegate.audit.values import AuditFinding, NotJudged, ScoreCard, SourcePlace
 
 DOUBTS_MAX: Final = 20  # of one handler
-_MIDDLEWARE: Final = re.compile(r"add_middleware\(\s*\w*Idempoten|IdempotencyKey\(|Idempotency\w*Middleware")
+_MIDDLEWARE: Final = re.compile(
+    r"add_middleware\(\s*\w*Idempoten|IdempotencyKey\(|Idempotency\w*Middleware"
+)
 
 
 class ModuleResult(Struct):
@@ -38,7 +40,9 @@ class ModuleResult(Struct):
     cards: list[ScoreCard]
 
 
-def judge_module(index: ProjectIndex, module: ModuleUnit, named: Sequence[str], rules: frozenset[str]) -> ModuleResult:
+def judge_module(
+    index: ProjectIndex, module: ModuleUnit, named: Sequence[str], rules: frozenset[str]
+) -> ModuleResult:
     """Everything that is found in the handlers of a module."""
     entries = ModuleEntries(index, module, named)
     tracer = Tracer(index)
@@ -48,7 +52,11 @@ def judge_module(index: ProjectIndex, module: ModuleUnit, named: Sequence[str], 
     is_protected = bool(_MIDDLEWARE.search(module.text))
     for handler in entries.handlers:
         view = _view(index, tracer, handler, is_protected)
-        acts = acts or any(event.kind in (Kind.EFFECT, Kind.WRITE, Kind.DYNAMIC) for path in view.paths for event in path.events)
+        acts = acts or any(
+            event.kind in (Kind.EFFECT, Kind.WRITE, Kind.DYNAMIC)
+            for path in view.paths
+            for event in path.events
+        )
         found = [draft for rule in HANDLER_RULES for draft in rule(view) if draft.rule in rules]
         drafts += [(draft, handler.name) for draft in found]
         _doubt(view)
@@ -56,7 +64,11 @@ def judge_module(index: ProjectIndex, module: ModuleUnit, named: Sequence[str], 
         result.cards.append(card_of(view, found))
     if entries.handlers or entries.settings:
         first = entries.handlers[0].name if entries.handlers else module.name
-        extra = [*early_settings_of(entries, acts), *retry_settings(entries.calls), *window_settings(entries.calls)]
+        extra = [
+            *early_settings_of(entries, acts),
+            *retry_settings(entries.calls),
+            *window_settings(entries.calls),
+        ]
         drafts += [(draft, first) for draft in extra if draft.rule in rules]
     result.findings = _findings(drafts)
     return result
@@ -78,7 +90,12 @@ def _doubt(view: View) -> None:
             if event.kind is Kind.DYNAMIC:
                 reason = f"{event.what} is not followed: its target is only known when it runs"
                 view.doubts.append(OpenQuestion(event.node, event.scope, reason))
-            elif event.kind is Kind.WRITE and "insert" in event.flags and not view.handler.is_gated and view.handler.kind != "http":
+            elif (
+                event.kind is Kind.WRITE
+                and "insert" in event.flags
+                and not view.handler.is_gated
+                and view.handler.kind != "http"
+            ):
                 if not _has_guard(path):
                     reason = f"{event.what} inserts a row; whether a unique index refuses the second one is not visible"
                     view.doubts.append(OpenQuestion(event.node, event.scope, reason))
@@ -135,4 +152,3 @@ def fingerprint(rule: str, path: str, function: str, subject: str) -> str:
     """A name for a finding that stays when lines move."""
     text = "\0".join((rule, path, function, subject))
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=10).hexdigest()
-

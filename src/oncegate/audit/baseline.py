@@ -41,7 +41,9 @@ def read_baseline(path: Path) -> Baseline:
     except msgspec.DecodeError as error:
         raise ConfigError(f"{path}: not a baseline: {error}; write one with --update-baseline") from error
     if found.version != 1:
-        raise ConfigError(f"{path}: version {found.version} of a baseline is not known; write it again with --update-baseline")
+        raise ConfigError(
+            f"{path}: version {found.version} of a baseline is not known; write it again with --update-baseline"
+        )
     return found
 
 
@@ -69,7 +71,17 @@ def updated(findings: Sequence[AuditFinding], baseline: Baseline, today: str, *,
             continue
         count = len(found) if adds or old is None else min(len(found), old.count)
         first = found[0]
-        kept.append(KnownFinding(name, first.rule, first.place.path, first.message, count, old.reason if old else "", old.since if old else today))
+        kept.append(
+            KnownFinding(
+                name,
+                first.rule,
+                first.place.path,
+                first.message,
+                count,
+                old.reason if old else "",
+                old.since if old else today,
+            )
+        )
     return Baseline(1, kept)
 
 

@@ -52,8 +52,8 @@ RULES: Final[dict[str, AuditRule]] = {
             "repeats are recognised in a time window only",
             "a repeat that comes after the window runs again",
             "keep keys longer than any redelivery: days for a queue, and a redrive may come after weeks",
-            'r.set(order_id, 1, nx=True, ex=300)',
-            'r.set(order_id, 1, nx=True, ex=90 * 86400)',
+            "r.set(order_id, 1, nx=True, ex=300)",
+            "r.set(order_id, 1, nx=True, ex=90 * 86400)",
             "Windows of seven days and more are no findings, and locks are not windows.",
         ),
         AuditRule(
@@ -107,7 +107,7 @@ RULES: Final[dict[str, AuditRule]] = {
             "OG009",
             "idempotency key not passed on",
             "the API would recognise a repeat by its key, but gets none",
-            "pass a key made of business fields: idempotency_key=f\"order-{order_id}\"",
+            'pass a key made of business fields: idempotency_key=f"order-{order_id}"',
             "stripe.PaymentIntent.create(amount=amount, currency='eur')",
             "stripe.PaymentIntent.create(amount=amount, currency='eur', idempotency_key=key)",
             "Judged for APIs known to take a key: Stripe, Square, Adyen, PayPal, Mollie, Resend, FIFO queues"

@@ -31,7 +31,9 @@ def edited(text: str, edits: Sequence[TextEdit]) -> str:
     limit = len(text) + 1
     for edit in sorted(edits, key=lambda one: (one.place.line, one.place.column), reverse=True):
         start = starts[edit.place.line - 1] + _position(lines[edit.place.line - 1], edit.place.column)
-        end = starts[edit.place.end_line - 1] + _position(lines[edit.place.end_line - 1], edit.place.end_column)
+        end = starts[edit.place.end_line - 1] + _position(
+            lines[edit.place.end_line - 1], edit.place.end_column
+        )
         if end <= limit:
             text = text[:start] + edit.text + text[end:]
             limit = start
@@ -63,7 +65,9 @@ def patch(base: Path, findings: Sequence[AuditFinding]) -> str:
     for path, edits in sorted(edits_by_file(findings).items()):
         before = decode((base / path).read_bytes())
         after = edited(before, edits)
-        parts += list(difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{path}", f"b/{path}"))
+        parts += list(
+            difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{path}", f"b/{path}")
+        )
     return "".join(parts)
 
 

@@ -27,10 +27,10 @@ _MAY_HAVE_HANDLERS: Final = re.compile(
     rb"|channel), method, prop"
     rb"|def (?:handle|on|process|consume|receive|dispatch)_\w+\(|def (?:consume|message_handler"
     rb"|event_handler|webhook_handler)\(",
-    re.M,
+    re.MULTILINE,
 )
 _CALLED: Final = re.compile(rb"(?<!def )\b((?:handle|on|process|consume|receive|dispatch)_\w+)\(")
-_CLASS: Final = re.compile(rb"^class\s+\w+\s*\(([^)\n]*)\)", re.M)
+_CLASS: Final = re.compile(rb"^class\s+\w+\s*\(([^)\n]*)\)", re.MULTILINE)
 
 
 def digest_of(content: bytes) -> bytes:
@@ -55,7 +55,11 @@ def scan(file: FoundFile, content: bytes, handlers_named: bool, checks_all: bool
         is_candidate=is_candidate,
         has_comments=MARK in content,
         bases=tuple(
-            {part.split(b".")[-1].split(b"[")[0].strip().decode("ascii", "replace") for found in _CLASS.findall(content) for part in found.split(b",")}
+            {
+                part.split(b".")[-1].split(b"[")[0].strip().decode("ascii", "replace")
+                for found in _CLASS.findall(content)
+                for part in found.split(b",")
+            }
         ),
     )
     facts.bases = tuple(sorted(facts.bases))

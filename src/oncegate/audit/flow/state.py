@@ -19,7 +19,9 @@ _STATE: Final = re.compile(
     r"|complete)|\w+_sent|\w+_sent_at|\w+_processed"
     r"|(charge|payment|refund|shipment|booking|label|transfer|payout|message|invoice)_(id|ref|reference))$"
 )  # fmt: skip
-_LOADS: Final = re.compile(r"^(a?get|load|find|fetch|first|one|scalar|query|select|read|lookup|refresh)(_|$)")
+_LOADS: Final = re.compile(
+    r"^(a?get|load|find|fetch|first|one|scalar|query|select|read|lookup|refresh)(_|$)"
+)
 
 
 def is_state(name: str) -> bool:
@@ -29,7 +31,9 @@ def is_state(name: str) -> bool:
 
 def set_state(target: ast.Attribute, scope: Scope) -> CodeEvent:
     """The note that an assignment makes."""
-    return CodeEvent(Kind.MARK, target, scope, what=spelled(target), subject=target.attr, library="attribute")
+    return CodeEvent(
+        Kind.MARK, target, scope, what=spelled(target), subject=target.attr, library="attribute"
+    )
 
 
 def asked_state(test: ast.expr, scope: Scope) -> list[Path]:
@@ -37,7 +41,9 @@ def asked_state(test: ast.expr, scope: Scope) -> list[Path]:
     for node in ast.walk(test):
         base, name = _member(node)
         if base is not None and is_state(name) and _is_loaded(base, scope):
-            event = CodeEvent(Kind.CHECK, test, scope, what=f"{spelled(base)}.{name}", subject=name, library="attribute")
+            event = CodeEvent(
+                Kind.CHECK, test, scope, what=f"{spelled(base)}.{name}", subject=name, library="attribute"
+            )
             return [Path((event,))]
     return [Path()]
 
@@ -55,7 +61,11 @@ def added_to(node: ast.AugAssign, scope: Scope) -> list[Path]:
 def _member(node: ast.AST) -> tuple[ast.expr | None, str]:
     if isinstance(node, ast.Attribute):
         return node.value, node.attr
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+    if (
+        isinstance(node, ast.Subscript)
+        and isinstance(node.slice, ast.Constant)
+        and isinstance(node.slice.value, str)
+    ):
         return node.value, node.slice.value
     return None, ""
 
@@ -72,7 +82,15 @@ def _is_loaded(node: ast.expr, scope: Scope) -> bool:
         stored = store_event(call)
         if stored is not None and stored.kind in (Kind.CHECK, Kind.LOCK):
             return True
-        if call.method in ("fetchone", "first", "one", "one_or_none", "scalar_one_or_none", "scalar_one", "mappings"):
+        if call.method in (
+            "fetchone",
+            "first",
+            "one",
+            "one_or_none",
+            "scalar_one_or_none",
+            "scalar_one",
+            "mappings",
+        ):
             return True
         is_own = isinstance(scope.unit(value.func), FunctionUnit) or call.has_project_owner
         if _LOADS.match(call.method) and (is_own or _is_repository(call)):
@@ -81,6 +99,8 @@ def _is_loaded(node: ast.expr, scope: Scope) -> bool:
 
 
 def _is_repository(call: CallInfo) -> bool:
-    return bool(re.search(r"(repo|repository|store|session|db|orders|payments|dao|table|objects)$", call.receiver_name)) and bool(
-        last_name(call.node.func)
-    )
+    return bool(
+        re.search(
+            r"(repo|repository|store|session|db|orders|payments|dao|table|objects)$", call.receiver_name
+        )
+    ) and bool(last_name(call.node.func))

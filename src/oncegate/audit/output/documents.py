@@ -112,12 +112,23 @@ def as_markdown(report: AuditReport) -> str:
             for one in report.findings
         ]
     if report.cards:
-        lines += ["", "<details><summary>Score cards</summary>", "", f"| handler | {' | '.join(QUESTIONS)} |", "|---|---|---|---|---|"]
-        lines += [f"| `{_cell(card.handler)}` | {' | '.join(answer.value for answer in card.answers())} |" for card in report.cards]
+        lines += [
+            "",
+            "<details><summary>Score cards</summary>",
+            "",
+            f"| handler | {' | '.join(QUESTIONS)} |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| `{_cell(card.handler)}` | {' | '.join(answer.value for answer in card.answers())} |"
+            for card in report.cards
+        ]
         lines += ["", "</details>"]
     if report.not_judged:
         lines += ["", "<details><summary>Not judged</summary>", ""]
-        lines += [f"- `{_cell(one.place.path)}:{one.place.line}` {_cell(one.reason)}" for one in report.not_judged]
+        lines += [
+            f"- `{_cell(one.place.path)}:{one.place.line}` {_cell(one.reason)}" for one in report.not_judged
+        ]
         lines += ["", "</details>"]
     return "\n".join(lines)
 
@@ -132,21 +143,35 @@ def as_junit(report: AuditReport) -> str:
     for finding in report.new:
         by_handler.setdefault(finding.handler or finding.place.path, []).append(finding)
     failed = sum(bool(found) for found in by_handler.values())
-    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f'<testsuites tests="{len(by_handler)}" failures="{failed}">']
-    lines.append(f'<testsuite name="oncegate audit" tests="{len(by_handler)}" failures="{failed}" errors="0">')
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f'<testsuites tests="{len(by_handler)}" failures="{failed}">',
+    ]
+    lines.append(
+        f'<testsuite name="oncegate audit" tests="{len(by_handler)}" failures="{failed}" errors="0">'
+    )
     for handler, found in by_handler.items():
         name, _, rest = handler.rpartition(".")
         lines.append(f"<testcase classname={_attribute(name or 'audit')} name={_attribute(rest)}>")
         if found:
-            text = "\n".join(f"{one.place.path}:{one.place.line}: {one.rule} {one.message}: {one.why}" for one in found)
-            lines.append(f"<failure message={_attribute(found[0].message)} type={_attribute(found[0].rule)}>{escape(_clean(text))}</failure>")
+            text = "\n".join(
+                f"{one.place.path}:{one.place.line}: {one.rule} {one.message}: {one.why}" for one in found
+            )
+            lines.append(
+                f"<failure message={_attribute(found[0].message)} type={_attribute(found[0].rule)}>{escape(_clean(text))}</failure>"
+            )
         lines.append("</testcase>")
     return "\n".join([*lines, "</testsuite>", "</testsuites>"])
 
 
 def _clean(text: str) -> str:
     """XML has no place for control characters and lone surrogates."""
-    return "".join(one if one in "\n\t" or (" " <= one and not "\ud800" <= one <= "\udfff" and one not in "\ufffe\uffff") else "?" for one in text)
+    return "".join(
+        one
+        if one in "\n\t" or (one >= " " and not "\ud800" <= one <= "\udfff" and one not in "\ufffe\uffff")
+        else "?"
+        for one in text
+    )
 
 
 def _attribute(text: str) -> str:

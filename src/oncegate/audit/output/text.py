@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from oncegate.audit.catalogue import RULES, AuditRule
-from oncegate.audit.values import QUESTIONS, AuditReport, AuditFinding, Verdict3
+from oncegate.audit.values import QUESTIONS, AuditFinding, AuditReport, Verdict3
 from oncegate.model.escape import visible
 
 Paint = Callable[[str, str], str]
@@ -16,13 +16,18 @@ def plain(text: str, style: str) -> str:
     return text
 
 
-def as_text(report: AuditReport, paint: Paint = plain, *, details: bool = False, cards: bool = False) -> str:
+def as_text(
+    report: AuditReport, paint: Paint = plain, *, details: bool = False, cards: bool = False
+) -> str:
     """The whole report. `details` lists what was not judged; `cards` adds the score cards."""
     lines: list[str] = []
     for finding in report.findings:
         lines += [*_finding(finding, paint), ""]
     if details:
-        lines += [f"{_place(one.place.path, one.place.line)}  not judged: {visible(one.reason)}" for one in report.not_judged]
+        lines += [
+            f"{_place(one.place.path, one.place.line)}  not judged: {visible(one.reason)}"
+            for one in report.not_judged
+        ]
     lines += [f"{visible(one.path)}: {visible(one.reason)}" for one in report.skipped]
     if cards:
         lines += ["", *_cards(report, paint)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Callable, Mapping, Sequence
-
 from typing import Final
 
 from oncegate.audit.discovery import FoundFile
@@ -41,7 +40,9 @@ class ProjectIndex:
         self._by_name: dict[str, list[str]] = {}
         self._modules: dict[str, ModuleUnit | None] = {}
         self._names: dict[str, str] = {}
-        packages = {os.path.dirname(file.path) for file in files if os.path.basename(file.path) == "__init__.py"}
+        packages = {
+            os.path.dirname(file.path) for file in files if os.path.basename(file.path) == "__init__.py"
+        }
         for file in files:
             self._files[file.path] = file
             names = _names_of(file, packages)

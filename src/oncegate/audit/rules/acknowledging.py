@@ -24,7 +24,10 @@ def early_acknowledgements(view: View) -> Iterator[Draft]:
                     text = f"acknowledged before the work is durable: {short(event)} comes before {short(work)}"
                     yield Draft("OG007", event.node, event.scope, text, short(event), event.via)
             elif event.kind is Kind.SPAWN and id(event.node) not in done and _waits_for_answer(view):
-                work = next((one for one in path.events[position:] if one.kind in _WORK and "spawned" in one.flags), None)
+                work = next(
+                    (one for one in path.events[position:] if one.kind in _WORK and "spawned" in one.flags),
+                    None,
+                )
                 if work is not None:
                     done.add(id(event.node))
                     text = f"acknowledged while the work still runs in the background: {short(work)}"
@@ -49,9 +52,13 @@ def _waits_for_answer(view: View) -> bool:
         return True
     words = f"{view.handler.unit.qualname} {view.handler.unit.module.name}"
     words += " ".join(
-        str(getattr(part, "value", "")) for node in view.handler.unit.node.decorator_list for part in getattr(node, "args", ())
+        str(getattr(part, "value", ""))
+        for node in view.handler.unit.node.decorator_list
+        for part in getattr(node, "args", ())
     )
-    return view.handler.kind == "http" and bool(re.search(r"hook|callback|notif|event|ipn|inbound|receive", words, re.I))
+    return view.handler.kind == "http" and bool(
+        re.search(r"hook|callback|notif|event|ipn|inbound|receive", words, re.IGNORECASE)
+    )
 
 
 def early_settings_of(entries: ModuleEntries, acts: bool) -> Iterator[Draft]:

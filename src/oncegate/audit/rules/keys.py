@@ -9,7 +9,7 @@ from oncegate.audit.flow.calls import CallInfo
 from oncegate.audit.flow.events import CodeEvent, Keyed, Kind, Path
 from oncegate.audit.project.scope import Scope, last_name
 from oncegate.audit.rules.atoms import Part, describe, wrong_parts
-from oncegate.audit.rules.view import Draft, View, dedupe_test, short, branch_on
+from oncegate.audit.rules.view import Draft, View, branch_on, dedupe_test, short
 from oncegate.audit.values import SourcePlace, TextEdit
 
 
@@ -18,16 +18,31 @@ def transport_keys(view: View) -> Iterator[Draft]:
     done: set[int] = set()
     for path in view.paths:
         for position, event in enumerate(path.events):
-            if event.key is None or id(event.node) in done or event.kind not in (Kind.RESERVE, Kind.CHECK, Kind.MARK, Kind.EFFECT):
+            if (
+                event.key is None
+                or id(event.node) in done
+                or event.kind not in (Kind.RESERVE, Kind.CHECK, Kind.MARK, Kind.EFFECT)
+            ):
                 continue
-            if event.kind is Kind.CHECK and dedupe_test(path, position) is None and branch_on(path, position) is None:
+            if (
+                event.kind is Kind.CHECK
+                and dedupe_test(path, position) is None
+                and branch_on(path, position) is None
+            ):
                 continue
             atoms = wrong_parts(event.key)
             if event.kind is Kind.EFFECT:
                 atoms = [atom for atom in atoms if atom.part is Part.TRANSPORT]
             if atoms:
                 done.add(id(event.node))
-                yield Draft("OG002", event.node, event.scope, f"key made of transport parts: {describe(atoms)}", short(event), event.via)
+                yield Draft(
+                    "OG002",
+                    event.node,
+                    event.scope,
+                    f"key made of transport parts: {describe(atoms)}",
+                    short(event),
+                    event.via,
+                )
 
 
 def fresh_keys(view: View) -> Iterator[Draft]:
@@ -52,7 +67,10 @@ def _is_stored(event: CodeEvent, view: View) -> bool:
         for one in path.events:
             if one.node is event.node:
                 break
-            if one.kind in (Kind.RESERVE, Kind.WRITE, Kind.MARK) and one.scope.function is event.scope.function:
+            if (
+                one.kind in (Kind.RESERVE, Kind.WRITE, Kind.MARK)
+                and one.scope.function is event.scope.function
+            ):
                 if any(isinstance(part, ast.Name) and part.id == key.id for part in ast.walk(one.node)):
                     return True
     return False
@@ -62,11 +80,18 @@ def keys_not_passed(view: View) -> Iterator[Draft]:
     """OG009: an API takes a key, and the call passes none."""
     done: set[int] = set()
     for path, position, event in view.occurrences(Kind.EFFECT):
-        if not event.takes_key or event.keyed is not Keyed.NO or "gated" in event.flags or id(event.node) in done:
+        if (
+            not event.takes_key
+            or event.keyed is not Keyed.NO
+            or "gated" in event.flags
+            or id(event.node) in done
+        ):
             continue
         done.add(id(event.node))
         text = f"{event.takes_key} takes an idempotency key, and {short(event)} passes none"
-        yield Draft("OG009", event.node, event.scope, text, short(event), event.via, edits=_pass_on(path, position))
+        yield Draft(
+            "OG009", event.node, event.scope, text, short(event), event.via, edits=_pass_on(path, position)
+        )
 
 
 def _pass_on(path: Path, position: int) -> list[TextEdit]:
@@ -78,9 +103,17 @@ def _pass_on(path: Path, position: int) -> list[TextEdit]:
     for one in path.events[:position]:
         key = one.key
         is_own = one.kind is Kind.RESERVE and one.scope.function is unit and not one.via
-        if not is_own or key is None or not isinstance(key.node, ast.Name | ast.JoinedStr) or wrong_parts(key):
+        if (
+            not is_own
+            or key is None
+            or not isinstance(key.node, ast.Name | ast.JoinedStr)
+            or wrong_parts(key)
+        ):
             continue
-        last = max([*node.args, *(part.value for part in node.keywords)], key=lambda part: (part.end_lineno or 0, part.end_col_offset or 0))
+        last = max(
+            [*node.args, *(part.value for part in node.keywords)],
+            key=lambda part: (part.end_lineno or 0, part.end_col_offset or 0),
+        )
         line, column = last.end_lineno or 1, (last.end_col_offset or 0) + 1
         place = SourcePlace(unit.module.shown, line, column, line, column)
         written = ast.get_source_segment(unit.module.text, key.node) or ast.unparse(key.node)
@@ -98,7 +131,12 @@ def retried_calls(view: View) -> Iterator[Draft]:
     """OG010: a retry around a call that carries no key."""
     done: set[int] = set()
     for _, _, event in view.occurrences(Kind.EFFECT):
-        if "retried any" in event.flags and event.keyed is not Keyed.YES and "gated" not in event.flags and id(event.node) not in done:
+        if (
+            "retried any" in event.flags
+            and event.keyed is not Keyed.YES
+            and "gated" not in event.flags
+            and id(event.node) not in done
+        ):
             done.add(id(event.node))
             text = f"retry around a call that is not idempotent: {short(event)}"
             yield Draft("OG010", event.node, event.scope, text, short(event), event.via)
@@ -116,4 +154,10 @@ def retry_settings(calls: list[tuple[ast.Call, Scope]]) -> Iterator[Draft]:
         is_all = isinstance(given, ast.Constant) and given.value in (None, False)
         text = ast.dump(given).upper()
         if is_all or "'POST'" in text or "'PATCH'" in text:
-            yield Draft("OG010", node, scope, "the transport repeats POST requests by itself: Retry(...)", "Retry(...)")
+            yield Draft(
+                "OG010",
+                node,
+                scope,
+                "the transport repeats POST requests by itself: Retry(...)",
+                "Retry(...)",
+            )

@@ -18,8 +18,16 @@ def separate_transactions(view: View) -> Iterator[Draft]:
         numbered = _transactions(path)
         if numbered is None:
             continue
-        keys = [(at, event) for at, event in enumerate(path.events) if _is_key(event) and not failed(path, at, len(path.events))]
-        writes = [(at, event) for at, event in enumerate(path.events) if _is_write(event) and not is_after_error(path, at)]
+        keys = [
+            (at, event)
+            for at, event in enumerate(path.events)
+            if _is_key(event) and not failed(path, at, len(path.events))
+        ]
+        writes = [
+            (at, event)
+            for at, event in enumerate(path.events)
+            if _is_write(event) and not is_after_error(path, at)
+        ]
         for at, key in keys:
             for other, write in writes:
                 between = path.events[min(at, other) : max(at, other)]
@@ -34,7 +42,11 @@ def separate_transactions(view: View) -> Iterator[Draft]:
 
 def _is_key(event: CodeEvent) -> bool:
     is_insert = event.kind is Kind.RESERVE or (event.kind is Kind.MARK and "insert" in event.flags)
-    return is_insert and event.library in ("sql", "sqlalchemy", "orm", "django") and surely_holds_keys(event.subject)
+    return (
+        is_insert
+        and event.library in ("sql", "sqlalchemy", "orm", "django")
+        and surely_holds_keys(event.subject)
+    )
 
 
 def _is_write(event: CodeEvent) -> bool:
@@ -89,7 +101,12 @@ def effects_in_transactions(view: View) -> Iterator[Draft]:
                 has_written = False
             elif event.kind is Kind.END and open_blocks:
                 open_blocks.pop()
-            elif event.kind in (Kind.WRITE, Kind.RESERVE, Kind.MARK) and event.library in ("sql", "sqlalchemy", "orm", "django"):
+            elif event.kind in (Kind.WRITE, Kind.RESERVE, Kind.MARK) and event.library in (
+                "sql",
+                "sqlalchemy",
+                "orm",
+                "django",
+            ):
                 has_written = True
             elif event.kind in (Kind.COMMIT, Kind.ROLLBACK):
                 has_written = False
@@ -114,7 +131,11 @@ def _is_inside(blocks: list[CodeEvent], has_written: bool) -> bool:
 def _is_undone(view: View, effect: CodeEvent) -> bool:
     """Whether a path rolls back after this effect was tried."""
     for path in view.paths:
-        raised = [at for at, one in enumerate(path.events) if one.kind is Kind.RAISED and one.of is not None and one.of.node is effect.node]
+        raised = [
+            at
+            for at, one in enumerate(path.events)
+            if one.kind is Kind.RAISED and one.of is not None and one.of.node is effect.node
+        ]
         if raised and any(one.kind is Kind.ROLLBACK for one in path.events[raised[0] :]):
             return True
     return False

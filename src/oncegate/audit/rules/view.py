@@ -17,7 +17,9 @@ from oncegate.audit.project.scope import Scope
 from oncegate.audit.project.units import FunctionUnit
 from oncegate.audit.values import TextEdit
 
-_DUPLICATE: Final = re.compile(r"integrity|unique|duplicate|already|conflict|conditionalcheck|keyexists", re.I)
+_DUPLICATE: Final = re.compile(
+    r"integrity|unique|duplicate|already|conflict|conditionalcheck|keyexists", re.IGNORECASE
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -122,7 +124,9 @@ def failed(path: Path, position: int, before: int) -> str:
 def is_known_duplicate(path: Path, before: int) -> CodeEvent | None:
     """The reservation that failed because its key is known, while the path goes on."""
     for position, event in enumerate(path.events[:before]):
-        if event.kind in (Kind.RESERVE, Kind.FLUSH, Kind.COMMIT) and _DUPLICATE.search(failed(path, position, before)):
+        if event.kind in (Kind.RESERVE, Kind.FLUSH, Kind.COMMIT) and _DUPLICATE.search(
+            failed(path, position, before)
+        ):
             return event
     return None
 
@@ -143,7 +147,9 @@ def guard_before(path: Path, before: int) -> Guard:
         elif event.kind is Kind.LOCK:
             is_locked = True
         elif event.kind is Kind.CHECK and dedupe_test(path, position, before) is not None:
-            if event.in_memory and any(one.kind is Kind.MARK and one.in_memory for one in path.events[position:before]):
+            if event.in_memory and any(
+                one.kind is Kind.MARK and one.in_memory for one in path.events[position:before]
+            ):
                 continue
             found = Guard.RESERVED if is_locked and event.library != "attribute" else Guard.CHECKED
             if is_locked:
@@ -180,7 +186,13 @@ def meaning_of(node: ast.AST) -> Meaning:
         return _compared(node)
     if isinstance(node, ast.BoolOp):
         meanings = {meaning_of(one) for one in node.values}
-        return Meaning.STATE if Meaning.STATE in meanings else Meaning.UNKNOWN if len(meanings) > 1 else meanings.pop()
+        return (
+            Meaning.STATE
+            if Meaning.STATE in meanings
+            else Meaning.UNKNOWN
+            if len(meanings) > 1
+            else meanings.pop()
+        )
     if isinstance(node, ast.NamedExpr | ast.Await):
         return meaning_of(node.value)
     if isinstance(node, ast.Name | ast.Call | ast.Attribute | ast.Subscript):

@@ -32,7 +32,12 @@ def resolved(node: ast.expr, call: CallInfo) -> ast.expr:
 def table_in(node: ast.expr) -> str:
     """The table or model that a statement built by functions is about."""
     for one in ast.walk(node):
-        if isinstance(one, ast.Call) and last_name(one.func).lower().rsplit("_", 1)[-1] in ("insert", "update", "delete", "select"):
+        if isinstance(one, ast.Call) and last_name(one.func).lower().rsplit("_", 1)[-1] in (
+            "insert",
+            "update",
+            "delete",
+            "select",
+        ):
             if one.args:
                 return spelled(one.args[0]).split(".")[0]
             if isinstance(one.func, ast.Attribute):
@@ -69,7 +74,10 @@ def is_clock(node: ast.AST) -> bool:
     """Whether an expression reads the wall clock."""
     return any(
         isinstance(one, ast.Call)
-        and (last_name(one.func) in ("utcnow", "now", "today") or spelled(one.func) in ("time.time", "time.time_ns", "time"))
+        and (
+            last_name(one.func) in ("utcnow", "now", "today")
+            or spelled(one.func) in ("time.time", "time.time_ns", "time")
+        )
         for one in ast.walk(node)
     )
 
@@ -112,4 +120,6 @@ def _duration(seconds: float) -> str:
 
 def is_lock_key(node: ast.expr | None, call: CallInfo) -> bool:
     """Whether a key names a lock, which is not a record."""
-    return node is not None and bool(re.search(r"lock|lease|mutex", text_of(node, call.scope) + spelled(node), re.I))
+    return node is not None and bool(
+        re.search(r"lock|lease|mutex", text_of(node, call.scope) + spelled(node), re.IGNORECASE)
+    )

@@ -36,11 +36,25 @@ def expression_event(call: CallInfo, first: ast.expr) -> CodeEvent | None:
                     window=window_in(node, call))  # fmt: skip
     if {"insert", "pg_insert", "sqlite_insert", "Insert", "mysql_insert"} & words:
         if "on_conflict_do_nothing" in words or ("prefix_with" in words and "IGNORE" in ast.dump(node)):
-            return make(Kind.RESERVE, call, subject=table, by_result=True, library="sqlalchemy", key=inserted(node, call))
+            return make(
+                Kind.RESERVE,
+                call,
+                subject=table,
+                by_result=True,
+                library="sqlalchemy",
+                key=inserted(node, call),
+            )
         if "on_conflict_do_update" in words:
             return make(Kind.WRITE, call, subject=table, library="sqlalchemy")
         kind = Kind.RESERVE if holds_keys(table) else Kind.WRITE
-        return make(kind, call, subject=table, library="sqlalchemy", flags=frozenset({"insert"}), key=inserted(node, call))
+        return make(
+            kind,
+            call,
+            subject=table,
+            library="sqlalchemy",
+            flags=frozenset({"insert"}),
+            key=inserted(node, call),
+        )
     if "update" in words:
         return make(Kind.WRITE, call, subject=table, library="sqlalchemy", is_relative=is_relative(node))
     return make(Kind.WRITE, call, subject=table, library="sqlalchemy") if "delete" in words else None
@@ -83,7 +97,9 @@ def _django_update(call: CallInfo, model: str) -> CodeEvent:
     """An update; one that is filtered by a state applies once, and its result says whether it did."""
     parts = [part for part in ast.walk(call.node.func) if isinstance(part, ast.Call)]
     names = {one.arg or "" for part in parts for one in part.keywords}
-    guarded = any(re.match(r"status|state|processed|claimed|version|handled|sent|paid", name) for name in names)
+    guarded = any(
+        re.match(r"status|state|processed|claimed|version|handled|sent|paid", name) for name in names
+    )
     kind = Kind.RESERVE if guarded else Kind.WRITE
     relative = is_relative(call.node)
     return make(kind, call, subject=model, by_result=guarded, library="django", is_relative=relative)
@@ -99,7 +115,11 @@ def _compared_keyword(call: CallInfo) -> KeyExpr | None:
 def sqlalchemy_event(call: CallInfo) -> CodeEvent | None:
     """A call to a session of SQLAlchemy."""
     words = words_of(call.node.func)
-    is_session = call.package == "sqlalchemy" or bool(_ORM_SESSION.match(call.receiver_name)) or call.package == "sqlmodel"
+    is_session = (
+        call.package == "sqlalchemy"
+        or bool(_ORM_SESSION.match(call.receiver_name))
+        or call.package == "sqlmodel"
+    )
     if "query" in words and call.method in ("first", "one_or_none", "one", "scalar", "count", "get", "all"):
         if "with_for_update" in words:
             return make(Kind.LOCK, call, library="sqlalchemy")
@@ -132,6 +152,13 @@ def _added(call: CallInfo) -> CodeEvent:
     made = last_name(node.func) if isinstance(node, ast.Call) else spelled(node)
     keyed = node.keywords[0].value if isinstance(node, ast.Call) and node.keywords else None
     if holds_keys(made):
-        return make(Kind.MARK, call, subject=made, library="orm", key=key_expr(keyed, call), flags=frozenset({"pending", "insert"}))
+        return make(
+            Kind.MARK,
+            call,
+            subject=made,
+            library="orm",
+            key=key_expr(keyed, call),
+            flags=frozenset({"pending", "insert"}),
+        )
     flags = frozenset({"insert", "pending"}) if call.method != "merge" else frozenset({"pending"})
     return make(Kind.WRITE, call, subject=made, library="orm", flags=flags)

@@ -22,7 +22,15 @@ _SQL_METHODS: Final = frozenset(
 
 def store_event(call: CallInfo) -> CodeEvent | None:
     """What a call to a store means, or None."""
-    for judge in (_sql, redis_event, django_event, sqlalchemy_event, dynamo_event, mongo_event, memory_event):
+    for judge in (
+        _sql,
+        redis_event,
+        django_event,
+        sqlalchemy_event,
+        dynamo_event,
+        mongo_event,
+        memory_event,
+    ):
         found = judge(call)
         if found is not None:
             return found
@@ -36,7 +44,11 @@ def _sql(call: CallInfo) -> CodeEvent | None:
     statement = read_sql(text_of(first, call.scope))
     if statement is None:
         return expression_event(call, first)
-    values = call.node.args[1] if len(call.node.args) > 1 else call.keyword("parameters", "params", "args", "vars")
+    values = (
+        call.node.args[1]
+        if len(call.node.args) > 1
+        else call.keyword("parameters", "params", "args", "vars")
+    )
     return sql_event(call, statement, _key_value(values))
 
 
@@ -69,4 +81,6 @@ def sql_event(call: CallInfo, statement: Sql, key: ast.expr | None) -> CodeEvent
         return make(plain[statement.kind], call, library="sql")
     kind = Kind.MARK if statement.is_dedupe and statement.kind is not SqlKind.DELETE else Kind.WRITE
     flags = frozenset({"insert"}) if statement.kind is SqlKind.INSERT else frozenset()
-    return make(kind, call, subject=table, is_relative=statement.relative, library="sql", flags=flags, key=made)
+    return make(
+        kind, call, subject=table, is_relative=statement.relative, library="sql", flags=flags, key=made
+    )
