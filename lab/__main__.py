@@ -16,6 +16,7 @@ from oncegate.errors import OncegateError
 _EPILOG = """\
 beside these:
   python -m lab.mutation       take protecting lines out one by one (make mutate)
+  python -m lab.audit          precision and recall of `oncegate audit` on its corpus
   python -m lab.fuzzing        fuzz every parser (make fuzz)
   python -m lab.crash_matrix   play the crash matrix (make matrix)
   python -m lab.site           write the generated pages of docs/ (--check compares)

@@ -19,7 +19,8 @@ def main(words: list[str]) -> int:
     for part in PARTS:
         scores, report = measure(CORPUS / part)
         print(f"{part}: {len(report.cards)} handlers, {len(report.not_judged)} not judged")
-        print(as_table(scores), end="\n\n")
+        print(as_table(scores))
+        print(*(f"not read: {one.path}: {one.reason}" for one in report.skipped), sep="\n")
     return 0
 
 

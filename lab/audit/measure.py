@@ -1,8 +1,8 @@
 """Precision and recall of every rule on the labelled corpus.
 
-A line with `# bad: OG001` must be reported by OG001; every other report of a rule is a false alarm. A function with
-`# good: OG001` is a near miss of the rule. `rules/` holds examples by rule, written beside the rules. `field/` holds
-small services, written without regard to them.
+A line with `# bad: OG001` must be reported by OG001; every other report of a rule is a false alarm.
+A function with `# good: OG001` is a near miss of the rule. `rules/` holds examples by rule, written beside
+the rules. `field/` holds small services, written without regard to them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from oncegate.audit import AuditReport, AuditSettings, audit
 from oncegate.audit.catalogue import RULES
 
 CORPUS: Final = Path(__file__).parent / "corpus"
-PARTS: Final = ("rules", "field")
+PARTS: Final = ("rules", "field", "broken_gates")
 _BAD: Final = re.compile(r"# bad: (.*)$")
 _GOOD: Final = re.compile(r"# good: (.*)$")
 _RULE: Final = re.compile(r"OG\d{3}")
@@ -56,7 +56,9 @@ def measure(folder: Path = CORPUS) -> tuple[dict[str, RuleScore], AuditReport]:
     for finding in report.findings:
         place = finding.place
         lines = range(place.line, max(place.line, place.end_line) + 1)
-        expected = next(((place.path, line) for line in lines if (place.path, line) in bad[finding.rule]), None)
+        expected = next(
+            ((place.path, line) for line in lines if (place.path, line) in bad[finding.rule]), None
+        )
         if expected is None:
             scores[finding.rule].false_alarms.add((place.path, place.line))
         else:
@@ -85,7 +87,9 @@ def as_table(scores: dict[str, RuleScore]) -> str:
     """The scores for people."""
     lines = [f"{'rule':<6} {'bad':>4} {'good':>5} {'precision':>10} {'recall':>7}"]
     for score in scores.values():
-        lines.append(f"{score.rule:<6} {score.bad:>4} {score.good:>5} {score.precision:>10.2f} {score.recall:>7.2f}")
+        lines.append(
+            f"{score.rule:<6} {score.bad:>4} {score.good:>5} {score.precision:>10.2f} {score.recall:>7.2f}"
+        )
         lines += [f"       false alarm: {path}:{line}" for path, line in sorted(score.false_alarms)]
         lines += [f"       missed: {path}:{line}" for path, line in sorted(score.missed)]
     return "\n".join(lines)

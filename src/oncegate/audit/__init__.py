@@ -7,6 +7,6 @@ resolves imports itself. It must never import, execute or (without `--fix`) writ
 from __future__ import annotations
 
 from oncegate.audit.run import AuditSettings, audit
-from oncegate.audit.values import AuditReport, Finding, NotJudged, ScoreCard
+from oncegate.audit.values import AuditFinding, AuditReport, NotJudged, ScoreCard
 
-__all__ = ["AuditReport", "AuditSettings", "Finding", "NotJudged", "ScoreCard", "audit"]
+__all__ = ["AuditFinding", "AuditReport", "AuditSettings", "NotJudged", "ScoreCard", "audit"]

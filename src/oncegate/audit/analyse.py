@@ -22,23 +22,27 @@ from oncegate.audit.rules.acknowledging import early_settings_of
 from oncegate.audit.rules.all import HANDLER_RULES
 from oncegate.audit.rules.keys import retry_settings
 from oncegate.audit.rules.reservations import window_settings
-from oncegate.audit.rules.view import Doubt, Draft, View
+from oncegate.audit.rules.view import Draft, OpenQuestion, View
 from oncegate.audit.scoring import card_of
-from oncegate.audit.values import Finding, NotJudged, ScoreCard, SourcePlace
+from oncegate.audit.values import AuditFinding, NotJudged, ScoreCard, SourcePlace
 
 DOUBTS_MAX: Final = 20  # of one handler
-_MIDDLEWARE: Final = re.compile(r"add_middleware\(\s*\w*Idempoten|IdempotencyKey\(|Idempotency\w*Middleware")
+_MIDDLEWARE: Final = re.compile(
+    r"add_middleware\(\s*\w*Idempoten|IdempotencyKey\(|Idempotency\w*Middleware"
+)
 
 
 class ModuleResult(Struct):
     """What was found in one module, and which files it depends on."""
 
-    findings: list[Finding]
+    findings: list[AuditFinding]
     not_judged: list[NotJudged]
     cards: list[ScoreCard]
 
 
-def judge_module(index: ProjectIndex, module: ModuleUnit, named: Sequence[str], rules: frozenset[str]) -> ModuleResult:
+def judge_module(
+    index: ProjectIndex, module: ModuleUnit, named: Sequence[str], rules: frozenset[str]
+) -> ModuleResult:
     """Everything that is found in the handlers of a module."""
     entries = ModuleEntries(index, module, named)
     tracer = Tracer(index)
@@ -48,7 +52,11 @@ def judge_module(index: ProjectIndex, module: ModuleUnit, named: Sequence[str], 
     is_protected = bool(_MIDDLEWARE.search(module.text))
     for handler in entries.handlers:
         view = _view(index, tracer, handler, is_protected)
-        acts = acts or any(event.kind in (Kind.EFFECT, Kind.WRITE, Kind.DYNAMIC) for path in view.paths for event in path.events)
+        acts = acts or any(
+            event.kind in (Kind.EFFECT, Kind.WRITE, Kind.DYNAMIC)
+            for path in view.paths
+            for event in path.events
+        )
         found = [draft for rule in HANDLER_RULES for draft in rule(view) if draft.rule in rules]
         drafts += [(draft, handler.name) for draft in found]
         _doubt(view)
@@ -56,7 +64,11 @@ def judge_module(index: ProjectIndex, module: ModuleUnit, named: Sequence[str], 
         result.cards.append(card_of(view, found))
     if entries.handlers or entries.settings:
         first = entries.handlers[0].name if entries.handlers else module.name
-        extra = [*early_settings_of(entries, acts), *retry_settings(entries.calls), *window_settings(entries.calls)]
+        extra = [
+            *early_settings_of(entries, acts),
+            *retry_settings(entries.calls),
+            *window_settings(entries.calls),
+        ]
         drafts += [(draft, first) for draft in extra if draft.rule in rules]
     result.findings = _findings(drafts)
     return result
@@ -77,11 +89,16 @@ def _doubt(view: View) -> None:
         for event in path.events:
             if event.kind is Kind.DYNAMIC:
                 reason = f"{event.what} is not followed: its target is only known when it runs"
-                view.doubts.append(Doubt(event.node, event.scope, reason))
-            elif event.kind is Kind.WRITE and "insert" in event.flags and not view.handler.is_gated and view.handler.kind != "http":
+                view.doubts.append(OpenQuestion(event.node, event.scope, reason))
+            elif (
+                event.kind is Kind.WRITE
+                and "insert" in event.flags
+                and not view.handler.is_gated
+                and view.handler.kind != "http"
+            ):
                 if not _has_guard(path):
                     reason = f"{event.what} inserts a row; whether a unique index refuses the second one is not visible"
-                    view.doubts.append(Doubt(event.node, event.scope, reason))
+                    view.doubts.append(OpenQuestion(event.node, event.scope, reason))
 
 
 def _has_guard(path: Path) -> bool:
@@ -89,7 +106,7 @@ def _has_guard(path: Path) -> bool:
 
 
 def _not_judged(view: View) -> list[NotJudged]:
-    found = {}
+    found: dict[tuple[SourcePlace, str], NotJudged] = {}
     for doubt in view.doubts:
         where = place(doubt.node, doubt.scope.module)
         found.setdefault((where, doubt.reason), NotJudged(where, view.handler.name, doubt.reason))
@@ -107,8 +124,8 @@ def place(node: ast.AST, module: ModuleUnit) -> SourcePlace:
     )
 
 
-def _findings(drafts: Iterable[tuple[Draft, str]]) -> list[Finding]:
-    found: dict[tuple[str, str, int, int], Finding] = {}
+def _findings(drafts: Iterable[tuple[Draft, str]]) -> list[AuditFinding]:
+    found: dict[tuple[str, str, int, int], AuditFinding] = {}
     for draft, handler in drafts:
         module = draft.scope.module
         where = place(draft.node, module)
@@ -118,13 +135,13 @@ def _findings(drafts: Iterable[tuple[Draft, str]]) -> list[Finding]:
     return [found[key] for key in sorted(found, key=lambda key: (key[1], key[2], key[3], key[0]))]
 
 
-def _finding(draft: Draft, handler: str, where: SourcePlace) -> Finding:
+def _finding(draft: Draft, handler: str, where: SourcePlace) -> AuditFinding:
     rule, module = RULES[draft.rule], draft.scope.module
     function = draft.scope.function.qualname if draft.scope.function else "<module>"
     line = module.lines[where.line - 1].rstrip() if where.line <= len(module.lines) else ""
     head_line = draft.scope.function.node.lineno if draft.scope.function else 0
     flow = tuple(place(call, scope.module) for scope, call in draft.via)
-    return Finding(
+    return AuditFinding(
         draft.rule, where, draft.message, handler, f"{module.name}.{function}", draft.subject, rule.why, draft.fix or rule.fix,
         source=line[:200], head=module.lines[head_line - 1].rstrip()[:200] if head_line else "", head_line=head_line, flow=(*flow, where) if flow else (), edits=tuple(draft.edits),
         fingerprint=fingerprint(draft.rule, where.path, function, draft.subject),
@@ -135,4 +152,3 @@ def fingerprint(rule: str, path: str, function: str, subject: str) -> str:
     """A name for a finding that stays when lines move."""
     text = "\0".join((rule, path, function, subject))
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=10).hexdigest()
-

@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oncegate.audit.values import Finding
+from oncegate.audit.values import AuditFinding
 from oncegate.errors import ConfigError
 
 
-class Known(Struct):
+class KnownFinding(Struct):
     """One known finding."""
 
     fingerprint: str
@@ -29,7 +29,7 @@ class Baseline(Struct):
     """The file."""
 
     version: int
-    findings: list[Known]
+    findings: list[KnownFinding]
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -41,11 +41,13 @@ def read_baseline(path: Path) -> Baseline:
     except msgspec.DecodeError as error:
         raise ConfigError(f"{path}: not a baseline: {error}; write one with --update-baseline") from error
     if found.version != 1:
-        raise ConfigError(f"{path}: version {found.version} of a baseline is not known; write it again with --update-baseline")
+        raise ConfigError(
+            f"{path}: version {found.version} of a baseline is not known; write it again with --update-baseline"
+        )
     return found
 
 
-def compare(findings: Sequence[Finding], baseline: Baseline) -> list[Finding]:
+def compare(findings: Sequence[AuditFinding], baseline: Baseline) -> list[AuditFinding]:
     """The findings, each marked as new or known. A known one covers as many as were counted."""
     left = {one.fingerprint: one.count for one in baseline.findings}
     marked = []
@@ -56,10 +58,10 @@ def compare(findings: Sequence[Finding], baseline: Baseline) -> list[Finding]:
     return marked
 
 
-def updated(findings: Sequence[Finding], baseline: Baseline, today: str, *, adds: bool) -> Baseline:
+def updated(findings: Sequence[AuditFinding], baseline: Baseline, today: str, *, adds: bool) -> Baseline:
     """The baseline without what is gone; with `adds`, also with what is new. Reasons and dates stay."""
     known = {one.fingerprint: one for one in baseline.findings}
-    counts: dict[str, list[Finding]] = {}
+    counts: dict[str, list[AuditFinding]] = {}
     for finding in findings:
         counts.setdefault(finding.fingerprint, []).append(finding)
     kept = []
@@ -69,7 +71,17 @@ def updated(findings: Sequence[Finding], baseline: Baseline, today: str, *, adds
             continue
         count = len(found) if adds or old is None else min(len(found), old.count)
         first = found[0]
-        kept.append(Known(name, first.rule, first.place.path, first.message, count, old.reason if old else "", old.since if old else today))
+        kept.append(
+            KnownFinding(
+                name,
+                first.rule,
+                first.place.path,
+                first.message,
+                count,
+                old.reason if old else "",
+                old.since if old else today,
+            )
+        )
     return Baseline(1, kept)
 
 

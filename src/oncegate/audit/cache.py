@@ -22,7 +22,7 @@ _BYTES_MAX: Final = 200_000_000
 
 
 class FileFacts(Struct):
-    """What the scan of one file tells: its digest, why it cannot be parsed, whether it may have handlers."""
+    """What the scan of one file tells: its digest, why it cannot be parsed, whether it is of interest."""
 
     digest: bytes
     lines: int
@@ -79,6 +79,6 @@ def save_cache(folder: Path, cache: AuditCache) -> None:
         target.mkdir(exist_ok=True)
         (target / ".gitignore").write_text("*\n", "utf-8")
         part.write_bytes(msgspec.msgpack.encode(cache))
-        os.replace(part, target / _NAME)
+        part.replace(target / _NAME)
     except OSError:
         part.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 
-class Rule(Struct, frozen=True):
+class AuditRule(Struct, frozen=True):
     """One rule as people read it."""
 
     id: str
@@ -22,10 +22,10 @@ class Rule(Struct, frozen=True):
     limits: str
 
 
-RULES: Final[dict[str, Rule]] = {
+RULES: Final[dict[str, AuditRule]] = {
     rule.id: rule
     for rule in (
-        Rule(
+        AuditRule(
             "OG001",
             "outside call before any reservation",
             "a second delivery of the same message calls it again",
@@ -37,7 +37,7 @@ RULES: Final[dict[str, Rule]] = {
             "Calls that read (GET), calls by PUT or DELETE, and calls that carry a stable idempotency key are"
             " no findings. Where a key is reserved on some paths only, the call is listed as not judged.",
         ),
-        Rule(
+        AuditRule(
             "OG002",
             "key made of transport parts",
             "the transport gives a repeat another id, so the repeat looks new",
@@ -47,16 +47,16 @@ RULES: Final[dict[str, Rule]] = {
             "Transport parts are message ids, receipt handles, offsets, delivery tags, retry counts, request ids,"
             " times of receipt and fresh random values.",
         ),
-        Rule(
+        AuditRule(
             "OG003",
             "repeats are recognised in a time window only",
             "a repeat that comes after the window runs again",
             "keep keys longer than any redelivery: days for a queue, and a redrive may come after weeks",
-            'r.set(order_id, 1, nx=True, ex=300)',
-            'r.set(order_id, 1, nx=True, ex=90 * 86400)',
+            "r.set(order_id, 1, nx=True, ex=300)",
+            "r.set(order_id, 1, nx=True, ex=90 * 86400)",
             "Windows of seven days and more are no findings, and locks are not windows.",
         ),
-        Rule(
+        AuditRule(
             "OG004",
             "key and business write are not one transaction",
             "a crash between the two loses the write, or makes it twice",
@@ -65,7 +65,7 @@ RULES: Final[dict[str, Rule]] = {
             "with db.begin():\n    insert_processed(db)\n    update_stock(db)",
             "An outside call between the two cannot be part of a transaction, so such handlers are no findings.",
         ),
-        Rule(
+        AuditRule(
             "OG005",
             "check, then act, instead of one atomic reservation",
             "two deliveries at once both pass the check and both act",
@@ -74,7 +74,7 @@ RULES: Final[dict[str, Rule]] = {
             "if not insert_once(key):\n    return\ncharge(order)",
             "A row lock (FOR UPDATE) or a lock around check and act is no finding.",
         ),
-        Rule(
+        AuditRule(
             "OG006",
             "repeat is dropped silently",
             "nobody can tell a repeat from an event that was lost",
@@ -83,7 +83,7 @@ RULES: Final[dict[str, Rule]] = {
             'if not reserve(key):\n    log.info("repeat of %s", key)\n    return',
             "An answer that says it is a repeat, or returns the stored result, is no finding.",
         ),
-        Rule(
+        AuditRule(
             "OG007",
             "acknowledged before the work is durable",
             "a crash after the acknowledgement loses the event",
@@ -93,7 +93,7 @@ RULES: Final[dict[str, Rule]] = {
             "Celery's default is a setting of the whole application and is no finding by itself;"
             " acks_late=False is.",
         ),
-        Rule(
+        AuditRule(
             "OG008",
             "a failure after an effect is swallowed, or never acknowledged",
             "the event counts as done although it is not, or it stays unacknowledged for ever",
@@ -103,17 +103,17 @@ RULES: Final[dict[str, Rule]] = {
             "Queues that redeliver what was not deleted (SQS, Pub/Sub, NATS) may skip the acknowledgement"
             " after an error.",
         ),
-        Rule(
+        AuditRule(
             "OG009",
             "idempotency key not passed on",
             "the API would recognise a repeat by its key, but gets none",
-            "pass a key made of business fields: idempotency_key=f\"order-{order_id}\"",
+            'pass a key made of business fields: idempotency_key=f"order-{order_id}"',
             "stripe.PaymentIntent.create(amount=amount, currency='eur')",
             "stripe.PaymentIntent.create(amount=amount, currency='eur', idempotency_key=key)",
             "Judged for APIs known to take a key: Stripe, Square, Adyen, PayPal, Mollie, Resend, FIFO queues"
             " and AWS calls with a client token.",
         ),
-        Rule(
+        AuditRule(
             "OG010",
             "retry around a call that is not idempotent",
             "a lost answer makes the client send the same request again",
@@ -123,7 +123,7 @@ RULES: Final[dict[str, Rule]] = {
             '    requests.post(BANK, json=order, headers={"Idempotency-Key": key})',
             "Retries of GET, of connection errors only, and of calls with a stable key are no findings.",
         ),
-        Rule(
+        AuditRule(
             "OG011",
             "naive or local time",
             "the same text means another moment on another machine, or an hour that exists twice",
@@ -132,7 +132,7 @@ RULES: Final[dict[str, Rule]] = {
             'when = datetime.fromisoformat(event["at"])\nif when.tzinfo is None:\n    raise ValueError("no offset")',
             "Only times in functions that a handler reaches are judged.",
         ),
-        Rule(
+        AuditRule(
             "OG012",
             "new idempotency key for each attempt",
             "the API cannot recognise a repeat: every attempt carries another key",
@@ -141,7 +141,7 @@ RULES: Final[dict[str, Rule]] = {
             'stripe.Refund.create(charge=c, idempotency_key=f"refund-{refund_id}")',
             "A random key that is stored before the call is no finding.",
         ),
-        Rule(
+        AuditRule(
             "OG013",
             "effect inside a database transaction that may roll back",
             "the transaction rolls back, and the effect stays",
@@ -150,7 +150,7 @@ RULES: Final[dict[str, Rule]] = {
             "with transaction.atomic():\n    order.save()\n    transaction.on_commit(notify)",
             "Judged for explicit transaction blocks, and for sessions that are rolled back after the call fails.",
         ),
-        Rule(
+        AuditRule(
             "OG014",
             "misuse of oncegate",
             "the gate protects only what passes through it",
@@ -160,7 +160,7 @@ RULES: Final[dict[str, Rule]] = {
             "    once.effect(bank, requests.post, BANK, json=event)",
             "A handler that takes only the event runs at most once and may call directly.",
         ),
-        Rule(
+        AuditRule(
             "OG900",
             "suppression without effect or without reason",
             "a suppression that hides nothing hides the next fault",

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from oncegate.audit.values import AuditReport, Finding
+from oncegate.audit.values import AuditFinding, AuditReport
 from oncegate.errors import ConfigError
 
 _HUNK: Final = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
@@ -21,7 +21,10 @@ def changed_lines(revision: str, base: Path) -> dict[str, list[range]]:
     """Changed lines by path below the working folder; files that git does not know count as a whole."""
     if revision.startswith("-"):
         raise ConfigError(f"--diff {revision[:60]!r} is not a revision; name a branch, a tag or a commit")
-    text = _git(["diff", "--no-color", "--no-ext-diff", "-U0", "--relative", "--no-prefix", revision, "--", "."], base)
+    text = _git(
+        ["diff", "--no-color", "--no-ext-diff", "-U0", "--relative", "--no-prefix", revision, "--", "."],
+        base,
+    )
     found: dict[str, list[range]] = {}
     path = ""
     for line in text.splitlines():
@@ -39,7 +42,9 @@ def changed_lines(revision: str, base: Path) -> dict[str, list[range]]:
 
 def _git(arguments: Sequence[str], base: Path) -> str:
     try:
-        done = subprocess.run(["git", "-C", str(base), *arguments], capture_output=True, timeout=SECONDS_MAX, check=False)
+        done = subprocess.run(
+            ["git", "-C", str(base), *arguments], capture_output=True, timeout=SECONDS_MAX, check=False
+        )
     except FileNotFoundError:
         raise ConfigError("--diff needs git, which is not installed") from None
     except subprocess.TimeoutExpired:
@@ -53,9 +58,11 @@ def _git(arguments: Sequence[str], base: Path) -> str:
 def only_changed(report: AuditReport, lines: dict[str, list[range]]) -> AuditReport:
     """The findings that touch a changed line: their own lines, or a call on the way."""
 
-    def touches(finding: Finding) -> bool:
+    def touches(finding: AuditFinding) -> bool:
         end = max(finding.place.end_line, finding.place.line)
-        own = any(one.start <= end and finding.place.line < one.stop for one in lines.get(finding.place.path, ()))
+        own = any(
+            one.start <= end and finding.place.line < one.stop for one in lines.get(finding.place.path, ())
+        )
         return own or any(step.line in one for step in finding.flow for one in lines.get(step.path, ()))
 
     kept = tuple(one for one in report.findings if touches(one))

@@ -32,7 +32,9 @@ def read_settings(base: Path) -> dict[str, Any]:
 
 def _check(path: Path, name: str, value: object) -> None:
     if name not in _KNOWN:
-        raise ConfigError(f"{path}: tool.oncegate.audit has no setting {name!r}; it has {', '.join(_KNOWN)}")
+        raise ConfigError(
+            f"{path}: tool.oncegate.audit has no setting {name!r}; it has {', '.join(_KNOWN)}"
+        )
     if name in _LISTS:
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             raise ConfigError(f"{path}: tool.oncegate.audit.{name} is a list of texts")

@@ -91,7 +91,9 @@ def _below(path: Path, exclude: Sequence[str], base: Path, found: Discovered) ->
         status = os.stat(folder)
         identity = (status.st_dev, status.st_ino)
         if identity in folders:
-            found.skipped.append(Skipped(shown_path(folder, base), "is a link to a folder that was read already"))
+            found.skipped.append(
+                Skipped(shown_path(folder, base), "is a link to a folder that was read already")
+            )
             names[:] = []
             continue
         folders.add(identity)

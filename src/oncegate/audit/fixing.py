@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oncegate.audit.source import decode
-from oncegate.audit.values import Finding, TextEdit
+from oncegate.audit.values import AuditFinding, TextEdit
 
 
-def edits_by_file(findings: Sequence[Finding]) -> dict[str, list[TextEdit]]:
+def edits_by_file(findings: Sequence[AuditFinding]) -> dict[str, list[TextEdit]]:
     """The edits of all findings, by file."""
     found: dict[str, list[TextEdit]] = {}
     for finding in findings:
@@ -31,7 +31,9 @@ def edited(text: str, edits: Sequence[TextEdit]) -> str:
     limit = len(text) + 1
     for edit in sorted(edits, key=lambda one: (one.place.line, one.place.column), reverse=True):
         start = starts[edit.place.line - 1] + _position(lines[edit.place.line - 1], edit.place.column)
-        end = starts[edit.place.end_line - 1] + _position(lines[edit.place.end_line - 1], edit.place.end_column)
+        end = starts[edit.place.end_line - 1] + _position(
+            lines[edit.place.end_line - 1], edit.place.end_column
+        )
         if end <= limit:
             text = text[:start] + edit.text + text[end:]
             limit = start
@@ -57,17 +59,19 @@ def _with_import(text: str, line: str) -> str:
     return "\n".join([*lines[:after], line, *lines[after:]])
 
 
-def patch(base: Path, findings: Sequence[Finding]) -> str:
+def patch(base: Path, findings: Sequence[AuditFinding]) -> str:
     """What `--fix` would change, as a unified diff."""
     parts = []
     for path, edits in sorted(edits_by_file(findings).items()):
         before = decode((base / path).read_bytes())
         after = edited(before, edits)
-        parts += list(difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{path}", f"b/{path}"))
+        parts += list(
+            difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{path}", f"b/{path}")
+        )
     return "".join(parts)
 
 
-def apply_fixes(base: Path, findings: Sequence[Finding]) -> dict[str, int]:
+def apply_fixes(base: Path, findings: Sequence[AuditFinding]) -> dict[str, int]:
     """Writes the edits; a file that would not parse any more stays as it is."""
     done: dict[str, int] = {}
     for path, edits in sorted(edits_by_file(findings).items()):

@@ -22,7 +22,7 @@ from oncegate.audit.project.index import ProjectIndex
 from oncegate.audit.scan import CHECK_ALL_BYTES_MAX, read, scan
 from oncegate.audit.source import decode, parse
 from oncegate.audit.suppress import apply, faulty, read_suppressions
-from oncegate.audit.values import AuditReport, Finding, Skipped
+from oncegate.audit.values import AuditFinding, AuditReport, Skipped
 
 FILES_PER_PROCESS_MIN: Final = 150
 CHUNK: Final = 24
@@ -48,14 +48,20 @@ class AuditSettings(Struct, frozen=True):
 
     def digest(self) -> bytes:
         """What a cached result depends on, beside the files."""
-        return blake2b(msgspec.json.encode([self.handlers, sorted(self.rules), VERSION]), digest_size=16).digest()
+        return blake2b(
+            msgspec.json.encode([self.handlers, sorted(self.rules), VERSION]), digest_size=16
+        ).digest()
 
 
 def audit(settings: AuditSettings) -> AuditReport:
     """Audits the paths; reads files and nothing else."""
-    base = Path(settings.base or os.getcwd()).resolve()
+    base = Path(settings.base or Path.cwd()).resolve()
     found = discover(settings.paths, settings.exclude, base)
-    cache = load_cache(base, VERSION, settings.digest()) if settings.use_cache else AuditCache(0, VERSION, b"", b"", {}, {})
+    cache = (
+        load_cache(base, VERSION, settings.digest())
+        if settings.use_cache
+        else AuditCache(0, VERSION, b"", b"", {}, {})
+    )
     return _Audit(settings, base, found.files, found.skipped, cache).run()
 
 
@@ -63,9 +69,20 @@ class _Audit:
     """One run."""
 
     def __init__(
-        self, settings: AuditSettings, base: Path, files: list[FoundFile], skipped: list[Skipped], cache: AuditCache
+        self,
+        settings: AuditSettings,
+        base: Path,
+        files: list[FoundFile],
+        skipped: list[Skipped],
+        cache: AuditCache,
     ) -> None:
-        self.settings, self.base, self.files, self.skipped, self.cache = settings, base, files, skipped, cache
+        self.settings, self.base, self.files, self.skipped, self.cache = (
+            settings,
+            base,
+            files,
+            skipped,
+            cache,
+        )
         self.facts: dict[str, FileFacts] = {}
         self.contents: dict[str, bytes] = {}
 
@@ -73,7 +90,9 @@ class _Audit:
         """Scans, judges what changed, and puts the report together."""
         self._scan()
         called = sorted(called_names(self.facts))
-        names = blake2b("\0".join([*sorted(self.facts), *called]).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        names = blake2b(
+            "\0".join([*sorted(self.facts), *called]).encode("utf-8", "surrogatepass"), digest_size=16
+        ).digest()
         tree = self._tree_digest()
         if self.cache.report is not None and self.cache.tree == tree:
             return self.cache.report
@@ -95,7 +114,8 @@ class _Audit:
 
     def _is_valid(self, path: str, known: KnownModule) -> bool:
         return path in self.facts and all(
-            name in self.facts and self.facts[name].digest == digest for name, digest in known.depends.items()
+            name in self.facts and self.facts[name].digest == digest
+            for name, digest in known.depends.items()
         )
 
     def _is_wanted(self, file: FoundFile, fresh: dict[str, KnownModule]) -> bool:
@@ -122,7 +142,12 @@ class _Audit:
 
         known = self.cache.files.get(file.path)
         is_enough = known is not None and (known.is_checked or known.is_candidate or not checks_all)
-        if known is not None and is_enough and known.digest == digest_of(content) and (known.is_candidate or not named):
+        if (
+            known is not None
+            and is_enough
+            and known.digest == digest_of(content)
+            and (known.is_candidate or not named)
+        ):
             return known
         return scan(file, content, named, checks_all)
 
@@ -141,7 +166,9 @@ class _Audit:
             return
         chunks = [wanted[at : at + CHUNK] for at in range(0, len(wanted), CHUNK)]
         start = (self.files, self.facts, self.settings)
-        with ProcessPoolExecutor(jobs, mp_context=get_context("fork"), initializer=_begin, initargs=start) as pool:
+        with ProcessPoolExecutor(
+            jobs, mp_context=get_context("fork"), initializer=_begin, initargs=start
+        ) as pool:
             for found in pool.map(_judge_chunk, chunks):
                 yield from found
 
@@ -149,10 +176,19 @@ class _Audit:
         ordered = [modules[file.path].result for file in self.files if file.path in modules]
         findings = _unique([finding for result in ordered for finding in result.findings])
         findings, gone, comments = self._suppressed(findings)
-        skipped = [*self.skipped, *(Skipped(one.shown, self.facts[one.path].skipped) for one in self.files if self.facts[one.path].skipped)]
+        skipped = [
+            *self.skipped,
+            *(
+                Skipped(one.shown, self.facts[one.path].skipped)
+                for one in self.files
+                if self.facts[one.path].skipped
+            ),
+        ]
         return AuditReport(
             tuple(sorted([*findings, *comments], key=lambda one: (one.place, one.rule))),
-            tuple(sorted((one for result in ordered for one in result.not_judged), key=lambda one: one.place)),
+            tuple(
+                sorted((one for result in ordered for one in result.not_judged), key=lambda one: one.place)
+            ),
             tuple(card for result in ordered for card in result.cards),
             tuple(sorted(skipped, key=lambda one: one.path)),
             len(self.files) + len(self.skipped),
@@ -160,7 +196,9 @@ class _Audit:
             tuple(gone),
         )
 
-    def _suppressed(self, findings: list[Finding]) -> tuple[list[Finding], list[Finding], list[Finding]]:
+    def _suppressed(
+        self, findings: list[AuditFinding]
+    ) -> tuple[list[AuditFinding], list[AuditFinding], list[AuditFinding]]:
         comments = []
         for file in self.files:
             if self.facts[file.path].has_comments:
@@ -174,9 +212,9 @@ class _Audit:
         return kept, gone, faulty(comments) if "OG900" in self.settings.rules else []
 
 
-def _unique(findings: list[Finding]) -> list[Finding]:
+def _unique(findings: list[AuditFinding]) -> list[AuditFinding]:
     """Each finding once: a helper that two modules reach is judged in both."""
-    seen: dict[tuple[str, str, int, int], Finding] = {}
+    seen: dict[tuple[str, str, int, int], AuditFinding] = {}
     for one in findings:
         seen.setdefault((one.rule, one.place.path, one.place.line, one.place.column), one)
     return list(seen.values())
@@ -188,7 +226,10 @@ def called_names(facts: dict[str, FileFacts]) -> frozenset[str]:
 
 
 def judge_files(
-    files: Sequence[FoundFile], facts: dict[str, FileFacts], wanted: Sequence[FoundFile], settings: AuditSettings
+    files: Sequence[FoundFile],
+    facts: dict[str, FileFacts],
+    wanted: Sequence[FoundFile],
+    settings: AuditSettings,
 ) -> Iterator[tuple[str, KnownModule | str]]:
     """Judges modules one by one; yields each result, or the reason why a file cannot be parsed."""
     reasons: dict[str, str] = {}
@@ -209,7 +250,11 @@ def judge_files(
 
 
 def _judge_one(
-    index: ProjectIndex, file: FoundFile, facts: dict[str, FileFacts], settings: AuditSettings, reasons: dict[str, str]
+    index: ProjectIndex,
+    file: FoundFile,
+    facts: dict[str, FileFacts],
+    settings: AuditSettings,
+    reasons: dict[str, str],
 ) -> KnownModule | str:
     index.touched.clear()
     module = index.at(file.path)

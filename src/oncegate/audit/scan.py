@@ -16,16 +16,21 @@ from oncegate.audit.values import Skipped
 CHECK_ALL_BYTES_MAX: Final = 6_000_000
 # A file without any of these has no handler that the audit would recognise.
 _MAY_HAVE_HANDLERS: Final = re.compile(
-    rb"^[ \t]*(?:from|import)[ \t]+(?:celery|dramatiq|huey|rq|django_rq|arq|faststream|kafka|aiokafka|confluent_kafka|pika|aio_pika|nats|fastapi|flask"
-    rb"|starlette|aiohttp|django|rest_framework|mcp|fastmcp|oncegate|kombu|taskiq|faust|chalice|functions_framework|quart|sanic|litestar|ninja"
+    rb"^[ \t]*(?:from|import)[ \t]+(?:celery|dramatiq|huey|rq|django_rq|arq|faststream|kafka|aiokafka"
+    rb"|confluent_kafka|pika|aio_pika|nats|fastapi|flask"
+    rb"|starlette|aiohttp|django|rest_framework|mcp|fastmcp|oncegate|kombu|taskiq|faust|chalice"
+    rb"|functions_framework|quart|sanic|litestar|ninja"
     rb"|google\.cloud|boto3|tornado|bottle|azure)\b"
-    rb"|receive_messages?\(|def \w+\((?:self, )?event\b|@\w+\.(?:post|put|patch|delete|route|api_route|task|tool|agent|action|subscriber)\b"
-    rb"|xreadgroup\(|basic_consume\(|\.poll\(|acks_late|auto_commit|\.enqueue\(|def \w+\((?:ch|channel), method, prop"
-    rb"|def (?:handle|on|process|consume|receive|dispatch)_\w+\(|def (?:consume|message_handler|event_handler|webhook_handler)\(",
-    re.M,
+    rb"|receive_messages?\(|def \w+\((?:self, )?event\b|@\w+\.(?:post|put|patch|delete|route|api_route"
+    rb"|task|tool|agent|action|subscriber)\b"
+    rb"|xreadgroup\(|basic_consume\(|\.poll\(|acks_late|auto_commit|\.enqueue\(|def \w+\((?:ch"
+    rb"|channel), method, prop"
+    rb"|def (?:handle|on|process|consume|receive|dispatch)_\w+\(|def (?:consume|message_handler"
+    rb"|event_handler|webhook_handler)\(",
+    re.MULTILINE,
 )
 _CALLED: Final = re.compile(rb"(?<!def )\b((?:handle|on|process|consume|receive|dispatch)_\w+)\(")
-_CLASS: Final = re.compile(rb"^class\s+\w+\s*\(([^)\n]*)\)", re.M)
+_CLASS: Final = re.compile(rb"^class\s+\w+\s*\(([^)\n]*)\)", re.MULTILINE)
 
 
 def digest_of(content: bytes) -> bytes:
@@ -50,7 +55,11 @@ def scan(file: FoundFile, content: bytes, handlers_named: bool, checks_all: bool
         is_candidate=is_candidate,
         has_comments=MARK in content,
         bases=tuple(
-            {part.split(b".")[-1].split(b"[")[0].strip().decode("ascii", "replace") for found in _CLASS.findall(content) for part in found.split(b",")}
+            {
+                part.split(b".")[-1].split(b"[")[0].strip().decode("ascii", "replace")
+                for found in _CLASS.findall(content)
+                for part in found.split(b",")
+            }
         ),
     )
     facts.bases = tuple(sorted(facts.bases))

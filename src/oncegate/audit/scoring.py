@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncegate.audit.flow.events import Event, Keyed, Kind
+from oncegate.audit.flow.events import CodeEvent, Keyed, Kind
 from oncegate.audit.rules.view import Draft, Guard, View, guard_before
 from oncegate.audit.values import ScoreCard, SourcePlace, Verdict3
 
@@ -12,7 +12,9 @@ def card_of(view: View, found: list[Draft]) -> ScoreCard:
     rules = {draft.rule for draft in found}
     handler = view.handler
     node = handler.scope_node
-    where = SourcePlace(handler.unit.module.shown, getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1)
+    where = SourcePlace(
+        handler.unit.module.shown, getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
+    )
     return ScoreCard(
         handler.name,
         handler.framework,
@@ -24,7 +26,7 @@ def card_of(view: View, found: list[Draft]) -> ScoreCard:
     )
 
 
-def _events(view: View, *kinds: Kind) -> list[Event]:
+def _events(view: View, *kinds: Kind) -> list[CodeEvent]:
     return [event for path in view.paths for event in path.events if event.kind in kinds]
 
 
@@ -34,7 +36,9 @@ def _reserves(view: View, rules: set[str]) -> Verdict3:
     if view.handler.is_gated:
         return Verdict3.YES
     effects = [(path, at, event) for path, at, event in view.occurrences(Kind.EFFECT)]
-    if effects and all(event.keyed is Keyed.YES or guard_before(path, at) is Guard.RESERVED for path, at, event in effects):
+    if effects and all(
+        event.keyed is Keyed.YES or guard_before(path, at) is Guard.RESERVED for path, at, event in effects
+    ):
         return Verdict3.YES
     return Verdict3.CANNOT_TELL
 
@@ -42,7 +46,9 @@ def _reserves(view: View, rules: set[str]) -> Verdict3:
 def _business_key(view: View, rules: set[str]) -> Verdict3:
     if {"OG002", "OG012"} & rules:
         return Verdict3.NO
-    keyed = [event for event in _events(view, Kind.RESERVE, Kind.CHECK, Kind.EFFECT) if event.key is not None]
+    keyed = [
+        event for event in _events(view, Kind.RESERVE, Kind.CHECK, Kind.EFFECT) if event.key is not None
+    ]
     return Verdict3.YES if keyed or view.handler.template is not None else Verdict3.CANNOT_TELL
 
 

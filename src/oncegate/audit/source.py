@@ -12,7 +12,9 @@ from typing import Final
 from oncegate.audit.values import Skipped
 
 LINES_MAX: Final = 60_000
-_PYTHON_2: Final = re.compile(r"^\s*(?:print\s+[^(=\s]|exec\s+[\"'(]|except\s+\w+\s*,\s*\w+\s*:|raise\s+\w+\s*,)", re.M)
+_PYTHON_2: Final = re.compile(
+    r"^\s*(?:print\s+[^(=\s]|exec\s+[\"'(]|except\s+\w+\s*,\s*\w+\s*:|raise\s+\w+\s*,)", re.MULTILINE
+)
 
 
 def decode(content: bytes) -> str:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncegate.audit.catalogue import RULES
-from oncegate.audit.values import Finding, SourcePlace
+from oncegate.audit.values import AuditFinding, SourcePlace
 
 MARK: Final = b"oncegate: ignore"
 _COMMENT: Final = re.compile(r"#\s*oncegate:\s*ignore\s*(?:\[([^\]]*)\])?[ :]*(.*)$")
@@ -44,38 +44,54 @@ def read_suppressions(path: str, text: str) -> list[Suppression]:
         alone = not token.line[: token.start[1]].strip()
         covers = _next_code(tokens, number) if alone else token.start[0]
         rules = tuple(re.findall(r"OG\d{3}", match.group(1) or ""))
-        found.append(Suppression(path, token.start[0], token.start[1] + 1, covers, rules, match.group(2).strip()))
+        found.append(
+            Suppression(path, token.start[0], token.start[1] + 1, covers, rules, match.group(2).strip())
+        )
     return found
 
 
 def _next_code(tokens: list[tokenize.TokenInfo], number: int) -> int:
     quiet = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-    return next((one.start[0] for one in tokens[number + 1 :] if one.type not in quiet), tokens[number].start[0])
+    return next(
+        (one.start[0] for one in tokens[number + 1 :] if one.type not in quiet), tokens[number].start[0]
+    )
 
 
-def apply(findings: Iterable[Finding], comments: list[Suppression]) -> tuple[list[Finding], list[Finding]]:
+def apply(
+    findings: Iterable[AuditFinding], comments: list[Suppression]
+) -> tuple[list[AuditFinding], list[AuditFinding]]:
     """Findings that stay, and those that a comment with a reason suppresses."""
-    kept, gone = [], []
+    kept: list[AuditFinding] = []
+    gone: list[AuditFinding] = []
     by_line: dict[tuple[str, int], list[Suppression]] = {}
     for comment in comments:
         by_line.setdefault((comment.path, comment.covers), []).append(comment)
     for finding in findings:
-        lines = range(finding.place.line, max(finding.place.line, min(finding.place.end_line, finding.place.line + 30)) + 1)
-        comment = next(
-            (one for line in lines for one in by_line.get((finding.place.path, line), ()) if finding.rule in one.rules), None
+        lines = range(
+            finding.place.line,
+            max(finding.place.line, min(finding.place.end_line, finding.place.line + 30)) + 1,
         )
-        if comment is None:
+        hiding = next(
+            (
+                one
+                for line in lines
+                for one in by_line.get((finding.place.path, line), ())
+                if finding.rule in one.rules
+            ),
+            None,
+        )
+        if hiding is None:
             kept.append(finding)
             continue
-        comment.is_used = True
-        if comment.reason:
-            gone.append(replace(finding, suppressed=comment.reason))
+        hiding.is_used = True
+        if hiding.reason:
+            gone.append(replace(finding, suppressed=hiding.reason))
         else:
             kept.append(finding)
     return kept, gone
 
 
-def faulty(comments: list[Suppression]) -> list[Finding]:
+def faulty(comments: list[Suppression]) -> list[AuditFinding]:
     """OG900: comments without a rule, without a reason, or without anything to suppress."""
     found = []
     for comment in comments:
@@ -89,5 +105,17 @@ def faulty(comments: list[Suppression]) -> list[Finding]:
             continue
         where = SourcePlace(comment.path, comment.line, comment.column, comment.line, comment.column + 1)
         rule = RULES["OG900"]
-        found.append(Finding("OG900", where, text, "", "", text, rule.why, rule.fix, fingerprint=f"OG900:{comment.path}:{comment.line}"))
+        found.append(
+            AuditFinding(
+                "OG900",
+                where,
+                text,
+                "",
+                "",
+                text,
+                rule.why,
+                rule.fix,
+                fingerprint=f"OG900:{comment.path}:{comment.line}",
+            )
+        )
     return found

@@ -29,7 +29,7 @@ class TextEdit(Struct, frozen=True):
     import_line: str = ""
 
 
-class Finding(Struct, frozen=True):
+class AuditFinding(Struct, frozen=True):
     """One fault: the rule, where it is, what happens, what to do."""
 
     rule: str
@@ -100,15 +100,15 @@ QUESTIONS = (
 class AuditReport(Struct, frozen=True):
     """All that an audit found."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     not_judged: tuple[NotJudged, ...]
     cards: tuple[ScoreCard, ...]
     skipped: tuple[Skipped, ...]
     files: int
     lines: int
-    suppressed: tuple[Finding, ...] = ()
+    suppressed: tuple[AuditFinding, ...] = ()
 
     @property
-    def new(self) -> tuple[Finding, ...]:
+    def new(self) -> tuple[AuditFinding, ...]:
         """Findings that no baseline has."""
         return tuple(finding for finding in self.findings if finding.is_new)

@@ -44,24 +44,49 @@ _STYLES: Final = {"red": Colour.RED, "green": Colour.GREEN, "dim": Colour.DIM, "
 def add_parser(subparsers: Any) -> None:
     """Adds the command to the command line."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
-        "audit", help="find handlers that do their work twice, by reading code", description=_DESCRIPTION, epilog=_EPILOG
+        "audit",
+        help="find handlers that do their work twice, by reading code",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
     )
-    parser.add_argument("paths", nargs="*", metavar="PATH", help="files and folders (default: as configured, else this folder)")
-    parser.add_argument("--format", choices=_FORMATS, default="text", help="how the report is written (default: %(default)s)")
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="files and folders (default: as configured, else this folder)",
+    )
+    parser.add_argument(
+        "--format",
+        choices=_FORMATS,
+        default="text",
+        help="how the report is written (default: %(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="the same as --format json")
-    parser.add_argument("--output", metavar="FILE", help="write the report to a file; the summary is still printed")
+    parser.add_argument(
+        "--output", metavar="FILE", help="write the report to a file; the summary is still printed"
+    )
     parser.add_argument("--explain", metavar="RULE", help="explain a rule and stop")
     parser.add_argument("--rules", action="store_true", help="list the rules and stop")
     _add_choice(parser)
     _add_known(parser)
+    _add_actions(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_actions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cards", action="store_true", help="add the four questions for each handler")
-    parser.add_argument("--not-judged", action="store_true", help="list what was not judged, with the reason")
-    parser.add_argument("--strict", action="store_true", help="also fail (7) for what was not judged or not read")
+    parser.add_argument(
+        "--not-judged", action="store_true", help="list what was not judged, with the reason"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="also fail (7) for what was not judged or not read"
+    )
     parser.add_argument("--fix", action="store_true", help="apply the mechanical fixes to the files")
-    parser.add_argument("--patch", action="store_true", help="print what --fix would change, and change nothing")
+    parser.add_argument(
+        "--patch", action="store_true", help="print what --fix would change, and change nothing"
+    )
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write .oncegate_cache")
     parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: up to 2)")
-    parser.set_defaults(run=run)
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +95,13 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
         ("--ignore", "not this rule; may be given several times"),
     ):
         parser.add_argument(name, action="append", default=[], metavar="RULE", help=text)
-    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="leave files out; may be given several times")
+    parser.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="leave files out; may be given several times",
+    )
     parser.add_argument(
         "--handler", action="append", default=[], metavar="NAME",
         help="a function that is a handler, as module:function or a pattern; may be given several times",
@@ -78,12 +109,17 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_known(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--baseline", metavar="FILE", help="findings in this file are known and do not count")
+    parser.add_argument(
+        "--baseline", metavar="FILE", help="findings in this file are known and do not count"
+    )
     parser.add_argument(
         "--update-baseline", nargs="?", const="remove", choices=("remove", "all"),
-        help="take what is gone out of the baseline; with 'all', or where there is no file yet, also add what is new",
+        help="take what is gone out of the baseline; with 'all', or where there is no file yet,"
+        " also add what is new",
     )  # fmt: skip
-    parser.add_argument("--diff", metavar="REVISION", help="only findings on lines that changed since this revision")
+    parser.add_argument(
+        "--diff", metavar="REVISION", help="only findings on lines that changed since this revision"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -111,13 +147,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _settings(arguments: argparse.Namespace, configured: dict[str, Any]) -> AuditSettings:
     def both(given: list[str], name: str) -> tuple[str, ...]:
-        return tuple([*given, *configured.get(name, [])])
+        return (*given, *configured.get(name, []))
 
     return AuditSettings(
         paths=tuple(arguments.paths or configured.get("paths", ["."])),
         exclude=both(arguments.exclude, "exclude"),
         handlers=both(arguments.handler, "handlers"),
-        select=tuple(check_rules([one.upper() for one in arguments.select])) or tuple(configured.get("select", [])),
+        select=tuple(check_rules([one.upper() for one in arguments.select]))
+        or tuple(configured.get("select", [])),
         ignore=both(check_rules([one.upper() for one in arguments.ignore]), "ignore"),
         jobs=max(0, min(arguments.jobs, os.cpu_count() or 1)),
         use_cache=not arguments.no_cache,
@@ -131,7 +168,9 @@ def _with_baseline(arguments: argparse.Namespace, report: AuditReport, path: Pat
 
     if path is None:
         if arguments.update_baseline:
-            raise ConfigError("--update-baseline needs --baseline FILE, or tool.oncegate.audit.baseline in pyproject.toml")
+            raise ConfigError(
+                "--update-baseline needs --baseline FILE, or tool.oncegate.audit.baseline in pyproject.toml"
+            )
         return report
     baseline = read_baseline(path)
     if arguments.update_baseline:

@@ -118,7 +118,7 @@ async def charge_later(event):
 # ---- after the work ------------------------------------------------------------------------------
 
 
-async def own_commit():
+async def own_commit():  # good: OG007
     consumer = AIOKafkaConsumer("orders", group_id="g", enable_auto_commit=False)
     async for msg in consumer:
         charge(json.loads(msg.value))
@@ -145,14 +145,14 @@ def default_task(order):  # good: OG007
     charge(order)
 
 
-def delete_last(url):
+def delete_last(url):  # good: OG007
     while True:
         for message in sqs.receive_message(QueueUrl=url).get("Messages", []):
             charge(json.loads(message["Body"]))
             sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
 
 
-async def on_process(message: aio_pika.IncomingMessage) -> None:
+async def on_process(message: aio_pika.IncomingMessage) -> None:  # good: OG007
     async with message.process():
         charge(json.loads(message.body))
 

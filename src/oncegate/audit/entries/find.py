@@ -23,7 +23,9 @@ class ModuleEntries:
         self.top = top_level(module)
         self.calls = self._calls()
         self.handlers = self._find(named)
-        self.settings: list[Setting] = list(early_settings([one for one in self.calls if _may_acknowledge(one[0])]))
+        self.settings: list[Setting] = list(
+            early_settings([one for one in self.calls if _may_acknowledge(one[0])])
+        )
 
     def _units(self) -> list[FunctionUnit]:
         return [self.top, *self.module.functions.values()]
@@ -36,7 +38,10 @@ class ModuleEntries:
         for unit in self.module.functions.values():
             scope = Scope(self.index, self.module, unit.parent)
             found += [
-                (node, scope) for one in unit.node.decorator_list for node in ast.walk(one) if isinstance(node, ast.Call)
+                (node, scope)
+                for one in unit.node.decorator_list
+                for node in ast.walk(one)
+                if isinstance(node, ast.Call)
             ]
         for owner in self.module.classes.values():
             scope = Scope(self.index, self.module, None)
@@ -66,7 +71,9 @@ class ModuleEntries:
             if made is not None:
                 firm.add(id(unit))
                 yield made
-        for made in registered(self.module, scope, [one for one in self.calls if last_name(one[0].func) in REGISTERING]):
+        for made in registered(
+            self.module, scope, [one for one in self.calls if last_name(one[0].func) in REGISTERING]
+        ):
             if id(made.unit) not in firm:
                 yield made
         for unit in self._units():
@@ -89,7 +96,10 @@ def _may_acknowledge(node: ast.Call) -> bool:
 def _by_setting(unit: FunctionUnit, named: Sequence[str]) -> Handler | None:
     full = f"{unit.module.name}:{unit.qualname}"
     dotted = full.replace(":", ".")
-    if any(fnmatch(full, pattern) or fnmatch(dotted, pattern) or fnmatch(unit.qualname, pattern) for pattern in named):
+    if any(
+        fnmatch(full, pattern) or fnmatch(dotted, pattern) or fnmatch(unit.qualname, pattern)
+        for pattern in named
+    ):
         return Handler(unit, "settings", "message")
     return None
 
@@ -99,7 +109,11 @@ def top_level(module: ModuleUnit) -> FunctionUnit:
     node = ast.FunctionDef(
         name="<module>",
         args=ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[]),
-        body=[one for one in module.tree.body if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)],
+        body=[
+            one
+            for one in module.tree.body
+            if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        ],
         decorator_list=[],
         lineno=1,
         col_offset=0,

@@ -17,7 +17,9 @@ _RECEIVES: Final = {
     "next_msg": "nats", "basic_get": "pika", "receive_messages_batch": "Service Bus",
 }  # fmt: skip
 _POLLED: Final = re.compile(r"(consumer|psub|sub|subscription|subscriber|c|pull_sub|kafka)$")
-_ITERATED: Final = re.compile(r"(^|\.|_)(consumer|queue_iter|queue_iterator|subscription|kafka_consumer|messages_iter)$")
+_ITERATED: Final = re.compile(
+    r"(^|\.|_)(consumer|queue_iter|queue_iterator|subscription|kafka_consumer|messages_iter)$"
+)
 _BROKERS: Final = frozenset({"kafka", "aiokafka", "confluent_kafka", "aio_pika", "nats", "pika"})
 _TYPES: Final = (("KafkaConsumer", "kafka"), ("aiokafka", "aiokafka"), ("confluent_kafka", "confluent-kafka"), ("aio_pika", "aio-pika"),
                  ("nats.", "nats"), ("kafka.", "kafka"))  # fmt: skip
@@ -31,12 +33,16 @@ def received_by(node: ast.Call, scope: Scope) -> str:
     if not isinstance(node.func, ast.Attribute):
         return ""
     call = CallInfo(node, scope)
-    if name == "poll" and ("afka" in call.full or (not call.package and re.search(r"(consumer|c|kafka)$", call.receiver_name))):
+    if name == "poll" and (
+        "afka" in call.full or (not call.package and re.search(r"(consumer|c|kafka)$", call.receiver_name))
+    ):
         return "confluent-kafka" if "confluent" in call.full else "kafka"
     if name == "consume" and ("confluent" in call.full or call.keyword("num_messages") is not None):
         return "confluent-kafka"
     if name in ("fetch", "pull") and not call.has_project_owner:
-        is_sub = call.package in ("nats", "google") or (not call.package and _POLLED.search(call.receiver_name))
+        is_sub = call.package in ("nats", "google") or (
+            not call.package and _POLLED.search(call.receiver_name)
+        )
         return ("Pub/Sub" if name == "pull" else "nats") if is_sub else ""
     return ""
 
@@ -44,10 +50,18 @@ def received_by(node: ast.Call, scope: Scope) -> str:
 def iterated(node: ast.For | ast.AsyncFor, scope: Scope) -> str:
     """The broker whose messages a loop goes over, or an empty text."""
     target = node.iter
-    if isinstance(target, ast.Call) and last_name(target.func) == "consume" and isinstance(target.func, ast.Attribute):
+    if (
+        isinstance(target, ast.Call)
+        and last_name(target.func) == "consume"
+        and isinstance(target.func, ast.Attribute)
+    ):
         if re.search(r"channel|ch$", spelled(target.func.value).lower()):
             return "pika"
-    kind = str(scope.type_of(target) or "") if _BROKERS & {name.split(".")[0] for name in scope.module.imports.values()} else ""
+    kind = (
+        str(scope.type_of(target) or "")
+        if _BROKERS & {name.split(".")[0] for name in scope.module.imports.values()}
+        else ""
+    )
     for part, name in _TYPES:
         if part in kind and (not isinstance(target, ast.Call) or "iterator" in kind or "consume" in kind):
             return name
@@ -65,7 +79,11 @@ def loop_handlers(unit: FunctionUnit, scope: Scope) -> Iterator[Handler]:
         yield from found
         return
     for node in unit.nodes:
-        if isinstance(node, ast.Call) and last_name(node.func) in ("receive_message", "receive_messages", "xreadgroup"):
+        if isinstance(node, ast.Call) and last_name(node.func) in (
+            "receive_message",
+            "receive_messages",
+            "xreadgroup",
+        ):
             yield Handler(unit, received_by(node, scope), "message")
             return
 
@@ -77,7 +95,13 @@ def _loops(body: list[ast.stmt], unit: FunctionUnit, scope: Scope) -> list[Handl
             if any(_is_inside(node, one) for one in found):
                 continue
             if isinstance(node, ast.While):
-                broker = next(filter(None, (received_by(one, scope) for one in walk_scope(node) if isinstance(one, ast.Call))), "")
+                broker = next(
+                    filter(
+                        None,
+                        (received_by(one, scope) for one in walk_scope(node) if isinstance(one, ast.Call)),
+                    ),
+                    "",
+                )
                 if broker:
                     found.append(Handler(unit, broker, "message", body=node.body, node=node))
             elif isinstance(node, ast.For | ast.AsyncFor):

@@ -19,8 +19,12 @@ REGISTERING: Final = frozenset(
         "post", "put", "patch", "enqueue", "enqueue_call", "enqueue_in", "enqueue_at",
     }
 )  # fmt: skip
-CONSUMERS: Final = frozenset({"AIOKafkaConsumer", "KafkaConsumer", "Consumer", "DeserializingConsumer", "AvroConsumer"})
-EARLY: Final = frozenset({"acks_late", "task_acks_late", "auto_ack", "no_ack", "noack", "ack_policy", "auto_commit"})
+CONSUMERS: Final = frozenset(
+    {"AIOKafkaConsumer", "KafkaConsumer", "Consumer", "DeserializingConsumer", "AvroConsumer"}
+)
+EARLY: Final = frozenset(
+    {"acks_late", "task_acks_late", "auto_ack", "no_ack", "noack", "ack_policy", "auto_commit"}
+)
 _ROUTES: Final = frozenset({"add_post", "add_put", "add_patch", "post", "put", "patch"})
 
 
@@ -54,7 +58,9 @@ def _listed(node: ast.expr | None, call: CallInfo) -> Iterator[FunctionUnit]:
                         yield unit
 
 
-def _made(unit: FunctionUnit | None, framework: str, kind: str, settings: list[Setting] | None = None) -> Iterator[Handler]:
+def _made(
+    unit: FunctionUnit | None, framework: str, kind: str, settings: list[Setting] | None = None
+) -> Iterator[Handler]:
     if unit is not None:
         yield Handler(unit, framework, kind, settings=settings or [])
 
@@ -67,13 +73,21 @@ def is_true(node: ast.expr | None) -> bool:
 def _callback(call: CallInfo) -> Iterator[Handler]:
     name = call.method
     if name == "basic_consume":
-        early = [Setting(call.node, call.scope, "auto_ack=True acknowledges on delivery")] if is_true(call.keyword("auto_ack", "no_ack")) else []
+        early = (
+            [Setting(call.node, call.scope, "auto_ack=True acknowledges on delivery")]
+            if is_true(call.keyword("auto_ack", "no_ack"))
+            else []
+        )
         unit = _unit(call.keyword("on_message_callback", "consumer_callback", "callback"), call)
         for node in call.node.args:
             unit = unit or _unit(node, call)
         yield from _made(unit, "pika", "message", early)
     elif name == "consume" and call.node.args:
-        early = [Setting(call.node, call.scope, "no_ack=True acknowledges on delivery")] if is_true(call.keyword("no_ack")) else []
+        early = (
+            [Setting(call.node, call.scope, "no_ack=True acknowledges on delivery")]
+            if is_true(call.keyword("no_ack"))
+            else []
+        )
         given = call.argument(0, "callback")
         yield from _made(_unit(given, call), "aio-pika", "message", early)
         for unit in _listed(given, call):
@@ -99,11 +113,20 @@ def _route(call: CallInfo) -> Iterator[Handler]:
     if name in ("add_api_route", "add_route", "Route", "add_url_rule"):
         verbs = ast.dump(call.node).upper()
         if "'POST'" in verbs or "'PUT'" in verbs or "'PATCH'" in verbs:
-            for node in [*call.node.args[1:], *(one.value for one in call.node.keywords if one.arg in ("endpoint", "view_func", "handler"))]:
+            for node in [
+                *call.node.args[1:],
+                *(
+                    one.value
+                    for one in call.node.keywords
+                    if one.arg in ("endpoint", "view_func", "handler")
+                ),
+            ]:
                 yield from _made(_unit(node, call), "web", "http")
     elif name in ("path", "re_path") and len(call.node.args) > 1:
         unit = _unit(call.node.args[1], call)
-        is_write = unit is not None and any(isinstance(one, ast.Constant) and one.value == "POST" for one in unit.nodes)
+        is_write = unit is not None and any(
+            isinstance(one, ast.Constant) and one.value == "POST" for one in unit.nodes
+        )
         if unit is not None and is_write and unit.owner is None:
             yield Handler(unit, "django", "http")
     elif name in _ROUTES and len(call.node.args) > 1 and call.literal(0).startswith("/"):
@@ -112,15 +135,27 @@ def _route(call: CallInfo) -> Iterator[Handler]:
 
 
 def _enqueued(call: CallInfo) -> Iterator[Handler]:
-    is_queue = call.package == "rq" or call.receiver_name in ("q", "queue") or call.receiver_name.endswith("_queue")
-    if call.method in ("enqueue", "enqueue_call", "enqueue_in", "enqueue_at") and call.node.args and is_queue:
+    is_queue = (
+        call.package == "rq"
+        or call.receiver_name in ("q", "queue")
+        or call.receiver_name.endswith("_queue")
+    )
+    if (
+        call.method in ("enqueue", "enqueue_call", "enqueue_in", "enqueue_at")
+        and call.node.args
+        and is_queue
+    ):
         yield from _made(_unit(call.node.args[0], call), "rq", "task")
 
 
 def _arq(owner: ClassUnit, scope: Scope) -> Iterator[Handler]:
     for binding in owner.attributes["functions"]:
         for node in binding.value.elts if isinstance(binding.value, ast.List | ast.Tuple) else []:
-            inner = node.args[0] if isinstance(node, ast.Call) and node.args and last_name(node.func) == "func" else node
+            inner = (
+                node.args[0]
+                if isinstance(node, ast.Call) and node.args and last_name(node.func) == "func"
+                else node
+            )
             unit = Scope(scope.index, owner.module, None).unit(inner)
             if isinstance(unit, FunctionUnit):
                 yield Handler(unit, "arq", "task")
@@ -153,12 +188,15 @@ def _kafka(call: CallInfo) -> str:
 def _confluent(call: CallInfo) -> str:
     node = call.argument(0, "config")
     if isinstance(node, ast.Name | ast.Attribute):
-        value = bound_value(node, call.scope)
-        node = value[0] if value else None
+        found = bound_value(node, call.scope)
+        node = found[0] if found else None
     if not isinstance(node, ast.Dict) or None in node.keys:
         return ""
     for name, value in zip(node.keys, node.values, strict=True):
-        if isinstance(name, ast.Constant) and name.value in ("enable.auto.commit", "enable.auto.offset.store"):
+        if isinstance(name, ast.Constant) and name.value in (
+            "enable.auto.commit",
+            "enable.auto.offset.store",
+        ):
             text = str(value.value).lower() if isinstance(value, ast.Constant) else "false"
             return "enable.auto.commit commits offsets by a timer" if text == "true" else ""
     return "enable.auto.commit is on by default and commits offsets by a timer"
@@ -174,13 +212,21 @@ def _celery(call: CallInfo) -> str:
 def _other(call: CallInfo) -> str:
     if is_true(call.keyword("auto_ack")) and call.method in ("basic_consume", "consume", "basic_get"):
         return "auto_ack=True acknowledges on delivery"
-    if is_true(call.keyword("no_ack")) and call.method in ("consume", "iterator", "get", "subscriber", "RabbitQueue", "Consumer", "basic_consume"):
+    if is_true(call.keyword("no_ack")) and call.method in (
+        "consume",
+        "iterator",
+        "get",
+        "subscriber",
+        "RabbitQueue",
+        "Consumer",
+        "basic_consume",
+    ):
         return "no_ack=True acknowledges on delivery"
     if is_true(call.keyword("noack")) and call.method == "xreadgroup":
         return "noack=True acknowledges on delivery"
     policy = call.keyword("ack_policy")
     if policy is not None and last_name(policy) == "ACK_FIRST":
         return "AckPolicy.ACK_FIRST acknowledges before the handler runs"
-    if call.method in ("subscriber",) and is_true(call.keyword("auto_commit")):
+    if call.method == "subscriber" and is_true(call.keyword("auto_commit")):
         return "auto_commit=True commits before the work is durable"
     return ""

@@ -93,12 +93,21 @@ def text_of(node: ast.expr, scope: Scope, depth: int = 0) -> str:
     if isinstance(node, ast.Constant):
         return node.value[:TEXT_MAX] if isinstance(node.value, str) else ""
     if isinstance(node, ast.JoinedStr):
-        return "".join(text_of(part, scope, depth + 1) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        return "".join(
+            text_of(part, scope, depth + 1) if isinstance(part, ast.Constant) else "{}"
+            for part in node.values
+        )
     if isinstance(node, ast.BinOp):
         return text_of(node.left, scope, depth + 1) + text_of(node.right, scope, depth + 1)
     if isinstance(node, ast.Call):
         if last_name(node.func) in ("text", "SQL", "dedent", "format", "strip", "sql"):
-            inner = node.args[0] if node.args else node.func.value if isinstance(node.func, ast.Attribute) else None
+            inner = (
+                node.args[0]
+                if node.args
+                else node.func.value
+                if isinstance(node.func, ast.Attribute)
+                else None
+            )
             if isinstance(node.func, ast.Attribute) and last_name(node.func) in ("format", "strip"):
                 inner = node.func.value
             return text_of(inner, scope, depth + 1) if inner is not None else ""
@@ -120,7 +129,11 @@ def bound_value(node: ast.expr, scope: Scope) -> tuple[ast.expr, Scope] | None:
             value = values[0].value
             where = scope if scope.is_local(node.id) else Scope(scope.index, scope.module, None)
             return (value, where) if value is not None else None
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+    if (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in ("self", "cls")
+    ):
         owner = scope.function.enclosing_class if scope.function else None
         bindings = owner.attributes.get(node.attr) if owner else None
         if owner and bindings and bindings[-1].value is not None and not bindings[-1].is_element:
@@ -154,7 +167,11 @@ def number_of(node: ast.expr | None, scope: Scope, depth: int = 0) -> float | No
     if node is None or depth > 6:
         return None
     if isinstance(node, ast.Constant):
-        return float(node.value) if isinstance(node.value, int | float) and not isinstance(node.value, bool) else None
+        return (
+            float(node.value)
+            if isinstance(node.value, int | float) and not isinstance(node.value, bool)
+            else None
+        )
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Add):
         left, right = number_of(node.left, scope, depth + 1), number_of(node.right, scope, depth + 1)
         if left is None or right is None:
@@ -168,14 +185,24 @@ def number_of(node: ast.expr | None, scope: Scope, depth: int = 0) -> float | No
     return None
 
 
-_UNITS: Final = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0, "weeks": 604800.0, "milliseconds": 0.001}
+_UNITS: Final = {
+    "seconds": 1.0,
+    "minutes": 60.0,
+    "hours": 3600.0,
+    "days": 86400.0,
+    "weeks": 604800.0,
+    "milliseconds": 0.001,
+}
 
 
 def _seconds(node: ast.Call, scope: Scope, depth: int) -> float | None:
     name = last_name(node.func)
     if name == "timedelta":
         total = 0.0
-        for word, value in [*zip(("days", "seconds"), node.args, strict=False), *((one.arg, one.value) for one in node.keywords)]:
+        for word, value in [
+            *zip(("days", "seconds"), node.args, strict=False),
+            *((one.arg, one.value) for one in node.keywords),
+        ]:
             number = number_of(value, scope, depth + 1)
             if number is None or word not in _UNITS:
                 return None

@@ -7,21 +7,36 @@ import re
 from typing import Final
 
 from oncegate.audit.flow.calls import CallInfo
-from oncegate.audit.flow.events import Event, Keyed, KeyExpr, Kind
+from oncegate.audit.flow.events import CodeEvent, Keyed, KeyExpr, Kind
 from oncegate.audit.project.scope import last_name
 from oncegate.audit.tables.acks import ack_of, gives_back
 from oncegate.audit.tables.effects import STRONG, effect_of
 from oncegate.audit.tables.keys import key_of
+from oncegate.audit.tables.making import key_expr, make
 from oncegate.audit.tables.names import CHECKS, LOG_OWNERS, LOGS, RESERVES, STRICT_MARKS
-from oncegate.audit.tables.stores import key_expr, make, store_event
+from oncegate.audit.tables.stores import store_event
 
 _FETCHES: Final = frozenset({"fetchone", "fetchall", "fetchval", "scalar_one_or_none", "first", "one_or_none", "scalar", "scalars",
                              "mappings", "all", "fetchmany"})  # fmt: skip
-_ASIDE: Final = re.compile(r"dlq|dead_?-?letter|quarantine|poison|parking|retry_(topic|queue|exchange)|[.-]retry\b|errors_topic", re.I)
-_ENQUEUES: Final = frozenset({"delay", "apply_async", "enqueue", "enqueue_job", "send_task", "kiq", "send_with_options", "enqueue_call"})
+_ASIDE: Final = re.compile(
+    r"dlq|dead_?-?letter|quarantine|poison|parking|retry_(topic|queue|exchange)|[.-]retry\b|errors_topic",
+    re.IGNORECASE,
+)
+_ENQUEUES: Final = frozenset(
+    {
+        "delay",
+        "apply_async",
+        "enqueue",
+        "enqueue_job",
+        "send_task",
+        "kiq",
+        "send_with_options",
+        "enqueue_call",
+    }
+)
 
 
-def classify(call: CallInfo) -> Event:
+def classify(call: CallInfo) -> CodeEvent:
     """The event of a call that no function of the project answers."""
     if _logs(call):
         return make(Kind.LOG, call)
@@ -60,9 +75,21 @@ def _logs(call: CallInfo) -> bool:
         return True
     if not LOGS.match(call.method):
         return False
-    if call.package in ("logging", "structlog", "loguru", "sentry_sdk", "prometheus_client", "statsd", "opentelemetry"):
+    if call.package in (
+        "logging",
+        "structlog",
+        "loguru",
+        "sentry_sdk",
+        "prometheus_client",
+        "statsd",
+        "opentelemetry",
+    ):
         return True
-    return bool(LOG_OWNERS.search(call.receiver)) or call.method in ("inc", "capture_exception", "capture_message")
+    return bool(LOG_OWNERS.search(call.receiver)) or call.method in (
+        "inc",
+        "capture_exception",
+        "capture_message",
+    )
 
 
 def _is_admission(call: CallInfo) -> bool:
@@ -70,17 +97,25 @@ def _is_admission(call: CallInfo) -> bool:
     return call.method in ("admit", "admit_sync", "accept") and owned
 
 
-def _by_name(call: CallInfo) -> Event:
+def _by_name(call: CallInfo) -> CodeEvent:
     if gives_back(call):
         return make(Kind.NACK, call)
     if call.method in _ENQUEUES:
         return make(Kind.OTHER, call, library="task", flags=frozenset({"enqueue"}))
     name, key = call.method, key_expr(call.argument(0), call)
-    if name == "acquire" and not re.search(r"lock|mutex|lease|dedup|idempot|once|guard", call.receiver, re.I):
+    if name == "acquire" and not re.search(
+        r"lock|mutex|lease|dedup|idempot|once|guard", call.receiver, re.IGNORECASE
+    ):
         return make(Kind.OTHER, call)
     if RESERVES.match(name):
         is_lock = name in ("acquire", "lock", "try_lock")
-        return make(Kind.LOCK if is_lock else Kind.RESERVE, call, key=None if is_lock else key, by_name=True, by_result=not _is_guard(call))
+        return make(
+            Kind.LOCK if is_lock else Kind.RESERVE,
+            call,
+            key=None if is_lock else key,
+            by_name=True,
+            by_result=not _is_guard(call),
+        )
     if name in ("transaction", "begin", "atomic"):
         return make(Kind.OTHER, call)
     if CHECKS.match(name):
@@ -106,7 +141,14 @@ def is_transaction(node: ast.expr, call: CallInfo | None) -> str:
     """Whether a `with` item opens a transaction: `block`, `soft` (a connection), or empty."""
     if isinstance(node, ast.Call):
         name = last_name(node.func)
-        if name in ("atomic", "begin", "begin_nested", "transaction", "in_transaction", "start_transaction"):
+        if name in (
+            "atomic",
+            "begin",
+            "begin_nested",
+            "transaction",
+            "in_transaction",
+            "start_transaction",
+        ):
             is_kafka = call is not None and "producer" in call.receiver.lower()
             is_lookalike = call is not None and call.package in ("sentry_sdk", "elasticapm", "newrelic")
             return "" if is_kafka or is_lookalike else "block"

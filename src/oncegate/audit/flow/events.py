@@ -63,7 +63,7 @@ class KeyExpr:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Event:
+class CodeEvent:
     """One thing that happens on a path."""
 
     kind: Kind
@@ -84,7 +84,7 @@ class Event:
     names: tuple[tuple[FunctionUnit | None, str], ...] = ()
     via: tuple[tuple[Scope, ast.Call], ...] = ()
     flags: frozenset[str] = frozenset()
-    of: Event | None = None
+    of: CodeEvent | None = None
     origin: ast.AST | None = field(default=None)
 
     def places(self) -> list[ast.AST]:
@@ -106,7 +106,7 @@ class Ending(Enum):
 class Path:
     """A sequence of events through a block, and how it ends."""
 
-    events: tuple[Event, ...] = ()
+    events: tuple[CodeEvent, ...] = ()
     ending: Ending = Ending.NEXT
     node: ast.AST | None = None
 
@@ -117,7 +117,7 @@ class Path:
         return Path(self.events + other.events, other.ending, other.node)
 
 
-def refers(test: Event, event: Event) -> bool:
+def refers(test: CodeEvent, event: CodeEvent) -> bool:
     """Whether a branch depends on the result of an event."""
     nodes = set(map(id, event.places()))
     for node in ast.walk(test.node):

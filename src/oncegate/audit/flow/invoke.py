@@ -12,14 +12,15 @@ from typing import Final
 
 from oncegate.audit.flow.calls import CallInfo
 from oncegate.audit.flow.classify import classify
-from oncegate.audit.flow.events import Ending, Event, KeyExpr, Kind, Path
-from oncegate.audit.flow.special import RUNNERS, is_once, is_spawn, referenced, retry_decorator
+from oncegate.audit.flow.events import CodeEvent, Ending, KeyExpr, Kind, Path
+from oncegate.audit.flow.special import RUNNERS, is_dynamic, is_once, is_spawn, referenced, retry_decorator
 from oncegate.audit.flow.state import added_to, is_state, set_state
 from oncegate.audit.project.index import ProjectIndex
 from oncegate.audit.project.scope import Scope, is_stub, last_name, spelled
 from oncegate.audit.project.units import ClassUnit, FunctionUnit
+from oncegate.audit.tables.key_stores import FORGETTING, memory_of
+from oncegate.audit.tables.making import clock_difference, key_expr, make
 from oncegate.audit.tables.names import CHECKS, DECORATES, RESERVES
-from oncegate.audit.tables.stores import FORGETTING, clock_difference, key_expr, make, memory_of
 
 DEPTH_MAX: Final = 7
 _GUARDS: Final = frozenset({Kind.RESERVE, Kind.CHECK, Kind.MARK, Kind.LOCK})
@@ -54,7 +55,7 @@ class Invoker:
         if isinstance(node, ast.Compare):
             paths = joined(paths, _membership(node, scope))
         if isinstance(node, ast.Yield | ast.YieldFrom):
-            paths = joined(paths, [Path((Event(Kind.OTHER, node, scope, what="yield"),))])
+            paths = joined(paths, [Path((CodeEvent(Kind.OTHER, node, scope, what="yield"),))])
         return paths
 
     def stored(self, node: ast.stmt, scope: Scope) -> list[Path]:
@@ -69,7 +70,7 @@ class Invoker:
                 made = memory_of(target.value, call)
                 if made:
                     window = "the collection forgets the key after a time" if made in FORGETTING else ""
-                    return [Path((Event(Kind.MARK, target, scope, what=spelled(target.value), subject=spelled(target.value),
+                    return [Path((CodeEvent(Kind.MARK, target, scope, what=spelled(target.value), subject=spelled(target.value),
                                         key=KeyExpr(target.slice, scope), in_memory=True, window=window),))]  # fmt: skip
         return [Path()]
 
@@ -79,9 +80,12 @@ class Invoker:
         if is_once(node, scope):
             given = [path for one in referenced(node) for path in self._run(one, scope, node, "gated")]
             direct = self._arguments(node, scope)
-            return joined(direct, joined([Path((Event(Kind.OTHER, node, scope, what="once"),))], given or [Path()]))
+            return joined(
+                direct,
+                joined([Path((CodeEvent(Kind.OTHER, node, scope, what="once"),))], given or [Path()]),
+            )
         if is_spawn(node, is_discarded):
-            spawned = Event(Kind.SPAWN, node, scope, what=spelled(node.func))
+            spawned = CodeEvent(Kind.SPAWN, node, scope, what=spelled(node.func))
             ran = [path for one in referenced(node) for path in self._run(one, scope, node, "spawned")]
             return joined([Path((spawned,))], [Path(path.events) for path in ran] or [Path()])
         if last_name(node.func) == "on_commit":
@@ -89,7 +93,12 @@ class Invoker:
             return [Path(path.events) for path in ran] or [Path()]
         before = self._arguments(node, scope)
         if last_name(node.func) in RUNNERS:
-            ran = [path for one in referenced(node) if not isinstance(one, ast.Call) for path in self._run(one, scope, node, "")]
+            ran = [
+                path
+                for one in referenced(node)
+                if not isinstance(one, ast.Call)
+                for path in self._run(one, scope, node, "")
+            ]
             if ran:
                 return joined(before, ran)
         return joined(before, self._target(node, scope))
@@ -98,7 +107,11 @@ class Invoker:
         from oncegate.audit.flow.tracer import joined
 
         paths = [Path()]
-        parts = [*([node.func.value] if isinstance(node.func, ast.Attribute) else []), *node.args, *(one.value for one in node.keywords)]
+        parts = [
+            *([node.func.value] if isinstance(node.func, ast.Attribute) else []),
+            *node.args,
+            *(one.value for one in node.keywords),
+        ]
         for part in parts:
             paths = joined(paths, self.expression(part, scope))
         return paths
@@ -111,11 +124,21 @@ class Invoker:
         if isinstance(unit, FunctionUnit):
             return [self.flagged(path, flag) for path in self.invoke(unit, call, scope)]
         if isinstance(node, ast.Call):
-            return [self.flagged(path, flag) for path in self.expression(node, scope)] if flag != "gated" else []
+            return (
+                [self.flagged(path, flag) for path in self.expression(node, scope)]
+                if flag != "gated"
+                else []
+            )
         if isinstance(node, ast.Attribute) and unit is None:
-            stand_in = ast.copy_location(ast.Call(func=node, args=call.args[1:], keywords=call.keywords), call)
+            stand_in = ast.copy_location(
+                ast.Call(func=node, args=call.args[1:], keywords=call.keywords), call
+            )
             event = classify(CallInfo(stand_in, scope))
-            return [self.flagged(Path((replace(event, node=call),)), flag)] if event.kind is not Kind.OTHER else []
+            return (
+                [self.flagged(Path((replace(event, node=call),)), flag)]
+                if event.kind is not Kind.OTHER
+                else []
+            )
         return []
 
     def _target(self, node: ast.Call, scope: Scope) -> list[Path]:
@@ -126,7 +149,7 @@ class Invoker:
         if unit is not None and not is_stub(unit):
             return self._followed(unit, node, scope)
         call = CallInfo(node, scope)
-        if _is_dynamic(node, scope):
+        if is_dynamic(node, scope):
             return [Path((make(Kind.DYNAMIC, call),))]
         return [Path((classify(call),))]
 
@@ -148,10 +171,18 @@ class Invoker:
         arguments = arguments_of(unit, node, scope)
         found: dict[tuple[object, ...], Path] = {}
         for path in self.paths(unit):
-            ended = (_left(path, unit, scope),) if path.ending is Ending.RETURN and path.node is not None else ()
+            ended = (
+                (_left(path, unit, scope),)
+                if path.ending is Ending.RETURN and path.node is not None
+                else ()
+            )
             events = tuple(_passed(event, unit, node, scope, arguments) for event in (*path.events, *ended))
             ending = Ending.RAISE if path.ending is Ending.RAISE else Ending.NEXT
-            kinds = tuple((event.kind, id(event.node), event.polarity) for event in events if event.kind is not Kind.OTHER)
+            kinds = tuple(
+                (event.kind, id(event.node), event.polarity)
+                for event in events
+                if event.kind is not Kind.OTHER
+            )
             found.setdefault((ending, kinds), Path(events, ending, path.node))
         return list(found.values())[:24] or [Path()]
 
@@ -178,15 +209,21 @@ class Invoker:
             if retried:
                 paths = [self.flagged(path, f"retried {retried}") for path in paths]
             elif last_name(base) in ("atomic", "atomic_requests", "db_session"):
-                begin = Event(Kind.BEGIN, node, scope, what=spelled(base), flags=frozenset({"block"}))
+                begin = CodeEvent(Kind.BEGIN, node, scope, what=spelled(base), flags=frozenset({"block"}))
                 end = replace(begin, kind=Kind.END)
                 paths = [Path((begin, *path.events, end), path.ending, path.node) for path in paths]
             elif isinstance(wrapper, FunctionUnit):
                 paths = self._wrapped(wrapper, paths, node)
-            elif last_name(base) == "once" and isinstance(node, ast.Call) and any(one.arg == "key" for one in node.keywords):
+            elif (
+                last_name(base) == "once"
+                and isinstance(node, ast.Call)
+                and any(one.arg == "key" for one in node.keywords)
+            ):
                 paths = [self.flagged(path, "gated") for path in paths]
             elif DECORATES.search(last_name(base)):
-                reserve = Event(Kind.RESERVE, node, scope, what=spelled(base), by_name=True, library="decorator")
+                reserve = CodeEvent(
+                    Kind.RESERVE, node, scope, what=spelled(base), by_name=True, library="decorator"
+                )
                 paths = [Path((reserve, *path.events), path.ending, path.node) for path in paths]
         return paths
 
@@ -207,7 +244,9 @@ class Invoker:
         is_calling = any(_calls_wrapped(event, inner) for path in around for event in path.events)
         return spliced[:96] if is_calling else paths
 
-    def surrounding(self, node: ast.expr, scope: Scope) -> list[tuple[tuple[Event, ...], tuple[Event, ...]]] | None:
+    def surrounding(
+        self, node: ast.expr, scope: Scope
+    ) -> list[tuple[tuple[CodeEvent, ...], tuple[CodeEvent, ...]]] | None:
         """What a context manager of the project does before and after its block."""
         unit = scope.unit(node.func) if isinstance(node, ast.Call) else None
         if isinstance(unit, FunctionUnit) and any(isinstance(one, ast.Yield) for one in unit.nodes):
@@ -220,8 +259,14 @@ class Invoker:
             return found[:4] or None
         owner = scope.type_of(node)
         if isinstance(owner, ClassUnit) and isinstance(node, ast.Call | ast.Name | ast.Attribute):
-            call = node if isinstance(node, ast.Call) else ast.copy_location(ast.Call(func=node, args=[], keywords=[]), node)
-            ends = [scope.method(owner, name) for name in ("__enter__", "__aenter__", "__exit__", "__aexit__")]
+            call = (
+                node
+                if isinstance(node, ast.Call)
+                else ast.copy_location(ast.Call(func=node, args=[], keywords=[]), node)
+            )
+            ends = [
+                scope.method(owner, name) for name in ("__enter__", "__aenter__", "__exit__", "__aexit__")
+            ]
             first, last = ends[0] or ends[1], ends[2] or ends[3]
             before = self.invoke(first, call, scope)[0].events if first else ()
             after = self.invoke(last, call, scope)[0].events if last else ()
@@ -231,7 +276,12 @@ class Invoker:
     def reached_from(self, unit: FunctionUnit, paths: list[Path]) -> list[FunctionUnit]:
         """The functions of the project that a handler reaches, itself first."""
         if unit.name == "<module>":
-            found = {event.scope.function: None for path in paths for event in path.events if event.scope.function is not unit}
+            found = {
+                event.scope.function: None
+                for path in paths
+                for event in path.events
+                if event.scope.function is not unit
+            }
             waiting = [one for one in found if one is not None]
         else:
             waiting = [unit]
@@ -246,12 +296,18 @@ class Invoker:
         """A path whose events carry one more flag."""
         if not flag:
             return path
-        return Path(tuple(replace(event, flags=event.flags | {flag}) for event in path.events), path.ending, path.node)
+        return Path(
+            tuple(replace(event, flags=event.flags | {flag}) for event in path.events),
+            path.ending,
+            path.node,
+        )
 
     def with_names(self, path: Path, names: tuple[str, ...], scope: Scope) -> Path:
         """A path whose events are known to give their result to names."""
         held = tuple((scope.function, name) for name in names)
-        return Path(tuple(replace(event, names=event.names + held) for event in path.events), path.ending, path.node)
+        return Path(
+            tuple(replace(event, names=event.names + held) for event in path.events), path.ending, path.node
+        )
 
 
 def _parts(node: ast.expr) -> Iterator[ast.expr]:
@@ -271,27 +327,26 @@ def _membership(node: ast.Compare, scope: Scope) -> list[Path]:
         made = memory_of(right, call)
         if made:
             window = "the collection forgets the key after a time" if made in FORGETTING else ""
-            return [Path((Event(Kind.CHECK, node, scope, what=spelled(right), subject=spelled(right), window=window,
+            return [Path((CodeEvent(Kind.CHECK, node, scope, what=spelled(right), subject=spelled(right), window=window,
                                 key=key_expr(node.left, call), in_memory=True),))]  # fmt: skip
     if isinstance(node.ops[0], ast.Lt | ast.Gt | ast.LtE | ast.GtE) and clock_difference(node, call):
-        return [Path((Event(Kind.OTHER, node, scope, what="clock", window="the code compares with the current time"),))]
+        return [
+            Path(
+                (
+                    CodeEvent(
+                        Kind.OTHER,
+                        node,
+                        scope,
+                        what="clock",
+                        window="the code compares with the current time",
+                    ),
+                )
+            )
+        ]
     return [Path()]
 
 
-def _is_dynamic(node: ast.Call, scope: Scope) -> bool:
-    """Whether the target of a call is only known when it runs."""
-    function = node.func
-    if isinstance(function, ast.Subscript):
-        return True
-    if isinstance(function, ast.Call):
-        return last_name(function.func) in ("getattr", "get", "import_string", "import_module", "resolve")
-    if isinstance(function, ast.Name) and scope.is_local(function.id):
-        found = scope.bindings(function.id) or []
-        return all(not isinstance(one.value, ast.Lambda) for one in found)
-    return False
-
-
-def _calls_wrapped(event: Event, wrapper: FunctionUnit) -> bool:
+def _calls_wrapped(event: CodeEvent, wrapper: FunctionUnit) -> bool:
     """Whether a call inside a decorator is the call of the function that it wraps."""
     if event.kind is not Kind.DYNAMIC or event.via or not isinstance(event.node, ast.Call):
         return False
@@ -312,16 +367,22 @@ def arguments_of(unit: FunctionUnit, node: ast.Call, scope: Scope) -> dict[str, 
     names = unit.parameters
     if unit.owner is not None and names and names[0] in ("self", "cls"):
         names = names[1:]
-    found = {name: KeyExpr(value, scope) for name, value in zip(names, node.args, strict=False) if not isinstance(value, ast.Starred)}
+    found = {
+        name: KeyExpr(value, scope)
+        for name, value in zip(names, node.args, strict=False)
+        if not isinstance(value, ast.Starred)
+    }
     found |= {one.arg: KeyExpr(one.value, scope) for one in node.keywords if one.arg}
     return found
 
 
-def _left(path: Path, unit: FunctionUnit, scope: Scope) -> Event:
-    return Event(Kind.LEFT, path.node or unit.node, scope.within(unit))
+def _left(path: Path, unit: FunctionUnit, scope: Scope) -> CodeEvent:
+    return CodeEvent(Kind.LEFT, path.node or unit.node, scope.within(unit))
 
 
-def _passed(event: Event, unit: FunctionUnit, node: ast.Call, scope: Scope, arguments: dict[str, KeyExpr]) -> Event:
+def _passed(
+    event: CodeEvent, unit: FunctionUnit, node: ast.Call, scope: Scope, arguments: dict[str, KeyExpr]
+) -> CodeEvent:
     key = event.key.bound(unit, arguments) if event.key is not None else None
     of = _passed(event.of, unit, node, scope, arguments) if event.of is not None else None
     return replace(event, key=key, via=((scope, node), *event.via), of=of)

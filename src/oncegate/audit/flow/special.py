@@ -21,7 +21,9 @@ def is_once(node: ast.Call, scope: Scope) -> bool:
     """Whether a call is `once.effect(...)` or `once.step(...)` of oncegate."""
     if not isinstance(node.func, ast.Attribute) or node.func.attr not in ("effect", "step"):
         return False
-    return last_name(node.func.value) == "once" or str(scope.type_of(node.func.value)).startswith("oncegate")
+    return last_name(node.func.value) == "once" or str(scope.type_of(node.func.value)).startswith(
+        "oncegate"
+    )
 
 
 def is_spawn(node: ast.Call, is_discarded: bool) -> bool:
@@ -29,13 +31,17 @@ def is_spawn(node: ast.Call, is_discarded: bool) -> bool:
     name = last_name(node.func)
     if name not in SPAWNERS:
         return False
-    owner = spelled(node.func.value).rsplit(".", 1)[-1].lower() if isinstance(node.func, ast.Attribute) else ""
+    owner = (
+        spelled(node.func.value).rsplit(".", 1)[-1].lower() if isinstance(node.func, ast.Attribute) else ""
+    )
     if name == "add_task":
         return "background" in owner or owner in ("tasks", "bg", "bg_tasks")
     if name in ("create_task", "start_soon"):
         return is_discarded and owner not in ("tg", "group", "task_group", "taskgroup", "nursery", "scope")
     if name == "submit":
-        return is_discarded and bool({"executor", "pool", "threadpool"} & set(owner.replace("_", " ").split()))
+        return is_discarded and bool(
+            {"executor", "pool", "threadpool"} & set(owner.replace("_", " ").split())
+        )
     if name in ("apply_async", "spawn"):
         return False
     return name == "Thread" or is_discarded
@@ -44,7 +50,9 @@ def is_spawn(node: ast.Call, is_discarded: bool) -> bool:
 def referenced(node: ast.Call) -> list[ast.expr]:
     """The arguments of a call that may be functions it runs."""
     found: list[ast.expr] = [one for one in node.args if not isinstance(one, ast.Constant)]
-    found += [one.value for one in node.keywords if one.arg in ("target", "func", "fn", "function", "callback")]
+    found += [
+        one.value for one in node.keywords if one.arg in ("target", "func", "fn", "function", "callback")
+    ]
     return found
 
 
@@ -52,7 +60,12 @@ def retry_decorator(node: ast.expr) -> str:
     """Whether a decorator retries: `any`, `safe` (errors before sending only), or empty."""
     base = node.func if isinstance(node, ast.Call) else node
     text = spelled(base)
-    is_retry = last_name(base) in RETRIES or text.split(".")[0] in ("tenacity", "backoff", "stamina", "retrying")
+    is_retry = last_name(base) in RETRIES or text.split(".")[0] in (
+        "tenacity",
+        "backoff",
+        "stamina",
+        "retrying",
+    )
     if not is_retry:
         return ""
     return "safe" if isinstance(node, ast.Call) and _has_only_safe_errors(node) else "any"
@@ -92,7 +105,12 @@ def retry_loop(node: ast.stmt) -> str:
         if made not in ("range", "count"):
             return ""
     elif isinstance(node, ast.AsyncFor):
-        return "any" if isinstance(node.iter, ast.Call) and last_name(node.iter.func) in ("AsyncRetrying", "retry_context") else ""
+        return (
+            "any"
+            if isinstance(node.iter, ast.Call)
+            and last_name(node.iter.func) in ("AsyncRetrying", "retry_context")
+            else ""
+        )
     elif not isinstance(node, ast.While):
         return ""
     for inner in node.body:
@@ -109,7 +127,12 @@ def _is_flagged(node: ast.stmt) -> bool:
     if not isinstance(node, ast.While):
         return False
     names = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)}
-    stored = (one for part in node.body for one in ast.walk(part) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+    stored = (
+        one
+        for part in node.body
+        for one in ast.walk(part)
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+    )
     return any(one.id in names for one in stored)
 
 
@@ -130,3 +153,16 @@ def _goes_round(handler: ast.ExceptHandler) -> bool:
 
 def _leaves(body: list[ast.stmt]) -> bool:
     return any(isinstance(node, ast.Return | ast.Break) for one in body for node in ast.walk(one))
+
+
+def is_dynamic(node: ast.Call, scope: Scope) -> bool:
+    """Whether the target of a call is only known when it runs."""
+    function = node.func
+    if isinstance(function, ast.Subscript):
+        return True
+    if isinstance(function, ast.Call):
+        return last_name(function.func) in ("getattr", "get", "import_string", "import_module", "resolve")
+    if isinstance(function, ast.Name) and scope.is_local(function.id):
+        found = scope.bindings(function.id) or []
+        return all(not isinstance(one.value, ast.Lambda) for one in found)
+    return False

@@ -7,17 +7,21 @@ import re
 from typing import Final
 
 from oncegate.audit.flow.calls import CallInfo
-from oncegate.audit.flow.events import Event, Kind, Path
+from oncegate.audit.flow.events import CodeEvent, Kind, Path
 from oncegate.audit.project.scope import Scope, last_name, spelled
 from oncegate.audit.project.units import FunctionUnit
 from oncegate.audit.tables.stores import store_event
 
 _STATE: Final = re.compile(
-    r"^(status|state|processed\w*|paid\w*|sent\w*|charged\w*|done|handled\w*|notified\w*|shipped\w*|refunded\w*|completed\w*|booked\w*"
-    r"|captured\w*|fulfilled\w*|settled\w*|is_(paid|sent|done|processed|charged|shipped|notified|complete)|\w+_sent|\w+_sent_at|\w+_processed"
+    r"^(status|state|processed\w*|paid\w*|sent\w*|charged\w*|done|handled\w*|notified\w*|shipped\w*"
+    r"|refunded\w*|completed\w*|booked\w*"
+    r"|captured\w*|fulfilled\w*|settled\w*|is_(paid|sent|done|processed|charged|shipped|notified"
+    r"|complete)|\w+_sent|\w+_sent_at|\w+_processed"
     r"|(charge|payment|refund|shipment|booking|label|transfer|payout|message|invoice)_(id|ref|reference))$"
 )  # fmt: skip
-_LOADS: Final = re.compile(r"^(a?get|load|find|fetch|first|one|scalar|query|select|read|lookup|refresh)(_|$)")
+_LOADS: Final = re.compile(
+    r"^(a?get|load|find|fetch|first|one|scalar|query|select|read|lookup|refresh)(_|$)"
+)
 
 
 def is_state(name: str) -> bool:
@@ -25,9 +29,11 @@ def is_state(name: str) -> bool:
     return bool(_STATE.match(name))
 
 
-def set_state(target: ast.Attribute, scope: Scope) -> Event:
+def set_state(target: ast.Attribute, scope: Scope) -> CodeEvent:
     """The note that an assignment makes."""
-    return Event(Kind.MARK, target, scope, what=spelled(target), subject=target.attr, library="attribute")
+    return CodeEvent(
+        Kind.MARK, target, scope, what=spelled(target), subject=target.attr, library="attribute"
+    )
 
 
 def asked_state(test: ast.expr, scope: Scope) -> list[Path]:
@@ -35,7 +41,9 @@ def asked_state(test: ast.expr, scope: Scope) -> list[Path]:
     for node in ast.walk(test):
         base, name = _member(node)
         if base is not None and is_state(name) and _is_loaded(base, scope):
-            event = Event(Kind.CHECK, test, scope, what=f"{spelled(base)}.{name}", subject=name, library="attribute")
+            event = CodeEvent(
+                Kind.CHECK, test, scope, what=f"{spelled(base)}.{name}", subject=name, library="attribute"
+            )
             return [Path((event,))]
     return [Path()]
 
@@ -45,7 +53,7 @@ def added_to(node: ast.AugAssign, scope: Scope) -> list[Path]:
     target = node.target
     if not isinstance(target, ast.Attribute) or not _is_loaded(target.value, scope):
         return [Path()]
-    event = Event(Kind.WRITE, node, scope, what=f"{spelled(target)} {'+' if isinstance(node.op, ast.Add) else '-'}= ...",
+    event = CodeEvent(Kind.WRITE, node, scope, what=f"{spelled(target)} {'+' if isinstance(node.op, ast.Add) else '-'}= ...",
                   subject=spelled(target.value), library="orm", is_relative=True)  # fmt: skip
     return [Path((event,))] if isinstance(node.op, ast.Add | ast.Sub) else [Path()]
 
@@ -53,7 +61,11 @@ def added_to(node: ast.AugAssign, scope: Scope) -> list[Path]:
 def _member(node: ast.AST) -> tuple[ast.expr | None, str]:
     if isinstance(node, ast.Attribute):
         return node.value, node.attr
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+    if (
+        isinstance(node, ast.Subscript)
+        and isinstance(node.slice, ast.Constant)
+        and isinstance(node.slice.value, str)
+    ):
         return node.value, node.slice.value
     return None, ""
 
@@ -70,7 +82,15 @@ def _is_loaded(node: ast.expr, scope: Scope) -> bool:
         stored = store_event(call)
         if stored is not None and stored.kind in (Kind.CHECK, Kind.LOCK):
             return True
-        if call.method in ("fetchone", "first", "one", "one_or_none", "scalar_one_or_none", "scalar_one", "mappings"):
+        if call.method in (
+            "fetchone",
+            "first",
+            "one",
+            "one_or_none",
+            "scalar_one_or_none",
+            "scalar_one",
+            "mappings",
+        ):
             return True
         is_own = isinstance(scope.unit(value.func), FunctionUnit) or call.has_project_owner
         if _LOADS.match(call.method) and (is_own or _is_repository(call)):
@@ -79,6 +99,8 @@ def _is_loaded(node: ast.expr, scope: Scope) -> bool:
 
 
 def _is_repository(call: CallInfo) -> bool:
-    return bool(re.search(r"(repo|repository|store|session|db|orders|payments|dao|table|objects)$", call.receiver_name)) and bool(
-        last_name(call.node.func)
-    )
+    return bool(
+        re.search(
+            r"(repo|repository|store|session|db|orders|payments|dao|table|objects)$", call.receiver_name
+        )
+    ) and bool(last_name(call.node.func))

@@ -10,10 +10,10 @@ from typing import Final
 
 from oncegate.audit.flow.calls import CallInfo
 from oncegate.audit.flow.classify import is_transaction
-from oncegate.audit.flow.events import Ending, Event, Kind, Path
+from oncegate.audit.flow.events import CodeEvent, Ending, Kind, Path
 from oncegate.audit.flow.invoke import Invoker
-from oncegate.audit.flow.state import asked_state
 from oncegate.audit.flow.special import error_names, is_broad, retry_loop
+from oncegate.audit.flow.state import asked_state
 from oncegate.audit.project.scope import Scope, last_name, spelled
 from oncegate.audit.project.units import FunctionUnit
 from oncegate.audit.tables.names import DUPLICATE_ERRORS
@@ -21,14 +21,20 @@ from oncegate.audit.tables.names import DUPLICATE_ERRORS
 PATHS_MAX: Final = 48
 EVENTS_MAX: Final = 400
 _DULL: Final = frozenset({Kind.OTHER, Kind.LOG, Kind.TEST, Kind.FETCH, Kind.LEFT})
-_RAISING: Final = frozenset({Kind.EFFECT, Kind.RESERVE, Kind.WRITE, Kind.CHECK, Kind.FLUSH, Kind.COMMIT, Kind.MARK, Kind.DYNAMIC})
+_RAISING: Final = frozenset(
+    {Kind.EFFECT, Kind.RESERVE, Kind.WRITE, Kind.CHECK, Kind.FLUSH, Kind.COMMIT, Kind.MARK, Kind.DYNAMIC}
+)
 
 
 def joined(first: Sequence[Path], second: Sequence[Path]) -> list[Path]:
     """Every path of the first that goes on, followed by every path of the second."""
     done = [path for path in first if path.ending is not Ending.NEXT]
     going = [path for path in first if path.ending is Ending.NEXT and len(path.events) < EVENTS_MAX]
-    return limited(chain(done, (left.then(right) for left in going for right in second if not _contradicts(left, right))))
+    return limited(
+        chain(
+            done, (left.then(right) for left in going for right in second if not _contradicts(left, right))
+        )
+    )
 
 
 def _contradicts(left: Path, right: Path) -> bool:
@@ -45,10 +51,14 @@ def _contradicts(left: Path, right: Path) -> bool:
     for event in reversed(left.events):
         if event.kind is not Kind.LEFT or len(event.via) != 1 or not isinstance(event.node, ast.Return):
             continue
-        is_same = event.via[0][1] is node or (isinstance(node, ast.Name) and (test.scope.function, node.id) in event.names)
+        is_same = event.via[0][1] is node or (
+            isinstance(node, ast.Name) and (test.scope.function, node.id) in event.names
+        )
         if is_same:
             value = event.node.value
-            return (value is None or isinstance(value, ast.Constant)) and bool(getattr(value, "value", None)) != is_true
+            return (value is None or isinstance(value, ast.Constant)) and bool(
+                getattr(value, "value", None)
+            ) != is_true
     return False
 
 
@@ -57,7 +67,9 @@ def limited(paths: Iterable[Path]) -> list[Path]:
     seen: dict[tuple[object, ...], Path] = {}
     for path in paths:
         interesting = tuple(map(id, path.events)) if path.events else ()
-        seen.setdefault((path.ending, id(path.node) if path.ending is not Ending.NEXT else 0, interesting), path)
+        seen.setdefault(
+            (path.ending, id(path.node) if path.ending is not Ending.NEXT else 0, interesting), path
+        )
         if len(seen) >= PATHS_MAX:
             break
     return list(seen.values())
@@ -106,7 +118,7 @@ class Tracer(Invoker):
         if isinstance(node, ast.Expr):
             return self.expression(node.value, scope, is_discarded=True)
         if isinstance(node, ast.Assert):
-            test = Event(Kind.TEST, node.test, scope, polarity=True)
+            test = CodeEvent(Kind.TEST, node.test, scope, polarity=True)
             return joined(self.expression(node.test, scope), [Path((test,))])
         paths = [Path()]
         for child in ast.iter_child_nodes(node):
@@ -117,7 +129,13 @@ class Tracer(Invoker):
 
     def _named(self, node: ast.stmt, paths: list[Path], scope: Scope) -> list[Path]:
         """Notes on events which names hold their result."""
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
+        )
         names = tuple(one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name))
         return [self.with_names(path, names, scope) for path in paths] if names else paths
 
@@ -128,13 +146,17 @@ class Tracer(Invoker):
         if all(_is_dull(path) for path in (*yes, *no)):
             return joined(test, yes[:1])
         sides = [
-            *joined([Path((Event(Kind.TEST, node.test, scope, polarity=True, origin=node),))], yes),
-            *joined([Path((Event(Kind.TEST, node.test, scope, polarity=False, origin=node),))], no),
+            *joined([Path((CodeEvent(Kind.TEST, node.test, scope, polarity=True, origin=node),))], yes),
+            *joined([Path((CodeEvent(Kind.TEST, node.test, scope, polarity=False, origin=node),))], no),
         ]
         return joined(test, limited(sides))
 
     def _named_in_test(self, node: ast.expr, paths: list[Path], scope: Scope) -> list[Path]:
-        names = tuple(one.target.id for one in ast.walk(node) if isinstance(one, ast.NamedExpr) and isinstance(one.target, ast.Name))
+        names = tuple(
+            one.target.id
+            for one in ast.walk(node)
+            if isinstance(one, ast.NamedExpr) and isinstance(one.target, ast.Name)
+        )
         return [self.with_names(path, names, scope) for path in paths] if names else paths
 
     def _loop(self, node: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> list[Path]:
@@ -144,25 +166,44 @@ class Tracer(Invoker):
         if retried:
             body = [self.flagged(path, f"retried {retried}") for path in body]
         ended = [_after_loop(path, scope) for path in body]
-        return joined(joined(head, limited(ended)), self.block(node.orelse, scope) if node.orelse else [Path()])
+        return joined(
+            joined(head, limited(ended)), self.block(node.orelse, scope) if node.orelse else [Path()]
+        )
 
     def _attempt(self, node: ast.Try | ast.TryStar, scope: Scope) -> list[Path]:
         body = self.block(node.body, scope)
         if any(_catches_duplicates(one) for one in node.handlers):
             body = [_proven(path) for path in body]
-        quiet = joined([path for path in body if path.ending is Ending.NEXT], self.block(node.orelse, scope)) if node.orelse else []
-        done = [path for path in body if path.ending is not Ending.RAISE and (path.ending is not Ending.NEXT or not node.orelse)]
+        quiet = (
+            joined([path for path in body if path.ending is Ending.NEXT], self.block(node.orelse, scope))
+            if node.orelse
+            else []
+        )
+        done = [
+            path
+            for path in body
+            if path.ending is not Ending.RAISE and (path.ending is not Ending.NEXT or not node.orelse)
+        ]
         caught: list[Path] = []
         for handler in node.handlers:
-            handler.try_line = node.lineno  # type: ignore[union-attr]
-            entered = Event(Kind.CAUGHT, handler, scope, what=",".join(error_names(handler.type)))
+            entered = CodeEvent(
+                Kind.CAUGHT, handler, scope, what=",".join(error_names(handler.type)), origin=node
+            )
             entries = limited(self._entries(body, handler, entered))
             caught += joined(entries, self.block(handler.body, scope))
-        escaped = [path for path in body if path.ending is Ending.RAISE] if not any(is_broad(one.type) for one in node.handlers) else []
+        escaped = (
+            [path for path in body if path.ending is Ending.RAISE]
+            if not any(is_broad(one.type) for one in node.handlers)
+            else []
+        )
         paths = limited([*quiet, *done, *caught, *escaped])
-        return [after for path in paths for after in self._finally(path, node, scope)] if node.finalbody else paths
+        return (
+            [after for path in paths for after in self._finally(path, node, scope)]
+            if node.finalbody
+            else paths
+        )
 
-    def _entries(self, body: list[Path], handler: ast.ExceptHandler, entered: Event) -> Iterable[Path]:
+    def _entries(self, body: list[Path], handler: ast.ExceptHandler, entered: CodeEvent) -> Iterable[Path]:
         """How an except block is reached: after each event of the body that may raise what it catches."""
         names = error_names(handler.type)
         is_duplicate = _catches_duplicates(handler)
@@ -174,7 +215,7 @@ class Tracer(Invoker):
             for position, event in enumerate(path.events):
                 if event.kind not in _RAISING or (is_duplicate and not _may_collide(event)):
                     continue
-                raised = Event(Kind.RAISED, event.node, event.scope, of=event, what=",".join(names))
+                raised = CodeEvent(Kind.RAISED, event.node, event.scope, of=event, what=",".join(names))
                 yield Path((*path.events[: position + 1], raised, entered))
                 found = True
         if not found:
@@ -186,7 +227,9 @@ class Tracer(Invoker):
             return joined([path], last)
         return [Path(path.events + end.events, path.ending, path.node) for end in last[:4]]
 
-    def _context(self, items: list[ast.withitem], node: ast.With | ast.AsyncWith, scope: Scope) -> list[Path]:
+    def _context(
+        self, items: list[ast.withitem], node: ast.With | ast.AsyncWith, scope: Scope
+    ) -> list[Path]:
         if not items:
             return self.block(node.body, scope)
         item, rest = items[0], items[1:]
@@ -195,20 +238,31 @@ class Tracer(Invoker):
         call = CallInfo(expression, scope) if isinstance(expression, ast.Call) else None
         if call is not None and call.method == "suppress":
             quiet = [Path((*path.events[:1],)) for path in inner if path.events]
-            return limited([*(path if path.ending is not Ending.RAISE else Path(path.events) for path in inner), *quiet])
+            return limited(
+                [
+                    *(path if path.ending is not Ending.RAISE else Path(path.events) for path in inner),
+                    *quiet,
+                ]
+            )
         kind = is_transaction(expression, call)
         if kind and (call is None or scope.unit(call.node.func) is None):
-            begin = Event(Kind.BEGIN, expression, scope, what=spelled(expression), flags=frozenset({kind}))
-            end = Event(Kind.END, expression, scope, what=spelled(expression), flags=frozenset({kind}))
+            begin = CodeEvent(
+                Kind.BEGIN, expression, scope, what=spelled(expression), flags=frozenset({kind})
+            )
+            end = CodeEvent(Kind.END, expression, scope, what=spelled(expression), flags=frozenset({kind}))
             head = self.expression(expression, scope) if kind == "soft" else [Path()]
-            return joined(head, [Path((begin, *path.events, end), path.ending, path.node) for path in inner])
+            return joined(
+                head, [Path((begin, *path.events, end), path.ending, path.node) for path in inner]
+            )
         if last_name(expression).lower().endswith("lock"):
-            begin = Event(Kind.LOCK, expression, scope, what=spelled(expression))
+            begin = CodeEvent(Kind.LOCK, expression, scope, what=spelled(expression))
             return joined([Path((begin,))], inner)
         around = self.surrounding(expression, scope)
         if around is not None:
             return limited(
-                Path((*before, *path.events, *after), path.ending, path.node) for before, after in around for path in inner
+                Path((*before, *path.events, *after), path.ending, path.node)
+                for before, after in around
+                for path in inner
             )
         return joined(self._named_context(item, self.expression(expression, scope), scope), inner)
 
@@ -218,7 +272,10 @@ class Tracer(Invoker):
         return [
             Path(
                 tuple(
-                    replace(event, by_result=False, names=((scope.function, name),)) if event.kind is Kind.RESERVE else event for event in path.events
+                    replace(event, by_result=False, names=((scope.function, name),))
+                    if event.kind is Kind.RESERVE
+                    else event
+                    for event in path.events
                 ),
                 path.ending,
                 path.node,
@@ -233,12 +290,14 @@ class Tracer(Invoker):
 
 def _after_loop(path: Path, scope: Scope) -> Path:
     if path.ending is Ending.CONTINUE and path.node is not None:
-        return Path((*path.events, Event(Kind.LEFT, path.node, scope)))
+        return Path((*path.events, CodeEvent(Kind.LEFT, path.node, scope)))
     return Path(path.events) if path.ending is Ending.BREAK else path
 
 
 def _catches_duplicates(handler: ast.ExceptHandler) -> bool:
-    return not is_broad(handler.type) and any(DUPLICATE_ERRORS.search(name) for name in error_names(handler.type))
+    return not is_broad(handler.type) and any(
+        DUPLICATE_ERRORS.search(name) for name in error_names(handler.type)
+    )
 
 
 def _proven(path: Path) -> Path:
@@ -246,15 +305,17 @@ def _proven(path: Path) -> Path:
     return Path(tuple(_as_reservation(event) for event in path.events), path.ending, path.node)
 
 
-def _as_reservation(event: Event) -> Event:
+def _as_reservation(event: CodeEvent) -> CodeEvent:
     if event.kind is not Kind.WRITE or "insert" not in event.flags:
         return event
     return replace(event, kind=Kind.MARK if "pending" in event.flags else Kind.RESERVE)
 
 
 def _is_dull(path: Path) -> bool:
-    return path.ending is Ending.NEXT and all(event.kind in _DULL and not event.flags for event in path.events)
+    return path.ending is Ending.NEXT and all(
+        event.kind in _DULL and not event.flags for event in path.events
+    )
 
 
-def _may_collide(event: Event) -> bool:
+def _may_collide(event: CodeEvent) -> bool:
     return event.kind in (Kind.RESERVE, Kind.WRITE, Kind.MARK, Kind.FLUSH, Kind.COMMIT, Kind.DYNAMIC)

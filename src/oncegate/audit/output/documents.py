@@ -8,7 +8,7 @@ import msgspec
 
 from oncegate.audit.catalogue import RULES
 from oncegate.audit.output.text import summary
-from oncegate.audit.values import QUESTIONS, AuditReport, Finding
+from oncegate.audit.values import QUESTIONS, AuditFinding, AuditReport, NotJudged, ScoreCard
 
 JSON_VERSION = 1
 
@@ -30,26 +30,36 @@ def as_json(report: AuditReport) -> str:
         },
         "findings": [_finding(one) for one in report.findings],
         "suppressed": [{**_finding(one), "reason": one.suppressed} for one in report.suppressed],
-        "not_judged": [
-            {"path": one.place.path, "line": one.place.line, "column": one.place.column, "handler": one.handler, "reason": one.reason}
-            for one in report.not_judged
-        ],
-        "cards": [
-            {
-                "handler": card.handler,
-                "framework": card.framework,
-                "path": card.place.path,
-                "line": card.place.line,
-                "answers": {question: answer.value for question, answer in zip(QUESTIONS, card.answers(), strict=True)},
-            }
-            for card in report.cards
-        ],
+        "not_judged": [_not_judged(one) for one in report.not_judged],
+        "cards": [_card(card) for card in report.cards],
         "skipped": [{"path": one.path, "reason": one.reason} for one in report.skipped],
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def _finding(finding: Finding) -> dict[str, object]:
+def _not_judged(one: NotJudged) -> dict[str, object]:
+    place = one.place
+    return {
+        "path": place.path,
+        "line": place.line,
+        "column": place.column,
+        "handler": one.handler,
+        "reason": one.reason,
+    }
+
+
+def _card(card: ScoreCard) -> dict[str, object]:
+    answers = zip(QUESTIONS, card.answers(), strict=True)
+    return {
+        "handler": card.handler,
+        "framework": card.framework,
+        "path": card.place.path,
+        "line": card.place.line,
+        "answers": {question: answer.value for question, answer in answers},
+    }
+
+
+def _finding(finding: AuditFinding) -> dict[str, object]:
     place = finding.place
     return {
         "rule": finding.rule,
@@ -102,12 +112,23 @@ def as_markdown(report: AuditReport) -> str:
             for one in report.findings
         ]
     if report.cards:
-        lines += ["", "<details><summary>Score cards</summary>", "", f"| handler | {' | '.join(QUESTIONS)} |", "|---|---|---|---|---|"]
-        lines += [f"| `{_cell(card.handler)}` | {' | '.join(answer.value for answer in card.answers())} |" for card in report.cards]
+        lines += [
+            "",
+            "<details><summary>Score cards</summary>",
+            "",
+            f"| handler | {' | '.join(QUESTIONS)} |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| `{_cell(card.handler)}` | {' | '.join(answer.value for answer in card.answers())} |"
+            for card in report.cards
+        ]
         lines += ["", "</details>"]
     if report.not_judged:
         lines += ["", "<details><summary>Not judged</summary>", ""]
-        lines += [f"- `{_cell(one.place.path)}:{one.place.line}` {_cell(one.reason)}" for one in report.not_judged]
+        lines += [
+            f"- `{_cell(one.place.path)}:{one.place.line}` {_cell(one.reason)}" for one in report.not_judged
+        ]
         lines += ["", "</details>"]
     return "\n".join(lines)
 
@@ -118,25 +139,39 @@ def _cell(text: str) -> str:
 
 def as_junit(report: AuditReport) -> str:
     """One test case for each handler, and one for each finding outside all of them."""
-    by_handler: dict[str, list[Finding]] = {card.handler: [] for card in report.cards}
+    by_handler: dict[str, list[AuditFinding]] = {card.handler: [] for card in report.cards}
     for finding in report.new:
         by_handler.setdefault(finding.handler or finding.place.path, []).append(finding)
     failed = sum(bool(found) for found in by_handler.values())
-    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f'<testsuites tests="{len(by_handler)}" failures="{failed}">']
-    lines.append(f'<testsuite name="oncegate audit" tests="{len(by_handler)}" failures="{failed}" errors="0">')
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f'<testsuites tests="{len(by_handler)}" failures="{failed}">',
+    ]
+    lines.append(
+        f'<testsuite name="oncegate audit" tests="{len(by_handler)}" failures="{failed}" errors="0">'
+    )
     for handler, found in by_handler.items():
         name, _, rest = handler.rpartition(".")
         lines.append(f"<testcase classname={_attribute(name or 'audit')} name={_attribute(rest)}>")
         if found:
-            text = "\n".join(f"{one.place.path}:{one.place.line}: {one.rule} {one.message}: {one.why}" for one in found)
-            lines.append(f"<failure message={_attribute(found[0].message)} type={_attribute(found[0].rule)}>{escape(_clean(text))}</failure>")
+            text = "\n".join(
+                f"{one.place.path}:{one.place.line}: {one.rule} {one.message}: {one.why}" for one in found
+            )
+            lines.append(
+                f"<failure message={_attribute(found[0].message)} type={_attribute(found[0].rule)}>{escape(_clean(text))}</failure>"
+            )
         lines.append("</testcase>")
     return "\n".join([*lines, "</testsuite>", "</testsuites>"])
 
 
 def _clean(text: str) -> str:
     """XML has no place for control characters and lone surrogates."""
-    return "".join(one if one in "\n\t" or (" " <= one and not "\ud800" <= one <= "\udfff" and one not in "\ufffe\uffff") else "?" for one in text)
+    return "".join(
+        one
+        if one in "\n\t" or (one >= " " and not "\ud800" <= one <= "\udfff" and one not in "\ufffe\uffff")
+        else "?"
+        for one in text
+    )
 
 
 def _attribute(text: str) -> str:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from oncegate.audit.catalogue import RULES
-from oncegate.audit.values import AuditReport, Finding, SourcePlace
+from oncegate.audit.values import AuditFinding, AuditReport, SourcePlace
 
 SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 ROOT: Final = "SRCROOT"
@@ -19,7 +19,14 @@ def as_sarif(report: AuditReport, version: str, *, has_baseline: bool = False) -
     """One run with rules, results, code flows, fixes, suppressions and what could not be read."""
     used = list(RULES)
     run: dict[str, Any] = {
-        "tool": {"driver": {"name": "oncegate audit", "version": version, "semanticVersion": version, "rules": [_rule(name) for name in used]}},
+        "tool": {
+            "driver": {
+                "name": "oncegate audit",
+                "version": version,
+                "semanticVersion": version,
+                "rules": [_rule(name) for name in used],
+            }
+        },
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {ROOT: {"description": {"text": "the folder that the audit ran in"}}},
         "results": [_result(one, used, has_baseline) for one in (*report.findings, *report.suppressed)],
@@ -48,7 +55,10 @@ def _rule(name: str) -> dict[str, Any]:
         "name": "".join(word.capitalize() for word in rule.title.replace(",", "").replace("'", "").split()),
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": f"{rule.why}. {rule.limits}"},
-        "help": {"text": f"Fix: {rule.fix}", "markdown": f"**Why:** {rule.why}.\n\n**Fix:** {rule.fix}\n\n```python\n{rule.good}\n```"},
+        "help": {
+            "text": f"Fix: {rule.fix}",
+            "markdown": f"**Why:** {rule.why}.\n\n**Fix:** {rule.fix}\n\n```python\n{rule.good}\n```",
+        },
         "defaultConfiguration": {"level": "warning" if name == "OG900" else "error"},
         "properties": {"tags": ["correctness", "idempotency"], "precision": "high"},
     }
@@ -64,11 +74,13 @@ def _location(place: SourcePlace, message: str = "") -> dict[str, Any]:
     region: dict[str, Any] = {"startLine": max(1, place.line), "startColumn": max(1, place.column)}
     if place.end_line >= place.line and place.end_column > 0:
         region |= {"endLine": place.end_line, "endColumn": max(1, place.end_column)}
-    found: dict[str, Any] = {"physicalLocation": {"artifactLocation": _artifact(place.path), "region": region}}
+    found: dict[str, Any] = {
+        "physicalLocation": {"artifactLocation": _artifact(place.path), "region": region}
+    }
     return {**found, "message": {"text": message}} if message else found
 
 
-def _result(finding: Finding, used: list[str], has_baseline: bool) -> dict[str, Any]:
+def _result(finding: AuditFinding, used: list[str], has_baseline: bool) -> dict[str, Any]:
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": used.index(finding.rule),
@@ -80,7 +92,10 @@ def _result(finding: Finding, used: list[str], has_baseline: bool) -> dict[str, 
     if finding.handler:
         result["properties"] = {"handler": finding.handler}
     if len(finding.flow) > 1:
-        steps = [{"location": _location(step, "calls on" if step is not finding.flow[-1] else "here")} for step in finding.flow]
+        steps = [
+            {"location": _location(step, "calls on" if step is not finding.flow[-1] else "here")}
+            for step in finding.flow
+        ]
         result["codeFlows"] = [{"threadFlows": [{"locations": steps}]}]
     if finding.edits:
         result["fixes"] = [_fix(finding)]
@@ -91,14 +106,17 @@ def _result(finding: Finding, used: list[str], has_baseline: bool) -> dict[str, 
     return result
 
 
-def _fix(finding: Finding) -> dict[str, Any]:
+def _fix(finding: AuditFinding) -> dict[str, Any]:
     return {
         "description": {"text": finding.edits[0].summary},
         "artifactChanges": [
             {
                 "artifactLocation": _artifact(edit.place.path),
                 "replacements": [
-                    {"deletedRegion": _location(edit.place)["physicalLocation"]["region"], "insertedContent": {"text": edit.text}}
+                    {
+                        "deletedRegion": _location(edit.place)["physicalLocation"]["region"],
+                        "insertedContent": {"text": edit.text},
+                    }
                 ],
             }
             for edit in finding.edits

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from oncegate.audit.catalogue import RULES, Rule
-from oncegate.audit.values import QUESTIONS, AuditReport, Finding, Verdict3
+from oncegate.audit.catalogue import RULES, AuditRule
+from oncegate.audit.values import QUESTIONS, AuditFinding, AuditReport, Verdict3
 from oncegate.model.escape import visible
 
 Paint = Callable[[str, str], str]
@@ -16,13 +16,18 @@ def plain(text: str, style: str) -> str:
     return text
 
 
-def as_text(report: AuditReport, paint: Paint = plain, *, details: bool = False, cards: bool = False) -> str:
+def as_text(
+    report: AuditReport, paint: Paint = plain, *, details: bool = False, cards: bool = False
+) -> str:
     """The whole report. `details` lists what was not judged; `cards` adds the score cards."""
     lines: list[str] = []
     for finding in report.findings:
         lines += [*_finding(finding, paint), ""]
     if details:
-        lines += [f"{_place(one.place.path, one.place.line)}  not judged: {visible(one.reason)}" for one in report.not_judged]
+        lines += [
+            f"{_place(one.place.path, one.place.line)}  not judged: {visible(one.reason)}"
+            for one in report.not_judged
+        ]
     lines += [f"{visible(one.path)}: {visible(one.reason)}" for one in report.skipped]
     if cards:
         lines += ["", *_cards(report, paint)]
@@ -33,7 +38,7 @@ def _place(path: str, line: int) -> str:
     return f"{visible(path)}:{line}"
 
 
-def _finding(finding: Finding, paint: Paint) -> Iterator[str]:
+def _finding(finding: AuditFinding, paint: Paint) -> Iterator[str]:
     known = "" if finding.is_new else paint("  (known)", "dim")
     where = f"{visible(finding.place.path)}:{finding.place.line}:{finding.place.column}"
     yield f"{paint(where, 'bold')}  {paint(finding.rule, 'red')}  {visible(finding.message)}{known}"
@@ -69,7 +74,7 @@ def _cards(report: AuditReport, paint: Paint) -> Iterator[str]:
         yield f"{answers}  {visible(card.handler)} ({card.framework}, {_place(card.place.path, card.place.line)})"
 
 
-def explained(rule: Rule) -> str:
+def explained(rule: AuditRule) -> str:
     """A rule as `--explain` shows it."""
 
     def block(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Callable, Mapping, Sequence
-
 from typing import Final
 
 from oncegate.audit.discovery import FoundFile
@@ -41,7 +40,9 @@ class ProjectIndex:
         self._by_name: dict[str, list[str]] = {}
         self._modules: dict[str, ModuleUnit | None] = {}
         self._names: dict[str, str] = {}
-        packages = {os.path.dirname(file.path) for file in files if os.path.basename(file.path) == "__init__.py"}
+        packages = {
+            os.path.dirname(file.path) for file in files if os.path.basename(file.path) == "__init__.py"
+        }
         for file in files:
             self._files[file.path] = file
             names = _names_of(file, packages)
@@ -78,7 +79,7 @@ class ProjectIndex:
         paths = self._by_name.get(name)
         if not paths:
             return None
-        best = max(paths, key=lambda path: len(os.path.commonprefix([path, asked_from])))
+        best = max(paths, key=lambda path: _shared(path, asked_from))
         return self.at(best)
 
     def has(self, name: str) -> bool:
@@ -109,6 +110,12 @@ class ProjectIndex:
         if len(rest) == 1 and rest[0] in module.bindings:
             return module, rest[0]
         return None
+
+
+def _shared(path: str, other: str) -> int:
+    """How many folders two files have in common."""
+    pairs = zip(path.split(os.sep), other.split(os.sep), strict=False)
+    return next((number for number, (one, two) in enumerate(pairs) if one != two), len(path))
 
 
 def _names_of(file: FoundFile, packages: set[str]) -> list[str]:

@@ -76,7 +76,11 @@ class Scope:
             found = self._attribute(node)
             if found is not None:
                 return found
-        if isinstance(node, ast.Call) and _last(node.func) in ("partial", "sync_to_async", "async_to_sync") and node.args:
+        if (
+            isinstance(node, ast.Call)
+            and _last(node.func) in ("partial", "sync_to_async", "async_to_sync")
+            and node.args
+        ):
             return self.unit(node.args[0])
         return None
 
@@ -186,7 +190,7 @@ class Scope:
             return Scope(self.index, module, None).type_of_bindings(module.bindings[variable], depth)
         if found is not None:
             return None
-        return None if self.index.has(dotted.split(".")[0]) else f"{dotted}"
+        return None if self.index.has(dotted.split(".", maxsplit=1)[0]) else f"{dotted}"
 
     def type_of_bindings(self, found: list[Binding], depth: int) -> Type:
         """The first type that any of several bindings shows."""
@@ -252,8 +256,12 @@ class Scope:
         if dotted is None:
             return None
         last = dotted.rsplit(".", 1)[-1]
-        if last in ("client", "resource", "create_client") and node.args and isinstance(node.args[0], ast.Constant):
-            return f"boto3:{node.args[0].value}"
+        if (
+            last in ("client", "resource", "create_client")
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+        ):
+            return "boto3:" + str(node.args[0].value)
         return dotted.rsplit(".", 1)[0] if last in _SAME else dotted
 
     def returned(self, unit: FunctionUnit, depth: int) -> Type:
@@ -305,7 +313,11 @@ class Scope:
         if name in module.imports:
             found = self.index.find(module.imports[name], module.path)
             module, name = found if isinstance(found, tuple) else (module, "")
-        values = [one.value for one in module.bindings.get(name, []) if isinstance(one.value, ast.Subscript | ast.BinOp)]
+        values = [
+            one.value
+            for one in module.bindings.get(name, [])
+            if isinstance(one.value, ast.Subscript | ast.BinOp)
+        ]
         return (module, values[0]) if len(values) == 1 and values[0] is not None else None
 
     def _annotated_parts(self, parts: list[ast.expr], depth: int) -> Type:
@@ -322,11 +334,13 @@ def is_stub(unit: FunctionUnit) -> bool:
         one for one in unit.node.body
         if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)) and not isinstance(one, ast.Pass)
     ]  # fmt: skip
-    return not body or (len(body) == 1 and isinstance(body[0], ast.Raise) and "NotImplemented" in ast.dump(body[0]))
+    return not body or (
+        len(body) == 1 and isinstance(body[0], ast.Raise) and "NotImplemented" in ast.dump(body[0])
+    )
 
 
 def _is_protocol(owner: ClassUnit) -> bool:
-    return any(_last(base) in ("Protocol",) for base in owner.node.bases)
+    return any(_last(base) == "Protocol" for base in owner.node.bases)
 
 
 def _last(node: ast.expr) -> str | None:

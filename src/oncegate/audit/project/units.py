@@ -93,7 +93,7 @@ class ClassUnit:
     def __init__(self, module: ModuleUnit, node: ast.ClassDef, owner: ClassUnit | None) -> None:
         self.module, self.node = module, node
         self.name = node.name
-        self.qualname = f"{owner.qualname}.{node.name}" if owner else node.name
+        self.qualname: str = f"{owner.qualname}.{node.name}" if owner else node.name
         self.methods: dict[str, FunctionUnit] = {}
 
     @cached_property
@@ -125,7 +125,7 @@ class FunctionUnit:
         self.module, self.node, self.owner, self.parent = module, node, owner, parent
         self.name = node.name
         above = owner.qualname if owner else parent.qualname if parent else ""
-        self.qualname = f"{above}.{node.name}" if above else node.name
+        self.qualname: str = f"{above}.{node.name}" if above else node.name
         self.inner: dict[str, FunctionUnit] = {}
         self.has_loop = False
 
@@ -158,7 +158,10 @@ class FunctionUnit:
         named = [*given.posonlyargs, *given.args]
         defaults: list[ast.expr | None] = [None] * (len(named) - len(given.defaults))
         defaults += given.defaults
-        for one, default in [*zip(named, defaults, strict=True), *zip(given.kwonlyargs, given.kw_defaults, strict=True)]:
+        for one, default in [
+            *zip(named, defaults, strict=True),
+            *zip(given.kwonlyargs, given.kw_defaults, strict=True),
+        ]:
             found.setdefault(one.arg, []).insert(0, Binding(default, one.annotation))
         return found
 
@@ -199,10 +202,8 @@ def blocks_of(node: ast.stmt) -> list[list[ast.stmt]]:
         block = getattr(node, name, None)
         if isinstance(block, list):
             found.append(block)
-    for handler in getattr(node, "handlers", ()):
-        found.append(handler.body)
-    for case in getattr(node, "cases", ()):
-        found.append(case.body)
+    found += [handler.body for handler in getattr(node, "handlers", ())]
+    found += [case.body for case in getattr(node, "cases", ())]
     return found
 
 
@@ -238,6 +239,10 @@ def _unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, Bin
     if not isinstance(target, ast.Tuple | ast.List):
         yield target, Binding(value)
         return
-    parts = value.elts if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts) else None
+    parts = (
+        value.elts
+        if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts)
+        else None
+    )
     for position, part in enumerate(target.elts):
         yield part, Binding(parts[position]) if parts else Binding(value, is_element=True)

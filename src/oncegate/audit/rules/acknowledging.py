@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from oncegate.audit.entries.find import ModuleEntries
-from oncegate.audit.flow.events import Event, Kind, Path
+from oncegate.audit.flow.events import CodeEvent, Kind, Path
 from oncegate.audit.rules.view import Draft, View, is_after_error, short
 
 _WORK = frozenset({Kind.EFFECT, Kind.WRITE})
@@ -24,7 +24,10 @@ def early_acknowledgements(view: View) -> Iterator[Draft]:
                     text = f"acknowledged before the work is durable: {short(event)} comes before {short(work)}"
                     yield Draft("OG007", event.node, event.scope, text, short(event), event.via)
             elif event.kind is Kind.SPAWN and id(event.node) not in done and _waits_for_answer(view):
-                work = next((one for one in path.events[position:] if one.kind in _WORK and "spawned" in one.flags), None)
+                work = next(
+                    (one for one in path.events[position:] if one.kind in _WORK and "spawned" in one.flags),
+                    None,
+                )
                 if work is not None:
                     done.add(id(event.node))
                     text = f"acknowledged while the work still runs in the background: {short(work)}"
@@ -33,7 +36,7 @@ def early_acknowledgements(view: View) -> Iterator[Draft]:
         yield Draft("OG007", setting.node, setting.scope, setting.message, setting.message)
 
 
-def _work_after(path: Path, position: int) -> Event | None:
+def _work_after(path: Path, position: int) -> CodeEvent | None:
     if is_after_error(path, position):
         return None
     for at in range(position + 1, len(path.events)):
@@ -49,9 +52,13 @@ def _waits_for_answer(view: View) -> bool:
         return True
     words = f"{view.handler.unit.qualname} {view.handler.unit.module.name}"
     words += " ".join(
-        str(getattr(part, "value", "")) for node in view.handler.unit.node.decorator_list for part in getattr(node, "args", ())
+        str(getattr(part, "value", ""))
+        for node in view.handler.unit.node.decorator_list
+        for part in getattr(node, "args", ())
     )
-    return view.handler.kind == "http" and bool(re.search(r"hook|callback|notif|event|ipn|inbound|receive", words, re.I))
+    return view.handler.kind == "http" and bool(
+        re.search(r"hook|callback|notif|event|ipn|inbound|receive", words, re.IGNORECASE)
+    )
 
 
 def early_settings_of(entries: ModuleEntries, acts: bool) -> Iterator[Draft]:

@@ -13,14 +13,22 @@ from oncegate.audit.project.scope import Scope, last_name, spelled
 from oncegate.audit.project.units import Binding, FunctionUnit
 
 DEPTH_MAX: Final = 12
-_MESSAGE_ID: Final = re.compile(r"^(message_?id|messageid)$", re.I)
+_MESSAGE_ID: Final = re.compile(r"^(message_?id|messageid)$", re.IGNORECASE)
 _TRANSPORT: Final = re.compile(
-    r"^(receipt_?handle|delivery_?tag|redelivered|delivery_?count|delivery_?attempt|approximate_?receive_?count|x-request-id"
-    r"|x-amzn-requestid|x-amzn-trace-id|x-correlation-attempt|aws_request_id|num_delivered|publish_time|sent_?timestamp|offset|ack_?id"
-    r"|job_?try|x-retry-count|retry_?count|approximatefirstreceivetimestamp|x-delivery-count|num_pending)$", re.I
+    r"^(receipt_?handle|delivery_?tag|redelivered|delivery_?count|delivery_?attempt"
+    r"|approximate_?receive_?count|x-request-id"
+    r"|x-amzn-requestid|x-amzn-trace-id|x-correlation-attempt|aws_request_id|num_delivered|publish_time"
+    r"|sent_?timestamp|offset|ack_?id"
+    r"|job_?try|x-retry-count|retry_?count|approximatefirstreceivetimestamp|x-delivery-count"
+    r"|num_pending)$", re.IGNORECASE
 )  # fmt: skip
-_RETRIES: Final = re.compile(r"^(retries|attempts?|attempt_number|attempt_no|retry|try_number|retry_state|tries)$", re.I)
-_RECEIVED: Final = re.compile(r"^(received_at|received_time|receive_time|arrived_at|processed_at|ingested_at|fetched_at)$", re.I)
+_RETRIES: Final = re.compile(
+    r"^(retries|attempts?|attempt_number|attempt_no|retry|try_number|retry_state|tries)$", re.IGNORECASE
+)
+_RECEIVED: Final = re.compile(
+    r"^(received_at|received_time|receive_time|arrived_at|processed_at|ingested_at|fetched_at)$",
+    re.IGNORECASE,
+)
 _FRESH: Final = frozenset({"uuid4", "uuid1", "uuid7", "token_hex", "token_urlsafe", "urandom", "getrandbits", "randint", "random", "ULID",
                            "token_bytes", "nanoid", "ksuid", "cuid", "randbytes", "choices"})  # fmt: skip
 _PARSED: Final = frozenset({"loads", "json", "get_json", "model_validate", "model_validate_json", "parse_raw", "parse_obj", "decode",
@@ -107,20 +115,26 @@ def _name(node: ast.Name, key: KeyExpr, depth: int) -> Iterator[Atom]:
 
 
 def _is_attempt(binding: Binding) -> bool:
-    return binding.is_element and isinstance(binding.value, ast.Call) and last_name(binding.value.func) in ("range", "count", "enumerate")
+    return (
+        binding.is_element
+        and isinstance(binding.value, ast.Call)
+        and last_name(binding.value.func) in ("range", "count", "enumerate")
+    )
 
 
 def _member(node: ast.expr, name: str, base: ast.expr, key: KeyExpr) -> Iterator[Atom]:
     scope, text = key.scope, _origin(base, key.scope)
-    if _MESSAGE_ID.match(name) and not is_payload(base, key):
-        yield Atom(Part.TRANSPORT, name, node, scope)
-    elif _TRANSPORT.match(name) and (name.lower() != "offset" or not is_payload(base, key)):
+    if (_MESSAGE_ID.match(name) and not is_payload(base, key)) or (
+        _TRANSPORT.match(name) and (name.lower() != "offset" or not is_payload(base, key))
+    ):
         yield Atom(Part.TRANSPORT, name, node, scope)
     elif _RECEIVED.match(name) and not is_payload(base, key):
         yield Atom(Part.CLOCK, name, node, scope)
     elif _RETRIES.match(name) and re.search(r"request|state|retry|ctx|context|job|statistics", text):
         yield Atom(Part.ATTEMPT, name, node, scope)
-    elif name in ("id", "task_id", "root_id") and re.search(r"(^|\.)(self|task|current_task)\.request$", text):
+    elif name in ("id", "task_id", "root_id") and re.search(
+        r"(^|\.)(self|task|current_task)\.request$", text
+    ):
         yield Atom(Part.TRANSPORT, f"{text}.{name}", node, scope)
     elif name == "id" and re.search(r"get_current_job\(\)$|(^|\.)job$", text):
         yield Atom(Part.TRANSPORT, f"{text}.id", node, scope)
@@ -140,13 +154,29 @@ def _origin(base: ast.expr, scope: Scope) -> str:
 def _call(node: ast.Call, key: KeyExpr, depth: int) -> Iterator[Atom]:
     scope, name = key.scope, last_name(node.func)
     text = spelled(node.func)
-    if name in _FRESH or text in ("ulid.new", "uuid.uuid4", "nanoid.generate", "generate_key", "random.random"):
+    if name in _FRESH or text in (
+        "ulid.new",
+        "uuid.uuid4",
+        "nanoid.generate",
+        "generate_key",
+        "random.random",
+    ):
         yield Atom(Part.FRESH, f"{name}()", node, scope)
         return
-    if text.endswith(("time.time", "time.time_ns", "time.monotonic")) or name in ("utcnow", "now", "today", "time_ns"):
+    if text.endswith(("time.time", "time.time_ns", "time.monotonic")) or name in (
+        "utcnow",
+        "now",
+        "today",
+        "time_ns",
+    ):
         yield Atom(Part.CLOCK, f"{text}()", node, scope)
         return
-    if name == "get" and node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.func, ast.Attribute):
+    if (
+        name == "get"
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.func, ast.Attribute)
+    ):
         yield from _member(node, str(node.args[0].value), node.func.value, key)
         return
     if name in ("offset", "delivery_count") and isinstance(node.func, ast.Attribute) and not node.args:
@@ -156,17 +186,27 @@ def _call(node: ast.Call, key: KeyExpr, depth: int) -> Iterator[Atom]:
     if isinstance(unit, FunctionUnit) and depth < 6:
         yield from _returned(unit, node, key, depth)
         return
-    inner = [*node.args, *(one.value for one in node.keywords)]
-    inner += [node.func.value] if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call | ast.JoinedStr) else []
-    inner += [node.func.value] if isinstance(node.func, ast.Attribute) and name in ("encode", "hexdigest", "strip", "lower", "join") else []
-    for one in inner:
+    for one in _inner(node, name):
         yield from _parts(one, KeyExpr(one, scope, key.arguments), depth + 1)
+
+
+def _inner(node: ast.Call, name: str) -> list[ast.expr]:
+    """The parts of a call that its result is made of."""
+    inner = [*node.args, *(one.value for one in node.keywords)]
+    if isinstance(node.func, ast.Attribute):
+        is_chain = isinstance(node.func.value, ast.Call | ast.JoinedStr)
+        if is_chain or name in ("encode", "hexdigest", "strip", "lower", "join"):
+            inner.append(node.func.value)
+    return inner
 
 
 def _returned(unit: FunctionUnit, node: ast.Call, key: KeyExpr, depth: int) -> Iterator[Atom]:
     from oncegate.audit.flow.invoke import arguments_of
 
-    arguments = {name: KeyExpr(one.node, one.scope, key.arguments) for name, one in arguments_of(unit, node, key.scope).items()}
+    arguments = {
+        name: KeyExpr(one.node, one.scope, key.arguments)
+        for name, one in arguments_of(unit, node, key.scope).items()
+    }
     scope = key.scope.within(unit)
     for one in unit.nodes:
         if isinstance(one, ast.Return) and one.value is not None:
@@ -206,7 +246,20 @@ def _has_parsed_parameters(function: FunctionUnit) -> bool:
     """Whether a framework parses the content before it calls: tasks, routes, tools."""
     for node in function.node.decorator_list:
         name = last_name(node)
-        if name in ("task", "shared_task", "actor", "job", "subscriber", "tool", "post", "put", "patch", "handler", "once", "db_task"):
+        if name in (
+            "task",
+            "shared_task",
+            "actor",
+            "job",
+            "subscriber",
+            "tool",
+            "post",
+            "put",
+            "patch",
+            "handler",
+            "once",
+            "db_task",
+        ):
             return True
     names = function.parameters
     return bool(names) and names[0] == "ctx"
@@ -215,4 +268,3 @@ def _has_parsed_parameters(function: FunctionUnit) -> bool:
 def describe(atoms: list[Atom]) -> str:
     """The wrong parts in words."""
     return ", ".join(dict.fromkeys(f"{atom.text} ({atom.part.value})" for atom in atoms))
-

@@ -7,17 +7,34 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from oncegate.audit.flow.events import Ending, Event, Kind, Path
+from oncegate.audit.flow.events import CodeEvent, Ending, Kind, Path
 from oncegate.audit.flow.special import is_broad
 from oncegate.audit.project.scope import Scope
-from oncegate.audit.rules.view import Draft, Meaning, View, failed, first_test, meaning_of, short, tested_at
+from oncegate.audit.rules.view import Draft, Meaning, View, branch_on, failed, first_test, meaning_of, short
 
-_QUIET: Final = frozenset({Kind.ACK, Kind.FETCH, Kind.END, Kind.COMMIT, Kind.ROLLBACK, Kind.TEST, Kind.RAISED, Kind.CAUGHT, Kind.LEFT, Kind.FLUSH})
-_HARMLESS: Final = re.compile(
-    r"^(str|repr|len|int|float|sleep|format|join|get|dict|list|print_exc|format_exc|isinstance|type|time|now|monotonic|Response|JSONResponse"
-    r"|HttpResponse|jsonify|json_response|JsonResponse|PlainTextResponse|dumps|decode|loads|json|encode|close|yield)$"
+_QUIET: Final = frozenset(
+    {
+        Kind.ACK,
+        Kind.FETCH,
+        Kind.END,
+        Kind.COMMIT,
+        Kind.ROLLBACK,
+        Kind.TEST,
+        Kind.RAISED,
+        Kind.CAUGHT,
+        Kind.LEFT,
+        Kind.FLUSH,
+    }
 )
-_TELLS: Final = re.compile(r"duplicat|already|repeat|replay|seen|exists|conflict|409|208|cached|previous|stored", re.I)
+_HARMLESS: Final = re.compile(
+    r"^(str|repr|len|int|float|sleep|format|join|get|dict|list|print_exc|format_exc|isinstance|type|time"
+    r"|now|monotonic|Response|JSONResponse"
+    r"|HttpResponse|jsonify|json_response|JsonResponse|PlainTextResponse|dumps|decode|loads|json|encode"
+    r"|close|yield)$"
+)
+_TELLS: Final = re.compile(
+    r"duplicat|already|repeat|replay|seen|exists|conflict|409|208|cached|previous|stored", re.IGNORECASE
+)
 
 
 def silent_drops(view: View) -> Iterator[Draft]:
@@ -33,12 +50,21 @@ def silent_drops(view: View) -> Iterator[Draft]:
         if _answers(node):
             continue
         done.add(id(node))
-        scope = next((one.scope for one in reversed(path.events) if one.kind is Kind.LEFT and one.node is node), None)
+        scope = next(
+            (one.scope for one in reversed(path.events) if one.kind is Kind.LEFT and one.node is node), None
+        )
         where = scope or (guard.via[0][0] if guard.via else guard.scope)
-        yield Draft("OG006", node, where, f"repeat is dropped silently after {short(guard)}", short(guard), guard.via)
+        yield Draft(
+            "OG006",
+            node,
+            where,
+            f"repeat is dropped silently after {short(guard)}",
+            short(guard),
+            guard.via,
+        )
 
 
-def _drop_of(path: Path) -> tuple[Event, int, ast.AST] | None:
+def _drop_of(path: Path) -> tuple[CodeEvent, int, ast.AST] | None:
     """The guard that a path ends by, where the branch begins, and the statement that leaves."""
     for position in range(len(path.events) - 1, -1, -1):
         event = path.events[position]
@@ -46,17 +72,25 @@ def _drop_of(path: Path) -> tuple[Event, int, ast.AST] | None:
             continue
         names = failed(path, position, len(path.events))
         if names:
-            start = next(at for at in range(position, len(path.events)) if path.events[at].kind is Kind.CAUGHT) if any(
-                one.kind is Kind.CAUGHT for one in path.events[position:]
-            ) else None
-            if start is None or not re.search(r"integrity|unique|duplicate|already|conflict|conditionalcheck|exists", names, re.I):
+            start = (
+                next(at for at in range(position, len(path.events)) if path.events[at].kind is Kind.CAUGHT)
+                if any(one.kind is Kind.CAUGHT for one in path.events[position:])
+                else None
+            )
+            if start is None or not re.search(
+                r"integrity|unique|duplicate|already|conflict|conditionalcheck|exists", names, re.IGNORECASE
+            ):
                 return None
             handler = path.events[start].node
             leaving = _leaving(path, start)
-            return event, start, leaving or (handler.body[-1] if isinstance(handler, ast.ExceptHandler) else handler)
+            return (
+                event,
+                start,
+                leaving or (handler.body[-1] if isinstance(handler, ast.ExceptHandler) else handler),
+            )
         if event.kind in (Kind.FLUSH, Kind.COMMIT):
             continue
-        at = tested_at(path, position)
+        at = branch_on(path, position)
         if at is None or not _is_repeat(event, path.events[at]):
             return None
         if any(one.kind in (Kind.EFFECT, Kind.WRITE, Kind.CAUGHT) for one in path.events[at:]):
@@ -66,7 +100,7 @@ def _drop_of(path: Path) -> tuple[Event, int, ast.AST] | None:
     return None
 
 
-def _is_repeat(guard: Event, test: Event) -> bool:
+def _is_repeat(guard: CodeEvent, test: CodeEvent) -> bool:
     """Whether this side of the branch is the one for repeats."""
     meaning = meaning_of(test.node)
     meaning = meaning if test.polarity else meaning.flipped()
@@ -100,15 +134,16 @@ def _is_quiet(path: Path, start: int) -> bool:
     return True
 
 
-def _called(event: Event) -> str:
+def _called(event: CodeEvent) -> str:
     return event.what.removesuffix("(...)").rsplit(".", 1)[-1]
 
 
-def _works_elsewhere(view: View, guard: Event) -> bool:
+def _works_elsewhere(view: View, guard: CodeEvent) -> bool:
     for path in view.paths:
         for position, event in enumerate(path.events):
             if event.node is guard.node and any(
-                one.kind in (Kind.EFFECT, Kind.WRITE, Kind.DYNAMIC, Kind.SPAWN) or (one.kind is Kind.OTHER and not _HARMLESS.match(_called(one)))
+                one.kind in (Kind.EFFECT, Kind.WRITE, Kind.DYNAMIC, Kind.SPAWN)
+                or (one.kind is Kind.OTHER and not _HARMLESS.match(_called(one)))
                 for one in path.events[position + 1 :]
             ):
                 return True
@@ -122,7 +157,9 @@ def _answers(node: ast.AST) -> bool:
         return isinstance(value, ast.Constant) and bool(_TELLS.search(str(value.value)))
     if _TELLS.search(ast.unparse(value)):
         return True
-    return isinstance(value, ast.Name | ast.Attribute | ast.Subscript) and not isinstance(value, ast.Constant)
+    return isinstance(value, ast.Name | ast.Attribute | ast.Subscript) and not isinstance(
+        value, ast.Constant
+    )
 
 
 def swallowed_failures(view: View) -> Iterator[Draft]:
@@ -130,28 +167,27 @@ def swallowed_failures(view: View) -> Iterator[Draft]:
     done: set[int] = set()
     for path in view.paths:
         for position, event in enumerate(path.events):
-            if event.kind is Kind.CAUGHT and id(event.node) not in done and _is_swallowed(view, path, position):
+            if (
+                event.kind is Kind.CAUGHT
+                and id(event.node) not in done
+                and _is_swallowed(view, path, position)
+            ):
                 done.add(id(event.node))
                 text = f"the error is swallowed after {short(_effect_before(path, position) or event)}, and the event counts as done"
                 yield Draft("OG008", event.node, event.scope, text, "except", event.via)
     yield from _unacknowledged(view)
 
 
-def _effect_before(path: Path, position: int) -> Event | None:
+def _effect_before(path: Path, position: int) -> CodeEvent | None:
     raised = path.events[position - 1] if position else None
     if raised is None or raised.kind is not Kind.RAISED:
         return None
-    handler = path.events[position].node
-    start = _try_start(handler)
+    start = getattr(path.events[position].origin, "lineno", 0)
     for event in reversed(path.events[:position]):
         inside = any(getattr(one, "lineno", 0) >= start for one in event.places())
         if event.kind is Kind.EFFECT and inside and not {"gated"} & event.flags:
             return event
     return None
-
-
-def _try_start(handler: ast.AST) -> int:
-    return getattr(handler, "try_line", 0)
 
 
 def _is_swallowed(view: View, path: Path, position: int) -> bool:
@@ -177,10 +213,12 @@ def _tells_failure(node: ast.AST | None) -> bool:
     if not isinstance(node, ast.Return) or node.value is None:
         return False
     text = ast.unparse(node.value)
-    return bool(re.search(r"[45]\d\d|error|fail|abort|retry|false|itemfailures", text, re.I)) or isinstance(node.value, ast.Name)
+    return bool(
+        re.search(r"[45]\d\d|error|fail|abort|retry|false|itemfailures", text, re.IGNORECASE)
+    ) or isinstance(node.value, ast.Name)
 
 
-def _comes_again(view: View, rest: tuple[Event, ...]) -> bool:
+def _comes_again(view: View, rest: tuple[CodeEvent, ...]) -> bool:
     """Whether the broker delivers again what this path does not acknowledge."""
     if any(one.kind is Kind.ACK for one in rest):
         return False
@@ -207,20 +245,36 @@ def _unacknowledged(view: View) -> Iterator[Draft]:
         done.add(id(drop[2]))
         guard = drop[0]
         where = guard.via[0][0] if guard.via and drop[2] is path.node else guard.scope
-        yield Draft("OG008", drop[2], where, "a repeat is dropped without acknowledging it, and comes again for ever", short(guard), guard.via)
-
+        yield Draft(
+            "OG008",
+            drop[2],
+            where,
+            "a repeat is dropped without acknowledging it, and comes again for ever",
+            short(guard),
+            guard.via,
+        )
 
 
 def _stuck(view: View, path: Path, done: set[int]) -> Iterator[Draft]:
     """RabbitMQ keeps a message that is neither acknowledged nor given back until the channel closes."""
-    if path.ending is Ending.RAISE or any(one.kind in (Kind.ACK, Kind.NACK, Kind.DYNAMIC, Kind.SPAWN) for one in path.events):
+    if path.ending is Ending.RAISE or any(
+        one.kind in (Kind.ACK, Kind.NACK, Kind.DYNAMIC, Kind.SPAWN) for one in path.events
+    ):
         return
     caught = next((one for one in reversed(path.events) if one.kind is Kind.CAUGHT), None)
     node = caught.node if caught is not None else path.node
     if node is None or id(node) in done or view.handler.settings:
         return
-    scope = caught.scope if caught is not None else Scope(view.index, view.handler.unit.module, view.handler.unit)
-    if caught is not None and is_broad(getattr(node, "type", None)) and _effect_before(path, path.events.index(caught)) is not None:
+    scope = (
+        caught.scope
+        if caught is not None
+        else Scope(view.index, view.handler.unit.module, view.handler.unit)
+    )
+    if (
+        caught is not None
+        and is_broad(getattr(node, "type", None))
+        and _effect_before(path, path.events.index(caught)) is not None
+    ):
         return
     done.add(id(node))
     text = "this path neither acknowledges the message nor gives it back"

@@ -6,25 +6,24 @@ import ast
 from collections.abc import Iterator
 
 from oncegate.audit.flow.calls import CallInfo, number_of
-from oncegate.audit.flow.events import Event, Keyed, Kind, Path
+from oncegate.audit.flow.events import CodeEvent, Keyed, Kind, Path
+from oncegate.audit.project.scope import Scope
 from oncegate.audit.rules.view import (
-    Doubt,
     Draft,
     Guard,
+    OpenQuestion,
     View,
+    branch_on,
     dedupe_test,
     failed,
     guard_before,
     is_after_error,
     is_known_duplicate,
     short,
-    tested_at,
 )
+from oncegate.audit.tables.making import WINDOW_SECONDS_MIN
 
-from oncegate.audit.project.scope import Scope
-from oncegate.audit.tables.stores import WINDOW_SECONDS_MIN
-
-Occurrences = list[tuple[Path, int, Event]]
+Occurrences = list[tuple[Path, int, CodeEvent]]
 
 
 def unreserved_calls(view: View) -> Iterator[Draft]:
@@ -60,32 +59,46 @@ def _judged(view: View, group: Occurrences) -> Iterator[Draft]:
         words = "update that adds" if event.kind is Kind.WRITE else "outside call"
         memory = any(_memory_before(path, position) for path, position in live)
         hint = " (a set in memory is gone after a restart)" if memory else ""
-        yield Draft("OG001", event.node, event.scope, f"{words} before any reservation: {short(event)}{hint}", short(event), event.via)
+        yield Draft(
+            "OG001",
+            event.node,
+            event.scope,
+            f"{words} before any reservation: {short(event)}{hint}",
+            short(event),
+            event.via,
+        )
     elif Guard.NONE in guards and any(guard is not Guard.NONE for guard in guards):
-        view.doubts.append(Doubt(event.node, event.scope, f"{short(event)} is reserved on some paths only"))
+        view.doubts.append(
+            OpenQuestion(event.node, event.scope, f"{short(event)} is reserved on some paths only")
+        )
     elif Guard.CHECKED in guards or Guard.LOCKED in guards:
         reason = f"{short(event)} follows a check whose atomicity is not visible"
-        view.doubts.append(Doubt(event.node, event.scope, reason))
+        view.doubts.append(OpenQuestion(event.node, event.scope, reason))
 
 
 def _memory_before(path: Path, position: int) -> bool:
     return any(event.in_memory for event in path.events[:position])
 
 
-def _raced(view: View) -> list[Event]:
+def _raced(view: View) -> list[CodeEvent]:
     """The effects that follow a check and come before, or right after, a mark that is not atomic."""
-    found: dict[int, Event] = {}
+    found: dict[int, CodeEvent] = {}
     for path in view.paths:
         for position, event in enumerate(path.events):
             acts = event.kind is Kind.EFFECT or (event.kind is Kind.WRITE and event.is_relative)
-            if not acts or event.keyed is Keyed.YES or "gated" in event.flags or is_after_error(path, position):
+            if (
+                not acts
+                or event.keyed is Keyed.YES
+                or "gated" in event.flags
+                or is_after_error(path, position)
+            ):
                 continue
             if race_of(path, position) is not None:
                 found.setdefault(id(event.node), event)
     return list(found.values())
 
 
-def race_of(path: Path, position: int) -> Event | None:
+def race_of(path: Path, position: int) -> CodeEvent | None:
     """The check that an effect relies on, where nothing atomic stands beside it."""
     if guard_before(path, position) is not Guard.CHECKED:
         return None
@@ -102,7 +115,7 @@ def race_of(path: Path, position: int) -> Event | None:
     return None
 
 
-def _marks(event: Event, check: Event) -> bool:
+def _marks(event: CodeEvent, check: CodeEvent) -> bool:
     """Whether an event notes what an earlier check asked for."""
     if event.kind not in (Kind.MARK, Kind.RESERVE, Kind.WRITE):
         return False
@@ -124,7 +137,12 @@ def check_then_act(view: View) -> Iterator[Draft]:
     for path in view.paths:
         for position, event in enumerate(path.events):
             acts = event.kind is Kind.EFFECT or (event.kind is Kind.WRITE and event.is_relative)
-            if not acts or event.keyed is Keyed.YES or "gated" in event.flags or is_after_error(path, position):
+            if (
+                not acts
+                or event.keyed is Keyed.YES
+                or "gated" in event.flags
+                or is_after_error(path, position)
+            ):
                 continue
             check = race_of(path, position)
             if check is not None and id(check.node) not in done:
@@ -141,7 +159,14 @@ def time_windows(view: View) -> Iterator[Draft]:
             if not event.window or id(event.node) in done or not _is_dedupe(view, path, position):
                 continue
             done.add(id(event.node))
-            yield Draft("OG003", event.node, event.scope, f"repeats are recognised for a time only: {event.window}", short(event), event.via)
+            yield Draft(
+                "OG003",
+                event.node,
+                event.scope,
+                f"repeats are recognised for a time only: {event.window}",
+                short(event),
+                event.via,
+            )
     for group in view.grouped(Kind.EFFECT):
         event = group[0][2]
         if "deduplicates" in event.flags and event.library == "AWS" and "start_execution" not in event.what:
@@ -158,28 +183,42 @@ def window_settings(calls: list[tuple[ast.Call, Scope]]) -> Iterator[Draft]:
         if call.method == "IdempotencyConfig":
             seconds = number_of(call.keyword("expires_after_seconds"), scope)
             if seconds is not None and seconds < WINDOW_SECONDS_MIN:
-                yield Draft("OG003", node, scope, f"repeats are recognised for a time only: {seconds:g} seconds", "IdempotencyConfig")
+                yield Draft(
+                    "OG003",
+                    node,
+                    scope,
+                    f"repeats are recognised for a time only: {seconds:g} seconds",
+                    "IdempotencyConfig",
+                )
 
 
 def _is_dedupe(view: View, path: Path, position: int) -> bool:
     """Whether an event with a window decides about a repeat: work follows it, or a branch drops."""
     event = path.events[position]
-    if event.kind is not Kind.RESERVE and not any(one.kind in (Kind.EFFECT, Kind.WRITE) for one in _all_events(view)):
+    if event.kind is not Kind.RESERVE and not any(
+        one.kind in (Kind.EFFECT, Kind.WRITE) for one in _all_events(view)
+    ):
         return False
     if event.kind is Kind.OTHER:
-        return any(one.kind is Kind.TEST and _contains(one, event) for one in path.events[position:]) and _has_memory(view)
+        return any(
+            one.kind is Kind.TEST and _contains(one, event) for one in path.events[position:]
+        ) and _has_memory(view)
     if event.kind is Kind.MARK:
-        return any(one.kind in (Kind.CHECK, Kind.RESERVE) and (one.library, one.subject) == (event.library, event.subject) for one in path.events)
+        return any(
+            one.kind in (Kind.CHECK, Kind.RESERVE)
+            and (one.library, one.subject) == (event.library, event.subject)
+            for one in path.events
+        )
     if event.kind is Kind.CHECK:
-        return tested_at(path, position) is not None or bool(failed(path, position, len(path.events)))
+        return branch_on(path, position) is not None or bool(failed(path, position, len(path.events)))
     return True
 
 
-def _all_events(view: View) -> Iterator[Event]:
+def _all_events(view: View) -> Iterator[CodeEvent]:
     return (event for path in view.paths for event in path.events)
 
 
-def _contains(test: Event, event: Event) -> bool:
+def _contains(test: CodeEvent, event: CodeEvent) -> bool:
     return any(node is event.node for node in ast.walk(test.node))
 
 

@@ -11,7 +11,17 @@ from oncegate.audit.project.units import FunctionUnit
 from oncegate.audit.rules.view import Draft, View
 from oncegate.audit.values import SourcePlace, TextEdit
 
-_AWARE = ("tzinfo", "utcoffset", "astimezone", "localize", "is_aware", "make_aware", "ensure_utc", "is_naive", "fold")
+_AWARE = (
+    "tzinfo",
+    "utcoffset",
+    "astimezone",
+    "localize",
+    "is_aware",
+    "make_aware",
+    "ensure_utc",
+    "is_naive",
+    "fold",
+)
 
 
 def naive_times(view: View) -> Iterator[Draft]:
@@ -39,17 +49,30 @@ def _used_elsewhere(nodes: list[ast.AST]) -> set[int]:
     """Clock reads that other rules judge: in time windows and in keys."""
     found: set[int] = set()
     for node in nodes:
-        is_window = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub | ast.Add) and "timedelta" in ast.dump(node)
+        is_window = (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Sub | ast.Add)
+            and "timedelta" in ast.dump(node)
+        )
         if is_window or isinstance(node, ast.JoinedStr):
             found |= {id(one) for one in ast.walk(node)}
-        if isinstance(node, ast.Call) and last_name(node.func) in ("info", "debug", "warning", "error", "exception", "print"):
+        if isinstance(node, ast.Call) and last_name(node.func) in (
+            "info",
+            "debug",
+            "warning",
+            "error",
+            "exception",
+            "print",
+        ):
             found |= {id(one) for one in ast.walk(node) if one is not node}
         if isinstance(node, ast.keyword) and node.arg and "key" in node.arg:
             found |= {id(one) for one in ast.walk(node)}
     return found
 
 
-def _fault(node: ast.Call, scope: Scope, nodes: list[ast.AST], unit: FunctionUnit) -> tuple[str, list[TextEdit]]:
+def _fault(
+    node: ast.Call, scope: Scope, nodes: list[ast.AST], unit: FunctionUnit
+) -> tuple[str, list[TextEdit]]:
     name, dotted = last_name(node.func), scope.dotted(node.func) or ""
     is_datetime = "datetime" in dotted or dotted.startswith("dt.")
     if not is_datetime and name not in ("parse", "mktime", "isoparse"):
@@ -60,15 +83,28 @@ def _fault(node: ast.Call, scope: Scope, nodes: list[ast.AST], unit: FunctionUni
         return "datetime.today() is local time without an offset", []
     if name == "now" and not node.args and not node.keywords and _is_mixed(node, nodes):
         return "datetime.now() is local time without an offset", []
-    if name == "fromtimestamp" and len(node.args) < 2 and not node.keywords and "datetime.date." not in dotted:
+    if (
+        name == "fromtimestamp"
+        and len(node.args) < 2
+        and not node.keywords
+        and "datetime.date." not in dotted
+    ):
         return "fromtimestamp() gives local time without an offset", _zone_edit(node, unit)
-    if name in ("fromisoformat", "strptime", "parse") and "datetime" in dotted + "datetime" and _is_ambiguous(node, nodes, scope):
+    if (
+        name in ("fromisoformat", "strptime", "parse")
+        and "datetime" in dotted + "datetime"
+        and _is_ambiguous(node, nodes, scope)
+    ):
         return "local wall time is given a zone, where an hour exists twice a year; nothing sets fold", []
     if name == "fromisoformat" and "datetime.datetime" in dotted and not _is_made_aware(node, nodes, scope):
         return "fromisoformat() accepts a time without an offset, and nothing checks it", []
     if name == "strptime" and "datetime.datetime" in dotted and not _is_made_aware(node, nodes, scope):
         pattern = text_of(node.args[1], scope) if len(node.args) > 1 else "%z"
-        return ("strptime() without %z gives a time without an offset", []) if "%z" not in pattern and pattern else ("", [])
+        return (
+            ("strptime() without %z gives a time without an offset", [])
+            if "%z" not in pattern and pattern
+            else ("", [])
+        )
     if name in ("parse", "isoparse") and "dateutil" in dotted and not _is_made_aware(node, nodes, scope):
         return "dateutil accepts a time without an offset, and nothing checks it", []
     if dotted == "time.mktime":
@@ -80,21 +116,37 @@ def _is_made_aware(node: ast.Call, nodes: list[ast.AST], scope: Scope) -> bool:
     """Whether the function looks at the offset of what it read, or sets one."""
     names: set[str] = set()
     for one in nodes:
-        if isinstance(one, ast.Assign | ast.AnnAssign) and one.value is not None and any(part is node for part in ast.walk(one.value)):
+        if (
+            isinstance(one, ast.Assign | ast.AnnAssign)
+            and one.value is not None
+            and any(part is node for part in ast.walk(one.value))
+        ):
             targets = one.targets if isinstance(one, ast.Assign) else [one.target]
             names |= {spelled(target) for target in targets}
-        if isinstance(one, ast.Attribute) and one.attr in (*_AWARE, "replace") and any(part is node for part in ast.walk(one.value)):
+        if (
+            isinstance(one, ast.Attribute)
+            and one.attr in (*_AWARE, "replace")
+            and any(part is node for part in ast.walk(one.value))
+        ):
             if one.attr != "replace" or _sets_zone(one, nodes):
                 return True
     for one in nodes:
         if isinstance(one, ast.Attribute) and one.attr in _AWARE and spelled(one.value) in names:
             return True
         if isinstance(one, ast.Call):
-            takes = any(isinstance(part, ast.Name | ast.Attribute) and spelled(part) in names for part in one.args)
+            takes = any(
+                isinstance(part, ast.Name | ast.Attribute) and spelled(part) in names for part in one.args
+            )
             direct = any(part is node for part in one.args)
-            if (takes or direct) and any(word in last_name(one.func).lower() for word in ("aware", "utc", "offset", "zone", "tz")):
+            if (takes or direct) and any(
+                word in last_name(one.func).lower() for word in ("aware", "utc", "offset", "zone", "tz")
+            ):
                 return True
-            if last_name(one.func) == "replace" and _names_zone(one) and spelled(one.func).rsplit(".", 1)[0] in names:
+            if (
+                last_name(one.func) == "replace"
+                and _names_zone(one)
+                and spelled(one.func).rsplit(".", 1)[0] in names
+            ):
                 return True
             if last_name(one.func) in ("localize", "make_aware") and (takes or direct):
                 return True
@@ -103,10 +155,18 @@ def _is_made_aware(node: ast.Call, nodes: list[ast.AST], scope: Scope) -> bool:
 
 def _is_ambiguous(node: ast.Call, nodes: list[ast.AST], scope: Scope) -> bool:
     """Whether a parsed wall time gets a zone with a changing offset, without a decision about the doubled hour."""
-    if any(isinstance(one, ast.Attribute | ast.keyword) and getattr(one, "attr", getattr(one, "arg", "")) in ("fold", "is_dst") for one in nodes):
+    if any(
+        isinstance(one, ast.Attribute | ast.keyword)
+        and getattr(one, "attr", getattr(one, "arg", "")) in ("fold", "is_dst")
+        for one in nodes
+    ):
         return False
     for one in nodes:
-        if isinstance(one, ast.Call) and last_name(one.func) == "replace" and any(part is node for part in ast.walk(one.func)):
+        if (
+            isinstance(one, ast.Call)
+            and last_name(one.func) == "replace"
+            and any(part is node for part in ast.walk(one.func))
+        ):
             zone = next((key.value for key in one.keywords if key.arg == "tzinfo"), None)
             if isinstance(zone, ast.Call) and last_name(zone.func) in ("ZoneInfo", "gettz") and zone.args:
                 text = text_of(zone.args[0], scope)
@@ -133,7 +193,13 @@ def _names_zone(node: ast.Call) -> bool:
 def _is_mixed(node: ast.Call, nodes: list[ast.AST]) -> bool:
     """Whether the local time is compared with, or subtracted from, another time."""
     for one in nodes:
-        parts = [one.left, *one.comparators] if isinstance(one, ast.Compare) else [one.left, one.right] if isinstance(one, ast.BinOp) else []
+        parts = (
+            [one.left, *one.comparators]
+            if isinstance(one, ast.Compare)
+            else [one.left, one.right]
+            if isinstance(one, ast.BinOp)
+            else []
+        )
         if any(part is node for part in parts):
             return True
     return False
@@ -145,7 +211,11 @@ def _aware_edit(node: ast.Call, unit: FunctionUnit, name: str) -> list[TextEdit]
         return []
     base = ast.unparse(node.func.value)
     zone = "datetime.timezone.utc" if base == "datetime.datetime" else "timezone.utc"
-    line = "" if zone.startswith("datetime.") or "timezone" in unit.module.imports else "from datetime import timezone"
+    line = (
+        ""
+        if zone.startswith("datetime.") or "timezone" in unit.module.imports
+        else "from datetime import timezone"
+    )
     return [TextEdit(place_of(node, unit), f"{base}.now({zone})", "give the time its offset", line)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from oncegate.audit.flow.events import Event, Kind, Path
+from oncegate.audit.flow.events import CodeEvent, Kind, Path
 from oncegate.audit.rules.view import Draft, View, failed, is_after_error, short
 from oncegate.audit.tables.sql import surely_holds_keys
 
@@ -18,8 +18,16 @@ def separate_transactions(view: View) -> Iterator[Draft]:
         numbered = _transactions(path)
         if numbered is None:
             continue
-        keys = [(at, event) for at, event in enumerate(path.events) if _is_key(event) and not failed(path, at, len(path.events))]
-        writes = [(at, event) for at, event in enumerate(path.events) if _is_write(event) and not is_after_error(path, at)]
+        keys = [
+            (at, event)
+            for at, event in enumerate(path.events)
+            if _is_key(event) and not failed(path, at, len(path.events))
+        ]
+        writes = [
+            (at, event)
+            for at, event in enumerate(path.events)
+            if _is_write(event) and not is_after_error(path, at)
+        ]
         for at, key in keys:
             for other, write in writes:
                 between = path.events[min(at, other) : max(at, other)]
@@ -32,19 +40,24 @@ def separate_transactions(view: View) -> Iterator[Draft]:
                     yield Draft("OG004", key.node, key.scope, text, short(key), key.via)
 
 
-def _is_key(event: Event) -> bool:
+def _is_key(event: CodeEvent) -> bool:
     is_insert = event.kind is Kind.RESERVE or (event.kind is Kind.MARK and "insert" in event.flags)
-    return is_insert and event.library in ("sql", "sqlalchemy", "orm", "django") and surely_holds_keys(event.subject)
+    return (
+        is_insert
+        and event.library in ("sql", "sqlalchemy", "orm", "django")
+        and surely_holds_keys(event.subject)
+    )
 
 
-def _is_write(event: Event) -> bool:
+def _is_write(event: CodeEvent) -> bool:
     in_database = event.library in ("sql", "sqlalchemy", "orm", "django")
     return event.kind is Kind.WRITE and in_database and not surely_holds_keys(event.subject)
 
 
 def _transactions(path: Path) -> list[int] | None:
     """The number of the transaction that each event is in; None where the path does not show any."""
-    number, depth, numbers, is_shown = 0, 0, [], False
+    number, depth, is_shown = 0, 0, False
+    numbers: list[int] = []
     has_blocks = any(event.kind is Kind.BEGIN for event in path.events)
     has_commits = any(event.kind is Kind.COMMIT for event in path.events)
     commits_alone = _commits_alone(path)
@@ -80,7 +93,7 @@ def effects_in_transactions(view: View) -> Iterator[Draft]:
     """OG013: what the transaction can take back, the effect cannot."""
     done: set[int] = set()
     for path in view.paths:
-        open_blocks: list[Event] = []
+        open_blocks: list[CodeEvent] = []
         has_written = False
         for position, event in enumerate(path.events):
             if event.kind is Kind.BEGIN:
@@ -88,7 +101,12 @@ def effects_in_transactions(view: View) -> Iterator[Draft]:
                 has_written = False
             elif event.kind is Kind.END and open_blocks:
                 open_blocks.pop()
-            elif event.kind in (Kind.WRITE, Kind.RESERVE, Kind.MARK) and event.library in ("sql", "sqlalchemy", "orm", "django"):
+            elif event.kind in (Kind.WRITE, Kind.RESERVE, Kind.MARK) and event.library in (
+                "sql",
+                "sqlalchemy",
+                "orm",
+                "django",
+            ):
                 has_written = True
             elif event.kind in (Kind.COMMIT, Kind.ROLLBACK):
                 has_written = False
@@ -100,20 +118,24 @@ def effects_in_transactions(view: View) -> Iterator[Draft]:
                 yield Draft("OG013", event.node, event.scope, text, short(event), event.via)
 
 
-def _leaves(event: Event) -> bool:
+def _leaves(event: CodeEvent) -> bool:
     if {"after commit", "gated", "spawned"} & event.flags:
         return False
     return event.kind is Kind.EFFECT or "enqueue" in event.flags
 
 
-def _is_inside(blocks: list[Event], has_written: bool) -> bool:
+def _is_inside(blocks: list[CodeEvent], has_written: bool) -> bool:
     return any("block" in block.flags or not block.flags or has_written for block in blocks)
 
 
-def _is_undone(view: View, effect: Event) -> bool:
+def _is_undone(view: View, effect: CodeEvent) -> bool:
     """Whether a path rolls back after this effect was tried."""
     for path in view.paths:
-        raised = [at for at, one in enumerate(path.events) if one.kind is Kind.RAISED and one.of is not None and one.of.node is effect.node]
+        raised = [
+            at
+            for at, one in enumerate(path.events)
+            if one.kind is Kind.RAISED and one.of is not None and one.of.node is effect.node
+        ]
         if raised and any(one.kind is Kind.ROLLBACK for one in path.events[raised[0] :]):
             return True
     return False

@@ -11,13 +11,15 @@ from functools import cached_property
 from typing import Final
 
 from oncegate.audit.entries.values import Handler
-from oncegate.audit.flow.events import Event, Kind, Path, reads_result, refers
+from oncegate.audit.flow.events import CodeEvent, Kind, Path, reads_result, refers
 from oncegate.audit.project.index import ProjectIndex
 from oncegate.audit.project.scope import Scope
 from oncegate.audit.project.units import FunctionUnit
 from oncegate.audit.values import TextEdit
 
-_DUPLICATE: Final = re.compile(r"integrity|unique|duplicate|already|conflict|conditionalcheck|keyexists", re.I)
+_DUPLICATE: Final = re.compile(
+    r"integrity|unique|duplicate|already|conflict|conditionalcheck|keyexists", re.IGNORECASE
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +37,7 @@ class Draft:
 
 
 @dataclass(slots=True, eq=False)
-class Doubt:
+class OpenQuestion:
     """Something that cannot be judged, and why."""
 
     node: ast.AST
@@ -61,33 +63,33 @@ class View:
     paths: list[Path]
     reached: list[FunctionUnit]
     is_behind_middleware: bool = False
-    doubts: list[Doubt] = field(default_factory=list)
+    doubts: list[OpenQuestion] = field(default_factory=list)
 
     @cached_property
     def has_lock(self) -> bool:
         """Whether any path holds a lock."""
         return any(event.kind is Kind.LOCK for path in self.paths for event in path.events)
 
-    def occurrences(self, kind: Kind) -> Iterator[tuple[Path, int, Event]]:
+    def occurrences(self, kind: Kind) -> Iterator[tuple[Path, int, CodeEvent]]:
         """Every event of a kind, with its path and position."""
         for path in self.paths:
             for position, event in enumerate(path.events):
                 if event.kind is kind:
                     yield path, position, event
 
-    def grouped(self, kind: Kind) -> list[list[tuple[Path, int, Event]]]:
+    def grouped(self, kind: Kind) -> list[list[tuple[Path, int, CodeEvent]]]:
         """Events of a kind by the call they come from."""
-        found: dict[tuple[int, tuple[int, ...]], list[tuple[Path, int, Event]]] = {}
+        found: dict[tuple[int, tuple[int, ...]], list[tuple[Path, int, CodeEvent]]] = {}
         for path, position, event in self.occurrences(kind):
             key = (id(event.node), tuple(id(call) for _, call in event.via))
             found.setdefault(key, []).append((path, position, event))
         return list(found.values())
 
 
-def tested_at(path: Path, position: int, before: int | None = None) -> int | None:
+def branch_on(path: Path, position: int, before: int | None = None) -> int | None:
     """Where a path branches on the result of an event, the last such place before another event."""
     event = path.events[position]
-    fetched: list[Event] = []
+    fetched: list[CodeEvent] = []
     last = None
     for at in range(position + 1, len(path.events) if before is None else before):
         one = path.events[at]
@@ -105,7 +107,7 @@ def tested_at(path: Path, position: int, before: int | None = None) -> int | Non
 def first_test(path: Path, position: int, last: int) -> int:
     """The first branch on the result of an event: a helper may branch, log and return before its caller does."""
     for at in range(position + 1, last):
-        if path.events[at].kind is Kind.TEST and tested_at(path, position, at + 1) == at:
+        if path.events[at].kind is Kind.TEST and branch_on(path, position, at + 1) == at:
             return at
     return last
 
@@ -119,10 +121,12 @@ def failed(path: Path, position: int, before: int) -> str:
     return ""
 
 
-def is_known_duplicate(path: Path, before: int) -> Event | None:
+def is_known_duplicate(path: Path, before: int) -> CodeEvent | None:
     """The reservation that failed because its key is known, while the path goes on."""
     for position, event in enumerate(path.events[:before]):
-        if event.kind in (Kind.RESERVE, Kind.FLUSH, Kind.COMMIT) and _DUPLICATE.search(failed(path, position, before)):
+        if event.kind in (Kind.RESERVE, Kind.FLUSH, Kind.COMMIT) and _DUPLICATE.search(
+            failed(path, position, before)
+        ):
             return event
     return None
 
@@ -143,7 +147,9 @@ def guard_before(path: Path, before: int) -> Guard:
         elif event.kind is Kind.LOCK:
             is_locked = True
         elif event.kind is Kind.CHECK and dedupe_test(path, position, before) is not None:
-            if event.in_memory and any(one.kind is Kind.MARK and one.in_memory for one in path.events[position:before]):
+            if event.in_memory and any(
+                one.kind is Kind.MARK and one.in_memory for one in path.events[position:before]
+            ):
                 continue
             found = Guard.RESERVED if is_locked and event.library != "attribute" else Guard.CHECKED
             if is_locked:
@@ -156,7 +162,7 @@ def is_enforced(path: Path, position: int, before: int) -> bool:
     event = path.events[position]
     if not event.by_result or event.by_name:
         return True
-    return tested_at(path, position, before) is not None
+    return branch_on(path, position, before) is not None
 
 
 class Meaning(Enum):
@@ -180,7 +186,13 @@ def meaning_of(node: ast.AST) -> Meaning:
         return _compared(node)
     if isinstance(node, ast.BoolOp):
         meanings = {meaning_of(one) for one in node.values}
-        return Meaning.STATE if Meaning.STATE in meanings else Meaning.UNKNOWN if len(meanings) > 1 else meanings.pop()
+        return (
+            Meaning.STATE
+            if Meaning.STATE in meanings
+            else Meaning.UNKNOWN
+            if len(meanings) > 1
+            else meanings.pop()
+        )
     if isinstance(node, ast.NamedExpr | ast.Await):
         return meaning_of(node.value)
     if isinstance(node, ast.Name | ast.Call | ast.Attribute | ast.Subscript):
@@ -207,7 +219,7 @@ def _compared(node: ast.Compare) -> Meaning:
 def dedupe_test(path: Path, position: int, before: int | None = None) -> int | None:
     """Where a path asks whether a key is known and goes on because it is not."""
     event = path.events[position]
-    at = tested_at(path, position, before)
+    at = branch_on(path, position, before)
     if at is None:
         return None
     if event.by_name or event.in_memory or event.library == "attribute":
@@ -231,6 +243,6 @@ def is_after_error(path: Path, position: int) -> bool:
     return False
 
 
-def short(event: Event) -> str:
+def short(event: CodeEvent) -> str:
     """An event's call as a message shows it."""
     return event.what or "the call"

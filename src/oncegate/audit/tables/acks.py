@@ -7,7 +7,9 @@ from typing import Final
 
 from oncegate.audit.flow.calls import CallInfo
 
-_MESSAGE: Final = re.compile(r"(msg|message|delivery|event|record|m|item|raw|incoming|envelope|notification|received_message|job|body)$")
+_MESSAGE: Final = re.compile(
+    r"(msg|message|delivery|event|record|m|item|raw|incoming|envelope|notification|received_message|job|body)$"
+)
 _CONSUMER: Final = re.compile(r"(consumer|kafka|c|reader)$")
 
 
@@ -18,13 +20,17 @@ def ack_of(call: CallInfo) -> str:
         return "RabbitMQ"
     if method in ("delete_message", "delete_message_batch"):
         names = {one.arg for one in call.node.keywords}
-        is_queue = call.owner_type.startswith("boto3:sqs") or bool({"ReceiptHandle", "QueueUrl", "Entries"} & names)
+        is_queue = call.owner_type.startswith("boto3:sqs") or bool(
+            {"ReceiptHandle", "QueueUrl", "Entries"} & names
+        )
         return "SQS" if is_queue else ""
     if method == "xack":
         return "Redis stream"
     if method in ("ack", "ack_sync", "double_ack") and not call.has_project_owner:
         return _acked(call)
-    if method == "acknowledge" and (call.package == "google" or call.keyword("ack_ids", "request", "subscription") is not None):
+    if method == "acknowledge" and (
+        call.package == "google" or call.keyword("ack_ids", "request", "subscription") is not None
+    ):
         return "Pub/Sub"
     if method in ("commit", "commit_async", "store_offsets") and not call.has_project_owner:
         is_kafka = any(word in call.full for word in ("KafkaConsumer", "confluent_kafka", "aiokafka"))
@@ -51,4 +57,9 @@ def gives_back(call: CallInfo) -> bool:
                        "abandon", "requeue", "seek", "retry", "defer", "negative_acknowledge", "modify_ack_deadline"):  # fmt: skip
         return True
     words = f"{call.receiver_name}.{call.method}".lower()
-    return bool(re.search(r"dead_?letter|dlq|quarantine|poison|fail(ure|ed)|park|requeue|retry|compensat|error_queue|mark_failed", words))
+    return bool(
+        re.search(
+            r"dead_?letter|dlq|quarantine|poison|fail(ure|ed)|park|requeue|retry|compensat|error_queue|mark_failed",
+            words,
+        )
+    )

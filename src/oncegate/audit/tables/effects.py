@@ -18,20 +18,30 @@ HTTP_PACKAGES: Final = frozenset({"requests", "httpx", "aiohttp", "urllib3", "ni
                                   "curl_cffi", "authlib", "requests_oauthlib", "aiohttp_retry"})  # fmt: skip
 _HTTP_RECEIVER: Final = re.compile(r"^(.*_)?(client|session|http|requests|httpx|sess|api|pool|httpclient)$")
 _HARMLESS_URL: Final = re.compile(
-    r"(oauth2?/|/?tokens?$|/search$|/query$|/graphql$|/login$|/validate$|/verify$|/lookup$|/quotes?$|/estimate$|/introspect$"
-    r"|/token\b)", re.I
+    r"(oauth2?/|/?tokens?$|/search$|/query$|/graphql$|/login$|/validate$|/verify$|/lookup$|/quotes?$"
+    r"|/estimate$|/introspect$"
+    r"|/token\b)", re.IGNORECASE
 )  # fmt: skip
 _READ: Final = re.compile(
-    r"^(get|list|find|describe|check|search|fetch|read|lookup|validate|query|health|status|watch|verify)", re.I
+    r"^(get|list|find|describe|check|search|fetch|read|lookup|validate|query|health|status|watch"
+    r"|verify)",
+    re.IGNORECASE,
 )
 STRONG: Final = re.compile(
-    r"^(charge|refund|capture|payout|pay|transfer|book|purchase|order_label|buy|place_order|submit_order|claim_\w+"
-    r"|book_\w+|charge_\w+|refund_\w+|capture_\w+|reserve_(slot|seat|room|table|stock|inventory|capacity|container)\w*"
-    r"|create_(payment|charge|booking|shipment|order|invoice|payout|refund|transfer|label|subscription|ticket)\w*"
-    r"|send_(email|mail|sms|message|notification|push|invoice|payment|money|receipt|confirmation)\w*|ship|ship_\w+"
-    r"|print_label|issue_(refund|card|ticket|voucher|credit)\w*|post_message|debit|credit|withdraw|disburse\w*)$"
+    r"^(charge|refund|capture|payout|pay|transfer|book|purchase|order_label|buy|place_order|submit_order"
+    r"|claim_\w+"
+    r"|book_\w+|charge_\w+|refund_\w+|capture_\w+|reserve_(slot|seat|room|table|stock|inventory|capacity"
+    r"|container)\w*"
+    r"|create_(payment|charge|booking|shipment|order|invoice|payout|refund|transfer|label|subscription"
+    r"|ticket)\w*"
+    r"|send_(email|mail|sms|message|notification|push|invoice|payment|money|receipt|confirmation)\w*"
+    r"|ship|ship_\w+"
+    r"|print_label|issue_(refund|card|ticket|voucher|credit)\w*|post_message|debit|credit|withdraw"
+    r"|disburse\w*)$"
 )
-_CLIENT: Final = re.compile(r"(client|api|gateway|sdk|provider|psp|acquirer|carrier|mailer|notifier|sms|bank|payments?|processor)$")
+_CLIENT: Final = re.compile(
+    r"(client|api|gateway|sdk|provider|psp|acquirer|carrier|mailer|notifier|sms|bank|payments?|processor)$"
+)
 
 
 class Outside(Struct, frozen=True):
@@ -67,7 +77,11 @@ def _http(call: CallInfo) -> Outside | None:
     if not is_known:
         has_body = call.keyword("json", "data", "content", "files", "body", "headers") is not None
         looks_http = url.startswith(("http", "/")) or has_body
-        if call.has_project_owner or call.package or not (_HTTP_RECEIVER.match(call.receiver_name) and looks_http):
+        if (
+            call.has_project_owner
+            or call.package
+            or not (_HTTP_RECEIVER.match(call.receiver_name) and looks_http)
+        ):
             return None
     if _HARMLESS_URL.search(url.split("?")[0]):
         return None
@@ -96,16 +110,26 @@ _STRIPE_ACTS: Final = frozenset({"create", "capture", "confirm", "create_async",
 def _payments(call: CallInfo) -> Outside | None:
     full = call.full
     if call.package == "stripe" and call.method in _STRIPE_ACTS:
-        harmless = "Token." in full or "billing_portal" in full or "EphemeralKey" in full or "Webhook" in full
+        harmless = (
+            "Token." in full or "billing_portal" in full or "EphemeralKey" in full or "Webhook" in full
+        )
         return None if harmless else Outside("Stripe", "Stripe")
-    if call.package in ("square", "squareup") and re.match(r"create|complete|capture|refund|pay", call.method):
+    if call.package in ("square", "squareup") and re.match(
+        r"create|complete|capture|refund|pay", call.method
+    ):
         return Outside("Square", "Square")
     if call.package == "Adyen" or full.startswith("adyen."):
         acts = re.match(r"payments|refund|capture|payout|payment_links", call.method)
         return Outside("Adyen", "Adyen") if acts else None
     if call.package == "mollie" and call.method == "create":
         return Outside("Mollie", "Mollie")
-    if call.package == "braintree" and call.method in ("sale", "refund", "submit_for_settlement", "create", "credit"):
+    if call.package == "braintree" and call.method in (
+        "sale",
+        "refund",
+        "submit_for_settlement",
+        "create",
+        "credit",
+    ):
         return Outside("Braintree")
     if call.package in ("razorpay", "paypalrestsdk", "gocardless_pro", "plaid", "dwollav2") and re.match(
         r"create|refund|capture|transfer", call.method
@@ -133,7 +157,13 @@ def _mail(call: CallInfo) -> Outside | None:
         return Outside("SMTP")
     if call.method == "send_message" and call.receiver_name in ("smtp", "server", "mailer", "mail_server"):
         return Outside("SMTP")
-    if call.package in ("sendgrid", "postmarker", "mailjet_rest", "mailchimp_transactional", "python_http_client"):
+    if call.package in (
+        "sendgrid",
+        "postmarker",
+        "mailjet_rest",
+        "mailchimp_transactional",
+        "python_http_client",
+    ):
         return Outside(call.package) if call.method in ("send", "post", "create") else None
     if call.full.startswith("django.core.mail.") and call.method == "send":
         return Outside("mail")
@@ -152,10 +182,13 @@ def _chat(call: CallInfo) -> Outside | None:
     owner = call.receiver.rsplit(".", 1)[-1]
     if call.method in ("create", "create_async") and owner in ("messages", "calls", "verifications"):
         is_twilio = call.package == "twilio" or (
-            call.keyword("to") is not None and call.keyword("from_", "body", "messaging_service_sid", "twiml") is not None
+            call.keyword("to") is not None
+            and call.keyword("from_", "body", "messaging_service_sid", "twiml") is not None
         )
         return Outside("Twilio") if is_twilio else None
-    if call.package in ("vonage", "messagebird", "telegram", "discord", "plivo") and call.method.startswith(("send", "create")):
+    if call.package in ("vonage", "messagebird", "telegram", "discord", "plivo") and call.method.startswith(
+        ("send", "create")
+    ):
         return Outside(call.package)
     return None
 
@@ -189,9 +222,15 @@ def _aws(call: CallInfo) -> Outside | None:
 def _looks_like_aws(call: CallInfo) -> bool:
     names = {one.arg for one in call.node.keywords}
     return (
-        (call.method in ("send_message", "send_message_batch") and bool({"QueueUrl", "MessageBody"} & names))
+        (
+            call.method in ("send_message", "send_message_batch")
+            and bool({"QueueUrl", "MessageBody"} & names)
+        )
         or (call.method == "publish" and bool({"TopicArn", "TargetArn", "PhoneNumber"} & names))
-        or (call.method in ("send_email", "send_raw_email") and bool({"Source", "Destination", "RawMessage"} & names))
+        or (
+            call.method in ("send_email", "send_raw_email")
+            and bool({"Source", "Destination", "RawMessage"} & names)
+        )
         or (call.method == "put_events" and "Entries" in names)
         or (call.method == "put_record" and "StreamName" in names)
         or (call.method == "invoke" and "FunctionName" in names)
@@ -201,11 +240,15 @@ def _looks_like_aws(call: CallInfo) -> bool:
 
 def _is_fifo(call: CallInfo) -> bool:
     url = next((one.value for one in call.node.keywords if one.arg in ("QueueUrl", "TopicArn")), None)
-    return call.keyword("MessageGroupId") is not None or (url is not None and text_of(url, call.scope).endswith(".fifo"))
+    return call.keyword("MessageGroupId") is not None or (
+        url is not None and text_of(url, call.scope).endswith(".fifo")
+    )
 
 
 _PRODUCER: Final = re.compile(r"(producer|publisher|exchange|jetstream|js|nc|nats|pubsub|broker|topic)$")
-_PUBLISH: Final = frozenset({"send", "produce", "send_and_wait", "publish", "basic_publish", "xadd", "publish_message"})
+_PUBLISH: Final = frozenset(
+    {"send", "produce", "send_and_wait", "publish", "basic_publish", "xadd", "publish_message"}
+)
 
 
 def _publish(call: CallInfo) -> Outside | None:
@@ -221,7 +264,9 @@ def _publish(call: CallInfo) -> Outside | None:
     if call.package in ("aio_pika", "nats", "google", "faststream", "aiormq", "kombu", "paho", "aiomqtt"):
         is_act = call.method in ("publish", "send")
         return Outside(call.package) if is_act else None
-    if call.method == "publish" and (call.package == "redis" or call.receiver_name in ("redis", "redis_client", "r")):
+    if call.method == "publish" and (
+        call.package == "redis" or call.receiver_name in ("redis", "redis_client", "r")
+    ):
         return Outside("Redis")
     if not call.package and _PRODUCER.search(call.receiver_name.replace("default_exchange", "exchange")):
         return Outside("publish") if call.method in ("publish", "send") else None
@@ -241,9 +286,13 @@ def _named(call: CallInfo) -> Outside | None:
     if call.has_project_owner or not call.receiver or call.receiver in ("self", "cls"):
         return None
     is_outside = bool(call.package) and call.package not in _OWN and not call.scope.index.has(call.package)
-    if STRONG.match(call.method) and (is_outside or (not call.package and _CLIENT.search(call.receiver_name))):
+    if STRONG.match(call.method) and (
+        is_outside or (not call.package and _CLIENT.search(call.receiver_name))
+    ):
         return Outside(call.package or call.receiver_name, by_name=True)
     return None
 
 
-_OWN: Final = frozenset({"self", "oncegate", "sqlalchemy", "django", "asyncio", "typing", "builtins", "logging", "redis"})
+_OWN: Final = frozenset(
+    {"self", "oncegate", "sqlalchemy", "django", "asyncio", "typing", "builtins", "logging", "redis"}
+)

@@ -11,8 +11,9 @@ from oncegate.audit.flow.events import Keyed
 from oncegate.audit.project.scope import Scope, last_name
 
 _KEY: Final = re.compile(
-    r"idempoten|paypal.request.id|nats.msg.id|dedup|^client_?(request_?)?token$|^unique_request_id$|^external_id$"
-    r"|^client_reference|^x-once", re.I
+    r"idempoten|paypal.request.id|nats.msg.id|dedup|^client_?(request_?)?token$|^unique_request_id$"
+    r"|^external_id$"
+    r"|^client_reference|^x-once", re.IGNORECASE
 )  # fmt: skip
 _CARRIERS: Final = ("headers", "extra_headers", "options", "request_options", "opts", "json", "data", "params", "body",
                     "metadata", "request", "content", "extra_query")  # fmt: skip
@@ -46,7 +47,9 @@ def key_of(call: CallInfo) -> tuple[Keyed, ast.expr | None]:
 
 def _is_header(call: CallInfo, carrier: ast.expr) -> bool:
     return any(
-        one.value is carrier for one in call.node.keywords if one.arg in ("headers", "extra_headers", "options", "request_options")
+        one.value is carrier
+        for one in call.node.keywords
+        if one.arg in ("headers", "extra_headers", "options", "request_options")
     )
 
 
@@ -75,7 +78,9 @@ def _in_mapping(node: ast.expr, scope: Scope, depth: int = 0) -> ast.expr | bool
         return None if last_name(node.func) not in ("dict", "dumps") else False
     if isinstance(node, ast.BinOp):
         sides = [_in_mapping(side, scope, depth + 1) for side in (node.left, node.right)]
-        return next((side for side in sides if isinstance(side, ast.expr)), None if None in sides else False)
+        return next(
+            (side for side in sides if isinstance(side, ast.expr)), None if None in sides else False
+        )
     if isinstance(node, ast.Name):
         stored = _stored(node.id, scope)
         if stored is not None:
@@ -94,9 +99,12 @@ def _in_dict(node: ast.Dict, scope: Scope, depth: int) -> ast.expr | bool | None
             if isinstance(below, ast.expr):
                 return below
             unknown = unknown or below is None
-        elif isinstance(name, ast.Constant) and isinstance(name.value, str) and _KEY.search(name.value):
-            return value
-        elif isinstance(name, ast.Name | ast.Attribute) and re.search("idempoten", last_name(name), re.I):
+        elif (
+            isinstance(name, ast.Constant) and isinstance(name.value, str) and _KEY.search(name.value)
+        ) or (
+            isinstance(name, ast.Name | ast.Attribute)
+            and re.search("idempoten", last_name(name), re.IGNORECASE)
+        ):
             return value
     return None if unknown else False
 
@@ -107,7 +115,12 @@ def _stored(name: str, scope: Scope) -> ast.expr | None:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             target = node.targets[0]
             text = target.slice.value if isinstance(target.slice, ast.Constant) else ""
-            if isinstance(target.value, ast.Name) and target.value.id == name and isinstance(text, str) and _KEY.search(text):
+            if (
+                isinstance(target.value, ast.Name)
+                and target.value.id == name
+                and isinstance(text, str)
+                and _KEY.search(text)
+            ):
                 return node.value
     return None
 

@@ -9,25 +9,31 @@ from typing import Final
 from msgspec import Struct
 
 _DEDUPE: Final = re.compile(
-    r"processed|dedup|idempot|inbox|seen|handled|consumed|reserv|claim|once|delivered|received_|event_key|message_key"
-    r"|message_log|webhook_event|event_log|applied_|already|_keys$|fence|receipts?$|event_ids?$|message_ids?$", re.I
+    r"processed|dedup|idempot|inbox|seen|handled|consumed|reserv|claim|once|delivered|received_"
+    r"|event_key|message_key"
+    r"|message_log|webhook_event|event_log|applied_|already|_keys$|fence|receipts?$|event_ids?$"
+    r"|message_ids?$", re.IGNORECASE
 )  # fmt: skip
 _STRICT: Final = re.compile(
-    r"processed|dedup|idempot|inbox|seen|handled|consumed|received_|event_key|message_key|webhook_event|applied_|_keys$"
-    r"|event_ids?$|message_ids?$|message_log|event_log", re.I
+    r"processed|dedup|idempot|inbox|seen|handled|consumed|received_|event_key|message_key|webhook_event"
+    r"|applied_|_keys$"
+    r"|event_ids?$|message_ids?$|message_log|event_log", re.IGNORECASE
 )  # fmt: skip
 _TABLE: Final = re.compile(
-    r"\b(?:insert\s+(?:or\s+\w+\s+|ignore\s+)?into|update(?:\s+only)?|delete\s+from|merge\s+into|replace\s+into|from)\s+[\"'`\[]?([\w.{}]+)",
-    re.I,
+    r"\b(?:insert\s+(?:or\s+\w+\s+|ignore\s+)?into|update(?:\s+only)?|delete\s+from|merge\s+into"
+    r"|replace\s+into|from)\s+[\"'`\[]?([\w.{}]+)",
+    re.IGNORECASE,
 )
 _WINDOW: Final = re.compile(
-    r"(now\(\)|current_timestamp|getdate\(\)|sysdate|localtimestamp|clock_timestamp\(\))(\s+at time zone '\w+')?\s*-\s*"
-    r"|datetime\(\s*'now'\s*,\s*'-|date_sub\(|dateadd\(|interval\s+'?\d+|age\(", re.I
+    r"(now\(\)|current_timestamp|getdate\(\)|sysdate|localtimestamp"
+    r"|clock_timestamp\(\))(\s+at time zone '\w+')?\s*-\s*"
+    r"|datetime\(\s*'now'\s*,\s*'-|date_sub\(|dateadd\(|interval\s+'?\d+|age\(", re.IGNORECASE
 )  # fmt: skip
-_RELATIVE: Final = re.compile(r"\bset\b.*?\b(\w+)\s*=\s*(?:\w+\.)?\1\s*[-+*]", re.I | re.S)
+_RELATIVE: Final = re.compile(r"\bset\b.*?\b(\w+)\s*=\s*(?:\w+\.)?\1\s*[-+*]", re.IGNORECASE | re.DOTALL)
 _GUARD: Final = re.compile(
-    r"\bwhere\b.*\b(status|state|processed\w*|claimed\w*|handled\w*|version|done|locked\w*|sent\w*|paid\w*|charged\w*|notified\w*)"
-    r"\b\s*(=|is\s+null|is\s+not|<>|!=|in\b|<)", re.I | re.S
+    r"\bwhere\b.*\b(status|state|processed\w*|claimed\w*|handled\w*|version|done|locked\w*|sent\w*"
+    r"|paid\w*|charged\w*|notified\w*)"
+    r"\b\s*(=|is\s+null|is\s+not|<>|!=|in\b|<)", re.IGNORECASE | re.DOTALL
 )  # fmt: skip
 
 
@@ -85,12 +91,17 @@ def read_sql(text: str) -> Sql | None:
     first = word.group().lower()
     table = _TABLE.search(body)
     name = table.group(1).split(".")[-1] if table else ""
-    simple = {"begin": SqlKind.BEGIN, "start": SqlKind.BEGIN, "commit": SqlKind.COMMIT, "rollback": SqlKind.ROLLBACK}
+    simple = {
+        "begin": SqlKind.BEGIN,
+        "start": SqlKind.BEGIN,
+        "commit": SqlKind.COMMIT,
+        "rollback": SqlKind.ROLLBACK,
+    }
     if first in simple and len(body) < 60:
         return Sql(simple[first], "")
-    if first == "with" and re.search(r"\binsert\s+into\b", body, re.I):
+    if first == "with" and re.search(r"\binsert\s+into\b", body, re.IGNORECASE):
         first = "insert"
-        found = re.search(r"\binsert\s+into\s+[\"'`]?([\w.]+)", body, re.I)
+        found = re.search(r"\binsert\s+into\s+[\"'`]?([\w.]+)", body, re.IGNORECASE)
         name = found.group(1).split(".")[-1] if found else name
     if first in ("insert", "replace", "merge") and table is not None:
         return _insert(first, body, name)
@@ -113,14 +124,19 @@ def _insert(first: str, body: str, name: str) -> Sql:
         return Sql(SqlKind.RESERVE, name)
     if "xmax" in lowered:
         return Sql(SqlKind.RESERVE, name)
-    if first in ("replace", "merge") or "do update" in lowered or "on duplicate key" in lowered or "or replace" in lowered:
+    if (
+        first in ("replace", "merge")
+        or "do update" in lowered
+        or "on duplicate key" in lowered
+        or "or replace" in lowered
+    ):
         relative = bool(re.search(r"\b(\w+)\s*=\s*(?:\w+\.)?\1\s*[-+]", lowered))
         return Sql(SqlKind.UPSERT, name, relative=relative)
     return Sql(SqlKind.INSERT, name)
 
 
 def _select(body: str, name: str) -> Sql | None:
-    if re.search(r"pg_(try_)?advisory|get_lock\(", body, re.I):
+    if re.search(r"pg_(try_)?advisory|get_lock\(", body, re.IGNORECASE):
         return Sql(SqlKind.LOCK, name)
-    locks = bool(re.search(r"\bfor\s+(no\s+key\s+)?update\b|\bfor\s+share\b", body, re.I))
+    locks = bool(re.search(r"\bfor\s+(no\s+key\s+)?update\b|\bfor\s+share\b", body, re.IGNORECASE))
     return Sql(SqlKind.SELECT, name, window=bool(_WINDOW.search(body)), locks=locks)
