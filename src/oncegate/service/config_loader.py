@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+import typing
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
@@ -274,8 +275,9 @@ def _unknown(name: str, known: Any) -> str:
 
 def _plain(error: msgspec.ValidationError, kind: Any) -> str:
     text = str(error).partition(" - at")[0]
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return f"{text}; known: {', '.join(str(one.value) for one in kind)}"
+    for one in (kind, *typing.get_args(kind)):
+        if isinstance(one, type) and issubclass(one, Enum):
+            return f"{text}; known: {', '.join(str(value.value) for value in one)}"
     return text
 
 
