@@ -11,8 +11,9 @@ from oncegate import Gate
 from oncegate.cli.main import main
 from oncegate.dashboard.operators import Role
 from oncegate.errors import ConfigError
+from oncegate.model.differences import differing
 from oncegate.model.states import State
-from oncegate.review.differences import VALUE_LENGTH_MAX, difference, differing, fields_of
+from oncegate.review.differences import VALUE_LENGTH_MAX, difference, fields_of
 from tests.dashboard.conftest import Client, Site
 from tests.dashboard.scene import DUE
 from tests.dashboard.test_doors import number_on

@@ -21,9 +21,9 @@ from tests.service.site import SECRET, Site, TeamHandler, forwarding
 JSON = {"content-type": "application/json"}
 
 
-def provided(url: str, name: str, **more: Any) -> Settings:
-    """Settings whose only surface is a provider's."""
-    given = forwarding(url)
+def provided(team: str, name: str, **more: Any) -> Settings:
+    """Settings whose only surface is a provider's, brought to a team's address."""
+    given = forwarding(team)
     surface = SurfaceSettings(
         provider=ProviderName(name), secrets=("$HOOKS",), tenant="acme", forward=_forward(given), **more
     )

@@ -19,8 +19,8 @@ from oncegate.gate.codec.declared_types import resolved
 from oncegate.gate.codec.introspection import is_async, refuse_generator
 from oncegate.gate.codec.parameters import KEY_PARAMETER, Parameters, is_json
 from oncegate.gate.codec.values import declared_return
+from oncegate.gate.driver.drivers import Driver
 from oncegate.gate.driver.requests import Flow
-from oncegate.gate.gate import GateEngine
 from oncegate.gate.runtime.tracing import current_claim
 from oncegate.model.surface import OnBusy
 from oncegate.model.template import KeyTemplate
@@ -71,6 +71,21 @@ def _module_of(function: Callable[..., Any]) -> str:
     return Path(file).stem if file else module
 
 
+class AdmitsCalls(Protocol):
+    """What a wrapped function needs of its gate's engine."""
+
+    @property
+    def driver(self) -> Driver:
+        """Runs flows."""
+
+    def amend(self, name: str, found: Parameters, origin: str) -> None:
+        """Adds to a surface what its function tells."""
+
+    @property
+    def look(self) -> Callable[..., Admission | Flow[Admission]]:
+        """Begins to admit an event."""
+
+
 class Admits(Protocol):
     """What a wrapped function needs of its gate."""
 
@@ -79,7 +94,7 @@ class Admits(Protocol):
         """Registers a handler."""
 
     @property
-    def engine(self) -> GateEngine:
+    def engine(self) -> AdmitsCalls:
         """Keeps the surfaces, and admits calls."""
 
     async def admit(self, surface: str, event: Any) -> Admission:
@@ -310,7 +325,7 @@ def _hide_key(wrapper: Any, seen: inspect.Signature) -> None:
     }
 
 
-def finish(engine: GateEngine, found: Admission | Flow[Admission]) -> Admission:
+def finish(engine: AdmitsCalls, found: Admission | Flow[Admission]) -> Admission:
     """Runs the rest of what `look` began, from a thread."""
     if isinstance(found, Admission):
         return found
@@ -325,7 +340,7 @@ def finish(engine: GateEngine, found: Admission | Flow[Admission]) -> Admission:
         raise
 
 
-async def finish_async(engine: GateEngine, found: Admission | Flow[Admission]) -> Admission:
+async def finish_async(engine: AdmitsCalls, found: Admission | Flow[Admission]) -> Admission:
     """Runs the rest of what `look` began, from a task."""
     if isinstance(found, Admission):
         return found

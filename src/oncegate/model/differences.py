@@ -18,6 +18,7 @@ _DEPTH_MAX: Final = 6
 def differing(
     one: bytes | None,
     other: bytes | None,
+    *,
     ignore: Collection[str] = (),
     places: Mapping[str, Place] | None = None,
 ) -> list[str] | None:

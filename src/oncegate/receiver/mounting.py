@@ -125,7 +125,7 @@ def _wsgi_body(environ: Mapping[str, Any]) -> bytes:
 def django_view(receiver: Receives) -> Callable[..., Any]:
     """A view for `path("stripe/", receiver.django())`; it needs no CSRF token: the signature says more."""
     try:
-        from django.http import HttpResponse
+        from django.http import HttpResponse  # type: ignore[import-untyped]
     except ImportError:
         raise ConfigError(_DJANGO_HINT) from None
 

@@ -88,7 +88,7 @@ def _known_body(gate: GateContext, entry_id: int) -> bytes | None:
 def _differs(gate: GateContext, surface: Surface, wanted: Reservation, known: bytes | None) -> Difference:
     """What differs, by name; and what to write where it differs in event after event."""
     rule = surface.rule
-    names = differing(known, wanted.body, rule.fingerprint_ignore, rule.places)
+    names = differing(known, wanted.body, ignore=rule.fingerprint_ignore, places=rule.places)
     if not names:
         return _NOT_KNOWN
     hint = gate.volatile.note(surface.name, names, wanted.key)
