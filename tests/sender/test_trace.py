@@ -26,7 +26,7 @@ from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.delivery import DeliveryService
 from oncegate.sender.endpoint_registry import EndpointChange
 from oncegate.sender.endpoints import new_endpoint
-from oncegate.sender.trace import HOPS_MAX, Hop, HopKind, journey, journey_of
+from oncegate.sender.trace import Hop, HopKind, journey, journey_of
 from oncegate.store import EntryFilter
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from oncegate.wiring import open_store

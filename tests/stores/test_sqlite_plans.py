@@ -9,8 +9,16 @@ import pytest
 
 from oncegate.model.states import State
 from oncegate.store import EntryFilter
-from oncegate.stores.shared import traces
-from oncegate.stores.sqlite import SqliteStore, census, contents, lanes, open_entries, tallies, ticks
+from oncegate.stores.sqlite import (
+    SqliteStore,
+    census,
+    contents,
+    lanes,
+    open_entries,
+    tallies,
+    ticks,
+    traces,
+)
 
 
 @pytest.fixture
@@ -71,9 +79,7 @@ def test_a_worker_finds_its_heads_and_events_without_reading_every_lane(session:
     assert name != "_BODY" or "lane=? AND seq=?" in found
 
 
-@pytest.mark.parametrize(
-    "sql", [traces.SQLITE_TRACED, traces.SQLITE_NAMED, traces.SQLITE_LINKED, traces.SQLITE_PUBLISHED]
-)
+@pytest.mark.parametrize("sql", [traces._TRACED, traces._EMITTED_AS, traces._LINKED, traces._PUBLISHED_ON])
 def test_a_journey_is_found_without_reading_every_event(session: Any, sql: str) -> None:
     """By its trace or by an event's id, among however many events were emitted."""
     found = plan(session, sql, (*("x",) * (sql.count("?") - 1), 1))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-import typing
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path

@@ -177,7 +177,7 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An entrance for webhooks: `POST /in/NAME`; without provider and signature, a source brings its events."""
+    """An entrance for webhooks: `POST /in/NAME`. Without a signature a source brings its events."""
 
     # "stripe", "github", "shopify", "slack", "twilio", "standard" or "svix": signature and ids are known
     provider: ProviderName | None = None

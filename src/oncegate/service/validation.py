@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from oncegate.errors import ConfigError
-from oncegate.gate.driver.callback_driver import record
 from oncegate.gate.facade import GateOnStore as PlainGate
+from oncegate.gate.surface import record
 from oncegate.model.durations import parse_duration
 from oncegate.model.surface import check_name
 from oncegate.sender.http import HttpClient
