@@ -88,7 +88,7 @@ DOCUMENTED = {
     "oncegate.signals.prometheus": {"GateCollector"},
     "oncegate.signals.tracing": {"trace"},
     "oncegate.signatures": {"Headers", "HmacSecret", "StandardWebhooks", "sign"},
-    "oncegate.sources": {"Sqs"},
+    "oncegate.sources": {"Kafka", "Nats", "RabbitMq", "RedisStream", "Sqs"},
     "oncegate.testing.conformance": {"ClaimsConformance"},
     "oncegate.wsgi": {"IdempotencyKey", "caller_by_authorization"},
 }

@@ -40,6 +40,10 @@ ADVICE: Final[dict[str, Advice]] = {
         "The surface name is misspelled, or the module that registers it was not imported.",
         "Compare with the registered names in the message. Import the handlers before `admit`.",
     ),
+    "BadSource": Advice(
+        "The queue is missing, or a setting of it would lose messages or acknowledge them early.",
+        "Change the queue or the setting that the message names, then start the consumer again.",
+    ),
     "Unacceptable": Advice(
         "An event, an endpoint or an operator's command is not valid. Nothing was stored or sent.",
         "Correct it as the message says. Over HTTP the status is 422.",
@@ -159,6 +163,10 @@ ADVICE: Final[dict[str, Advice]] = {
     "RulingRefused": Advice(
         "The entry changed after the operator saw it, or the decision does not fit its state.",
         "Read the entry again and decide again. Nothing changed.",
+    ),
+    "SourceUnavailable": Advice(
+        "The broker cannot be reached, or did not answer.",
+        "Nothing to do: the consumer tries again. Messages that were not acknowledged are delivered again.",
     ),
     "UsageError": Advice(
         "The handler used `once` wrongly: an effect after the commit, a `COMMIT` in a business write, "

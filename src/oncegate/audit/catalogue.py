@@ -77,7 +77,7 @@ RULES: Final[dict[str, AuditRule]] = {
         AuditRule(
             "OG006",
             "repeat is dropped silently",
-            "nobody can tell a repeat from an event that was lost",
+            "a repeat cannot be told from an event that was lost",
             "write a log line, count a metric or record the repeat before you return",
             "if not reserve(key):\n    return",
             'if not reserve(key):\n    log.info("repeat of %s", key)\n    return',

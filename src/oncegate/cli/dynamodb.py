@@ -57,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
     )
     listing.set_defaults(run=run_open)
     approve = commands.add_parser("approve", help="let an entry run when its event is delivered again")
-    reject = commands.add_parser("reject", help="end an entry: repeats are told who and why")
+    reject = commands.add_parser("reject", help="end an entry: repeats get the name and the reason")
     for verb, command in ((Verb.APPROVE, approve), (Verb.REJECT, reject)):
         command.add_argument("key", metavar="KEY", type=read_text, help="how its key begins")
         command.add_argument("--reason", required=True, type=read_text, help="why; kept with the entry")

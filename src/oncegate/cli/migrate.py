@@ -48,7 +48,7 @@ def add_parser(subparsers: Any) -> None:
     modes.add_argument(
         "--template",
         choices=("cloudformation", "terraform"),
-        help="print a DynamoDB ledger's table as a template, ask nobody and change nothing",
+        help="print a DynamoDB ledger's table as a template, without asking or changing anything",
     )
     parser.set_defaults(run=run)
 

@@ -1,7 +1,7 @@
 """What a message queue must offer to be consumed: the `Source` protocol, `Delivery` and `Traits`.
 
 The consumer (`consumer.py`) calls a source from one event loop. An adapter is one file that implements
-`Source` with one client library. It decides nothing about events: it receives, acknowledges, gives back,
+`Source` with one client library. It decides nothing about events: it receives, acknowledges, returns,
 extends and buries. `oncegate.testing.SourceConformance` checks these clauses against a server.
 
 The order of calls: `open`, then any number of the others, then `close`. `receive` is never called twice at

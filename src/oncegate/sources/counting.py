@@ -25,7 +25,7 @@ class ConsumerCounts:
         self.last_error, self.last_error_at_ms = why[:ERROR_LENGTH_MAX], self._wall_ms()
 
     def status(self, traits: Traits | None, in_flight: int, oldest_ms: int) -> SourceStatus:
-        """The whole as it is told in the ledger."""
+        """The whole as the ledger keeps it."""
         return SourceStatus(
             surface=self.surface,
             kind="" if traits is None else traits.kind,

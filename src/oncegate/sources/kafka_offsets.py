@@ -2,7 +2,7 @@
 
 Only the contiguous prefix may be committed: a record that is not done pins it, whatever is done behind it.
 A partition that is assigned gets a new epoch. What belongs to an earlier epoch changes nothing: after a
-rebalance somebody else may be further on.
+rebalance another member may be further on.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class AssignedOffsets:
         self._known: dict[Place, PartitionOffsets] = {}
 
     def assign(self, places: list[Place]) -> None:
-        """Begins anew with these partitions."""
+        """Begins again with these partitions."""
         for place in places:
             self._known[place] = PartitionOffsets(next(_EPOCHS))
 

@@ -204,7 +204,7 @@ class Nats:
         return int(found.num_pending or 0)
 
     async def close(self) -> None:
-        """Gives back what came and was not received, and disconnects."""
+        """Returns what came and was not received, and disconnects."""
         client, self._client = self._client, None
         if client is None or client.is_closed:
             return
@@ -307,7 +307,7 @@ def _check(durable: str, config: Any) -> None:
     if config.max_deliver is not None and config.max_deliver > 0:
         raise BadSource(
             f"NATS consumer {durable}: after max_deliver={config.max_deliver} deliveries a message stays in"
-            " the stream and nobody gets it; set max_deliver to -1, the ledger counts attempts"
+            " the stream and no consumer gets it; set max_deliver to -1, the ledger counts attempts"
         )
     if config.deliver_subject:
         raise BadSource(f"NATS consumer {durable} is a push consumer; make a durable pull consumer")

@@ -98,7 +98,7 @@ def _check_surface(name: str, surface: Surface) -> None:
     """Refuses what would lose messages: a queue's sender cannot be asked to decide or to try again."""
     if surface.rule.on_conflict is OnConflict.REFUSE:
         raise ConfigError(
-            f"source {name}: surface {surface.name} refuses conflicts, and a queue has nobody to refuse to;"
+            f"source {name}: surface {surface.name} refuses conflicts, and a queue has no caller to refuse;"
             " register it with on_conflict='quarantine'"
         )
 

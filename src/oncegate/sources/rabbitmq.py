@@ -269,7 +269,7 @@ class RabbitMq:
         return int(found.declaration_result.message_count or 0)
 
     async def close(self) -> None:
-        """Disconnects; the server gives back what was not answered."""
+        """Disconnects; the server requeues what was not answered."""
         await self._disconnect()
 
     async def _disconnect(self) -> None:

@@ -294,7 +294,7 @@ class Sqs:
         return int(attributes["ApproximateNumberOfMessages"])
 
     async def close(self) -> None:
-        """Waits for the poll under way and gives back what it brought."""
+        """Waits for the poll under way and returns what it brought."""
         client, poll, self._poll = self._client, self._poll, None
         if client is None:
             return

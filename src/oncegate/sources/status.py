@@ -1,7 +1,7 @@
 """What a consumer says of itself in the ledger, and what operators say to it: pause and resume.
 
 Status is a notice: replaced every few seconds, gone after a while. A pause is a document: it stays until
-somebody resumes, also across restarts, and its change is in the journal.
+an operator resumes, also across restarts, and its change is in the journal.
 """
 
 from __future__ import annotations

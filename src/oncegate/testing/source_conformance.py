@@ -1,6 +1,6 @@
 """A conformance suite for any queue: every clause of `oncegate.sources.contract` that a server can show.
 
-For whoever writes a source, here or elsewhere. Subclass it in a test file:
+For authors of sources, here or elsewhere. Subclass it in a test file:
 
     class TestMyQueue(SourceConformance):
         def make_source(self):

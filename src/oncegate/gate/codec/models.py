@@ -14,7 +14,7 @@ import msgspec
 
 
 def dump_plainly(value: Any) -> Any:
-    """A model as JSON for whoever takes it as that: nobody restores it."""
+    """A model as JSON for callers that take it as that: it is not restored."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
         raise NotImplementedError(f"{type(value).__name__} is not JSON")
@@ -40,7 +40,7 @@ def dump(value: Any) -> Any:
 
 
 def dump_quickly(value: Any) -> Any:
-    """A model as JSON, the same each time; whoever stores it compares what comes back."""
+    """A model as JSON, the same each time; the caller that stores it compares what comes back."""
     if not hasattr(type(value), "model_validate_json"):
         return dump_plainly(value)
     is_same = _reads_what_it_writes(type(value))  # type: ignore[arg-type]

@@ -82,7 +82,7 @@ def readable(read: Reader, arrival: Arrival, event: Any) -> tuple[Arrival, Any]:
 
 
 def read_again(read: Reader, event: Any) -> Any:
-    """Reads a stored event for a later attempt; one that fits no longer has failed for good."""
+    """Reads a stored event for a later attempt; one that no longer fits has failed."""
     try:
         return read(event)
     except InputRefused as refused:

@@ -3,7 +3,7 @@
 Nothing is read before it is written. A key that is there is judged by what the refused write returned (or,
 in a batch, by a consistent read after it). A change that another worker overtook is judged again by what
 stands there then. Where that carries this very request's number, the request was carried out before, and
-the answer to it is given: whoever repeats a request below us makes no second claim and loses none.
+the answer to it is given: a client that repeats a request below us makes no second claim and loses none.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ class _Overtaken(Struct):
 
 
 def _as_seen(row: ItemRow) -> Item:
-    """The condition that nobody has changed a row's claim since it was read."""
+    """The condition that no process has changed a row's claim since it was read."""
     return {"f": number(row.fence), "s": number(row.state)}
 
 

@@ -1,4 +1,4 @@
-"""The ledger's own time: an item that whoever works moves ahead, and the monotonic clock in between.
+"""The ledger's own time: an item that each worker moves ahead, and the monotonic clock in between.
 
 No wall clock of a client is ever used. Processes of one machine measure what has passed since the item was
 written by the machine's monotonic clock, which they share. Others use the difference of the service's own
@@ -26,7 +26,7 @@ PAUSE_MAX_MS: Final = 20_000  # the default lease, as on PostgreSQL
 LOOK_AFTER_MS: Final = 10_000
 WRITE_AFTER_MS: Final = 5_000
 FENCE_BITS: Final = 16  # fences are ledger time with room for 65,536 in a millisecond
-_SECOND_MS: Final = 1_000  # what the service's clock is told in
+_SECOND_MS: Final = 1_000  # the unit of the service's clock
 
 
 class Moment(Struct, frozen=True):
@@ -170,7 +170,7 @@ class LedgerTime:
             and self._seen == (found.identity, found.count)
             and machine >= self._base[1]
         ):
-            return self._base[0] + machine - self._base[1]  # nobody has written it since
+            return self._base[0] + machine - self._base[1]  # not written since
         if found.boot == self._boot() and machine >= found.machine:
             return found.ticks + machine - found.machine
         passed = 0 if server is None else max(0, min(server - found.server, PAUSE_MAX_MS))

@@ -1,7 +1,7 @@
 """Finds entries that are not final, by the sparse index: for people, and for `oncegate doctor`.
 
 The index holds keys only, spread over shards, in the order of the minute of their reservation. It may lag:
-whoever acts on an entry reads the entry itself.
+a caller that acts on an entry reads the entry itself.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class DynamoSettling:
         return answers
 
     def _acted(self, wanted: Sequence[Acting], changes: Sequence[Change]) -> list[bool]:
-        """Carries out changes; a claim that names another entry than its key's is nobody's."""
+        """Carries out changes; a claim that names another entry than its key's changes nothing."""
         right = [place for place, one in enumerate(wanted) if one.entry_id == entry_number(one.key)]
         refused = self._writer.change([changes[place] for place in right])
         answers = [False] * len(wanted)

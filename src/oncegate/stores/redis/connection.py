@@ -58,7 +58,7 @@ class RedisConnection:
 
     @property
     def is_closed(self) -> bool:
-        """Nobody speaks unasked: what can be read is the end of the connection."""
+        """The server never speaks unasked: what can be read is the end of the connection."""
         try:
             return bool(self._driver.can_read(0))
         except (redis.exceptions.RedisError, OSError):
