@@ -65,8 +65,8 @@ class DynamoSession(DynamoClaims, DynamoSettling):
     def settle_doubt(self) -> None:
         """Nothing to write: a request that is still on its way carries a condition of its own.
 
-        A late reservation becomes a claim that no worker runs, and expires. A late settlement or step is what
-        its claim's holder did. None of them can be taken for another request's.
+        A late reservation becomes a claim that no worker runs, and expires. A late settlement or step is
+        what its claim's holder did. None of them can be taken for another request's.
         """
 
     def close(self) -> None:

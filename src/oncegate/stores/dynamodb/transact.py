@@ -1,7 +1,7 @@
 """Users' own DynamoDB writes and the end of a claim, in one TransactWriteItems.
 
 The transaction's token is made of claim and request: the service carries the same one out once. A condition
-of the user's that does not hold undoes all of it and is reported as theirs; the claim's own means that it was
+of the user's that does not hold undoes all of it and is reported as theirs; the claim's own means it was
 lost.
 """
 
