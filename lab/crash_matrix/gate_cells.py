@@ -4,7 +4,7 @@ A worker is struck where it passes the point, its successors too where the cell 
 on without faults until the event has its end, and the site's checks compare what the terminal sold, what
 was booked and what the ledger says. In a normal phase the workers are those that the sender reaches, at its
 second delivery where only a second attempt comes to the point: the first got no answer from the downstream.
-In recovery the first worker was killed before, and its caretaker is struck.
+In recovery the first worker was killed before, and the one that recovers is struck.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class Trial:
         return ArmedCrashPoints(self.cell.point)
 
     def _worker(self, event: Event, points: CrashPoints) -> Forked:
-        """A caretaker for what is on record in a recovery, else a delivery."""
+        """A worker for what is on record in a recovery, else a delivery."""
         by_reconciler = self.cell.phase is Phase.RECOVERY and self.site.state(event) is not None
         work = self._caretake if by_reconciler else self._deliver
         return Forked(lambda: self._done(lambda: work(event, points), points))
@@ -268,11 +268,11 @@ class Trial:
             raise
 
     def _caretake(self, event: Event, points: CrashPoints) -> None:
-        caretaker = Reconciler(self.site.gate(self.scenario, points), at_once=True)
+        worker = Reconciler(self.site.gate(self.scenario, points), at_once=True)
         if self.scenario.is_async:
-            asyncio.run(caretaker.run_once_async())
+            asyncio.run(worker.run_once_async())
         else:
-            caretaker.run_once()
+            worker.run_once()
 
     # --- the four manners ---
 

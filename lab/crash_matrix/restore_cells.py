@@ -3,7 +3,7 @@
 A process has settled events; its ledger is restored to before them; the process is struck where it writes
 down what was lost. One handler cannot be asked, so that its event waits for a person; the downstream of the
 other one honours the key. In recovery the events were left by a worker that was killed, and settled by the
-caretaker that is struck. Judged is what was called, what the ledger says, and what another delivery is
+worker that is struck. Judged is what was called, what the ledger says, and what another delivery is
 told.
 """
 

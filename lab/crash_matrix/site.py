@@ -192,7 +192,7 @@ class Site:
         return Forked(work)
 
     def fork_reconciler(self, scenario: Scenario, crashpoints: CrashPoints) -> Forked:
-        """A caretaker that looks once after everything that is stranded, and dies on the way."""
+        """A worker that looks once after everything that is stranded, and dies on the way."""
         return Forked(lambda: _reconcile(self.gate(scenario, crashpoints), scenario))
 
     # --- workers that live, in this process ---
@@ -216,7 +216,7 @@ class Site:
             return Answer(told, Counter(points.reached))  # closing the gate may commit once more
 
     def reconcile(self, scenario: Scenario) -> Answer:
-        """Lets a caretaker that lives look once after everything that is stranded."""
+        """Lets a worker that lives look once after everything that is stranded."""
         points = CountingCrashPoints()
         with self.worker(scenario, points) as gate:
             _reconcile(gate, scenario)
@@ -311,11 +311,11 @@ def _deliver(gate: Gate, scenario: Scenario, events: Iterable[Event]) -> Answer:
 
 
 def _reconcile(gate: Gate, scenario: Scenario) -> None:
-    caretaker = Reconciler(gate, at_once=True)
+    worker = Reconciler(gate, at_once=True)
     if scenario.is_async:
-        asyncio.run(caretaker.run_once_async())
+        asyncio.run(worker.run_once_async())
     else:
-        caretaker.run_once()
+        worker.run_once()
 
 
 def _admit(gate: Gate, scenario: Scenario, event: Event) -> Admission:

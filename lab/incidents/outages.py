@@ -1,7 +1,7 @@
 """Outages: something is down for seconds, minutes or an hour, and mends itself; no person has to be asked.
 
 Each is played on both ledgers in virtual time. Events come again from their senders, as brokers and
-providers do, and a caretaker runs beside them.
+providers do, and a worker runs beside them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Outage(Incident):
 
     needs_postgres = True
     lasts_seconds: ClassVar[int]
-    step_seconds: ClassVar[int] = 10  # so often senders bring what was not taken, and a caretaker comes
+    step_seconds: ClassVar[int] = 10  # so often senders bring what was not taken, and a worker comes
 
     @abstractmethod
     def is_down(self, second: float) -> bool:
@@ -124,7 +124,7 @@ class Outage(Incident):
             while coming and coming[0][0] <= second * 1000:
                 open_events.append(coming.pop(0)[1])
             open_events = [event for event in open_events if not send(event)]
-            with contextlib.suppress(StoreError):  # a caretaker comes again
+            with contextlib.suppress(StoreError):  # a worker comes again
                 beside()
             clock.advance(self.step_seconds)
 

@@ -1,4 +1,4 @@
-"""A simulated worker: a gate with its caretakers in a process that crashes, stalls and starts again.
+"""A simulated worker: a gate with its background jobs in a process that crashes, stalls and starts again.
 
 Everything in its memory is lost with a crash; the ledger, the downstreams and messages under way are not.
 """
@@ -161,7 +161,7 @@ class PastTheGate:
 
 
 class Worker(Mortal):
-    """A worker with a gate and its caretakers."""
+    """A worker with a gate and its background jobs."""
 
     store: ObservedStore
     travel_seconds_max = 0.01
@@ -203,7 +203,7 @@ class Worker(Mortal):
             self._face = self._blueprint.build(self)
         return self._face
 
-    # The caretakers run at moments, not in a task that sleeps: most of the moments of a run are theirs.
+    # Background jobs run at moments, not in a task that sleeps: most of the moments of a run are theirs.
 
     def _rest(self) -> None:
         """Waits for the next moment; if there is nothing to look after, first for something to come in."""

@@ -148,7 +148,7 @@ class World(Stage):
             self.network.reserved.add(intent)
 
     def is_quiet(self) -> bool:
-        """Whether there is nothing for caretakers to do."""
+        """Whether there is nothing for workers to do."""
         return not self._open and not self.queue.in_hand
 
 

@@ -1,4 +1,4 @@
-"""The measured overhead of signals and caretakers is the overhead of something."""
+"""The measured overhead of signals and workers is the overhead of something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Now: every signal has its curve, gauges too where a caretaker watches (E5)."""
+"""Now: every signal has its curve, gauges too where a worker watches (E5)."""
 
 from __future__ import annotations
 

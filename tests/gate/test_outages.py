@@ -100,7 +100,7 @@ def test_arrival_inside_the_wait_is_busy_with_the_time_and_calls_nothing(ledger:
 
 
 def test_recovery_obeys_the_same_time(ledger: Ledger) -> None:
-    """I26: a caretaker does not run what an arrival may not; a person who asks may."""
+    """I26: a worker does not run what an arrival may not; a person who asks may."""
     bank = Bank()
     bank.act = broken
     gate = _gate(ledger, bank, retry_base="100s")
@@ -244,7 +244,7 @@ def test_downstream_that_is_down_is_called_by_one_at_a_time(ledger: Ledger) -> N
     assert seen[0] == "ConnectionRefusedError"
     assert set(seen[1:]) == {"Resting"}
     assert bank.calls == 1
-    for _ in range(180):  # half an hour, with a caretaker every 10 s
+    for _ in range(180):  # half an hour, with a worker every 10 s
         ledger.clock.advance(10)
         Reconciler(gate).run_once()
     assert bank.calls < 80

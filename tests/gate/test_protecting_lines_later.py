@@ -150,7 +150,7 @@ def test_caretakers_look_at_a_same_database_entry_is_no_arrival(ledger: Ledger) 
 
     with pytest.raises(ValueError, match="not now"):
         gate.admit_sync("local", EVENT)
-    # When a caretaker finishes it
+    # When a worker finishes it
     with gate.engine.store.look() as session:
         detail = session.detail(1)
     assert detail is not None
@@ -277,7 +277,7 @@ def test_lease_of_a_claim_that_has_ended_is_not_kept_up(ledger: Ledger) -> None:
 
 
 class _NoTurns:
-    """A caretaker's traffic that has had enough for now."""
+    """A worker's traffic that has had enough for now."""
 
     def take(self, downstream: str) -> str:
         return f"{downstream} has had its share"

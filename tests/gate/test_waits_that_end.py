@@ -60,7 +60,7 @@ class Desk:
         self.ledger.lapse()
 
     def look_after(self, seconds: float) -> None:
-        """Lets caretakers look again and again for so long."""
+        """Lets workers look again and again for so long."""
         reconciler = Reconciler(self.process())
         for _ in range(int(seconds / SECONDS_PER_LOOK)):
             reconciler.run_once()

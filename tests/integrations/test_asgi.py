@@ -607,7 +607,7 @@ def test_an_application_cannot_send_past_the_record(ledger: Ledger) -> None:
 
 
 def test_work_started_by_a_request_cannot_run_the_request_again(ledger: Ledger) -> None:
-    """A caretaker's task that a request started is not that request's caller."""
+    """A worker's task that a request started is not that request's caller."""
     shop, gate = Shop(), ledger.gate(DeadAfter("never"))
     bank = gate.downstream("bank", honours_key="7d")
 

@@ -34,7 +34,7 @@ def register(gate: Gate, surface: str = "orders", **options) -> list[str]:
 
 
 def look(gate: Gate) -> None:
-    """As a caretaker does from the first minute on: the ledger notes what time it is."""
+    """As a worker does from the first minute on: the ledger notes what time it is."""
     with contextlib.closing(gate.engine.store.connect()) as session, session.unit():
         session.sight(gate.engine.clock.wall_ms())
 

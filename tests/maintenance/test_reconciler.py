@@ -261,7 +261,7 @@ def test_a_downstream_that_may_still_get_a_request_is_asked_again_later(
     assert seen[-1] == "finished"
     assert set(seen[:-1]) == {"waits"}
     assert terminal.sold == 1
-    # And it counts as one entry that a caretaker took up, however often it had to come again
+    # And it counts as one entry that a worker took up, however often it had to come again
     ledger.close()
     counted = ledger.rows("SELECT sum(count) FROM oncegate_tally WHERE what = ?", [What.RECONCILED.value])
     assert counted == [(1,)]
@@ -353,7 +353,7 @@ def test_reconcilers_do_not_get_in_each_others_way(depot: Depot) -> None:
 
 
 def test_a_gate_without_surfaces_has_nothing_to_reconcile(depot: Depot) -> None:
-    """A caretaker may be started before the handlers are registered."""
+    """A worker may be started before the handlers are registered."""
     depot.strand(1)
     depot.ledger.lapse()
     assert became(depot.reconcile(depot.ledger.gate())) == []

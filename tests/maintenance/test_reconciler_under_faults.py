@@ -116,10 +116,10 @@ def test_reconcilers_at_once_finish_each_key_once(world: World) -> None:
     for number in range(8):
         world.strand("orders", {"id": number})
     world.clock.advance(60)
-    caretakers = [reconciler(world.gate("orders")) for _ in range(4)]
+    workers = [reconciler(world.gate("orders")) for _ in range(4)]
 
     with ThreadPoolExecutor(4) as threads:
-        reports = list(threads.map(lambda caretaker: caretaker.run_once(), caretakers))
+        reports = list(threads.map(lambda worker: worker.run_once(), workers))
 
     assert sum(report.finished for report in reports) >= 8
     assert len(world.bookings()) == 8
@@ -127,7 +127,7 @@ def test_reconcilers_at_once_finish_each_key_once(world: World) -> None:
 
 
 def test_nothing_is_run_while_the_store_is_down(world: World) -> None:
-    """A caretaker that cannot reach the ledger says so, and tries again next time."""
+    """A worker that cannot reach the ledger says so, and tries again next time."""
     world.strand("orders", {"id": 1})
     world.clock.advance(60)
     gate, calls = world.gate("orders"), sum(world.calls.values())

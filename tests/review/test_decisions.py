@@ -71,7 +71,7 @@ class Desk:
         return entry.entry_id
 
     def reconcile(self, gate: Gate | None = None) -> list[str]:
-        """Lets a caretaker do its round."""
+        """Lets a worker do its round."""
         self.ledger.clock.advance(2)
         reconciler = Reconciler(gate or self.process())
         report = asyncio.run(reconciler.run_once_async()) if self.style.is_async else reconciler.run_once()
@@ -88,7 +88,7 @@ def desk(ledger: Ledger, style: Style) -> Desk:
 
 
 def test_nothing_runs_before_a_person_has_spoken(desk: Desk) -> None:
-    """A4: neither key nor probe: no caretaker and no arrival calls again, however long it takes."""
+    """A4: neither key nor probe: no worker and no arrival calls again, however long it takes."""
     desk.strand()
     desk.ledger.clock.advance(100 * 3600)
     assert desk.reconcile() == []

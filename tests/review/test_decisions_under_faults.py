@@ -148,7 +148,7 @@ def strand(site: Site, scenario: Scenario, point: str) -> Event:
 
 
 def see_through(site: Site, scenario: Scenario, event: Event) -> None:
-    """Persons and caretakers take turns until the event is done."""
+    """Persons and workers take turns until the event is done."""
     for _ in range(ROUNDS_MAX):
         if site.state(event) is State.COMMITTED:
             break

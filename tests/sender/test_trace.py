@@ -171,7 +171,7 @@ def test_context_that_is_no_header_does_not_become_one(ledger: Ledger) -> None:
 
 
 def test_failed_attempt_that_is_taken_up_again_keeps_its_context(ledger: Ledger) -> None:
-    """The second attempt comes without: a caretaker has only the event."""
+    """The second attempt comes without: a worker has only the event."""
     tries = []
 
     @ledger.gate.handler("bookings", key="{id}")

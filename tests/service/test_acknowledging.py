@@ -38,7 +38,7 @@ honours_key = "7d"
 
 
 async def _recover(gate: Gate, settings: Settings, clock: ManualClock) -> None:
-    """What the caretakers of another process do, past the lease of the dead one."""
+    """What the workers of another process do, past the lease of the dead one."""
     client = HttpClient(policy_of(settings.network), clock=clock)
     open_entrances(gate, settings, Handlers(gate, settings, client), {"HOOKS": SECRET})
     clock.advance(60)

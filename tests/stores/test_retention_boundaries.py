@@ -104,7 +104,7 @@ def play(url: str, story: Story) -> Counter[str]:
     clock = ManualClock(int(story.received_at.timestamp() * 1000))
     with Gate(url, clock=clock, replay_cache_max=0) as gate:
         with closing(gate.engine.store.connect()) as session:
-            sight(session, clock, is_certain=True)  # as a caretaker does from the first minute on
+            sight(session, clock, is_certain=True)  # as a worker does from the first minute on
 
         @gate.handler(
             "dated",

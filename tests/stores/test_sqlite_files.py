@@ -156,7 +156,7 @@ def test_damaged_page_is_told_and_nothing_is_run(path: Path) -> None:
     ],
 )
 def test_reading_a_damaged_page_is_an_error_of_ours(path: Path, read: Callable[[Session], Any]) -> None:
-    """What people and caretakers look at fails as a StoreError, like everything else."""
+    """What people and workers look at fails as a StoreError, like everything else."""
     fill(path)
     damage(path, tables="%")
 

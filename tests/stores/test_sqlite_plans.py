@@ -1,4 +1,4 @@
-"""What people and caretakers ask of the embedded ledger is found by an index, however long the log is."""
+"""What people and workers ask of the embedded ledger is found by an index, however long the log is."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ class GateEngine(Declarations):
         joined: Joined | None = None,
         is_unknown: bool = False,
         *,
-        by_caretaker: bool = False,
+        by_worker: bool = False,
         context: Context | None = None,
         at_once: bool = False,
         until_ticks: int = NEVER,
@@ -272,7 +272,7 @@ class GateEngine(Declarations):
             event = copied(event)  # what a handler does to its event is no part of the next arrival
         start = _Start(self, event, context, given)
         declared, more = surface.declaring.now, (only_records, is_unknown, at_once, until_ticks, from_lane)
-        attempt = ClaimAttempt(surface, arrival, declared, start, by_caretaker, context, *more)
+        attempt = ClaimAttempt(surface, arrival, declared, start, by_worker, context, *more)
         if joined is not None:
             return joined_admit_flow(self._context, attempt, joined, start)
         if surface.same_database:
@@ -382,7 +382,7 @@ class GateEngine(Declarations):
         known = yield from newer_key_flow(plan, surface, arrival, event)
         if known is not None:
             return (yield from end_flow(self._context, surface, arrival, known))
-        return (yield from self._attempt_flow(surface, arrival, event, by_caretaker=True, at_once=at_once))
+        return (yield from self._attempt_flow(surface, arrival, event, by_worker=True, at_once=at_once))
 
     def recover_sync(self, stranded: EntryDetail, *, at_once: bool = False) -> Admission:
         """Runs a stranded entry again, from a thread; with `at_once` before its wait is over."""

@@ -54,7 +54,7 @@ class Surface:
     A handler that takes `once` promises that what it does outside goes through it, and may be run again
     after a crash. One that does not is a single opaque call: `opaque_at` says what its downstream can do,
     and without that it runs at most once. Where `caller_retries`, a failed attempt is taken up again by a
-    new arrival only, never by a caretaker. `writes` are business writes made of the event, committed with
+    new arrival only, never by a worker. `writes` are business writes made of the event, committed with
     every success. With a `lane`, events are accepted first and run later, in order of their lanes.
     `correlation` is where the event has the id of the journey it belongs to. `origin` names the function
     behind a surface that `gate.once` made. `limits` are those of its signals that differ, by signal, for a

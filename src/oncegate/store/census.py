@@ -1,4 +1,4 @@
-"""The census: lists and counts for people, pages and caretakers. Only reads."""
+"""The census: lists and counts for people, pages and workers. Only reads."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ that grows with every lease, to a holder with a random number that no other leas
 write about it names both: a ledger that went back gives fences out again (I23). Events behind the head cost
 nothing.
 
-Workers use this file's protocol; `lane_desk.py` has what operators and caretakers do.
+Workers use this file's protocol; `lane_desk.py` has what operators and workers do.
 """
 
 from __future__ import annotations

@@ -44,13 +44,13 @@ class Server:
         self.connection.execute("UPDATE test_clock SET wall = wall + %s", (by_ms,))
 
     def pass_time(self, seconds: int, every: int = 5) -> None:
-        """Lets time pass with somebody there to keep it, as caretakers are."""
+        """Lets time pass with somebody there to keep it, as workers are."""
         for _ in range(seconds // every):
             self.step(every * 1000)
             self.now()
 
     def now(self) -> int:
-        """The ledger's own time, as a caretaker that looks keeps and sees it."""
+        """The ledger's own time, as a worker that looks keeps and sees it."""
         with self.gates[0].engine.store.look() as session:
             return session.now_ticks()
 

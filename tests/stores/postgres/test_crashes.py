@@ -61,7 +61,7 @@ share = pytest.mark.parametrize("share", [2, pytest.param(1, marks=pytest.mark.s
 def test_crash_at_every_point_is_recovered(
     site: ServerSite, passes: dict[str, Counter[str]], name: str, share: int
 ) -> None:
-    """Killed here by any handler, an event is finished and finished once, by a delivery or a caretaker.
+    """Killed here by any handler, an event is finished and finished once, by a delivery or a worker.
 
     In CI a handler that passes the point more than twice dies the first, third, fifth time.
     """
@@ -80,7 +80,7 @@ def test_crash_at_every_point_is_recovered(
 
 
 def die_again(site: ServerSite, scenario: Scenario, name: str, share: int) -> int:
-    """Kills the caretaker of a dead worker at the point, each time or every other; returns how often."""
+    """Kills the recovery of a dead worker at the point, each time or every other; returns how often."""
     fired = 0
     pilot = site.die_at(scenario, ("effect.after", 1))
     for turn, reached in enumerate(site.recover(scenario, pilot, by_reconciler=True)):

@@ -108,7 +108,7 @@ def test_whoever_tries_again_after_a_deadlock_is_alone_in_doing_so(
 def test_key_that_was_removed_between_losing_to_it_and_reading_it_is_new(
     session: PostgresSession, ledger_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A caretaker forgets an old key while a late repeat of it arrives: it is judged as new, at once."""
+    """A worker forgets an old key while a late repeat of it arrives: it is judged as new, at once."""
     with session.unit():
         finish(session, 1)
     ask = session._query

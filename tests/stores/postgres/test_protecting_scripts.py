@@ -46,7 +46,7 @@ def session(ledger_url: str, clock: ManualClock) -> Iterator[PostgresSession]:
 def test_a_key_that_was_forgotten_before_it_could_be_read_is_reserved_anew(
     facts: statement_generators.Facts,
 ) -> None:
-    """A caretaker removes it between losing to it and reading it."""
+    """A worker removes it between losing to it and reading it."""
     script = statement_generators.reserve(facts, reservation(KEY))
     assert next(script)[0] == join_statements.RESERVE
     assert script.send([(True, None, None)])[0] == join_statements.KNOWN

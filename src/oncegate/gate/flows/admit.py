@@ -3,7 +3,7 @@
 A failure or a cancellation is recorded. What ends the process (SystemExit, KeyboardInterrupt) is not: like
 a crash, it leaves a lease that lapses and is looked into.
 
-The only way a handler is ever reached, whoever calls: a task, a thread, a caretaker, an adapter.
+The only way a handler is ever reached, whoever calls: a task, a thread, a worker, an adapter.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ClaimAttempt(Struct, frozen=True):
     arrival: Arrival
     declared: Declared
     start: Start
-    by_caretaker: bool = False
+    by_worker: bool = False
     context: Context | None = None
     only_records: bool = False
     is_unknown: bool = False  # memory was asked just now, and had no answer
@@ -94,7 +94,7 @@ def admit_flow(gate: GateContext, attempt: ClaimAttempt) -> Flow[Admission]:
     # A lease counts from before the question, not after.
     asked_at_ms, began_us = gate.clock.ticks_ms(), gate.clock.elapsed_us()
     wanted = reservation_of(gate, attempt)
-    if not attempt.by_caretaker and (not wanted.runs or surface.caller_retries):
+    if not attempt.by_worker and (not wanted.runs or surface.caller_retries):
         yield from room_flow(gate, surface, wanted)
     question = (Record if attempt.only_records else Reserve)(wanted)
     try:
@@ -122,29 +122,29 @@ def _count(gate: GateContext, attempt: ClaimAttempt, reserved: Reserved, began_u
     if attempt.from_lane and decision in _TRIED_AGAIN:
         if decision is Decision.RECOVER:
             gate.sightings.count(rule, What.RECONCILED)
-    elif not attempt.by_caretaker:
+    elif not attempt.by_worker:
         gate.sightings.answered(rule, attempt.arrival, reserved, began_us)
 
 
 def remembered_replay(gate: GateContext, attempt: ClaimAttempt) -> Admission | None:
     """What memory answers to an attempt, if anything."""
-    return replay_from_memory(gate, attempt.surface, attempt.arrival, attempt.by_caretaker)
+    return replay_from_memory(gate, attempt.surface, attempt.arrival, attempt.by_worker)
 
 
 def replay_from_memory(
-    gate: GateContext, surface: Surface, arrival: Arrival, by_caretaker: bool = False
+    gate: GateContext, surface: Surface, arrival: Arrival, by_worker: bool = False
 ) -> Admission | None:
     """The answer to an arrival whose outcome this process has seen: final is final, no store is needed."""
     known = gate.cache.get(arrival.key.digest)
     if known is None or known.fingerprint != arrival.fingerprint:
         return None
-    if not by_caretaker:
+    if not by_worker:
         gate.sightings.remembered(surface.rule, known, arrival.key, arrival.label)
     return from_memory(arrival.key, arrival.fingerprint, known, surface.codec)
 
 
 def counted_recovery(gate: GateContext, surface: Surface, flow: Flow[Admission]) -> Flow[Admission]:
-    """A caretaker's attempt, counted unless it has to come again later or somebody else is at it."""
+    """A worker's attempt, counted unless it has to come again later or somebody else is at it."""
     is_taken_up = True
     try:
         admission = yield from flow
@@ -292,7 +292,7 @@ def same_database_flow(
         return known
     arrival = attempt.arrival
     transaction = OpenTransaction(gate)
-    if not (wanted := reservation_of(gate, attempt)).runs and not attempt.by_caretaker:
+    if not (wanted := reservation_of(gate, attempt)).runs and not attempt.by_worker:
         yield from room_flow(gate, attempt.surface, wanted)
     gate.crashpoints.hit("reserve.before")
     yield from begin_flow(transaction)
@@ -351,8 +351,8 @@ def as_judged(wanted: Reservation, reserved: Reserved) -> Reservation:
 
 
 def _is_acknowledged(attempt: ClaimAttempt) -> bool:
-    """Whether the sender of a busy key may forget its event; a caretaker may not: it comes again itself."""
-    return attempt.surface.rule.on_busy is OnBusy.ACKNOWLEDGE and not attempt.by_caretaker
+    """Whether the sender of a busy key may forget its event; a worker may not: it comes again itself."""
+    return attempt.surface.rule.on_busy is OnBusy.ACKNOWLEDGE and not attempt.by_worker
 
 
 def _settle_together(

@@ -27,7 +27,7 @@ class StillUnderWay(NotApplied):
 
 
 class NotNow(StillUnderWay):
-    """A caretaker has called this downstream often enough for now."""
+    """A worker has called this downstream often enough for now."""
 
 
 class Resting(NotNow):

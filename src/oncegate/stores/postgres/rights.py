@@ -18,7 +18,7 @@ from oncegate.stores.shared.rehearsal import BUSY, POSSIBLE, WHAT, rehearse
 # Somebody's lock on a whole table, such as a migration's, is nothing to wait for.
 _PATIENCE: Final = "SELECT set_config('lock_timeout', '2s', true)"
 _READ_ONLY: Final = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'"
-# What gates and caretakers do with each table; a claim takes them all.
+# What gates and workers do with each table; a claim takes them all.
 _NEEDED: Final = {
     "oncegate_entry": "SELECT INSERT UPDATE DELETE",
     "oncegate_open": "SELECT INSERT UPDATE DELETE",

@@ -1,4 +1,4 @@
-"""Lists, counts and the log of the embedded ledger, for people, pages and caretakers.
+"""Lists, counts and the log of the embedded ledger, for people, pages and workers.
 
 Mixed into the session. Must only read.
 """

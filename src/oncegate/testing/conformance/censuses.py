@@ -162,7 +162,7 @@ class CensusConformance(StoreBench):
                 assert [entry.entry_id for entry in self.entries(wanted, None, ALL)] == [entry_id], name
 
     def test_stranded_are_the_lapsed_and_the_retryable(self) -> None:
-        """What a caretaker gets is what a crash or a passing failure left, with its body and steps."""
+        """What a worker gets is what a crash or a passing failure left, with its body and steps."""
         session = self.open()
         for state in set(State) - {State.IN_FLIGHT}:
             self.settle(session, self.reserve(session, state.label), state)

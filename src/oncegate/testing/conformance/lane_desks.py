@@ -21,7 +21,7 @@ from oncegate.testing.conformance.lane_bench import ENDPOINT, LaneBench, seqs
 
 
 class LaneDeskConformance(LaneBench):
-    """What operators and caretakers do."""
+    """What operators and workers do."""
 
     def blocked(self, session: Session, key: str = "k", count: int = 3) -> int:
         """A lane whose first event is a dead letter."""

@@ -267,7 +267,7 @@ class PeopleConformance(StoreBench):
             third = self.reserve(session, parked)
             assert second.first_reserved_ticks == third.first_reserved_ticks == first.now_ticks
 
-    def test_what_may_run_is_found_by_caretakers_at_once(self) -> None:
+    def test_what_may_run_is_found_by_workers_at_once(self) -> None:
         """Approved and released entries are among the stranded; ended ones are not."""
         session = self.open()
         runs = {

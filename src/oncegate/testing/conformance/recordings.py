@@ -47,7 +47,7 @@ class RecordingConformance(StoreBench):
         assert told == [(one.kind, one.at_ms, one.actor, one.note) for one in self.records_of(other)]
 
     def test_recorded_key_is_never_stranded(self) -> None:
-        """There is no lease that could lapse, and nothing for a caretaker to take up."""
+        """There is no lease that could lapse, and nothing for a worker to take up."""
         session = self.open()
         self.record(session, self.reservation())
         self.let_lapse()
