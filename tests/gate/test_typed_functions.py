@@ -185,7 +185,7 @@ def test_attrs_classes_are_arguments_and_outcomes(ledger: Ledger) -> None:
         (NOON, NOON.astimezone(timezone(timedelta(hours=5, minutes=30)))),
         ({"b", "a"}, {"a", "b"}),
     ],
-    ids=str,
+    ids=["trailing zero", "exponent", "minus zero", "integer", "offset", "set"],
 )
 def test_equal_values_are_a_repeat(ledger: Ledger, first: Any, second: Any) -> None:
     """A number that comes back from a database with other zeros is the same number."""
