@@ -26,10 +26,10 @@ def on_a_local_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_healthy_ledger_passes(call, script):
     """A fresh ledger is ok in every line, and the code says so."""
     call("migrate")
-    ended = script("doctor")
+    assert not call("doctor").err
+    ended = script("doctor")  # as a process, which may warn of the disk that it runs on
     assert ended.code == 0
-    assert not ended.err
-    assert {line.split()[0] for line in ended.out.splitlines()} <= {"ok", "warn"}
+    assert not [line for line in ended.out.splitlines() if line.startswith("fail")]
     for said in (
         f"oncegate {__version__}, Python 3.",
         sqlite3.sqlite_version,

@@ -78,7 +78,7 @@ def test_group_without_command_shows_its_commands(call):
     ("words", "said"),
     [
         (("entires",), "there is no command 'entires'; did you mean 'entries'?"),
-        (("frobnicate",), "commands are demo, bench, record"),
+        (("frobnicate",), "commands are demo, audit, bench"),
         (("--url", "sqlite:///x.db", "doctor"), "'--url' comes after a command"),
         (("doctor", "extra"), "'extra' is not known here; see: oncegate doctor --help"),
         (("entries", "list", "--stat", "held"), "'--stat' is not known here; see: oncegate entries list"),

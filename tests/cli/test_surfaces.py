@@ -28,6 +28,10 @@ def url(tmp_path: Path) -> str:
     return made
 
 
+def take(event: dict[str, int]) -> None:
+    """Takes an event."""
+
+
 def pay(order: int) -> None:
     """A function under a name."""
 
@@ -59,7 +63,7 @@ def test_the_list_shows_by_which_retention_a_pruner_forgot(call: Call, url: str)
     listed = json.loads(call("surfaces", "list", "--json", "--url", url).out)["surfaces"]
     assert [one["retention"] for one in listed] == [None, None]
     with Gate(url) as gate:
-        gate.handler("orders", key="{id}", retention="30d", retention_by_partner={"acme": "90d"})(pay)
+        gate.handler("orders", key="{id}", retention="30d", retention_by_partner={"acme": "90d"})(take)
         Pruner(gate).run_once()
 
     listed = json.loads(call("surfaces", "list", "--json", "--url", url).out)["surfaces"]

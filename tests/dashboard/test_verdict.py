@@ -40,8 +40,8 @@ def waiting(state: State, reason: str, count: int, ago_ms: int) -> Waiting:
 
 def test_green_says_what_was_observed() -> None:
     said = verdict(CALM)
-    assert (said.tone, said.headline) == ("ok", "3615 events in the last hour ran once.")
-    assert said.more == "47 repeats were absorbed. Nothing waits."
+    assert (said.tone, said.headline) == ("ok", "3615 new events in the last hour.")
+    assert said.more == "47 repeats were absorbed. Nothing waits for a person."
 
 
 @pytest.mark.parametrize(
@@ -103,4 +103,4 @@ def test_the_page_is_grey_until_events_arrive_and_a_worker_reports(fresh: Site) 
     fresh.scene.work()
     page = client.get("/").text
     assert 'class="state ok"' in page
-    assert "<strong>12 events in the last hour ran once.</strong> 1 repeat was absorbed." in page
+    assert "<strong>12 new events in the last hour.</strong> 1 repeat was absorbed." in page

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import http.client
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +18,8 @@ from oncegate import ConfigError
 from oncegate.receiver import Answer, Receiver
 from oncegate.receiver.providers import ProviderName
 from oncegate.signatures import ShopifySignature, SlackSignature
+from oncegate.testing.waiting import DEADLINE_SECONDS
+from tests.integrations.callers import post, served
 from tests.support.gates import Ledger, ledger
 
 __all__ = ["ledger"]
@@ -257,7 +260,6 @@ def test_hostile_bodies_are_refused(ledger: Ledger, body: bytes) -> None:
 def test_mounted_in_starlette_and_fastapi(ledger: Ledger) -> None:
     """One line each; other methods are refused, and a body over the limit is not read to its end."""
     fastapi = pytest.importorskip("fastapi")
-    client = pytest.importorskip("starlette.testclient").TestClient
     receiver = Receiver.github(ledger.gate(), secrets=[SECRET])
 
     @receiver.handler()
@@ -266,12 +268,15 @@ def test_mounted_in_starlette_and_fastapi(ledger: Ledger) -> None:
     app = fastapi.FastAPI()
     app.add_route("/hooks/github", receiver.asgi())
     headers, body = signed_by_github({"n": 1})
-    with client(app) as site:
-        answers = [site.post("/hooks/github", content=body, headers=headers) for _ in range(2)]
-        assert [one.json()["replay"] for one in answers] == [False, True]
-        assert site.get("/hooks/github").status_code == 405
-        assert site.post("/hooks/github", content=b"x" * 2**21, headers=headers).status_code == 413
-        assert site.post("/hooks/github", content=body + b" ", headers=headers).status_code == 401
+    with served(app) as port:
+        answers = [post(port, "/hooks/github", body, headers) for _ in range(2)]
+        assert [json.loads(one.body)["replay"] for one in answers] == [False, True]
+        assert post(port, "/hooks/github", b"x" * 2**21, headers).status == 413
+        assert post(port, "/hooks/github", body + b" ", headers).status == 401
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_SECONDS)
+        connection.request("GET", "/hooks/github")
+        assert connection.getresponse().status == 405
+        connection.close()
 
 
 def test_a_sender_that_goes_away_runs_nothing(ledger: Ledger) -> None:

@@ -194,7 +194,8 @@ def test_every_kind_is_an_adapter_with_an_install_hint(monkeypatch: pytest.Monke
     """Without its client library, opening it names the exact command."""
     given = {"url": "x://127.0.0.1:1/q", "stream": "s", "durable": "d", "group": "g", "queue": "q"}
     for kind, known in KINDS.items():
-        source: Any = make_source(kind, {name: given[name] for name in known.needs})
+        url = "kafka://127.0.0.1:1/q" if kind == "kafka" else given["url"]
+        source: Any = make_source(kind, {name: given[name] for name in known.needs} | {"url": url})
         assert source.name.startswith(f"{kind}:")
         module = __import__(f"oncegate.sources.{known.module}", fromlist=["INSTALL"])
         assert f"pip install 'oncegate[{kind}]'" in module.INSTALL

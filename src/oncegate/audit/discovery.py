@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from oncegate.audit.values import Skipped
 from oncegate.errors import ConfigError
+from oncegate.model.ledger_addresses import masked_text
 
 FILES_MAX: Final = 200_000
 FILE_BYTES_MAX: Final = 4_000_000
@@ -45,7 +46,9 @@ def discover(paths: Sequence[str], exclude: Sequence[str], base: Path) -> Discov
     for text in paths:
         path = Path(os.path.abspath(text))
         if not path.exists():
-            raise ConfigError(f"there is no file or folder {text[:200]!r}; name a path that exists")
+            raise ConfigError(
+                f"there is no file or folder {masked_text(text)[:200]!r}; name a path that exists"
+            )
         root = path if path.is_dir() else path.parent
         for name in _below(path, exclude, base, found):
             _take(name, str(root), base, seen, found)

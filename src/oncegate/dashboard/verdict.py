@@ -78,11 +78,11 @@ def verdict_of(signals: Sequence[Signal], snapshot: Snapshot) -> PageVerdict:
             GREY, f"{doubts[0]}.", " ".join([*(f"{one}." for one in doubts[1:]), "Nothing waits."])
         )
     counts = last_hour(snapshot)
-    ran = counted(counts.of(What.FRESH), "event")
+    new = counted(counts.of(What.FRESH), "new event")
     repeats = counted(counts.repeats, "repeat")
     was = "was" if counts.repeats == 1 else "were"
     return PageVerdict(
-        "ok", f"{ran} in the last hour ran once.", f"{repeats} {was} absorbed. Nothing waits."
+        "ok", f"{new} in the last hour.", f"{repeats} {was} absorbed. Nothing waits for a person."
     )
 
 
@@ -110,6 +110,9 @@ def _doubled_or_waiting(raised: Sequence[Signal], snapshot: Snapshot) -> Iterato
     doubled = sum(one.count for one in snapshot.doubled)
     if doubled:
         yield _level(raised, [d.DOUBLED]), f"{counted(doubled, 'change')} ran twice"
+    if snapshot.seconds:
+        found = counted(len(snapshot.seconds), "second resource")
+        yield _level(raised, [d.TWO_RESOURCES, d.TARGETS]), f"{found} of a key or target"
     count = sum(one.count for one in open_ones(snapshot))
     if count:
         waits = "waits" if count == 1 else "wait"
@@ -243,7 +246,5 @@ def _arriving(raised: list[Signal], snapshot: Snapshot) -> VerdictSummary:
     known = [one for one in past if one]
     usual = f" · usual at this hour: {sum(known) // len(known)}" if known else ""
     asked = f" · {counted(counts.retries, 'retry', 'retries')} asked for" if counts.retries else ""
-    detail = (
-        f"{counts.of(What.FRESH)} ran once · {counted(counts.repeats, 'repeat')} absorbed{asked}{usual}"
-    )
+    detail = f"{counts.of(What.FRESH)} new · {counted(counts.repeats, 'repeat')} absorbed{asked}{usual}"
     return VerdictSummary("Arrived in the last hour", tone, counts.arrivals, detail, "/entries")

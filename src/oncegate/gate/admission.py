@@ -40,8 +40,9 @@ class Admission(Struct, frozen=True):
     is how far the event's own time is ahead of ours, where that is why it did not run. `delayed` is a busy
     key whose last attempt failed: it waits to be tried again; with `is_down` because a downstream of its
     surface is down, as far as this process knows. `is_kept` is False for a conflict whose content was not
-    kept. `differs` names the fields in which a conflict's content differs from the known one, and
-    `difference` says so in words; no answer over HTTP has either.
+    kept, and for what waits for a person on a ledger that keeps no events. `differs` names the fields in
+    which a conflict's content differs from the known one, and `difference` says so in words; no answer
+    over HTTP has either.
     """
 
     verdict: Verdict
@@ -82,12 +83,11 @@ class Admission(Struct, frozen=True):
     def acknowledge(self) -> bool:
         """Whether the queue's message may be acknowledged: the event is settled, or kept for a person.
 
-        False for a busy key, whose message must come again after `retry_after_seconds`, and for a conflict
-        that was not kept. An exception from `admit` never allows an acknowledgement.
+        False for a busy key, whose message must come again after `retry_after_seconds`, for a conflict that
+        was not kept, and for what waits for a person on a ledger that keeps no events. An exception from
+        `admit` never allows an acknowledgement.
         """
-        if self.verdict is Verdict.CONFLICT:
-            return self.is_kept
-        return self.verdict is not Verdict.BUSY
+        return self.verdict is not Verdict.BUSY and self.is_kept
 
     def result(self) -> Any:
         """The value, or the typed error that says why there is none."""

@@ -103,6 +103,8 @@ class GateAttempts:
             return Poisoned(f"{entry.reason}; it waits for a person, and this ledger keeps no events")
         count = min(max(held.attempts, held.delivery.times_delivered or 1), _ATTEMPTS_COUNTED)
         again = getattr(error, "retry_after_seconds", None) or _AGAIN.ceiling(count).total_seconds()
+        if entry is not None and entry.fingerprint != arrival.fingerprint:
+            return Later(again, f"{why}; the key is known with another content, which is not kept yet")
         return by_ledger(entry, now, why, again)
 
     async def keep_poison(self, held: HeldDelivery, reason: str, traits: Traits) -> Decided:

@@ -43,6 +43,9 @@ from oncegate.store import Facet
 
 STOP_SECONDS: Final = 10.0
 CANCELLED_WITHIN_SECONDS: Final = 1.0
+LEDGER_WAIT_MS: Final = 1_000  # how long receiving pauses after the ledger failed; it doubles
+LEDGER_WAIT_MAX_MS: Final = 300_000
+LEDGER_WELL_MS: Final = 60_000  # a ledger that fails within so long after it came back has not recovered
 LOOK_SECONDS: Final = 1.0  # how long a consumer that must not receive waits before it checks again
 AFTER_FAILURE: Final = Backoff(
     base=timedelta(milliseconds=250), cap=timedelta(seconds=30), retry_for=None, jitter=0.5
@@ -77,6 +80,8 @@ class Consumer:
         )  # fmt: skip
         self._changed = asyncio.Event()
         self._ledger_why: str | None = None
+        self._ledger_until_ms, self._ledger_wait_ms = 0, LEDGER_WAIT_MS
+        self._ledger_back_ms = -LEDGER_WELL_MS
         self._reports: Reports | None = None
         if Facet.STATS in engine.store.capabilities.facets:
             self._reports = Reports(engine, one, self.status, say_every_seconds)
@@ -123,7 +128,14 @@ class Consumer:
         self._wake()
 
     def _note_ledger_away(self, why: str) -> None:
+        """Pauses receiving. A ledger that answers reads and refuses writes is tried less and less often."""
         if self._ledger_why is None:
+            now = self._clock.ticks_ms()
+            is_again = now - self._ledger_back_ms < LEDGER_WELL_MS
+            self._ledger_wait_ms = (
+                min(2 * self._ledger_wait_ms, LEDGER_WAIT_MAX_MS) if is_again else LEDGER_WAIT_MS
+            )
+            self._ledger_until_ms = now + self._ledger_wait_ms
             log.warning("source %s: the ledger cannot be used; receiving is paused: %s", self.name, why)
         self._ledger_why = why
 
@@ -206,11 +218,14 @@ class Consumer:
         return False
 
     async def _ledger_answers(self) -> bool:
+        if self._clock.ticks_ms() < self._ledger_until_ms:
+            return False
         try:
             await self._gate.engine.ask(ReadStanding(bytes(24)))
         except StoreError:
             return False
         self._ledger_why = None
+        self._ledger_back_ms = self._clock.ticks_ms()
         log.warning("source %s: the ledger can be used again; receiving goes on", self.name)
         return True
 

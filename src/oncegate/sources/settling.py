@@ -53,6 +53,7 @@ class Settling:
         self.acks = AckBatches(source, self._acknowledged)
         self.traits: Traits | None = None
         self.stopping = asyncio.Event()
+        self.has_failed = False
         self.is_once = False
         self._source, self._one, self._attempts, self._counts, self._clock = (
             source, one, attempts, counts, clock,
@@ -137,6 +138,7 @@ class Settling:
             self._counts.failed(decided.why)
             return decided
         if isinstance(decided, StopNow):
+            self.has_failed = True
             self._stop(decided.error)
             return Later(AGAIN_SECONDS, str(decided.error))
         if isinstance(decided, LedgerAway):
@@ -148,7 +150,7 @@ class Settling:
 
     def _retries_here(self, held: HeldDelivery) -> bool:
         """Whether the consumer waits and tries again itself: the broker cannot, or would lose the order."""
-        if self.is_once or self.stopping.is_set():
+        if self.is_once or self.has_failed or self.stopping.is_set():
             return False
         traits = self._of_broker
         return not traits.gives_back or (held.lane is not None and not traits.blocks_lanes)

@@ -339,6 +339,8 @@ def _not_claimed(gate: GateContext, attempt: ClaimAttempt, reserved: Reserved) -
     if reserved.decision is not _CONFLICT:
         arrival = attempt.arrival
         admission = from_reserved(arrival.key, reserved, attempt.surface.codec, arrival.skew_ms)
+        if reserved.decision in _PARKED and not gate.commits.store.capabilities.keeps_bodies:
+            return replace(admission, is_kept=False)
         is_down = admission.delayed and gate.circuits.is_unwell(attempt.surface.name)
         return replace(admission, is_down=True) if is_down else admission
     wanted = as_judged(reservation_of(gate, attempt), reserved)

@@ -202,6 +202,10 @@ class RedisWire:
                 again.append(one)
         if moved:
             self._learn_slots()
+            if not set(self._nodes) <= set(self._connections):
+                # Another server has taken over, and may lack records: it is compared when a session opens.
+                self.is_broken = True
+                raise StoreUnknown(f"{self._name(self._seed)}: another server has taken over its slots")
         return [
             one if one.asking else one._replace(where=self._nodes[requests[one.place].tag]) for one in again
         ]
