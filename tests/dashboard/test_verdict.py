@@ -16,6 +16,7 @@ from oncegate.signals.definitions import Thresholds
 from oncegate.signals.snapshot import DAY, HOUR, TEN_MINUTES, Counts, Snapshot, WorkerStatus
 from oncegate.store import Doubled, Waiting, What
 from oncegate.store.notices import WorkerWord
+from oncegate.store.resources import SecondResource
 from tests.dashboard.conftest import Site
 from tests.dashboard.scene import Scene
 from tests.dashboard.serving import Stage
@@ -36,6 +37,15 @@ def verdict(snapshot: Snapshot, thresholds: Thresholds | None = None) -> PageVer
 
 def waiting(state: State, reason: str, count: int, ago_ms: int) -> Waiting:
     return Waiting("orders", state, reason, count, None, NOW - ago_ms, 0)
+
+
+def test_a_second_resource_is_never_green_whatever_the_limits_are() -> None:
+    """One container with two slots, while an operator has raised the limit (F6, I28)."""
+    found = SecondResource(1, "orders", "MSKU1", "claim", "delta", 1, "S-1", 2, "S-2", NOW)
+    high = Thresholds({"resources_per_target": (None, 10), "resources_per_key": (None, 10)})
+    assert verdict(replace(CALM, seconds=(found,))).tone == "page"
+    said = verdict(replace(CALM, seconds=(found,)), high)
+    assert (said.tone, said.headline) == ("unknown", "1 second resource of a key or target.")
 
 
 def test_green_says_what_was_observed() -> None:

@@ -180,7 +180,11 @@ def test_a_conflict_looks_the_same_whatever_state_the_key_is_in(ledger: Ledger, 
     # Then the three answers differ in nothing but the key, and since when it is known
     assert len(answers) == 3
     for answer in answers:
-        expected = Admission(Verdict.CONFLICT, answer.key, reason=WAITS, first_seen_ms=answer.first_seen_ms)
+        expected = Admission(
+            Verdict.CONFLICT, answer.key, reason=WAITS, first_seen_ms=answer.first_seen_ms,
+            differs=("other",), difference=answer.difference,
+        )  # fmt: skip
+        assert (answer.difference or "").startswith("differs in: other")
         assert answer == expected
         assert answer.first_seen_ms is not None
 

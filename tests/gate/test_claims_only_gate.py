@@ -11,7 +11,7 @@ import pytest
 from oncegate import Failed, Gate, Sender
 from oncegate.errors import ConfigError, NotApplied, Quarantined, StoreUnavailable
 from oncegate.feed.feed import Feed
-from oncegate.gate.admission import Verdict
+from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.once import AsyncOnce, Once
 from oncegate.maintenance.accepted_events import AcceptedWork
 from oncegate.model.content import Content
@@ -334,3 +334,10 @@ def test_business_writes_of_a_handler_are_refused_when_they_are_made(
 def test_every_facet_that_is_declared_is_granted(process: Process) -> None:
     """Claims are there."""
     require(process.store, Facet.CLAIMS, "gates")
+
+
+@pytest.mark.parametrize("verdict", [Verdict.HOLD, Verdict.QUARANTINE, Verdict.CONFLICT])
+def test_what_no_ledger_has_kept_is_not_acknowledged(verdict: Verdict) -> None:
+    """The queue's message is the only copy then."""
+    assert Admission(verdict, "k").acknowledge
+    assert not Admission(verdict, "k", is_kept=False).acknowledge

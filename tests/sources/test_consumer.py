@@ -19,6 +19,7 @@ from oncegate.sources.consumer import Consumer
 from oncegate.sources.options import consumption_of
 from oncegate.sources.status import SourcePause, change_pause, read_sources
 from oncegate.store import EntryFilter
+from oncegate.testing.clock import ManualClock
 from oncegate.testing.memory_source import MemorySource
 from oncegate.testing.waiting import DEADLINE_SECONDS
 
@@ -331,6 +332,52 @@ def test_a_ledger_that_is_away_pauses_the_consumer_not_the_message(
             is_away = False
             await until(lambda: source.acked == ["m1"])
             assert consumer.status().state == "running"
+
+    asyncio.run(scene())
+
+
+def test_a_ledger_that_answers_reads_and_refuses_writes_is_tried_less_and_less_often(gate: Gate) -> None:
+    """Each try costs a delivery of the broker; a ledger that stays well begins at the first wait again."""
+
+    @gate.handler(SURFACE, key="{order}")
+    async def book(event: Any, once: Any) -> None: ...
+
+    async def scene() -> None:
+        async with consuming(gate, MemorySource()) as consumer:
+            clock = ManualClock()
+            consumer._clock = clock
+            waits = []
+            for pause in (0, 0, 0, 120):
+                clock.advance(pause)
+                consumer._note_ledger_away("full")
+                waited = 0
+                while not await consumer._ledger_answers():
+                    clock.advance(1)
+                    waited += 1
+                waits.append(waited)
+            assert waits == [1, 2, 4, 1]
+
+    asyncio.run(scene())
+
+
+def test_a_stopped_consumer_calls_no_handler_again(gate: Gate) -> None:
+    """Also where the consumer itself waits and retries, to keep an order."""
+    calls = 0
+
+    @gate.handler(SURFACE, key="{order}")
+    async def book(event: Any, once: Any) -> None:
+        nonlocal calls
+        calls += 1
+        raise ConfigError("the key template changed")
+
+    async def scene() -> None:
+        source = MemorySource()
+        source.send(event(1))
+        async with consuming(gate, source, order_by="{order}") as consumer:
+            await until(lambda: consumer.status().state == "stopped")
+            await until(lambda: not consumer._running)
+            assert calls == 1
+            assert source.acked == []
 
     asyncio.run(scene())
 
