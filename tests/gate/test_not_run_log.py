@@ -101,7 +101,8 @@ def test_a_conflict_says_since_when_and_what_became_of_it(
     assert (answer.verdict, answer.first_seen_ms) == (Verdict.CONFLICT, first)
     (line,) = lines(gate, caplog)
     assert line.startswith("conflict on pay: key=")
-    assert "reason=what came is kept and waits for a person first_seen=" in line
+    assert "reason=what came is kept and waits for a person; differs in: amount first_seen=" in line
+    assert SECRET not in line
 
 
 def test_holds_are_told_without_what_a_handler_said(

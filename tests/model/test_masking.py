@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncegate.model.redact import masked_url
+from oncegate.model.redact import HIDDEN, masked_url
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,9 @@ from oncegate.model.redact import masked_url
 )
 def test_what_may_be_a_secret_is_hidden(url: str, shown: str) -> None:
     assert masked_url(url) == shown
+
+
+def test_each_address_of_a_list_is_masked() -> None:
+    """Brokers are named so; the second password is one too."""
+    assert masked_url("nats://h:1,nats://u:secret@h:2") == f"nats://h:1,nats://{HIDDEN}@h:2"
+    assert masked_url("https://h/to?u=https://x") == f"https://h/to?u={HIDDEN}"

@@ -15,6 +15,7 @@ _PARTS: Final = re.compile(
     r"(?P<start>[A-Za-z][A-Za-z0-9+.-]*://)(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<query>\?[^#]*)?(?:#.*)?",
     re.DOTALL,
 )
+_BETWEEN: Final = re.compile(r",(?=[A-Za-z][A-Za-z0-9+.-]*://)")  # two addresses of a list
 _VALUE: Final = re.compile(r"([^&;=]*)(=?)([^&;]*)")
 _WORDS: Final = re.compile(r"[-_.~+:,@! ]+")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
@@ -23,7 +24,13 @@ _WORD_MAX: Final = 19  # longer ones are no words
 
 
 def masked_url(url: str) -> str:
-    """The address without user names, passwords, query values, and parts of its path that look random."""
+    """The address without user names, passwords, query values, and parts of its path that look random.
+
+    A list with commas, as for several brokers, is several addresses.
+    """
+    several = _BETWEEN.split(url)
+    if len(several) > 1:
+        return ",".join(map(masked_url, several))
     found = _PARTS.fullmatch(url)
     if found is None:
         return HIDDEN
