@@ -69,8 +69,9 @@ async def book(event, once):
     if __name__ == "__main__":
         os.kill(os.getpid(), signal.SIGKILL)
     print("running", flush=True)
-    while any(thread.name == "oncegate-watch" for thread in threading.enumerate()):
-        await asyncio.sleep(0.001)  # until the worker is stopping
+    async with asyncio.timeout(60):
+        while any(thread.name == "oncegate-watch" for thread in threading.enumerate()):
+            await asyncio.sleep(0.001)  # until the worker is stopping
     for _ in range(1000):
         await asyncio.sleep(0)
     return slot

@@ -59,7 +59,7 @@ def _gathered(count: int) -> tuple[LoopBatch, list[TaskPending], list[asyncio.Fu
 
 
 def test_an_answer_that_comes_after_the_limit_changes_nothing() -> None:
-    """Given a task that was told that no answer came, when it comes after all, then the error stays."""
+    """Given a task that timed out, when the answer comes after all, then the error stays."""
     gathering, tickets, (future,) = _gathered(1)
 
     gathering.fail_late(StoreUnknown("no answer"))

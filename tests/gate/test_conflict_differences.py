@@ -77,7 +77,7 @@ def test_a_field_that_differs_in_event_after_event_looks_volatile(ledger: Ledger
 
 
 def test_one_key_with_many_contents_does_not_look_volatile_by_itself(ledger: Ledger) -> None:
-    """One sender that repeats itself is one event; whoever decides about its contents is told."""
+    """One sender that repeats itself is one event; the person who decides about its contents sees it."""
     gate = ledger.gate()
     gate.handler("hooks", key="{id}")(_nothing)
     gate.admit_sync("hooks", EVENT)

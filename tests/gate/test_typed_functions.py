@@ -298,7 +298,7 @@ async def test_async_methods_take_the_same(ledger: Ledger) -> None:
 
 
 def test_ignored_arguments_without_a_type_reach_the_call_and_not_the_ledger(ledger: Ledger) -> None:
-    """A client that nobody annotated is left out by name."""
+    """A client without an annotation is left out by name."""
     seen = []
 
     @ledger.gate().once(key="{order}", name="pay", ignore=["client"])

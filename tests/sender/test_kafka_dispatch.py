@@ -292,7 +292,7 @@ def test_an_address_that_cannot_be_used_is_refused(tmp_path: Path, url: str, rea
 
 
 def test_a_kafka_endpoint_has_no_secret(sender: Sender) -> None:
-    """Records are not signed: a secret would promise what nobody checks."""
+    """Records are not signed: a secret would promise what no receiver checks."""
     with pytest.raises(BadSecret, match="not signed"):
         sender.endpoints.add(
             new_endpoint("plans", "kafka://127.0.0.1/t", secret="whsec_" + "c2VjcmV0" * 8), BY_ANN

@@ -1,4 +1,4 @@
-"""The consumer with a queue in memory: when it acknowledges, gives back, extends, waits and stops."""
+"""The consumer with a queue in memory: when it acknowledges, returns, extends, waits and stops."""
 
 from __future__ import annotations
 
@@ -856,7 +856,7 @@ def test_a_surface_that_forgets_sooner_than_its_queue_is_refused(gate: Gate) -> 
 
 
 def test_a_surface_that_refuses_conflicts_cannot_be_consumed(gate: Gate) -> None:
-    """There is nobody to refuse to, and the other content would be lost."""
+    """There is no caller to refuse, and the other content would be lost."""
 
     @gate.handler(SURFACE, key="{order}", on_conflict="refuse")
     async def book(event: Any, once: Any) -> None: ...

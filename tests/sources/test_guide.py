@@ -1,4 +1,4 @@
-"""docs/sources.md and docs/consumer-by-hand.md: the programs run, and every option and kind is told."""
+"""docs/sources.md and docs/consumer-by-hand.md: the programs run; all options and kinds are documented."""
 
 from __future__ import annotations
 

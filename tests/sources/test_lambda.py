@@ -117,7 +117,7 @@ def test_a_programming_error_reports_what_was_not_run(gate: Gate, caplog: pytest
     ],
 )
 def test_an_event_that_cannot_be_answered_fails_as_a_whole(gate: Gate, event: Any, why: str) -> None:
-    """An empty id in the answer would fail the batch in a way that nobody understands."""
+    """An empty id in the answer would fail the batch without a reason."""
 
     @gate.handler(SURFACE, key="{order}")
     def book(event: Any) -> None: ...

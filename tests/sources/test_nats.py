@@ -88,7 +88,7 @@ class TestNats(SourceConformance):
 def test_a_consumer_that_would_lose_messages_is_refused(
     stream: Stream, settings: dict[str, Any], why: str
 ) -> None:
-    """After max_deliver a message stays in the stream and nobody gets it (trap 33)."""
+    """After max_deliver a message stays in the stream and no consumer gets it (trap 33)."""
     stream.consumer(**settings)
 
     async def scene() -> None:

@@ -157,7 +157,7 @@ class Server:
         self.kill()
 
     def remove(self) -> None:
-        """Ends the server and deletes its data, which nobody needs any more."""
+        """Ends the server and deletes its data."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -167,7 +167,7 @@ class OnceFunction:
     def _settle_options(self, options: dict[str, Any]) -> None:
         """What the function itself says about how it can be called again."""
         options.setdefault("returns", declared_return(self._function))
-        # Whoever calls is told at once and can call again; a release would return to nobody.
+        # The caller gets the answer at once and can call again; a release would have no caller.
         options.setdefault("on_conflict", "refuse")
         left_out = self._parameters.left_out
         if left_out and not isinstance(options.get("ignore", ()), str):

@@ -113,7 +113,7 @@ def _spelled(spell: Callable[[str], str], text: str) -> str:
     try:
         found = spell(text)
     except (ValueError, ArithmeticError):
-        return text  # it is none; whoever reads the event says so
+        return text  # it is none; the reader of the event says so
     return text if found == text else found
 
 

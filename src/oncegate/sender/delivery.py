@@ -1,7 +1,7 @@
 """Delivery: events of the lanes become signed HTTP requests or Kafka records, and their answers outcomes.
 
 One attempt is one request or record. What a configuration mistake prevents (a missing secret, an address
-that may not be called) does not use attempts up: the endpoint waits until somebody mends it, and says why.
+that may not be called) does not use attempts up: the endpoint waits until a person mends it, and says why.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class KafkaPoller:
     def _tell(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._something.set)
-        except RuntimeError:  # the loop is closed: nobody receives any more
+        except RuntimeError:  # the loop is closed: no task receives any more
             return
 
     def _said(self, error: KafkaError | None) -> None:

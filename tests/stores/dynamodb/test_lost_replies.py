@@ -107,7 +107,7 @@ def test_request_that_failed_inside_the_service_is_read_back(bank: Bank, front: 
 def test_no_effect_starts_while_an_unknown_reservation_cannot_be_read_back(
     bank: Bank, front: DynamoFront
 ) -> None:
-    """The outcome stays unknown, and the caller is told so (I5)."""
+    """The outcome stays unknown, and the caller learns that (I5)."""
     front.do("PutItem", LOSE)
     front.do("GetItem", *[FrontFault.REFUSE] * 4)
 
@@ -143,7 +143,7 @@ def test_batch_that_is_sent_twice_below_us_is_ours(session: DynamoSession, front
 
 
 def test_settlement_that_is_sent_twice_below_us_is_done(session: DynamoSession, front: DynamoFront) -> None:
-    """It is told as done, with one log record; another one of the same claim is not."""
+    """It is reported as done, with one log record; another one of the same claim is not."""
     (claim,) = session.reserve([reservation("a", 7)])
     front.do("UpdateItem", TWICE)
 

@@ -138,7 +138,7 @@ def _until_done(address: str, folder: Path) -> list[str]:
 
 
 def test_living_worker_keeps_its_claim_beyond_its_lease(new_table: str, tmp_path: Path) -> None:
-    """Renewals go on while the handler is at the bank: nobody takes the order over; then it is killed."""
+    """Renewals go on while the handler is at the bank: no worker takes it over; then it is killed."""
     DynamoStore(new_table).connect()
     alive = worker(new_table, tmp_path, "stay")
     try:

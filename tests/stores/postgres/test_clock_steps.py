@@ -44,7 +44,7 @@ class Server:
         self.connection.execute("UPDATE test_clock SET wall = wall + %s", (by_ms,))
 
     def pass_time(self, seconds: int, every: int = 5) -> None:
-        """Lets time pass with somebody there to keep it, as workers are."""
+        """Lets time pass with a process there to keep it, as workers are."""
         for _ in range(seconds // every):
             self.step(every * 1000)
             self.now()

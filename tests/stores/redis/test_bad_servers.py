@@ -37,7 +37,7 @@ def url(valkey: ValkeyServer) -> str:
 
 
 def refusal(url: str, kind: type[OncegateError]) -> str:
-    """What an event is told on a ledger that refuses; its handler did not run."""
+    """What an event gets on a ledger that refuses; its handler did not run."""
     ran: list[object] = []
     with Gate(url) as gate:
         gate.handler("orders", key="{id}", **SHORT)(ran.append)
@@ -132,7 +132,7 @@ def test_full_server_takes_no_new_event_and_lets_those_under_way_end(valkey, tmp
 
 
 def test_replica_is_refused_and_names_its_primary(tmp_path: Path) -> None:
-    """Writing needs the primary; a primary that becomes a replica under a session is told as well."""
+    """Writing needs the primary; a primary that becomes a replica under a session is reported as well."""
     with running(tmp_path / "one") as primary, running(tmp_path / "two") as other:
         session = RedisStore(other.url()).connect()
         other.client().replicaof("127.0.0.1", primary.port)
@@ -187,7 +187,7 @@ def test_partly_refused_batch_is_in_doubt_and_read_back(valkey: ValkeyServer, ur
 
 
 def test_doctor_examines_a_ledger(valkey: ValkeyServer, url: str) -> None:
-    """Every line is told: use, durability, failover, memory, a rehearsed claim that leaves nothing."""
+    """Every line is printed: use, durability, failover, memory, a rehearsed claim that leaves nothing."""
     store = RedisStore(url)
     store.connect().close()
     before = valkey.client().dbsize()

@@ -116,7 +116,7 @@ def test_step_of_the_servers_clock_moves_the_ledgers_time_by_no_more_than_a_leas
 
 
 def test_working_process_keeps_the_time_of_every_slot(session: RedisSession, valkey, prefix: str) -> None:
-    """A slot that nobody uses goes on: its next lease lapses when it should."""
+    """A slot that no process uses goes on: its next lease lapses when it should."""
     store = RedisStore(valkey.url(prefix=prefix))
     idle, busy = reservation(1).key, reservation(2).key
     for key in (idle, busy):

@@ -71,7 +71,7 @@ def test_gate_opens_the_ledger_that_the_environment_names(url: str, monkeypatch)
 
 
 def test_other_content_under_a_known_key_conflicts(url: str) -> None:
-    """I7: in the process that ran it and in another one; nothing of the outcome is told."""
+    """I7: in the process that ran it and in another one; nothing of the outcome is shown."""
     first, second = Process(url), Process(url)
     first.admit(amount=1)
 

@@ -37,7 +37,7 @@ POINTS = (
 
 
 def write_until_it_dies(server: ValkeyServer, kill_after: int) -> list[int]:
-    """Reserves and settles keys one after the other until the server is killed; returns what was told."""
+    """Reserves and settles keys until the server is killed; returns the acknowledged ones."""
     store = RedisStore(server.url())
     session, told = store.connect(), []
     is_far = threading.Event()
@@ -61,7 +61,7 @@ def write_until_it_dies(server: ValkeyServer, kill_after: int) -> list[int]:
 
 
 def test_nothing_acknowledged_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
-    """I3: with `appendfsync always` every settlement that was told is there after kill -9."""
+    """I3: with `appendfsync always` every settlement that was acknowledged is there after kill -9."""
     with running(tmp_path / "data", appendfsync="always") as server:
         told = write_until_it_dies(server, 100)
         server.start()

@@ -3,7 +3,7 @@
 A failure or a cancellation is recorded. What ends the process (SystemExit, KeyboardInterrupt) is not: like
 a crash, it leaves a lease that lapses and is looked into.
 
-The only way a handler is ever reached, whoever calls: a task, a thread, a worker, an adapter.
+The only way a handler is ever reached: by a task, a thread, a worker or an adapter.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def replay_from_memory(
 
 
 def counted_recovery(gate: GateContext, surface: Surface, flow: Flow[Admission]) -> Flow[Admission]:
-    """A worker's attempt, counted unless it has to come again later or somebody else is at it."""
+    """A worker's attempt, counted unless it has to come again later or another process is at it."""
     is_taken_up = True
     try:
         admission = yield from flow

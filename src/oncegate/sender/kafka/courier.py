@@ -71,7 +71,7 @@ class KafkaCourier:
         seconds = endpoint.timeout.total_seconds()
         report = await producer.produce(address.topic, record, seconds + REPORT_SECONDS)
         if report.error in _MISTAKES:
-            producer.is_broken = True  # a client remembers for minutes what it was told of a topic
+            producer.is_broken = True  # a client remembers for minutes what it learned of a topic
         took_ms = (self._clock.elapsed_us() - began_us) // 1_000
         return _outcome(address.topic, report, took_ms)
 

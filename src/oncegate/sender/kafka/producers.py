@@ -77,7 +77,7 @@ class RecordProducer:
             report = self._report(error, message)
             try:
                 loop.call_soon_threadsafe(_answer, waiting, report)
-            except RuntimeError:  # the loop has been closed: nobody waits
+            except RuntimeError:  # the loop has been closed: no task waits
                 return
 
         try:

@@ -129,7 +129,7 @@ class RedisWire:
                 raise failures.translate(error, shown) from error
             raise (failures.lost if writes else failures.unreachable)(error, shown) from error
         except BaseException:
-            self._break()  # answers that nobody has read would be taken for those of the next commands
+            self._break()  # unread answers would be taken for those of the next commands
             raise
 
     def _send(

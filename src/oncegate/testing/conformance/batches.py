@@ -27,7 +27,7 @@ class BatchConformance(StoreBench):
         assert bodies == [self.kept_body(f'"{name}"'.encode()) for name in _NAMES]
 
     def test_one_of_a_batch_that_waits_for_a_person_is_in_nobodys_flight(self) -> None:
-        """Its neighbours run; a lease on it would let a worker run it too, once that has lapsed."""
+        """Its neighbours run; a lease on it would let a worker run it too, once that has expired."""
         session = self.open()
         strange: dict[str, Any] = {"quarantine": "skew: 9m in the past"}
         with session.unit():

@@ -241,7 +241,7 @@ class ContentConformance(StoreBench):
         assert self.kinds_of(session, ran) == [LogKind.COMMITTED, LogKind.DUPLICATE, LogKind.DUPLICATE]
 
     def test_a_stopped_entry_does_not_run_by_itself(self) -> None:
-        """An arrival is told so, and no worker finds it."""
+        """An arrival gets the answer, and no worker finds it."""
         session = self.open()
         ran, waits = self.marked(session, "ran"), self.marked(session, "waits", state=State.RETRYABLE)
         self.flag(session, waits, ran)
