@@ -26,6 +26,7 @@ from oncegate.sender import delivery
 from oncegate.stores.postgres import PostgresStore
 from oncegate.testing.postgres import TEST_URL_VARIABLE, GivenServer, PostgresServer
 from oncegate.testing.spare_ledgers import SpareLedgers
+from tests.support.compiled import compile_share
 from tests.support.kafka_mock import MockKafka
 from tests.support.loggers import loggers_as_they_were
 from tests.support.properties import register_profiles
@@ -67,6 +68,11 @@ def _whole_schemas(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """Tests that damage a schema are marked; for others the comparison would be half of every opening."""
     if request.node.get_closest_marker("damage") is None:
         monkeypatch.setattr(PostgresStore, "_refuse_damage", lambda *_: None)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Lets each test process compile its share before all of them read all files."""
+    compile_share(session.config, Path(__file__).parent)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,16 +21,8 @@ SHARED_CLASS_NAMES: Final = {"Delivery", "IdempotencyKey", "Names", "Source"}
 
 # Larger than the limits today. A number here may only become smaller; a new entry needs a reason.
 LARGER_FILES: Final[dict[str, int]] = {
-    "commit/operations.py": 406,
-    "dashboard/application.py": 408,
-    "gate/flows/effects.py": 415,
-    "gate/flows/settlement.py": 427,
-    "gate/gate.py": 430,
-    "gate/once.py": 426,
-    "signals/definitions.py": 429,
+    "gate/once.py": 413,
     "stores/postgres/claims.py": 480,
-    "stores/postgres/session.py": 423,
-    "stores/postgres/store.py": 447,
     "stores/sqlite/claims.py": 439,
     "testing/conformance/arrivals.py": 438,
     "testing/conformance/lanes.py": 419,
@@ -40,24 +32,23 @@ LARGER_FUNCTIONS: Final[dict[str, int]] = {
     "cli/endpoints.py:_add_add": 41,
     "gate/flows/admit.py:_run": 46,
     "gate/flows/admit.py:same_database_flow": 45,
-    "gate/gate.py:__init__": 41,
     "gate/registration.py:handler": 124,
     "integrations/middleware.py:__init__": 41,
-    "signals/prometheus.py:gauges": 91,
+    "signals/prometheus.py:gauges": 88,
     "stores/postgres/statement_generators.py:judge_known": 56,
     "wiring/__init__.py:worker": 56,
 }
 LARGER_CLASSES: Final[dict[str, int]] = {
-    "commit/group_commit.py:GroupCommit": 32,
+    "commit/group_commit.py:GroupCommit": 30,
     "dashboard/application.py:OperationsPage": 27,
-    "gate/gate.py:GateEngine": 30,
+    "gate/gate.py:GateEngine": 26,
     "gate/runtime/arrival_stats.py:Sightings": 27,
     "lanes/engine.py:Engine": 28,
     "service/application.py:Service": 29,
     "service/protocol.py:BoundedHttp": 37,
     "stores/postgres/claims.py:PostgresClaims": 43,
     "stores/postgres/lanes.py:PostgresLanes": 27,
-    "stores/postgres/session.py:PostgresSession": 34,
+    "stores/postgres/session.py:PostgresSession": 31,
     "stores/postgres/store.py:PostgresStore": 31,
     "stores/sqlite/claims.py:SqliteClaims": 37,
     "testing/conformance/arrivals.py:ArrivalConformance": 28,
@@ -67,11 +58,11 @@ LARGER_CLASSES: Final[dict[str, int]] = {
 }
 
 
-def modules() -> Iterator[tuple[str, str, ast.Module]]:
-    """Every module of the package: its path, text and tree."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        text = path.read_text("utf-8")
-        yield path.relative_to(SOURCE).as_posix(), text, ast.parse(text)
+@functools.cache
+def modules() -> list[tuple[str, str, ast.Module]]:
+    """Every module of the package, read once: its path, text and tree."""
+    found = [(path, path.read_text("utf-8")) for path in sorted(SOURCE.rglob("*.py"))]
+    return [(path.relative_to(SOURCE).as_posix(), text, ast.parse(text)) for path, text in found]
 
 
 def beyond(sizes: dict[str, int], limit: int, allowed: dict[str, int]) -> dict[str, int]:

@@ -74,6 +74,10 @@ class NoSession:
         """A surface's identity, which is read once."""
         return self._documents.get((kind, name))
 
+    def documents(self, kind: str) -> list[Document]:
+        """What people decided, which is read once."""
+        return [one for (known, _), one in self._documents.items() if known == kind]
+
     def change_document(self, change: DocumentChange) -> bool:
         """Keeps it in memory."""
         made = Document(change.kind, change.name, 1, change.body or b"", change.at_ms)
@@ -111,7 +115,7 @@ class NoStore:
 class AnsweredAtOnce(GroupCommit):
     """Operations without batches: what is left is the gate alone."""
 
-    def ask(self, operation: Operation[Any]) -> Pending:
+    def submit_nowait(self, operation: Operation[Any]) -> Pending:
         """Answers in the caller's own turn."""
         ticket = Pending(operation)
         (ticket.answer,) = type(operation).run(self._session, [operation])

@@ -98,6 +98,6 @@ async def _enqueue_all(commits: GroupCommit, clock: Clock, keys: int, each: int,
                 event_id.encode(),
                 clock.wall_ms(),
             )
-            await commits.perform_async(Enqueue(event))
+            await commits.submit_async(Enqueue(event))
 
     await asyncio.gather(*(publish() for _ in range(publishers)))

@@ -198,7 +198,7 @@ class CheckThenInsert(BrokenGate):
         replay_cache_max = 0
 
         async def admit(self, surface: str, event: dict[str, Any]) -> Admission:
-            if await self.commits.perform_async(ReadEntry(self.key_of(surface, event))) is not None:
+            if await self.commits.submit_async(ReadEntry(self.key_of(surface, event))) is not None:
                 return Admission(Verdict.REPLAY, "")
             return await super().admit(surface, event)
 
@@ -214,7 +214,7 @@ class InsertAfterEffect(BrokenGate):
 
     class face_type(TrueFace):  # noqa: N801
         async def admit(self, surface: str, event: dict[str, Any]) -> Admission:
-            if await self.commits.perform_async(ReadEntry(self.key_of(surface, event))) is not None:
+            if await self.commits.submit_async(ReadEntry(self.key_of(surface, event))) is not None:
                 return Admission(Verdict.REPLAY, "")
             await self.run_without_gate(surface, event)
             return await super().admit(surface, event)

@@ -26,6 +26,7 @@ def add_parser(commands: Any) -> None:
     _add_http(subjects)
     _add_feed(subjects)
     _add_sender(subjects)
+    _add_history(subjects)
     bench_all.add_parser(subjects)
 
 
@@ -69,6 +70,19 @@ def _add_sender(subjects: Any) -> None:
     )
     sender.add_argument("--json", action="store_true", help="print one JSON document")
     sender.set_defaults(run=run_sender)
+
+
+def _add_history(subjects: Any) -> None:
+    history = subjects.add_parser("history", help="snapshots and roll-back plans of 100,000 objects")
+    history.set_defaults(run=run_history)
+
+
+def run_history(arguments: argparse.Namespace) -> int:
+    """Prints what a snapshot and a plan take."""
+    from lab.bench.history import measure_history
+
+    print(json.dumps(measure_history(), indent=2))
+    return 0
 
 
 def _add_feed(subjects: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from lab.incidents.delayed_commit import DelayedCommit
 from lab.incidents.deploy_kills import DeployKills
+from lab.incidents.doubled_routes import DoubledRoutes
 from lab.incidents.endpoint_down import EndpointDown
 from lab.incidents.forgotten_keys import ForgottenKeys
 from lab.incidents.homecare import ClockChange
@@ -26,6 +27,7 @@ INCIDENTS: Final[dict[str, Incident]] = {
     incident.name: incident
     for incident in (
         ClockChange(),
+        DoubledRoutes(),
         RetryStorm(),
         ForgottenKeys(),
         DelayedCommit(),

@@ -119,6 +119,6 @@ class EndpointDown(Incident):
 def _enqueue(gate: Gate, clock: ManualClock, event: Any) -> None:
     name, key = event["id"], event["key"]
     body = f'{{"id":"{name}"}}'.encode()
-    gate.engine.commits.perform(
+    gate.engine.commits.submit(
         Enqueue(Outgoing("customer", "", key, name, "order", body, name.encode(), clock.wall_ms()))
     )

@@ -1,6 +1,6 @@
 """Which test runs which lines of the safety core: found out once. Only these can notice a mutant.
 
-The tests run in a forked process under a tracer that looks at files of the core only. A test that fails
+The tests run in forked processes under a tracer that looks at files of the core only. A test that fails
 there, without any mutant, is left out: it would notice everything.
 """
 
@@ -24,9 +24,7 @@ from typing import Any
 import pytest
 
 from lab.mutation.mutants import CORE, LONG, PACKAGE, TESTS, Mutant
-from lab.mutation.trying import run_tests
 
-COLLECTING_SECONDS_MAX = 1800
 IMPORTED_TESTS = 20
 
 
@@ -114,13 +112,21 @@ def _parsed(tree: Path, file: str) -> ast.Module:
     return ast.parse((tree / PACKAGE / file).read_text("utf-8"))
 
 
-def collect(work: Path, folder: Path, kept: Path) -> Covering:
-    """Runs all tests that are near the core, with a tracer, if anything has changed."""
-    place = kept / f"covering-{_state_of(work)}.json"
-    if not place.exists():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        tests = [*TESTS, *(f"--ignore={test}" for test in LONG)]
-        run_tests(tests, work, folder, _Tracer(work, place), COLLECTING_SECONDS_MAX, stop=False)
+def place_of(work: Path, kept: Path) -> Path:
+    """Where the coverage of this state of core and tests is kept."""
+    return kept / f"covering-{_state_of(work)}.json"
+
+
+def joined(parts: list[Path]) -> str:
+    """The parts of a coverage as one."""
+    told = [json.loads(place.read_text("utf-8")) for place in parts]
+    return json.dumps(
+        {name: {k: v for one in told for k, v in one[name].items()} for name in ("seconds", "lines")}
+    )
+
+
+def load(place: Path) -> Covering:
+    """Reads what was kept."""
     told = json.loads(place.read_text("utf-8"))
     lines = {
         test: {file: frozenset(run) for file, run in files.items()} for test, files in told["lines"].items()
@@ -138,7 +144,7 @@ def _state_of(work: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-class _Tracer:
+class Tracer:
     """A pytest plugin: notes the lines of the core that each test runs, in all threads."""
 
     def __init__(self, work: Path, place: Path) -> None:

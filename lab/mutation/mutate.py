@@ -3,6 +3,8 @@
     python -m lab.mutation                 every mutant that was not tried since its function changed
     python -m lab.mutation settling.py     only those of one file
     python -m lab.mutation --again         once more those that survived, after tests were added
+    python -m lab.mutation restore.py --tests tests/stores/test_replaced_files.py
+                                           by these tests alone; no coverage is collected
     python -m lab.mutation --list          only says what would be tried
 
 Works in copies of the tree, never in the tree itself. What came of each mutant is kept in `mutation.json`
@@ -25,7 +27,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from lab import ROOT
-from lab.mutation.covering import Covering, collect
+from lab.mutation.covering import Covering, joined, load, place_of
+from lab.mutation.host import NOT_IN_PLACE, Host
 from lab.mutation.mutants import CORE, PACKAGE, Mutant, mutants
 from lab.mutation.server import remove_left_databases, shared_server
 from lab.mutation.trying import SURVIVED, first_failure
@@ -73,41 +76,49 @@ class Results:
 
 
 class Desk:
-    """Where one worker tries mutants: a copy of the tree of its own."""
+    """Where one worker tries mutants: a copy of the tree of its own, and a process that has it imported."""
 
-    def __init__(self, folder: Path, covering: Covering, results: Results, others: float) -> None:
+    def __init__(self, folder: Path, results: Results, others: float, chosen: tuple[str, ...]) -> None:
         self._others = others
         self._folder = folder
         self._work = folder / "tree"
-        self._covering = covering
         self._keen = results.keen()
         shutil.copytree(ROOT, self._work, ignore=_LEFT_BEHIND)
+        (folder / "host").mkdir()
+        self.host = Host(self._work, folder / "host", chosen)
+        self.covering: Covering | None = None
 
     def verdict(self, mutant: Mutant) -> str:
         """The test that fails with the mutant in place, or that it survived."""
-        tests = self._covering.of(mutant, ROOT)
+        covering = self.covering
+        tests = self.host.tests if covering is None else covering.of(mutant, ROOT)
         keen, around = self._keen[mutant.file], self._keen[mutant.around]
         keenest = sorted(tests, key=lambda test: -keen[test] - 10 * around[test])[:KEEN_TESTS]
         tests = list(dict.fromkeys([*keenest, *tests]))
-        place = self._work / PACKAGE / mutant.file
-        before = place.read_text("utf-8")
-        _write(place, mutant.source)
+        if covering is not None:
+            tests = [*tests[:FIRST_TESTS], *covering.within(tests[FIRST_TESTS:], self._others)]
         try:
-            found = self._first_failure(tests)
+            found = self.host.first_failure(mutant, tests, SECONDS_MAX)
+            found = self._in_a_new_process(mutant, tests) if found == NOT_IN_PLACE else found
         finally:
-            _write(place, before)
             remove_left_databases()
         keen[found] += 1
         around[found] += 1
         return found
 
-    def _first_failure(self, tests: list[str]) -> str:
-        others = self._covering.within(tests[FIRST_TESTS:], self._others)
-        for some in (tests[:FIRST_TESTS], others):
-            found = first_failure(some, self._work, self._folder, SECONDS_MAX) if some else SURVIVED
-            if found != SURVIVED:
-                return found
-        return SURVIVED
+    def _in_a_new_process(self, mutant: Mutant, tests: list[str]) -> str:
+        """For what a module decides while it is imported."""
+        place = self._work / PACKAGE / mutant.file
+        before = place.read_text("utf-8")
+        _write(place, mutant.source)
+        try:
+            for some in (tests[:FIRST_TESTS], tests[FIRST_TESTS:]):
+                found = first_failure(some, self._work, self._folder, SECONDS_MAX) if some else SURVIVED
+                if found != SURVIVED:
+                    return found
+            return SURVIVED
+        finally:
+            _write(place, before)
 
 
 def _write(place: Path, source: str) -> None:
@@ -120,13 +131,20 @@ def _write(place: Path, source: str) -> None:
 _desks: list[Desk] = []  # of this process: a worker has one
 
 
-def _sit_down(folder: Path, covering: Covering, results: Results, others: float) -> None:
+def _sit_down(folder: Path, results: Results, others: float, chosen: tuple[str, ...]) -> None:
     place = Path(tempfile.mkdtemp(dir=folder))
-    _desks.append(Desk(place, covering, results, others))
+    place.chmod(0o755)  # the database server of the tests runs as another user
+    _desks.append(Desk(place, results, others, chosen))
 
 
-def _verdict(mutant: Mutant) -> str:
-    return _desks[0].verdict(mutant)
+def _cover(part: int, parts: int, place: Path) -> None:
+    _desks[0].host.cover(part, parts, place)
+
+
+def _verdict(mutant: Mutant, place: Path | None) -> str:
+    desk = _desks[0]
+    desk.covering = desk.covering or (None if place is None else load(place))
+    return desk.verdict(mutant)
 
 
 def attempts(files: tuple[str, ...], results: Results, *, again: bool) -> Iterator[Mutant]:
@@ -167,6 +185,7 @@ def main() -> int:
     parser.add_argument(
         "--others", type=float, default=OTHERS_SECONDS_MAX, help="seconds of tests after the likeliest (60)"
     )
+    parser.add_argument("--tests", nargs="*", default=[], help="only these tests, in the place of all near")
     parser.add_argument("--least", type=float, default=90.0, help="the score that is wanted (default: 90)")
     arguments = parser.parse_args()
     files = tuple(file for file in CORE if not arguments.files or file.endswith(tuple(arguments.files)))
@@ -177,29 +196,34 @@ def main() -> int:
         print("\n".join(f"{mutant.line}: {mutant.name}" for mutant in wanted))
         return 0
     if wanted and not arguments.score:
-        _try_all(wanted, results, arguments.jobs, arguments.others)
+        _try_all(wanted, results, arguments.jobs, arguments.others, tuple(arguments.tests))
     return 0 if score(files, results) >= arguments.least else 1
 
 
-def _try_all(wanted: list[Mutant], results: Results, jobs: int, others: float) -> None:
-    with tempfile.TemporaryDirectory() as name:
+def _try_all(
+    wanted: list[Mutant], results: Results, jobs: int, others: float, chosen: tuple[str, ...]
+) -> None:
+    fork = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as name, shared_server(ROOT / "src"):
         folder = Path(name)
-        folder.chmod(0o755)  # the database server of the tests runs as another user
-        first = Path(tempfile.mkdtemp(dir=folder))
-        shutil.copytree(ROOT, first / "tree", ignore=_LEFT_BEHIND)
-        with shared_server(ROOT / "src"):
-            covering = collect(first / "tree", first, KEPT)
-            print(f"{len(covering.lines)} tests run the core", flush=True)
-            for mutant, found in _verdicts(wanted, jobs, (folder, covering, results, others)):
+        folder.chmod(0o755)
+        with ProcessPoolExecutor(jobs, fork, _sit_down, (folder, results, others, chosen)) as workers:
+            place = None if chosen else _covered(workers, jobs)
+            print(f"{'these' if place is None else len(load(place).lines)} tests run the core", flush=True)
+            tried = {workers.submit(_verdict, mutant, place): mutant for mutant in wanted}
+            for done in as_completed(tried):
+                mutant, found = tried[done], done.result()
                 results.keep(mutant, found)
                 print(f"{found:60} line {mutant.line}: {mutant.name}", flush=True)
 
 
-def _verdicts(
-    wanted: list[Mutant], jobs: int, desk: tuple[Path, Covering, Results, float]
-) -> Iterator[tuple[Mutant, str]]:
-    fork = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(jobs, fork, _sit_down, desk) as workers:
-        tried = {workers.submit(_verdict, mutant): mutant for mutant in wanted}
-        for done in as_completed(tried):
-            yield tried[done], done.result()
+def _covered(workers: ProcessPoolExecutor, jobs: int) -> Path:
+    """Has all tests near the core run with a tracer, a part a worker, if anything has changed."""
+    place = place_of(ROOT, KEPT)
+    if not place.exists():
+        KEPT.mkdir(parents=True, exist_ok=True)
+        parts = [KEPT / f"part-{part}.json" for part in range(jobs)]
+        for done in [workers.submit(_cover, part, jobs, parts[part]) for part in range(jobs)]:
+            done.result()
+        place.write_text(joined(parts), "utf-8")
+    return place

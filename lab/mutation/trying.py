@@ -29,7 +29,7 @@ for _name in ("hypothesis", "psycopg", "pydantic", "sqlalchemy.ext.asyncio"):
     importlib.import_module(_name)
 
 
-class _FirstFailure:
+class FirstFailure:
     """A pytest plugin: writes down the first test that fails, or the file that could not be imported."""
 
     def __init__(self, place: Path) -> None:
@@ -50,7 +50,7 @@ def first_failure(tests: list[str], work: Path, folder: Path, seconds: float) ->
     """Runs tests until one fails; its name, or that all passed."""
     place = folder / "failed"
     place.unlink(missing_ok=True)
-    code = run_tests(tests, work, folder, _FirstFailure(place), seconds, stop=True)
+    code = run_tests(tests, work, folder, FirstFailure(place), seconds, stop=True)
     if code is None:
         return HUNG
     if code == 0:
@@ -69,14 +69,15 @@ def run_tests(
     """Runs tests in a child with a plugin; its exit code, or None if it did not end in time."""
     child = os.fork()
     if child == 0:
-        _run_here(tests, work, folder, plugin, stop=stop)
+        start_tests(tests, work, folder, plugin, ["-x"] if stop else [])
     try:
-        return _wait(child, seconds)
+        return wait_for(child, seconds)
     finally:
-        _end_group(child)
+        end_group(child)
 
 
-def _run_here(tests: list[str], work: Path, folder: Path, plugin: object, *, stop: bool) -> NoReturn:
+def start_tests(tests: list[str], work: Path, folder: Path, plugin: object, more: list[str]) -> NoReturn:
+    """Runs tests in this process, a child, and ends it."""
     os.setsid()
     out = os.open(folder / "told", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)
@@ -87,7 +88,7 @@ def _run_here(tests: list[str], work: Path, folder: Path, plugin: object, *, sto
     options = [*_OPTIONS, f"--timeout={TEST_SECONDS_MAX}", f"--basetemp={folder / 'pytest'}"]
     code = 3
     try:
-        code = int(pytest.main([*options, *(["-x"] if stop else []), *tests], plugins=[plugin]))
+        code = int(pytest.main([*options, *more, *tests], plugins=[plugin]))
     except BaseException:  # noqa: BLE001  nothing may get past here into the parent's run
         traceback.print_exc()
     finally:
@@ -96,7 +97,8 @@ def _run_here(tests: list[str], work: Path, folder: Path, plugin: object, *, sto
         os._exit(code)
 
 
-def _wait(child: int, seconds: float) -> int | None:
+def wait_for(child: int, seconds: float) -> int | None:
+    """A child's exit code, or None if it does not end in time."""
     for _ in range(int(seconds * 20)):
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
@@ -105,7 +107,7 @@ def _wait(child: int, seconds: float) -> int | None:
     return None
 
 
-def _end_group(leader: int) -> None:
+def end_group(leader: int) -> None:
     """Ends the tests if they hang, and whatever they have started and not ended."""
     with contextlib.suppress(ProcessLookupError, ChildProcessError):
         os.killpg(leader, signal.SIGKILL)

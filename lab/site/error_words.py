@@ -112,6 +112,10 @@ ADVICE: Final[dict[str, Advice]] = {
         "Another worker runs this key at the moment, or a failed attempt waits for its next try.",
         "Come again after `retry_after_seconds`, or set `on_busy=` to wait or to acknowledge.",
     ),
+    "Paused": Advice(
+        "An operator has paused the surface.",
+        "Come again after `retry_after_seconds`. The journal says who paused it, and why.",
+    ),
     "Backlogged": Advice(
         "Too many events wait: for one destination, for one key, or for a person.",
         "Come again later; the event was not stored. Run `oncegate held list` or `oncegate lanes blocked`.",
@@ -123,6 +127,10 @@ ADVICE: Final[dict[str, Advice]] = {
     "Quarantined": Advice(
         "A field is missing or malformed, or the event's time is out of bounds.",
         "An operator decides: `oncegate quarantine list`, then `release` or `discard`.",
+    ),
+    "OutcomeErased": Advice(
+        "The key is known, and what came of it was erased on request or after its payload retention.",
+        "Look the result up at the downstream. The event does not run again.",
     ),
     "Held": Advice(
         "Only a person can decide what happens next with this event.",
@@ -160,9 +168,33 @@ ADVICE: Final[dict[str, Advice]] = {
         "The recording is damaged, truncated, too large or of another version.",
         "Record again, or use the oncegate version that made it.",
     ),
+    "JournalForked": Advice(
+        "The ledger was changed, or went back to an older copy, after a head was published.",
+        "Keep both, run `oncegate journal verify --head FILE`, and find out who changed the ledger.",
+    ),
+    "NoteRefused": Advice(
+        "A signed note was changed, is cut short, or has no signature of a known key.",
+        "Compare the verifier keys. If they are right, treat the note as forged.",
+    ),
     "RulingRefused": Advice(
         "The entry changed after the operator saw it, or the decision does not fit its state.",
         "Read the entry again and decide again. Nothing changed.",
+    ),
+    "SnapshotError": Advice(
+        "A belief raised or returned two objects with one id, a part or a signature is wrong, or the place "
+        "of the snapshots cannot be reached.",
+        "Correct what the message names. `oncegate snapshots verify` shows where a chain breaks.",
+    ),
+    "SnapshotFork": Advice(
+        "The storage holds a snapshot that this ledger did not take: two ledgers share a place, or it was "
+        "exchanged.",
+        "Give each ledger its own place. If there is only one, compare `oncegate snapshots list` with the "
+        "journal.",
+    ),
+    "PlanRefused": Advice(
+        "The plan has expired, was approved or cancelled before, its hash is another one, or its data is "
+        "incomplete.",
+        "Look at the plan with `oncegate rollback show`, or make a new one.",
     ),
     "SourceUnavailable": Advice(
         "The broker cannot be reached, or did not answer.",
@@ -179,6 +211,10 @@ ADVICE: Final[dict[str, Advice]] = {
     "StoreUnavailable": Advice(
         "The ledger cannot be reached or written.",
         "Check the address, the network, the disk and the rights with `oncegate doctor`, then try again.",
+    ),
+    "PartUnavailable": Advice(
+        "A part of a ledger on several servers cannot be reached.",
+        "Bring it back; keys of the other servers go on. Nothing was run for this event.",
     ),
     "StoreFull": Advice("The ledger's disk is full.", "Free space, then try again. Nothing was written."),
     "StoreBusy": Advice(

@@ -21,6 +21,7 @@ from oncegate.sender.settings import ALLOW_HTTP, ALLOW_LOOPBACK, ALLOW_NETWORKS
 from oncegate.service import settings as declared
 from oncegate.service.config_loader import PREFIX
 from oncegate.testing.postgres import PROGRAMS_VARIABLE, TEST_URL_VARIABLE
+from oncegate.wiring.journal import EVERY_VARIABLE, HEADS_VARIABLE, KEY_VARIABLE, TRUST_VARIABLE
 
 _HEAD: Final = f"""\
 # Settings
@@ -53,6 +54,19 @@ VARIABLES: Final[dict[str, tuple[str, str]]] = {
     ALLOW_NETWORKS: ("none", "private networks that the sender may call, such as `10.20.0.0/16`"),
     ALARMS_TO: ("none", "an address that `oncegate worker` posts alarms to, as `--alarms-to`"),
     PING: ("none", "an address that `oncegate worker` posts to after every measurement, as `--ping`"),
+    KEY_VARIABLE: (
+        "no sealing",
+        "the [journal](journal.md)'s signing key: `file:PATH`, `env:NAME` or `command:PROGRAM`",
+    ),
+    HEADS_VARIABLE: (
+        "no publication",
+        "where heads are published: `file:FOLDER`, `log:`, `https://…`, with commas",
+    ),
+    EVERY_VARIABLE: ("`15m`", "how often a head is signed; 10,000 records make one sooner"),
+    TRUST_VARIABLE: (
+        "the signing key's",
+        "a verifier key or a file of them, for `oncegate journal verify`",
+    ),
     "NO_COLOR": ("not set", "any value switches colours off"),
     "TERM": ("set by the terminal", "`dumb` switches colours and live progress off"),
     TEST_URL_VARIABLE: (
@@ -83,8 +97,11 @@ def settings_page() -> str:
         kind = _table_of(one.type)
         if kind is not None and kind is not one.type:
             parts += [f"### `[{one.name}.NAME]`\n", _about(kind), _NAMED.format(one.name), _plain(kind)]
-    limits = declared.LimitSettings
+    limits, content = declared.LimitSettings, declared.ContentSettings
     parts += [
+        "### `[surfaces.NAME.content]`\n",
+        _about(content),
+        _plain(content),
         "### `[alarms.limits.SIGNAL]` and `[surfaces.NAME.limits.SIGNAL]`\n",
         _about(limits),
         _plain(limits),

@@ -46,6 +46,7 @@ WHY: Final[dict[tuple[State, State], str]] = {
     (State.RETRYABLE, State.IN_FLIGHT): "The wait is over. A worker claims the key again.",
     (State.RETRYABLE, State.HELD): "Retries are used up.",
     (State.RETRYABLE, State.QUARANTINED): "The content scan found the same change under another key.",
+    (State.FAILED, State.RETRYABLE): "An operator lets the event run again.",
     (State.UNKNOWN, State.FAILED): "An operator rejects the event.",
     (
         State.UNKNOWN,
@@ -181,7 +182,9 @@ worker that stalled cannot cause one.
 def life_page() -> str:
     """The page with the picture and the table of all transitions."""
     rows = [f"| `{a.label}` | `{b.label}` | {WHY[a, b]} |" for a, b in _pairs()]
-    final = ", ".join(f"`{state.label}`" for state in State if not TRANSITIONS[state])
+    final = ", ".join(f"`{state.label}`" for state in State if state.is_final)
     return (
-        _LIFE_HEAD + "\n".join(rows) + f"\n\nFinal states: {final}. Nothing leaves them except pruning.\n"
+        _LIFE_HEAD
+        + "\n".join(rows)
+        + f"\n\nFinal states: {final}. Only pruning, and for `failed` an operator, leads out.\n"
     )

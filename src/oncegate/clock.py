@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
-_TICK_SOURCE = getattr(time, "CLOCK_BOOTTIME", None)
+_ticks_ns: Callable[[], int] = (
+    partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
+    if hasattr(time, "CLOCK_BOOTTIME")
+    else time.monotonic_ns
+)
 
 
 class Clock(Protocol):
@@ -48,9 +54,7 @@ class SystemClock:
 
     def ticks_ms(self) -> int:
         """Reads the time since boot, sleep of the machine included where the platform tells."""
-        if _TICK_SOURCE is not None:
-            return time.clock_gettime_ns(_TICK_SOURCE) // 1_000_000
-        return time.monotonic_ns() // 1_000_000
+        return _ticks_ns() // 1_000_000
 
     def elapsed_us(self) -> int:
         """Reads the finest clock there is."""

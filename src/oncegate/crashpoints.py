@@ -42,6 +42,22 @@ RESTORE_CRASH_POINTS: Final[dict[str, str]] = {
     "restore.before": "the ledger is another incarnation, what it lost is not yet written down",
     "restore.after": "what the ledger lost is written down, the process still remembers it",
 }
+# Those of snapshots and roll-backs, which have tests of their own and no place in the crash matrix.
+HISTORY_CRASH_POINTS: Final[dict[str, str]] = {
+    "snapshot.part.after": "a part is stored, the manifest is not",
+    "snapshot.manifest.before": "all parts are stored, the manifest is not",
+    "snapshot.manifest.after": "the manifest is stored, the ledger does not know it",
+    "rollback.line.before": "a line's object was looked at and is not changed yet",
+    "rollback.line.after": "a line's object is changed, the line is not settled",
+    "rollback.end.before": "all lines are settled, the plan is not ended",
+}
+# Those of the sealer, which has tests of its own.
+SEAL_CRASH_POINTS: Final[dict[str, str]] = {
+    "seal.before": "records are hashed, nothing is signed or written",
+    "seal.after": "a signed head is committed, not published",
+    "publish.before": "a head is about to be published",
+    "publish.after": "a head is published, the ledger does not know it",
+}
 ALL_CRASH_POINTS: Final = {**CRASH_POINTS, **LANE_CRASH_POINTS, **RESTORE_CRASH_POINTS}
 
 

@@ -24,9 +24,11 @@
     │       └── EncodedBody         415: the body is compressed
     ├── NotRun                      the effect was not run, for a reason that is not a failure
     │   ├── Busy                    the key is in flight elsewhere
+    │   │   └── Paused              the surface is paused by a person
     │   ├── Backlogged              too much waits already; nothing was stored; HTTP status 429
     │   ├── Conflict                the key is known with another content; HTTP status 422
     │   ├── Quarantined             the event waits in quarantine
+    │   ├── OutcomeErased           the event ran before, and its outcome was erased; nothing was run
     │   └── Held                    the event waits for a person
     ├── CursorRefused               a cursor that was not given out here, for this tenant
     │   └── CursorExpired           a cursor whose place in the feed is not there any more
@@ -36,11 +38,17 @@
     ├── ClaimLost                   another worker holds the key now; this one's write changed nothing
     ├── OutcomeUnknown              an effect may or may not have happened
     ├── BadRecording                a file of recorded arrivals that is damaged or of another version
+    ├── JournalForked               a signed head outside the ledger does not fit the ledger's journal
+    ├── NoteRefused                 a signed note that is damaged, or that no known key has signed
     ├── RulingRefused               a person's decision that cannot count as it was given; nothing changed
+    ├── SnapshotError               a snapshot cannot be taken, read or trusted; none is counted as good
+    │   └── SnapshotFork            write-once storage holds another history than this ledger
+    ├── PlanRefused                 a roll-back plan cannot be made, approved or applied; nothing changed
     ├── SourceUnavailable           a queue cannot be reached now; it is tried again
     ├── UsageError                  the handler used `once` in a way that cannot be made safe
     └── StoreError                  the store could not do its part
         ├── StoreUnavailable        it cannot be reached or written now
+        │   ├── PartUnavailable     a part of it; other keys may go on
         │   ├── StoreFull           no space left
         │   └── StoreBusy           another process is writing
         ├── StoreUnknown            the call may or may not have taken effect
@@ -195,6 +203,10 @@ class Busy(NotRun):
         self.retry_after_seconds = retry_after_seconds
 
 
+class Paused(Busy):
+    """The surface is paused by a person; nothing was run or stored."""
+
+
 class Backlogged(NotRun):
     """Too many events wait already: of one key, at a destination or for a person; it is not stored."""
 
@@ -217,6 +229,10 @@ class Conflict(NotRun):
 
 class Quarantined(NotRun):
     """The event waits in quarantine; nothing was run."""
+
+
+class OutcomeErased(NotRun):
+    """The event ran before, and its outcome was erased since."""
 
 
 class Held(NotRun):
@@ -259,8 +275,30 @@ class BadRecording(OncegateError):
     exit_code = 4
 
 
+class JournalForked(OncegateError):
+    """A signed head outside the ledger does not fit the ledger's journal; nothing was sealed."""
+
+
+class NoteRefused(OncegateError):
+    """A signed note is damaged, or no known key has signed it."""
+
+
 class RulingRefused(OncegateError):
     """A person's decision cannot count as it was given; nothing was changed, and the message says why."""
+
+
+class SnapshotError(OncegateError):
+    """A snapshot cannot be taken, read or trusted; no part of it is counted as good."""
+
+    exit_code = 4
+
+
+class SnapshotFork(SnapshotError):
+    """The write-once storage holds another history than this ledger: a copy, or tampering."""
+
+
+class PlanRefused(OncegateError):
+    """A roll-back plan cannot be made, approved or applied; nothing was changed."""
 
 
 class SourceUnavailable(OncegateError):
@@ -283,6 +321,10 @@ class StoreError(OncegateError):
 
 class StoreUnavailable(StoreError):
     """The store cannot be reached or written now; nothing was run."""
+
+
+class PartUnavailable(StoreUnavailable):
+    """A part of the store cannot be reached now; nothing of the call was done, other keys may go on."""
 
 
 class StoreFull(StoreUnavailable):

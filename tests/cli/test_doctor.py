@@ -50,7 +50,10 @@ def test_doctor_counts_and_warns_about_what_waits(call, ledger, tmp_path):
     assert "2 in_flight, 4 committed, 1 failed, 1 retryable, 1 unknown, 2 quarantined" in ended.out
     assert "1 in flight with a lapsed lease, 1 to be tried again" in ended.out
     assert "see: oncegate entries list --state unknown --state quarantined" in ended.out
-    assert ended.err == "0 failed, 3 to look at\n"
+    warned = [line for line in ended.out.splitlines() if line.startswith("warn")]
+    said = ("stranded", "for a person", "signal        failed on", "signal        sender_bugs on")
+    assert all(f"warn  {what}" in line for what, line in zip(said, warned, strict=True))
+    assert ended.err == "0 failed, 4 to look at\n"
     assert contents(tmp_path) == before
 
 

@@ -24,8 +24,9 @@ def store(monkeypatch):
 @pytest.mark.parametrize(
     ("command", "facet"),
     [
-        (("entries", "list"), "review"),
-        (("quarantine", "list"), "review"),
+        (("entries", "list"), "open entries"),
+        (("quarantine", "list"), "open entries"),
+        (("journal",), "review"),
         (("lanes", "list"), "lanes"),
         (("signals", "limits"), "stats"),
     ],
@@ -36,7 +37,8 @@ def test_command_that_needs_a_missing_facet_says_so(call, store, command, facet)
 
     assert ended.code == 2
     assert f"no {facet} in this ledger (claims-only: claims only)" in ended.err
-    assert ended.err.rstrip().endswith("need SQLite or PostgreSQL")
+    others = "SQLite, PostgreSQL, Redis or DynamoDB" if facet == "open entries" else "SQLite or PostgreSQL"
+    assert ended.err.rstrip().endswith(f"need {others}")
     assert len(ended.err.splitlines()) == 1
 
 

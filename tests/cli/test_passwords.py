@@ -60,6 +60,8 @@ def test_no_command_prints_the_password_of_a_mistyped_address(call, command, mon
     for address in REFUSED[HAVE_URL.index(command) % SHARE :: SHARE]:
         for given in ([*words, "--url", address], [*words, f"--url={address}"], [*words, address]):
             assert SECRET not in quiet(call(*given)), given
+        if command == "dev":  # has a ledger of its own, and serves
+            continue
         monkeypatch.setenv("ONCEGATE_URL", address)
         assert SECRET not in quiet(call(*words)), address
         monkeypatch.delenv("ONCEGATE_URL")

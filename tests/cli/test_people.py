@@ -197,7 +197,7 @@ def test_a_plan_for_many_is_shown_confirmed_and_carried_out(call, waiting, monke
     plan = call(*many, "--dry-run")
     assert (plan.code, plan.out) == (0, "")
     assert "6 to be rejected" in plan.err
-    assert "nobody can be asked here" in call(*many).err
+    assert "there is no terminal to ask on" in call(*many).err
     monkeypatch.setattr("sys.stdin", Terminal("5\n"))
     assert call(*many).code == 1
     assert list(states(waiting).values()).count("held") == 7

@@ -284,7 +284,7 @@ def test_an_open_circuit_is_told_wherever_its_endpoint_is_listed(
     before = lines(call("endpoints", "list", "--json").out)[0]["circuit"]
     word = CircuitWord(sender.clock.wall_ms(), 2, 3_600_000, 7, "HTTP 500")
     posting = Posting("circuit", "orders", "host, process 1", json_of(word), sender.clock.wall_ms(), 60_000)
-    sender.commits.perform(PostNotice(posting))
+    sender.commits.submit(PostNotice(posting))
 
     after = lines(call("endpoints", "list", "--json").out)[0]["circuit"]
     table, shown = call("endpoints", "list").out, call("endpoints", "show", "orders").out

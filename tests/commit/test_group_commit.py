@@ -88,7 +88,7 @@ class Bench:
         return opened
 
     def submit(self, commits: GroupCommit, operation: Operation[Any]) -> Future[Any]:
-        return self.threads.submit(commits.perform, operation)
+        return self.threads.submit(commits.submit, operation)
 
     def labels(self, *states: State) -> set[str]:
         with self.store.look() as session:
@@ -132,7 +132,7 @@ def settle(claim: Reserved, *writes: Statement, reason: str | None = None) -> Se
 
 
 async def perform_all(commits: GroupCommit, operations: Sequence[Operation[Any]]) -> list[Any]:
-    tasks = [commits.perform_async(operation) for operation in operations]
+    tasks = [commits.submit_async(operation) for operation in operations]
     return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), DEADLINE_SECONDS)
 
 
@@ -194,7 +194,7 @@ def test_lone_operation_is_committed_by_its_own_caller(bench: Bench) -> None:
     commits, committers = bench.commits(clock=ManualClock()), []  # on which every commit is quick
     bench.faults.before_commit = lambda: committers.append(threading.current_thread())
 
-    commits.perform(reserve("thread"))
+    commits.submit(reserve("thread"))
     asyncio.run(perform_all(commits, [reserve("task")]))
 
     assert committers == [threading.current_thread()] * 2
@@ -235,13 +235,13 @@ def test_interrupt_between_the_clock_and_the_commit_keeps_no_turn(bench: Bench) 
     """Given an interrupt while the time is read; then whoever comes next is answered."""
     clock = Interrupted()
     commits = bench.commits(clock=clock)
-    commits.perform(reserve("before"))
+    commits.submit(reserve("before"))
     clock.is_due = True
 
     with pytest.raises(KeyboardInterrupt):
-        commits.perform(reserve("interrupted"))
+        commits.submit(reserve("interrupted"))
 
-    assert commits.perform(reserve("after")).decision is Decision.RUN
+    assert commits.submit(reserve("after")).decision is Decision.RUN
 
 
 def test_gate_lets_go_of_event_loops_that_are_over(bench: Bench) -> None:
@@ -273,7 +273,7 @@ def test_large_crowd_is_split_into_bounded_batches(bench: Bench, monkeypatch: py
 def test_operations_of_several_kinds_share_a_commit(bench: Bench) -> None:
     """Reservations, steps and settlements of different events are one unit."""
     commits = bench.commits()
-    claims = [commits.perform(reserve(f"e{number}")) for number in range(4)]
+    claims = [commits.submit(reserve(f"e{number}")) for number in range(4)]
     before = bench.faults.units
     step = StepRecord("s", StepState.STARTED, "d")
     mixed: list[Operation[Any]] = [
@@ -322,7 +322,7 @@ def run_with_neighbours(bench: Bench, bad: Callable[[Reserved], Operation[Any]])
     """One bad operation in the middle of a batch of five; returns what each was told."""
     make_booking_table(bench)
     commits = bench.commits()
-    claims = [commits.perform(reserve(f"e{number}")) for number in range(3)]
+    claims = [commits.submit(reserve(f"e{number}")) for number in range(3)]
     batch: list[Operation[Any]] = [
         reserve("new-1"),
         settle(claims[0], ("INSERT INTO booking VALUES ('b-0')", ())),
@@ -370,14 +370,14 @@ def test_several_bad_writes_in_one_batch_do_not_end_the_writer(
     monkeypatch.setattr(group_commit, "WATCH_SECONDS", 0.1)
     make_booking_table(bench)
     commits = bench.commits(inline=False)
-    claims = [commits.perform(reserve(f"e{number}")) for number in range(2)]
+    claims = [commits.submit(reserve(f"e{number}")) for number in range(2)]
     refused, poisonous = BAD_WRITES["no SQL"], POISONOUS_WRITES["a number too large for SQL"]
 
     answers = asyncio.run(perform_all(commits, [settle(claims[0], refused), settle(claims[1], poisonous)]))
 
     assert isinstance(answers[0], StoreRejected)
     assert isinstance(answers[1], Exception)
-    assert commits.perform(reserve("next")).decision is Decision.RUN
+    assert commits.submit(reserve("next")).decision is Decision.RUN
 
 
 def test_unexpected_error_reaches_a_lone_task(bench: Bench) -> None:
@@ -387,7 +387,7 @@ def test_unexpected_error_reaches_a_lone_task(bench: Bench) -> None:
     async def perform_lone() -> Any:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         return await asyncio.wait_for(
-            commits.perform_async(Broken(ValueError("unexpected"))), DEADLINE_SECONDS
+            commits.submit_async(Broken(ValueError("unexpected"))), DEADLINE_SECONDS
         )
 
     with pytest.raises(ValueError, match="unexpected"):
@@ -408,9 +408,9 @@ def test_error_of_any_kind_does_not_end_the_writer(bench: Bench, error: BaseExce
     commits = bench.commits(inline=False)
 
     with pytest.raises(type(error)):
-        commits.perform(Broken(error))
+        commits.submit(Broken(error))
 
-    assert commits.perform(reserve("next")).decision is Decision.RUN
+    assert commits.submit(reserve("next")).decision is Decision.RUN
 
 
 def test_batch_that_dies_before_its_commit_leaves_nothing(bench: Bench) -> None:
@@ -418,9 +418,9 @@ def test_batch_that_dies_before_its_commit_leaves_nothing(bench: Bench) -> None:
     commits = bench.commits(inline=False, crashpoints=ArmedCrashPoints.raising("commit.before"))
 
     with pytest.raises(CrashReached):
-        commits.perform(reserve("undone"))
+        commits.submit(reserve("undone"))
 
-    assert commits.perform(reserve("next")).decision is Decision.RUN
+    assert commits.submit(reserve("next")).decision is Decision.RUN
     assert bench.labels() == {"next"}
 
 
@@ -430,17 +430,17 @@ def test_batch_that_dies_before_its_commit_leaves_nothing(bench: Bench) -> None:
 def test_store_that_is_down_refuses_everybody_and_recovers(bench: Bench) -> None:
     """While the store is down all are told, nothing is run, and nothing has to be restarted afterwards."""
     commits = bench.commits()
-    commits.perform(reserve("before"))
+    commits.submit(reserve("before"))
     bench.faults.down = True
 
     with pytest.raises(StoreUnavailable):
-        commits.perform(reserve("thread"))
+        commits.submit(reserve("thread"))
     answers = asyncio.run(perform_all(commits, [reserve(f"task-{number}") for number in range(5)]))
     bench.faults.down = False
 
     assert all(isinstance(answer, StoreUnavailable) for answer in answers)
     assert bench.labels() == {"before"}
-    assert commits.perform(reserve("after")).decision is Decision.RUN
+    assert commits.submit(reserve("after")).decision is Decision.RUN
 
 
 def test_gate_runs_nothing_while_the_store_is_down(bench: Bench) -> None:
@@ -472,7 +472,7 @@ def test_queue_refuses_beyond_its_limit(bench: Bench, monkeypatch: pytest.Monkey
     wait_until(lambda: commits._writers.waiting == 6, what="a full queue")
 
     with pytest.raises(StoreUnavailable, match="try again later"):
-        commits.perform(reserve("one too many"))
+        commits.submit(reserve("one too many"))
     refused = asyncio.run(perform_all(commits, [reserve("a"), reserve("b")]))
     stall.release()
 
@@ -487,7 +487,7 @@ def test_thread_does_not_wait_for_ever(bench: Bench, monkeypatch: pytest.MonkeyP
     commits, stall = bench.commits(inline=False), Stall(bench.faults)
 
     with pytest.raises(StoreUnknown):
-        commits.perform(reserve("stuck"))
+        commits.submit(reserve("stuck"))
 
     stall.release()
 
@@ -513,11 +513,11 @@ def test_batch_does_not_wait_for_ever_for_a_handlers_transaction(
 
     with commits.transaction():
         with pytest.raises(StoreBusy):
-            commits.perform(reserve("meanwhile"))
+            commits.submit(reserve("meanwhile"))
         with pytest.raises(StoreBusy), commits.transaction():
             raise AssertionError("two transactions at once")
 
-    assert commits.perform(reserve("afterwards")).decision is Decision.RUN
+    assert commits.submit(reserve("afterwards")).decision is Decision.RUN
 
 
 def test_transaction_that_raises_gives_the_turn_back(bench: Bench) -> None:
@@ -531,7 +531,7 @@ def test_transaction_that_raises_gives_the_turn_back(bench: Bench) -> None:
     with pytest.raises(ValueError, match="handler"), commits.transaction() as session:
         write_and_fail(session)
 
-    assert commits.perform(reserve("next")).decision is Decision.RUN
+    assert commits.submit(reserve("next")).decision is Decision.RUN
     assert bench.labels() == {"next"}
 
 
@@ -554,15 +554,15 @@ def test_closing_finishes_what_waits(bench: Bench) -> None:
     assert [call.result().decision for call in [first, *waiting]] == [Decision.RUN] * 11
     assert len(bench.labels()) == 11
     with pytest.raises(StoreUnavailable, match="closed"):
-        commits.perform(reserve("late"))
+        commits.submit(reserve("late"))
     with pytest.raises(StoreUnavailable, match="closed"):
-        asyncio.run(commits.perform_async(reserve("late")))
+        asyncio.run(commits.submit_async(reserve("late")))
 
 
 def test_closing_leaves_no_thread_and_no_file_open(bench: Bench) -> None:
     """After the close the writer is gone and the ledger is one file again."""
     commits = bench.commits(inline=False)
-    commits.perform(reserve("e"))
+    commits.submit(reserve("e"))
 
     commits.close()
     commits.close()
@@ -574,10 +574,10 @@ def test_closing_leaves_no_thread_and_no_file_open(bench: Bench) -> None:
 def test_task_that_asked_just_before_the_close_is_answered(bench: Bench) -> None:
     """Tasks whose operations are gathered but not yet queued are served or refused, never forgotten."""
     commits = bench.commits(inline=False)
-    commits.perform(reserve("starts the writer"))
+    commits.submit(reserve("starts the writer"))
 
     async def close_between() -> list[Any]:
-        tasks = [asyncio.create_task(commits.perform_async(reserve(f"e{n}"))) for n in range(2)]
+        tasks = [asyncio.create_task(commits.submit_async(reserve(f"e{n}"))) for n in range(2)]
         await asyncio.sleep(0)  # both have asked now; their loop has not handed them over yet
         commits.close()
         return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), DEADLINE_SECONDS)
@@ -593,14 +593,14 @@ def test_closed_event_loop_does_not_hang_the_writer(bench: Bench) -> None:
     commits, stall = bench.commits(inline=False), Stall(bench.faults)
 
     async def ask_and_leave() -> None:
-        asked = asyncio.create_task(commits.perform_async(reserve("abandoned")))
+        asked = asyncio.create_task(commits.submit_async(reserve("abandoned")))
         await asyncio.to_thread(stall.wait_entered)
         asked.cancel()
 
     bench.threads.submit(asyncio.run, ask_and_leave()).result(DEADLINE_SECONDS)
     stall.release()
 
-    assert commits.perform(reserve("next")).decision is Decision.RUN
+    assert commits.submit(reserve("next")).decision is Decision.RUN
     assert bench.labels() == {"abandoned", "next"}
 
 
@@ -609,7 +609,7 @@ def test_cancelled_task_does_not_disturb_its_batch(bench: Bench) -> None:
     commits, stall = bench.commits(inline=False), Stall(bench.faults)
 
     async def cancel_one() -> list[Any]:
-        tasks = [asyncio.create_task(commits.perform_async(reserve(f"e{n}"))) for n in range(3)]
+        tasks = [asyncio.create_task(commits.submit_async(reserve(f"e{n}"))) for n in range(3)]
         await asyncio.to_thread(stall.wait_entered)
         tasks[1].cancel()
         stall.release()
@@ -626,10 +626,10 @@ def test_loops_that_take_turns_in_one_thread_gather_apart(bench: Bench) -> None:
     first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
 
     async def ask(label: str) -> Reserved:
-        return await asyncio.wait_for(commits.perform_async(reserve(label)), DEADLINE_SECONDS)
+        return await asyncio.wait_for(commits.submit_async(reserve(label)), DEADLINE_SECONDS)
 
     with contextlib.closing(first), contextlib.closing(second):
-        asked = first.create_task(commits.perform_async(reserve("first")))
+        asked = first.create_task(commits.submit_async(reserve("first")))
         first.call_soon(first.stop)
         first.run_forever()  # one turn of it: the task has asked, nothing is on its way
         answers = [second.run_until_complete(ask("second")), first.run_until_complete(asked)]
@@ -658,7 +658,7 @@ def test_thread_whose_loop_went_on_in_another_asks_from_a_loop_again(bench: Benc
     """Given a loop that asked here and runs elsewhere; then the next loop of this thread is answered."""
     commits = bench.commits()
     moved = asyncio.new_event_loop()
-    asked = moved.create_task(commits.perform_async(reserve("moved")))
+    asked = moved.create_task(commits.submit_async(reserve("moved")))
     one_turn(moved)  # the task has asked, nothing is on its way
 
     with contextlib.closing(moved), running_elsewhere(moved):
@@ -679,7 +679,7 @@ def test_thread_asks_from_a_loop_while_its_former_one_begins_elsewhere(bench: Be
         go_on.wait(DEADLINE_SECONDS)
 
     moved.call_soon(moved.call_soon, hold)  # in its next turn, before what it gathers in this one
-    asked = moved.create_task(commits.perform_async(reserve("moved")))
+    asked = moved.create_task(commits.submit_async(reserve("moved")))
     one_turn(moved)
     with contextlib.closing(moved), running_elsewhere(moved):
         assert begun.wait(DEADLINE_SECONDS)
@@ -694,7 +694,7 @@ def test_loop_closed_before_it_handed_over_is_not_kept(bench: Bench) -> None:
     """What it gathered has nobody to be told; the next loop that asks lets go of it."""
     commits = bench.commits()
     loop = asyncio.new_event_loop()
-    asked = loop.create_task(commits.perform_async(reserve("never")))
+    asked = loop.create_task(commits.submit_async(reserve("never")))
     one_turn(loop)
     asked.get_coro().close()
     loop.close()
@@ -755,10 +755,10 @@ def test_ticks_of_the_gate_are_the_ledgers(bench: Bench) -> None:
     """The group commit's own clock decides nothing about a claim: leases are the session's."""
     clock = ManualClock()
     commits = GroupCommit(SqliteStore(bench.path, clock=clock), clock=ManualClock(ticks_ms=5))
-    commits.perform(reserve("e"))
+    commits.submit(reserve("e"))
     clock.advance(30)
 
-    assert commits.perform(reserve("e")).decision is Decision.RECOVER
+    assert commits.submit(reserve("e")).decision is Decision.RECOVER
     commits.close()
 
 
@@ -767,4 +767,4 @@ def test_error_of_the_gate_is_not_swallowed_by_a_batch(bench: Bench) -> None:
     commits = bench.commits()
 
     with pytest.raises(OncegateError, match="ours"):
-        commits.perform(Broken(OncegateError("ours")))
+        commits.submit(Broken(OncegateError("ours")))

@@ -112,7 +112,7 @@ def test_a_batch_that_is_lost_on_its_way_to_the_commit_is_committed(tmp_path: Pa
     """An interrupt between writing a batch down and handing it over leaves nobody who knows of it."""
     commits = GroupCommit(SqliteStore(tmp_path / "ledger.db"))
     ask: Callable[[], Pending] = lambda: Pending(ReadEntry(derive_key("", "s", "{id}", ("e",)).digest))  # noqa: E731
-    commits.perform(ask().operation)
+    commits.submit(ask().operation)
     begun = commits.begin_batch([ask()])
     assert begun is not None
     assert not commits._turns.take([])

@@ -42,7 +42,7 @@ class Site:
     def commits(self, **options: Any) -> GroupCommit:
         opened = GroupCommit(faulty(self.store, self.faults), **options)
         self._opened.append(opened)
-        opened.perform(reserve("first"))  # so that a session is idle
+        opened.submit(reserve("first"))  # so that a session is idle
         self.faults.calls.clear()
         self.faults.before_commit = lambda: self.committers.append(threading.current_thread().name)
         return opened
@@ -80,7 +80,7 @@ def crowd(prefix: str = "e") -> list[Operation[Any]]:
 
 
 async def ask(commits: GroupCommit, operations: list[Operation[Any]]) -> list[Any]:
-    tasks = [commits.perform_async(operation) for operation in operations]
+    tasks = [commits.submit_async(operation) for operation in operations]
     return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), DEADLINE_SECONDS)
 
 
@@ -207,7 +207,7 @@ def test_threads_and_tasks_have_their_turns(site: Site) -> None:
 
     def write_beside() -> None:
         for number in range(20):
-            commits.perform(reserve(f"thread-{number}"))
+            commits.submit(reserve(f"thread-{number}"))
         done.set()
 
     thread = threading.Thread(target=write_beside)

@@ -16,16 +16,8 @@ from msgspec.structs import replace
 
 from oncegate import Admission, Gate, Once, Verdict
 from oncegate.commit.group_commit import GroupCommit
-from oncegate.commit.operations import (
-    Attach,
-    Operation,
-    ReadEntry,
-    RecordProgress,
-    Renew,
-    Reserve,
-    Rule,
-    Settle,
-)
+from oncegate.commit.operations import Attach, Operation, ReadEntry, RecordProgress, Renew, Reserve, Settle
+from oncegate.commit.review_operations import Rule
 from oncegate.errors import OncegateError, StoreError, StoreUnavailable, StoreUnknown
 from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.decisions import Verb
@@ -109,7 +101,7 @@ def test_reservation_whose_reply_is_lost_is_found_by_its_token(
     """It happened: the caller gets its claim, with the fence that stands in the ledger."""
     ledger.faults.plan.extend([Fault.LOST_REPLY])
 
-    answer = commits.perform(reserve())
+    answer = commits.submit(reserve())
 
     found = ledger.detail()
     assert found is not None
@@ -122,42 +114,42 @@ def test_reservation_that_was_undone_is_told_as_not_done(ledger: Ledger, commits
     ledger.faults.plan.extend([Fault.UNDONE])
 
     with pytest.raises(StoreUnavailable):
-        commits.perform(reserve())
+        commits.submit(reserve())
 
     assert ledger.detail() is None
-    assert commits.perform(reserve(2)).decision is Decision.RUN
+    assert commits.submit(reserve(2)).decision is Decision.RUN
 
 
 def test_somebody_elses_claim_is_not_taken_for_ones_own(ledger: Ledger, commits: GroupCommit) -> None:
     """Under a lost reply an arrival that was only busy does not find itself the holder."""
-    commits.perform(reserve(1))
+    commits.submit(reserve(1))
     ledger.faults.plan.extend([Fault.LOST_REPLY])
 
     with pytest.raises(StoreUnavailable):
-        commits.perform(reserve(2))
+        commits.submit(reserve(2))
 
 
 def test_take_over_whose_reply_is_lost_starts_nothing(ledger: Ledger, commits: GroupCommit) -> None:
     """A recovered claim that cannot be told with its steps is left to lapse, not run half-informed."""
-    first = commits.perform(reserve(1))
+    first = commits.submit(reserve(1))
     ledger.clock.advance(30)
     ledger.faults.plan.extend([Fault.LOST_REPLY])
 
     with pytest.raises(StoreUnavailable):
-        commits.perform(reserve(2))
+        commits.submit(reserve(2))
 
-    assert commits.perform(reserve(3)).decision is Decision.BUSY
+    assert commits.submit(reserve(3)).decision is Decision.BUSY
     ledger.clock.advance(30)
-    again = commits.perform(reserve(4))
+    again = commits.submit(reserve(4))
     assert (again.decision, again.attempt) == (Decision.RECOVER, 3)
     assert again.fence > first.fence
 
 
 def _settle_for_a_person(ledger: Ledger, commits: GroupCommit) -> Ruling:
     """An entry that ran and is held; returns a person's word that it may run again."""
-    first = commits.perform(reserve(1))
+    first = commits.submit(reserve(1))
     held = Settlement(*first.claim, State.HELD, 1, "gate", reason="look at it")
-    commits.perform(Settle(held))
+    commits.submit(Settle(held))
     found = ledger.detail()
     assert found is not None
     reason = "approved by Ada: looked into it"
@@ -172,12 +164,12 @@ def test_claim_after_a_persons_word_is_not_taken_for_the_first_of_all(
 ) -> None:
     """Its attempts count anew, but an earlier one may have called: it is left to lapse, and looked into."""
     # Given an entry that has run, was held, and may run again: its next attempt has number 1
-    (answer,) = commits.perform(Rule((_settle_for_a_person(ledger, commits),)))
+    (answer,) = commits.submit(Rule((_settle_for_a_person(ledger, commits),)))
     assert answer.done
     # When the reply to the next reservation is lost
     ledger.faults.plan.extend([Fault.LOST_REPLY])
     with pytest.raises(StoreUnavailable):
-        commits.perform(reserve(2))
+        commits.submit(reserve(2))
     # Then the claim stands in the ledger, as an attempt with number 1, and nobody runs on it
     found = ledger.detail()
     assert found is not None
@@ -189,14 +181,14 @@ def test_claim_after_one_that_was_given_back_is_not_taken_for_the_first_of_all(
 ) -> None:
     """What it left on record is not read back here: a word that nothing happened must be replaced first."""
     # Given a claim that was given back before anything was called: the next attempt has number 1 again
-    first = commits.perform(reserve(1))
+    first = commits.submit(reserve(1))
     step = StepRecord("call", StepState.NOT_APPLIED, "(undeclared)")
     given = Settlement(*first.claim, State.RETRYABLE, 1, "gate", steps=(step,))
-    commits.perform(Settle(replace(given, attempts_given_back=1)))
+    commits.submit(Settle(replace(given, attempts_given_back=1)))
     # When the reply to the next reservation is lost, then nobody runs on it
     ledger.faults.plan.extend([Fault.LOST_REPLY])
     with pytest.raises(StoreUnavailable):
-        commits.perform(reserve(2))
+        commits.submit(reserve(2))
     found = ledger.detail()
     assert found is not None
     assert (found.entry.state, found.entry.attempt, found.entry.token) == (State.IN_FLIGHT, 1, 2)
@@ -211,7 +203,7 @@ def test_doubtful_word_about_an_entry_that_is_gone_is_told_as_not_done(
     ledger.faults.plan.extend([doubt])
 
     with pytest.raises(StoreUnavailable):
-        commits.perform(Rule((replace(ruling, entry_id=ruling.entry_id + 100),)))
+        commits.submit(Rule((replace(ruling, entry_id=ruling.entry_id + 100),)))
 
 
 @pytest.mark.parametrize("after", [Fault.DOWN, Fault.LOST_REPLY, Fault.UNDONE])
@@ -223,9 +215,9 @@ def test_reading_back_that_fails_leaves_it_unknown(
     ledger.faults.plan.extend([doubt, after])
 
     with pytest.raises(StoreUnknown):
-        commits.perform(reserve(1))
+        commits.submit(reserve(1))
 
-    decision = commits.perform(reserve(2)).decision
+    decision = commits.submit(reserve(2)).decision
     assert decision is (Decision.BUSY if doubt is Fault.LOST_REPLY else Decision.RUN)
 
 
@@ -235,12 +227,12 @@ def test_doubtful_settlement_is_told_as_it_is(
     ledger: Ledger, commits: GroupCommit, doubt: Fault, state: State
 ) -> None:
     """A settlement that happened is True with one record; one that did not changed nothing."""
-    claim = commits.perform(reserve())
+    claim = commits.submit(reserve())
     ledger.faults.plan.extend([doubt])
     writes = (("INSERT INTO booking VALUES ('b')", ()),) if state is State.COMMITTED else ()
     ended = Settlement(*claim.claim, state, 1, "test", b"1", writes=writes)
 
-    told = outcome_of(lambda: commits.perform(Settle(ended)))
+    told = outcome_of(lambda: commits.submit(Settle(ended)))
 
     found = ledger.detail()
     assert found is not None
@@ -252,7 +244,7 @@ def test_doubtful_settlement_is_told_as_it_is(
     else:
         assert isinstance(told, StoreUnavailable)
         assert (found.entry.state, found.records, ledger.bookings()) == (State.IN_FLIGHT, (), [])
-        assert commits.perform(Settle(ended)) is True
+        assert commits.submit(Settle(ended)) is True
 
 
 @pytest.mark.parametrize("doubt", DOUBTS)
@@ -260,13 +252,13 @@ def test_settlement_of_a_lost_claim_is_never_taken_for_done(
     ledger: Ledger, commits: GroupCommit, doubt: Fault
 ) -> None:
     """A zombie whose reply is lost as well does not find the new holder's settlement to be its own."""
-    old = commits.perform(reserve(1))
+    old = commits.submit(reserve(1))
     ledger.clock.advance(30)
-    new = commits.perform(reserve(2))
-    commits.perform(Settle(Settlement(*new.claim, State.COMMITTED, 1, "new")))
+    new = commits.submit(reserve(2))
+    commits.submit(Settle(Settlement(*new.claim, State.COMMITTED, 1, "new")))
     ledger.faults.plan.extend([doubt])
 
-    told = outcome_of(lambda: commits.perform(Settle(Settlement(*old.claim, State.COMMITTED, 1, "old"))))
+    told = outcome_of(lambda: commits.submit(Settle(Settlement(*old.claim, State.COMMITTED, 1, "old"))))
 
     assert told is not True
 
@@ -274,12 +266,12 @@ def test_settlement_of_a_lost_claim_is_never_taken_for_done(
 @pytest.mark.parametrize("doubt", DOUBTS)
 def test_doubtful_progress_is_told_as_it_is(ledger: Ledger, commits: GroupCommit, doubt: Fault) -> None:
     """A step counts as recorded exactly when it is, with its business write."""
-    claim = commits.perform(reserve())
+    claim = commits.submit(reserve())
     steps = (StepRecord("a", StepState.STARTED, "d"), StepRecord("b", StepState.DONE, "d", b"1"))
     ledger.faults.plan.extend([doubt])
     wanted = StepRecords(*claim.claim, steps, 1, (("INSERT INTO booking VALUES ('s')", ()),))
 
-    told = outcome_of(lambda: commits.perform(RecordProgress(wanted)))
+    told = outcome_of(lambda: commits.submit(RecordProgress(wanted)))
 
     found = ledger.detail()
     assert found is not None
@@ -295,13 +287,13 @@ def test_a_doubtful_record_of_an_answer_is_told_as_it_is(
     ledger: Ledger, commits: GroupCommit, doubt: Fault
 ) -> None:
     """What a downstream said counts as recorded exactly when it is; another's record is not ours."""
-    claim = commits.perform(reserve())
+    claim = commits.submit(reserve())
     notes = ["asked d about a: nothing found", "asked d about a: holds S-1"]
     first, wanted = (RecordProgress(StepRecords(*claim.claim, (), 1, probed=note)) for note in notes)
-    commits.perform(first)
+    commits.submit(first)
     ledger.faults.plan.extend([doubt])
 
-    told = outcome_of(lambda: commits.perform(wanted))
+    told = outcome_of(lambda: commits.submit(wanted))
 
     found = ledger.detail()
     assert found is not None
@@ -314,11 +306,11 @@ def test_a_doubtful_record_of_an_answer_is_told_as_it_is(
 @pytest.mark.parametrize("doubt", DOUBTS)
 def test_doubtful_attachment_is_told_as_it_is(ledger: Ledger, commits: GroupCommit, doubt: Fault) -> None:
     """An outcome counts as attached exactly when it is there."""
-    claim = commits.perform(reserve())
-    commits.perform(Settle(Settlement(*claim.claim, State.COMMITTED, 1, "test")))
+    claim = commits.submit(reserve())
+    commits.submit(Settle(Settlement(*claim.claim, State.COMMITTED, 1, "test")))
     ledger.faults.plan.extend([doubt])
 
-    told = outcome_of(lambda: commits.perform(Attach(Attachment(*claim.claim, b'"value"'))))
+    told = outcome_of(lambda: commits.submit(Attach(Attachment(*claim.claim, b'"value"'))))
 
     found = ledger.detail()
     assert found is not None
@@ -330,13 +322,13 @@ def test_doubtful_renewal_and_reading_do_no_harm(
     ledger: Ledger, commits: GroupCommit, doubt: Fault
 ) -> None:
     """A lease that may not have been renewed counts as not renewed; an entry is read again."""
-    claim = commits.perform(reserve())
+    claim = commits.submit(reserve())
     ledger.faults.plan.extend([doubt])
     with pytest.raises(StoreUnavailable):
-        commits.perform(Renew(Renewal(*claim.claim, 20_000)))
+        commits.submit(Renew(Renewal(*claim.claim, 20_000)))
     ledger.faults.plan.extend([doubt])
 
-    entry = commits.perform(ReadEntry(KEY))
+    entry = commits.submit(ReadEntry(KEY))
 
     assert entry is not None
     assert entry.fence == claim.fence
@@ -346,7 +338,7 @@ def test_doubtful_renewal_and_reading_do_no_harm(
 def test_everybody_in_a_doubtful_batch_is_told_their_own_fate(ledger: Ledger, doubt: Fault) -> None:
     """Reservations and settlements of one doubtful batch are read back one by one."""
     commits = GroupCommit(ledger.store, clock=ledger.clock, inline=False)
-    claim = commits.perform(reserve())
+    claim = commits.submit(reserve())
     keys = [derive_key("", "orders", "{id}", (f"n{number}",)).digest for number in range(4)]
     wanted = [
         Reserve(Reservation(key, "", "orders", "n", b"c", b"{}", 1, 20_000, 8, 50 + number))
@@ -357,7 +349,7 @@ def test_everybody_in_a_doubtful_batch_is_told_their_own_fate(ledger: Ledger, do
 
     async def perform_together() -> list[Any]:
         operations: list[Operation[Any]] = [*wanted, Settle(ended)]
-        calls = [commits.perform_async(operation) for operation in operations]
+        calls = [commits.submit_async(operation) for operation in operations]
         return list(await asyncio.gather(*calls, return_exceptions=True))
 
     answers = asyncio.run(perform_together())
@@ -377,11 +369,11 @@ def test_session_whose_commit_failed_is_not_used_again(
 ) -> None:
     """A connection of which nobody knows what it is in the middle of is closed, and a new one opened."""
     ledger.faults.plan.extend([fault, Fault.NONE, Fault.NONE])
-    outcome_of(lambda: commits.perform(reserve(1)))
+    outcome_of(lambda: commits.submit(reserve(1)))
     before = ledger.faults.connects
 
-    commits.perform(reserve(2))
-    commits.perform(reserve(3))
+    commits.submit(reserve(2))
+    commits.submit(reserve(3))
 
     assert ledger.faults.connects == before + 1
 

@@ -152,7 +152,7 @@ def chromium() -> Iterator[Browser]:
     Without any the tests are skipped, unless they are required.
     """
     if find_chromium() is None:
-        line = f"no Chromium was found: apt-get install chromium, or name one in {BROWSER_VARIABLE}"
+        line = f"no Chromium: apt-get install chromium-headless-shell, or name one in {BROWSER_VARIABLE}"
         if os.environ.get(REQUIRED_VARIABLE):
             pytest.fail(line)
         pytest.skip(line)

@@ -107,7 +107,7 @@ class Scene:
         now_ms = self.gate.engine.clock.wall_ms()
         surfaces = tuple(one.name for one in self.gate.engine.surfaces)
         word = msgspec.json.encode(WorkerWord(15_000, surfaces))
-        self.gate.engine.commits.perform(
+        self.gate.engine.commits.submit(
             PostNotice(Posting(WORKER, WORKER, "worker-1", word, now_ms, 3_600_000))
         )
 
@@ -153,7 +153,7 @@ class Scene:
         now_ms = self.gate.engine.clock.wall_ms()
         word = msgspec.json.encode(CircuitWord(now_ms - 90_000, 7, rest_ms, 5, ERROR))
         posting = Posting("circuit", destination, "sender-1, process 7", word, now_ms, 7_200_000)
-        self.gate.engine.commits.perform(PostNotice(posting))
+        self.gate.engine.commits.submit(PostNotice(posting))
 
     def block(self, destination: str, key: str, tenant: str, events: int) -> None:
         """A lane whose head was given up."""

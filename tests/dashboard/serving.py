@@ -24,14 +24,12 @@ REQUIRED_VARIABLE = "ONCEGATE_REQUIRE_CHROMIUM"
 
 
 def find_chromium() -> str | None:
-    """A Chromium that is on this machine already."""
-    given = os.environ.get(BROWSER_VARIABLE)
-    return (
-        given
-        or shutil.which("chromium")
-        or shutil.which("chromium-browser")
-        or shutil.which("google-chrome")
-    )
+    """A Chromium that is on this machine already.
+
+    The one that has no windows comes first: for the same page it takes a third of the processor time.
+    """
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+    return os.environ.get(BROWSER_VARIABLE) or next(filter(None, map(shutil.which, names)), None)
 
 
 @contextmanager

@@ -125,7 +125,7 @@ def test_every_destination_shows_its_success_rate_and_p95(site: Site) -> None:
         Tally("orders", minute - 3, of_duration(700), 97),
         Tally("orders", minute - 90, of_delivery(succeeded=False), 5_000),
     ]
-    site.gate.engine.commits.perform(Observe(Observations(tuple(counts))))
+    site.gate.engine.commits.submit(Observe(Observations(tuple(counts))))
     text = site.client(Role.VIEWER).get("/lanes").text
     assert ("99.8 %" in text, "of 2&#8239;000" in text, "32 ms" in text) == (True, True, True)
     assert "orders" not in site.client(Role.VIEWER).get("/surfaces").text

@@ -15,6 +15,7 @@ from oncegate.dashboard.operators import Role
 from oncegate.dashboard.pages import HOT_PAGES
 from oncegate.dashboard.request_context import RequestContext, Tools
 from oncegate.dashboard.waiting_page import badge
+from oncegate.journal.rollback.plans import PlanBook
 from oncegate.model.states import State
 from oncegate.sender.trace import journey
 from oncegate.stores.sqlite import SqliteStore
@@ -57,10 +58,11 @@ def test_a_page_reads_along_indexes_only(scene, reader, path, monkeypatch):
     entry = scene.waiting(State.HELD, "payouts")
     lane = {"destination": "orders", "tenant": "acme", "key": "A-17"}
     scene.replaying()
+    plan = PlanBook(tools.commits, tools.clock).want(1, "", "anna")
     for text in QUERIES.get(path, [""]):
         asks = {"q": text, "id": "evt-1", "name": "routes", **(lane if path == "/lane" else {})}
-        for visitor in VISITORS[: 1 if "{entry}" in path else 2]:
-            parts = {"entry": str(entry), "replay": "abc"}
+        for visitor in VISITORS[: 1 if "{entry}" in path or "{plan}" in path else 2]:
+            parts = {"entry": str(entry), "replay": "abc", "plan": plan}
             HOT_PAGES[path](tools, session, RequestContext(path, parts=parts, query=asks, visitor=visitor))
     if path == "/replays":
         asks = {"destination": "orders", "state": "running"}

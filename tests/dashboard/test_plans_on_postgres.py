@@ -11,6 +11,7 @@ import pytest
 from oncegate.dashboard.pages import HOT_PAGES
 from oncegate.dashboard.request_context import RequestContext, Tools
 from oncegate.dashboard.waiting_page import badge
+from oncegate.journal.rollback.plans import PlanBook
 from oncegate.model.states import State
 from oncegate.sender.trace import journey
 from oncegate.stores.postgres.session import PostgresSession
@@ -39,6 +40,7 @@ def filled() -> Iterator[Scene]:
         scene.quiet()
         scene.incident()
         scene.replaying()
+        PlanBook(scene.gate.engine.commits, scene.gate.engine.clock).want(1, "", "anna")
         fill(url, 20_000, minutes=600)
         yield scene
         scene.gate.close()
@@ -48,10 +50,11 @@ def visited(scene: Scene, session: Any, path: str) -> None:
     """Shows a page with every filter that the tests know, and its badge."""
     tools = Tools(scene.gate.engine.commits, scene.gate.engine.clock, lambda: ())
     entry = scene.waiting(State.HELD, "payouts")
+    plan = PlanBook(tools.commits, tools.clock).all(session)[0].name
     for text in [*QUERIES.get(path, [""]), *(["tenant:acme"] if path in QUERIES else [])]:
         asks = {"q": text, "id": "evt-1", "name": "routes", **(LANE if path == "/lane" else {})}
-        for visitor in VISITORS[: 1 if "{entry}" in path else 2]:
-            parts = {"entry": str(entry), "replay": "abc"}
+        for visitor in VISITORS[: 1 if "{entry}" in path or "{plan}" in path else 2]:
+            parts = {"entry": str(entry), "replay": "abc", "plan": plan}
             HOT_PAGES[path](tools, session, RequestContext(path, parts=parts, query=asks, visitor=visitor))
     if path == "/replays":
         for asks in ({"destination": "orders", "state": "running"}, {"destination": "orders"}):

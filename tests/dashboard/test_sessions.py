@@ -108,7 +108,7 @@ def test_a_session_that_cannot_be_ended_in_the_ledger_is_said_to_be_open(site: S
     def full(*_, **__):
         raise StoreFull("the disk is full")
 
-    monkeypatch.setattr(site.gate.engine.commits, "perform", full)
+    monkeypatch.setattr(site.gate.engine.commits, "submit", full)
     reply = client.post("/logout", {})
     assert reply.status == 503
     assert "oncegate operators sign-out" in reply.text

@@ -8,8 +8,10 @@ import pytest
 
 from oncegate.dashboard.operators import Role
 from oncegate.model.repeats import RepeatClass
+from oncegate.model.surface_decisions import SurfaceMode
+from oncegate.review.surface_decisions import DecidedView, decided_about
 from oncegate.sources.status import SourceStatus, posting_of
-from tests.dashboard.conftest import Site
+from tests.dashboard.conftest import Client, Reply, Site
 
 
 def test_a_surface_tells_of_every_kind_of_repeats_whether_it_is_normal(site: Site) -> None:
@@ -78,3 +80,59 @@ def test_the_sources_of_a_surface_are_shown_with_their_state(site: Site) -> None
         assert ">12<" in row
         assert "&lt;b&gt;no&lt;/b&gt;" in row
     assert "sqs:payouts" not in client.get("/surface?name=portbase.cis").text
+
+
+def _decide(site: Site, client: Client, **fields: str) -> Reply:
+    given = {"name": "portbase.cis", "version": "0", "reason": "wrong prices", **fields}
+    return client.post("/surface/decide", site.form(client, **given))
+
+
+def _decided(site: Site) -> DecidedView:
+    with site.gate.engine.store.look() as session:
+        return decided_about(session, "portbase.cis")
+
+
+def test_an_approver_switches_a_surface_once(site: Site) -> None:
+    """A second click, or a tab that is behind, changes nothing; the journal has the reason."""
+    client = site.client(Role.APPROVER)
+    reply = _decide(site, client, do="switch", mode="paused")
+    assert reply.status == 303
+    assert _decided(site).decided.mode is SurfaceMode.PAUSED
+    shown = client.get(reply.headers["location"].removeprefix(client.prefix)).text
+    assert "obey within" in shown
+    assert "wrong prices" in shown
+    again = _decide(site, client, do="switch", mode="on")
+    assert (again.status, _decided(site).version) == (409, 1)
+    assert "Nothing was changed" in again.text
+    assert _decide(site, client, do="ignore", path="payload.id", version="1").status == 303
+    assert _decided(site).decided.ignore == ("payload.id",)
+    assert "paused" in client.get("/surfaces").text
+    assert "is switched to <strong>paused</strong>" in client.get("/").text
+    with site.gate.engine.store.look() as session:
+        notes = [
+            one.note or "" for one in session.read_log(0, 1000) if "surface portbase" in (one.note or "")
+        ]
+    assert [note.rpartition("; ")[2] for note in notes] == ["wrong prices", "wrong prices"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mode": "off"},
+        {"mode": "on", "reason": ""},
+        {"do": "ignore", "path": ""},
+        {"mode": "on", "version": ""},
+    ],
+)
+def test_a_form_that_cannot_be_read_changes_nothing(site: Site, fields: dict[str, str]) -> None:
+    client = site.client(Role.APPROVER)
+    assert _decide(site, client, **{"do": "switch", **fields}).status == 409
+    assert _decided(site).version == 0
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
+def test_others_than_approvers_switch_nothing(site: Site, role: Role) -> None:
+    client = site.client(role)
+    assert "/surface/decide" not in client.get("/surface?name=portbase.cis").text
+    assert _decide(site, client, do="switch", mode="paused").status == 403
+    assert _decided(site).version == 0

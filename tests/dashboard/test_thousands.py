@@ -17,7 +17,7 @@ from oncegate.dashboard.rendering import counted, grouped, with_digits
 from oncegate.model.states import State
 from oncegate.signals import definitions as d
 from oncegate.signals.alerts import Signal
-from oncegate.signals.definitions import Level
+from oncegate.signals.definition import Level
 from oncegate.signals.measures import MINUTE_MS, measure
 from oncegate.testing import ManualClock
 from oncegate.wiring import Gate

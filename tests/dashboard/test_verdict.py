@@ -16,7 +16,7 @@ from oncegate.signals.definitions import Thresholds
 from oncegate.signals.snapshot import DAY, HOUR, TEN_MINUTES, Counts, Snapshot, WorkerStatus
 from oncegate.store import Doubled, Waiting, What
 from oncegate.store.notices import WorkerWord
-from oncegate.store.resources import SecondResource
+from oncegate.store.resources import SecondCount
 from tests.dashboard.conftest import Site
 from tests.dashboard.scene import Scene
 from tests.dashboard.serving import Stage
@@ -41,10 +41,10 @@ def waiting(state: State, reason: str, count: int, ago_ms: int) -> Waiting:
 
 def test_a_second_resource_is_never_green_whatever_the_limits_are() -> None:
     """One container with two slots, while an operator has raised the limit (F6, I28)."""
-    found = SecondResource(1, "orders", "MSKU1", "claim", "delta", 1, "S-1", 2, "S-2", NOW)
+    found = SecondCount("orders", False, 1, 1, NOW)
     high = Thresholds({"resources_per_target": (None, 10), "resources_per_key": (None, 10)})
-    assert verdict(replace(CALM, seconds=(found,))).tone == "page"
-    said = verdict(replace(CALM, seconds=(found,)), high)
+    assert verdict(replace(CALM, second_counts=(found,))).tone == "page"
+    said = verdict(replace(CALM, second_counts=(found,)), high)
     assert (said.tone, said.headline) == ("unknown", "1 second resource of a key or target.")
 
 

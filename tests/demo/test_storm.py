@@ -302,7 +302,7 @@ def storm_children() -> list[str]:
             words = Path(f"/proc/{number}/cmdline").read_bytes()
         except FileNotFoundError:
             continue
-        if b"oncegate" in words and b"postgres" not in words:
+        if b"oncegate.demo." in words:
             found.append(words.replace(b"\0", b" ").decode())
     return found
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.guides import ROOT, Reader, free_port
+from tests.support.wheel import wheel_environment
 
 TUTORIALS = ROOT / "docs" / "tutorials"
 QUICKSTARTS = ROOT / "docs" / "quickstarts"
@@ -37,7 +38,12 @@ def test_a_quickstart_with_a_server(name: str, tmp_path: Path) -> None:
 
 def test_an_agents_tool(tmp_path: Path) -> None:
     """Every file and command of the page."""
-    Reader(QUICKSTARTS / "agent-tool.md", tmp_path).follow()
+    Reader(QUICKSTARTS / "agent-tool.md", tmp_path).follow(wheel=wheel_environment())
+
+
+def test_a_roll_back(tmp_path: Path) -> None:
+    """Every file and command of the page: doubled routes go, a person's changes stay."""
+    Reader(ROOT / "docs" / "roll-back.md", tmp_path).follow()
 
 
 def test_every_tutorial_and_quickstart_is_run() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.guides import ROOT, Reader, free_port
+from tests.support.wheel import wheel_environment
 
 EXAMPLES = ROOT / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
@@ -16,7 +17,7 @@ NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_runs_as_its_readme_says(name: str, tmp_path: Path) -> None:
-    """Every command with the output that it shows, on other ports."""
+    """Every command with the output that it shows, on other ports, from the wheel."""
     if name == "node_handler" and shutil.which("node") is None:
         pytest.skip("node is not installed on this machine")
     folder = tmp_path / name
@@ -26,7 +27,7 @@ def test_an_example_runs_as_its_readme_says(name: str, tmp_path: Path) -> None:
     settings = folder / "oncegate.toml"
     if settings.exists():
         settings.write_text(settings.read_text("utf-8").replace("9000", ports["9000"]), "utf-8")
-    Reader(folder / "README.md", folder, ports).follow()
+    Reader(folder / "README.md", folder, ports).follow(wheel=wheel_environment())
 
 
 def test_every_example_is_listed() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import asyncpg  # type: ignore[import-untyped]
-import django  # type: ignore[import-untyped]
+import django
 import psycopg
 import sqlalchemy
 from psycopg.conninfo import conninfo_to_dict
@@ -192,12 +192,12 @@ def django_on_sqlite(path: Path) -> Any:
 
 def _django_on(alias: str, engine: str, chosen: dict[str, Any]) -> Any:
     """Settings are made for these tests alone."""
-    from django.conf import settings  # type: ignore[import-untyped]
+    from django.conf import settings
 
     if not settings.configured:
         settings.configure(DATABASES={}, USE_TZ=True)
         django.setup()
-    from django.db import connections  # type: ignore[import-untyped]
+    from django.db import connections
 
     if connections.databases.get(alias, {}).get("NAME") != chosen["NAME"]:
         defaults = connections.configure_settings({"default": {}})["default"]

@@ -12,6 +12,7 @@ import pytest
 from oncegate import Gate, Once
 from oncegate.gate.runtime import arrival_stats as module
 from oncegate.gate.runtime import asked, duplicate_detector
+from oncegate.gate.runtime.surface_sightings import taken
 from oncegate.model.repeats import RepeatClass
 from oncegate.signals.snapshot import NOTHING, Counts, by_surface
 from oncegate.store import Repeat, What
@@ -388,7 +389,7 @@ class _Busy(list[int]):
 
 def test_what_comes_while_others_are_taken_stays_for_the_next_time() -> None:
     waiting = _Busy([1, 2, 3])
-    assert module._taken(waiting) == [1, 2, 3]
+    assert taken(waiting) == [1, 2, 3]
     assert len(waiting) == 1
 
 
@@ -508,7 +509,7 @@ def test_the_thread_tells_by_itself(ledger: Ledger, monkeypatch: pytest.MonkeyPa
     told = threading.Event()
     monkeypatch.setattr(module, "FLUSH_SECONDS", 0.01)
     gate = ledger.gate()
-    observe = gate.engine.sightings._commits.perform
+    observe = gate.engine.sightings._commits.submit
 
     def perform(operation: Any) -> Any:
         answer = observe(operation)
@@ -516,7 +517,7 @@ def test_the_thread_tells_by_itself(ledger: Ledger, monkeypatch: pytest.MonkeyPa
         return answer
 
     monkeypatch.setattr(
-        gate.engine.sightings, "_commits", type("Commits", (), {"perform": staticmethod(perform)})
+        gate.engine.sightings, "_commits", type("Commits", (), {"submit": staticmethod(perform)})
     )
     orders(gate)
     gate.admit_sync("orders", {"id": "1"})

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from oncegate import Conflict, Gate, Verdict
 from oncegate.crashpoints import CrashPoints
@@ -99,6 +100,11 @@ class Place:
 
     def end_overlap(self) -> None:
         self.clock.advance(OVERLAP_SECONDS)
+
+    def stops_after_comparing(self, gate: Gate) -> None:
+        """The process compared long ago and is about to reserve: nothing tells it how late it is."""
+        plans = gate.engine._context.plans
+        plans["orders"] = replace(plans["orders"], recheck_at_ticks_ms=2**63 - 1)
 
     def verdict(self, gate: Gate, event: Any = EVENT) -> Verdict:
         return gate.admit_sync("orders", event).verdict
@@ -212,7 +218,7 @@ def test_a_program_that_slept_over_the_overlap_runs_nothing(place: Place) -> Non
     place.rekey(NEW)
     new = place.process(NEW)
     place.end_overlap()
-    place.clock.step_wall(-OVERLAP_SECONDS)  # so that nothing tells the process how late it is
+    place.stops_after_comparing(old)
     with pytest.raises(StoreBusy, match="too long ago"):
         place.verdict(old, {"id": "B-1"})
     with pytest.raises(ConfigError, match="rekey"):
@@ -222,6 +228,18 @@ def test_a_program_that_slept_over_the_overlap_runs_nothing(place: Place) -> Non
     new.check_surfaces()
     assert place.verdict(new, {"id": "B-1"}) is Verdict.RUN
     assert len(place.ran) == 2
+
+
+def test_a_wall_clock_that_is_set_back_does_not_put_off_the_comparison(place: Place) -> None:
+    """A process compares again by its own ticks, before it reserves anything by an old template."""
+    old = place.process()
+    place.verdict(old)
+    place.rekey(NEW)
+    place.end_overlap()
+    place.clock.step_wall(-OVERLAP_SECONDS)
+    with pytest.raises(ConfigError, match="rekey"):
+        place.verdict(old, {"id": "B-1"})
+    assert len(place.ran) == 1
 
 
 class Dying(CrashPoints):
@@ -249,11 +267,10 @@ def test_claim_of_a_program_that_slept_is_given_up_where_the_new_key_is_known(
     new = place.process(NEW, same_database=same_database)
     place.end_overlap()
     assert place.verdict(new, {"id": "B-1"}) is Verdict.RUN
-    place.clock.step_wall(-OVERLAP_SECONDS)  # so that nothing tells the process how late it is
+    place.stops_after_comparing(old)
     points.is_due = dies
     with pytest.raises((CrashReached, StoreError)):
         place.verdict(old, {"id": "B-1"})
-    place.clock.step_wall(OVERLAP_SECONDS)
     place.clock.advance(601)
     (looked,) = Reconciler(place.process(NEW, same_database=same_database), at_once=True).run_once().looked
     assert looked.became == "failed for good"
@@ -275,11 +292,10 @@ def test_claim_under_the_new_key_is_recovered_though_a_program_that_slept_left_t
     place.end_overlap()
     with pytest.raises(CrashReached):
         place.verdict(place.process(NEW, crash=crash), {"id": "B-1"})
-    place.clock.step_wall(-OVERLAP_SECONDS)
+    place.stops_after_comparing(old)
     points.is_due = True
     with pytest.raises((CrashReached, StoreError)):
         place.verdict(old, {"id": "B-1"})
-    place.clock.step_wall(OVERLAP_SECONDS)
     place.clock.advance(601)
     looked = Reconciler(place.process(NEW), at_once=True).run_once().looked
     assert sorted(one.became for one in looked) == ["failed for good", "finished"]

@@ -251,7 +251,7 @@ def test_event_that_would_wait_for_a_person_is_refused_with_an_error(
     process: Process, ledger: Ledger
 ) -> None:
     """The ledger keeps no events and nobody could release it: its sender must not think it is stored."""
-    with pytest.raises(Quarantined, match="it was not stored: this ledger has no review"):
+    with pytest.raises(Quarantined, match="it was not stored: this ledger lists no open entries"):
         process.gate.admit_sync("orders", {"amount": 7})
 
     assert ledger.tables.rows == {}
@@ -269,7 +269,7 @@ def test_process_counts_what_it_sees_without_telling_the_ledger(process: Process
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "no lanes in this ledger": {"mode": "accept"},
-    "approvals need SQLite or PostgreSQL": {"approve_first": True},
+    "approvals need SQLite, PostgreSQL": {"approve_first": True},
     "no review in this ledger": {"content": Content(("amount",), "{id}")},
     "commits no statements with a claim": {"same_database": True},
     "writes= need SQLite or PostgreSQL": {"writes": lambda event: []},
@@ -289,10 +289,10 @@ def test_surface_that_needs_more_than_claims_is_refused_when_it_is_declared(
 FEATURES: dict[str, Callable[[Gate], object]] = {
     "no lanes .*deliveries need": lambda gate: Sender(gate=gate),
     "no feed .*feeds need": Feed,
-    "no review .*workers need": lambda gate: gate.worker(),
+    "no open entries .*reconcilers need": lambda gate: gate.worker(),
     "no lanes .*accepted events need": AcceptedWork,
-    "no review .*decisions need": lambda gate: gate.people,
-    "no lanes .*operations pages need": lambda gate: gate.dashboard(),
+    "no open entries .*decisions need": lambda gate: gate.people,
+    "no open entries .*operations pages need": lambda gate: gate.dashboard(),
     "no lanes .*receivers with ordered": lambda gate: Receiver(gate, "in", secrets=["whsec_" + "A" * 32]),
 }
 
@@ -303,7 +303,7 @@ def test_feature_that_needs_a_missing_facet_says_so_at_its_start(process: Proces
     with pytest.raises(ConfigError, match=message) as refused:
         FEATURES[message](process.gate)
 
-    assert str(refused.value).endswith("need SQLite or PostgreSQL")
+    assert str(refused.value).endswith(("need SQLite or PostgreSQL", "PostgreSQL, Redis or DynamoDB"))
     assert "claims-only: claims only" in str(refused.value)
     assert "\n" not in str(refused.value)
 

@@ -343,3 +343,19 @@ def test_keys_of_other_contents_begin_alike_and_never_collide() -> None:
     assert len(keys) == 6
     assert all(key.startswith((conflict_prefix(one), conflict_prefix(two))) for key in keys)
     assert derive_conflict_key(one, b"x").text == "3d8b7cd895805cb596d43892f44c2f097c1433ffbcba7f75"
+
+
+def test_conflicts_beyond_the_log_are_said_to_be_more(ledger) -> None:
+    """The log has the first hundred of an entry; a person reads no wrong number (E5)."""
+    gate = ledger.gate()
+
+    @gate.handler("payouts", key="{id}", approve_first=True, on_conflict="refuse")
+    def pay(event, once):
+        return "paid"
+
+    for number in range(122):
+        gate.admit_sync("payouts", {"id": "P-1", "amount": number})
+        if number in (2, 121):
+            with gate.engine.store.look() as session:
+                told = " ".join(remarks(session.detail(1)))
+            assert f"came under this key {'2 times' if number == 2 else '100 times or more'} since" in told

@@ -1,10 +1,10 @@
 """A new version of the program recovers what the old one left: never a second effect (I1, I24, A4, A6).
 
-Every pair of declarations, with a crash right before and right after the effect. On PostgreSQL each version
-is the old one and the new one, which shows that the ledger keeps what the decision needs; `make soak` plays
-every pair with every crash on both ledgers. The bank keeps its own count and does no more than what was
-declared when it was called: it knows a key only if that was sent under a declaration that it honours keys,
-and is found by its probe only if it was sent for one.
+Every pair of declarations, with a crash right before and right after the effect; every third pair side by
+side. On PostgreSQL each version is the old one and the new one, which shows that the ledger keeps what the
+decision needs; `make soak` plays every pair with every crash, and side by side, on both ledgers. The bank
+keeps its own count and does no more than what was declared when it was called: it knows a key only if that
+was sent under a declaration that it honours keys, and is found by its probe only if it was sent for one.
 """
 
 from __future__ import annotations
@@ -306,10 +306,10 @@ def check_pair(site: Site, old: str, new: str, crash: str, *, is_warm: bool) -> 
 @pytest.mark.parametrize("old", VERSIONS)
 def test_old_and_new_side_by_side_have_one_effect_at_most(site: Site, old: str) -> None:
     """A rolling deployment: the old one dies, the new one dies as it recovers, the old one comes again."""
-    first = crashes_of(old)[0]
-    for new, crash in chosen(old, on_server=site.is_server):
-        if crash == first:
-            check_rolling(site, old, new)
+    first, begin = crashes_of(old)[0], [*VERSIONS].index(old)
+    pairs = [new for new, crash in chosen(old, on_server=site.is_server) if crash == first]
+    for new in pairs if site.is_server else pairs[begin // 3 % 3 :: 3]:
+        check_rolling(site, old, new)
 
 
 @pytest.mark.soak

@@ -59,7 +59,7 @@ def test_a_replay_says_since_when(gate: Gate, clock: ManualClock, caplog: pytest
     clock.advance(90)
     from_memory = gate.admit_sync("pay", event)
     assert from_memory.verdict is Verdict.REPLAY
-    assert from_memory.first_seen == from_wall_ms(first)
+    assert (from_memory.first_seen, from_memory.reason) == (from_wall_ms(first), "already done")
     (line,) = lines(gate, caplog)
     assert line.startswith("replay on pay: key=")
     assert "label=p-1 reason=already done first_seen=" in line
@@ -72,7 +72,8 @@ def test_a_replay_by_another_process_says_since_when(gate: Gate, clock: ManualCl
     clock.advance(90)
     with Gate(store=gate.engine.store, clock=clock) as other:
         other.engine.adopt(gate.engine)
-        assert other.admit_sync("pay", event).first_seen_ms == first
+        answer = other.admit_sync("pay", event)
+        assert (answer.first_seen_ms, answer.reason) == (first, "already done")
 
 
 def test_a_skew_is_a_number_and_a_line(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings  # type: ignore[import-untyped]
+from django.conf import settings
 
 from oncegate.integrations.problems import ProblemKind
 from tests.integrations.callers import KEY, Answer, post, served
@@ -90,7 +90,7 @@ ordered: list[bytes] = []
 
 
 def _order(request: Any) -> Any:
-    from django.http import JsonResponse  # type: ignore[import-untyped]
+    from django.http import JsonResponse
 
     ordered.append(request.body)
     return JsonResponse({"order": len(ordered)}, status=201)
@@ -100,7 +100,7 @@ class Urls:
     """What Django calls a URL configuration."""
 
     def __init__(self) -> None:
-        from django.urls import path  # type: ignore[import-untyped]
+        from django.urls import path
 
         self.urlpatterns = [path("orders", _order)]
 

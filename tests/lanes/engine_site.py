@@ -42,7 +42,7 @@ class Site:
     def fill(self, count: int, key: str = "k", first: int = 1, **changes: Any) -> list[Placed]:
         """Enqueues events of one key."""
         numbers = range(first, first + count)
-        return [self.commits.perform(Enqueue(outgoing(f"{key}-{n}", key, **changes))) for n in numbers]
+        return [self.commits.submit(Enqueue(outgoing(f"{key}-{n}", key, **changes))) for n in numbers]
 
     def lane(self, key: str = "k") -> LaneView:
         """Reads a lane."""

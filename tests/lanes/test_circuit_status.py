@@ -121,17 +121,17 @@ def test_a_store_that_is_away_does_not_stop_the_telling(site: Site) -> None:
     engine = broken_engine(site)
     site.answer = lambda delivery: Delivered()
     site.clock.advance(10.0)
-    perform = site.commits.perform_async
+    perform = site.commits.submit_async
 
     async def refuse(operation: object) -> object:
         if type(operation).__name__ == "PostNotice":
             raise StoreUnavailable("away")
         return await perform(operation)  # type: ignore[arg-type]
 
-    site.commits.perform_async = refuse  # type: ignore[method-assign,assignment]
+    site.commits.submit_async = refuse  # type: ignore[method-assign,assignment]
     asyncio.run(engine.run_once())
     before = seen(site)
-    site.commits.perform_async = perform  # type: ignore[method-assign]
+    site.commits.submit_async = perform  # type: ignore[method-assign]
     asyncio.run(engine.tell_circuits())
     after = seen(site)
 

@@ -124,7 +124,7 @@ def test_retried_head_lets_its_lane_go_on(site: Site) -> None:
     run(engine.run_once())
     site.answer = lambda delivery: Delivered()
 
-    site.commits.perform(RetryHead(HeadOrder(site.lane().lane_id, 1, "olga", "mended", 1)))
+    site.commits.submit(RetryHead(HeadOrder(site.lane().lane_id, 1, "olga", "mended", 1)))
     run(engine.run_once())
 
     assert site.seqs() == [1, 1, 2, 3]
@@ -144,7 +144,7 @@ def test_events_of_a_disabled_destination_are_kept(site: Site) -> None:
     assert (view.state, view.reason, view.events) == (DestinationState.DISABLED, "410 gone", 3)
     site.answer = lambda delivery: Delivered()
 
-    site.commits.perform(Steer(Steering(ENDPOINT, DestinationState.ACTIVE, "olga", "back", 1)))
+    site.commits.submit(Steer(Steering(ENDPOINT, DestinationState.ACTIVE, "olga", "back", 1)))
     run(engine.run_once())
 
     assert [(d.seq, d.attempt) for d in site.arrived[1:]] == [(1, 1), (2, 1), (3, 1)]

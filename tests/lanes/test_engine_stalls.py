@@ -73,7 +73,7 @@ def test_stopping_while_an_acknowledgement_is_recorded_lets_it_be_recorded(
     """Given an acknowledgement on its way, with no grace left; when the engine is stopped, it is recorded
     to the end, and the event that came back with it is not sent but is ready for others at once."""
     site.fill(2)
-    real = site.commits.perform_async
+    real = site.commits.submit_async
 
     async def scenario() -> None:
         on_its_way, may_go = asyncio.Event(), asyncio.Event()
@@ -84,7 +84,7 @@ def test_stopping_while_an_acknowledgement_is_recorded_lets_it_be_recorded(
                 await may_go.wait()
             return await real(operation)
 
-        monkeypatch.setattr(site.commits, "perform_async", slow)
+        monkeypatch.setattr(site.commits, "submit_async", slow)
         engine = site.engine()
         await engine.start()
         await on_its_way.wait()

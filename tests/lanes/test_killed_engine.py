@@ -48,7 +48,7 @@ def test_keys_of_a_killed_process_are_free_after_fifteen_seconds(tmp_path: Path)
     """A real process, a real SIGKILL in the middle of a delivery; only the time is made to pass."""
     url = f"sqlite:///{tmp_path}/ledger.db"
     with Gate(url) as gate:
-        gate.engine.commits.perform(Enqueue(Outgoing("shop", "", "k", "e-1", "t", b"{}", b"e-1", 0)))
+        gate.engine.commits.submit(Enqueue(Outgoing("shop", "", "k", "e-1", "t", b"{}", b"e-1", 0)))
     with subprocess.Popen([sys.executable, "-c", DELIVERS, url], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"

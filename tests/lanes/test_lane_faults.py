@@ -44,7 +44,7 @@ class FaultySite(Site):
         super().__init__(faulty(store, self.faults), clock)
 
     def lease(self) -> Delivery:
-        (delivery,) = self.commits.perform(LeaseHeads(HeadsWanted(((ENDPOINT, 1),), 60_000, 7))).deliveries
+        (delivery,) = self.commits.submit(LeaseHeads(HeadsWanted(((ENDPOINT, 1),), 60_000, 7))).deliveries
         return delivery
 
 
@@ -86,17 +86,17 @@ def test_lost_replies_are_read_back_operation_by_operation(doubtful: FaultySite)
     """Each happened, and each asker learns what it would have been told; nothing happens twice."""
     lost = doubtful.faults.plan
     lost.append(Fault.LOST_REPLY)
-    assert doubtful.commits.perform(Enqueue(outgoing("k-1"))).placing is Placing.NEW
+    assert doubtful.commits.submit(Enqueue(outgoing("k-1"))).placing is Placing.NEW
     doubtful.fill(3, first=2)
     lost.append(Fault.LOST_REPLY)
     first = doubtful.lease()
 
     lost.append(Fault.LOST_REPLY)
-    finished = doubtful.commits.perform(ack(first))
+    finished = doubtful.commits.submit(ack(first))
     second = finished.successor
     assert second is not None
     lost.append(Fault.LOST_REPLY)
-    given_up = doubtful.commits.perform(dead(second, Policy.ADVANCE))
+    given_up = doubtful.commits.submit(dead(second, Policy.ADVANCE))
     third = given_up.successor
     assert third is not None
 
@@ -111,9 +111,9 @@ def test_record_whose_reply_and_reading_back_are_lost_is_found_later(doubtful: F
     first = doubtful.lease()
     doubtful.faults.plan.extend([Fault.LOST_REPLY, Fault.DOWN])
     with pytest.raises(StoreUnknown):
-        doubtful.commits.perform(ack(first))
+        doubtful.commits.submit(ack(first))
 
-    again = doubtful.commits.perform(Resumed(ack(first)))
+    again = doubtful.commits.submit(Resumed(ack(first)))
 
     assert again.done
     assert again.successor is not None
@@ -127,7 +127,7 @@ def test_record_of_an_old_fence_is_never_taken_for_done(doubtful: FaultySite) ->
     doubtful.clock.advance(61)
     assert doubtful.lease().fence == 2
 
-    assert not doubtful.commits.perform(Resumed(ack(first))).done
+    assert not doubtful.commits.submit(Resumed(ack(first))).done
 
     assert doubtful.lane().head_seq == 1
 
@@ -140,9 +140,9 @@ def test_undone_commits_are_told_as_not_done(tmp_path: Path) -> None:
     for operation in (ack(first), dead(first, Policy.BLOCK), Resumed(ack(first))):
         site.faults.plan.append(Fault.UNDONE)
         with pytest.raises(StoreUnavailable):
-            site.commits.perform(operation)
+            site.commits.submit(operation)
     assert (site.lane().state, site.lane().head_seq) == (LaneState.LEASED, 1)
-    assert site.commits.perform(ack(first)).done
+    assert site.commits.submit(ack(first)).done
     site.commits.close()
 
 

@@ -131,7 +131,7 @@ def _sqlite3(path: Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _django(path: Path) -> Iterator[Any]:
-    from django.db import transaction  # type: ignore[import-untyped]
+    from django.db import transaction
 
     connection = django_on_sqlite(path)
     with contextlib.closing(connection), transaction.atomic(using=connection.alias):

@@ -74,7 +74,7 @@ def test_a_worker_has_every_job_that_can_run(local: Gate) -> None:
     """One of them needs an accepting surface, another a source; the absence is the reason."""
     worker = local.worker()
     assert {job.kind for job in worker.jobs} == EVERYTHING
-    assert set(worker.left_out) == {"accepted", "sources"}
+    assert set(worker.left_out) == {"accepted", "sources", "snapshots", "journal"}
     local.handler("orders", key="{id}", mode="accept")(lambda event, once: None)
     assert {job.kind for job in local.worker().jobs} == EVERYTHING | {"accepted"}
 

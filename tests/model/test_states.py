@@ -119,11 +119,11 @@ def test_a_known_key_is_never_simply_run(known: Known, now: int, limit: int) -> 
     assert judge(known, SAME, now, limit) is not Decision.RUN
 
 
-def test_final_states_are_left_by_nothing() -> None:
-    """Committed and failed entries never change."""
+def test_final_states_are_left_by_nothing_but_a_person() -> None:
+    """Committed entries never change; a person may let a failed one be tried again."""
     assert {state for state in State if state.is_final} == FINAL
-    for state in FINAL:
-        assert TRANSITIONS[state] == frozenset()
+    assert TRANSITIONS[State.COMMITTED] == frozenset()
+    assert TRANSITIONS[State.FAILED] == {verb.leads_to for verb in verbs_for(State.FAILED)}
 
 
 def test_every_state_has_its_row() -> None:

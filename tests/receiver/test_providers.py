@@ -315,11 +315,11 @@ def test_mounted_in_flask(ledger: Ledger) -> None:
 def test_mounted_in_django(ledger: Ledger, is_async: bool) -> None:
     """A view without a CSRF token, plain or async as the handler is."""
     pytest.importorskip("django")
-    from django.conf import settings  # type: ignore[import-untyped]
+    from django.conf import settings
 
     if not settings.configured:
         settings.configure(DEBUG=False, ALLOWED_HOSTS=["*"], SECRET_KEY="x")
-    from django.test import RequestFactory  # type: ignore[import-untyped]
+    from django.test import RequestFactory
 
     receiver = Receiver.shopify(ledger.gate(), secrets=[SECRET])
 

@@ -43,7 +43,7 @@ class Office:
     def arrive(self, token: int, **changes: Any) -> Any:
         """The event arrives."""
         wanted = Reservation(b"k" * 24, "", "orders", "e", b"f", b"{}", 1, 20_000, 8, token, **changes)
-        return self.commits.perform(Reserve(wanted))
+        return self.commits.submit(Reserve(wanted))
 
     def approve(self) -> Any:
         """Somebody says yes."""

@@ -108,9 +108,20 @@ def test_a_final_failure_keeps_what_was_done_before_it_and_when_the_last_call_wa
 
     with pytest.raises(Failed):
         site.gate.admit_sync("bookings", EVENT)
-    assert site.starts() == [(0, STARTED, "slot at ect"), (3, STARTED, "a call of the handler, not a step")]
+    assert site.starts() == [(0, STARTED, "slot at ect"), (3, STARTED, "letter at ect")]
     outcome = decode_outcome(site.seen().outcome)
     assert (outcome.error, outcome.resource, len(outcome.steps)) == ("no such address", "S-1", 1)
+
+
+def test_a_final_failure_of_a_handler_that_knows_nothing_of_the_gate_is_one_call(site):
+    @site.gate.handler("bookings", key="{id}")
+    def book(event):
+        site.clock.advance(3)
+        raise Failed("no such address")
+
+    with pytest.raises(Failed):
+        site.gate.admit_sync("bookings", EVENT)
+    assert site.starts() == [(0, STARTED, "a call of the handler, not a step")]
 
 
 def test_a_call_that_cannot_be_repeated_tells_its_start_while_it_is_in_doubt(site):

@@ -16,7 +16,7 @@ from oncegate.maintenance.drift_scan import DriftScan
 from oncegate.service.settings import ContractSettings
 from oncegate.service.surfaces import drift_scan
 from oncegate.signals.alerts import Signal, evaluate
-from oncegate.signals.definitions import Level
+from oncegate.signals.definition import Level
 from oncegate.signals.measures import measure
 from oncegate.store import Store
 from oncegate.testing import ManualClock

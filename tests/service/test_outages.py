@@ -16,7 +16,7 @@ from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.states import State
 from oncegate.recorder.planning import make_plan
 from oncegate.signals.alerts import Signal, evaluate
-from oncegate.signals.definitions import Level
+from oncegate.signals.definition import Level
 from oncegate.signals.measures import measure
 from oncegate.testing import ManualClock
 from oncegate.wiring import Gate

@@ -22,7 +22,8 @@ from oncegate.service.config_loader import read_configuration
 from oncegate.signals.alarms import AlarmChange, AlarmNotice
 from oncegate.signals.alerts import Signal
 from oncegate.signals.commands import CommandNotifier
-from oncegate.signals.definitions import DOUBLED, QUARANTINES, Level, Thresholds
+from oncegate.signals.definition import Level
+from oncegate.signals.definitions import DOUBLED, QUARANTINES, Thresholds
 from oncegate.signals.limits import decided_limits, set_limit
 from oncegate.signals.mail import MailNotifier, MailServer, Tls
 from oncegate.signals.measures import measure

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from oncegate.signals.definitions import ARRIVALS_STOPPED, DEFINITIONS, Definition, Level, Thresholds
+from oncegate.signals.definition import Definition, Level
+from oncegate.signals.definitions import ARRIVALS_STOPPED, DEFINITIONS, Thresholds
 from oncegate.signals.rules import alert_rules
 from oncegate.store import What
 from tests.signals.weeks import BUSY, QUIET, WEEK_MINUTES, steady_week

@@ -17,7 +17,8 @@ from oncegate.model.circuit import CircuitState
 from oncegate.model.states import State
 from oncegate.signals.alarms import AlarmChange, AlarmNotice, Alarms, advance
 from oncegate.signals.alerts import Signal, evaluate, worst
-from oncegate.signals.definitions import DEFINITIONS, REPEATS_HIGH, Level, Thresholds
+from oncegate.signals.definition import Level
+from oncegate.signals.definitions import DEFINITIONS, REPEATS_HIGH, Thresholds
 from oncegate.signals.snapshot import (
     DAY,
     HOUR,

@@ -15,7 +15,7 @@ from oncegate import Gate, Once
 from oncegate.errors import ClaimLost
 from oncegate.maintenance.reconciler import Reconciler
 from oncegate.signals.alerts import Signal, evaluate
-from oncegate.signals.definitions import Level
+from oncegate.signals.definition import Level
 from oncegate.signals.measures import measure
 from oncegate.signals.seconds import open_seconds_of
 from oncegate.signals.watch import Watch

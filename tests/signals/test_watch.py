@@ -15,7 +15,8 @@ from oncegate.errors import BadEndpoint
 from oncegate.maintenance.schedule import PeriodicJob
 from oncegate.model.states import State
 from oncegate.signals.alarms import AlarmChange, AlarmNotice
-from oncegate.signals.definitions import Level, Thresholds
+from oncegate.signals.definition import Level
+from oncegate.signals.definitions import Thresholds
 from oncegate.signals.notifiers import WebhookNotifier
 from oncegate.signals.watch import HOURS_KEPT, MINUTES_KEPT, Watch
 from oncegate.store import Observations, Reservation, Settlement, Store, Tally, What

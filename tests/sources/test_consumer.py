@@ -301,7 +301,7 @@ def test_a_ledger_that_is_away_pauses_the_consumer_not_the_message(
     @gate.handler(SURFACE, key="{order}")
     async def book(event: Any, once: Any) -> None: ...
 
-    admit, ask = gate.admit, gate.engine.ask
+    admit, ask = gate.admit, gate.engine.submit
 
     async def admit_or_not(*arguments: Any, **options: Any) -> Any:
         if is_away:
@@ -314,7 +314,7 @@ def test_a_ledger_that_is_away_pauses_the_consumer_not_the_message(
         return await ask(operation)
 
     monkeypatch.setattr(gate, "admit", admit_or_not)
-    monkeypatch.setattr(gate.engine, "ask", ask_or_not)
+    monkeypatch.setattr(gate.engine, "submit", ask_or_not)
     monkeypatch.setattr("oncegate.sources.consumer.LOOK_SECONDS", 0.01)
     monkeypatch.setattr("oncegate.sources.settling.LEDGER_SECONDS", 0.0)
 
@@ -581,6 +581,31 @@ def test_nothing_of_a_lane_passes_a_message_that_failed(gate: Gate) -> None:
             source.send(event(number), lane="one")
         async with consuming(gate, source):
             await until(lambda: len(source.acked) == 3)
+        assert source.given_back == []
+
+    asyncio.run(scene())
+    assert ran == [1, 2, 3]
+
+
+def test_nothing_of_a_lane_passes_a_message_whose_claim_was_lost(gate: Gate) -> None:
+    """The lane waits for the outcome of the worker that has the key."""
+    ran: list[int] = []
+    lost = [1, 1]
+
+    @gate.handler(SURFACE, key="{order}")
+    async def book(event: Any, once: Any) -> None:
+        if event["order"] == 1 and lost:
+            lost.pop()
+            raise ClaimLost("another worker has it")
+        ran.append(event["order"])
+
+    async def scene() -> None:
+        source = MemorySource(lease_seconds=30.0)
+        for number in (1, 2, 3):
+            source.send(event(number), lane="one")
+        async with consuming(gate, source) as consumer:
+            await until(lambda: len(source.acked) == 3)
+            assert consumer.status().let_go == 1
         assert source.given_back == []
 
     asyncio.run(scene())

@@ -51,6 +51,7 @@ class Topic:
     """A topic of one test, on the mock or on a given broker."""
 
     def __init__(self, kafka: MockKafka | None, partitions: int = 1) -> None:
+        self.partitions = partitions
         self.bootstrap = GIVEN or (kafka.bootstrap if kafka else "")
         self.name, self.group = f"t-{uuid4().hex[:10]}", f"g-{uuid4().hex[:10]}"
         if GIVEN:

@@ -66,7 +66,7 @@ def test_only_records_that_are_not_settled_are_reported(gate: Gate) -> None:
     records = [record(1), record(2), record(3), record("x", body="not json"), record(4)]
     assert failed(function({"Records": records}, Time())) == ["m2"]
     assert failed(function({"Records": [record(1), record(2)]}, Time())) == ["m2"]
-    assert ran == [1, 4]
+    assert sorted(ran) == [1, 4]  # records of a standard queue run at once
 
 
 def test_after_a_failure_the_rest_of_its_group_is_reported_and_not_run(gate: Gate) -> None:

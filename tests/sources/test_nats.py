@@ -163,3 +163,16 @@ def test_names_that_nats_would_refuse_are_refused_at_once(options: dict[str, Any
     """Before anything is connected."""
     with pytest.raises(ConfigError, match="cannot be a name"):
         Nats("nats://127.0.0.1:1", **options)
+
+
+def test_a_durable_with_another_filter_is_refused(stream: Stream) -> None:
+    """It would pass over messages without a word."""
+    stream.consumer(filter_subject=f"{stream.name}.other", ack_policy=AckPolicy.EXPLICIT)
+
+    async def scene() -> None:
+        source = stream.source()
+        with pytest.raises(BadSource, match="use another durable"):
+            await source.open(NoOthers())
+        await source.close()
+
+    asyncio.run(scene())

@@ -17,7 +17,8 @@ import pytest
 from oncegate import sources
 from oncegate.errors import BadSource, SourceUnavailable
 from oncegate.sources.contract import Source
-from tests.sources import test_nats, test_rabbitmq, test_redis_stream, test_sqs
+from tests.sources import test_kafka, test_nats, test_rabbitmq, test_redis_stream, test_sqs
+from tests.support.kafka_mock import MockKafka
 from tests.support.queue_storm import Storm
 from tests.support.servers import MiniStack, Nats, RabbitMq, Server, Valkey, running
 
@@ -106,6 +107,24 @@ def of_ministack(url: str) -> Broker:
     return Broker(queue.send, "Sqs", options, left)
 
 
+def of_kafka(kafka: MockKafka) -> Broker:
+    topic = test_kafka.Topic(kafka, partitions=4)
+    url = f"kafka://{topic.bootstrap}/{topic.name}"
+    options = {"url": url, "group": topic.group, "start": "earliest", "settings": test_kafka.QUICK}
+    sent: list[int] = []
+
+    def send(bodies: Sequence[bytes]) -> None:
+        for number, body in enumerate(bodies):
+            topic.send([body], partition=number % topic.partitions)
+        sent.append(len(bodies))
+
+    def left() -> int:
+        done = sum(max(0, topic.committed(partition)) for partition in range(topic.partitions))
+        return sum(sent) - done
+
+    return Broker(send, "Kafka", options, left)
+
+
 def storm_through(broker: Broker, folder: Path, *, copies: int, kills: int) -> Storm:
     rng = random.Random(SEED)
     storm = Storm(folder, broker.adapter, broker.options)
@@ -135,6 +154,12 @@ def test_storm_through_every_queue(
     """Five workers are killed while the queue is drained."""
     with running(server) as one:
         storm_through(broker(one.url), tmp_path, copies=5, kills=5)
+
+
+@pytest.mark.soak
+def test_storm_through_a_mock_of_kafka(tmp_path: Path, kafka: MockKafka) -> None:
+    """Five workers are killed, so that partitions move from one to the other."""
+    storm_through(of_kafka(kafka), tmp_path, copies=5, kills=5)
 
 
 @pytest.mark.soak

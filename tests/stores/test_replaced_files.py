@@ -6,7 +6,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +169,35 @@ def test_list_that_could_not_be_written_is_written_over_the_next_connection(path
 
         assert gate.admit_sync("mail", {"id": "N-2"}).verdict is Verdict.HOLD
     assert points.reached == ["restore.before", "restore.before", "restore.after"]
+
+
+def test_value_that_follows_a_lost_commit_makes_no_other_event_wait(path: Path) -> None:
+    """In the copy its number belongs to another event, which has ended without a value."""
+    seen: list[Verdict] = []
+
+    def end_without_value(event: dict[str, str], once: Once) -> str:
+        with once.commit():
+            pass
+        raise RuntimeError("no luck")
+
+    with Gate(store=SqliteStore(path)) as gate:
+
+        @gate.handler("mail", key="{id}")
+        def send(event: dict[str, str], once: Once) -> str:
+            if event["id"] == "N-1":
+                return "sent"
+            with once.commit():
+                pass
+            moved(copy, path)
+            with Gate(store=SqliteStore(path)) as another:
+                another.handler("mail", key="{id}")(end_without_value)
+                with pytest.raises(RuntimeError):
+                    another.admit_sync("mail", {"id": "N-3"})
+            seen.append(admitted(gate, "mail", 3).verdict)
+            return "sent"
+
+        gate.admit_sync("mail", {"id": "N-1"})
+        copy = copied(path)
+        with suppress(ClaimLost, StoreUnavailable):  # its own commit is lost with the file
+            gate.admit_sync("mail", {"id": "N-2"})
+    assert seen == [Verdict.REPLAY]

@@ -60,9 +60,9 @@ def free_port() -> int:
 class Shell:
     """One shell in one folder, from the first command to the last; its background jobs end with it."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        source = os.pathsep.join([str(ROOT / "src"), str(folder)])
+    def __init__(self, folder: Path, environment: Mapping[str, str], wheel: Path | None = None) -> None:
+        programs = f"{wheel or Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        source = str(folder) if wheel else os.pathsep.join([str(ROOT / "src"), str(folder)])
         clean = {name: value for name, value in os.environ.items() if not name.startswith("ONCEGATE_")}
         self._process = subprocess.Popen(
             ["bash", "--norc"],
@@ -108,9 +108,9 @@ class Reader:
         self.blocks = blocks(text)
         self._folder = folder
 
-    def follow(self, environment: Mapping[str, str] | None = None) -> None:
-        """Writes every file and runs every command, in the order of the page."""
-        with Shell(self._folder, environment or {}) as shell:
+    def follow(self, environment: Mapping[str, str] | None = None, wheel: Path | None = None) -> None:
+        """Writes every file and runs every command, in the order of the page; `wheel` has the programs."""
+        with Shell(self._folder, environment or {}, wheel) as shell:
             for block in self.blocks:
                 if block.title:
                     (self._folder / block.title).write_text(block.text, "utf-8")

@@ -124,7 +124,7 @@ class TrafficWorker(Mortal):
         outgoing = Outgoing(
             DESTINATION, "", item.key, event_id, "thing.changed", payload, payload, self.clock.wall_ms()
         )
-        placed = await self.commits.perform_async(Enqueue(outgoing))
+        placed = await self.commits.submit_async(Enqueue(outgoing))
         return placed.placing.value
 
     async def publish(self, event_id: str, item: Publish) -> str:

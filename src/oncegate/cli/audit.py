@@ -18,6 +18,7 @@ from oncegate.audit.run import AuditSettings, audit
 from oncegate.audit.values import AuditReport
 from oncegate.cli.exitcodes import DONE, NOT_SO, UNKNOWN
 from oncegate.cli.output import Colour, paint, tell
+from oncegate.cli.parser import add_url
 from oncegate.errors import ConfigError
 
 _DESCRIPTION: Final = """\
@@ -85,6 +86,15 @@ def _add_actions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--patch", action="store_true", help="print what --fix would change, and change nothing"
     )
+    parser.add_argument(
+        "--keep", action="store_true",
+        help="keep the report in the ledger, for the operations page; a ledger must exist",
+    )  # fmt: skip
+    parser.add_argument(
+        "--report", metavar="FILE", help="with --keep: keep this report of --json instead of reading code"
+    )
+    parser.add_argument("--as", dest="actor", metavar="NAME", help="with --keep: who keeps it")
+    add_url(parser)
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write .oncegate_cache")
     parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: up to 2)")
 
@@ -130,6 +140,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.rules:
         print(listed())
         return DONE
+    if arguments.report:
+        return _keep_file(arguments)
     base = Path.cwd()
     configured = read_settings(base)
     report = audit(_settings(arguments, configured))
@@ -140,9 +152,44 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.patch or arguments.fix:
         return _fix(arguments, report, base)
     _write(arguments, report, bool(name))
+    if arguments.keep:
+        _keep(arguments, as_json(report).encode())
     if report.new:
         return NOT_SO
     return UNKNOWN if arguments.strict and (report.not_judged or report.skipped) else DONE
+
+
+def _keep_file(arguments: argparse.Namespace) -> int:
+    if not arguments.keep:
+        raise ConfigError("--report goes with --keep")
+    try:
+        document = Path(arguments.report).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{arguments.report} cannot be read: {error.strerror}") from None
+    _keep(arguments, document)
+    return DONE
+
+
+def _keep(arguments: argparse.Namespace, document: bytes) -> None:
+    """Keeps a report in the ledger."""
+    from oncegate.audit.kept import keep_report, read_report
+    from oncegate.cli.ledger import open_ledger, reading
+    from oncegate.cli.people import actor_of
+    from oncegate.clock import SystemClock
+    from oncegate.model.decisions import check_actor
+    from oncegate.store import Facet
+
+    report, actor = read_report(document), check_actor(actor_of(arguments))
+    store = open_ledger(arguments.url, needs=Facet.STATS)
+    with reading(store, arguments.url):
+        pass  # a ledger that is missing or out of date is refused, not made
+    session = store.connect()
+    try:
+        with session.unit():
+            keep_report(session, report, at_ms=SystemClock().wall_ms(), actor=actor)
+    finally:
+        session.close()
+    tell(f"the report is kept in {store.address}; the page shows it under Code audit")
 
 
 def _settings(arguments: argparse.Namespace, configured: dict[str, Any]) -> AuditSettings:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from oncegate.cli import timeline
-from oncegate.cli.confirming import Tenths, cancelling, is_confirmed
+from oncegate.cli.confirming import ProgressBar, cancelling, is_confirmed
 from oncegate.cli.entries import print_entries, refuse_unknown_surface
 from oncegate.cli.exitcodes import DONE, INTERRUPTED, NOT_SO
 from oncegate.cli.ledger import reading
@@ -51,7 +51,7 @@ def _show_plan(plan: BulkPlan, arguments: argparse.Namespace) -> None:
         print_json({"plan": {**_counts(plan), "surfaces": plan.surfaces, "sample": facts}})
         return
     if not plan.count:
-        tell("nothing waits that fits; nothing to do")
+        tell("nothing fits; nothing to do")
         return
     surfaces = ", ".join(f"{count:,} of {name}" for name, count in sorted(plan.surfaces.items()))
     tell(
@@ -112,8 +112,8 @@ def _carry_out(job: Job, arguments: argparse.Namespace) -> int:
 
 
 def _teller(job: Job) -> Any:
-    tenths = Tenths(job.progress.total)
-    return lambda progress: tenths.tell(progress.total - progress.left)
+    bar = ProgressBar(job.progress.total)
+    return lambda progress: bar.tell(progress.total - progress.left)
 
 
 def _tell_end(done: BulkProgress, word: EntryDecision, arguments: argparse.Namespace) -> None:

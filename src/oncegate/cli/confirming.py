@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Protocol
+from typing import Final, Protocol
 
 from oncegate.cli.output import tell
 from oncegate.errors import ConfigError
+
+BAR_WIDTH: Final = 30
+CLEAR_LINE: Final = "\r\x1b[2K"
 
 
 class Cancels(Protocol):
@@ -23,23 +28,34 @@ class Cancels(Protocol):
 def is_confirmed(count: int) -> bool:
     """Asks for the count, which nobody types by accident."""
     if not sys.stdin.isatty():
-        raise ConfigError("nobody can be asked here; nothing was changed. Confirm with --yes")
+        raise ConfigError("there is no terminal to ask on; nothing was changed. Confirm with --yes")
     tell(f"type {count} to go on:")
     return sys.stdin.readline().strip() == str(count)
 
 
-class Tenths:
-    """Tells how far a job has come, about every tenth of the way and not at its end."""
+class ProgressBar:
+    """How far a job has come: a bar that is drawn over on a terminal, and nothing in a pipe."""
 
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._told = 0
+    def __init__(self, total: int, what: str = "") -> None:
+        self._total, self._what = max(1, total), what
+        self._is_live = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._drawn = ""
 
     def tell(self, done: int) -> None:
-        """Tells it if it is time."""
-        if done < self._total and (done - self._told) * 10 >= self._total:
-            self._told = done
-            tell(f"{done:,} of {self._total:,}")
+        """Draws the bar if it looks different; at the end it takes the bar away."""
+        line = "" if done >= self._total else self._line(done)
+        if not self._is_live or line == self._drawn:
+            return
+        self._drawn = line
+        with suppress(OSError):  # the terminal is gone: the job goes on
+            sys.stderr.write(f"{CLEAR_LINE}{line}")
+            sys.stderr.flush()
+
+    def _line(self, done: int) -> str:
+        filled = done * BAR_WIDTH // self._total
+        bar = "#" * filled + "." * (BAR_WIDTH - filled)
+        text = f"[{bar}] {done * 100 // self._total:3}%  {done:,} of {self._total:,} {self._what}".rstrip()
+        return text[: shutil.get_terminal_size().columns - 1]
 
 
 @contextmanager

@@ -9,13 +9,14 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from oncegate.cli import replays
-from oncegate.cli.confirming import Tenths, cancelling, is_confirmed
+from oncegate.cli.confirming import ProgressBar, cancelling, is_confirmed
 from oncegate.cli.exitcodes import DONE, INTERRUPTED, NOT_SO
 from oncegate.cli.lanes import add_filter, filter_of, print_lanes
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number
 from oncegate.cli.sending import add_confirming, cells, opened_desk, refuse_unknown_endpoint, word_of
+from oncegate.cli.time_filters import add_times, span_of
 from oncegate.errors import ConfigError, Unacceptable
 from oncegate.sender.operator_actions import HeadJob, HeadPlan, LaneVerb, plan_heads
 from oncegate.store import DeadLetter, Facet, LaneState, Session
@@ -52,6 +53,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add_url(listing)
     add_json(listing)
+    add_times(listing, "was given up")
     listing.set_defaults(run=_run_list)
     for verb in LaneVerb:
         order = commands.add_parser(
@@ -76,7 +78,7 @@ def read_place(text: str) -> tuple[int, int]:
 def _run_list(arguments: argparse.Namespace) -> int:
     with reading(open_ledger(arguments.url, needs=Facet.LANES), arguments.url) as session:
         refuse_unknown_endpoint(session, arguments.endpoint)
-        letters = session.dead_letters(filter_of(arguments), arguments.after, arguments.limit)
+        letters = _within(session, arguments)
     if arguments.json:
         for letter in letters:
             print_json(_facts(letter))
@@ -88,6 +90,17 @@ def _run_list(arguments: argparse.Namespace) -> int:
     if len(letters) == arguments.limit:
         tell(f"there may be more; go on with --after {letters[-1].lane_id}:{letters[-1].seq}")
     return DONE
+
+
+def _within(session: Session, arguments: argparse.Namespace) -> list[DeadLetter]:
+    """One page of those given up in the span, in the order of their lanes."""
+    span, after, found = span_of(arguments), arguments.after, list[DeadLetter]()
+    while page := session.dead_letters(filter_of(arguments), after, arguments.limit):
+        found += [letter for letter in page if span.has(letter.given_up_at_ms)]
+        after = (page[-1].lane_id, page[-1].seq)
+        if len(found) >= arguments.limit or len(page) < arguments.limit:
+            break
+    return found[: arguments.limit]
 
 
 def _facts(letter: DeadLetter) -> dict[str, Any]:
@@ -125,9 +138,9 @@ def _run_order(arguments: argparse.Namespace) -> int:
         tell("nothing was changed")
         return NOT_SO
     with opened_desk(arguments.url) as desk:
-        job, tenths = HeadJob(desk, plan, word), Tenths(len(plan.heads))
+        job, bar = HeadJob(desk, plan, word), ProgressBar(len(plan.heads))
         with cancelling(job):
-            done = job.run(lambda progress: tenths.tell(progress.done + progress.changed))
+            done = job.run(lambda progress: bar.tell(progress.done + progress.changed))
     if arguments.json:
         print_json({"done": done.done, "changed": done.changed, "cancelled": done.is_cancelled})
     else:

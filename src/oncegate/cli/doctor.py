@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,7 +50,8 @@ exits with 0 if nothing failed, with 1 if anything did; a warning is not a failu
 examples:
   oncegate doctor
   oncegate doctor --url sqlite:////var/lib/orders/oncegate.db --json
-  oncegate doctor --ledgers"""
+  oncegate doctor --ledgers
+  oncegate doctor --snapshots s3://care-snapshots?retain=90d"""
 
 
 class Status(Enum):
@@ -86,6 +88,10 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--ledgers", action="store_true", help="print what each kind of ledger has, and look at none"
     )
+    parser.add_argument(
+        "--snapshots", metavar="URL",
+        help="also put a canary where snapshots go, such as s3://bucket/prefix, and try to delete it",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -95,7 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _print_ledgers(arguments.json)
     store = open_ledger(arguments.url, needs=None)
     worst = [Status.OK]
-    for line in examine(store, arguments.url, SystemClock()):
+    lines = examine(store, arguments.url, SystemClock())
+    for line in chain(lines, _vault(arguments.snapshots)):
         worst.append(line.status)
         _print(line, arguments.json)
     failed, warned = worst.count(Status.FAIL), worst.count(Status.WARN)
@@ -144,13 +151,33 @@ def _ledger(store: Store, url: str | None, clock: Clock) -> Iterator[DoctorLine]
         yield from map(_from, findings)
         if len(findings) == 1 or any(one.what == "schema" and not one.ok for one in findings):
             return  # it could not be opened, or cannot be used, and has said why
-        if Facet.REVIEW not in store.capabilities.facets:
+        facets = store.capabilities.facets
+        if Facet.OPEN_ENTRIES not in facets:
             return
         with reading(store, url) as session:
-            lines = list(_contents(session, url, clock))
+            whole = Facet.REVIEW in facets
+            lines = list(_contents(session, url, clock) if whole else _open_contents(session, url))
+            lines += [_journal(session)] if whole else []
         yield from lines
     except StoreError as error:
         yield DoctorLine(Status.FAIL, "ledger", store.address, str(error))
+
+
+def _journal(session: Session) -> DoctorLine:
+    """Whether the log is as it was sealed; nothing is said of what is not sealed."""
+    from oncegate.cli.journal_proofs import examine_journal
+
+    is_good, value, next_step = examine_journal(session)
+    told = Status.WARN if next_step else Status.OK
+    return DoctorLine(told if is_good else Status.FAIL, "journal", value, next_step)
+
+
+def _vault(address: str | None) -> Iterator[DoctorLine]:
+    """Whether snapshots are kept as promised: only the place itself can tell."""
+    if address is not None:
+        from oncegate.journal.snapshots.vault import examine_vault, open_vault
+
+        yield from map(_from, examine_vault(open_vault(address, SystemClock())))
 
 
 def _from(finding: Finding) -> DoctorLine:
@@ -166,7 +193,8 @@ def _promises(store: Store) -> DoctorLine:
     if what.forgets_on_failover:
         step = "a failover may lose acknowledged records, so that events run again: for short windows only"
         return DoctorLine(Status.WARN, "facets", value, step)
-    return DoctorLine(Status.OK, "facets", value if what.keeps_bodies else f"{value}; keeps no events")
+    keeps = what.keeps_bodies or Facet.OPEN_ENTRIES in what.facets
+    return DoctorLine(Status.OK, "facets", value if keeps else f"{value}; keeps no events")
 
 
 def _losses(store: Store) -> Iterator[DoctorLine]:
@@ -282,6 +310,15 @@ def _contents(session: Session, url: str | None, clock: Clock) -> Iterator[Docto
     yield from _alarms(session, url, clock)
 
 
+def _open_contents(session: Session, url: str | None) -> Iterator[DoctorLine]:
+    """What is known of a ledger that lists open entries only."""
+    counts = session.counts()
+    line = _entries(counts)
+    yield DoctorLine(line.status, "open entries", line.value if counts else "none")
+    yield _stranded(session, url)
+    yield from _waiting(counts, url)
+
+
 def _entries(counts: dict[State, int]) -> DoctorLine:
     parts = [f"{counts[state]:,} {state.label}" for state in State if counts.get(state)]
     return DoctorLine(Status.OK, "entries", ", ".join(parts) or "none yet")
@@ -328,7 +365,7 @@ def _alarms(session: Session, url: str | None, clock: Clock) -> Iterator[DoctorL
     from oncegate.cli.signals import shown_value
     from oncegate.signals import definitions as d
     from oncegate.signals.alerts import evaluate
-    from oncegate.signals.definitions import Level
+    from oncegate.signals.definition import Level
     from oncegate.signals.measures import measure
 
     told = {d.QUARANTINES.name, d.WAITING.name, d.OVERDUE.name}

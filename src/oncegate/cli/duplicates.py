@@ -18,6 +18,7 @@ from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, complain, print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_number, read_text
 from oncegate.cli.people import actor_of
+from oncegate.cli.time_filters import add_times, span_of
 from oncegate.clock import SystemClock
 from oncegate.commit.group_commit import GroupCommit
 from oncegate.errors import ConfigError
@@ -73,6 +74,7 @@ def _add_list(commands: Any) -> None:
         help="at most so many pairs (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--before", type=read_number, metavar="ID", help="only pairs older than this one")
+    add_times(parser, "was found")
     parser.set_defaults(run=run_list)
 
 
@@ -135,9 +137,9 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 def _wanted(session: Session, arguments: argparse.Namespace) -> Iterator[Duplicate]:
     """The pairs that fit, newest first, page by page; both entries of a pair have the same tenant."""
-    before = arguments.before
+    before, span = arguments.before, span_of(arguments)
     while page := session.duplicates(before, PAGE_PAIRS, dismissed=arguments.all):
-        yield from (pair for pair in page if _fits(pair, arguments))
+        yield from (pair for pair in page if _fits(pair, arguments) and span.has(pair.flagged_at_ms))
         before = page[-1].pair.entry_id
 
 

@@ -12,7 +12,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, TextIO
 
+import msgspec
+
 from oncegate.cli import timeline
+from oncegate.cli.entries_tail import add_tail
+from oncegate.cli.entry_fields import EVENTS_READ_MAX, read_field, with_fields
 from oncegate.cli.exitcodes import DONE
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, age, print_json, print_table, tell, utc
@@ -28,12 +32,14 @@ from oncegate.cli.parser import (
     read_text,
 )
 from oncegate.cli.repeats import print_repeats, repeat_facts
+from oncegate.cli.time_filters import add_times, span_of, time_words
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError, OncegateError, UnknownSurface
 from oncegate.gate.flows.accepting import SURFACE_LANES
+from oncegate.model.decisions import Verb
 from oncegate.model.states import State
-from oncegate.sender.entry_search import find_entries
-from oncegate.store import Entry, EntryDetail, EntryFilter, Session
+from oncegate.sender.entry_search import RESOURCES_LOOKED_BACK, find_entries, floor_of
+from oncegate.store import Entry, EntryDetail, EntryFilter, Facet, Session, offers, require
 
 LIMIT_DEFAULT: Final = 50
 CANDIDATES_MAX: Final = 10
@@ -49,6 +55,7 @@ _LIST_EPILOG = """\
 examples:
   oncegate entries list --state quarantined
   oncegate entries list --surface portbase.cis --label MSKU --limit 20
+  oncegate entries list --since 2h --until 30m --field amount=995
   oncegate entries list --json | jq -r 'select(.attempt > 1) | .key'"""
 
 _SHOW_EPILOG = """\
@@ -58,6 +65,18 @@ examples:
   oncegate entries show 42
   oncegate entries show 3f9ac2 --payload
   oncegate entries show 3f9ac2 --json"""
+
+
+_RETRY_EPILOG = """\
+Entries that failed by what their handler raised or answered run again, under the key they have:
+steps that are done are skipped, and attempts count again. A call at a downstream that neither honours
+keys nor can be asked needs your word: --step NAME=did-not-happen. A downstream that honours the key
+may give its first answer again. Entries that a person rejected or discarded stay ended.
+
+examples:
+  oncegate entries retry 42 --reason "the tariff is in the price list now"
+  oncegate entries retry --surface orders --age-under 2h --reason "bug 17 is mended" --dry-run
+  oncegate entries retry --surface payouts --step call=did-not-happen --reason "asked the bank" --yes"""
 
 
 class NoSuchEntry(OncegateError):
@@ -72,13 +91,22 @@ def add_parser(subparsers: Any) -> None:
     """Adds the command group to the command line."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "entries",
-        help="list what the gate has seen, or show one entry with its history",
-        description="Look at what the gate has recorded. Nothing is changed.",
+        help="list what the gate has seen, show one entry with its history, let failed ones run again",
+        description="Look at what the gate has recorded, and let entries that failed run again.",
     )
     parser.set_defaults(run=print_help_as_error)
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
     _add_list(commands)
     _add_show(commands)
+    _add_retry(commands)
+    add_tail(commands, _add_filters)
+
+
+def _add_retry(commands: Any) -> None:
+    from oncegate.cli.people import ReviewCommands, add_verb
+
+    desk = ReviewCommands("entries", (State.FAILED,), Verb.RETRY, Verb.RETRY, "", _RETRY_EPILOG)
+    add_verb(commands, desk, Verb.RETRY)
 
 
 def _add_list(commands: Any) -> None:
@@ -94,6 +122,22 @@ def _add_list(commands: Any) -> None:
     )  # fmt: skip
     add_url(parser)
     add_json(parser)
+    _add_filters(parser)
+    add_times(parser, "arrived")
+    parser.add_argument("--resource", type=read_text, help="entries whose outcome names this resource")
+    parser.add_argument(
+        "--field", action="append", type=read_field, default=[], metavar="PATH=VALUE",
+        help=f"entries whose event has this value; looks at up to {EVENTS_READ_MAX:,} events",
+    )  # fmt: skip
+    parser.add_argument(
+        "--limit", type=read_page_size, default=LIMIT_DEFAULT, metavar="N",
+        help=f"at most so many entries, up to {PAGE_MAX} (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--before", type=read_number, metavar="ID", help="only entries older than this one")
+    parser.set_defaults(run=run_list)
+
+
+def _add_filters(parser: argparse.ArgumentParser) -> None:
     states = ", ".join(state.label for state in State)
     parser.add_argument(
         "--state", action="append", type=_read_state, default=[], metavar="STATE",
@@ -103,12 +147,6 @@ def _add_list(commands: Any) -> None:
     parser.add_argument("--tenant", type=read_text, help="entries of this tenant")
     parser.add_argument("--key", type=read_key_prefix, metavar="PREFIX", help="keys that begin like this")
     parser.add_argument("--label", type=read_text, metavar="TEXT", help="labels that contain this text")
-    parser.add_argument(
-        "--limit", type=read_page_size, default=LIMIT_DEFAULT, metavar="N",
-        help=f"at most so many entries, up to {PAGE_MAX} (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument("--before", type=read_number, metavar="ID", help="only entries older than this one")
-    parser.set_defaults(run=run_list)
 
 
 def _add_show(commands: Any) -> None:
@@ -137,15 +175,19 @@ def _read_state(text: str) -> State:
 
 def run_list(arguments: argparse.Namespace) -> int:
     """Prints one page of entries and how to get the next."""
+    span = span_of(arguments)
     wanted = EntryFilter(
-        tuple(arguments.state), arguments.surface, arguments.tenant, arguments.key, arguments.label
-    )
-    store = open_ledger(arguments.url)
+        tuple(arguments.state), arguments.surface, arguments.tenant, arguments.key, arguments.label,
+        received_before_ms=span.until_ms, received_after_ms=span.after_ms, resource=arguments.resource,
+    )  # fmt: skip
+    store = open_ledger(arguments.url, needs=Facet.OPEN_ENTRIES)
+    if arguments.text is not None:
+        require(store, Facet.REVIEW, "searches by text")
     with reading(store, arguments.url) as session:
         found = _find(session, wanted, arguments)
         if not found:
             _explain_nothing(session, wanted, arguments)
-        waiting = _accepted(session)
+        waiting = _accepted(session) if offers(session, Facet.LANES) else 0
     page = found[: arguments.limit]
     if arguments.json:
         for entry in page:
@@ -156,13 +198,24 @@ def run_list(arguments: argparse.Namespace) -> int:
         tell(f"there are more; the next page: {_next_page(arguments, page[-1].entry_id)}")
     if waiting:
         tell(f"accepted and not settled yet: {waiting}, in order of their lanes: oncegate lanes list")
+    if Facet.REVIEW not in store.capabilities.facets:
+        name = store.capabilities.name
+        tell(f"this ledger ({name}) lists open entries only; show others by their whole key")
     return DONE
 
 
 def _find(session: Session, wanted: EntryFilter, arguments: argparse.Namespace) -> list[Entry]:
+    if arguments.text is None and arguments.field:
+        found, is_cut = with_fields(session, wanted, arguments.before, arguments.field, arguments.limit + 1)
+        if is_cut:
+            tell(f"the newest {EVENTS_READ_MAX:,} events that fit were looked at; narrow it with --since")
+        return found
     if arguments.text is None:
+        is_bounded = arguments.resource is not None and wanted.received_after_ms is None
+        if is_bounded and offers(session, Facet.REVIEW):
+            wanted = msgspec.structs.replace(wanted, above_id=floor_of(session, RESOURCES_LOOKED_BACK))
         return session.entries(wanted, arguments.before, arguments.limit + 1)
-    if wanted != EntryFilter(tenant=wanted.tenant) or arguments.before is not None:
+    if wanted != EntryFilter(tenant=wanted.tenant) or arguments.before is not None or arguments.field:
         raise ConfigError("give a text or filters, not both; --tenant goes with either")
     return find_entries(session, arguments.text, wanted.tenant)[: arguments.limit]
 
@@ -203,7 +256,7 @@ def _explain_nothing(session: Session, wanted: EntryFilter, arguments: argparse.
 
 def refuse_unknown_surface(session: Session, surface: str) -> None:
     """Raises UnknownSurface if the ledger has entries, but none of this surface."""
-    surfaces = session.surfaces()
+    surfaces = session.surfaces() if offers(session, Facet.REVIEW) else []  # a list of open ones is not all
     if surfaces and surface not in surfaces:
         shown = ", ".join(surfaces[:SURFACES_SHOWN_MAX])
         more = ", …" if len(surfaces) > SURFACES_SHOWN_MAX else ""
@@ -212,11 +265,14 @@ def refuse_unknown_surface(session: Session, surface: str) -> None:
 
 def _next_page(arguments: argparse.Namespace, last: int) -> str:
     words = ["oncegate", "entries", "list"]
-    for option in ("url", "surface", "tenant", "key", "label"):
+    for option in ("url", "surface", "tenant", "key", "label", "resource"):
         value = getattr(arguments, option)
         words += [] if value is None else [f"--{option}", value]
     for state in arguments.state:
         words += ["--state", state.label]
+    words += time_words(arguments)
+    for field in arguments.field:
+        words += ["--field", f"{'.'.join(field.path)}={field.text}"]
     words += [] if arguments.limit == LIMIT_DEFAULT else ["--limit", str(arguments.limit)]
     words += ["--json"] if arguments.json else []
     return shlex.join([*words, "--before", str(last)])
@@ -224,11 +280,11 @@ def _next_page(arguments: argparse.Namespace, last: int) -> str:
 
 def run_show(arguments: argparse.Namespace) -> int:
     """Prints everything about one entry."""
-    store = open_ledger(arguments.url)
+    store = open_ledger(arguments.url, needs=Facet.OPEN_ENTRIES)
     with reading(store, arguments.url) as session:
         detail = find_entry(session, arguments.entry)
         is_stranded = timeline.is_stranded(detail.entry, session)
-        repeats = session.repeats(detail.entry.entry_id)
+        repeats = session.repeats(detail.entry.entry_id) if offers(session, Facet.STATS) else []
     if arguments.json:
         shown = timeline.all_facts(detail, is_stranded=is_stranded, with_payload=arguments.payload)
         print_json({**shown, "repeats": [repeat_facts(repeat) for repeat in repeats]})
@@ -252,7 +308,7 @@ def find_entry(session: Session, text: str) -> EntryDetail:
     found = session.entries(EntryFilter(key_prefix=prefix), None, CANDIDATES_MAX + 1)
     if len(found) > 1:
         _refuse_several(prefix, found)
-    detail = session.detail(found[0].entry_id) if found else None
+    detail = session.details([found[0].key])[0] if found else None
     if detail is None:
         raise NoSuchEntry(f"no entry has a key that begins with {prefix}; see: oncegate entries list")
     return detail

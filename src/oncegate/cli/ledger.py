@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import os
 import shlex
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from oncegate.config import DEFAULT_URL, SETTINGS_FILE, URL_VARIABLE, LedgerAddress
-from oncegate.errors import BadUrl, SchemaMismatch, StoreUnavailable
+from oncegate.errors import BadUrl, ConfigError, SchemaMismatch, StoreError, StoreUnavailable
 from oncegate.model.ledger_addresses import masked_address
 from oncegate.store import Facet, Session, Store, require
 from oncegate.stores.sqlite import SqliteStore
@@ -28,6 +30,19 @@ _BOOT: Final = "SELECT value FROM oncegate_meta WHERE name = 'boot'"
 _SURFACES: Final = "SELECT DISTINCT surface FROM oncegate_entries ORDER BY surface"
 
 
+_project: ContextVar[LedgerAddress | None] = ContextVar("oncegate_project_ledger", default=None)
+
+
+@contextmanager
+def project_ledger(found: LedgerAddress) -> Iterator[None]:
+    """Makes a framework's own database the ledger that commands are about, unless `--url` names one."""
+    token = _project.set(found)
+    try:
+        yield
+    finally:
+        _project.reset(token)
+
+
 def find_ledger(url: str | None, settings: Path | None = None) -> LedgerAddress:
     """Says which ledger is meant; `settings` is the file that was named, else the one of this folder.
 
@@ -35,6 +50,8 @@ def find_ledger(url: str | None, settings: Path | None = None) -> LedgerAddress:
     """
     if url:
         return LedgerAddress(url, "--url")
+    if (project := _project.get()) is not None and settings is None:
+        return project
     if given := os.environ.get(URL_VARIABLE):
         return LedgerAddress(given, URL_VARIABLE)
     if settings is None and not Path(SETTINGS_FILE).exists():
@@ -89,6 +106,27 @@ def file_of(store: Store) -> Path | None:
 
 def _named_by(found: LedgerAddress) -> str:
     return "" if found.source == "default" else f", which {found.source} names"
+
+
+def table_rows(store: Store, url: str | None, name: str) -> Iterator[dict[str, Any]]:
+    """The rows of a user's table in the ledger's database, by column; raises ConfigError."""
+    quoted = ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+    try:
+        if isinstance(store, SqliteStore):
+            yield from _file_rows(store.path, quoted)
+        else:
+            from oncegate.stores.postgres.tables import rows_of
+
+            yield from rows_of(find_ledger(url).url, quoted)
+    except (StoreError, sqlite3.Error) as error:
+        raise ConfigError(f"the table {name[:80]!r} cannot be read: {error}") from None
+
+
+def _file_rows(path: Path, table: str) -> Iterator[dict[str, Any]]:
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        cursor = connection.execute(f"SELECT * FROM {table}")
+        names = [column[0] for column in cursor.description]
+        yield from (dict(zip(names, row, strict=True)) for row in cursor)
 
 
 @contextmanager

@@ -34,7 +34,8 @@ class Command:
     @property
     def module(self) -> Any:
         """The module that has the command's `add_parser`."""
-        return importlib.import_module(f"oncegate.cli.{self.name.replace('-', '_')}")
+        name = self.name.replace("-", "_")
+        return importlib.import_module(f"oncegate.cli.{name}{'_' if name == 'import' else ''}")
 
 
 GROUPS: Final[dict[str, tuple[Command, ...]]] = {
@@ -47,6 +48,7 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("completion", "print a script that completes commands in a shell"),
     ),
     "Run the service and the worker": (
+        Command("dev", "run the service, its page and sample events on this machine"),
         Command("serve", "run the service: webhooks in, the contract, the feed"),
         Command("worker", "do all background work in one process, until stopped"),
         Command("config", "check the service's settings, or show where each came from"),
@@ -58,11 +60,14 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
     ),
     "Look after a ledger": (
         Command("migrate", "create a ledger, or bring an older one up to date"),
+        Command("migrate-ledger", "move a whole ledger from SQLite to PostgreSQL"),
+        Command("import", "bring old keys, so that their next arrival is a replay"),
         Command("doctor", "check the store, its durability, its clock and what is stranded"),
         Command("entries", "list what the gate has seen, or show one entry with its history"),
         Command("trace", "show an event's whole journey across surfaces and endpoints"),
         Command("circuits", "see which downstreams and endpoints are down and rest"),
         Command("signals", "show what is measured and what calls somebody"),
+        Command("observe", "see what the gate would have done before it is switched on"),
         Command("surfaces", "see what events are recognised by; accept a change of it"),
         Command("prune", "forget old entries that are settled"),
         Command("reconcile", "finish what crashes stranded, or list it"),
@@ -70,13 +75,18 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("resources", "list second resources of one key or one target"),
     ),
     "Decide what waits for you": (
-        Command("dynamodb", "list, approve or reject what is open in a DynamoDB ledger"),
         Command("held", "list, show, approve or reject what waits for a person"),
         Command("restored", "decide what a ledger that went back in time has lost"),
         Command("quarantine", "list, show, release or discard what was not run as it stands"),
         Command("page", "serve the operations page: see and decide in a browser"),
         Command("operators", "say who may use the operations page"),
-        Command("journal", "show who did what, when and why"),
+        Command("journal", "show who did what, when and why; seal, verify and prove it"),
+        Command("timeline", "lay sources that disagree on time side by side"),
+        Command("erase", "remove what entries say of a person; keys stay"),
+    ),
+    "Prove and go back": (
+        Command("snapshots", "take, list, compare and verify snapshots of what is believed"),
+        Command("rollback", "plan, approve and apply the way back to a snapshot"),
     ),
     "Send events in order": (
         Command("endpoints", "add, list, test, pause and resume the places events are sent to"),

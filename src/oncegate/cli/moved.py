@@ -25,6 +25,7 @@ _MOVED: Final[dict[tuple[str, ...], tuple[str, str]]] = {
 _REPLACED: Final = {
     "caretake": "oncegate worker --app module:gate",
     "deliver": "oncegate worker --only deliveries,pruning",
+    "dynamodb": "oncegate held list",
 }
 
 

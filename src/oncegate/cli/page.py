@@ -15,7 +15,7 @@ from oncegate.cli.output import tell
 from oncegate.cli.parser import add_url
 from oncegate.config import SETTINGS_FILE
 from oncegate.errors import ConfigError
-from oncegate.store import Store
+from oncegate.store import Facet, Store, require
 
 if TYPE_CHECKING:
     from oncegate.wiring import Gate
@@ -43,7 +43,7 @@ def add_parser(subparsers: Any) -> None:
         "--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)"
     )
     parser.add_argument(
-        "--port", type=_read_port, default=PORT_DEFAULT, help="the port, 0 for any (default: %(default)s)"
+        "--port", type=read_port, default=PORT_DEFAULT, help="the port, 0 for any (default: %(default)s)"
     )
     parser.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME",
@@ -67,7 +67,8 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def _read_port(text: str) -> int:
+def read_port(text: str) -> int:
+    """Reads the number of a port."""
     if not (text.isascii() and text.isdigit() and int(text) < 65_536):
         raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a port")
     return int(text)
@@ -75,13 +76,15 @@ def _read_port(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Checks that there is a ledger, then serves its page."""
-    store = open_ledger(arguments.url, arguments.config)
+    store = open_ledger(arguments.url, arguments.config, needs=Facet.OPEN_ENTRIES)
+    if not arguments.read_only:
+        require(store, Facet.REVIEW, "pages with sign-in (add --read-only to look)")
     named = arguments.config is not None
     url = find_ledger(arguments.url, arguments.config).url if named else arguments.url
     with reading(store, url) as session:
         from oncegate.dashboard.operators import operators
 
-        known = operators(session)
+        known = [] if arguments.read_only else operators(session)
     if arguments.read_only and arguments.host not in _LOOPBACK:
         raise ConfigError("--read-only shows the ledger to whoever reaches it; it is for this machine only")
     if not known and not arguments.read_only:

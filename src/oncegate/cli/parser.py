@@ -55,8 +55,8 @@ def add_url(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url",
         metavar="URL",
-        help="the ledger's address, such as sqlite:///orders.db or sqlite:////var/lib/orders.db"
-        " (default: $ONCEGATE_URL, else the url in ./oncegate.toml, else sqlite:///oncegate.db)",
+        help="the ledger, such as sqlite:////var/lib/orders.db"
+        " (default: $ONCEGATE_URL, else ./oncegate.toml, else sqlite:///oncegate.db)",
     )
 
 

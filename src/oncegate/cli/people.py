@@ -38,7 +38,7 @@ from oncegate.review.conflicts import Contest, contest_of, difference_remarks
 from oncegate.review.decisions import Decisions, EntryDecision, StepDecision
 from oncegate.review.doubles import Choice, SameChanges, twin_remarks
 from oncegate.review.review_view import consequence, parked_by, remarks, waits_for
-from oncegate.store import Entry, EntryDetail, Session, Store
+from oncegate.store import Entry, EntryDetail, Facet, Session, Store
 
 LIMIT_DEFAULT: Final = 50
 
@@ -73,7 +73,7 @@ def add_desk(subparsers: Any, desk: ReviewCommands) -> None:
     _add_list(commands, desk)
     _add_show(commands, desk)
     for verb in desk.verbs:
-        _add_verb(commands, desk, verb)
+        add_verb(commands, desk, verb)
 
 
 def _add_list(commands: Any, desk: ReviewCommands) -> None:
@@ -98,7 +98,8 @@ def _add_show(commands: Any, desk: ReviewCommands) -> None:
     parser.set_defaults(run=partial(run_show, desk))
 
 
-def _add_verb(commands: Any, desk: ReviewCommands, verb: Verb) -> None:
+def add_verb(commands: Any, desk: ReviewCommands, verb: Verb) -> None:
+    """Adds a word to a command group."""
     parser = commands.add_parser(
         verb.value,
         help=f"{verb.value} one entry, or all that fit a filter",
@@ -146,7 +147,7 @@ def add_steps(parser: argparse.ArgumentParser) -> None:
 
 def run_list(desk: ReviewCommands, arguments: argparse.Namespace) -> int:
     """Prints one page of what waits."""
-    with reading(open_ledger(arguments.url), arguments.url) as session:
+    with reading(open_ledger(arguments.url, needs=Facet.OPEN_ENTRIES), arguments.url) as session:
         found = session.entries(filter_of(desk.states, arguments), arguments.before, arguments.limit + 1)
         if not found and arguments.surface is not None:
             refuse_unknown_surface(session, arguments.surface)
@@ -168,7 +169,7 @@ def _print_page(page: Sequence[Entry], arguments: argparse.Namespace) -> None:
 
 def run_show(desk: ReviewCommands, arguments: argparse.Namespace) -> int:
     """Prints one entry, why it waits, and what each word would do."""
-    with reading(open_ledger(arguments.url), arguments.url) as session:
+    with reading(open_ledger(arguments.url, needs=Facet.OPEN_ENTRIES), arguments.url) as session:
         seen = _find_waiting(session, desk, arguments.entry)
         contest = contest_of(session, seen)
         twins = twin_remarks(session, seen.entry.entry_id, SameChanges.read(session))
@@ -218,7 +219,7 @@ def run_verb(desk: ReviewCommands, verb: Verb, arguments: argparse.Namespace) ->
     word = EntryDecision(verb, actor_of(arguments), arguments.reason, steps, doubles)
     is_bulk = arguments.entry is None
     _check_which(arguments, is_bulk=is_bulk)
-    store = open_ledger(arguments.url)
+    store = open_ledger(arguments.url, needs=Facet.OPEN_ENTRIES)
     if is_bulk:
         from oncegate.cli.bulk import run_bulk
 

@@ -6,6 +6,7 @@ import argparse
 from datetime import timedelta
 from typing import Any, Final
 
+from oncegate.cli.confirming import ProgressBar
 from oncegate.cli.entries import refuse_unknown_surface
 from oncegate.cli.exitcodes import DONE
 from oncegate.cli.ledger import open_ledger, reading
@@ -77,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     forgotten, is_doubted = forget_older(
         store, clock, arguments.surface, age,
         actor=_ACTOR, bounds=bounds, is_certain=arguments.believe_clock,
+        told=ProgressBar(counted.entries, "entries").tell,
     )  # fmt: skip
     for line in store.make_room(clock.wall_ms()):
         tell(line)

@@ -18,7 +18,7 @@ from oncegate.cli.parser import add_json, add_url, read_number
 from oncegate.errors import ConfigError
 from oncegate.maintenance.reconciler import ENTRIES_PER_RUN_MAX, Looked, Reconciler
 from oncegate.model.states import State
-from oncegate.store import EntryDetail, EntryFilter, Session, StepState
+from oncegate.store import EntryDetail, EntryFilter, Facet, Session, StepState
 
 _DESCRIPTION = """\
 Look at every stranded key once: claims whose lease is over, and failed attempts that may be made
@@ -139,7 +139,7 @@ def _done_row(item: Looked) -> list[Cell]:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    store = open_ledger(arguments.url)
+    store = open_ledger(arguments.url, needs=Facet.OPEN_ENTRIES)
     with reading(store, arguments.url) as session:
         found = session.stranded(arguments.limit + 1)
         now, running = session.now_ticks(), running_leases(session)

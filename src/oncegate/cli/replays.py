@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from oncegate.cli.confirming import Tenths, cancelling, is_confirmed
+from oncegate.cli.confirming import ProgressBar, cancelling, is_confirmed
 from oncegate.cli.exitcodes import DONE, INTERRUPTED, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, print_json, print_table, tell, utc
@@ -24,6 +24,7 @@ from oncegate.cli.sending import (
     refuse_unknown_endpoint,
     word_of,
 )
+from oncegate.cli.time_filters import add_times, span_of
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
 from oncegate.model.moments import read_moment
@@ -61,6 +62,7 @@ def add_parsers(commands: Any, epilog: str) -> None:
     listing.add_argument("--before", type=read_number, metavar="N", help="go on before this number")
     add_url(listing)
     add_json(listing)
+    add_times(listing, "began")
     listing.set_defaults(run=_run_list)
     cancel: argparse.ArgumentParser = commands.add_parser(
         "cancel",
@@ -116,9 +118,9 @@ def _run_replay(arguments: argparse.Namespace) -> int:
         if not arguments.yes and not is_confirmed(plan.deliveries):
             tell("nothing was changed")
             return NOT_SO
-        tenths = Tenths(plan.deliveries)
+        bar = ProgressBar(plan.deliveries)
         with cancelling(job):
-            job.run(lambda planted: tenths.tell(planted.deliveries))
+            job.run(lambda planted: bar.tell(planted.deliveries))
     _tell_end(job, arguments)
     return INTERRUPTED if job.is_cancelled else DONE
 
@@ -202,11 +204,13 @@ def _run_list(arguments: argparse.Namespace) -> int:
     with reading(open_ledger(arguments.url, needs=Facet.LANES), arguments.url) as session:
         refuse_unknown_endpoint(session, arguments.endpoint)
         found = session.replay_orders(wanted, arguments.before, _LISTED)
+    span = span_of(arguments)
+    shown = [order for order in found if span.has(order.at_ms)]
     if arguments.json:
-        for order in found:
+        for order in shown:
             print_json(_facts(order))
-    elif found:
-        print_table(_HEADERS, [_row(order) for order in found])
+    elif shown:
+        print_table(_HEADERS, [_row(order) for order in shown])
     else:
         tell("there was no replay" if arguments.all else "no replay is under way")
     if len(found) == _LISTED:

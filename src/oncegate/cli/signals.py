@@ -149,7 +149,8 @@ def _add_dashboard(commands: Any) -> None:
 def run_signals(arguments: argparse.Namespace) -> int:
     """Measures, evaluates and prints."""
     from oncegate.signals.alerts import evaluate, worst
-    from oncegate.signals.definitions import Level, Thresholds
+    from oncegate.signals.definition import Level
+    from oncegate.signals.definitions import Thresholds
     from oncegate.signals.measures import measure
 
     store = open_ledger(arguments.url, needs=Facet.STATS)
@@ -175,7 +176,7 @@ def run_signals(arguments: argparse.Namespace) -> int:
 def _tell_quiet(found: list[Signal]) -> None:
     """Nothing is raised: how many signals are right, and what is not known (I28)."""
     from oncegate.signals.alerts import worst
-    from oncegate.signals.definitions import Level
+    from oncegate.signals.definition import Level
 
     unknown = [signal for signal in found if signal.level is Level.UNKNOWN]
     if worst(found) is Level.UNKNOWN:
@@ -233,7 +234,7 @@ def _row(signal: Signal) -> list[Cell]:
 
 def shown_value(signal: Signal, value: float) -> str:
     """A value with its unit, for people."""
-    from oncegate.signals.definitions import Unit
+    from oncegate.signals.definition import Unit
 
     unit = signal.definition.unit
     if unit is Unit.RATIO:

@@ -8,12 +8,14 @@ from contextlib import closing
 from datetime import timedelta
 from typing import Any, Final
 
+from oncegate.cli import surface_document
 from oncegate.cli.confirming import is_confirmed
 from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import print_json, print_table, tell, utc
 from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_text
 from oncegate.cli.sending import add_confirming, cells, word_of
+from oncegate.cli.surface_decisions import add_commands
 from oncegate.clock import SystemClock
 from oncegate.commit.group_commit import GroupCommit
 from oncegate.commit.registry_operations import ChangeDocument
@@ -21,14 +23,24 @@ from oncegate.errors import ConfigError, UnknownSurface
 from oncegate.model.durations import format_duration, parse_duration
 from oncegate.model.identity import KIND, Identity, KeyRule, LedgerNow, accepted, read_identity, rekeyed
 from oncegate.model.paths import parse_path
+from oncegate.model.surface_decisions import SurfaceDecisions
 from oncegate.model.template import KeyTemplate
+from oncegate.review.surface_decisions import all_decided
 from oncegate.store import Document, DocumentChange, EntryFilter, Session
 from oncegate.store.notices import RETENTION
 
 OVERLAP_DEFAULT: Final = "1d"
 COUNTED_MAX: Final = 10_000
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_HEADERS: Final = ("SURFACE", "KEY TEMPLATE", "TENANT", "RETENTION", "FUNCTIONS", "EARLIER TEMPLATES")
+_HEADERS: Final = (
+    "SURFACE",
+    "DECIDED",
+    "KEY TEMPLATE",
+    "TENANT",
+    "RETENTION",
+    "FUNCTIONS",
+    "EARLIER TEMPLATES",
+)
 _DESCRIPTION = """\
 A ledger keeps the key template of every surface, where its tenant comes from, and which function
 stands behind a name under @gate.once. A program that declares another one is refused before
@@ -46,6 +58,7 @@ must not share a name: each would answer the other's calls."""
 _EPILOG = """\
 examples:
   oncegate surfaces list
+  oncegate surfaces switch orders paused --reason 'wrong prices'
   oncegate surfaces rekey orders --from '{order_id}' --to '{order_id:str}' --reason 'typed key'
   oncegate surfaces accept orders.charge --origin billing.orders:charge --reason 'moved'"""
 
@@ -76,6 +89,8 @@ def add_parser(subparsers: Any) -> None:
     rekey.add_argument(
         "--allow-transport", action="append", default=[], metavar="FIELD", help="as in the declaration"
     )
+    add_commands(commands, _command)
+    surface_document.add_commands(commands, _command)
     accept = _command(commands, "accept", "accept another function under a name", _ACCEPT, run_accept)
     accept.add_argument(
         "--origin", type=read_text, required=True, help="the function, as module:name (see the refusal)"
@@ -97,11 +112,14 @@ def run_list(arguments: argparse.Namespace) -> int:
     with reading(open_ledger(arguments.url), arguments.url) as session:
         found = [(one.name, read_identity(one.body)) for one in session.documents(KIND)]
         kept = {one.name: one.body.decode() for one in session.notices(RETENTION)}
+        decided = {name: one.decided for name, one in all_decided(session).items()}
     if arguments.json:
         facts = [{**_facts(name, identity), "retention": kept.get(name)} for name, identity in found]
-        print_json({"surfaces": facts})
+        print_json({"surfaces": [{**one, **_decided(decided.get(one["surface"]))} for one in facts]})
     else:
-        rows = [cells(*_row(name, identity, kept.get(name, ""))) for name, identity in found]
+        rows = [
+            cells(*_row(name, identity, kept.get(name, ""), decided.get(name))) for name, identity in found
+        ]
         print_table(_HEADERS, rows)
     return DONE
 
@@ -169,7 +187,7 @@ def _change(
         KIND, kept.name, kept.version, made.encoded(), clock.wall_ms(), word.actor, note
     )
     with closing(GroupCommit(store)) as commits:
-        if not commits.perform(ChangeDocument(wanted)):
+        if not commits.submit(ChangeDocument(wanted)):
             raise ConfigError(f"{arguments.surface} was changed meanwhile; nothing was done, look again")
     return _tell(arguments, made, entries, is_done=True)
 
@@ -202,6 +220,16 @@ def _facts(name: str, identity: Identity) -> dict[str, Any]:
     }
 
 
-def _row(name: str, identity: Identity, retention: str) -> tuple[str, ...]:
+def _decided(decided: SurfaceDecisions | None) -> dict[str, Any]:
+    if decided is None:
+        return {"mode": None, "ignore": [], "window": None}
+    mode = None if decided.mode is None else decided.mode.value
+    return {"mode": mode, "ignore": list(decided.ignore), "window": decided.retention}
+
+
+def _row(
+    name: str, identity: Identity, retention: str, decided: SurfaceDecisions | None
+) -> tuple[str, ...]:
     former = "; ".join(f"{f.key} until {utc(f.until_ms)}" for f in identity.former)
-    return name, identity.key, identity.tenant or "", retention, ", ".join(identity.origins), former
+    said = "" if decided is None else decided.text
+    return name, said, identity.key, identity.tenant or "", retention, ", ".join(identity.origins), former

@@ -19,6 +19,7 @@ from oncegate.cli.output import (
     stored_json,
     utc,
 )
+from oncegate.cli.timeline_compare import add_parser as add_parser  # noqa: PLC0414  the command's own
 from oncegate.clock import SystemClock
 from oncegate.gate.codec.outcome import Outcome, decode_outcome
 from oncegate.model.states import State

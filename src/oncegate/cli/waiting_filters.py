@@ -10,6 +10,7 @@ import argparse
 from typing import Final
 
 from oncegate.cli.parser import read_key_prefix, read_text
+from oncegate.cli.time_filters import add_times, span_of
 from oncegate.clock import SystemClock
 from oncegate.errors import ConfigError
 from oncegate.model.durations import parse_duration
@@ -27,6 +28,8 @@ _NAMES: Final = (
     "older_than",
     "age_over",
     "age_under",
+    "since",
+    "until",
 )
 
 
@@ -48,6 +51,7 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--age-over", metavar="AGE", help="entries that first came longer ago than this")
     parser.add_argument("--age-under", metavar="AGE", help="entries that first came later than this")
+    add_times(parser, "first came")
 
 
 def has_filter(arguments: argparse.Namespace) -> bool:
@@ -57,7 +61,9 @@ def has_filter(arguments: argparse.Namespace) -> bool:
 
 def filter_of(states: tuple[State, ...], arguments: argparse.Namespace) -> EntryFilter:
     """The filter that the options name, within the states that wait here."""
-    now_ms = SystemClock().wall_ms()
+    now_ms, span = SystemClock().wall_ms(), span_of(arguments)
+    before = (_before(arguments.age_over, now_ms), span.until_ms)
+    after = (_before(arguments.age_under, now_ms), span.after_ms)
     return EntryFilter(
         states if arguments.state is None else (_state_of(states, arguments.state),),
         arguments.surface,
@@ -66,8 +72,8 @@ def filter_of(states: tuple[State, ...], arguments: argparse.Namespace) -> Entry
         arguments.label,
         arguments.reason_contains,
         _before(arguments.older_than, now_ms),
-        _before(arguments.age_over, now_ms),
-        _before(arguments.age_under, now_ms),
+        min((one for one in before if one is not None), default=None),
+        max((one for one in after if one is not None), default=None),
         cause=arguments.cause,
     )
 

@@ -19,6 +19,8 @@ from oncegate.cli.output import print_json, tell
 from oncegate.cli.parser import add_json, add_url
 from oncegate.config import SETTINGS_FILE
 from oncegate.errors import ConfigError, StoreUnavailable
+from oncegate.journal.rollback.applying import RollbackReport
+from oncegate.journal.snapshots.taking import SnapshotTaken
 from oncegate.lanes import Pass
 from oncegate.maintenance.background import Worker
 from oncegate.maintenance.content_scan import ScanReport
@@ -30,6 +32,7 @@ from oncegate.model.escape import visible
 from oncegate.sender.endpoint_registry import KIND as ENDPOINT
 from oncegate.sender.loops import run as run_in_loop
 from oncegate.signals.watch import WatchReport
+from oncegate.store import Facet
 from oncegate.wiring import Gate
 
 CLOSED_WITHIN_SECONDS: Final = 2.0
@@ -129,7 +132,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _gate(arguments: argparse.Namespace) -> Gate:
     if arguments.app is None:
-        return Gate(store=open_ledger(arguments.url))
+        store = open_ledger(arguments.url, needs=Facet.OPEN_ENTRIES)
+        if Facet.LANES not in store.capabilities.facets:
+            raise ConfigError(f"a {store.capabilities.name} ledger needs recovery only: {NO_HANDLERS}")
+        return Gate(store=store)
     if arguments.url is not None:
         raise ConfigError("--url and --app exclude each other: the gate knows its own ledger")
     return load_gate(arguments.app)
@@ -155,7 +161,8 @@ def _announce(gate: Gate, worker: Worker, *, is_once: bool) -> None:
     try:
         gate.engine.store.connect().close()
         with gate.engine.store.look() as session:
-            endpoints = len(session.documents(ENDPOINT))
+            if Facet.LANES in gate.engine.store.capabilities.facets:
+                endpoints = len(session.documents(ENDPOINT))
     except StoreUnavailable as error:
         if is_once:
             raise
@@ -260,6 +267,12 @@ def _lines(name: str, report: object) -> list[dict[str, Any]]:
     if isinstance(report, PruneReport):
         gone = [(item.surface, item.entries) for item in report.surfaces] + [("unused names", report.names)]
         return [{"job": name, "surface": what, "forgotten": count} for what, count in gone if count]
+    if isinstance(report, SnapshotTaken):
+        wrong = "; ".join(f"{one.belief}: {one.why}" for one in report.suspicions)
+        taken = {"job": name, "number": report.number, "hash": report.hash[:16], "looks_wrong": wrong}
+        return [taken] if report.is_new else []
+    if isinstance(report, RollbackReport):
+        return [{"job": name, "plan": ended} for ended in report.ended]
     if name == "sources" and isinstance(report, list):
         return [
             {"job": name, "source": f"{one.kind} {one.queue}", "surface": one.surface,

@@ -3,11 +3,13 @@
 Where a store has one writer, all that waits is one transaction: such a store keeps nothing for the length
 of one but rows. Elsewhere operations of one kind share one, apart from those that carry users' statements,
 and of these only such as have one statement each. Must never let an event reach another one: by what its
-statements leave until the transaction ends, by their failure, or by a lock that they wait for.
+statements leave until the transaction ends, by their failure, or by a lock that they wait for. Where a
+store is several ledgers (`place_of`), those of one ledger share one: no batch holds two.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from oncegate.commit.blocked import BlockedOperations
@@ -16,12 +18,25 @@ from oncegate.commit.pending import Pending, by_kind
 from oncegate.commit.transactions import Transactions
 from oncegate.model.sql_guard import Carries
 
+PlaceOf = Callable[[bytes], int]
+
+
+def _by_place(tickets: list[Pending], place_of: PlaceOf) -> list[list[Pending]]:
+    """Tickets that a store of several ledgers can run in one transaction; those without a key go alone."""
+    groups: dict[object, list[Pending]] = {}
+    for ticket in tickets:
+        request = ticket.operation.request
+        key = request if isinstance(request, bytes) else getattr(request, "key", None)
+        groups.setdefault(ticket if key is None else place_of(key), []).append(ticket)
+    return list(groups.values())
+
 
 class Batching:
     """Runs batches on a store, in as few transactions as is right."""
 
-    def __init__(self, units: Transactions, *, one_writer: bool) -> None:
+    def __init__(self, units: Transactions, *, one_writer: bool, place_of: PlaceOf | None = None) -> None:
         self._units = units
+        self._place_of = place_of
         self._one_writer = one_writer
         self._needs_own = Carries.SCOPED if one_writer else Carries.SEVERAL
         self.apart = BlockedOperations(self._run_by_itself)
@@ -55,6 +70,8 @@ class Batching:
             return [tickets]
         shared, own = self.split(tickets)
         groups = [shared] if self._one_writer and shared else by_kind(shared)
+        if self._place_of is not None:
+            groups = [part for group in groups for part in _by_place(group, self._place_of)]
         return groups + [[ticket] for ticket in own]
 
     def _run_by_itself(self, ticket: Pending, patient: bool) -> bool:

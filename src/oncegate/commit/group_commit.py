@@ -1,6 +1,6 @@
 """Group commit: operations that arrive while a commit is under way form the next one.
 
-Between the gate and a store. Threads call `perform`, tasks await `perform_async`; both meet in the same
+Between the gate and a store. Threads call `submit`, tasks await `submit_async`; both meet in the same
 batches. A lone operation is committed by its own caller, without a hand-over to another thread, as long as
 commits are quick; what many tasks ask for, their loop writes down and another thread commits; what many
 threads ask for, the writer threads take as it has gathered. There is no linger timer.
@@ -88,7 +88,8 @@ class GroupCommit:
         self._batches: dict[asyncio.AbstractEventLoop, LoopBatches] = {}
         self._committer = Committer()
         self._units = Transactions(self.store, self._crashpoints)
-        self._sharing = Batching(self._units, one_writer=capabilities.one_writer)
+        place_of = getattr(self.store, "place_of", None)  # a store of several ledgers has it
+        self._sharing = Batching(self._units, one_writer=capabilities.one_writer, place_of=place_of)
         self._spare: list[Session] = []
         self._handlers: dict[Exclusive, Session] = {}  # transactions that an event loop goes on with
         # Held by whoever writes: a batch, and where there is one writer only, a handler's transaction.
@@ -98,7 +99,7 @@ class GroupCommit:
         self._writers = WriterThreads(capabilities.writers_max)
         self._commit_ms = 0.0
 
-    def perform(self, operation: Operation[T]) -> T:
+    def submit(self, operation: Operation[T]) -> T:
         """Runs an operation for a thread and returns its answer once it is durable."""
         self._check_open()
         ticket = Pending(operation)
@@ -111,12 +112,12 @@ class GroupCommit:
             self._enqueue([waiting])
         return waiting.wait(ANSWER_WAIT_SECONDS)  # type: ignore[no-any-return]
 
-    async def perform_async(self, operation: Operation[T]) -> T:
+    async def submit_async(self, operation: Operation[T]) -> T:
         """Runs an operation for a task and returns its answer once it is durable."""
-        asked = self.ask(operation)
+        asked = self.submit_nowait(operation)
         return asked.result() if isinstance(asked, Pending) else await asked  # type: ignore[no-any-return]
 
-    def ask(self, operation: Operation[Any]) -> Pending | asyncio.Future[Any]:
+    def submit_nowait(self, operation: Operation[Any]) -> Pending | asyncio.Future[Any]:
         """Runs an operation for a task: a ticket that has its answer already, or what the task awaits.
 
         What the tasks of a loop ask for in one turn of it is gathered into one batch. Where the last turn

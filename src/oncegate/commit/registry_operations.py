@@ -31,6 +31,22 @@ class ChangeDocument(Operation[bool]):
         return True if is_ours else None
 
 
+class ReadDocuments(Operation[list[Document]]):
+    """Reads all documents of a kind: many tasks that ask at once share one connection and one answer."""
+
+    request: str
+
+    @classmethod
+    def run(cls, session: Session, operations: Sequence[ReadDocuments]) -> Sequence[list[Document]]:
+        """Reads each kind once."""
+        found = {kind: session.documents(kind) for kind in {one.request for one in operations}}
+        return [found[one.request] for one in operations]
+
+    def recall(self, session: Session) -> list[Document]:
+        """Reads them again."""
+        return session.documents(self.request)
+
+
 class StoredDocument(Struct, frozen=True):
     """A document, and the ledger's time before it was read."""
 

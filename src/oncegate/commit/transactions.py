@@ -15,6 +15,7 @@ from oncegate.commit.pending import Pending, by_kind, fail
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import (
     OncegateError,
+    PartUnavailable,
     StoreBusy,
     StoreRejected,
     StoreUnavailable,
@@ -133,6 +134,8 @@ class Transactions:
             fail(tickets, error)
         elif isinstance(error, StoreRejected):
             return self._run_apart(tickets, error, patient)
+        elif isinstance(error, PartUnavailable) and len(tickets) > 1:
+            return self._run_each(tickets, patient)
         elif isinstance(error, StoreUnknown):
             self._read_back(tickets, error)
         else:
@@ -200,6 +203,12 @@ class Transactions:
         """
         try:
             self._recall(tickets)
+        except PartUnavailable:
+            if len(tickets) == 1:
+                fail(tickets, error)
+            for ticket in tickets if len(tickets) > 1 else ():
+                self._read_back([ticket], error)
+            return
         except Exception:  # noqa: BLE001  whatever keeps us from reading, the outcome stays unknown
             fail(tickets, error)
             return

@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from oncegate.dashboard import deciding, doubled_page, lanes_page, limits_page, replays_page
 from oncegate.dashboard.attempts import AttemptsView
 from oncegate.dashboard.auth import (
     ANYBODY,
@@ -36,13 +35,14 @@ from oncegate.dashboard.contact import Contact
 from oncegate.dashboard.jobs import Jobs
 from oncegate.dashboard.messages import HERE_ONLY, apology, message, missing
 from oncegate.dashboard.operators import KnownOperator, Role, find_by_token
-from oncegate.dashboard.pages import HOT_PAGES, NAVIGATION, WHOLE_LEDGER, section_of
+from oncegate.dashboard.pages import ACTS, NAVIGATION, WHOLE_LEDGER, pages_of, section_of
 from oncegate.dashboard.plans import Plans
 from oncegate.dashboard.read_limits import Strangers, TooMany, in_thread
 from oncegate.dashboard.reading import cookies_of, is_encrypted, path_of, place_of, read_form
 from oncegate.dashboard.rendering import FOLDER, make_environment
 from oncegate.dashboard.replay_plans import plan_replay
 from oncegate.dashboard.request_context import Act, NotHere, PageResponse, RequestContext, Tools, View
+from oncegate.dashboard.rollback_page import ACTS as ROLLBACK_ACTS
 from oncegate.dashboard.sessions import SessionBook, endings_of
 from oncegate.dashboard.sign_in_return import (
     NEXT,
@@ -97,30 +97,21 @@ class OperationsPage:
 
     def application(self) -> Starlette:
         """The routes. What changes something is POST only; anything else there is 405."""
-        views: dict[str, View] = {**HOT_PAGES, "/jobs/{job}": job_page(self.jobs)}
+        views = {**pages_of(self.tools.commits.store), "/jobs/{job}": job_page(self.jobs)}
         acts: dict[str, Act] = {
-            "/entries/{entry}/reveal": deciding.reveal,
-            "/entries/{entry}/{verb}": deciding.decide,
-            "/duplicates/{entry}/{verb}": doubled_page.decide,
-            "/limits/set": limits_page.set_limits,
-            "/lanes/steer/{verb}": lanes_page.steer,
-            "/lanes/replay": lanes_page.replay,
-            "/lanes/order/{verb}": lanes_page.order,
-            "/replays/{replay}/cancel": replays_page.cancel_replay,
+            **ACTS,
             "/plans/entries": plan_entries(self.jobs),
             "/plans/lanes": plan_lanes(self.jobs),
             "/plans/replay": plan_replay(self.jobs),
             "/jobs/{job}/start": start_job(self.jobs),
             "/jobs/{job}/cancel": cancel_job(self.jobs),
+            **ROLLBACK_ACTS,
         }
-        routes = [Route("/static/{name}", self.asset, methods=["GET"])]
-        routes += [Route("/login", self.login, methods=["GET", "POST"])]
+        routes = [Route("/static/{name}", self.asset), Route("/login", self.login, methods=["GET", "POST"])]
         routes += [Route("/logout", self.logout, methods=["POST"])]
         routes += [Route(path, partial(self.show, view), methods=["GET"]) for path, view in views.items()]
-        self.act_routes = [
-            Route(path, partial(self.act, act), methods=["POST"]) for path, act in acts.items()
-        ]
-        routes += self.act_routes
+        acting = [Route(path, partial(self.act, act), methods=["POST"]) for path, act in acts.items()]
+        self.act_routes, routes = acting, [*routes, *acting]
         return Starlette(
             routes=routes,
             exception_handlers={
@@ -389,8 +380,8 @@ class OperationsPage:
 
 def page_of(gate: GateOnStore, access: Access) -> Starlette:
     """The page of a gate's ledger."""
-    for facet in Facet:
-        require(gate.engine.store, facet, "operations pages")
+    signs_in = access is Access.LOGIN
+    require(gate.engine.store, Facet.REVIEW if signs_in else Facet.OPEN_ENTRIES, "operations pages")
     tools = Tools(
         gate.engine.commits,
         gate.engine.clock,

@@ -19,7 +19,7 @@ from oncegate.dashboard.plans import JobState, PlanKind, PlanLine, PlanView, Tar
 from oncegate.dashboard.rendering import with_digits
 from oncegate.dashboard.replay_plans import replay_job
 from oncegate.dashboard.request_context import Act, NotHere, PageResponse, RequestContext, Tools, View, need
-from oncegate.dashboard.waiting_page import filter_for
+from oncegate.dashboard.waiting_page import WAITING, filter_for
 from oncegate.errors import ConfigError, UsageError
 from oncegate.model.decisions import Verb
 from oncegate.review.bulk import BulkPlan, Job, make_plan
@@ -40,7 +40,8 @@ def plan_entries(jobs: Jobs) -> Act:
         verb = _verb(visit.form.get("verb", ""))
         need(tools, visit, Role.APPROVER, f"{verb.value} many entries")
         now_ms = tools.clock.wall_ms()
-        wanted = filter_for(read_filter(visit.form.get("q", ""), now_ms), visit)
+        among = tuple(verb.starts_from) if verb is Verb.RETRY else WAITING
+        wanted = filter_for(read_filter(visit.form.get("q", ""), now_ms), visit, among)
         try:
             word = EntryDecision(verb, visit.visitor.name, visit.form.get("reason", ""))
         except ConfigError as refused:

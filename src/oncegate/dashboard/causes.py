@@ -11,10 +11,11 @@ from msgspec import Struct
 from oncegate.dashboard.rendering import counted
 from oncegate.dashboard.units import shown
 from oncegate.dashboard.verdict import open_ones
+from oncegate.lanes.circuit_status import observed
 from oncegate.model.states import State
 from oncegate.signals import definitions as d
 from oncegate.signals.alerts import Signal, late_seconds
-from oncegate.signals.definitions import Level
+from oncegate.signals.definition import Definition, Level
 from oncegate.signals.snapshot import HOUR, TEN_MINUTES, Snapshot
 from oncegate.store import DestinationView, Waiting
 
@@ -36,7 +37,9 @@ _WORDS: Final = {
     "two_resources": "One key owns two resources",
     "other": "Quarantined for another reason",
 }
-_GROUPED: Final = frozenset({d.DOUBLED, d.QUARANTINES, d.WAITING, d.LANES_BLOCKED})
+_GROUPED: Final = frozenset(
+    {d.DOUBLED, d.TWO_RESOURCES, d.TARGETS, d.QUARANTINES, d.WAITING, d.LANES_BLOCKED}
+)
 
 
 class Cause(Struct, frozen=True):
@@ -53,8 +56,8 @@ class Cause(Struct, frozen=True):
 
 def causes_of(signals: Sequence[Signal], snapshot: Snapshot) -> list[Cause]:
     """All that a person should look at, the worst first."""
-    found = [*_doubled(snapshot), *_waiting(signals, snapshot), *_blocked(signals, snapshot)]
-    found += _others(signals)
+    found = [*_doubled(snapshot), *_seconds(snapshot), *_waiting(signals, snapshot)]
+    found += [*_blocked(signals, snapshot), *_others(signals)]
     order = {"page": 0, "ticket": 1}
     return sorted(found, key=lambda one: order.get(one.tone, 2))
 
@@ -66,6 +69,17 @@ def _doubled(snapshot: Snapshot) -> list[Cause]:
             one.oldest_at_ms, f"/doubled?{urlencode({'surface': one.surface})}", "Review pairs",
         )
         for one in snapshot.doubled
+    ]  # fmt: skip
+
+
+def _seconds(snapshot: Snapshot) -> list[Cause]:
+    return [
+        Cause(
+            Level.PAGE.label, f"A second resource for one {one.of}", one.surface,
+            counted(one.findings, "finding"), one.oldest_at_ms,
+            f"/resources?{urlencode({'surface': one.surface, 'of': one.of})}", "Review resources",
+        )
+        for one in snapshot.second_counts
     ]  # fmt: skip
 
 
@@ -112,14 +126,21 @@ def _others(signals: Iterable[Signal]) -> list[Cause]:
     return [
         Cause(
             one.level.label, one.definition.title, one.surface, shown(one.value, one.definition.unit), None,
-            f"#signal-{one.definition.name}", "What to do",
+            *_way_on(one),
         )
         for one in signals
         if one.level > Level.OK and one.definition not in _GROUPED
     ]  # fmt: skip
 
 
-def _level_of(signals: Iterable[Signal], definition: d.Definition) -> dict[str, Level]:
+def _way_on(one: Signal) -> tuple[str, str]:
+    if one.definition is d.FAILED:
+        terms = f'state:failed surface:"{one.surface}"'
+        return f"/entries?{urlencode({'q': terms})}", "Review"
+    return f"#signal-{one.definition.name}", "What to do"
+
+
+def _level_of(signals: Iterable[Signal], definition: Definition) -> dict[str, Level]:
     return {one.surface: one.level for one in signals if one.definition is definition}
 
 
@@ -195,5 +216,5 @@ def destination_rows(signals: Sequence[Signal], snapshot: Snapshot) -> list[Dest
 def _state(one: DestinationView, snapshot: Snapshot) -> str:
     circuit = snapshot.circuits.get(one.name)
     if circuit is not None:
-        return f"no connection: {circuit.error}"
+        return f"failing: {observed(circuit)}"
     return one.state.label

@@ -61,6 +61,11 @@ def pair_command(verb: str, entry_id: int) -> str:
     return _with_reason(["oncegate", "duplicates", verb, str(entry_id)])
 
 
+def resource_command(verb: str, number: int) -> str:
+    """Says a word about a second resource."""
+    return _with_reason(["oncegate", "resources", verb, str(number)])
+
+
 def head_command(verb: HeadVerb, lane: LaneView) -> str:
     """Retries or skips a lane's head."""
     seq = ["--seq", str(lane.due_seq)]
@@ -118,6 +123,17 @@ def _lane_options(lane: LaneView) -> list[str]:
 
 def _with_reason(words: list[str]) -> str:
     return shlex.join(words) + ' --reason "…"'
+
+
+def rollback_command(verb: str, plan: str, digest: str | None = None) -> str:
+    """Approves or cancels a roll-back plan."""
+    hashed = [] if digest is None else ["--hash", digest[:16]]
+    return _with_reason(["oncegate", "rollback", verb, plan, *hashed])
+
+
+def switch_command(surface: str) -> str:
+    """Switches a surface."""
+    return _with_reason(["oncegate", "surfaces", "switch", surface, "MODE"])
 
 
 def limit_command(signal: str, place: str) -> str:

@@ -7,11 +7,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from oncegate.dashboard.filters import EXAMPLES, Filter, read_filter
+from oncegate.dashboard.operators import Role
 from oncegate.dashboard.request_context import PageResponse, RequestContext, Tools
 from oncegate.model.states import State
 from oncegate.sender.entry_search import RESOURCES_LOOKED_BACK, labelled
 from oncegate.sender.trace import Hop, HopKind, journey
-from oncegate.store import Entry, EntryFilter, Session
+from oncegate.store import Entry, EntryFilter, Facet, Session, offers
 
 PAGE_ENTRIES: Final = 50
 HOPS_SHOWN: Final = 50
@@ -27,7 +28,7 @@ def entries_page(tools: Tools, session: Session, visit: RequestContext) -> PageR
     if number is not None and _is_visible(session, number, visit):
         return PageResponse(go_to=f"/entries/{number}")
     found, next_before, looked_back = _search(session, asked, visit)
-    is_first = visit.cursor("before") is None
+    is_first = visit.cursor("before") is None and offers(session, Facet.REVIEW)
     if asked.text and is_first:
         found = _with_exact(session, asked.text, visit, found)
     hops = _elsewhere(session, asked.text, visit) if asked.text and is_first else ()
@@ -45,6 +46,7 @@ def entries_page(tools: Tools, session: Session, visit: RequestContext) -> PageR
         "text": asked.text,
         "examples": EXAMPLES,
         "states": State,
+        "may_retry": _may_retry(asked, visit),
     }
     return PageResponse("entries.html", values, status=400 if problem else 200)
 
@@ -61,6 +63,11 @@ def _with_exact(session: Session, text: str, visit: RequestContext, found: list[
     listed = {entry.entry_id for entry in found}
     exact = [one for one in labelled(session, text, visit.tenant) if one.entry_id not in listed]
     return [one for one in exact if visit.tenant in (None, one.tenant)] + found
+
+
+def _may_retry(asked: Filter, visit: RequestContext) -> bool:
+    """Whether the filter is of entries that failed, and the person may let them run again."""
+    return asked.wanted.states == (State.FAILED,) and visit.visitor.may(Role.APPROVER)
 
 
 def _reached(session: Session, next_before: int | None) -> Entry | None:
@@ -84,7 +91,8 @@ def _search(session: Session, asked: Filter, visit: RequestContext) -> tuple[lis
     if wanted is None:
         return [], None, False
     before = visit.cursor("before")
-    floor = None if asked.is_narrow else _floor(session, before)
+    is_all = asked.is_narrow or not offers(session, Facet.REVIEW)  # numbers say nothing of age there
+    floor = None if is_all else _floor(session, before)
     bounded = wanted if floor is None else replace(wanted, above_id=floor)
     found = session.entries(bounded, before, PAGE_ENTRIES + 1)
     page = found[:PAGE_ENTRIES]

@@ -18,8 +18,18 @@ from oncegate.model.states import State
 from oncegate.review.effect_timeline import Start, moment, storyline
 from oncegate.review.lease_history import reserved, tenures
 from oncegate.review.wording import happened, meaning, told
-from oncegate.sender.trace import journey_of
-from oncegate.store import Entry, EntryDetail, LogKind, LogRecord, Repeat, Session, StepRecord
+from oncegate.sender.trace import TraceReport, journey_of
+from oncegate.store import (
+    Entry,
+    EntryDetail,
+    Facet,
+    LogKind,
+    LogRecord,
+    Repeat,
+    Session,
+    StepRecord,
+    offers,
+)
 
 
 class HistoryLine(Struct, frozen=True):
@@ -66,14 +76,16 @@ def entry_values(
 ) -> dict[str, Any]:
     """What the template needs, for who sees one tenant or all; `content` is there only after a reveal."""
     outcome, is_lapsed = outcome_of(seen), _is_lapsed(seen.entry, session)
-    found = journey_of(session, seen.entry, visit.tenant)
+    has_stats = offers(session, Facet.STATS)
+    found = journey_of(session, seen.entry, visit.tenant) if has_stats else TraceReport((), is_cut=False)
+    repeats = session.repeats(seen.entry.entry_id) if has_stats else []
     return {
         "title": f"Entry {seen.entry.entry_id}",
         "seen": seen,
         "entry": seen.entry,
         "meaning": meaning(seen, is_lapsed=is_lapsed),
         "tenures": tenures(seen.entry, seen.records, is_lapsed=is_lapsed),
-        "moments": history(seen, outcome, session.repeats(seen.entry.entry_id)),
+        "moments": history(seen, outcome, repeats),
         "steps": _steps(tools, seen, outcome),
         "resource": outcome.resource,
         "error": outcome.error,

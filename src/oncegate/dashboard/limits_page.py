@@ -13,7 +13,8 @@ from oncegate.dashboard.operators import Role
 from oncegate.dashboard.request_context import NotHere, PageResponse, RequestContext, Tools, need
 from oncegate.errors import ConfigError, UsageError
 from oncegate.model.decisions import check_reason
-from oncegate.signals.definitions import BY_NAME, DEFINITIONS, Definition
+from oncegate.signals.definition import Definition
+from oncegate.signals.definitions import BY_NAME, DEFINITIONS
 from oncegate.signals.limits import limit_text, read_limit, set_limit
 from oncegate.signals.measures import measure
 from oncegate.signals.snapshot import Snapshot

@@ -16,10 +16,11 @@ from oncegate.dashboard.request_context import PageResponse, RequestContext, Too
 from oncegate.dashboard.units import shown
 from oncegate.dashboard.verdict import GREY, summaries_of, verdict_of
 from oncegate.model.states import State
+from oncegate.review.surface_decisions import all_decided
 from oncegate.review.wording import happened
 from oncegate.signals import definitions as d
 from oncegate.signals.alerts import Signal, evaluate
-from oncegate.signals.definitions import Definition, Level, Unit
+from oncegate.signals.definition import Definition, Level, Unit
 from oncegate.signals.gauges import NUMBERS, curve
 from oncegate.signals.measures import MINUTE_MS, measure
 from oncegate.signals.snapshot import HOUR, NOTHING, Counts, Snapshot, by_surface
@@ -99,6 +100,7 @@ def now_page(tools: Tools, session: Session, visit: RequestContext) -> PageRespo
         "now_ms": snapshot.now_ms,
         "Level": Level,
         **replays_beside(session, visit, None),
+        "switched": [one for one in all_decided(session).values() if one.is_not_on],
     }
     return PageResponse("now.html", values)
 
@@ -154,6 +156,7 @@ _CURVES: Final[dict[str, Callable[[Counts], float]]] = {
     ),
     d.ARRIVALS_STOPPED.name: lambda counts: float(counts.arrivals),
     d.KEYLESS.name: lambda counts: float(counts.of(What.KEYLESS)),
+    d.FAILED.name: lambda counts: float(counts.of(What.FAILED)),
     d.LOST.name: lambda counts: float(counts.of(What.LOST)),
     d.LATE_REPLAYS.name: lambda counts: float(
         sum(count for kind, count in counts.classes().items() if kind.label == "late_replay")

@@ -159,4 +159,4 @@ class OperatorBook:
 
     def _write(self, name: str, version: int, body: bytes | None, actor: str, note: str) -> bool:
         change = DocumentChange(KIND, name, version, body, self._clock.wall_ms(), actor, note)
-        return self._commits.perform(ChangeDocument(change))
+        return self._commits.submit(ChangeDocument(change))

@@ -172,17 +172,17 @@ class Plans:
         """Begins a job, once in all processes; None if it was begun before."""
         word = JobWord(secrets.randbits(62), JobState.RUNNING, total)
         posting = self._posting(_JOB, name, msgspec.msgpack.encode(word))
-        is_first = self._commits.perform(PostNotice(replace(posting, must_be_first=True)))
+        is_first = self._commits.submit(PostNotice(replace(posting, must_be_first=True)))
         return word if is_first else None
 
     def tell(self, name: str, word: JobWord) -> None:
         """Says how far a job has come."""
-        self._commits.perform(PostNotice(self._posting(_JOB, name, msgspec.msgpack.encode(word))))
+        self._commits.submit(PostNotice(self._posting(_JOB, name, msgspec.msgpack.encode(word))))
 
     def cancel(self, name: str, actor: str) -> bool:
         """Asks whoever runs a job to stop after the part under way; False if that was asked before."""
         posting = self._posting(_CANCEL, name, actor.encode())
-        return self._commits.perform(PostNotice(replace(posting, must_be_first=True)))
+        return self._commits.submit(PostNotice(replace(posting, must_be_first=True)))
 
     def is_cancelled(self, name: str) -> bool:
         """Whether somebody wants a job to stop."""

@@ -15,6 +15,7 @@ from oncegate.clock import Clock, from_wall_ms, utc_text
 from oncegate.dashboard.fields import MASKED
 from oncegate.dashboard.operators import Role
 from oncegate.dashboard.sparklines import sparkline
+from oncegate.model.durations import format_duration
 from oncegate.model.escape import visible
 from oncegate.model.timestamps import format_timestamp
 from oncegate.sender.responses import without_excerpt
@@ -44,6 +45,7 @@ def make_environment(clock: Clock) -> Environment:
     environment.filters["took"] = lambda ms: f"{ms} ms" if ms < 10_000 else span(ms)
     environment.filters["later"] = later
     environment.filters["number"] = grouped
+    environment.filters["duration"] = format_duration
     environment.filters["digits"] = with_digits
     environment.filters["count"] = lambda *given: with_digits(counted(*given))
     environment.filters["sentence"] = lambda text: text[:1].upper() + text[1:]

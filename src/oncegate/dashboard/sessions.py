@@ -85,4 +85,4 @@ class SessionBook:
         change = DocumentChange(
             KIND, name, version, body, self._clock.wall_ms(), actor, note[:300], LogKind.SIGNED_OUT
         )
-        return self._commits.perform(ChangeDocument(change))
+        return self._commits.submit(ChangeDocument(change))

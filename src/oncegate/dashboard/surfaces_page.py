@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from oncegate.dashboard.commands import repeats_command
+from oncegate.dashboard.commands import repeats_command, switch_command
 from oncegate.dashboard.request_context import NotHere, PageResponse, RequestContext, Tools
 from oncegate.gate.surface import Surface
 from oncegate.model.durations import format_duration
 from oncegate.model.repeats import RepeatClass
 from oncegate.model.surface import SurfaceRule
+from oncegate.model.surface_decisions import OBEYED_SECONDS, SurfaceMode
+from oncegate.review.observation import observed_surfaces
+from oncegate.review.surface_decisions import all_decided, decided_about
+from oncegate.review.windows import delays_of
 from oncegate.signals.measures import measure
 from oncegate.signals.snapshot import DAY, WEEK, Counts, Snapshot
 from oncegate.sources.status import SeenSource, read_sources
 from oncegate.store import Session
 
 FAULTS_SHOWN: Final = 10
+WEEK_MS: Final = 7 * 86_400_000
 
 
 class SurfaceView(Struct, frozen=True):
@@ -33,6 +39,7 @@ class SurfaceView(Struct, frozen=True):
     classes: list[tuple[RepeatClass, int]]
     waiting: int
     sources: list[SeenSource]
+    decided: str = ""
 
 
 def surfaces_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
@@ -40,8 +47,11 @@ def surfaces_page(tools: Tools, session: Session, visit: RequestContext) -> Page
     snapshot = measure(session, tools.clock, windows=(DAY, WEEK), memory=tools.memory)
     declared = {surface.name: surface for surface in tools.surfaces()}
     names = sorted({*declared, *snapshot.surfaces})
-    sources = read_sources(session)
-    sheets = [_sheet(name, declared.get(name), snapshot, sources) for name in names]
+    sources, decided = read_sources(session), all_decided(session)
+    sheets = [
+        replace(sheet, decided=decided[sheet.name].decided.text if sheet.name in decided else "")
+        for sheet in (_sheet(name, declared.get(name), snapshot, sources) for name in names)
+    ]
     return PageResponse(
         "surfaces.html", {"title": "Surfaces", "sheets": sheets, "knows_rules": bool(declared)}
     )
@@ -64,20 +74,34 @@ class Habit(Struct, frozen=True):
 
 def surface_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """The operator's page for one kind of event: all kinds of repeats, the evidence against senders."""
-    name = visit.query.get("name", "")
+    values = surface_values(tools, session, visit.query.get("name", ""))
+    return PageResponse("surface.html", {**values, "done": visit.query.get("done") == "1"})
+
+
+def surface_values(tools: Tools, session: Session, name: str) -> dict[str, Any]:
+    """What the page of one surface shows; raises NotHere where there is none of that name."""
     declared = {surface.name: surface for surface in tools.surfaces()}
     snapshot = measure(session, tools.clock, windows=(DAY, WEEK), memory=tools.memory)
     if name not in {*declared, *snapshot.surfaces}:
         raise NotHere("there is no such surface")
     day, week = (snapshot.counts(window, name).classes() for window in (DAY, WEEK))
-    values = {
+    surface, now_ms = declared.get(name), tools.clock.wall_ms()
+    observed = observed_surfaces(session, now_ms - WEEK_MS, now_ms)
+    return {
         "title": f"Surface {name}",
         "sheet": _sheet(name, declared.get(name), snapshot, read_sources(session)),
         "habits": [Habit(kind, day.get(kind, 0), week.get(kind, 0)) for kind in RepeatClass],
         "faults": session.sender_bugs(name, FAULTS_SHOWN),
         "command": repeats_command(name),
+        "seen": decided_about(session, name),
+        "mode": None if surface is None else surface.mode.value,
+        "modes": list(SurfaceMode),
+        "observed": next((one for one in observed if one.surface == name), None),
+        "obeyed_seconds": OBEYED_SECONDS,
+        "delays": delays_of({what: count for what, (count, _) in snapshot.counts(WEEK, name).sums.items()}),
+        "switch": switch_command(name),
+        "done": False,
     }
-    return PageResponse("surface.html", values)
 
 
 def _sheet(
@@ -110,6 +134,7 @@ def _retries(rule: SurfaceRule) -> str:
 def _rules(surface: Surface) -> list[tuple[str, str]]:
     rule = surface.rule
     rules = [
+        ("mode", surface.mode.value if surface.lane is None else f"accept, {surface.mode.value}"),
         ("key", rule.key.text),
         ("promise", surface.promise),
         ("retention", rule.retention_text),

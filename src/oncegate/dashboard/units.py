@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncegate.signals.definitions import Unit
+from oncegate.signals.definition import Unit
 
 
 def shown(value: float, unit: Unit) -> str:

@@ -13,11 +13,11 @@ from msgspec import Struct
 
 from oncegate.dashboard.rendering import counted
 from oncegate.dashboard.units import shown
-from oncegate.lanes.circuit_status import DOWNSTREAM
+from oncegate.lanes.circuit_status import DOWNSTREAM, observed
 from oncegate.model.states import State
 from oncegate.signals import definitions as d
 from oncegate.signals.alerts import Signal
-from oncegate.signals.definitions import Definition, Level
+from oncegate.signals.definition import Definition, Level
 from oncegate.signals.snapshot import HOUR, Counts, Snapshot
 from oncegate.store import Waiting, What
 
@@ -110,8 +110,9 @@ def _doubled_or_waiting(raised: Sequence[Signal], snapshot: Snapshot) -> Iterato
     doubled = sum(one.count for one in snapshot.doubled)
     if doubled:
         yield _level(raised, [d.DOUBLED]), f"{counted(doubled, 'change')} ran twice"
-    if snapshot.seconds:
-        found = counted(len(snapshot.seconds), "second resource")
+    seconds = sum(one.findings for one in snapshot.second_counts)
+    if seconds:
+        found = counted(seconds, "second resource")
         yield _level(raised, [d.TWO_RESOURCES, d.TARGETS]), f"{found} of a key or target"
     count = sum(one.count for one in open_ones(snapshot))
     if count:
@@ -124,9 +125,7 @@ def _facts(signals: Sequence[Signal], snapshot: Snapshot) -> list[str]:
     raised = [one for one in signals if one.level > Level.OK]
     found = list(_doubled_or_waiting(raised, snapshot))
     found += [
-        (one.level, f"no connection to {one.surface.removeprefix(DOWNSTREAM)}")
-        for one in raised
-        if one.definition is d.CIRCUIT_OPEN
+        (one.level, _failing(snapshot, one.surface)) for one in raised if one.definition is d.CIRCUIT_OPEN
     ]
     blocked = sum(one.blocked for one in snapshot.destinations)
     if blocked:
@@ -146,6 +145,12 @@ def _facts(signals: Sequence[Signal], snapshot: Snapshot) -> list[str]:
     found.sort(key=lambda one: -one[0])
     texts = [text for _, text in found]
     return [texts[0][:1].upper() + texts[0][1:], *texts[1:]]
+
+
+def _failing(snapshot: Snapshot, name: str) -> str:
+    """What was seen of a destination or downstream that fails as a whole."""
+    circuit, place = snapshot.circuits.get(name), name.removeprefix(DOWNSTREAM)
+    return f"calls to {place} fail" + ("" if circuit is None else f" ({observed(circuit)})")
 
 
 def _level(raised: Iterable[Signal], definitions: Iterable[Definition]) -> Level:
@@ -178,6 +183,7 @@ def first_sign(signals: Iterable[Signal], snapshot: Snapshot) -> int | None:
     """Since when something is wrong, as far as the ledger knows: the oldest of what is open."""
     raised = {one.definition.name for one in signals if one.level > Level.OK}
     moments: list[int | None] = [one.oldest_at_ms for one in snapshot.doubled]
+    moments += [one.oldest_at_ms for one in snapshot.second_counts]
     moments += (
         [one.oldest_at_ms for one in open_ones(snapshot)] if raised & {x.name for x in FOR_YOU} else []
     )
@@ -198,18 +204,20 @@ def summaries_of(signals: Sequence[Signal], snapshot: Snapshot, *, compares: boo
 
 
 def _doubled(raised: list[Signal], snapshot: Snapshot, compares: bool) -> VerdictSummary:
-    count = sum(one.count for one in snapshot.doubled)
-    tone = _level(raised, [d.DOUBLED]).label
+    pairs = sum(one.count for one in snapshot.doubled)
+    seconds = sum(one.findings for one in snapshot.second_counts)
+    count, tone = pairs + seconds, _level(raised, [d.DOUBLED, d.TWO_RESOURCES, d.TARGETS]).label
     if not count and not compares:
         return VerdictSummary(
             "Doubled", GREY, 0, "no surface says what its events change: not compared", ""
         )
-    detail = (
-        "the same change under two keys, and both ran; not decided" if count else "no open pair both ran"
-    )
+    parts = [f"{counted(pairs, 'change')} ran under two keys"] if pairs else []
+    parts += [counted(seconds, "second resource")] if seconds else []
+    detail = " · ".join(parts) + "; not decided" if parts else "no open pair both ran"
     if _level(raised, [d.SCAN_BEHIND]) > Level.OK:
         tone, detail = (GREY if not count else tone), f"{detail}; the scan is behind"
-    return VerdictSummary("Doubled", tone, count, detail, "/doubled" if count else "")
+    link = "/doubled" if pairs else "/resources" if seconds else ""
+    return VerdictSummary("Doubled", tone, count, detail, link)
 
 
 def _stuck(raised: list[Signal], snapshot: Snapshot) -> VerdictSummary:
@@ -218,7 +226,7 @@ def _stuck(raised: list[Signal], snapshot: Snapshot) -> VerdictSummary:
     events = sum(one.events for one in snapshot.destinations)
     parts = [counted(blocked, "key") + " blocked"] if blocked else []
     parts += [counted(events, "event") + " not delivered"] if events else []
-    parts += [f"no connection to {one.removeprefix(DOWNSTREAM)}" for one in sorted(snapshot.circuits)]
+    parts += [_failing(snapshot, name) for name in sorted(snapshot.circuits)]
     parts += [counted(lapsed, "claim") + " whose lease is over"] if lapsed else []
     tone = _level(raised, STUCK).label
     return VerdictSummary(

@@ -11,10 +11,10 @@ from oncegate.dashboard.commands import head_command, ruling_command
 from oncegate.dashboard.fields import Fields, declared, masked
 from oncegate.dashboard.filters import Filter, read_filter
 from oncegate.dashboard.request_context import PageResponse, RequestContext, Tools
-from oncegate.model.decisions import Verb, has_owner, verbs_for
+from oncegate.model.decisions import Verb, has_owner
 from oncegate.model.states import State
 from oncegate.review.conflicts import Contest, contest_of, difference_remarks
-from oncegate.review.decisions import doubts, sayable
+from oncegate.review.decisions import doubts, sayable, verbs_of
 from oncegate.review.doubles import SameChanges, twin_remarks, twin_that_ran
 from oncegate.review.review_view import consequence, parked_by, remarks
 from oncegate.sender.operator_actions import LaneVerb as HeadVerb
@@ -22,12 +22,14 @@ from oncegate.store import (
     Entry,
     EntryDetail,
     EntryFilter,
+    Facet,
     LaneFilter,
     LaneState,
     LaneView,
     LogRecord,
     Session,
     StepRecord,
+    offers,
 )
 
 WAITING: Final = (State.UNKNOWN, State.HELD, State.QUARANTINED)
@@ -70,9 +72,7 @@ def card_of(session: Session, seen: EntryDetail, fields: Fields, same: SameChang
     doubles = (
         "" if ran is None else f"the same change runs twice: entry {ran.entry_id} is {ran.state.label}"
     )
-    buttons = [
-        _button(verb, seen, contest, doubles if verb.runs else "") for verb in verbs_for(seen.entry.state)
-    ]
+    buttons = [_button(verb, seen, contest, doubles if verb.runs else "") for verb in verbs_of(seen)]
     said = [
         *twin_remarks(session, number, same),
         *remarks(seen, contest),
@@ -86,7 +86,7 @@ def _button(verb: Verb, seen: EntryDetail, contest: Contest, doubles: str) -> Bu
     steps = sayable(seen) if verb.runs else ()
     is_possible = not verb.runs or (seen.body is not None and has_owner(seen.entry.reason))
     what, title = consequence(verb, seen, contest), ""
-    if verb is Verb.APPROVE and steps:
+    if verb in (Verb.APPROVE, Verb.RETRY) and steps:
         title = "Record what happened"
         what = (
             "find out at the downstream what happened and say so below: what happened is skipped and the"
@@ -133,16 +133,18 @@ def waiting_page(tools: Tools, session: Session, visit: RequestContext) -> PageR
         "next_after": found[PAGE_ENTRIES - 1].entry_id if len(found) > PAGE_ENTRIES else None,
         **_others(session, visit, is_shown=not text and not after),
         "is_first": not after,
-        "verbs": Verb,
+        "verbs": [verb for verb in Verb if verb is not Verb.RETRY],
         "done": _done(session, visit),
     }
     return PageResponse("waiting.html", values, status=400 if problem else 200)
 
 
-def filter_for(asked: Filter, visit: RequestContext) -> EntryFilter | None:
-    """The filter narrowed to what waits and to whose it may be; None where nothing can fit."""
+def filter_for(
+    asked: Filter, visit: RequestContext, among: tuple[State, ...] = WAITING
+) -> EntryFilter | None:
+    """The filter narrowed to some states and to whose it may be; None where nothing can fit."""
     wanted = asked.wanted
-    states = tuple(state for state in wanted.states or WAITING if state in WAITING)
+    states = tuple(state for state in wanted.states or among if state in among)
     if asked.problem or asked.entry_id is not None or not states:
         return None
     if visit.tenant not in (None, wanted.tenant or visit.tenant):
@@ -158,13 +160,16 @@ def _entries(session: Session, asked: Filter, visit: RequestContext, after: int)
 
 def _others(session: Session, visit: RequestContext, *, is_shown: bool) -> dict[str, Any]:
     """Blocked keys and how many pairs, for the first page; one more than is shown says there are others."""
-    lanes = _blocked(session, visit) if is_shown else []
-    pairs = session.open_pairs(0, PAIRS_COUNTED + 1) if is_shown and visit.tenant is None else []
+    lanes = _blocked(session, visit) if is_shown and offers(session, Facet.LANES) else []
+    is_whole = is_shown and visit.tenant is None and offers(session, Facet.REVIEW)
+    pairs = session.open_pairs(0, PAIRS_COUNTED + 1) if is_whole else []
+    seconds = session.second_counts() if is_whole else []
     return {
         "lanes": [lane_card(lane) for lane in lanes[:PAGE_LANES]],
         "more_lanes": len(lanes) > PAGE_LANES,
         "pairs": len(pairs[:PAIRS_COUNTED]),
         "more_pairs": len(pairs) > PAIRS_COUNTED,
+        "seconds": sum(one.findings for one in seconds),
     }
 
 
@@ -185,9 +190,12 @@ def _done(session: Session, visit: RequestContext) -> EntryDetail | None:
 
 
 def badge(session: Session, tenant: str | None) -> str:
-    """How many wait, for the navigation: entries, blocked keys, and changes that ran twice."""
+    """How many wait, for the navigation: entries, blocked keys, changes and resources that are doubled."""
     waiting = len(session.oldest_entries(EntryFilter(WAITING, tenant=tenant), 0, BADGE_MAX))
-    blocked = len(session.lanes(LaneFilter(tenant=tenant, states=(LaneState.BLOCKED,)), 0, BADGE_MAX))
-    doubled = 0 if tenant is not None else sum(one.count for one in session.doubled())
-    total = waiting + blocked + doubled
+    total = waiting
+    if offers(session, Facet.LANES):
+        total += len(session.lanes(LaneFilter(tenant=tenant, states=(LaneState.BLOCKED,)), 0, BADGE_MAX))
+    if tenant is None and offers(session, Facet.REVIEW):
+        total += sum(one.count for one in session.doubled())
+        total += sum(one.findings for one in session.second_counts())
     return "" if not total else f"{BADGE_MAX - 1}+" if total >= BADGE_MAX else str(total)

@@ -79,7 +79,7 @@ def through_gate(gate: GateOnStore, surface: str, *, tenant: str | None = None) 
 
     async def apply(event: Event) -> None:
         body = {"id": event.id, "key": event.key, "seq": event.seq, "data": event.data}
-        admission = await gate.admit(surface, body, tenant=tenant, context=event.context)
+        admission = await gate.admit(surface, body, tenant=tenant, context=event.context, actor="feed")
         if admission.verdict is Verdict.BUSY:
             raise Busy(f"event {event.id} is in flight elsewhere", admission.retry_after_seconds)
 

@@ -98,7 +98,7 @@ class Feed:
 
     async def publish_item(self, item: store.EventToPublish) -> Publication:
         """Publishes what `item` has made."""
-        return self._told(item, await self._commits.perform_async(Publish(item)))
+        return self._told(item, await self._commits.submit_async(Publish(item)))
 
     def publish_sync(
         self,
@@ -113,7 +113,7 @@ class Feed:
     ) -> Publication:
         """Publishes an event once, from a thread; as `publish`."""
         item = self.item(tenant, event_id, key, data, typed(context, type))
-        published = self._commits.perform(Publish(item)) if tx is None else self._join(tx, item)
+        published = self._commits.submit(Publish(item)) if tx is None else self._join(tx, item)
         return self._told(item, published)
 
     def _join(self, tx: object, item: store.EventToPublish) -> store.Published:
@@ -179,7 +179,7 @@ class Feed:
         """The seq of an event that was published and is still kept."""
         if not _is_text(event_id):
             return None
-        found = await self._commits.perform_async(FindPublished((tenant, event_id)))
+        found = await self._commits.submit_async(FindPublished((tenant, event_id)))
         return None if found is None else found[1]
 
     async def read(
@@ -290,7 +290,7 @@ class Feed:
                 operation = flow.send(answer)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
-            answer = await self._commits.perform_async(operation)
+            answer = await self._commits.submit_async(operation)
 
     def _drive(self, flow: _Flow[T]) -> T:
         answer: Any = None
@@ -299,7 +299,7 @@ class Feed:
                 operation = flow.send(answer)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
-            answer = self._commits.perform(operation)
+            answer = self._commits.submit(operation)
 
 
 _Flow = Generator[Operation[Any], Any, T]

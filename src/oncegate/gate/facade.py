@@ -40,7 +40,7 @@ class GateOnStore(Registration):
         **options: Unpack[GateOptions],
     ) -> None:
         self.engine: GateEngine = GateEngine(store, clock=clock, crashpoints=crashpoints, **options)
-        _live.add(self)
+        LIVE.add(self)
 
     if not TYPE_CHECKING:  # a type checker must see that these names are missing
 
@@ -59,16 +59,18 @@ class GateOnStore(Registration):
         tenant: str | None = None,
         tx: object = None,
         context: Context | None = None,
+        actor: str | None = None,
     ) -> Admission:
         """Admits an event from a task: runs its handler once, or says why not.
 
         With `tx`, a same-database handler is reserved, run and settled in that open transaction; the caller
         commits it, or rolls it back if this raises. `context` is the journey that the event belongs to, as
-        it came with it (`oncegate trace`).
+        it came with it (`oncegate trace`). `actor` is the author that the journal names, such as
+        "planning-agent/1.4".
         """
         engine = self.engine
         joined = None if tx is None else engine.join(surface, tx)
-        found = engine.look(surface, event, tenant, joined, context)
+        found = engine.look(surface, event, tenant, joined, context, actor=actor)
         if isinstance(found, Admission):
             return found
         try:
@@ -85,6 +87,7 @@ class GateOnStore(Registration):
         tenant: str | None = None,
         tx: object = None,
         context: Context | None = None,
+        actor: str | None = None,
     ) -> Admission:
         """Admits an event from a thread: runs its handler once, or says why not; all as in `admit`."""
         engine = self.engine
@@ -93,7 +96,8 @@ class GateOnStore(Registration):
         joined = None if tx is None else engine.join(surface, tx)
         if joined is not None and joined.is_async:
             raise UsageError("tx= is async; await gate.admit(…) instead")
-        return finish(engine, engine.look(surface, event, tenant, joined, context))
+        found = engine.look(surface, event, tenant, joined, context, actor=actor)
+        return found if isinstance(found, Admission) else finish(engine, found)
 
     @needs_options
     def once(
@@ -147,9 +151,9 @@ class GateOnStore(Registration):
             self.close()
 
 
-_live: WeakSet[GateOnStore] = WeakSet()
+LIVE: Final[WeakSet[GateOnStore]] = WeakSet()
 
 
 def live_gates() -> tuple[GateOnStore, ...]:
     """Every gate of this process, so that tests find the one a handler is registered with."""
-    return tuple(_live)
+    return tuple(LIVE)

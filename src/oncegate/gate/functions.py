@@ -18,11 +18,14 @@ from oncegate.gate.admission import Admission
 from oncegate.gate.codec.declared_types import resolved
 from oncegate.gate.codec.introspection import is_async, refuse_generator
 from oncegate.gate.codec.parameters import KEY_PARAMETER, Parameters, is_json
+from oncegate.gate.codec.reading import Reader
 from oncegate.gate.codec.values import declared_return
 from oncegate.gate.driver.drivers import Driver
 from oncegate.gate.driver.requests import Flow
 from oncegate.gate.runtime.tracing import current_claim
+from oncegate.gate.surface import Surface
 from oncegate.model.surface import OnBusy
+from oncegate.model.surface_decisions import SurfaceMode
 from oncegate.model.template import KeyTemplate
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -78,12 +81,19 @@ class AdmitsCalls(Protocol):
     def driver(self) -> Driver:
         """Runs flows."""
 
-    def amend(self, name: str, found: Parameters, origin: str) -> None:
-        """Adds to a surface what its function tells."""
+    def surface(self, name: str) -> Surface:
+        """Finds a surface."""
 
     @property
     def look(self) -> Callable[..., Admission | Flow[Admission]]:
         """Begins to admit an event."""
+
+
+class Amends(Protocol):
+    """Where a wrapped function's surface is declared."""
+
+    def amend(self, name: str, found: Parameters, origin: str) -> None:
+        """Adds to a surface what its function tells."""
 
 
 class Admits(Protocol):
@@ -94,8 +104,12 @@ class Admits(Protocol):
         """Registers a handler."""
 
     @property
+    def _declarations(self) -> Amends:
+        """Keeps the surfaces."""
+
+    @property
     def engine(self) -> AdmitsCalls:
-        """Keeps the surfaces, and admits calls."""
+        """Admits calls."""
 
     async def admit(self, surface: str, event: Any) -> Admission:
         """Admits an event from a task."""
@@ -161,7 +175,7 @@ class OnceFunction:
         )
         self._by_place = _by_place(self._seen)
         gate.handler(surface, **options)(self._as_handler())
-        gate.engine.amend(surface, self._parameters, origin_of(function))
+        gate._declarations.amend(surface, self._parameters, origin_of(function))
         self.wrapper = self._make_wrapper()
 
     def _settle_options(self, options: dict[str, Any]) -> None:
@@ -249,8 +263,16 @@ class OnceFunction:
 
     def _look(self, arguments: dict[str, Any]) -> Admission | Flow[Admission]:
         """Begins to admit a call whose arguments are not all plain JSON."""
-        event = self._parameters.event(arguments)
-        read = partial(self._parameters.checked, arguments=arguments)
+        read: Reader = partial(self._parameters.checked, arguments=arguments)
+        is_observed = self._gate.engine.surface(self._surface).mode is SurfaceMode.OBSERVE
+        try:
+            event = self._parameters.event(arguments)
+        except EventNotStorable:
+            if not is_observed:
+                raise
+            event = arguments  # it cannot be recorded, and runs all the same
+        if is_observed:
+            read = lambda event: arguments  # noqa: E731  as without a gate
         return self._gate.engine.look(self._surface, event, None, None, None, read=read)
 
     def _make_wrapper(self) -> Callable[..., Any]:

@@ -5,12 +5,10 @@ Users see the gate in `facade.py`. What only our own packages need is here, behi
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from oncegate.clock import Clock, SystemClock
@@ -18,11 +16,11 @@ from oncegate.commit.group_commit import GroupCommit
 from oncegate.commit.operations import Operation
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import UsageError
-from oncegate.gate.admission import Admission, Familiar, Verdict, from_memory
+from oncegate.gate.admission import Admission
 from oncegate.gate.codec.declared_types import ABSENT
-from oncegate.gate.codec.reading import Reader, read_again, readable
+from oncegate.gate.codec.reading import Reader, readable
 from oncegate.gate.driver.drivers import Driver, WaitingFlow, WrappingDriver
-from oncegate.gate.driver.requests import Flow, Invoke, Where
+from oncegate.gate.driver.requests import Flow
 from oncegate.gate.flows.accepting import accept_flow
 from oncegate.gate.flows.admit import (
     NEVER,
@@ -33,53 +31,40 @@ from oncegate.gate.flows.admit import (
     same_database_flow,
     wanted_again,
 )
-from oncegate.gate.flows.effects import opaque_flow
 from oncegate.gate.flows.identity import identify_flow
-from oncegate.gate.flows.joining import joined_admit_flow
-from oncegate.gate.flows.key_injection import put_back
+from oncegate.gate.flows.joining import ambient_join, joined_admit_flow
+from oncegate.gate.flows.observation import SwitchedCall, resting, switched_flow
+from oncegate.gate.flows.observation_recorder import ObservationRecorder
 from oncegate.gate.flows.observers import ArrivalObserver, observed_flow
-from oncegate.gate.flows.recovery import check_handler, recorded_result
 from oncegate.gate.flows.restore import Restorer
 from oncegate.gate.flows.superseded_keys import end_flow, newer_key_flow
-from oncegate.gate.flows.transactions import OpenTransaction
-from oncegate.gate.flows.unreadable import RawMessage, unreadable_flow
-from oncegate.gate.once import AsyncOnce, Once
-from oncegate.gate.registration import Declarations
+from oncegate.gate.recalling import Recalling
+from oncegate.gate.runtime.ambient import AmbientTransactions
 from oncegate.gate.runtime.arrival_stats import Sightings
 from oncegate.gate.runtime.cache import OutcomeCache
 from oncegate.gate.runtime.circuits import Circuits
-from oncegate.gate.runtime.claim import Claim, checked
 from oncegate.gate.runtime.context import GateContext
+from oncegate.gate.runtime.decided import DecidedSurfaces
 from oncegate.gate.runtime.leases import LeaseKeeper
 from oncegate.gate.runtime.tokens import Tokens
-from oncegate.gate.runtime.tracing import correlated, current_claim, link_flow
+from oncegate.gate.runtime.tracing import correlated
+from oncegate.gate.starting import HandlerStart
 from oncegate.gate.surface import Surface, check_on_store
 from oncegate.model.canonical import copied
 from oncegate.model.identity import KeyPlan, with_all_keys, with_former_keys
 from oncegate.model.keys import Key
 from oncegate.model.parking import PARKED_BYTES_MAX, PARKED_MAX, Parking
-from oncegate.model.surface import Arrival, read_arrival
+from oncegate.model.surface import WORKER, Arrival, authored, read_arrival
 from oncegate.model.trace import Context
-from oncegate.store import ClaimStore, EntryDetail, Facet, Joined, require_transactions
+from oncegate.store import ClaimStore, EntryDetail, Joined, require_transactions
 
 T = TypeVar("T")
-_CALL: Final = Where.CALL
 
 
-class _Start(Struct, frozen=True):
-    """How an event's handler is started; one value, because every event in flight has one."""
-
-    gate: GateEngine
-    event: Any
-    context: Context | None
-    given: Any = ABSENT
-
-    def __call__(self, claim: Claim, transaction: OpenTransaction | Joined | None = None) -> Flow[Any]:
-        return self.gate._start(claim, self.event, transaction, self.context, self.given)
-
-
-class GateEngine(Declarations):
+class GateEngine(Recalling):
     """What a gate is made of. Internal: only oncegate's own packages use it."""
+
+    _observer: ArrivalObserver | None = None
 
     def __init__(
         self,
@@ -95,15 +80,13 @@ class GateEngine(Declarations):
         commits: GroupCommit | None = None,
         leases: LeaseKeeper | None = None,
         sightings: Sightings | None = None,
+        ambient: AmbientTransactions | None = None,
     ) -> None:
         super().__init__()
-        facets = store.capabilities.facets
         clock, crashpoints = clock or SystemClock(), crashpoints or CrashPoints()
         commits = commits or GroupCommit(store, clock=clock, crashpoints=crashpoints)
         self.store = commits.store
         self.driver = Driver(commits, clock)
-        self._observer: ArrivalObserver | None = None
-        self._is_watched = False  # whether somebody wants to see every event itself, or every flow
         self._context = GateContext(
             clock=clock,
             crashpoints=crashpoints,
@@ -111,17 +94,17 @@ class GateEngine(Declarations):
             cache=OutcomeCache(replay_cache_max, clock),
             leases=leases or LeaseKeeper(commits, clock),
             sightings=sightings or Sightings(commits, clock),
-            has_review=Facet.REVIEW in facets,
-            has_stats=Facet.STATS in facets,
-            takes_writes=store.capabilities.business_writes,
             new_token=new_token or Tokens(),
             actor=actor,
             circuits=Circuits(clock.ticks_ms),
+            decided=DecidedSurfaces(self, lambda: list(self._surfaces), self.store, clock),
             parking=Parking(parked_max, parked_bytes_max),
             downstreams=self._downstreams,
+            ambient=ambient,
         )
         self._restorer = Restorer(self._context, self._downstreams, wanted_again)
         store.incarnations.attach(self._restorer)
+        self._observing = ObservationRecorder(self._context, self.driver)
 
     def _check(self, surface: Surface) -> None:
         """Refuses a surface that needs what the ledger has not."""
@@ -166,25 +149,6 @@ class GateEngine(Declarations):
         plan = self._context.plans.get(surface)
         return arrival if plan is None else with_former_keys(plan, rule, arrival, event, tenant)
 
-    def recall(self, surface: str, known: Familiar) -> Admission | None:
-        """The replay of an arrival that is the same to the byte as an earlier one, if memory has it."""
-        if self._is_watched:
-            return None
-        registered = self.surface(surface)
-        found = self._context.cache.get(known.key.digest)
-        if found is None or found.fingerprint != known.fingerprint:
-            return None
-        self._context.sightings.remembered(registered.rule, found, known.key)
-        return from_memory(known.key, known.fingerprint, found, registered.codec)
-
-    def familiar(self, admission: Admission) -> Familiar | None:
-        """What to show `recall` when the bytes of this replay come again; None if it is not in memory."""
-        if admission.verdict is not Verdict.REPLAY:
-            return None
-        key = Key.from_text(admission.key)
-        found = self._context.cache.get(key.digest)
-        return None if found is None else Familiar(key, found.fingerprint)
-
     def join(self, surface: str, transaction: object) -> Joined:
         if self.surface(surface).lane is not None:
             raise UsageError(f"{surface} accepts events and runs them later; leave tx= to its handler")
@@ -206,36 +170,36 @@ class GateEngine(Declarations):
         *,
         plan: KeyPlan | None = None,
         read: Reader | None = None,
+        same: bytes | None = None,
+        actor: str | None = None,
     ) -> Admission | Flow[Admission]:
-        """Reads an event; returns what memory answers, else the flow that admits it.
-
-        `read` makes of the event what the handler takes, in the place of the surface's own reader.
-        """
-        surface, now_ms = self.surface(name), self._context.clock.wall_ms()
-        plan = plan or self._context.plans.get(name)
-        if plan is None or now_ms >= plan.recheck_at_ms:
-            return self._identified(surface, event, tenant, joined, context, read=read)
-        arrival = read_arrival(surface.rule, event, tenant, now_ms)
+        """Reads an event, by `read` or the surface's reader: what memory answers, or the flow to run."""
+        surface, gate = self.surface(name), self._context
+        if joined is None and gate.ambient is not None:
+            joined = ambient_join(gate, surface)
+        if same is None and not surface.is_plain:
+            call = SwitchedCall(surface, event, tenant, joined, context, read, actor)
+            return switched_flow(gate, self._observing, call, self.look)
+        ticks_ms, plan = gate.clock.ticks_ms(), plan or gate.plans.get(name)
+        if plan is None or ticks_ms >= plan.recheck_at_ticks_ms:
+            return self._identified(surface, event, tenant, joined, context, read=read, actor=actor)
+        rule, is_asked = surface.rule, surface.lane is None and not self._is_watched
+        now_ms = 0 if is_asked and rule.occurred_at_path is None else gate.clock.wall_ms()
+        arrival = authored(read_arrival(rule, event, tenant, now_ms), actor)
         if plan.first is not None or plan.also:
-            arrival = with_former_keys(plan, surface.rule, arrival, event, tenant)
-        until, is_asked = plan.until_ticks, surface.lane is None and not self._is_watched
-        if is_asked and (known := replay_from_memory(self._context, surface, arrival)) is not None:
+            arrival = with_former_keys(plan, rule, arrival, event, tenant)
+        if same is not None:
+            arrival = replace(arrival, fingerprint=same)
+        if is_asked and (known := replay_from_memory(gate, surface, arrival, False, ticks_ms)) is not None:
             return known
-        given = ABSENT
+        until, given = plan.until_ticks, ABSENT
         if (read := read or surface.reader) is not None:
             arrival, given = readable(read, arrival, event)
-        if surface.lane is not None:
-            if surface.correlation is not None:
-                context = correlated(surface.correlation, event, context)
-            start, declared = _Start(self, copied(event), context, given), surface.declaring.now
-            attempt = ClaimAttempt(surface, arrival, declared, start, False, context, until_ticks=until)
-            flow = accept_flow(self._context, attempt, surface.lane)
-        else:
-            flow = self._attempt_flow(
-                surface, arrival, event, joined, is_asked, context=context, until_ticks=until, given=given
-            )
+        flow = self._attempt_flow(
+            surface, arrival, event, joined, is_asked, context=context, until_ticks=until, given=given
+        )
         observer = None if is_asked else self._observer
-        return flow if observer is None else observed_flow(observer, surface.rule, arrival, now_ms, flow)
+        return flow if observer is None else observed_flow(observer, rule, arrival, now_ms, flow)
 
     def _identified(
         self,
@@ -244,12 +208,11 @@ class GateEngine(Declarations):
         tenant: str | None,
         joined: Joined | None,
         context: Context | None,
-        *,
-        read: Reader | None,
+        **given: Any,
     ) -> Flow[Admission]:
         """Compares the surface with what the ledger knows of it, and goes on if it is the same."""
         plan = yield from identify_flow(self._context, surface, joined)
-        found = self.look(surface.name, event, tenant, joined, context, plan=plan, read=read)
+        found = self.look(surface.name, event, tenant, joined, context, plan=plan, **given)
         return found if isinstance(found, Admission) else (yield from found)
 
     def _attempt_flow(
@@ -267,73 +230,39 @@ class GateEngine(Declarations):
         from_lane: bool = False,
         given: Any = ABSENT,
     ) -> Flow[Admission]:
+        gate = self._context
+        if surface.lane is not None and not by_worker and not from_lane:
+            if surface.correlation is not None:
+                context = correlated(surface.correlation, event, context)
+            start = HandlerStart(gate, self.driver, copied(event), context, given)
+            declared = surface.declaring.now
+            attempt = ClaimAttempt(
+                surface, arrival, declared, start, False, context, until_ticks=until_ticks
+            )
+            return accept_flow(gate, attempt, surface.lane)
+        if joined is None and surface.same_database and gate.ambient is not None:
+            surface = gate.ambient.with_own(surface)
         only_records = surface.only_records and context is None
         if not only_records and (given is ABSENT or surface.writes is not None):
             event = copied(event)  # what a handler does to its event is no part of the next arrival
-        start = _Start(self, event, context, given)
-        declared, more = surface.declaring.now, (only_records, is_unknown, at_once, until_ticks, from_lane)
-        attempt = ClaimAttempt(surface, arrival, declared, start, by_worker, context, *more)
+        start = HandlerStart(gate, self.driver, event, context, given)
+        attempt = ClaimAttempt(
+            surface, arrival, surface.declaring.now, start, by_worker, context, only_records, is_unknown,
+            at_once, until_ticks, from_lane,
+        )  # fmt: skip
         if joined is not None:
-            return joined_admit_flow(self._context, attempt, joined, start)
+            return joined_admit_flow(gate, attempt, joined, start)
         if surface.same_database:
-            return same_database_flow(self._context, attempt, start)
-        return admit_flow(self._context, attempt)
+            return same_database_flow(gate, attempt, start)
+        return admit_flow(gate, attempt)
 
-    def _start(
-        self,
-        claim: Claim,
-        event: Any,
-        transaction: OpenTransaction | Joined | None,
-        context: Context | None = None,
-        given: Any = ABSENT,
-    ) -> Flow[Any]:
-        """Calls the handler; what it emits meanwhile belongs to this claim's journey."""
-        if claim.surface.correlation is not None:
-            context = correlated(claim.surface.correlation, event, context)
-        if (context is not None or not claim.is_new) and self._context.has_stats:
-            claim.context = context
-            yield from link_flow(claim, in_transaction=transaction is not None)
-        if not claim.is_first_attempt and (said := check_handler(claim)) is not None:
-            claim.resource = said.resource
-            return recorded_result(said, claim.surface.codec)
-        if given is ABSENT:
-            reader = claim.surface.reader
-            given = event if reader is None else read_again(reader, event)
-        token = current_claim.set(claim)
-        try:
-            request = self._request(claim, event, given, transaction)
-            if request is None:
-                return (yield from opaque_flow(self._context, claim, claim.surface.handler, (given,)))
-            try:
-                return (yield request)
-            except CancelledError:
-                claim.left = request.left
-                raise
-        finally:
-            put_back(current_claim, token)
-
-    def _request(
-        self, claim: Claim, event: Any, given: Any, transaction: OpenTransaction | Joined | None
-    ) -> Invoke | None:
-        """How the handler is called; None for one that knows nothing of the gate."""
-        surface = claim.surface
-        is_callers = transaction is not None and not isinstance(transaction, OpenTransaction)
-        where = Where.HERE if is_callers else _CALL
-        if surface.writes is not None:
-            claim.writes += checked(surface.writes(event))
-        if surface.takes_once:
-            face = AsyncOnce if surface.is_async else Once
-            once = face(self._context, self.driver, claim, transaction)
-            return Invoke(surface.handler, (given, once), where=where, is_async=surface.is_async)
-        return None if transaction is None else Invoke(surface.handler, (given,), where=where)
-
-    async def ask(self, operation: Operation[T]) -> T:
+    async def submit(self, operation: Operation[T]) -> T:
         """Puts a question to the ledger from a task, in turn with the writes."""
-        return await self._context.commits.perform_async(operation)
+        return await self._context.commits.submit_async(operation)
 
     def ask_sync(self, operation: Operation[T]) -> T:
         """Puts a question to the ledger from a thread."""
-        return self._context.commits.perform(operation)
+        return self._context.commits.submit(operation)
 
     async def run_accepted(
         self, surface: str, arrival: Arrival, context: Context | None = None
@@ -346,9 +275,10 @@ class GateEngine(Declarations):
     ) -> Flow[Admission]:
         """Under the key it was accepted by, unless it is known by another one meanwhile."""
         plan = self._context.plans.get(surface.name)
-        now_ms = self._context.clock.wall_ms()
-        if plan is None or now_ms >= plan.recheck_at_ms:
+        if plan is None or self._context.clock.ticks_ms() >= plan.recheck_at_ticks_ms:
             plan = yield from identify_flow(self._context, surface)
+        if (rests := resting(self.surface(surface.name), arrival.key)) is not None:
+            return rests
         event = msgspec.json.decode(arrival.body)
         if not plan.is_plain:
             known = yield from newer_key_flow(plan, surface, arrival, event)
@@ -366,7 +296,8 @@ class GateEngine(Declarations):
             raise UsageError(f"entry {stranded.entry.entry_id} has no stored event to run again")
         entry, event = stranded.entry, msgspec.json.decode(stranded.body)
         # The entry's own key and content, whatever the surface's template says today.
-        arrival = Arrival(Key(entry.key), entry.tenant, entry.label, entry.fingerprint, stranded.body, None)
+        key, body = Key(entry.key), stranded.body
+        arrival = Arrival(key, entry.tenant, entry.label, entry.fingerprint, body, None, actor=WORKER)
         surface = self.surface(entry.surface)
         flow = self._recovered_flow(surface, arrival, event, at_once=at_once)
         was_let_through = not entry.attempt  # by a person: nothing was interrupted
@@ -377,8 +308,10 @@ class GateEngine(Declarations):
     ) -> Flow[Admission]:
         """Another function under the same name must not take up what this one left."""
         plan = self._context.plans.get(surface.name)
-        if plan is None or self._context.clock.wall_ms() >= plan.recheck_at_ms:
+        if plan is None or self._context.clock.ticks_ms() >= plan.recheck_at_ticks_ms:
             plan = yield from identify_flow(self._context, surface)
+        if (rests := resting(self.surface(surface.name), arrival.key)) is not None:
+            return rests
         known = yield from newer_key_flow(plan, surface, arrival, event)
         if known is not None:
             return (yield from end_flow(self._context, surface, arrival, known))
@@ -410,6 +343,7 @@ class GateEngine(Declarations):
     def close(self) -> None:
         """Lets running work finish and closes the ledger."""
         self.store.incarnations.detach(self._restorer)
+        self._observing.close()
         self._context.leases.close()
         self.driver.close()
         if self._observer is not None:
@@ -418,11 +352,7 @@ class GateEngine(Declarations):
         self._context.commits.close()
 
 
-async def quarantine(gate: GateEngine, surface: str, raw: RawMessage) -> None:
-    """Keeps a message that is no event in quarantine, with its bytes."""
-    await gate.driver.run_async(unreadable_flow(gate._context, gate.surface(surface), raw))
-
-
 # A flow that compares first is an admission to those who look at flows: spans have its name.
-for _first in (GateEngine._identified, GateEngine._accepted_flow, GateEngine._recovered_flow):
+_firsts = (switched_flow, GateEngine._identified, GateEngine._accepted_flow, GateEngine._recovered_flow)
+for _first in _firsts:
     _first.__name__ = admit_flow.__name__

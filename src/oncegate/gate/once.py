@@ -16,7 +16,8 @@ from oncegate.gate.codec.introspection import step_name_of
 from oncegate.gate.driver.awaiting import check_ended, give, give_statement
 from oncegate.gate.driver.drivers import Driver
 from oncegate.gate.driver.requests import Flow, Invoke, Where
-from oncegate.gate.flows.effects import EffectCall, effect_flow, write_step_flow
+from oncegate.gate.flows.effect_notes import EffectCall
+from oncegate.gate.flows.effects import effect_flow, write_step_flow
 from oncegate.gate.flows.key_injection import KEY_HEADER, current_step_key, warn_if_named_after_function
 from oncegate.gate.flows.transactions import (
     OpenTransaction,
@@ -110,6 +111,12 @@ class _Face:
             claim.writes += checked(writes)
         stage_items(self._gate, claim, transact)
 
+    def _transaction_to_join(self, given: object) -> object:
+        """What was given as `tx=`, else the framework's own open transaction, else None."""
+        ambient = self._gate.ambient
+        is_theirs = given is None and ambient is not None and not self._claim.joined
+        return ambient.open_one(self._claim.surface) if is_theirs and ambient else given
+
     def _check_no_transaction(self) -> None:
         if self._transaction is not None:
             raise UsageError(
@@ -196,7 +203,7 @@ class Once(_Face):
         """
         self._check_no_transaction()
         self._stage(resource, outcome, writes, transact)
-        if tx is not None:
+        if (tx := self._transaction_to_join(tx)) is not None:
             joined = open_join(self._gate, self._claim, tx, can_await=False)
             self._driver.run(join_flow(self._gate, self._claim, joined))
         return CommitBlock(self._gate, self._driver, self._claim)
@@ -289,7 +296,7 @@ class AsyncOnce(_Face):
         self._check_no_transaction()
         self._stage(resource, outcome, writes, transact)
         block = AsyncCommitBlock(self._gate, self._driver, self._claim)
-        if tx is not None:
+        if (tx := self._transaction_to_join(tx)) is not None:
             block.join(open_join(self._gate, self._claim, tx, can_await=True))
         return block
 

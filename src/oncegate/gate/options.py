@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from oncegate.commit.group_commit import GroupCommit
+from oncegate.gate.runtime.ambient import AmbientTransactions
 from oncegate.gate.runtime.arrival_stats import Sightings
 from oncegate.gate.runtime.leases import LeaseKeeper
 from oncegate.gate.surface import Downstream
@@ -21,7 +22,7 @@ Duration: TypeAlias = str | timedelta
 Limits: TypeAlias = Mapping[str, tuple[float | None, float | None]]
 OnBusyText: TypeAlias = Literal["refuse", "wait", "retry_later", "acknowledge"]
 OnConflictText: TypeAlias = Literal["quarantine", "refuse"]
-ModeText: TypeAlias = Literal["inline", "accept"]
+ModeText: TypeAlias = Literal["inline", "accept", "observe"]
 
 
 class _EverySurfaceOptions(TypedDict, total=False):
@@ -56,6 +57,9 @@ class _EverySurfaceOptions(TypedDict, total=False):
     correlation: str | None
     show: Collection[str]
     limits: Limits | None
+    actor: str | None
+    subject: str | None
+    payload_retention: Duration | None
 
 
 class MiddlewareOptions(_EverySurfaceOptions, total=False):
@@ -98,3 +102,4 @@ class GateOptions(TypedDict, total=False):
     commits: GroupCommit | None
     leases: LeaseKeeper | None
     sightings: Sightings | None
+    ambient: AmbientTransactions | None

@@ -23,7 +23,14 @@ from oncegate.gate.codec.values import UntypedCodec, codec_of, declared_codec
 from oncegate.gate.flows.accepting import lane_of
 from oncegate.gate.flows.key_injection import warn_if_keyless
 from oncegate.gate.options import Duration, Limits, ModeText, OnBusyText, OnConflictText
-from oncegate.gate.surface import UNDECLARED, Downstream, Surface, check_acknowledges, takes_once
+from oncegate.gate.surface import (
+    UNDECLARED,
+    Downstream,
+    Surface,
+    check_acknowledges,
+    decided_surface,
+    takes_once,
+)
 from oncegate.model.backoff import Backoff
 from oncegate.model.content import Content, ContentRule
 from oncegate.model.downstream import Capability
@@ -31,6 +38,7 @@ from oncegate.model.durations import parse_duration
 from oncegate.model.paths import parse_path
 from oncegate.model.retention import RETENTION_FLOOR
 from oncegate.model.surface import OnBusy, OnConflict, SurfaceRule, check_name
+from oncegate.model.surface_decisions import SurfaceDecisions, SurfaceMode
 from oncegate.model.targets import TargetRule
 from oncegate.model.template import KeyTemplate
 from oncegate.store import Statement
@@ -82,6 +90,11 @@ class Registration:
 
     engine: Declarations
 
+    @property
+    def _declarations(self) -> Declarations:
+        """Where surfaces and downstreams are declared: the engine, unless the ledger is known later."""
+        return self.engine
+
     def downstream(
         self,
         name: str,
@@ -103,7 +116,7 @@ class Registration:
             can_be_asked=probe is not None,
             request_life_max=parse_duration(request_life_max),
         )
-        return self.engine.add_downstream(Downstream(name, capability, probe))
+        return self._declarations.add_downstream(Downstream(name, capability, probe))
 
     @needs_options
     def handler(
@@ -147,32 +160,28 @@ class Registration:
         correlation: str | None = None,
         show: Collection[str] = (),
         limits: Limits | None = None,
+        actor: str | None = None,
+        subject: str | None = None,
+        payload_retention: Duration | None = None,
     ) -> Callable[[F], F]:
         """Registers a function as the handler of a surface and returns it unchanged.
 
         It takes (event) or (event, once). `key` is a template over the event's fields; `ignore` names
-        fields that may differ between two sendings of the same event. `redelivery_horizon` is how long
-        after its first sending an event may come again, manual replays included: a shorter `retention` is
-        refused. So is one below `retention_floor`; lower that where keys are meant to be kept for less.
-        `retention_by_partner` gives single tenants a retention of their own, such as {"acme": "180d"}.
+        fields that may differ between two sendings. `redelivery_horizon` is how long after its first
+        sending an event may come again: a shorter `retention` is refused, as is one below
+        `retention_floor`. `retention_by_partner` is by tenant, such as {"acme": "180d"}.
         A failed attempt is made again after `retry_base`, then after twice as long, up to `retry_cap`, for
-        `retry_for`; `attempts_max` may end it sooner. Attempts that certainly came to nothing use up
-        neither. With `retry_for=None` the caller decides when, and `attempts_max` must say how often.
-        With `approve_first` nothing runs before a person says so, who has `decide_within` for it.
-        `writes(event)` gives business writes that are committed with every success of the handler.
-        `content` says what an event changes, so that the same change under two keys can be found. `target`
-        is a template for what it is about, such as a container: a second resource for one target within
-        `target_within` is a signal (`resources_per_target`).
-        With `mode="accept"` an event is stored and answered at once; `AcceptedWork` runs the handler later,
-        one event after the other in each `lane`, which is a template like `key`. `correlation` names
-        the field that has the correlation id, which travels with everything the handler emits. `limits`
-        are those of this surface's signals, such as {"quarantines": (1, 10)}: ticket and page, None: never.
-        Another content under a known key is a conflict for whoever sent it; `on_conflict="quarantine"`
-        keeps it for a person besides, `"refuse"` does not. The first is what is done, except where
-        `caller_retries`: there nobody but the caller could run it.
-        `show` names fields of the event that people see before they decide, such as the amount.
-        `on_busy="acknowledge"` answers a repeat of a key in flight with `ACCEPTED`: the ledger has the
-        event, and recovery finishes it. A surface that recovery could not finish is refused.
+        `retry_for`; `attempts_max` may end it sooner. Attempts that came to nothing use up neither. With
+        `retry_for=None` the caller decides when, and `attempts_max` how often. With `approve_first` nothing
+        runs before a person says so within `decide_within`. `writes(event)` are business writes that are
+        committed with every success. `content` says what an event changes, to find the same change under
+        two keys. `target` is a template for what it is about: a second resource within `target_within` is
+        a signal. With `mode="accept"` an event is stored and answered at once; the worker runs it, one
+        after the other in each `lane`, a template like `key`. With `mode="observe"` the handler runs for
+        every arrival, and the gate records what it would have done. `correlation` names the field of the
+        correlation id. `limits` are of signals, such as {"quarantines": (1, 10)}. `on_conflict` keeps
+        another content under a known key for a person, or refuses it. `show` names fields for people.
+        `actor` is the author in the journal, `subject` the field of the person that an event is about.
         """
         _check_lists(ignore, final_errors)
         template = KeyTemplate.parse(key, allow_transport=allow_transport)
@@ -201,6 +210,9 @@ class Registration:
             content=None if content is None else ContentRule.of(content, surface),
             target=_target(target, target_within, allow_transport),
             show=tuple(show),
+            actor=actor,
+            subject_path=None if subject is None else parse_path(subject.strip("{}")),
+            payload_retention=None if payload_retention is None else parse_duration(payload_retention),
         )
 
         def register(function: F) -> F:
@@ -209,7 +221,7 @@ class Registration:
             if downstream is not None:
                 _check_downstream(function, downstream, wants_once=wants_once)
             codec = codec_of(function) if returns is None else declared_codec(returns)
-            self.engine.register(
+            self._declarations.register(
                 Surface(
                     rule,
                     function,
@@ -225,6 +237,7 @@ class Registration:
                     None if correlation is None else parse_path(correlation.strip("{}")),
                     limits=_limits(limits),
                     reader=reader_of(function, sys._getframe(1).f_locals),
+                    mode=SurfaceMode.OBSERVE if mode == "observe" else SurfaceMode.ON,
                 )
             )
             return function
@@ -237,6 +250,7 @@ class Declarations:
 
     def __init__(self) -> None:
         self._surfaces: dict[str, Surface] = {}
+        self._declared: dict[str, Surface] = {}  # those about which people decided, as the program has them
         self._downstreams: dict[str, Downstream] = {}
 
     @property
@@ -289,6 +303,11 @@ class Declarations:
             self._check(taken)
             self._surfaces[name] = taken
         self._downstreams.update(other._downstreams)
+
+    def decide(self, name: str, decided: SurfaceDecisions) -> None:
+        """Obeys what people decided about a surface; raises ConfigError where it cannot."""
+        declared = self._declared.setdefault(name, self._surfaces[name])
+        self._surfaces[name] = decided_surface(declared, decided)
 
     def surface(self, name: str) -> Surface:
         """Finds a registered surface."""

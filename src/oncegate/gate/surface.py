@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from oncegate.errors import ConfigError
+from oncegate.gate.codec.introspection import KEY_PARAMETERS
 from oncegate.gate.codec.reading import Reader
 from oncegate.gate.codec.values import Codec
 from oncegate.gate.declared import Declaring
@@ -15,6 +16,7 @@ from oncegate.model.declarations import HandlerKind, text_of
 from oncegate.model.downstream import Capability, Promise
 from oncegate.model.identity import HANDLER
 from oncegate.model.surface import OnBusy, SurfaceRule
+from oncegate.model.surface_decisions import SurfaceDecisions, SurfaceMode, decided_rule
 from oncegate.model.template import KeyTemplate
 from oncegate.store import ClaimStore, Facet, Statement, require, require_retention, require_transactions
 
@@ -58,7 +60,8 @@ class Surface:
     every success. With a `lane`, events are accepted first and run later, in order of their lanes.
     `correlation` is where the event has the id of the journey it belongs to. `origin` names the function
     behind a surface that `gate.once` made. `limits` are those of its signals that differ, by signal, for a
-    ticket and for a page.
+    ticket and for a page. `is_plain` is asked at every event: neither is its mode another than on, nor did
+    a person decide to ignore a field.
     """
 
     rule: SurfaceRule
@@ -76,6 +79,8 @@ class Surface:
     origin: str = HANDLER
     limits: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     reader: Reader | None = None  # how its events become what the handler takes; None: as they are
+    mode: SurfaceMode = SurfaceMode.ON
+    is_plain: bool = field(init=False)
     # Whether there is nothing to call, and nothing else to do either; asked at every event.
     only_records: bool = field(init=False)
     # What reservations carry, for versions of the program that come later.
@@ -87,6 +92,7 @@ class Surface:
         object.__setattr__(self, "declaring", Declaring(kind, self.opaque_at))
         does_more = self.same_database or self.writes is not None or self.correlation is not None
         object.__setattr__(self, "only_records", self.handler is record and not does_more)
+        object.__setattr__(self, "is_plain", self.mode is SurfaceMode.ON)
 
     @property
     def name(self) -> str:
@@ -103,13 +109,41 @@ class Surface:
         return self.opaque_at.promise.value
 
 
+def decided_surface(declared: Surface, decided: SurfaceDecisions) -> Surface:
+    """A surface as it is obeyed; raises ConfigError where it cannot be what was decided."""
+    rule, mode = decided_rule(declared.rule, decided), decided.mode or declared.mode
+    found = replace(declared, rule=rule, mode=mode)
+    check_observes(found)
+    # What was learned of its steps stays: it is the same declaration.
+    object.__setattr__(found, "declaring", declared.declaring)
+    is_plain = mode is SurfaceMode.ON and rule.fingerprint_ignore == declared.rule.fingerprint_ignore
+    object.__setattr__(found, "is_plain", is_plain)
+    return found
+
+
+def check_observes(surface: Surface) -> None:
+    """Raises ConfigError for a surface that observes and could not run its handler without the ledger."""
+    if surface.mode is not SurfaceMode.OBSERVE:
+        return
+    why = ""
+    if surface.lane is not None:
+        why = "it accepts events first, in the ledger"
+    elif surface.same_database or surface.writes is not None:
+        why = "its handler writes in the ledger's transaction (same_database, writes, ordered receivers)"
+    if why:
+        raise ConfigError(f"surface {surface.name} cannot observe: {why}; it can be on or paused")
+
+
 def check_on_store(surface: Surface, store: ClaimStore) -> None:
     """Raises ConfigError for a surface that needs what the ledger has not."""
     name = f"surface {surface.name}"
+    check_observes(surface)
+    if surface.mode is SurfaceMode.OBSERVE:
+        require(store, Facet.STATS, f"{name}: surfaces with mode='observe'")
     if surface.lane is not None:
         require(store, Facet.LANES, f"{name}: events with mode='accept'")
     if surface.rule.approve_first:
-        require(store, Facet.REVIEW, f"{name}: approvals")
+        require(store, Facet.OPEN_ENTRIES, f"{name}: approvals")
     if surface.rule.content is not None or surface.rule.target is not None:
         require(store, Facet.REVIEW, f"{name}: content= and target=")
     if surface.same_database or surface.writes is not None:
@@ -146,8 +180,11 @@ def check_acknowledges(surface: Surface, *, keeps_bodies: bool = True) -> None:
 
 
 def takes_once(handler: Callable[..., Any]) -> bool:
-    """Tells whether a handler takes (event, once) or only (event); refuses anything else."""
-    parameters = inspect.signature(handler).parameters.values()
+    """Tells whether a handler takes (event, once) or only (event); refuses anything else.
+
+    Parameters that receive the key (`idempotency_key`, `headers`) do not count.
+    """
+    parameters = [p for p in inspect.signature(handler).parameters.values() if p.name not in KEY_PARAMETERS]
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
     if len(required) not in (1, 2) or any(

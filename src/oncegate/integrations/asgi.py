@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from hashlib import sha256
+from sys import maxsize
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
@@ -66,7 +67,7 @@ class IdempotencyKey(Middleware[Application, Scope]):
             await self._app(scope, receive, send)
             return
         key = self._policy.key_of([value for name, value in scope["headers"] if name == b"idempotency-key"])
-        if key is None:
+        if key is None or (self._observes and self._is_refused(key, scope)):
             await self._app(scope, receive, send)
         elif isinstance(key, Problem):
             await _send(send, key)
@@ -78,7 +79,8 @@ class IdempotencyKey(Middleware[Application, Scope]):
         if isinstance(caller, Problem):
             await _send(send, caller)
             return
-        body = await _read_body(scope, receive, self._policy.body_bytes_max)
+        limit = maxsize if self._observes else self._policy.body_bytes_max
+        body = await _read_body(scope, receive, limit)
         if body is None:
             return  # the caller has gone before its request was complete
         if body.is_too_large:
@@ -89,7 +91,7 @@ class IdempotencyKey(Middleware[Application, Scope]):
     async def _admit(
         self, caller: str, event: dict[str, str], scope: Scope, body: bytes
     ) -> Reply | Problem:
-        passage = Passage((scope, body))
+        passage = Passage((scope, body), is_observed=self._observes)
         with passage:
             passage.conclude(await self._gate.admit(self._surface, event, tenant=caller))
         return passage.answer
@@ -106,7 +108,7 @@ class IdempotencyKey(Middleware[Application, Scope]):
     async def _run(self, additions: dict[str, Any]) -> Reply:
         exchange = live_exchange()
         scope, body = exchange.request
-        recording = _Recording(body, self._policy.response_bytes_max)
+        recording = _Recording(body, maxsize if exchange.is_observed else self._policy.response_bytes_max)
         shown = {**scope, **additions, "extensions": _plain_extensions(scope)}
         try:
             await self._app(shown, recording.receive, recording.send)

@@ -24,11 +24,13 @@ from oncegate.integrations.policy import (
     Undecided,
     answer_to,
     answer_to_error,
+    caller_or_problem,
     current,
     register,
 )
 from oncegate.integrations.problems import Problem
 from oncegate.integrations.replies import Reply
+from oncegate.model.surface_decisions import SurfaceMode
 
 App = TypeVar("App")
 Request = TypeVar("Request")
@@ -79,6 +81,15 @@ class Middleware(Generic[App, Request]):
             options=options,
         )
 
+    @property
+    def _observes(self) -> bool:
+        """Whether the application must see every request, also one that the gate would refuse."""
+        return self._gate.engine.surface(self._surface).mode is SurfaceMode.OBSERVE
+
+    def _is_refused(self, key: str | Problem, request: Request) -> bool:
+        """Whether the gate would answer a request without calling the application."""
+        return isinstance(key, Problem) or isinstance(caller_or_problem(self._caller(request)), Problem)
+
     def _handler(self, uses_once: bool) -> Callable[..., Any]:
         """The gate's handler: calls the application for the request that is being served."""
         raise NotImplementedError
@@ -90,8 +101,8 @@ class Passage:
     Inside the block the handler finds the request. An error that is no answer goes on to the caller.
     """
 
-    def __init__(self, request: Any) -> None:
-        self._exchange = KeyedExchange(request)
+    def __init__(self, request: Any, *, is_observed: bool = False) -> None:
+        self._exchange = KeyedExchange(request, is_observed=is_observed)
         self._answer: Reply | Problem | None = None
 
     def __enter__(self) -> Self:

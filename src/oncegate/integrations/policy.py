@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
-from oncegate.clock import utc_text
 from oncegate.errors import (
     Backlogged,
     ClaimLost,
@@ -67,6 +66,7 @@ class KeyedExchange:
     request: Any
     reply: Reply | None = None
     was_called: bool = False
+    is_observed: bool = False  # the response goes out whole, whatever of it can be kept
 
 
 current: ContextVar[KeyedExchange | None] = ContextVar("oncegate_exchange", default=None)
@@ -128,6 +128,8 @@ class KeyPolicy:
         """Takes the application's response, or its failure, and returns what is kept of it."""
         if reply is not None and (reply.is_final or reply.is_too_large):
             exchange.reply = reply
+            if len(reply.body) > self.response_bytes_max:
+                reply = Reply(reply.status, reply.headers, is_too_large=True)
             return as_kept(reply, self.kept_headers)
         raise self.failure(reply)
 
@@ -209,15 +211,18 @@ def event_of(key: str, target: tuple[str, str, str], content_type: str, body: by
 def answer_to(admission: Admission, exchange: KeyedExchange) -> Reply | Problem:
     """What the caller is told."""
     if admission.verdict is Verdict.RUN and exchange.reply is not None:
-        return _whole(exchange.reply)
+        return exchange.reply if exchange.is_observed else _whole(exchange.reply)
     if admission.error is not None:
         return Problem(ProblemKind.RECORDED_FAILURE, "it will not be tried again", why=admission.why())
     if admission.verdict in (Verdict.RUN, Verdict.REPLAY):
         return _replayed(admission)
     if admission.verdict is Verdict.CONFLICT:
-        why = {"reason": "another request under a known key", **admission.why()}
+        why = admission.why("another request under a known key")
         detail = "a key stands for one request; send a new key with a new one"
         return Problem(ProblemKind.CONFLICT, detail, why=why)
+    if admission.is_paused:
+        detail = "an operator has paused it; nothing was run"
+        return Problem(ProblemKind.PAUSED, detail, admission.retry_after_seconds)
     if admission.verdict is Verdict.BUSY:
         detail = "its response can be had by sending the same request again later"
         wait = min(admission.retry_after_seconds, 60.0)
@@ -227,7 +232,7 @@ def answer_to(admission: Admission, exchange: KeyedExchange) -> Reply | Problem:
 
 def unresolved(admission: Admission | None = None) -> Problem:
     """The answer where an earlier attempt may have acted, and what it did is not known."""
-    why = None if admission is None else {"reason": held_reason(admission.reason), **admission.why()}
+    why = None if admission is None else admission.why(held_reason(admission.reason))
     return Problem(
         ProblemKind.UNRESOLVED, "whether it took effect is being looked into by a person", why=why
     )
@@ -247,8 +252,7 @@ def _replayed(admission: Admission) -> Reply | Problem:
     if value.is_too_large:
         return _whole(value)
     more = [(REPLAYED_HEADER, "true")]
-    if admission.first_seen_ms is not None:
-        more.append(("idempotency-first-seen", utc_text(admission.first_seen_ms)))
+    more += [(f"idempotency-{name.replace('_', '-')}", str(text)) for name, text in admission.why().items()]
     return Reply(value.status, (*value.headers, *more), value.body)
 
 

@@ -43,6 +43,7 @@ class ProblemKind(Enum):
     OVERLOADED = ("overloaded", 503, "The service has too much to do")
     INTERNAL = ("internal", 500, "Something went wrong here")
     HANDLER_FAILED = ("handler-failed", 503, "The handler could not carry the event out now")
+    PAUSED = ("paused", 503, "Events of this kind are not taken now")
     STORE_UNAVAILABLE = ("store-unavailable", 503, "The ledger cannot be reached")
 
     def __init__(self, slug: str, status: int, title: str) -> None:

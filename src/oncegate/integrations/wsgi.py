@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from hashlib import sha256
 from http import HTTPStatus
 from io import BytesIO
+from sys import maxsize
 from typing import Any, TypeAlias
 
 from oncegate.errors import OncegateError
@@ -48,7 +49,7 @@ class IdempotencyKey(Middleware[Application, Environ]):
             return self._app(environ, start_response)
         header = environ.get("HTTP_IDEMPOTENCY_KEY")
         key = self._policy.key_of([] if header is None else [header.encode("latin-1")])
-        if key is None:
+        if key is None or (self._observes and self._is_refused(key, environ)):
             return self._app(environ, start_response)
         answer = key if isinstance(key, Problem) else self._guard(key, environ)
         start_response(_status_line(answer.status), _complete_headers(answer))
@@ -58,7 +59,7 @@ class IdempotencyKey(Middleware[Application, Environ]):
         caller = caller_or_problem(self._caller(environ))
         if isinstance(caller, Problem):
             return caller
-        body = _read_body(environ, self._policy.body_bytes_max)
+        body = _read_body(environ, maxsize if self._observes else self._policy.body_bytes_max)
         if body is None:
             return Problem(ProblemKind.MALFORMED, "the body is not as long as was announced")
         if body.is_too_large:
@@ -66,7 +67,7 @@ class IdempotencyKey(Middleware[Application, Environ]):
         return self._admit(caller, _event(key, environ, body.body), environ, body.body)
 
     def _admit(self, caller: str, event: dict[str, str], environ: Environ, body: bytes) -> Reply | Problem:
-        passage = Passage((environ, body))
+        passage = Passage((environ, body), is_observed=self._observes)
         with passage:
             passage.conclude(self._gate.admit_sync(self._surface, event, tenant=caller))
         return passage.answer
@@ -90,7 +91,8 @@ class IdempotencyKey(Middleware[Application, Environ]):
             "CONTENT_LENGTH": str(len(body)),
         }
         try:
-            reply = _recorded(self._app, shown, self._policy.response_bytes_max)
+            limit = maxsize if exchange.is_observed else self._policy.response_bytes_max
+            reply = _recorded(self._app, shown, limit)
         except Exception as error:
             if "oncegate.once" in additions and isinstance(error, OncegateError):
                 raise  # what the gate itself said through `once` is for the gate to judge

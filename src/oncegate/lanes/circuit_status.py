@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -27,6 +28,8 @@ DOWNSTREAM: Final = "downstream "  # begins the name of a circuit that belongs t
 TELL_SECONDS: Final = 1.0  # so soon is a change told
 AGAIN_MS: Final = 15_000  # while a circuit is not closed, so often
 SILENCE_MS: Final = 60_000
+SEEN_CHARS_MAX: Final = 60
+_SEEN: Final = re.compile(r": | \(")
 CLOSED_KEPT_MS: Final = 24 * 3_600_000
 
 log = logging.getLogger("oncegate.lanes")
@@ -74,7 +77,7 @@ class CircuitBoard:
                 continue
             word, told_at = self._word(name, circuit), self._clock.ticks_ms()
             try:
-                self._commits.perform(PostNotice(self._posting(name, word, _kept_ms(word))))
+                self._commits.submit(PostNotice(self._posting(name, word, _kept_ms(word))))
             except StoreError as error:
                 log.info("telling the circuit of %s: %s: %s", name, type(error).__name__, error)
                 return
@@ -121,7 +124,7 @@ class CircuitBoard:
 
     async def _try(self, name: str, word: CircuitWord, keep_ms: int) -> bool:
         try:
-            return await self._commits.perform_async(PostNotice(self._posting(name, word, keep_ms)))
+            return await self._commits.submit_async(PostNotice(self._posting(name, word, keep_ms)))
         except StoreError as error:
             log.info("telling the circuit of %s: %s: %s", name, type(error).__name__, error)
             return False
@@ -138,6 +141,11 @@ def _kept_ms(word: CircuitWord) -> int:
 def downstream_circuit(name: str) -> str:
     """What the circuit of a downstream is called among those of endpoints."""
     return f"{DOWNSTREAM}{name}"
+
+
+def observed(view: CircuitView) -> str:
+    """What was seen of a destination, in a few words and without what it wrote: `HTTP 503`."""
+    return _SEEN.split(view.error, maxsplit=1)[0][:SEEN_CHARS_MAX] or "not told why"
 
 
 def read_circuits(session: Notices) -> dict[str, CircuitView]:

@@ -50,7 +50,7 @@ class DeliveryCounts:
             return
         tallies = tuple(Tally(*key, count) for key, count in counts.items())
         try:
-            await self._commits.perform_async(Observe(Observations(tallies)))
+            await self._commits.submit_async(Observe(Observations(tallies)))
         except StoreUnknown:
             pass  # perhaps written: to count it twice would be worse
         except StoreError:

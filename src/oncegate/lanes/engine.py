@@ -126,7 +126,7 @@ class Engine:
 
     async def enqueue(self, event: Outgoing) -> Placed:
         """Enqueues an event and delivers it without waiting for the next look."""
-        placed = await self._commits.perform_async(Enqueue(event))
+        placed = await self._commits.submit_async(Enqueue(event))
         self.wake()
         return placed
 
@@ -216,7 +216,7 @@ class Engine:
 
     async def _lease_heads(self, wanted: HeadsWanted) -> Heads:
         """Leases to the end, also when cancelled: what nobody would work on is given back then."""
-        leasing = asyncio.ensure_future(self._commits.perform_async(LeaseHeads(wanted)))
+        leasing = asyncio.ensure_future(self._commits.submit_async(LeaseHeads(wanted)))
         try:
             return await asyncio.shield(leasing)
         except asyncio.CancelledError:
@@ -306,7 +306,7 @@ class Engine:
         if not deliveries:
             return
         held = [HeadHeld(delivery.lane_id, delivery.fence, delivery.holder) for delivery in deliveries]
-        giving = (self._commits.perform_async(Release(head)) for head in held)
+        giving = (self._commits.submit_async(Release(head)) for head in held)
         await asyncio.shield(asyncio.gather(*giving, return_exceptions=True))
 
     async def _keep_leases(self) -> None:
@@ -350,7 +350,7 @@ class Engine:
 
     async def _extend(self, held: HeadHeld) -> bool | None:
         try:
-            return await self._commits.perform_async(Extend(held))
+            return await self._commits.submit_async(Extend(held))
         except StoreError:
             return None  # tried again at the next turn; if that fails too the lease lapses
 

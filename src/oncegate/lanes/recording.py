@@ -96,7 +96,7 @@ class AttemptRecorder:
             self.stats.failed(delivery.destination)
         if not isinstance(outcome, NotYet) or attempt.status is not None:
             with suppress(StoreError):
-                await self._commits.perform_async(NoteAttempt(attempt))
+                await self._commits.submit_async(NoteAttempt(attempt))
         return await self._failure(traffic, delivery, outcome, lease_ms, next_holder)
 
     def _attempt_of(self, delivery: Delivery, tried: Tried) -> Attempt:
@@ -179,13 +179,13 @@ class AttemptRecorder:
         asked: Operation[T] = operation
         for wait in RECORD_WAITS_SECONDS:
             try:
-                return await self._commits.perform_async(asked)
+                return await self._commits.submit_async(asked)
             except StoreUnknown:
                 asked = Resumed(operation)
             except StoreUnavailable:
                 pass
             await asyncio.sleep(wait)
-        return await self._commits.perform_async(asked)
+        return await self._commits.submit_async(asked)
 
 
 def _ms(delay: timedelta) -> int:

@@ -17,6 +17,7 @@ from oncegate.maintenance.background import ContinuousJob
 from oncegate.maintenance.content_scan import ContentScan
 from oncegate.maintenance.feed_pruner import FeedPruner, Followers, nobody
 from oncegate.maintenance.lane_pruner import KEEP_DELIVERED, LanePruner
+from oncegate.maintenance.payload_pruner import PayloadPruner
 from oncegate.maintenance.pruner import Pruner
 from oncegate.maintenance.reconciler import Reconciler
 from oncegate.maintenance.schedule import JobKind, PeriodicJob
@@ -28,6 +29,12 @@ PRUNE_EVERY: Final = timedelta(hours=1)
 SCAN_EVERY: Final = timedelta(days=1)
 FEED_RETENTION: Final = timedelta(days=90)
 
+_NEEDS: Final[dict[JobKind, Facet]] = {
+    "pruning": Facet.REVIEW,
+    "scans": Facet.REVIEW,
+    "watch": Facet.STATS,
+    "deliveries": Facet.LANES,
+}
 KINDS: Final[tuple[JobKind, ...]] = get_args(JobKind)
 DOES: Final[dict[JobKind, str]] = {
     "recovery": "recovers interrupted events and retries failed attempts",
@@ -37,6 +44,8 @@ DOES: Final[dict[JobKind, str]] = {
     "accepted": "runs the handlers of accepted events",
     "deliveries": "sends emitted events to their endpoints",
     "sources": "receives from queues, runs each event once, and acknowledges",
+    "journal": "seals the log under signed heads",
+    "snapshots": "takes signed snapshots, and applies approved roll-backs",
 }
 
 
@@ -51,12 +60,11 @@ def standard_jobs(
     followers: Followers = nobody,
     keep_delivered: timedelta = KEEP_DELIVERED,
 ) -> list[PeriodicJob | ContinuousJob]:
-    """The reconciler, the pruners of keys, of the feed and of lanes, and the content scan of a gate."""
-    for facet in (Facet.REVIEW, Facet.FEED, Facet.LANES):
-        require(gate.engine.store, facet, "workers")
-    lanes = LanePruner(gate.engine.store, gate.engine.clock, keep_delivered)
-    reconciler, pruner = Reconciler(gate, every=reconcile_every), Pruner(gate)
-    scan = ContentScan(gate.engine.store, gate.engine.clock, window=scan_window)
+    """The reconciler, the pruners of keys, of the feed and of lanes, and the content scan of a gate.
+
+    A ledger without review has the reconciler only: it removes final keys by itself.
+    """
+    reconciler = Reconciler(gate, every=reconcile_every)
     jobs: list[PeriodicJob | ContinuousJob] = [
         PeriodicJob(
             "reconciler",
@@ -65,8 +73,15 @@ def standard_jobs(
             run_once_apart=reconciler.run_once_apart,
             under_way=reconciler.under_way,
             kind="recovery",
-        ),
+        )
+    ]
+    if missing_facets(gate):
+        return jobs
+    lanes, pruner = LanePruner(gate.engine.store, gate.engine.clock, keep_delivered), Pruner(gate)
+    scan = ContentScan(gate.engine.store, gate.engine.clock, window=scan_window)
+    jobs += [
         PeriodicJob("pruner", prune_every, run_once=pruner.run_once, kind="pruning"),
+        PeriodicJob("payload pruner", prune_every, run_once=PayloadPruner(gate).run_once, kind="pruning"),
         PeriodicJob("lane pruner", prune_every, run_once=lanes.run_once, kind="pruning"),
         PeriodicJob("content scan", scan_every, run_once=scan.run_once, kind="scans"),
     ]
@@ -74,6 +89,17 @@ def standard_jobs(
         feed = FeedPruner(gate.engine.store, gate.engine.clock, feed_retention, followers=followers)
         jobs.append(PeriodicJob("feed pruner", prune_every, run_once=feed.run_once, kind="pruning"))
     return jobs
+
+
+def missing_facets(gate: GateOnStore) -> dict[JobKind, str]:
+    """The jobs that a gate's ledger has no facets for, each with the reason."""
+    missing: dict[JobKind, str] = {}
+    for kind, facet in _NEEDS.items():
+        try:
+            require(gate.engine.store, facet, f"the jobs {kind}")
+        except ConfigError as error:
+            missing[kind] = str(error)
+    return missing
 
 
 def accepted_job(gate: GateOnStore) -> ContinuousJob:

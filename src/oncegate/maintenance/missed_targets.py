@@ -48,7 +48,7 @@ class MissedTargets:
             with self._gate.engine.store.look() as session:
                 found = [seen for surface in surfaces for seen in self._seen(session, surface)]
             if found:
-                self._gate.engine.commits.perform(Observe(Observations(resources=tuple(found))))
+                self._gate.engine.commits.submit(Observe(Observations(resources=tuple(found))))
         except StoreError:
             return 0  # a ledger that is away is no reason to fail a run; it stays due
         self._is_due, self._looked_at = False, now

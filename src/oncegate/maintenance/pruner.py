@@ -8,7 +8,7 @@ and a leap has to last before it is believed. Any number of pruners may run at o
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -21,7 +21,7 @@ from oncegate.model.durations import format_duration
 from oncegate.model.retention import Sighting, forget_before_ms
 from oncegate.model.surface import SurfaceRule
 from oncegate.store import EVERY_TENANT, Forgetting, Posting, Session, Store, Tenants, UnusedNames
-from oncegate.store.notices import RETENTION, RETENTION_KEPT_MS
+from oncegate.store.notices import RETENTION, RETENTION_KEPT_MS, SUBJECT
 
 _log: Final = logging.getLogger("oncegate.pruner")
 STEP_ENTRIES: Final = 500  # about 10 ms of writing
@@ -113,6 +113,7 @@ class Pruner:
     def run_once(self, stopping: Stopping = never) -> PruneReport:
         """Makes room and forgets what is due, within the bounds; from a thread."""
         store, clock = self._gate.engine.store, self._gate.engine.clock
+        self._gate.engine.obey()
         report = PruneReport(room=store.make_room(clock.wall_ms()))
         self._begin_sweep(clock)
         session = store.connect()
@@ -153,10 +154,11 @@ class Pruner:
 
 def by_retention(rule: SurfaceRule) -> Iterator[tuple[Tenants, timedelta]]:
     """Whose keys of a surface are kept for how long: one walk for each retention, not for each tenant."""
-    own = rule.retention_by_partner
-    yield Tenants(tuple(sorted(own))), rule.retention
+    own, least = rule.retention_by_partner, rule.payload_retention or timedelta(0)
+    yield Tenants(tuple(sorted(own))), max(rule.retention, least)
     for retention in sorted(set(own.values())):
-        yield Tenants(tuple(sorted(name for name in own if own[name] == retention)), False), retention
+        names = tuple(sorted(name for name in own if own[name] == retention))
+        yield Tenants(names, False), max(retention, least)
 
 
 def say_retention(session: Session, rule: SurfaceRule, at_ms: int) -> None:
@@ -164,6 +166,9 @@ def say_retention(session: Session, rule: SurfaceRule, at_ms: int) -> None:
     text = rule.retention_text.encode()
     with session.unit():
         session.post(Posting(RETENTION, rule.name, "pruner", text, at_ms, RETENTION_KEPT_MS))
+        if rule.subject_path is not None:
+            field = ".".join(rule.subject_path).encode()
+            session.post(Posting(SUBJECT, rule.name, "pruner", field, at_ms, RETENTION_KEPT_MS))
 
 
 def drop_unused_names(store: Store, session: Session, kept: int = NAMES_KEPT) -> int:
@@ -219,7 +224,15 @@ def find_due(session: Session, wanted: Wanted, now_ms: int, after_id: int, bound
     return found
 
 
-def forget(store: Store, session: Session, clock: Clock, wanted: Wanted, found: DueKeys) -> Forgotten:
+def forget(
+    store: Store,
+    session: Session,
+    clock: Clock,
+    wanted: Wanted,
+    found: DueKeys,
+    *,
+    told: Callable[[int], None] = lambda removed: None,
+) -> Forgotten:
     """Forgets what was found, step by step; stops where others keep the ledger busy.
 
     Where only one can write at a time, rests after each step for as long as it took: whoever waits for
@@ -243,6 +256,7 @@ def forget(store: Store, session: Session, clock: Clock, wanted: Wanted, found: 
             is_complete = False
             break
         removed, longest = removed + count, max(longest, took)
+        told(removed)
         if store.capabilities.one_writer:
             clock.pause(took / 1000)
     return Forgotten(
@@ -267,6 +281,7 @@ def forget_older(
     actor: str,
     bounds: Bounds,
     is_certain: bool = False,
+    told: Callable[[int], None] = lambda removed: None,
 ) -> tuple[Forgotten, bool]:
     """Forgets a surface's entries above an age, whatever its retention; also tells if the clock leapt."""
     session = store.connect()
@@ -275,7 +290,7 @@ def forget_older(
         wanted = Wanted(surface, now.wall_ms - age // timedelta(milliseconds=1), actor)
         with store.look() as reader:
             found = find_due(reader, wanted, now.wall_ms, 0, bounds)
-        done = forget(store, session, clock, wanted, found)
+        done = forget(store, session, clock, wanted, found, told=told)
         return done, now.doubted_since_ms is not None
     finally:
         session.close()

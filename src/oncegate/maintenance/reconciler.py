@@ -28,7 +28,7 @@ from oncegate.maintenance.presence import Presence
 from oncegate.maintenance.schedule import Stopping, UnderWay, never
 from oncegate.maintenance.worker_pool import WorkerPool
 from oncegate.model.states import State
-from oncegate.store import EntryDetail, Session, StepState
+from oncegate.store import EntryDetail, Facet, Session, StepState, require
 
 ENTRIES_PER_RUN_MAX: Final = 200  # a bounded step; what is left over comes next time
 LOOKED_PER_ENTRY: Final = 2  # entries that are not due yet must not hide those that are
@@ -87,6 +87,7 @@ class Reconciler:
         run_within: timedelta | None = RUN_WITHIN,
         every: timedelta = timedelta(seconds=5),
     ) -> None:
+        require(gate.engine.store, Facet.OPEN_ENTRIES, "reconcilers")
         self._gate = gate
         self._presence = Presence(gate.engine.store, gate.engine.clock, every)
         self._missed = MissedTargets(gate)
@@ -147,6 +148,8 @@ class Reconciler:
 
     def _say(self, surfaces: list[str], *, has_died: bool) -> None:
         """Tells others that this process is at work, which downstreams rest, and what the dead did not."""
+        if Facet.STATS not in self._gate.engine.store.capabilities.facets:
+            return
         self._presence.say(surfaces)
         self._missed.run_once(has_died=has_died)
         circuits = self._gate.engine.circuits.all()
@@ -156,6 +159,7 @@ class Reconciler:
         if not self._has_ledger:  # the worker may start before the first arrival makes it
             self._gate.engine.store.connect().close()
             self._has_ledger = True
+        self._gate.engine.obey()
         with self._gate.engine.store.look() as session:
             now = session.now_ticks()
             stranded = self._stranded(session, surfaces)

@@ -20,7 +20,9 @@ from oncegate.model.backoff import Backoff
 Stopping = Callable[[], bool]
 AsyncRun = Callable[[Stopping], Awaitable[object]]
 Notice = Callable[[str, object], None]
-JobKind = Literal["recovery", "pruning", "scans", "watch", "accepted", "deliveries", "sources"]
+JobKind = Literal[
+    "recovery", "pruning", "scans", "watch", "accepted", "deliveries", "sources", "snapshots", "journal"
+]  # fmt: skip
 
 SPREAD: Final = 0.25  # each run waits 75-100 % of its interval
 FIRST_RUN_WITHIN: Final = timedelta(seconds=30)  # a process that is restarted daily still gets there

@@ -62,11 +62,13 @@ def copied(value: Any) -> Any:
     """Return an event of its own: changes to it leave the one that was given alone, and the reverse."""
     kind = type(value)
     if kind is dict:
-        if _UNCHANGING.issuperset(map(type, value.values())):
-            return value.copy()
-        return {key: copied(child) for key, child in value.items()}
+        copy: dict[Any, Any] = value.copy()
+        for key, child in value.items():
+            if type(child) not in _UNCHANGING:
+                copy[key] = copied(child)
+        return copy
     if kind is list:
-        return [copied(child) for child in value]
+        return [child if type(child) in _UNCHANGING else copied(child) for child in value]
     if kind is tuple:
         return tuple([copied(child) for child in value])
     return deepcopy(value) if isinstance(value, (dict, list, tuple)) else value

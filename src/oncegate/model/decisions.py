@@ -1,4 +1,4 @@
-"""What a person may decide about an entry that waits for one, and what each decision leads to.
+"""What a person may decide about an entry that waits or has failed, and what each decision leads to.
 
 The stores take from here which states a verb starts from and ends in; pages and commands take the words.
 Must stay free of I/O: who decided what, and when, comes in from outside.
@@ -25,6 +25,7 @@ class Verb(Enum):
     REJECT = "reject"
     RELEASE = "release"
     DISCARD = "discard"
+    RETRY = "retry"
 
     @property
     def past(self) -> str:
@@ -33,7 +34,7 @@ class Verb(Enum):
 
     @property
     def starts_from(self) -> frozenset[State]:
-        """The states in which an entry waits for this word."""
+        """The states in which an entry takes this word."""
         return _COURSES[self].starts_from
 
     @property
@@ -56,17 +57,20 @@ class Course(Struct, frozen=True):
 
 _WAITING: Final = frozenset({State.HELD, State.UNKNOWN})
 _QUARANTINED: Final = frozenset({State.QUARANTINED})
+_FAILED: Final = frozenset({State.FAILED})
 _PAST: Final = {
     Verb.APPROVE: "approved",
     Verb.REJECT: "rejected",
     Verb.RELEASE: "released",
     Verb.DISCARD: "discarded",
+    Verb.RETRY: "set to run again",
 }
 _COURSES: Final = {
     Verb.APPROVE: Course(_WAITING, State.RETRYABLE),
     Verb.REJECT: Course(_WAITING, State.FAILED),
     Verb.RELEASE: Course(_QUARANTINED, State.RETRYABLE),
     Verb.DISCARD: Course(_QUARANTINED, State.FAILED),
+    Verb.RETRY: Course(_FAILED, State.RETRYABLE),
 }
 
 

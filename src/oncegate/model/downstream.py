@@ -70,7 +70,7 @@ def plan_second_call(capability: Capability, doubt: Doubt) -> SecondCall:
         return SecondCall.CALL_AGAIN
     if capability.can_be_asked:
         return SecondCall.ASK_FIRST
-    if honoured_for is None and not doubt.may_have_begun:
+    if not doubt.may_have_begun:
         return SecondCall.CALL_AGAIN
     return SecondCall.PERSON
 

@@ -62,21 +62,23 @@ class KeyRule(Struct, frozen=True):
 
 
 class LedgerNow(Struct, frozen=True):
-    """Now, in the ledger's time and by the wall."""
+    """Now, in the ledger's time, by the wall, and in the process's own ticks where these matter."""
 
     ticks: int
     wall_ms: int
+    own_ticks_ms: int = 0
 
 
 class KeyPlan(Struct, frozen=True):
     """How a process makes keys at a surface until `until_ticks`, the ledger's time.
 
+    It compares again at `recheck_at_ticks_ms`, in its own ticks: no step of a wall clock puts that off.
     `first` is the former template that makes keys during an overlap; `also` are those whose keys are
     looked up too. `newest_first` are all templates. All are empty where nothing has changed.
     """
 
     until_ticks: int
-    recheck_at_ms: int
+    recheck_at_ticks_ms: int
     first: KeyRule | None = None
     also: tuple[KeyRule, ...] = ()
     newest_first: tuple[KeyRule, ...] = ()
@@ -114,9 +116,9 @@ def plan_of(surface: str, kept: Identity, declared: Identity, now: LedgerNow, ke
     if wanted not in [(kept.key, kept.tenant), *((former.key, former.tenant) for former in current)]:
         raise ConfigError(_other_template(surface, kept, declared))
     until = min([now.ticks + VALID_MS, *(former.until_ticks for former in current)])
-    recheck_at_ms = now.wall_ms + VALID_MS // 2
+    recheck_at_ticks_ms = now.own_ticks_ms + VALID_MS // 2
     if not kept.former:
-        return KeyPlan(until, recheck_at_ms)
+        return KeyPlan(until, recheck_at_ticks_ms)
     makes_keys: Identity | Former = current[0] if current else kept
     first = None if (makes_keys.key, makes_keys.tenant) == wanted else _rule(makes_keys)
     ended = [f for f in kept.former if f not in current and now.wall_ms < f.until_ms + kept_ms]
@@ -125,7 +127,7 @@ def plan_of(surface: str, kept: Identity, declared: Identity, now: LedgerNow, ke
     ages: list[Identity | Former] = [kept, *reversed(kept.former)]
     newest_first = {(found.key, found.tenant): _rule(found) for found in ages}
     also.pop((makes_keys.key, makes_keys.tenant), None)
-    return KeyPlan(until, recheck_at_ms, first, tuple(also.values()), tuple(newest_first.values()))
+    return KeyPlan(until, recheck_at_ticks_ms, first, tuple(also.values()), tuple(newest_first.values()))
 
 
 def with_former_keys(

@@ -27,6 +27,9 @@ _QUARANTINE_TAG: Final = b"oncegate-quarantine-key-1"
 _CONFLICT_TAG: Final = b"oncegate-conflict-key-1"
 _CONFLICT_HEAD_BYTES: Final = 12  # what keys of other contents under one key begin with
 _KEY_TEXT: Final = re.compile(r"[0-9a-f]{48}")
+_LONE_SURROGATE: Final = "a key cannot be derived from a text with a lone surrogate"
+_LENGTHS_MAX: Final = 256
+_LENGTHS: Final = [length.to_bytes(8, "big") for length in range(_LENGTHS_MAX)]  # of nearly every part
 _STEP_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -73,10 +76,14 @@ def _names_a_step(name: str) -> bool:
 
 def derive_key(tenant: str, surface: str, template_text: str, parts: Sequence[str]) -> Key:
     """Return the key of the event whose template fields read `parts`."""
-    pieces = _scope(tenant, surface, template_text) + len(parts).to_bytes(8, "big")
-    for part in parts:
-        encoded = part.encode() if part.isascii() else _encoded(part)
-        pieces += len(encoded).to_bytes(8, "big") + encoded
+    pieces = _scope(tenant, surface, template_text, len(parts))
+    try:
+        for part in parts:
+            encoded = part.encode()
+            length = len(encoded)
+            pieces += (_LENGTHS[length] if length < _LENGTHS_MAX else length.to_bytes(8, "big")) + encoded
+    except UnicodeEncodeError:
+        raise UsageError(_LONE_SURROGATE) from None
     return Key(sha256(pieces).digest()[:KEY_BYTES])
 
 
@@ -105,9 +112,10 @@ def _conflict_head(known: Key) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _scope(tenant: str, surface: str, template_text: str) -> bytes:
-    """Return the part of the input that all events of a surface share, tag included."""
-    return _KEY_TAG + _with_lengths([_encoded(text) for text in (tenant, surface, template_text)])
+def _scope(tenant: str, surface: str, template_text: str, parts: int) -> bytes:
+    """Return the part of the input that all events of a surface share, tag and count included."""
+    texts = [_encoded(text) for text in (tenant, surface, template_text)]
+    return _KEY_TAG + _with_lengths(texts) + parts.to_bytes(8, "big")
 
 
 def _with_lengths(components: Sequence[bytes]) -> bytes:
@@ -124,4 +132,4 @@ def _encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise UsageError("a key cannot be derived from a text with a lone surrogate") from None
+        raise UsageError(_LONE_SURROGATE) from None

@@ -10,6 +10,8 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
+from oncegate.model.escape import visible
+
 HIDDEN: Final = "…"
 _PARTS: Final = re.compile(
     r"(?P<start>[A-Za-z][A-Za-z0-9+.-]*://)(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<query>\?[^#]*)?(?:#.*)?",
@@ -19,8 +21,23 @@ _BETWEEN: Final = re.compile(r",(?=[A-Za-z][A-Za-z0-9+.-]*://)")  # two addresse
 _VALUE: Final = re.compile(r"([^&;=]*)(=?)([^&;]*)")
 _WORDS: Final = re.compile(r"[-_.~+:,@! ]+")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
+_TOKEN: Final = re.compile(r"[^\s\"',;:{}\[\]()<>]+")
+_DIGITS_MIN: Final = 7  # shorter numbers are amounts, counts and dates
 _PIECE_MIN: Final = 10  # shorter ones are words and numbers
 _WORD_MAX: Final = 19  # longer ones are no words
+
+
+def masked_excerpt(body: bytes, length_max: int = 200) -> str:
+    """The first characters of a body on one line, without addresses, long numbers and random words."""
+    text = " ".join(body[: 8 * length_max].decode("utf-8", "replace").split())
+    shown = visible(_TOKEN.sub(_masked_token, text))
+    return shown if len(shown) <= length_max else f"{shown[: length_max - 1]}{HIDDEN}"
+
+
+def _masked_token(found: re.Match[str]) -> str:
+    token = found[0]
+    is_personal = "@" in token or sum(letter.isdigit() for letter in token) >= _DIGITS_MIN
+    return HIDDEN if is_personal or _looks_random(token) else token
 
 
 def masked_url(url: str) -> str:

@@ -41,7 +41,7 @@ class RetentionRule:
         if self.retention < self.floor:
             raise ConfigError(
                 f"retention {format_duration(self.retention)} is below the floor of "
-                f"{format_duration(self.floor)}; raise it"
+                f"{format_duration(self.floor)}; raise it, or lower retention_floor"
             )
 
     def expires_at(self, received_at: datetime) -> datetime:

@@ -38,13 +38,16 @@ class Carries(IntEnum):
     SCOPED = 3  # one that may leave more than rows until its transaction ends: SET, SELECT, DDL, savepoints
 
 
+_ONE: Final = Carries.ONE  # reading a member from its class takes a while
+
+
 def carried(writes: Sequence[tuple[str, Any]]) -> Carries:
     """What an event's statements are, taken together."""
     if not writes:
         return Carries.NOTHING
-    if not all(changes_rows_only(sql) for sql, _ in writes):
-        return Carries.SCOPED
-    return Carries.ONE if len(writes) == 1 else Carries.SEVERAL
+    if len(writes) == 1:  # nearly every event that has any
+        return _ONE if changes_rows_only(writes[0][0]) else Carries.SCOPED
+    return Carries.SEVERAL if all(changes_rows_only(sql) for sql, _ in writes) else Carries.SCOPED
 
 
 @lru_cache(maxsize=1024)

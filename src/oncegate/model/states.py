@@ -13,6 +13,9 @@ from msgspec import Struct
 
 from oncegate.errors import StoreCorrupt
 
+UNKNOWN_CONTENT: Final = (
+    b"\0" * 16
+)  # stands for the fingerprint of an imported key: any content is the same
 INTERRUPTIONS_MAX: Final = 8  # claims in a row that ended with a dead worker; then a person looks
 
 
@@ -58,7 +61,7 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
     State.HELD: frozenset({State.FAILED, State.RETRYABLE, State.QUARANTINED}),
     State.QUARANTINED: frozenset({State.FAILED, State.RETRYABLE}),
     State.COMMITTED: frozenset(),
-    State.FAILED: frozenset(),
+    State.FAILED: frozenset({State.RETRYABLE}),  # only by a person
 }
 
 
@@ -101,10 +104,11 @@ def judge(known: Known, fingerprint: bytes, now_ticks: int, attempts_max: int) -
     """Decides what an arrival of a known key gets.
 
     Content is compared before anything else is revealed, so that another content under the same key
-    learns nothing but that it conflicts. A lapsed lease leads to recovery, never to a plain second run.
-    A failed attempt is made again when its wait is over; until then the key is busy and nothing is called.
+    learns nothing but that it conflicts. A key that was imported without its content has no conflicts.
+    A lapsed lease leads to recovery, never to a plain second run. A failed attempt is made again when its
+    wait is over; until then the key is busy and nothing is called.
     """
-    if known.fingerprint != fingerprint:
+    if known.fingerprint not in (fingerprint, UNKNOWN_CONTENT):
         return Decision.CONFLICT
     if known.state is State.IN_FLIGHT and now_ticks < known.lease_until_ticks:
         return Decision.BUSY

@@ -39,6 +39,11 @@ LEASE_MAX: Final = timedelta(hours=1)  # long work is renewed; a crash must not 
 NAME_LENGTH_MAX: Final = 120
 LABEL_LENGTH_MAX: Final = 120
 RETRY: Final = Backoff()  # 1, 2, 4 s and so on up to 5 minutes, for 24 hours
+_SPANS: Final = (
+    "retention", "lease", "time_limit", "skew_max", "late_replay_after", "decide_within",
+    "payload_retention",
+)  # fmt: skip
+WORKER: Final = "worker"  # the author of what recovery does
 APPROVAL: Final = "waits for approval"
 DECIDE_WITHIN: Final = f"{APPROVAL}, to be decided within "  # then a duration, which signals read
 
@@ -107,6 +112,11 @@ class SurfaceRule:
     defaults: Mapping[str, bytes] = field(default_factory=dict, hash=False)
     # Where equal values may be spelled in two ways, by field.
     places: Mapping[str, Place] = field(default_factory=dict, hash=False)
+    actor: str | None = None  # who its records name as their author; {tenant} stands for the tenant
+    subject_path: tuple[str, ...] | None = (
+        None  # the field with the id of the person that an event is about
+    )
+    payload_retention: timedelta | None = None  # how long events and outcomes are kept; None: as the key
     reads_all: bool = field(init=False)  # whether the fingerprint is that of the whole event
     lease_ms: int = field(init=False)
     hold: str | None = field(init=False)
@@ -127,11 +137,11 @@ class SurfaceRule:
             parse_path(path)
         if len(self.show) > SHOWN_FIELDS_MAX:
             raise ConfigError(f"surface {self.name}: show has at most {SHOWN_FIELDS_MAX} fields")
-        for setting in ("retention", "lease", "time_limit", "skew_max", "late_replay_after"):
-            if getattr(self, setting) <= timedelta(0):
+        if self.actor is not None:
+            check_name("actor", self.actor)
+        for setting in _SPANS:
+            if (span := getattr(self, setting)) is not None and span <= timedelta(0):
                 raise ConfigError(f"surface {self.name}: {setting} must be longer than nothing")
-        if self.decide_within is not None and self.decide_within <= timedelta(0):
-            raise ConfigError(f"surface {self.name}: decide_within must be longer than nothing")
         self._check_retention()
         object.__setattr__(self, "_keep_ms", self._kept())
 
@@ -178,6 +188,12 @@ class SurfaceRule:
         """How long the keys of a tenant are kept."""
         return self.retention_by_partner.get(tenant, self.retention)
 
+    def author(self, tenant: str) -> str | None:
+        """Who the records of a tenant's events name as their author, where the surface says so."""
+        if self.actor is None or "{tenant}" not in self.actor:
+            return self.actor
+        return self.actor.replace("{tenant}", tenant) if tenant else None
+
     @property
     def retention_max(self) -> timedelta:
         """How long any key of this surface is kept."""
@@ -202,6 +218,7 @@ class Arrival(Struct, frozen=True, gc=False):
     content: ContentMark | None = None
     skew_ms: int | None = None  # how far its own time is ahead of ours, where it was quarantined for it
     also: tuple[bytes, ...] = ()  # other keys that the event may be known by (see `identity`)
+    actor: str | None = None  # who the caller says is the author of what happens to it
 
     @property
     def is_unreadable(self) -> bool:
@@ -213,6 +230,11 @@ def unfit(arrival: Arrival, refused: InputRefused) -> Arrival:
     """An arrival whose event does not fit what its handler takes: kept for a person, and not run."""
     detail = f"{Reason.EVENT_INPUT.value}: {refused.reason}: {refused}"
     return arrival if arrival.quarantine is not None else replace(arrival, quarantine=detail)
+
+
+def authored(arrival: Arrival, actor: str | None) -> Arrival:
+    """The arrival with the author that its caller names, if any."""
+    return arrival if actor is None else replace(arrival, actor=check_name("actor", actor))
 
 
 def check_name(kind: str, name: str) -> str:

@@ -53,15 +53,17 @@ def from_admission(admission: Admission, *, ordered: bool, gap: Gap | None = Non
     if admission.verdict in (Verdict.RUN, Verdict.REPLAY):
         passed = {} if gap is None else {"passed_over": [gap.first, gap.last]}
         return answer(200, {"replay": admission.replay, **admission.why(), **passed})
+    if admission.is_paused:
+        return answer(503, {"error": "paused"}, admission.retry_after_seconds)
     if admission.verdict is Verdict.BUSY:
         return answer(409, {"error": "busy", **admission.why()}, admission.retry_after_seconds)
     if admission.verdict is Verdict.CONFLICT:
         reason = admission.reason or "it was not kept"
-        told = {"error": "the id is known with another content", "reason": reason, **admission.why()}
+        told = {"error": "the id is known with another content", **admission.why(reason)}
         return answer(422, told)
     reason_of = parked_reason if admission.verdict is Verdict.QUARANTINE else held_reason
     reason = reason_of(admission.reason)
-    waits = {"waits": admission.verdict.value, "reason": reason, **admission.why()}
+    waits = {"waits": admission.verdict.value, **admission.why(reason)}
     # Not 503: with Retry-After it would be a wish of the whole endpoint, and every key would wait.
     return answer(423, waits, WAIT_SECONDS) if ordered else answer(202, waits)
 

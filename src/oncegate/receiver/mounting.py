@@ -123,9 +123,13 @@ def _wsgi_body(environ: Mapping[str, Any]) -> bytes:
 
 
 def django_view(receiver: Receives) -> Callable[..., Any]:
-    """A view for `path("stripe/", receiver.django())`; it needs no CSRF token: the signature says more."""
+    """A view for `path("stripe/", receiver.django())`; it needs no CSRF token: the signature says more.
+
+    ATOMIC_REQUESTS does not apply to it: an outcome must be committed before it is answered.
+    """
     try:
-        from django.http import HttpResponse  # type: ignore[import-untyped]
+        from django.conf import settings
+        from django.http import HttpResponse
     except ImportError:
         raise ConfigError(_DJANGO_HINT) from None
 
@@ -152,6 +156,7 @@ def django_view(receiver: Receives) -> Callable[..., Any]:
 
     chosen: Any = async_view if receiver.is_async else view
     chosen.csrf_exempt = True
+    chosen._non_atomic_requests = set(settings.DATABASES) if settings.configured else set()
     return chosen  # type: ignore[no-any-return]
 
 

@@ -17,7 +17,7 @@ from oncegate.errors import ConfigError, MalformedRequest, RequestRefused
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.facade import GateOnStore
 from oncegate.gate.options import HandlerOptions
-from oncegate.model.surface import check_name
+from oncegate.model.surface import NAME_LENGTH_MAX, check_name
 from oncegate.model.template import KeyTemplate
 from oncegate.receiver.answers import Answer, from_admission, from_error, passed_over, too_early
 from oncegate.receiver.incoming import Greeting, Incoming, LanePosition, read_request
@@ -113,6 +113,8 @@ class Receiver(ProvidersReceivers):
             # A failed event is taken up again when the sender brings it, in its turn, not by a worker.
             options.setdefault("caller_retries", True)
             options["writes"] = self._moves
+        if self._sender:
+            options.setdefault("actor", f"sender/{self._sender}"[:NAME_LENGTH_MAX])
         return self._gate.handler(self._surface, key=key, **options)
 
     @property
@@ -127,7 +129,7 @@ class Receiver(ProvidersReceivers):
             check = self._check(incoming)
             step = _sent(check, None)
             while isinstance(step, Operation):
-                step = _sent(check, await self._gate.engine.ask(step))
+                step = _sent(check, await self._gate.engine.submit(step))
             if isinstance(step, Answer):
                 return step
             admission = await self._gate.admit(

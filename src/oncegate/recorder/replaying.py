@@ -223,7 +223,7 @@ def deliver_to(gate: GateOnStore) -> Callable[[Planned], Awaitable[tuple[str, st
         surface = one.arrival.surface
         tenant = None if own_tenant[surface] else one.arrival.tenant or None
         try:
-            admission = await gate.admit(surface, one.payload, tenant=tenant)
+            admission = await gate.admit(surface, one.payload, tenant=tenant, actor="recording")
         except Exception as error:  # noqa: BLE001  a handler may raise anything
             return f"raised {type(error).__name__}", None
         return admission.verdict.value, admission.key

@@ -6,6 +6,7 @@ say, and each has a word of its own.
 
 from __future__ import annotations
 
+import shlex
 from typing import Final
 
 from msgspec import Struct
@@ -70,17 +71,22 @@ def _volatile(session: Session, first: EntryDetail, seen: EntryDetail, contest: 
     found = [differing(first.body, body) for body in bodies]
     name = found[0][0] if found[0] and len(found[0]) == 1 else None
     is_alone = name is not None and len(found) >= VOLATILE_MIN and all(one == [name] for one in found)
-    return [ignore_hint(name)] if is_alone and name is not None else []
+    return [ignore_hint(name), _decision(seen.entry.surface, name)] if is_alone and name is not None else []
 
 
-def contest_remarks(contest: Contest, refused: int) -> list[str]:
+def _decision(surface: str, name: str) -> str:
+    words = ["oncegate", "surfaces", "ignore", surface, name]
+    return f"to ignore it from now on, without a release: {shlex.join(words)} --reason WHY"
+
+
+def contest_remarks(contest: Contest, refused: str) -> list[str]:
     """What whoever decides should know of the other contents; `refused` is how often they came."""
     said = []
     if contest.is_later:
         said.append(f"it came under a key that {_standing(contest.first)}")
     if refused and not contest.others:
         said.append(
-            f"other content came under this key {_times(refused)} since; it was refused and not kept, and"
+            f"other content came under this key {refused} since; it was refused and not kept, and"
             " stays refused whatever you decide"
         )
     if contest.others:
@@ -113,7 +119,3 @@ def _standing(first: Entry | None) -> str:
     if first is None:
         return "another event has or had, which is still in its lane or forgotten"
     return f"entry {first.entry_id} has with other content, which is {first.state.label}"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"

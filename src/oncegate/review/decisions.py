@@ -15,19 +15,31 @@ from msgspec import Struct
 
 from oncegate.clock import Clock, from_wall_ms
 from oncegate.commit.group_commit import GroupCommit
-from oncegate.commit.operations import Rule
+from oncegate.commit.review_operations import Rule
 from oncegate.errors import ConfigError, RulingRefused
-from oncegate.gate.codec.outcome import Outcome, encode_outcome, finished
+from oncegate.gate.codec.outcome import Outcome, decode_outcome, encode_outcome, finished
 from oncegate.gate.codec.values import attested
 from oncegate.model.decisions import Verb, check_actor, check_reason, has_owner, verbs_for
 from oncegate.model.states import State
 from oncegate.model.timestamps import format_timestamp
 from oncegate.review.doubles import refusal_of, twin_that_ran
-from oncegate.store import Entry, EntryDetail, LogRecord, Ruling, RulingAnswer, StepRecord, StepState
+from oncegate.store import (
+    Entry,
+    EntryDetail,
+    Facet,
+    LogKind,
+    LogRecord,
+    Ruling,
+    RulingAnswer,
+    StepRecord,
+    StepState,
+    require,
+)
 from oncegate.store.people import latest_ruling
 
 RESOURCE_LENGTH_MAX: Final = 200  # as long as the gate keeps
 RESULT_BYTES_MAX: Final = 65_536
+_ENDINGS: Final = frozenset({LogKind.FAILED, LogKind.REJECTED, LogKind.DISCARDED})
 
 
 class StepDecision(Struct, frozen=True):
@@ -104,6 +116,19 @@ class Decisions:
         """Ends a quarantined entry for good; its key stays known."""
         return self.say(entry_id, EntryDecision(Verb.DISCARD, actor, reason), fence)
 
+    def retry(
+        self,
+        entry_id: int,
+        *,
+        actor: str,
+        reason: str,
+        steps: Mapping[str, StepDecision] | None = None,
+        fence: int | None = None,
+        doubles: bool = False,
+    ) -> Entry:
+        """Lets an entry run again that failed; steps that are done are skipped."""
+        return self.say(entry_id, EntryDecision(Verb.RETRY, actor, reason, steps or {}, doubles), fence)
+
     def say(
         self, entry_id: int, word: EntryDecision, fence: int | None = None, key: bytes | None = None
     ) -> Entry:
@@ -131,14 +156,23 @@ class Decisions:
         return answer.entry
 
     def carry_out(self, rulings: tuple[Ruling, ...]) -> list[RulingAnswer]:
-        """Carries rulings out in one commit; a commit in doubt is read back before anything is told."""
-        return self.commits.perform(Rule(rulings))
+        """Carries rulings out in one commit; a commit in doubt is read back before anything is told.
+
+        Failed entries run again only where the ledger keeps their steps: without, what is done would be
+        done again.
+        """
+        if any(one.verb is Verb.RETRY for one in rulings):
+            try:
+                require(self.commits.store, Facet.REVIEW, "running failed entries again")
+            except ConfigError as missing:
+                raise RulingRefused(f"{missing}; nothing was changed") from None
+        return self.commits.submit(Rule(rulings))
 
 
 def ruling_of(seen: EntryDetail, word: EntryDecision, at_ms: int) -> Ruling:
     """Makes the request from what the person saw and said; raises RulingRefused if it cannot count."""
     entry, verb = seen.entry, word.verb
-    if entry.state not in verb.starts_from:
+    if verb not in verbs_of(seen):
         raise RulingRefused(standing(entry, latest_ruling(seen.records)))
     if verb.runs:
         _check_can_run(seen)
@@ -147,7 +181,15 @@ def ruling_of(seen: EntryDetail, word: EntryDecision, at_ms: int) -> Ruling:
     outcome = None if verb.runs else _ending(seen, steps, said, verb)
     note = "; ".join([word.reason, *(_told(step) for step in steps)])
     seen_as = (entry.entry_id, entry.fence, entry.key)
-    return Ruling(*seen_as, verb, word.actor, note, said, at_ms, steps, outcome)
+    declared = decode_outcome(seen.outcome).declared if verb is Verb.RETRY else None
+    return Ruling(*seen_as, verb, word.actor, note, said, at_ms, steps, outcome, declared)
+
+
+def verbs_of(seen: EntryDetail) -> tuple[Verb, ...]:
+    """What can be said about an entry; one that a person ended stays ended."""
+    ended = next((one.kind for one in reversed(seen.records) if one.kind in _ENDINGS), None)
+    is_final = seen.entry.state is State.FAILED and ended is not LogKind.FAILED
+    return () if is_final else verbs_for(seen.entry.state)
 
 
 def doubts(seen: EntryDetail) -> tuple[StepRecord, ...]:

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from oncegate.model.states import State
-from oncegate.store import Entry, EntryDetail, Pair, Session
+from oncegate.store import Entry, EntryDetail, Facet, Pair, Session, offers
 
 PAGE_PAIRS: Final = 5_000
 TWINS_SHOWN: Final = 3
@@ -60,8 +60,8 @@ class SameChanges:
 
     @classmethod
     def read(cls, session: Session) -> SameChanges:
-        """The groups of a ledger."""
-        return cls(_open_pairs(session))
+        """The groups of a ledger; a ledger without review finds none."""
+        return cls(_open_pairs(session) if offers(session, Facet.REVIEW) else ())
 
     @property
     def groups(self) -> Iterable[list[int]]:

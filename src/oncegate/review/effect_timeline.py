@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from oncegate.gate.codec.outcome import Outcome
+from oncegate.model.declarations import OPAQUE_STEP
 from oncegate.review.lease_history import ENDS, tenures
 from oncegate.review.wording import happened
 from oncegate.store import CLAIM_KINDS, EntryDetail, LogKind, LogRecord, StepState
@@ -78,19 +79,25 @@ def storyline(seen: EntryDetail, outcome: Outcome) -> list[LogRecord | Start]:
 
 
 def _recorded(seen: EntryDetail, outcome: Outcome) -> tuple[list[Start], list[tuple[str, str]]]:
-    """Calls whose moment is written down, and the names of those that lack it."""
+    """Calls whose moment is written down, and the names of those that lack it.
+
+    A failed entry keeps its steps: the call that its outcome tells of without a name may be one of them.
+    """
     received_ms = seen.entry.received_at_ms
     calls = [(step.name, step.downstream, step.started_at_ms) for step in seen.steps]
     if not calls:
         calls = [(step.name, step.downstream, moment(received_ms, step.after_ms)) for step in outcome.steps]
-    calls.append(("", "", moment(received_ms, outcome.after_ms)))
+    unnamed_ms = moment(received_ms, outcome.after_ms)
+    if unnamed_ms is not None and unnamed_ms not in [at_ms for _, _, at_ms in calls]:
+        calls = [call for call in calls if (call[0], call[2]) != (OPAQUE_STEP, None)]
+        calls.append(("", "", unnamed_ms))
     denied = {step.name for step in seen.steps if step.state is StepState.NOT_APPLIED}
     exact = [
         Start(at_ms, name, downstream, was_denied=name in denied)
         for name, downstream, at_ms in calls
         if at_ms is not None
     ]
-    lacking = [(name, downstream) for name, downstream, at_ms in calls if at_ms is None and name]
+    lacking = [(name, downstream) for name, downstream, at_ms in calls if at_ms is None]
     return exact, [names for names in lacking if names[0] not in denied]
 
 

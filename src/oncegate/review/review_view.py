@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from oncegate.model.conflicts import LOGGED_MAX
 from oncegate.model.decisions import Verb, has_own_key, has_owner
 from oncegate.model.states import State
 from oncegate.review.conflicts import NONE, Contest, contest_remarks, releasing_another
@@ -23,11 +24,18 @@ def parked_by(seen: EntryDetail) -> LogRecord | None:
     return next((record for record in reversed(seen.records) if record.kind in _PARKING), None)
 
 
-def corrections(seen: EntryDetail) -> int:
-    """How often other content was refused under this key since the entry waits."""
+def corrections(seen: EntryDetail) -> str:
+    """How often other content was refused under this key since the entry waits; empty for never.
+
+    The log has no more than so many conflicts of an entry: then it is said to be more.
+    """
     parked = parked_by(seen)
     since = 0 if parked is None else parked.position
-    return sum(r.kind is LogKind.CONFLICT and r.position > since for r in seen.records)
+    conflicts = [record for record in seen.records if record.kind is LogKind.CONFLICT]
+    refused = sum(record.position > since for record in conflicts)
+    if len(conflicts) >= LOGGED_MAX:
+        return f"{refused} times or more"
+    return "" if not refused else "once" if refused == 1 else f"{refused} times"
 
 
 def in_doubt(step: StepRecord) -> str:
@@ -55,6 +63,8 @@ def consequence(verb: Verb, seen: EntryDetail, contest: Contest = NONE) -> str:
     """What will happen if a person says this."""
     if verb is Verb.APPROVE:
         return _approving(seen)
+    if verb is Verb.RETRY:
+        return f"{_approving(seen)}. Events that came after it have run meanwhile: it runs out of its order"
     if verb is Verb.RELEASE:
         return _releasing(seen, contest)
     kept = "what was done stays done" if seen.steps else "nothing runs"
@@ -86,4 +96,4 @@ def _releasing(seen: EntryDetail, contest: Contest) -> str:
 
 def waits_for(state: State) -> str:
     """The command group that looks after entries in a state."""
-    return "quarantine" if state is State.QUARANTINED else "held"
+    return {State.QUARANTINED: "quarantine", State.FAILED: "entries"}.get(state, "held")

@@ -19,6 +19,7 @@ MEANINGS: Final = {
 _DECIDED: Final = {
     LogKind.APPROVED: "approved; a reconciler or the next arrival runs it",
     LogKind.RELEASED: "released from quarantine; a reconciler or the next arrival runs it",
+    LogKind.RUN_AGAIN: "failed before, and set to run again; a reconciler or the next arrival runs it",
 }
 _TRIED: Final = frozenset(
     {LogKind.RETRYABLE, LogKind.RECOVERED, LogKind.TAKEN_UP, LogKind.UNKNOWN, LogKind.HELD}
@@ -40,6 +41,8 @@ _HAPPENED: Final = {
     LogKind.REJECTED: "rejected for good",
     LogKind.RELEASED: "released from quarantine: may run",
     LogKind.DISCARDED: "discarded for good",
+    LogKind.RUN_AGAIN: "failed before: may run again",
+    LogKind.SECOND_RESOURCE: "second resource",
     LogKind.DUPLICATE: "found to be a content duplicate",
     LogKind.DISMISSED: "pair of equal changes decided",
     LogKind.FORGOTTEN: "forgotten after their retention",
@@ -52,6 +55,9 @@ _HAPPENED: Final = {
     LogKind.SIGNED_IN: "signed in",
     LogKind.SIGN_IN_REFUSED: "refused to sign in",
     LogKind.SIGNED_OUT: "signed out",
+    LogKind.ERASED: "content erased",
+    LogKind.CONTENT_PRUNED: "content removed after its retention",
+    LogKind.KEY_INTRODUCED: "signing key of the journal introduced",
     LogKind.DEAD_LETTERED: "given up after all attempts: a dead letter",
     LogKind.HEAD_RETRIED: "blocked event sent again",
     LogKind.HEAD_SKIPPED: "event left out for good",

@@ -199,6 +199,6 @@ class EndpointBook:
         now_ms = self._clock.wall_ms()
         wanted = DocumentChange(KIND, name, version, body, now_ms, change.actor, note[:300])
         try:
-            return self._commits.perform(ChangeDocument(wanted))
+            return self._commits.submit(ChangeDocument(wanted))
         finally:
             self.forget()

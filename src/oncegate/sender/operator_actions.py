@@ -154,13 +154,13 @@ class OperatorActions:
         word = checked_word(word)
         wanted = HeadOrder(lane_id, seq, word.actor, word.reason, self._clock.wall_ms())
         operation = RetryHead(wanted) if verb is LaneVerb.RETRY else SkipHead(wanted)
-        return self._commits.perform(operation)
+        return self._commits.submit(operation)
 
     def steer(self, destination: str, state: DestinationState, word: LaneDecision) -> bool:
         """Pauses, disables or resumes a destination; False if it is so already."""
         word = checked_word(word)
         wanted = Steering(destination, state, word.actor, word.reason, self._clock.wall_ms())
-        return self._commits.perform(Steer(wanted))
+        return self._commits.submit(Steer(wanted))
 
     def replay(self, wanted: ReplayWanted) -> Replaying:
         """Takes one step of a replay, in a transaction of its own."""

@@ -91,10 +91,10 @@ class SenderOnCommits:
             ),
         )
         if tx is None and self._must_count(event):
-            self._counted(event, await self.commits.perform_async(CountWaiting(event.destination)))
+            self._counted(event, await self.commits.submit_async(CountWaiting(event.destination)))
         self._check_room(event)
         if tx is None:
-            placed = await self.commits.perform_async(Enqueue(event))
+            placed = await self.commits.submit_async(Enqueue(event))
         elif isinstance(tx, AsyncTransaction):
             placed = await tx.enqueue(event)
         else:
@@ -126,10 +126,10 @@ class SenderOnCommits:
         events = self._events(known, emission)
         for event in events:
             if tx is None and self._must_count(event):
-                self._counted(event, await self.commits.perform_async(CountWaiting(event.destination)))
+                self._counted(event, await self.commits.submit_async(CountWaiting(event.destination)))
             self._check_room(event)
         if tx is None:
-            placed = await self.commits.perform_async(EnqueueTogether(events)) if events else ()
+            placed = await self.commits.submit_async(EnqueueTogether(events)) if events else ()
         elif isinstance(tx, AsyncTransaction):
             placed = tuple([await tx.enqueue(event) for event in events])
         else:
@@ -156,10 +156,10 @@ class SenderOnCommits:
         events = self._events([self.endpoints.get(name) for name in endpoints], emission)
         for event in events:
             if tx is None and self._must_count(event):
-                self._counted(event, self.commits.perform(CountWaiting(event.destination)))
+                self._counted(event, self.commits.submit(CountWaiting(event.destination)))
             self._check_room(event)
         if tx is None:
-            placed = self.commits.perform(EnqueueTogether(events)) if events else ()
+            placed = self.commits.submit(EnqueueTogether(events)) if events else ()
         elif isinstance(tx, Transaction):
             placed = tuple([tx.enqueue(event) for event in events])
         else:
@@ -207,10 +207,10 @@ class SenderOnCommits:
             ),
         )
         if tx is None and self._must_count(event):
-            self._counted(event, self.commits.perform(CountWaiting(event.destination)))
+            self._counted(event, self.commits.submit(CountWaiting(event.destination)))
         self._check_room(event)
         if tx is None:
-            placed = self.commits.perform(Enqueue(event))
+            placed = self.commits.submit(Enqueue(event))
         elif isinstance(tx, Transaction):
             placed = tx.enqueue(event)
         else:

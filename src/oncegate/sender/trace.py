@@ -8,6 +8,7 @@ shared between them, so that no tenant's events push another's hops out.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
@@ -33,6 +34,8 @@ from oncegate.store import (
 TRACES_MAX: Final = 20  # a key may have been part of very many journeys
 HOPS_MAX: Final = 500
 LANES_MAX: Final = 10
+NAMES_MAX: Final = 50  # by which another ledger is asked
+_TRACE_LENGTH: Final = 32
 EVENTS_OF_A_KEY_MAX: Final = 20  # the latest ones
 FEED: Final = "feed"
 _STEPS: Final = {
@@ -95,6 +98,27 @@ def journey(session: Session, text: str, tenant: str | None = None, *, labels: b
     others = [hop for one in list(traces)[:TRACES_MAX] for hop in _on(session, one, tenant)]
     found = _complete(session, [*starts, *others])
     return replace(found, is_cut=found.is_cut or len(traces) > TRACES_MAX)
+
+
+def merged(first: TraceReport, others: Iterable[tuple[str, TraceReport]]) -> list[tuple[str, Hop]]:
+    """The hops of several ledgers in order of time, each with its ledger; that of the first has no name."""
+    hops = [("", hop) for hop in first.hops]
+    hops += [(name, hop) for name, report in others for hop in report.hops]
+    return sorted(hops, key=lambda one: _moment(one[1]))
+
+
+def names_in(report: TraceReport, text: str) -> list[str]:
+    """By what another ledger may know the same journey: ids that travel, then the text itself."""
+    known = [
+        name for hop in report.hops for name in (hop.correlation_id, _traceparent(hop.trace_id), hop.id)
+    ]
+    return list(dict.fromkeys([text, *(name for name in known if name)]))[:NAMES_MAX]
+
+
+def _traceparent(trace_id: str | None) -> str | None:
+    """A trace id as a sender's header names it."""
+    is_one = trace_id is not None and len(trace_id) == _TRACE_LENGTH
+    return f"00-{trace_id}-{'1' * 16}-01" if is_one else None
 
 
 def journey_of(session: Session, entry: Entry, tenant: str | None = None) -> TraceReport:
@@ -180,9 +204,11 @@ def _arrival(session: Session, entry: Entry) -> Hop:
     link = session.link_of(entry.entry_id)
     context = Context() if link is None else decode_context(link.context)
     trace_id = trace_of_key(entry.key) if link is None else link.trace_id
+    again = sum(one.times for one in session.repeats(entry.entry_id))
+    state = f"{entry.state.label}, came again {again} times" if again else entry.state.label
     return Hop(
         HopKind.ARRIVED, entry.received_at_ms, entry.surface, entry.tenant, entry.label, None,
-        entry.key.hex(), entry.state.label, trace_id, context.correlation_id, None,
+        entry.key.hex(), state.replace(" 1 times", " once"), trace_id, context.correlation_id, None,
     )  # fmt: skip
 
 

@@ -84,7 +84,8 @@ def parse_endpoint_url(text: str, policy: AddressPolicy) -> EndpointUrl:
 def _scheme(scheme: str, policy: AddressPolicy) -> str:
     if scheme == "https" or (scheme == "http" and policy.allow_http):
         return scheme
-    hint = "; http is allowed only with ONCEGATE_ALLOW_HTTP=1" if scheme == "http" else ""
+    allowed = "ONCEGATE_ALLOW_HTTP=1, in oncegate.toml [network] allow_http = true"
+    hint = f"; http is allowed only with {allowed}" if scheme == "http" else ""
     raise BadEndpoint(f"the address begins with {scheme[:20]}://, not https://{hint}")
 
 

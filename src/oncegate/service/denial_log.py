@@ -77,7 +77,7 @@ class DenialLog:
             body = msgspec.json.encode(DenialCount(dict(before + counts), now_ms), order="sorted")
             version = 0 if known is None else known.version
             wanted = DocumentChange(KIND, name, version, body, now_ms, name, note[:300])
-            if self._commits.perform(ChangeDocument(wanted)):
+            if self._commits.submit(ChangeDocument(wanted)):
                 return
         log.warning("refusals of %s could not be written: others write them all the time", name)
 

@@ -28,7 +28,7 @@ async def _check_room(sender: SenderOnCommits, name: str) -> None:
     """Counts what waits now and then, and estimates in between."""
     now = sender.clock.ticks_ms()
     if sender.backlog.must_count(name, now):
-        waiting = await sender.commits.perform_async(CountWaiting(name))
+        waiting = await sender.commits.submit_async(CountWaiting(name))
         sender.backlog.counted(name, waiting, now)
     if not sender.backlog.takes_one(name):
         detail = "too many events wait for an endpoint that follows; this one was not published"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from oncegate.clock import Clock, utc_text
+from oncegate.clock import Clock
 from oncegate.errors import (
     Backlogged,
     ClaimLost,
@@ -72,9 +72,8 @@ async def admit_webhook(
         if (greeting := provider.greeting(payload)) is not None:
             return json_answer(200, greeting)
         event = provider.event(headers, body, authentic, payload, trusts_header=entrance.trusts_id)
-    if not large.has(body):
-        return await admit(gate, entrance.surface, event, tenant, context)
-    return await admit(gate, entrance.surface, event, tenant, context, large=large)
+    surface = entrance.surface_of(event)
+    return await admit(gate, surface, event, tenant, context, large=large if large.has(body) else None)
 
 
 async def admit(
@@ -107,36 +106,36 @@ def answer_to(admission: Admission) -> ServiceResponse:
         return problem_answer(Problem(ProblemKind.RECORDED_FAILURE, detail, why=admission.why()))
     if verdict is _RUN or verdict is _REPLAY:
         document = {"replay": verdict is _REPLAY, "key": key, "outcome": admission.value}
-        if admission.first_seen_ms is not None:
-            document["first_seen"] = utc_text(admission.first_seen_ms)
-        return json_answer(200, document, key=key)
+        return json_answer(200, document | admission.why(), key=key)
+    if admission.is_paused:
+        detail = "an operator has paused it; nothing was run"
+        why = admission.why("an operator has paused its surface")
+        return problem_answer(Problem(ProblemKind.PAUSED, detail, admission.retry_after_seconds, why=why))
     if admission.verdict is Verdict.BUSY and admission.is_down:
-        detail = "it is on record and tried again later"
-        return problem_answer(
-            Problem(ProblemKind.HANDLER_FAILED, detail, min(admission.retry_after_seconds, 60.0))
-        )
+        detail, wait = "it is on record and tried again later", min(admission.retry_after_seconds, 60.0)
+        why = admission.why("its handler is down")
+        return problem_answer(Problem(ProblemKind.HANDLER_FAILED, detail, wait, why=why))
     if admission.verdict is Verdict.BUSY:
         wait = min(admission.retry_after_seconds, 60.0)
         return problem_answer(Problem(ProblemKind.BUSY, "send it again later", wait, why=admission.why()))
     if admission.verdict is Verdict.CONFLICT:
         kept = "" if admission.reason is None else f"; {admission.reason}"
         detail = f"the key is known with another content; nothing was run{kept}"
-        why = {"reason": admission.reason or "another content under a known key", **admission.why()}
+        why = admission.why(admission.reason or "another content under a known key")
         return problem_answer(Problem(ProblemKind.CONFLICT, detail, why=why))
     if admission.verdict is Verdict.ACCEPTED:
-        return json_answer(
-            202, {"replay": False, "key": admission.key, "state": "accepted"}, key=admission.key
-        )
+        document = {"replay": False, "key": key, "state": "accepted"}
+        return json_answer(202, document | admission.why(admission.reason), key=key)
     state = "quarantined" if admission.verdict is Verdict.QUARANTINE else "held"
-    document = {"replay": False, "key": admission.key, "state": state, "reason": admission.reason}
-    document |= admission.why()
+    document = {"replay": False, "key": admission.key, "state": state} | admission.why(admission.reason)
     return json_answer(202, document, key=admission.key)
 
 
 def after_failure(error: OncegateError) -> ServiceResponse:
     """The handler was asked and failed: the gate has recorded what that means."""
     if isinstance(error, Failed):
-        return problem_answer(Problem(ProblemKind.RECORDED_FAILURE, "it will not be tried again"))
+        detail, why = "it will not be tried again", {"reason": "its handler refused it"}
+        return problem_answer(Problem(ProblemKind.RECORDED_FAILURE, detail, why=why))
     if isinstance(error, OutcomeUnknown):
         return json_answer(
             202, {"replay": False, "state": "held", "reason": "it is not known what came of it"}
@@ -146,6 +145,7 @@ def after_failure(error: OncegateError) -> ServiceResponse:
     )
     # With Retry-After senders leave all events alone, not this one: only where all would meet the same.
     wait = error.retry_after_seconds
+    why = {"reason": "its handler failed" if wait is None else "its handler is down"}
     return problem_answer(
-        Problem(ProblemKind.HANDLER_FAILED, detail, None if wait is None else min(wait, 60.0))
+        Problem(ProblemKind.HANDLER_FAILED, detail, None if wait is None else min(wait, 60.0), why=why)
     )

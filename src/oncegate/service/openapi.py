@@ -135,7 +135,7 @@ def _schemas() -> dict[str, Any]:
     why = {"reason": _TEXT, **first_seen, "skew_ms": {"type": "integer"}}
     window = {"type": "string", "minLength": 1, "maxLength": 120, "pattern": r"^\S(.*\S)?$"}
     return {
-        "Admission": _object({"replay": yes_no, "key": _TEXT, "outcome": {}}, first_seen),
+        "Admission": _object({"replay": yes_no, "key": _TEXT, "outcome": {}}, why),
         "Waiting": _object({"replay": yes_no, "state": waiting}, {"key": _TEXT, **why}),
         "Realtime": _object(correlation, {"partner_id": _TEXT}),
         "Confirmation": _object({**correlation, "window": window}, {"partner_id": _TEXT}),

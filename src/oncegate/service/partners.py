@@ -176,7 +176,7 @@ class PartnerBook:
         body, now_ms = msgspec.json.encode(partner), self._clock.wall_ms()
         wanted = DocumentChange(KIND, partner.name, version, body, now_ms, actor, note[:300])
         try:
-            return self._commits.perform(ChangeDocument(wanted))
+            return self._commits.submit(ChangeDocument(wanted))
         finally:
             self._read_at_ms = None
 

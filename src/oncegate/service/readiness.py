@@ -53,7 +53,7 @@ class Readiness:
         at_ms = self._clock.wall_ms()
         wanted = Posting(KIND, KIND, self._writer, body, at_ms, KEEP_MS, kept_max=WRITERS_MAX)
         try:
-            self._is_writable = await self._commits.perform_async(PostNotice(wanted))
+            self._is_writable = await self._commits.submit_async(PostNotice(wanted))
         except StoreError:
             self._is_writable = False
         finally:

@@ -29,6 +29,7 @@ class Mode(Enum):
 
     INLINE = "inline"  # before the sender is answered
     ACCEPT = "accept"  # later, in order; the sender is answered 202 once the event is stored
+    OBSERVE = "observe"  # for every arrival; what the gate would have done is recorded
 
 
 class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,6 +83,7 @@ class ContractSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = True  # serves the planner/executor contract
     prefix: str = "/wes/v1"  # the path before its calls
     retention: str = "30d"  # how long keys of its calls are remembered
+    retention_floor: str = "14d"  # the shortest retention that is accepted
     retention_by_partner: dict[str, str] = {}  # another retention for single tenants
     # the downstream for realtime calls; without one they are recorded only
     realtime_forward: str | None = None
@@ -176,6 +178,15 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     start: str | None = None  # where a group without an offset begins, for Kafka: "earliest" or "latest"
 
 
+class ContentSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """What an event changes: the same change under two keys is listed as a duplicate for a person."""
+
+    fields: tuple[str, ...]  # the fields that make up the change
+    target: str  # the template of what is changed, such as "{client_id}"
+    compensation: str | None = None  # how a person undoes the change; {names} are filled in
+    mutation: str | None = None  # the same name on several surfaces compares their events with each other
+
+
 class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An entrance for webhooks: `POST /in/NAME`. Without a signature a source brings its events."""
 
@@ -195,14 +206,28 @@ class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     lane: str | None = None
     retention: str = "90d"  # how long keys are remembered
     retention_by_partner: dict[str, str] = {}  # another retention for single tenants
+    payload_retention: str | None = None  # how long events and outcomes are kept; else as long as the key
+    subject: str | None = None  # the field with the id of the person that an event is about, for erasure
+    actor: str | None = None  # the author that the journal names; else "partner/" and the tenant
+    retention_floor: str = "14d"  # the shortest retention that is accepted; lower it to keep keys for hours
     redelivery_horizon: str | None = None  # how long the sender may redeliver; must not exceed retention
     ignore: tuple[str, ...] = ()  # fields that may differ between deliveries of one event
     show: tuple[str, ...] = ()  # fields that the operations page shows of a waiting event
     occurred_at: str | None = None  # the field with the event's own time, for the skew check
+    late_replay_after: str = "1h"  # a repeat that comes later than this counts as a late replay
+    correlation: str | None = None  # the field with the id of the journey, for `oncegate trace`
+    # the field with the event's type, where `routes` sends types to other surfaces; with a provider "type"
+    route_by: str | None = None
+    routes: dict[str, str] = {}  # the surface of each type; events of other types stay on this surface
+    # keeps each event for a person first, who approves or rejects it
+    approve_first: bool = False
+    decide_within: str | None = None  # how long a person has for it; later it is a signal
     skew_max: str = "5m"  # quarantines an event whose own time differs from now by more
     # the template of what an event is about: two resources for one target are a signal
     target: str | None = None
     target_within: str = "72h"  # the time span for that comparison
+    content: ContentSettings | None = None  # what an event changes: [surfaces.NAME.content]
+    time_limit: str = "5m"  # how long one attempt may take at most
     retry_for: str = "24h"  # how long a failed event is retried
     retry_base: str = "1s"  # the wait before the first retry; it doubles with each retry
     retry_cap: str = "5m"  # the longest wait between retries

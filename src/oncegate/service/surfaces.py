@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from oncegate.errors import ConfigError, Failed, NotApplied, OncegateError, OutcomeUnknown
@@ -16,8 +17,10 @@ from oncegate.gate.once import AsyncOnce
 from oncegate.gate.runtime.tracing import carried_context
 from oncegate.gate.surface import Downstream, record
 from oncegate.maintenance.drift_scan import DriftScan
+from oncegate.model.content import Content
 from oncegate.model.drift import DriftFields
 from oncegate.model.durations import parse_duration
+from oncegate.model.paths import lookup, parse_path
 from oncegate.model.surface import OnBusy, OnConflict, check_name
 from oncegate.receiver.providers import Provider, provider_of
 from oncegate.sender.addresses import AddressPolicy
@@ -33,7 +36,7 @@ from oncegate.service.settings import (
     SignatureScheme,
     SurfaceSettings,
 )
-from oncegate.service.upstream_call import Forwarder, HttpForwarder, HttpProbe
+from oncegate.service.upstream_call import FailureLog, Forwarder, HttpForwarder, HttpProbe
 from oncegate.signatures import BearerToken, GithubSignature, Scheme, StandardWebhooks, StripeSignature
 
 REALTIME = "wes.realtime"
@@ -64,6 +67,13 @@ class Entrance(Struct, frozen=True):
     challenge: str = "Bearer"  # what a caller who is not known is asked for
     provider: Provider | None = None
     trusts_id: bool = False
+    routes: Mapping[str, str] = {}  # the surface of each type of event
+    type_path: tuple[str, ...] = ()
+
+    def surface_of(self, event: Any) -> str:
+        """The surface that an event goes to, by its type; an unknown type stays here."""
+        found = lookup(event, self.type_path) if self.routes else None
+        return self.routes.get(found, self.surface) if isinstance(found, str) else self.surface
 
 
 class Handlers:
@@ -84,7 +94,8 @@ class Handlers:
         downstream = self._gate.downstream(
             name, honours_key=one.honours_key, probe=probe, request_life_max=one.request_life_max
         )
-        self._known[name] = (downstream, HttpForwarder(self._client, url, timeout))
+        failures = FailureLog(name, self._gate.engine.clock)
+        self._known[name] = (downstream, HttpForwarder(self._client, url, timeout, failures))
 
     def handler(self, place: str, name: str | None) -> Any:
         """The handler that brings events to a downstream; without one, what comes is only recorded."""
@@ -145,18 +156,31 @@ def policy_of(network: NetworkSettings) -> AddressPolicy:
 
 
 def open_entrances(
-    gate: GateOnStore, settings: Settings, handlers: Handlers, environment: Mapping[str, str]
+    gate: GateOnStore,
+    settings: Settings,
+    handlers: Handlers,
+    environment: Mapping[str, str],
+    among: Mapping[str, SurfaceSettings] | None = None,
 ) -> dict[str, Entrance]:
-    """Registers every surface; raises ConfigError naming the one that cannot be used."""
-    entrances = {}
+    """Registers every surface; raises ConfigError naming the one that cannot be used.
+
+    `among` are all surfaces, where `settings` has only some of them.
+    """
+    entrances, among = {}, settings.surfaces if among is None else among
+    fed = {source.surface for source in settings.sources.values()}.union(
+        *(one.routes.values() for one in among.values())
+    )
     for name, one in settings.surfaces.items():
         place = f"surfaces.{name}"
         with mistakes_at(place):
             tenant = check_name("tenant", one.tenant)
             if one.signature is not None or one.provider is not None:
                 entrances[name] = _entrance(name, scheme_of(place, one, environment), tenant, one)
-            elif name not in {source.surface for source in settings.sources.values()}:
-                raise ConfigError(f"signature is missing, and no source brings its events; {_EITHER}")
+            elif name not in fed:
+                raise ConfigError(
+                    f"signature is missing, and no source or route brings its events; {_EITHER}"
+                )
+            _check_routes(one, among)
             handlers.check_acknowledges(one)
             _check_partners(one)
             register(gate, name, one, handlers.handler(place, one.forward))
@@ -164,12 +188,36 @@ def open_entrances(
 
 
 def _entrance(name: str, scheme: Scheme, tenant: str, one: SurfaceSettings) -> Entrance:
+    routing = (one.routes, parse_path(one.route_by or "type"))
     if one.signature is not None:
-        return Entrance(name, scheme, tenant, _CHALLENGES[one.signature])
+        return Entrance(name, scheme, tenant, _CHALLENGES[one.signature], None, False, *routing)
     assert one.provider is not None  # checked with the scheme
-    return Entrance(
-        name, scheme, tenant, one.provider.value, provider_of(one.provider), one.trust_id_header
-    )
+    provider = provider_of(one.provider)
+    return Entrance(name, scheme, tenant, one.provider.value, provider, one.trust_id_header, *routing)
+
+
+def _check_routes(one: SurfaceSettings, among: Mapping[str, SurfaceSettings]) -> None:
+    """A type's surface has the same tenant, and routes no further."""
+    if one.routes and one.route_by is None and one.provider is None:
+        raise ConfigError(
+            "routes needs route_by, the field with the event's type, such as route_by = 'type'"
+        )
+    if one.routes and one.signature is None and one.provider is None:
+        raise ConfigError(
+            "routes is for surfaces with a signature or a provider: sources name their surface"
+        )
+    for kind, name in one.routes.items():
+        target = among.get(name)
+        if target is None:
+            raise ConfigError(
+                f"routes: {kind[:80]} goes to {name[:80]}, and there is no [surfaces.{name[:80]}]"
+            )
+        if target.tenant != one.tenant:
+            raise ConfigError(
+                f"routes: {name} has the tenant {target.tenant}, and this surface {one.tenant}"
+            )
+        if target.routes:
+            raise ConfigError(f"routes: {name} has routes of its own; a route leads to one surface")
 
 
 def _check_partners(one: SurfaceSettings) -> None:
@@ -205,6 +253,13 @@ def register(gate: GateOnStore, name: str, one: SurfaceSettings, handler: Any) -
         key=one.key or "{id}",
         retention=one.retention,
         retention_by_partner=one.retention_by_partner,
+        retention_floor=one.retention_floor,
+        time_limit=one.time_limit,
+        approve_first=one.approve_first,
+        decide_within=one.decide_within,
+        correlation=one.correlation,
+        late_replay_after=one.late_replay_after,
+        content=None if one.content is None else Content(**msgspec.structs.asdict(one.content)),
         redelivery_horizon=one.redelivery_horizon or (None if provider is None else provider.horizon),
         ignore=one.ignore or (() if provider is None else provider.ignore),
         show=one.show,
@@ -223,6 +278,9 @@ def register(gate: GateOnStore, name: str, one: SurfaceSettings, handler: Any) -
         allow_transport=one.allow_transport,
         mode=one.mode.value,
         lane=one.lane,
+        actor=one.actor or "partner/{tenant}",
+        subject=one.subject,
+        payload_retention=one.payload_retention,
     )(handler)
 
 
@@ -264,7 +322,9 @@ def open_contract(gate: GateOnStore, settings: ContractSettings, handlers: Finds
     options: dict[str, Any] = {
         "retention": settings.retention,
         "retention_by_partner": settings.retention_by_partner,
+        "retention_floor": settings.retention_floor,
         "on_conflict": OnConflict.REFUSE.value,
+        "actor": "partner/{tenant}",
     }
     gate.handler(REALTIME, key=key, **options)(realtime)
     windows = gate.handler(

@@ -5,6 +5,7 @@ Must never send by itself twice: whether a call may be repeated is the gate's to
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final, Protocol
@@ -12,8 +13,11 @@ from urllib.parse import quote
 
 import msgspec
 
+from oncegate.clock import Clock
 from oncegate.errors import BadEndpoint, Failed, NotApplied, OncegateError
+from oncegate.gate.runtime.tracing import current_claim
 from oncegate.model.canonical import canonical_json
+from oncegate.model.redact import masked_excerpt
 from oncegate.sender.addresses import AddressPolicy
 from oncegate.sender.exchange import Exchange, NoResponse, Response
 from oncegate.sender.http import HttpClient
@@ -23,14 +27,19 @@ from oncegate.sender.urls import EndpointUrl, parse_endpoint_url
 # The handler says that it has done nothing and may be asked again.
 _NOT_NOW: Final = frozenset({408, 425, 429})
 PLACE_OF_KEY: Final = "{key}"
+LOGGED_MAX: Final = 20  # failures of one downstream in the log
+LOG_PERIOD_MS: Final = 60_000
+
+log: Final = logging.getLogger("oncegate.service")
 
 
 class ForwardFailed(OncegateError):
     """The handler failed or did not answer; it may have acted. Without a status there was no answer."""
 
-    def __init__(self, message: str, status: int = 504) -> None:
+    def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status = 504 if status is None else status
+        self.was_answered = status is not None
 
 
 class HandlerDown(NotApplied):
@@ -54,14 +63,53 @@ class Forwarder(Protocol):
 class HttpForwarder:
     """One downstream over the guarded client, which is made in the loop that uses it."""
 
-    def __init__(self, client: HttpClient, url: EndpointUrl, timeout: timedelta) -> None:
-        self._client, self._url, self._timeout = client, url, timeout
+    def __init__(
+        self, client: HttpClient, url: EndpointUrl, timeout: timedelta, failures: FailureLog
+    ) -> None:
+        self._client, self._url, self._timeout, self._failures = client, url, timeout, failures
 
     async def forward(self, event: Any, key: str, more: Mapping[str, str]) -> Any:
         """Sends the event as JSON; `more` are the headers of its journey."""
         headers = (("content-type", "application/json"), ("idempotency-key", quoted(key)))
         request = Request((*headers, *more.items()), canonical_json(event))
-        return judged(await self._client.post(self._url, request, deadline=self._timeout))
+        exchange = await self._client.post(self._url, request, deadline=self._timeout)
+        try:
+            return judged(exchange)
+        except OncegateError as error:
+            self._failures.note(key, exchange, error)
+            raise
+
+
+class FailureLog:
+    """Failures of one downstream in the log: which event, what was answered, and why it failed.
+
+    At most 20 a minute, so that an outage does not fill a disk; the next record counts the others.
+    """
+
+    def __init__(self, downstream: str, clock: Clock) -> None:
+        self._downstream, self._clock = downstream, clock
+        self._since_ms, self._logged, self._left_out = clock.ticks_ms(), 0, 0
+
+    def note(self, key: str, exchange: Exchange, error: OncegateError) -> None:
+        """Writes one failure down."""
+        now = self._clock.ticks_ms()
+        if now - self._since_ms >= LOG_PERIOD_MS:
+            self._since_ms, self._logged = now, 0
+        if self._logged >= LOGGED_MAX:
+            self._left_out += 1
+            return
+        claim, is_answer = current_claim.get(), isinstance(exchange, Response)
+        told = {
+            "surface": "" if claim is None else claim.surface.name,
+            "key": key,
+            "downstream": self._downstream,
+            "status": exchange.status if isinstance(exchange, Response) else None,
+            "cause": type(error).__name__ if is_answer else str(error),
+            "body": masked_excerpt(exchange.body) if isinstance(exchange, Response) else "",
+            "not_logged": self._left_out,
+        }
+        self._logged, self._left_out = self._logged + 1, 0
+        log.warning("downstream %s: %s", self._downstream, error, extra={"oncegate": told})
 
 
 class HttpProbe:
@@ -107,10 +155,16 @@ def judged(exchange: Exchange) -> Any:
     if 200 <= exchange.status < 300:
         return _value(exchange)
     if exchange.status in _NOT_NOW:
-        raise HandlerDown(f"the handler answered {exchange.status}", exchange)
+        raise HandlerDown(_told(exchange), exchange)
     if 400 <= exchange.status < 500 and exchange.status != 409:
-        raise Failed(f"the handler answered {exchange.status}")
-    raise ForwardFailed(f"the handler answered {exchange.status}", exchange.status)
+        raise Failed(_told(exchange))
+    raise ForwardFailed(_told(exchange), exchange.status)
+
+
+def _told(answer: Response) -> str:
+    """What the handler said, as the entry's reason keeps it."""
+    said = masked_excerpt(answer.body)
+    return f"the handler answered {answer.status}" + (f": {said}" if said else "")
 
 
 def _value(response: Response) -> Any:

@@ -58,7 +58,7 @@ _RANGES: Final = {
     "unread_bytes_max": (1024**2, 1024**4),
     "connections_max": (1, 1_000_000),
 }
-_FIRST: Final = frozenset({"allow_transport"})  # the key may need it
+_FIRST: Final = frozenset({"allow_transport", "retention_floor"})  # key and retention may need them
 _ANY_URL: Final = "https://downstream.example"
 _ANY_SECRET: Final = "a secret that no variable has as its name"
 _ANY_NAME: Final = "any"
@@ -146,7 +146,8 @@ def _of_surface(
         key="{id}",
         signature=given.signature,
         secrets=given.secrets,
-        tenant="any",
+        tenant=given.tenant if given.routes else "any",
+        route_by=given.route_by,
     )
     mistake = _mistake(partial(_check_at, place, partial(_check_surface_name, name, settings.contract)))
     if mistake is not None:
@@ -161,19 +162,14 @@ def _of_surface(
             key="{id}", signature=SignatureScheme.BEARER, secrets=(f"${_ANY_SECRET}",), tenant="any"
         )
         given = msgspec.structs.replace(
-            given,
-            provider=None,
-            url=None,
-            trust_id_header=False,
-            key=given.key or "{id}",
-            signature=plain.signature,
-            secrets=plain.secrets,
-        )
+            given, provider=None, url=None, trust_id_header=False, key=given.key or "{id}",
+            signature=plain.signature, secrets=plain.secrets,
+        )  # fmt: skip
     given = _forwarding_to(settings, downstreams, given, "forward")
 
     def use(one: Any) -> None:
         alone = msgspec.structs.replace(settings, downstreams=downstreams, surfaces={name: one})
-        _try(alone, {**environment, _ANY_SECRET: _ANY_SECRET}, contract=False)
+        _try(alone, {**environment, _ANY_SECRET: _ANY_SECRET}, False, {**settings.surfaces, name: one})
 
     yield from _one_by_one(place, given, plain, use)
 
@@ -312,13 +308,15 @@ def _check_prefix(prefix: str) -> None:
             raise ConfigError(f"{path} is the place of {what}")
 
 
-def _try(settings: Settings, environment: Mapping[str, str], contract: bool) -> None:
+def _try(
+    settings: Settings, environment: Mapping[str, str], contract: bool, among: dict[str, Any] | None = None
+) -> None:
     gate = PlainGate(open_store("sqlite:///:never-opened:"))
     try:
         with mistakes_at("network"):
             client = HttpClient(policy_of(settings.network))
         handlers = Handlers(gate, settings, client)
-        open_entrances(gate, settings, handlers, environment)
+        open_entrances(gate, settings, handlers, environment, among)
         if contract and settings.contract.enabled:
             with mistakes_at("contract"):
                 open_contract(gate, settings.contract, handlers)

@@ -15,7 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncegate.signals.alerts import Signal
-from oncegate.signals.definitions import CALM_FOR, CLEAR_SHARE, Level
+from oncegate.signals.definition import Level
+from oncegate.signals.definitions import CALM_FOR, CLEAR_SHARE
 
 REMIND_EVERY: Final = timedelta(hours=4)
 _CALM_MS: Final = CALM_FOR // timedelta(milliseconds=1)

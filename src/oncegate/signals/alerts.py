@@ -17,7 +17,8 @@ from oncegate.lanes.circuit_status import DOWNSTREAM
 from oncegate.model.repeats import RepeatClass
 from oncegate.model.states import State
 from oncegate.signals import definitions as d
-from oncegate.signals.definitions import Definition, Level, Thresholds
+from oncegate.signals.definition import Definition, Level
+from oncegate.signals.definitions import Thresholds
 from oncegate.signals.seconds import evidence
 from oncegate.signals.snapshot import (
     DAY,
@@ -120,6 +121,7 @@ def evaluate(snapshot: Snapshot, thresholds: Thresholds | None = None) -> list[S
         held = snapshot.unscanned.waits_for
         words = f"waits for {held}" if held else ""
         found.append(_leveled(d.SCAN_BEHIND, "", unscanned_seconds(snapshot), words, limits))
+    found += _proofs(snapshot, limits)
     if snapshot.went_back:
         found.append(_leveled(d.WENT_BACK, "", len(snapshot.went_back), snapshot.went_back[-1], limits))
     return sorted(found, key=lambda signal: (-signal.level, signal.definition.name, signal.surface))
@@ -136,14 +138,22 @@ def _drift(name: str, word: DriftWord, limits: Thresholds) -> Signal:
 def two_resources(snapshot: Snapshot, surface: str) -> Measured:
     """Keys of a surface that own two resources: by a downstream's answer, or by a late worker's."""
     items = [one for one in snapshot.waiting if (one.surface, one.reason) == (surface, "two_resources")]
-    late = [one for one in snapshot.seconds if one.surface == surface and one.is_of_key]
-    return float(sum(item.count for item in items) + len({one.entry_id for one in late})), evidence(late)
+    keys, told = _seconds(snapshot, surface, of_key=True)
+    return float(sum(item.count for item in items) + keys), told
 
 
 def two_of_target(snapshot: Snapshot, surface: str) -> Measured:
     """Targets of a surface with two resources."""
-    found = [one for one in snapshot.seconds if one.surface == surface and not one.is_of_key]
-    return float(len({(one.target, one.place) for one in found})), evidence(found)
+    return _seconds(snapshot, surface, of_key=False)
+
+
+def _seconds(snapshot: Snapshot, surface: str, *, of_key: bool) -> Measured:
+    """How many keys or targets, and the first finding with the number of the others."""
+    place = (surface, of_key)
+    counts = [one for one in snapshot.second_counts if (one.surface, one.is_of_key) == place]
+    found = [one for one in snapshot.seconds if (one.surface, one.is_of_key) == place]
+    told = evidence(found, sum(one.findings for one in counts))
+    return float(sum(one.subjects for one in counts)), told
 
 
 def unscanned_seconds(snapshot: Snapshot) -> float:
@@ -151,6 +161,34 @@ def unscanned_seconds(snapshot: Snapshot) -> float:
     return (
         0.0 if snapshot.unscanned is None else _seconds_since(snapshot, snapshot.unscanned.received_at_ms)
     )
+
+
+def snapshot_overdue_seconds(snapshot: Snapshot) -> float:
+    """How long a snapshot is overdue; a failed one is from its first second on."""
+    word = snapshot.snapshots
+    if word is None or not word.every_ms:
+        return 0.0
+    late_ms = snapshot.now_ticks - word.ticks - word.every_ms * 5 // 4
+    return max(late_ms / 1000, 1.0 if word.failure else 0.0) if word.ticks else 1.0
+
+
+def _proofs(snapshot: Snapshot, limits: Thresholds) -> Iterator[Signal]:
+    """Whether snapshots and the journal go on."""
+    if snapshot.snapshots is not None:
+        overdue = snapshot_overdue_seconds(snapshot)
+        yield _leveled(d.SNAPSHOT_OVERDUE, "", overdue, snapshot.snapshots.failure or "", limits)
+    if snapshot.journal is not None:
+        overdue = seal_overdue_seconds(snapshot)
+        yield _leveled(d.SEAL_OVERDUE, "", overdue, snapshot.journal.problem, limits)
+
+
+def seal_overdue_seconds(snapshot: Snapshot) -> float:
+    """How long the oldest record waits to be sealed beyond the interval; a fork pages at once."""
+    word = snapshot.journal
+    if word is None:
+        return 0.0
+    late_ms = 0 if word.oldest_ms is None else snapshot.now_ms - word.oldest_ms - word.every_ms * 5 // 4
+    return max(late_ms / 1000, float(d.SEAL_OVERDUE.page or 0) if word.problem else 0.0)
 
 
 def worst(signals: Iterable[Signal]) -> Level:
@@ -212,6 +250,7 @@ def _of_surface(
     yield d.RETRIED_FOR, (max((item.tried_ms for item in waiting), default=0) / 1000, "")
     yield d.TWO_RESOURCES, two_resources(snapshot, surface)
     yield d.TARGETS, two_of_target(snapshot, surface)
+    yield d.FAILED, (hour.of(What.FAILED), "")
     yield d.KEYLESS, (hour.of(What.KEYLESS), ", ".join(snapshot.keyless.get(surface, ())))
     yield d.LATE_REPLAYS, (hour.classes().get(RepeatClass.LATE_REPLAY, 0), "")
     yield d.SENDER_BUGS, _sender_bugs(hour)

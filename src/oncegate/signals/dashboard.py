@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from oncegate.signals.definitions import DEFINITIONS, Definition, Thresholds, Unit
+from oncegate.signals.definition import Definition, Unit
+from oncegate.signals.definitions import DEFINITIONS, Thresholds
 
 _UNITS: Final = {Unit.RATIO: "percentunit", Unit.SECONDS: "s", Unit.COUNT: "short"}
 _WIDTH, _HEIGHT, _COLUMNS = 12, 8, 2

@@ -8,54 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from enum import Enum, IntEnum
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from oncegate.errors import ConfigError
-
-
-class Level(IntEnum):
-    """How much a signal matters now. UNKNOWN is neither right nor wrong: nothing was seen to tell by."""
-
-    UNKNOWN = -1
-    OK = 0
-    TICKET = 1
-    PAGE = 2
-
-    @property
-    def label(self) -> str:
-        """The word shown to people."""
-        return self.name.lower()
-
-
-class Unit(Enum):
-    """What a signal's value counts."""
-
-    RATIO = "ratio"
-    SECONDS = "seconds"
-    COUNT = "count"
-
-
-class Definition(Struct, frozen=True):
-    """One signal. `ticket` and `page` are the values from which on it matters; None: it never does.
-
-    `query` is the same value in PromQL. `label` is what tells its values apart: a surface, a destination,
-    or nothing where there is one value for the whole ledger.
-    """
-
-    name: str
-    title: str
-    unit: Unit
-    meaning: str
-    action: str
-    query: str
-    ticket: float | None = None
-    page: float | None = None
-    label: str = "surface"
-
+from oncegate.signals.definition import Definition, Unit
 
 DOUBLED: Final = Definition(
     "doubled",
@@ -108,23 +67,23 @@ RETRIED_FOR: Final = Definition(
     page=3 * 24 * 3600,
 )
 TWO_RESOURCES: Final = Definition(
-    "resources_per_key",
-    "Keys that own two resources or more",
-    Unit.COUNT,
+    "resources_per_key", "Keys that own two resources or more", Unit.COUNT,
     "a downstream says that one key owns several resources, or a late worker brought another one back",
     "oncegate held list and oncegate resources list; cancel the one that is not needed",
-    "max by (surface) (oncegate_keys_with_two_resources)",
-    page=1,
-)
+    "max by (surface) (oncegate_keys_with_two_resources)", page=1,
+)  # fmt: skip
 TARGETS: Final = Definition(
-    "resources_per_target",
-    "Targets that got two resources or more",
-    Unit.COUNT,
+    "resources_per_target", "Targets that got two resources or more", Unit.COUNT,
     "two events about one target, such as a container, each got a resource of their own",
-    "oncegate resources list --surface SURFACE; cancel one, or dismiss the finding if both were meant",
-    "max by (surface) (oncegate_targets_with_two_resources)",
-    page=1,
-)
+    "oncegate resources list --surface SURFACE; cancel one and say undone, or meant",
+    "max by (surface) (oncegate_targets_with_two_resources)", page=1,
+)  # fmt: skip
+FAILED: Final = Definition(
+    "failed", "Events within an hour that ended as failed", Unit.COUNT,
+    "a handler raised Failed or a final error, or answered 4xx: these events are not tried again",
+    "oncegate entries list --state failed --surface SURFACE; once mended: oncegate entries retry",
+    "sum by (surface) (increase(oncegate_failed_total[1h]))", ticket=1, page=20,
+)  # fmt: skip
 KEYLESS: Final = Definition(
     "sent_without_key",
     "Calls within an hour that did not take the key",
@@ -359,19 +318,31 @@ WATCH_ABSENT: Final = Definition(
     "no process watches this ledger: no alarm is raised by anything but what you look at now",
     "run one: oncegate worker, oncegate serve, or gate.worker() in a program",
     "max(oncegate_watch_absent_seconds)",
-    ticket=60,
-    page=900,
-    label="",
-)
+    ticket=60, page=900, label="",
+)  # fmt: skip
+
+SNAPSHOT_OVERDUE: Final = Definition(
+    "snapshot_overdue",
+    "Time since a snapshot was due and none was taken",
+    Unit.SECONDS,
+    "no snapshot of what the system believes: a roll-back would lead further back than it should",
+    "oncegate snapshots take --app MODULE:GATE says why; is a worker running?",
+    "max(oncegate_snapshot_overdue_seconds)", ticket=1, page=3600, label="",
+)  # fmt: skip
+
+SEAL_OVERDUE: Final = Definition(
+    "seal_overdue", "Time since log records should have been sealed", Unit.SECONDS,
+    "the journal does not grow, or does not fit a head outside: nothing new can be proved",
+    "oncegate journal seal --once says why; oncegate journal verify --head FILE finds what was changed",
+    "max(oncegate_seal_overdue_seconds)", ticket=60, page=3600, label="",
+)  # fmt: skip
 
 DEFINITIONS: Final = (
-    DOUBLED, REPEATS_HIGH, REPEATS_ZERO, IN_FLIGHT_AGE, RETRIED_FOR, TWO_RESOURCES, TARGETS, KEYLESS,
-    LATE_REPLAYS, SENDER_BUGS, RESERVATION_P99,
-    RECONCILIATIONS, QUARANTINES, WAITING, OVERDUE, DEADLINE, LAPSED, CLOCK_OFFSET, SCAN_BEHIND,
-    WENT_BACK, LOST,
-    LANES_BLOCKED, LANE_BLOCKED_AGE, DELIVERY_AGE,
-    CIRCUIT_OPEN, FEED_LAG, ARRIVALS_STOPPED, WORKER_ABSENT, DRIFT,
-    WATCH_ABSENT,
+    DOUBLED, REPEATS_HIGH, REPEATS_ZERO, IN_FLIGHT_AGE, RETRIED_FOR, TWO_RESOURCES, TARGETS, FAILED,
+    KEYLESS, LATE_REPLAYS, SENDER_BUGS, RESERVATION_P99, RECONCILIATIONS, QUARANTINES, WAITING,
+    OVERDUE, DEADLINE, LAPSED, CLOCK_OFFSET, SCAN_BEHIND, WENT_BACK, LOST, LANES_BLOCKED, LANE_BLOCKED_AGE,
+    DELIVERY_AGE, CIRCUIT_OPEN, FEED_LAG, ARRIVALS_STOPPED, WORKER_ABSENT, DRIFT, WATCH_ABSENT,
+    SNAPSHOT_OVERDUE, SEAL_OVERDUE,
 )  # fmt: skip
 BY_NAME: Final[Mapping[str, Definition]] = {one.name: one for one in DEFINITIONS}
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from oncegate.signals import definitions as d
 from oncegate.signals.alerts import Signal
-from oncegate.signals.definitions import Unit
+from oncegate.signals.definition import Unit
 from oncegate.store import Observations, Tally
 from oncegate.store.tallies import of_gauge
 
@@ -40,6 +40,7 @@ NUMBERS: Final = {
     d.RETRIED_FOR.name: 19,
     d.WATCH_ABSENT.name: 20,
     d.WENT_BACK.name: 21,
+    d.SNAPSHOT_OVERDUE.name: 22,
 }
 LOOKED: Final = 0
 EVERYWHERE: Final = ""  # no surface has this name

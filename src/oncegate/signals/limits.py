@@ -11,7 +11,8 @@ import msgspec
 
 from oncegate.errors import BadDuration, UsageError
 from oncegate.model.durations import format_duration, parse_duration
-from oncegate.signals.definitions import Definition, Limit, Thresholds, Unit
+from oncegate.signals.definition import Definition, Unit
+from oncegate.signals.definitions import Limit, Thresholds
 from oncegate.store import DocumentChange, Session
 
 KIND: Final = "signals"

@@ -15,14 +15,16 @@ from oncegate.clock import Clock
 from oncegate.lanes.circuit_status import read_circuits
 from oncegate.model.circuit import CircuitState
 from oncegate.signals.limits import decided_limits
-from oncegate.signals.seconds import open_seconds_of
+from oncegate.signals.seconds import MEASURED_MAX, counts_of, judged
 from oncegate.signals.snapshot import (
     DAY,
     HOUR,
     TEN_MINUTES,
     WINDOWS,
     Counts,
+    JournalWord,
     Snapshot,
+    SnapshotsWord,
     Watcher,
     WatchWord,
     WorkerStatus,
@@ -32,6 +34,7 @@ from oncegate.signals.snapshot import (
 from oncegate.store import Session, Waiting
 from oncegate.store.incarnations import WENT_BACK
 from oncegate.store.notices import DRIFT, KEYLESS, WATCH, WORKER, DriftWord, WorkerWord
+from oncegate.store.registry import JOURNAL_KIND, SNAPSHOTS_KIND
 
 MINUTE_MS: Final = 60_000
 KEYLESS_SHOWN_MS: Final = 2 * 3_600_000
@@ -99,10 +102,10 @@ def measure(
     memory: Memory | None = None,
 ) -> Snapshot:
     """Takes a snapshot; `now_ms` is the wall time to go by, where the clock's own is not believed."""
-    memory = memory or Memory()
-    wall_ms = clock.wall_ms()
+    memory, wall_ms = memory or Memory(), clock.wall_ms()
     now_ms = wall_ms if now_ms is None else now_ms
-    end = now_ms // MINUTE_MS + 1
+    end, kept = now_ms // MINUTE_MS + 1, session.documents(SNAPSHOTS_KIND)
+    seconds = session.second_resources(0, MEASURED_MAX)
     return Snapshot(
         now_ms,
         session.now_ticks(),
@@ -113,13 +116,10 @@ def measure(
         tuple(session.doubled()),
         tuple(session.reader_positions()),
         {name: one for name, one in read_circuits(session).items() if one.state is not CircuitState.CLOSED},
-        tuple(
-            WorkerStatus(one.writer, one.age_ms, msgspec.json.decode(one.body, type=WorkerWord))
-            for one in session.notices(WORKER)
-        ),
+        _workers(session),
         memory.past(session, end) if HOUR in windows else {},
         session.unscanned(),
-        tuple(open_seconds_of(session)),
+        tuple(judged(seconds)),
         _keyless(session),
         {one.name: msgspec.json.decode(one.body, type=DriftWord) for one in session.notices(DRIFT)},
         tuple(
@@ -128,6 +128,30 @@ def measure(
         ),
         decided_limits(session),
         tuple(one.name for one in session.documents(WENT_BACK)),
+        next((msgspec.json.decode(one.body, type=SnapshotsWord) for one in kept), None),
+        tuple(counts_of(session.second_counts(), seconds)),
+        _journal(session),
+    )
+
+
+def _journal(session: Session) -> JournalWord | None:
+    state, problem = session.document(JOURNAL_KIND, "state"), session.document(JOURNAL_KIND, "problem")
+    if state is None:
+        return None
+    word = msgspec.json.decode(state.body, type=JournalWord)
+    unsealed = session.read_log(word.position, 1)
+    return JournalWord(
+        word.position,
+        word.every_ms,
+        unsealed[0].at_ms if unsealed else None,
+        "" if problem is None else problem.body.decode("utf-8", "replace"),
+    )
+
+
+def _workers(session: Session) -> tuple[WorkerStatus, ...]:
+    return tuple(
+        WorkerStatus(one.writer, one.age_ms, msgspec.json.decode(one.body, type=WorkerWord))
+        for one in session.notices(WORKER)
     )
 
 

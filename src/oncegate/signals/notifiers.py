@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import msgspec
 
 from oncegate.signals.alarms import AlarmChange, AlarmNotice
-from oncegate.signals.definitions import Level
+from oncegate.signals.definition import Level
 
 log = logging.getLogger("oncegate.signals")
 

@@ -21,6 +21,8 @@ from oncegate.signals.alerts import (
     late_seconds,
     open_seconds,
     reader_name,
+    seal_overdue_seconds,
+    snapshot_overdue_seconds,
     two_of_target,
     two_resources,
     undelivered_seconds,
@@ -109,6 +111,7 @@ def counters(totals: Totals, registered: Iterable[str] = ()) -> Iterator[Metric]
     recovered = (What.RECONCILED, What.RECOVER)
     for wanted, name, text in (
         (recovered, "oncegate_reconciliations", "Interrupted or failed events taken up again"),
+        ((What.FAILED,), "oncegate_failed", "Events that ended as failed"),
         ((What.KEYLESS,), "oncegate_effects_without_key", "Calls that did not take the key"),
         ((What.LOST,), "oncegate_sightings_lost", "Arrivals that were not counted"),
     ):
@@ -225,10 +228,7 @@ def gauges(snapshot: Snapshot) -> Iterator[Metric]:
         "oncegate_content_scan_behind_seconds", "Age of the oldest event the content scan has not seen",
         (), {(): unscanned_seconds(snapshot)},
     )  # fmt: skip
-    yield _gauge(
-        "oncegate_ledger_went_back", "Times the ledger went back, not decided yet",
-        (), {(): float(len(snapshot.went_back))},
-    )  # fmt: skip
+    yield from _of_ledger(snapshot)
     yield _gauge(
         "oncegate_windows_with_drift", "Windows whose confirmation differs from realtime", ("partner",),
         {(name,): word.windows for name, word in snapshot.drifts.items() if not word.is_behind},
@@ -236,6 +236,22 @@ def gauges(snapshot: Snapshot) -> Iterator[Metric]:
     if snapshot.clock_ahead_ms is not None:
         ahead: Values = {(): snapshot.clock_ahead_ms / 1000}
         yield _gauge("oncegate_clock_offset_seconds", "This clock before the ledger's", (), ahead)
+
+
+def _of_ledger(snapshot: Snapshot) -> Iterator[Metric]:
+    """Gauges with one value for the whole ledger."""
+    yield _gauge(
+        "oncegate_ledger_went_back", "Times the ledger went back, not decided yet",
+        (), {(): float(len(snapshot.went_back))},
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_snapshot_overdue_seconds", "Time since a snapshot was due and none was taken",
+        (), {(): snapshot_overdue_seconds(snapshot)},
+    )  # fmt: skip
+    yield _gauge(
+        "oncegate_seal_overdue_seconds", "Time since log records should have been sealed",
+        (), {(): seal_overdue_seconds(snapshot)},
+    )  # fmt: skip
 
 
 def _with_circuits(snapshot: Snapshot) -> list[str]:

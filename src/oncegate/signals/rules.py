@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from oncegate.signals.definitions import DEFINITIONS, Definition, Level, Thresholds, Unit
+from oncegate.signals.definition import Definition, Level, Unit
+from oncegate.signals.definitions import DEFINITIONS, Thresholds
 
 _HEAD: Final = """\
 # Made by `oncegate signals rules`; make it again rather than editing it.

@@ -10,7 +10,7 @@ from msgspec import Struct
 from oncegate.lanes.circuit_status import CircuitView
 from oncegate.model.repeats import RepeatClass
 from oncegate.signals.definitions import Thresholds
-from oncegate.store import DestinationView, Doubled, SecondResource, Tally, Unscanned, Waiting
+from oncegate.store import DestinationView, Doubled, SecondCount, SecondResource, Tally, Unscanned, Waiting
 from oncegate.store.feed import ReaderPosition
 from oncegate.store.notices import DriftWord, WorkerWord
 from oncegate.store.tallies import (
@@ -137,6 +137,23 @@ class Watcher(Struct, frozen=True):
         return self.age_ms > 3 * self.word.every_ms + SILENT_AFTER_MS
 
 
+class SnapshotsWord(Struct, frozen=True):
+    """What the ledger knows of its snapshots: how often they are due, the last one, and why none came."""
+
+    every_ms: int = 0
+    ticks: int = 0
+    failure: str | None = None
+
+
+class JournalWord(Struct, frozen=True):
+    """How far the log is sealed, when the oldest record that is not was written, and why none is sealed."""
+
+    position: int = 0
+    every_ms: int = 0
+    oldest_ms: int | None = None
+    problem: str = ""
+
+
 class Snapshot(Struct, frozen=True):
     """One moment. `windows` has the counts by length of window and surface.
 
@@ -160,12 +177,15 @@ class Snapshot(Struct, frozen=True):
     workers: tuple[WorkerStatus, ...] = ()
     past: dict[int, tuple[dict[str, Counts], ...]] = {}
     unscanned: Unscanned | None = None
-    seconds: tuple[SecondResource, ...] = ()
+    seconds: tuple[SecondResource, ...] = ()  # the oldest ones
     keyless: dict[str, tuple[str, ...]] = {}
     drifts: dict[str, DriftWord] = {}
     watchers: tuple[Watcher, ...] = ()
     decided: Thresholds = Thresholds()
     went_back: tuple[str, ...] = ()  # open incidents of a ledger that went back in time
+    snapshots: SnapshotsWord | None = None  # None where none is ever taken
+    second_counts: tuple[SecondCount, ...] = ()
+    journal: JournalWord | None = None  # None where nothing is ever sealed
 
     def counts(self, window: int, surface: str) -> Counts:
         """What was counted at a surface in a window."""
@@ -183,7 +203,8 @@ class Snapshot(Struct, frozen=True):
         named = {surface for counts in self.windows.values() for surface in counts}
         waiting = {item.surface for item in self.waiting}
         doubled = {one.surface for one in self.doubled}
-        return sorted(named | waiting | doubled | {one.surface for one in self.seconds if one.surface})
+        doubled |= {one.surface for one in self.second_counts if one.surface}
+        return sorted(named | waiting | doubled)
 
 
 def added(one: dict[str, Counts], other: dict[str, Counts]) -> dict[str, Counts]:

@@ -38,8 +38,10 @@ MINUTES_KEPT: Final = timedelta(days=8)  # a week's history, with a day to spare
 HOURS_KEPT: Final = timedelta(days=92)  # as long as keys are kept by default
 TRIM_STEP: Final = 2_000  # counters in one short unit
 TRIM_STEPS_MAX: Final = 50
+MUTATIONS_KEPT_MS: Final = 90 * 86_400_000  # how far back a roll-back can lead
 UNTOLD_MAX: Final = 100  # notices kept for a notifier that fails; the oldest are given up
 _MINUTE: Final = timedelta(minutes=1)
+
 
 log = logging.getLogger("oncegate.signals")
 
@@ -116,6 +118,7 @@ class Watch:
                 note = "the key owns the same resource: nothing was doubled"
                 session.dismiss_resource(ResourceDismissal(one.number, at_ms, "watch", note))
             session.trim_targets(at_ms, TRIM_STEP)
+            session.trim_mutations(at_ms - MUTATIONS_KEPT_MS, TRIM_STEP)
 
     def _trim(self, session: Session, minute: int, stopping: Callable[[], bool]) -> int:
         """Once an hour folds and forgets counters, in short units."""

@@ -18,8 +18,9 @@ from oncegate.errors import (
 from oncegate.gate.admission import Verdict
 from oncegate.gate.facade import GateOnStore
 from oncegate.gate.flows.unreadable import RawMessage
-from oncegate.gate.gate import quarantine
+from oncegate.gate.recalling import quarantine
 from oncegate.model.backoff import Backoff
+from oncegate.model.surface import NAME_LENGTH_MAX
 from oncegate.sources.contract import Traits
 from oncegate.sources.decisions import (
     NOT_KEPT_SECONDS,
@@ -64,6 +65,8 @@ class GateAttempts:
 
     def __init__(self, gate: GateOnStore, one: Consumption) -> None:
         self._gate, self._one = gate, one
+        has_author = gate.engine.surface(one.surface).rule.actor is not None
+        self._author = None if has_author else f"source/{one.name}"[:NAME_LENGTH_MAX]
         self._keeps_bodies = gate.engine.store.capabilities.keeps_bodies
 
     async def attempt(self, held: HeldDelivery) -> Decided:
@@ -73,7 +76,7 @@ class GateAttempts:
         one = self._one
         try:
             admission = await self._gate.admit(
-                one.surface, held.event, tenant=one.tenant, context=held.context
+                one.surface, held.event, tenant=one.tenant, context=held.context, actor=self._author
             )
         except Exception as error:  # noqa: BLE001  a handler may raise anything; the ledger decides
             decided = after_error(error)
@@ -96,7 +99,7 @@ class GateAttempts:
         why = f"{type(error).__name__}: {error}"
         try:
             arrival = self._gate.engine.arrival_of(self._one.surface, held.event, self._one.tenant)
-            entry, now = await self._gate.engine.ask(ReadStanding(arrival.key.digest))
+            entry, now = await self._gate.engine.submit(ReadStanding(arrival.key.digest))
         except (StoreUnavailable, StoreUnknown) as away:
             return LedgerAway(f"{type(away).__name__}: {away}")
         if entry is not None and not self._keeps_bodies and entry.state.label == "held":

@@ -221,7 +221,7 @@ class Consumer:
         if self._clock.ticks_ms() < self._ledger_until_ms:
             return False
         try:
-            await self._gate.engine.ask(ReadStanding(bytes(24)))
+            await self._gate.engine.submit(ReadStanding(bytes(24)))
         except StoreError:
             return False
         self._ledger_why = None

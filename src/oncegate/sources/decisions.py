@@ -5,7 +5,7 @@ Must never decide to acknowledge after an exception: only the ledger says what i
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -35,7 +35,9 @@ _ON_RECORD: Final = frozenset({State.COMMITTED, State.FAILED, State.HELD, State.
 
 
 class OnRecord(Struct, frozen=True):
-    """The ledger has it: acknowledge."""
+    """The ledger has it: acknowledge. `value` is what the handler returned, now or before."""
+
+    value: Any = None
 
 
 class Later(Struct, frozen=True):
@@ -46,9 +48,10 @@ class Later(Struct, frozen=True):
 
 
 class LetGo(Struct, frozen=True):
-    """Another worker has the key: neither acknowledge, extend nor give back."""
+    """Another worker has the message or the key: neither acknowledge, extend nor give back."""
 
     why: str
+    is_claim_lost: bool = False
 
 
 class Poisoned(Struct, frozen=True):
@@ -81,7 +84,7 @@ Decided: TypeAlias = OnRecord | Later | LetGo | Poisoned | LedgerAway | StopNow 
 def after_admission(admission: Admission) -> Decided:
     """Acknowledges what is on record; the rest comes again."""
     if admission.acknowledge:
-        return OnRecord()
+        return OnRecord(admission.value)
     if admission.verdict is Verdict.BUSY:
         why = "waits for its next attempt" if admission.delayed else "its key is in flight elsewhere"
         return Later(max(admission.retry_after_seconds, BUSY_SECONDS_MIN), why)
@@ -93,7 +96,7 @@ def after_error(error: Exception) -> Decided:
     if isinstance(error, _STOPS) and not isinstance(error, Unacceptable):
         return StopNow(error)  # Unacceptable is about what one event wanted to send
     if isinstance(error, ClaimLost):
-        return LetGo(str(error))
+        return LetGo(str(error), is_claim_lost=True)
     if isinstance(error, (StoreUnavailable, StoreUnknown)):
         return LedgerAway(f"{type(error).__name__}: {error}")
     if isinstance(error, Backlogged):

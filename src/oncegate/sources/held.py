@@ -21,7 +21,8 @@ class HeldDelivery(Struct, eq=False):
 
     `poison` says why it is no event. `extended_ms` is when the broker's lease last began, `started_ms` when
     the handler was called; both in ticks. `is_done` is set when its event is on record, `is_dropped` when
-    nothing more may be done about it, `is_let_go` when it is not extended any more.
+    nothing more may be done about it, `is_let_go` when it is not extended any more, `is_claim_lost` when
+    another worker has its key and its lane waits for that worker's outcome.
     """
 
     delivery: Delivery
@@ -35,6 +36,7 @@ class HeldDelivery(Struct, eq=False):
     is_done: bool = False
     is_dropped: bool = False
     is_let_go: bool = False
+    is_claim_lost: bool = False
     attempts: int = 0
 
 

@@ -70,6 +70,7 @@ class Nats:
             stream = await self._stream()
             consumer = await self._consumer()
         _check(self.durable, consumer.config)
+        self._check_subjects(consumer.config)
         if self._pulls is None or self._pulls.client is not self._client:
             self._pulls = _Pulls(self._client, self.stream, self.durable)
             with self._trouble("opening"):
@@ -132,6 +133,15 @@ class Nats:
                 filter_subject=self.subject,
             )
             return await self._jetstream.add_consumer(self.stream, wanted)
+
+    def _check_subjects(self, consumer: Any) -> None:
+        """Refuses a durable that passes over messages of the subject, or brings others."""
+        known = consumer.filter_subjects or ([consumer.filter_subject] if consumer.filter_subject else [])
+        if known != ([self.subject] if self.subject else []):
+            raise BadSource(
+                f"consumer {self.durable} filters {', '.join(known) or 'nothing'}, and this source wants"
+                f" {self.subject or 'every subject'}: use another durable, or the consumer's own subject"
+            )
 
     def _traits(self, stream: Any, consumer: Any) -> Traits:
         warnings = []

@@ -36,7 +36,7 @@ class Reports:
             status = replace(status, lag=await self._lag())
         try:
             posting = posting_of(self._one.name, status, self._engine.clock.wall_ms())
-            await self._engine.ask(PostNotice(posting))
+            await self._engine.submit(PostNotice(posting))
             self.is_paused = await asyncio.to_thread(self._read_pause)
         except StoreError:
             return

@@ -80,8 +80,11 @@ class Settling:
             if held not in self.held:
                 return False
             if isinstance(decided, LetGo) and self._of_broker.lease_seconds is not None:
-                self._let_go(held, decided.why)
-                return False
+                self._count_let_go(held, decided.why)
+                if not (decided.is_claim_lost and held.lane is not None and self._retries_here(held)):
+                    self._drop(held)
+                    return False
+                held.is_let_go = held.is_claim_lost = True  # nothing of the lane overtakes that worker
             later = self._later(decided)
             if not self._retries_here(held):
                 await self.give_back_all([held, *self.held.line(held)], later.seconds)
@@ -118,7 +121,7 @@ class Settling:
         now, lease = self._clock.ticks_ms(), self._of_broker.lease_seconds
         if held.is_dropped:
             return LetGo("it was given back before it was started")
-        if lease is not None and now - held.extended_ms > lease * 1000:
+        if lease is not None and now - held.extended_ms > lease * 1000 and not held.is_claim_lost:
             return LetGo("its lease at the broker ended before it was started")
         held.started_ms, held.attempts = now, held.attempts + 1
         return await self._attempts.attempt(held)
@@ -181,11 +184,13 @@ class Settling:
         except SourceUnavailable as error:
             self._counts.failed(str(error))
 
-    def _let_go(self, held: HeldDelivery, why: str) -> None:
-        log.warning("source %s: message %s is let go: %s", self._one.name, held.delivery.message_id, why)
-        self._counts.let_go += 1
+    def _count_let_go(self, held: HeldDelivery, why: str) -> None:
+        if not held.is_claim_lost:
+            log.warning(
+                "source %s: message %s is let go: %s", self._one.name, held.delivery.message_id, why
+            )
+            self._counts.let_go += 1
         self._counts.failed(why)
-        self._drop(held)
 
     def _drop(self, held: HeldDelivery) -> None:
         held.is_dropped = True

@@ -26,6 +26,7 @@ VISIBILITY_SECONDS: Final = 30
 WAIT_SECONDS: Final = 5  # stopping waits for the poll under way
 TRIES_MAX: Final = 3
 RECEIVE_COUNT_MIN: Final = 3
+RECEIPTS_MAX: Final = 100_000  # newest receipts that are kept; SQS lets 120,000 messages be in flight
 INSTALL: Final = "SQS needs its client: pip install 'oncegate[sqs]'"
 
 _REGION: Final = re.compile(r"^https://sqs\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/")
@@ -216,7 +217,10 @@ class Sqs:
             for name, value in message.get("MessageAttributes", {}).items()
             if "StringValue" in value
         }
+        self._receipts.pop(message["MessageId"], None)
         self._receipts[message["MessageId"]] = message["ReceiptHandle"]
+        while len(self._receipts) > RECEIPTS_MAX:  # of messages that were let go and never came again
+            del self._receipts[next(iter(self._receipts))]
         return Delivery(
             message["Body"].encode(),
             message["MessageId"],

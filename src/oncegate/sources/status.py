@@ -119,7 +119,7 @@ def change_pause(
         body = None if pause is None else msgspec.json.encode(pause)
         note = f"source {name} resumed" if pause is None else f"source {name} paused: {pause.why}"
         change = DocumentChange(KIND, name, 0 if found is None else found.version, body, at_ms, actor, note)
-        if commits.perform(ChangeDocument(change)):
+        if commits.submit(ChangeDocument(change)):
             return True
     raise StoreBusy(f"source {name} was changed by others at the same time; try again")
 

@@ -6,7 +6,7 @@ group commit (`commit/group_commit.py`) calls it from one thread at a time per s
     Store     one ledger: opens sessions, migrates, checks durability
     Session   one connection; `unit()` is one durable commit
 
-The contract has five facets. A store declares those it has (`Capabilities.facets`) and implements each of
+The contract has six facets. A store declares those it has (`Capabilities.facets`) and implements each of
 them whole. Claims are the least: a store with claims only is a `ClaimStore` with a `ClaimSession`.
 
     facet   protocols                                           what needs it
@@ -15,18 +15,20 @@ them whole. Claims are the least: a store with claims only is a `ClaimStore` wit
     claims  Claims                                              every gate
     lanes   Lanes, LaneDesk, Replays, Attempts, Positions       sender, mode="accept", ordered receivers
     feed    FeedFacet                                           feed and its pruner
-    review  Log, Census, People, Registry, Pruning, Contents,   worker, page, service, decisions,
-            Resources, Browsing                                 approvals, changes of key templates
+    open    Census, People                                      decisions, approvals, recovery
+    review  Log, Sealing, Registry, Pruning, Contents,          page, service, pruning, changes of key
+            Resources, Mutations, Browsing; Census of all       templates, sealing, failed entries that
+            entries                                             run again
     stats   Tallies, SeenByAll, Notices, Traces                 signals, repeat classes, traces
 
 Lanes, feed and stats stand on review. `InteractiveUnits` (business writes, joined transactions) is no
 facet: a store has it where `Capabilities.units` is INTERACTIVE. A feature that needs a facet calls
 `require(store, Facet.X, "its name")` at its start, and nowhere later.
 
-A gate on a store without review refuses events that would wait for a person on arrival. It refuses other
-content under a known key and does not keep it. It does not compare key templates with the ledger. A crash
-is recovered when its event is delivered again. An outcome that is unknown stays unknown. Without stats,
-nothing is counted in the ledger; the counters of the process go on.
+A gate on a store without review refuses other content under a known key and does not keep it. It does not
+compare key templates with the ledger. Without open entries it refuses events that would wait for a person
+on arrival, a crash is recovered when its event is delivered again, and an outcome that is unknown stays
+unknown. Without stats, nothing is counted in the ledger; the counters of the process go on.
 
 Three results. A call returns (done), raises StoreUnavailable or StoreRejected (not done: nothing was
 changed), or raises StoreUnknown (it may have taken effect). After StoreUnknown the group commit opens a
@@ -78,6 +80,7 @@ from oncegate.store.facets import (
     Durability,
     Facet,
     Units,
+    offers,
     require,
     require_retention,
     require_transactions,
@@ -120,6 +123,7 @@ from oncegate.store.lanes import (
 )
 from oncegate.store.ledger import ClaimSession, ClaimStore, Finding, Joined, Migration, Session, Store
 from oncegate.store.log import CLAIM_KINDS, ClaimNote, Log, LogKind, LogRecord, read_claim_note
+from oncegate.store.mutations import NOTE_MUTATION, Mutated, Mutations
 from oncegate.store.notices import Notice, Notices, Posting
 from oncegate.store.people import People, Ruling, RulingAnswer
 from oncegate.store.positions import Positions, move_of
@@ -131,8 +135,10 @@ from oncegate.store.resources import (
     ResourceDismissal,
     Resources,
     ResourceSeen,
+    SecondCount,
     SecondResource,
 )
+from oncegate.store.sealing import EntryBodies, Erasure, Sealing
 from oncegate.store.seen import Before, Met, Seen, SeenByAll, SeenContent, SeenRepeat
 from oncegate.store.tallies import Observations, Repeat, Tallies, Tally, Waiting, What
 from oncegate.store.traces import TracedDelivery, TracedPublication, TraceLink, Traces
@@ -142,6 +148,7 @@ __all__ = [
     "CLAIM_KINDS",
     "EVERY_TENANT",
     "MAYBE_MORE_MS",
+    "NOTE_MUTATION",
     "TRANSACT_ITEM",
     "Acknowledgement",
     "Advanced",
@@ -173,8 +180,10 @@ __all__ = [
     "Duplicate",
     "Durability",
     "Entry",
+    "EntryBodies",
     "EntryDetail",
     "EntryFilter",
+    "Erasure",
     "Facet",
     "Failure",
     "Finding",
@@ -202,6 +211,8 @@ __all__ = [
     "LogRecord",
     "Met",
     "Migration",
+    "Mutated",
+    "Mutations",
     "Note",
     "Notice",
     "Notices",
@@ -231,6 +242,8 @@ __all__ = [
     "Resources",
     "Ruling",
     "RulingAnswer",
+    "Sealing",
+    "SecondCount",
     "SecondResource",
     "Seen",
     "SeenByAll",
@@ -258,6 +271,7 @@ __all__ = [
     "Waiting",
     "What",
     "move_of",
+    "offers",
     "read_claim_note",
     "replay_name",
     "require",

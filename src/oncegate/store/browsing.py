@@ -10,8 +10,6 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from oncegate.store.census import EntryFilter
-from oncegate.store.claims import Entry
 from oncegate.store.log import LogKind, LogRecord
 
 # Kinds above this one tell what persons did and what was given up: the journal that people read. Those
@@ -27,6 +25,7 @@ NOTED: Final = frozenset(
         LogKind.SIGNED_IN,
         LogKind.SIGN_IN_REFUSED,
         LogKind.SIGNED_OUT,
+        LogKind.CONTENT_PRUNED,
     }
 )
 
@@ -43,9 +42,6 @@ class Note(Struct, frozen=True):
 
 class Browsing(Protocol):
     """Lists for pages, and notes."""
-
-    def oldest_entries(self, wanted: EntryFilter, after_id: int, limit: int) -> list[Entry]:
-        """Returns entries, oldest first, with ids above `after_id`. For states that are not final."""
 
     def known_names(self, limit: int) -> list[str]:
         """Returns the names of surfaces, tenants, destinations and people, those written first at most."""

@@ -31,6 +31,7 @@ class StepRecord(Struct, frozen=True, gc=False):
     `started_at_ms` is when the call was made that the record tells of; None where nobody wrote it down.
     `declared` is what the downstream was declared to do then (`model.declarations`). `last_call_ticks` is
     when it may last have been called, in the ledger's time; None means when the claim's last attempt ended.
+    Before `first_call_ticks` it certainly was not called; None means before the claim's first reservation.
     """
 
     name: str
@@ -41,6 +42,7 @@ class StepRecord(Struct, frozen=True, gc=False):
     started_at_ms: int | None = None
     declared: str | None = None
     last_call_ticks: int | None = None
+    first_call_ticks: int | None = None
 
 
 class ClaimId(NamedTuple):

@@ -12,16 +12,19 @@ from oncegate.errors import ConfigError
 from oncegate.model.durations import format_duration
 
 FULL_STORES: Final = "SQLite or PostgreSQL"  # the stores that have every facet
+OPEN_STORES: Final = "SQLite, PostgreSQL, Redis or DynamoDB"  # those that have open entries
 
 
 class Facet(Enum):
     """A part of the contract that a store has as a whole, or not at all.
 
     Every store has CLAIMS. A store that has LANES, FEED or STATS has REVIEW too: they write to the log and
-    keep documents.
+    keep documents. REVIEW goes with OPEN_ENTRIES: what is not final can be listed, decided about and
+    recovered.
     """
 
     CLAIMS = "claims"
+    OPEN_ENTRIES = "open entries"
     LANES = "lanes"
     FEED = "feed"
     REVIEW = "review"
@@ -29,6 +32,15 @@ class Facet(Enum):
 
 
 ALL_FACETS: Final = frozenset(Facet)
+_MARKS: Final = {  # a call that only sessions with the facet have
+    Facet.CLAIMS: "reserve",
+    Facet.OPEN_ENTRIES: "stranded",
+    Facet.REVIEW: "open_pairs",
+    Facet.LANES: "lanes",
+    Facet.FEED: "publish",
+    Facet.STATS: "repeats",
+}
+_WITHOUT_REVIEW: Final = frozenset({Facet.CLAIMS, Facet.OPEN_ENTRIES})
 
 
 class Units(Enum):
@@ -60,8 +72,9 @@ class Capabilities(Struct, frozen=True):
     `one_writer`: only one transaction can write at a time. `is_local`: a commit is a write to a local disk,
     short enough to be made in an event loop. `gives_way`: its sessions may be used on a strand, see
     `oncegate.commit.greenlet_bridge`. `business_writes`: `writes` of a settlement commit with it.
-    `keeps_bodies`: the event itself is kept, so that an acknowledged event can be run again from the
-    ledger. `forgets_on_failover`: acknowledged records may be lost when a replica takes over.
+    `keeps_bodies`: the event itself is kept at least until its entry is final, so that an acknowledged
+    event can be run again from the ledger. `forgets_on_failover`: acknowledged records may be lost when a
+    replica takes over.
     `transact_items`: users' own items of the same service commit with a claim (`once.commit(transact=)`).
     `retention_max`: the longest retention that a surface may have; None where there is no limit.
     """
@@ -84,7 +97,9 @@ class Capabilities(Struct, frozen=True):
     def __post_init__(self) -> None:
         if Facet.CLAIMS not in self.facets:
             raise ConfigError(f"the store {self.name} declares no claims; every store has them")
-        if len(self.facets) > 1 and Facet.REVIEW not in self.facets:
+        if Facet.REVIEW in self.facets and Facet.OPEN_ENTRIES not in self.facets:
+            raise ConfigError(f"the store {self.name} declares review, which needs open entries")
+        if self.facets - _WITHOUT_REVIEW and Facet.REVIEW not in self.facets:
             raise ConfigError(f"the store {self.name} declares {self.has}, which need review")
         if self.units is Units.PER_CALL and (self.one_writer or self.business_writes):
             raise ConfigError(
@@ -106,13 +121,18 @@ class HasCapabilities(Protocol):
         """What the store does and promises."""
 
 
+def offers(session: object, facet: Facet) -> bool:
+    """Whether a session has a facet: the calls of one that its store does not declare do not exist."""
+    return hasattr(session, _MARKS[facet])
+
+
 def require(store: HasCapabilities, facet: Facet, feature: str) -> None:
     """Raises ConfigError unless the store has a facet; `feature` names in the plural what needs it."""
     capabilities = store.capabilities
     if facet not in capabilities.facets:
         raise ConfigError(
             f"no {facet.value} in this ledger ({capabilities.name}: {capabilities.has} only):"
-            f" {feature} need {FULL_STORES}"
+            f" {feature} need {OPEN_STORES if facet is Facet.OPEN_ENTRIES else FULL_STORES}"
         )
 
 

@@ -58,6 +58,7 @@ class Incarnations:
         self._sight: Sight | None = None
         self._rememberers: list[Rememberer] = []
         self.generation = 0
+        self.guard: Callable[[], None] | None = None  # refuses a ledger, at the first connection
 
     @property
     def identity(self) -> str | None:
@@ -101,6 +102,8 @@ class Incarnations:
             before = self._sight
             if before is not None:
                 self._compare(IncarnationChange(before, sight), opened())
+            elif self.guard is not None:
+                self.guard()
             self._sight = sight
 
     def _compare(self, change: IncarnationChange, session: ClaimSession) -> None:

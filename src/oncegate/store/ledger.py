@@ -19,6 +19,7 @@ from oncegate.store.incarnations import Incarnations
 from oncegate.store.lane_desk import LaneDesk
 from oncegate.store.lanes import Lanes, Outgoing, Placed
 from oncegate.store.log import Log
+from oncegate.store.mutations import Mutations
 from oncegate.store.notices import Notices
 from oncegate.store.people import People
 from oncegate.store.positions import Positions
@@ -26,6 +27,7 @@ from oncegate.store.pruning import Pruning
 from oncegate.store.registry import Document, Registry
 from oncegate.store.replays import Replays
 from oncegate.store.resources import Resources
+from oncegate.store.sealing import Sealing
 from oncegate.store.seen import SeenByAll
 from oncegate.store.tallies import Tallies
 from oncegate.store.traces import Traces
@@ -84,15 +86,28 @@ class LanesFacet(Lanes, LaneDesk, Replays, Attempts, Positions, Protocol):
     """Ordered work, and what operators do to it (`Facet.LANES`)."""
 
 
-class ReviewFacet(Log, Census, People, Registry, Pruning, Contents, Resources, Browsing, Protocol):
-    """Lists, log, documents, retention and decisions, for people and the worker (`Facet.REVIEW`)."""
+class OpenEntriesFacet(Census, People, Protocol):
+    """What is not final: lists, decisions and recovery (`Facet.OPEN_ENTRIES`)."""
+
+
+class ReviewFacet(Log, Sealing, Registry, Pruning, Contents, Resources, Mutations, Browsing, Protocol):
+    """Log, documents, retention and all entries, for people and the worker (`Facet.REVIEW`)."""
 
 
 class StatsFacet(Tallies, SeenByAll, Notices, Traces, Protocol):
     """Observations: no decision about a key depends on them (`Facet.STATS`)."""
 
 
-class Session(ClaimSession, InteractiveUnits, LanesFacet, FeedFacet, ReviewFacet, StatsFacet, Protocol):
+class Session(
+    ClaimSession,
+    InteractiveUnits,
+    OpenEntriesFacet,
+    LanesFacet,
+    FeedFacet,
+    ReviewFacet,
+    StatsFacet,
+    Protocol,
+):
     """A session with every facet and interactive units: what SQLite and PostgreSQL have.
 
     Code that has asked `require` for a facet uses a session as this type. Of a store that does not declare

@@ -42,6 +42,7 @@ class LogKind(Stored):
     DESTINATION_PAUSED = 25
     DESTINATION_DISABLED = 26
     DESTINATION_RESUMED = 27
+    RUN_AGAIN = 28  # a person lets an entry that failed run again
     DUPLICATE = 40
     DISMISSED = 41
     SECOND_RESOURCE = 42  # a downstream gave another resource for the same key or target
@@ -49,6 +50,9 @@ class LogKind(Stored):
     SIGNED_IN = 50
     SIGN_IN_REFUSED = 51
     SIGNED_OUT = 52
+    ERASED = 60  # an entry's event and outcome were removed on request; the note says why
+    CONTENT_PRUNED = 61  # events and outcomes were removed after their payload retention
+    KEY_INTRODUCED = 62  # another key signs the journal from now on; the note is its verifier key
 
 
 class LogRecord(Struct, frozen=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+import msgspec
 from msgspec import Struct
 
 KEPT_MAX: Final = 10_000
@@ -25,6 +26,7 @@ DRIFT_KEPT_MS: Final = 2 * 3_600_000
 
 
 RETENTION: Final = "retention"  # the kind of what pruners say of surfaces: by which retention, as text
+SUBJECT: Final = "subject"  # the kind of what pruners say of surfaces: which field names a person
 RETENTION_KEPT_MS: Final = 30 * 86_400_000
 
 
@@ -68,6 +70,27 @@ def keyless_posting(place: tuple[str, str, str], at_ms: int) -> Posting:
     surface, step, downstream = place
     who = f"{step} at {downstream}"
     return Posting(KEYLESS, surface, who, b"", at_ms, KEYLESS_KEPT_MS, kept_max=KEYLESS_MAX)
+
+
+class ObservedSample(Struct, frozen=True):
+    """An arrival that the gate would have stopped, as `what`, at a surface that observes."""
+
+    what: str
+    label: str
+    key: str
+    at_ms: int
+    reason: str = ""
+
+
+OBSERVED: Final = "observed"  # the kind of samples of what a gate would have stopped
+OBSERVED_KEPT_MS: Final = 90 * 86_400_000
+
+
+def observed_posting(surface: str, sample: ObservedSample, place: int) -> Posting:
+    """Shows a sample, in one of a few places for each kind."""
+    body = msgspec.json.encode(sample)
+    who = f"{sample.what} {place}"
+    return Posting(OBSERVED, surface, who, body, sample.at_ms, OBSERVED_KEPT_MS, kept_max=KEYLESS_MAX)
 
 
 class Notice(Struct, frozen=True):

@@ -16,6 +16,7 @@ KIND_OF: Final = {
     Verb.REJECT: LogKind.REJECTED,
     Verb.RELEASE: LogKind.RELEASED,
     Verb.DISCARD: LogKind.DISCARDED,
+    Verb.RETRY: LogKind.RUN_AGAIN,
 }
 RULING_KINDS: Final = frozenset(KIND_OF.values())
 
@@ -24,7 +25,8 @@ class Ruling(Struct, frozen=True):
     """One person's decision about one entry, as that person saw it: `fence` and `key` are what stood there.
 
     `note` is what the log says; `reason` what the entry says from now on. `steps` are what the person knows
-    about steps in doubt, `outcome` what replays get where the verb ends the entry.
+    about steps in doubt, `outcome` what replays get where the verb ends the entry. `declared` is what the
+    first claim of an entry that failed declared: an ended entry does not keep it.
     """
 
     entry_id: int
@@ -37,6 +39,7 @@ class Ruling(Struct, frozen=True):
     at_ms: int
     steps: tuple[StepRecord, ...] = ()
     outcome: bytes | None = None
+    declared: str | None = None
 
 
 class RulingAnswer(Struct, frozen=True):
@@ -61,7 +64,8 @@ class People(Protocol):
         starts from. Then, in one transaction: the state becomes what the verb leads to, the fence grows,
         `reason` and the time stand on the entry, the steps are recorded, the outcome is kept, and the log
         gets exactly one record with `note`. Where the verb runs the entry, its attempts count anew and it
-        may be taken up at once; what it knows of earlier calls stays. Otherwise nothing changes at all.
+        may be taken up at once; what it knows of earlier calls stays, and the outcome of a failure goes.
+        Otherwise nothing changes at all.
         """
 
 

@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from oncegate.store.log import LogKind
 
+JOURNAL_KIND: Final = "journal"  # how far the log is sealed; signals read whether that is overdue
+SNAPSHOTS_KIND: Final = "snapshots"  # one document, `timeline`; signals read whether one is overdue
 ENDPOINT_KIND: Final = "endpoint"  # documents of the sender; the feed reads who follows
 
 

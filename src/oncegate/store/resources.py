@@ -48,7 +48,7 @@ class SecondResource(Struct, frozen=True):
 
     Of a key (`target` is empty) or of a target. A late resource has no `other_resource`: what its key owns
     is in `outcome`, by the name of the `step`, once the entry is settled. `state` is the later entry's;
-    None if it is forgotten.
+    None if it is forgotten. A person who acknowledged it left a `note`; it is open all the same.
     """
 
     number: int
@@ -63,20 +63,46 @@ class SecondResource(Struct, frozen=True):
     found_at_ms: int
     state: State | None = None
     outcome: bytes | None = None
+    acknowledged_by: str = ""
+    note: str = ""
 
     @property
     def is_of_key(self) -> bool:
         """Whether one key owns both, and not two keys with one target."""
         return not self.target
 
+    @property
+    def of(self) -> str:
+        """What owns two resources: a key or a target."""
+        return "key" if self.is_of_key else "target"
+
+
+class SecondCount(Struct, frozen=True):
+    """Open findings of a surface, of keys or of targets: how many, of how many keys or targets, since when.
+
+    A finding of a key counts once its entry is settled.
+    """
+
+    surface: str
+    is_of_key: bool
+    findings: int
+    subjects: int
+    oldest_at_ms: int
+
+    @property
+    def of(self) -> str:
+        """What owns two resources: a key or a target."""
+        return "key" if self.is_of_key else "target"
+
 
 class ResourceDismissal(Struct, frozen=True):
-    """A person's word that a second resource is meant, or is dealt with."""
+    """A person's word about a second resource: dealt with, or, if not `closes`, only acknowledged."""
 
     number: int
     at_ms: int
     actor: str
     note: str
+    closes: bool = True
 
 
 class Resources(Protocol):
@@ -90,6 +116,9 @@ class Resources(Protocol):
 
     def second_resources(self, after: int, limit: int) -> list[SecondResource]:
         """Returns findings that were not dismissed, oldest first, with numbers above `after`."""
+
+    def second_counts(self) -> list[SecondCount]:
+        """Counts findings that were not dismissed."""
 
     def dismiss_resource(self, dismissal: ResourceDismissal) -> bool:
         """Notes a person's word, with one log record; False if there was none to dismiss."""

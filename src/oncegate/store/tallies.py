@@ -35,6 +35,10 @@ _REASONS: Final = (
     "lane_input",
     "event_input",
 )
+_OBSERVED: Final = 120
+_OBSERVED_REASON: Final = 140
+_DELAY: Final = 170
+DELAY_BUCKETS: Final = 30  # 1 s and less, then each twice as long, up to 17 years
 _GAUGE: Final = 200
 _DELIVERY: Final = 400
 _DURATION: Final = 410
@@ -48,9 +52,12 @@ class What(IntEnum):
 
     From 20 on: new events in quarantine by reason (`of_reason`). From 51 on: repeats by class
     (`of_class`). From 100 on: reservations by how long they took (`of_latency`), with their microseconds
-    as the total. From 200 on: gauges as a watch read them off (`of_gauge`), with their values as the
-    total; these are of no surface. From 400 on: attempts to deliver to a destination that succeeded or
-    failed (`of_delivery`); from 410 on those that succeeded, by how long they took (`of_duration`).
+    as the total. From 121 on: arrivals of surfaces that observe, by what they would have been
+    (`of_observed`), and from 140 on by the reason for a quarantine. From 170 on: repeats by how long
+    after the first arrival they came (`of_delay`). From 200 on: gauges as a watch read them off
+    (`of_gauge`), with their values as the total; these are of no surface. From 400 on: attempts to deliver
+    to a destination that succeeded or failed (`of_delivery`); from 410 on those that succeeded, by how long
+    they took (`of_duration`).
     """
 
     FRESH = 1
@@ -67,6 +74,8 @@ class What(IntEnum):
     HELD = 12
     KEYLESS = 13
     AWAITED = 14
+    PAUSED = 15
+    FAILED = 16  # ended as failed, by what a handler raised
 
 
 # Arrivals of keys that were known and settled, or in front of a person.
@@ -86,6 +95,33 @@ def reason_of(what: int) -> str | None:
     """The reason that a number stands for, if it stands for one."""
     place = what - _REASON
     return _REASONS[place] if 0 <= place < len(_REASONS) else None
+
+
+def of_observed(what: What) -> int:
+    """The number under which an observed arrival is counted that would have been this."""
+    return _OBSERVED + what.value
+
+
+def of_observed_reason(reason: str) -> int:
+    """The number under which an observed arrival is counted that would be in quarantine for this reason."""
+    return of_reason(reason) - _REASON + _OBSERVED_REASON
+
+
+def observed_reason(what: int) -> str | None:
+    """The reason for a quarantine that did not happen that a number stands for, if it stands for one."""
+    place = what - _OBSERVED_REASON
+    return _REASONS[place] if 0 <= place < len(_REASONS) else None
+
+
+def of_delay(milliseconds: int) -> int:
+    """The number under which a repeat is counted that came so long after the first arrival."""
+    return _DELAY + min(DELAY_BUCKETS - 1, (max(0, milliseconds - 1) // 1000).bit_length())
+
+
+def delay_bound_seconds(what: int) -> int | None:
+    """Within how many seconds the repeats came that a number stands for, if it stands for any."""
+    bucket = what - _DELAY
+    return 1 << bucket if 0 <= bucket < DELAY_BUCKETS else None
 
 
 def of_class(kind: RepeatClass) -> int:

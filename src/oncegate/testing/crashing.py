@@ -10,8 +10,11 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable
+from typing import Final
 
-from oncegate.crashpoints import ALL_CRASH_POINTS, CrashPoints
+from oncegate.crashpoints import ALL_CRASH_POINTS, HISTORY_CRASH_POINTS, SEAL_CRASH_POINTS, CrashPoints
+
+KNOWN: Final = {**ALL_CRASH_POINTS, **HISTORY_CRASH_POINTS, **SEAL_CRASH_POINTS}
 
 
 class CrashReached(BaseException):
@@ -33,8 +36,8 @@ class ArmedCrashPoints(CrashPoints):
     def __init__(
         self, name: str, action: Callable[[str], None] = kill_this_process, *, occurrence: int = 1
     ) -> None:
-        if name not in ALL_CRASH_POINTS:
-            raise ValueError(f"{name!r} is not a crash point; known: {', '.join(ALL_CRASH_POINTS)}")
+        if name not in KNOWN:
+            raise ValueError(f"{name!r} is not a crash point; known: {', '.join(KNOWN)}")
         self.reached: Counter[str] = Counter()
         self._name = name
         self._action = action
@@ -47,7 +50,7 @@ class ArmedCrashPoints(CrashPoints):
 
     def hit(self, name: str) -> None:
         """Counts, and acts if this is the one."""
-        if name not in ALL_CRASH_POINTS:
+        if name not in KNOWN:
             raise ValueError(f"{name!r} is not a crash point")
         self.reached[name] += 1
         if name == self._name and self.reached[name] == self._occurrence:

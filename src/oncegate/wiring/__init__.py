@@ -6,9 +6,9 @@ a program that admits events loads neither background work nor signals nor the s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 from oncegate.clock import Clock
 from oncegate.crashpoints import CrashPoints
@@ -20,6 +20,7 @@ from oncegate.store import ClaimStore, Facet, require
 from oncegate.wiring.ledgers import open_store as open_store
 
 if TYPE_CHECKING:
+    from oncegate.journal.rollback.mutations import Mutation
     from oncegate.maintenance.background import Worker
     from oncegate.maintenance.schedule import JobKind, Notice, PeriodicJob
     from oncegate.review.decisions import Decisions
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from oncegate.sources.lambda_events import LambdaHandler
     from oncegate.sources.options import ConsumeOptions, Consumption
     from oncegate.sources.reading import Decode
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound="Callable[[], Any]")
 
 
 def declared_thresholds(gate: GateOnStore, given: Thresholds | None = None) -> Thresholds:
@@ -71,6 +76,65 @@ class Gate(GateOnStore):
         if one.name in {known.name for known in self.sources}:
             raise ConfigError(f"source {one.name} is consumed already; give each a name of its own")
         self.sources.append(one)
+
+    def belief(
+        self, name: str, *, id_field: str = "id", content: Sequence[str] | None = None
+    ) -> Callable[[F], F]:
+        """Declares a function that gives what the system believes, for snapshots.
+
+        It takes nothing and returns, or streams, objects with an id: dicts with `id_field`, or pairs of id
+        and object. It may be async. `content` names the fields by which two objects are duplicates; by
+        default all but the id.
+        """
+        from oncegate.wiring.history import history_of
+
+        return history_of(self).belief(name, id_field, content)
+
+    def mutation(
+        self,
+        name: str,
+        *,
+        read: Callable[..., Any] | None = None,
+        compensate: Callable[..., Any] | None = None,
+        get: Callable[..., Any] | None = None,
+        put: Callable[..., Any] | None = None,
+        belief: str | None = None,
+    ) -> Callable[[Callable[P, R]], Mutation[P, R]]:
+        """Declares a function that changes one object, so that a roll-back can undo it.
+
+        Its first parameter is the object's id. Called inside a handler, the object's value before and after
+        is recorded with the event. `read(id)` returns the object or None. `compensate(id, value)` gives the
+        object that value, or removes it for None. With `get` and `put` instead, a roll-back sets back only
+        the fields that events changed. Functions that take `tx` first are recorded in the event's own
+        transaction. `belief` names the belief that has the objects.
+        """
+        from oncegate.wiring.history import history_of
+
+        return history_of(self).mutation(name, belief, read=read, compensate=compensate, get=get, put=put)
+
+    def snapshots(
+        self,
+        to: str,
+        *,
+        signed_by: str,
+        every: str | timedelta = "15m",
+        second_person_above: int = 100,
+        plan_expires: str | timedelta = "1h",
+        known_keys: str | None = None,
+    ) -> None:
+        """Has the worker take signed snapshots of all beliefs, and apply approved roll-back plans.
+
+        `to` is `file:///path` or `s3://bucket/prefix?mode=compliance&retain=90d`. `signed_by` is the key,
+        as `file:PATH`, `env:NAME` or `command:PROGRAM`. A roll-back of more than `second_person_above`
+        lines needs two people. A plan can be approved for as long as `plan_expires`. `known_keys` is a file
+        with the verifier keys of earlier signing keys.
+        """
+        from oncegate.wiring.history import SnapshotSettings, history_of
+
+        interval, expires = parse_duration(every), parse_duration(plan_expires)
+        history_of(self).keep(
+            SnapshotSettings(to, signed_by, interval, second_person_above, expires, known_keys)
+        )
 
     def lambda_handler(
         self, surface: str, *, tenant: str | None = None, decode: Decode | None = None
@@ -119,7 +183,7 @@ class Gate(GateOnStore):
         from oncegate.sender.endpoint_registry import followers
         from oncegate.signals.notifiers import LogNotifier
         from oncegate.wiring.sender import alarm_webhook, alive_ping
-        from oncegate.wiring.worker import make_worker, watch_job
+        from oncegate.wiring.worker import make_worker, watch_jobs
 
         jobs = standard_jobs(
             self,
@@ -135,7 +199,7 @@ class Gate(GateOnStore):
         if alarms_to is not None:
             alarms.append(alarm_webhook(alarms_to))
         limits, pings = declared_thresholds(self, thresholds), None if ping is None else alive_ping(ping)
-        jobs += [*more, watch_job(self, parse_duration(watch_every), limits, alarms, pings)]
+        jobs += [*more, *watch_jobs(self, parse_duration(watch_every), limits, alarms, pings)]
         within = parse_duration(grace)
         return make_worker(
             self, jobs, only, without, sender=sender, notice=notice, grace=within, sources=self.sources
@@ -160,5 +224,5 @@ class Gate(GateOnStore):
         """Decisions about entries that wait for a person: approve, reject, release, discard."""
         from oncegate.review.decisions import Decisions
 
-        require(self.engine.store, Facet.REVIEW, "decisions")
+        require(self.engine.store, Facet.OPEN_ENTRIES, "decisions")
         return Decisions(self.engine.commits, self.engine.clock)

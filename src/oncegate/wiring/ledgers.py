@@ -30,6 +30,8 @@ class LedgerKind(Struct, frozen=True):
     loses: str
 
 
+Maker = Callable[[str, Clock | None], Store]
+_BY_KEY: Final = frozenset({Facet.CLAIMS, Facet.OPEN_ENTRIES})  # ledgers that address entries by key
 LEDGERS: Final = (
     LedgerKind(
         "sqlite",
@@ -48,9 +50,17 @@ LEDGERS: Final = (
         "the last commits, if an asynchronous standby takes over",
     ),
     LedgerKind(
+        "shards",
+        "shards: postgresql://a/db postgresql://b/db",
+        _BY_KEY,
+        "in the shard's database",
+        "power loss",
+        "what each shard may lose",
+    ),
+    LedgerKind(
         "redis",
         "redis://user@host:6379/0",
-        frozenset({Facet.CLAIMS}),
+        _BY_KEY,
         "none",
         "power loss with appendfsync always; a crash of the server with everysec; else nothing",
         "the last records in a failover; keys after their retention (72 h at most)",
@@ -58,7 +68,7 @@ LEDGERS: Final = (
     LedgerKind(
         "dynamodb",
         "dynamodb://table?region=eu-central-1",
-        frozenset({Facet.CLAIMS}),
+        _BY_KEY,
         "DynamoDB items: once.commit(transact=[...])",
         "power loss",
         "final keys after their retention; in a global table, the last records of a lost region",
@@ -143,8 +153,33 @@ def _open_dynamodb(address: str, clock: Clock | None) -> Store:
     return _claims_only(DynamoStore(address, clock=clock))
 
 
+def _open_shards(address: str, clock: Clock | None) -> Store:
+    from oncegate.stores.sharded.store import open_shards
+
+    def make(part: str) -> Store:
+        maker = _SQL_MAKERS.get(part.partition(":")[0].lower())
+        if maker is None:
+            raise BadUrl(f"{masked_address(part)} cannot be a shard; shards are PostgreSQL or SQLite")
+        return maker(part, clock)
+
+    return cast("Store", open_shards(address, make))
+
+
+def _alone(make: Maker) -> Maker:
+    """Makes stores that refuse a ledger which is one of several shards."""
+
+    def made(address: str, clock: Clock | None) -> Store:
+        from oncegate.stores.sharded.store import refuse_shard
+
+        store = make(address, clock)
+        store.incarnations.guard = lambda: refuse_shard(store)
+        return store
+
+    return made
+
+
 def _claims_only(store: ClaimStore) -> Store:
-    """A store with claims only: features that need more ask `store.require` at their start."""
+    """A store without every facet: features that need more ask `store.require` at their start."""
     return cast("Store", store)
 
 
@@ -172,10 +207,14 @@ def _taken_apart(address: str, known: set[str]) -> tuple[SplitResult, dict[str, 
     return parts, options
 
 
-_MAKERS: dict[str, Callable[[str, Clock | None], Store]] = {
+_SQL_MAKERS: dict[str, Maker] = {
     "sqlite": _open_sqlite,
     "postgresql": _open_postgres,
     "postgres": _open_postgres,
+}
+_MAKERS: dict[str, Maker] = {
+    **{name: _alone(make) for name, make in _SQL_MAKERS.items()},
+    "shards": _open_shards,
     "redis": _open_redis,
     "redis+unix": _open_redis,
     "rediss": _open_redis,

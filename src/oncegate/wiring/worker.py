@@ -10,7 +10,7 @@ from oncegate.errors import ConfigError
 from oncegate.gate.facade import GateOnStore
 from oncegate.maintenance.accepted_events import accepting_surfaces
 from oncegate.maintenance.background import ContinuousJob, Worker
-from oncegate.maintenance.jobs import accepted_job, choose
+from oncegate.maintenance.jobs import accepted_job, choose, missing_facets
 from oncegate.maintenance.schedule import JobKind, Notice, PeriodicJob
 from oncegate.sender.connection import check_parser
 from oncegate.sender.sender import SenderOnCommits
@@ -18,7 +18,9 @@ from oncegate.signals.definitions import Thresholds
 from oncegate.signals.notifiers import Notifier
 from oncegate.signals.watch import Watch
 from oncegate.sources.options import Consumption
-from oncegate.store import Facet, require
+from oncegate.store import Facet
+from oncegate.wiring.history import declared_snapshots, history_jobs
+from oncegate.wiring.journal import journal_jobs
 from oncegate.wiring.sender import Sender
 from oncegate.wiring.sources import sources_job
 
@@ -43,22 +45,25 @@ def make_worker(
         wanted.append(_delivery_job(sender or Sender(gate=gate)))
     if "sources" not in left_out:
         wanted.append(sources_job(gate, sources))
+    wanted += journal_jobs(gate, left_out)
+    wanted += history_jobs(gate, left_out)
     chosen = [job for job in wanted if job.kind not in left_out]
     return Worker(chosen, clock=gate.engine.clock, notice=notice, grace=grace, left_out=left_out)
 
 
-def watch_job(
+def watch_jobs(
     gate: GateOnStore,
     every: timedelta,
     limits: Thresholds,
     alarms: Sequence[Notifier],
     ping: Callable[[], None] | None,
-) -> PeriodicJob:
-    """Measures, evaluates and notifies."""
+) -> list[PeriodicJob]:
+    """Measures, evaluates and notifies; none where the ledger has no stats."""
     store, clock = gate.engine.store, gate.engine.clock
-    require(store, Facet.STATS, "alarms")
+    if Facet.STATS not in store.capabilities.facets:
+        return []
     watch = Watch(store, clock, thresholds=limits, notifiers=alarms, ping=ping, every=every)
-    return PeriodicJob("watch", every, run_once=watch.run_once, kind="watch")
+    return [PeriodicJob("watch", every, run_once=watch.run_once, kind="watch")]
 
 
 def _unavailable_jobs(gate: GateOnStore, sources: Sequence[Consumption]) -> dict[JobKind, str]:
@@ -67,13 +72,15 @@ def _unavailable_jobs(gate: GateOnStore, sources: Sequence[Consumption]) -> dict
         "accepted": lambda: accepting_surfaces(gate),
         "deliveries": check_parser,
         "sources": partial(sources_job, gate, sources),
+        "journal": partial(journal_jobs, gate),
+        "snapshots": partial(declared_snapshots, gate),
     }
-    unavailable: dict[JobKind, str] = {}
+    unavailable = missing_facets(gate)
     for kind, check in checks.items():
         try:
             check()
         except ConfigError as error:
-            unavailable[kind] = str(error)
+            unavailable.setdefault(kind, str(error))
     return unavailable
 
 

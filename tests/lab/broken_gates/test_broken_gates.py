@@ -11,9 +11,20 @@ from lab.broken_gates.hunt import hunt
 from lab.simulator.outcome import play
 
 ITEMS_MAX = 8  # deliveries and faults together: what a person can follow
-# Where the hunt begins in CI: with these, the schedules before show nothing. If schedules change, it
-# goes on from there. `make soak` hunts from the first schedule on.
+# Where the hunt begins in CI: the schedules before show nothing, or take long to make small. If schedules
+# change, it goes on from there. `make soak` hunts from the first schedule on.
 BEGIN = {
+    "FiveMinuteStore": 4,
+    "MonthUniqueKey": 54,
+    "ContentIsTheKey": 7,
+    "GlobalKey": 50,
+    "RewordedTemplate": 4,
+    "TransportKey": 5,
+    "SameKeyTwiceInABatch": 45,
+    "DoNothingAndSelect": 7,
+    "InsertAfterEffect": 23,
+    "ImpatientProbe": 28,
+    "UnfencedCommit": 71,
     "ConfidentZombie": 629,
     "ClientClockExpiry": 321,
     "NumbersGivenOutAgain": 331,

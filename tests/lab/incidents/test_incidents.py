@@ -32,6 +32,7 @@ DAMAGE = ("done twice", "never done", "cancelled bookings that came back")
 KEYS = {
     "monday-storm": "{notificationId}:{equipment_number}",
     "clock-change": "{event_id}",
+    "routes-doubled": "{event_id}",
     "retry-storm": "{payment}",
     "forgotten-keys": "{credit}",
     "delayed-commit": "{id}",

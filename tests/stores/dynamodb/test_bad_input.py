@@ -227,5 +227,5 @@ def test_doctor_examines_a_table(new_table: str) -> None:
 
     for what in ("facets", "may lose", "table", "index", "time to live", "open entries", "claim"):
         assert lines[what].status is Status.OK, lines[what]
-    assert "claims; units: per call; audit trail: per entry; keeps no events" in lines["facets"].value
+    assert "claims, open entries; units: per call; audit trail: per entry" in lines["facets"].value
     assert "withdrawn in" in lines["claim"].value

@@ -49,7 +49,7 @@ class Machine:
         assert service.item is not None
         if service.item["n"] != values[":o"]:
             raise ConditionFailed(service.item)
-        names = {"tm": ":t", "w": ":w", "b": ":b", "m": ":m", "n": ":n"}
+        names = {"tm": ":t", "w": ":w", "n": ":n"}
         service.item = {**service.item, **{name: values[value] for name, value in names.items()}}
         service.writes += 1
         return {}
@@ -127,6 +127,28 @@ def test_pause_in_which_nobody_worked_lets_a_default_lease_lapse(
     later = Machine(service, "three", 5)
 
     assert later.time.now() == start + PAUSE_MAX_MS
+
+
+def test_clones_with_one_boot_id_do_not_compare_their_clocks(service: Service) -> None:
+    """A resumed snapshot, or a container with clocks of its own: the other's number says nothing here."""
+    first, clone = Machine(service, "same", 1_000), Machine(service, "same", 9_000_000)
+    first.time.begin()
+    start = first.time.now()
+
+    assert clone.time.now() - start <= 1_000
+    passes(service, 6, first, clone)
+    assert first.time.now() - start <= 7_000
+
+
+def test_frozen_process_adds_the_default_lease_at_most(
+    service: Service, machines: tuple[Machine, Machine]
+) -> None:
+    """An hour in which it did not run: others may have held their leases for all it knows."""
+    first, _ = machines
+    start = first.time.now()
+    passes(service, 3_600, first)
+
+    assert first.time.now() - start <= PAUSE_MAX_MS
 
 
 def test_time_is_written_seldom(service: Service, machines: tuple[Machine, Machine]) -> None:

@@ -17,7 +17,7 @@ import pytest
 from oncegate import Gate
 from oncegate.gate.admission import Verdict
 from oncegate.model.states import Decision
-from oncegate.store import Reservation
+from oncegate.store import EntryFilter, Reservation
 from oncegate.stores.dynamodb import DynamoStore
 from oncegate.testing import ManualClock
 from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
@@ -145,13 +145,13 @@ def test_living_worker_keeps_its_claim_beyond_its_lease(new_table: str, tmp_path
         wait_until((tmp_path / "reached").exists, what="the worker to be at the bank")
         store, entry = DynamoStore(new_table), None
         with store.look() as session:
-            (entry,) = session.open_entries(10)
+            (entry,) = session.entries(EntryFilter(), None, 10)
             begun = session.now_ticks()
             wait_until(lambda: session.now_ticks() > begun + 1_500, what="more than a lease to pass")
-            (now,) = session.open_entries(10)
-            assert now.entry.fence == entry.entry.fence
-            assert (now.entry.lease_until_ticks or 0) > (entry.entry.lease_until_ticks or 0)
-            assert (now.entry.lease_until_ticks or 0) > session.now_ticks()
+            (now,) = session.entries(EntryFilter(), None, 10)
+            assert now.fence == entry.fence
+            assert (now.lease_until_ticks or 0) > (entry.lease_until_ticks or 0)
+            assert (now.lease_until_ticks or 0) > session.now_ticks()
     finally:
         os.kill(alive.pid, signal.SIGKILL)
         alive.communicate(timeout=DEADLINE_SECONDS)

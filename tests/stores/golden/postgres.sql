@@ -15,6 +15,12 @@ DELETE FROM oncegate_duplicate WHERE entry = ANY(%s)
 -- ====
 DELETE FROM oncegate_feed WHERE tenant = %s AND position <= %s RETURNING 1
 -- ====
+
+DELETE FROM oncegate_mutation WHERE number IN (
+    SELECT number FROM oncegate_mutation WHERE at < %s ORDER BY number LIMIT %s FOR UPDATE SKIP LOCKED
+) RETURNING 1
+
+-- ====
 DELETE FROM oncegate_name WHERE id = ANY(%s) AND unused_xact IS NOT NULL RETURNING id
 -- ====
 
@@ -26,6 +32,8 @@ DELETE FROM oncegate_notice WHERE ctid = ANY (ARRAY(
 
 -- ====
 DELETE FROM oncegate_outcome WHERE month = %s AND entry = ANY(%s)
+-- ====
+DELETE FROM oncegate_payload WHERE month = %s AND entry = %s RETURNING entry
 -- ====
 DELETE FROM oncegate_payload WHERE month = %s AND entry = ANY(%s)
 -- ====
@@ -68,6 +76,8 @@ DELETE FROM oncegate_seen_repeat WHERE ctid = ANY (ARRAY(
     WHERE surface = %s AND at < (SELECT at FROM oncegate_seen_repeat WHERE surface = %s ORDER BY at DESC LIMIT 1 OFFSET 255) LIMIT 4000 FOR UPDATE SKIP LOCKED))
 
 -- ====
+DELETE FROM oncegate_step WHERE entry = %s RETURNING entry
+-- ====
 DELETE FROM oncegate_step WHERE entry = ANY(%s)
 -- ====
 DELETE FROM oncegate_step WHERE entry = ANY(ARRAY[%s::bigint])
@@ -84,6 +94,8 @@ DELETE FROM oncegate_target WHERE about IN (
     SELECT about FROM oncegate_target WHERE until < %s ORDER BY about LIMIT %s FOR UPDATE SKIP LOCKED
 ) RETURNING 1
 
+-- ====
+DELETE FROM oncegate_trace WHERE entry = %s RETURNING entry
 -- ====
 DELETE FROM oncegate_trace WHERE entry = ANY(%s)
 -- ====
@@ -179,6 +191,11 @@ INSERT INTO oncegate_meta (name, value) VALUES ('schema_version', '{number}') ON
 INSERT INTO oncegate_meta (name, value) VALUES ('sighting', '') ON CONFLICT (name) DO NOTHING
 -- ====
 
+INSERT INTO oncegate_mutation (entry, name, target, nth, before, after, done, at)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+
+-- ====
+
 INSERT INTO oncegate_name AS name (text) SELECT unnest(%s::text[])
 ON CONFLICT (text) DO UPDATE SET unused_since = NULL, unused_xact = NULL WHERE name.unused_since IS NOT NULL
 
@@ -241,12 +258,13 @@ ON CONFLICT (surface, at, entry) DO NOTHING
 -- ====
 
 INSERT INTO oncegate_step
-    (entry, name, state, downstream, result, resource, started_at, declared, last_call)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+    (entry, name, state, downstream, result, resource, started_at, declared, last_call,
+     first_call)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (entry, name) DO UPDATE
 SET state = excluded.state, downstream = excluded.downstream, result = excluded.result,
     resource = excluded.resource, started_at = excluded.started_at, declared = excluded.declared,
-    last_call = excluded.last_call
+    last_call = excluded.last_call, first_call = excluded.first_call
 
 -- ====
 
@@ -351,6 +369,22 @@ SELECT coalesce(greatest(
     (SELECT xact FROM oncegate_log ORDER BY xact DESC LIMIT 1),
     (SELECT xact FROM oncegate_content ORDER BY xact DESC LIMIT 1)
 ) >= pg_snapshot_xmax(pg_current_snapshot()), false)
+
+-- ====
+
+SELECT coalesce(max(number), 0), pg_snapshot_xmin(pg_current_snapshot())::text FROM oncegate_mutation
+
+-- ====
+
+SELECT coalesce(name.text, ''), second.target = '', count(*),
+       count(DISTINCT CASE WHEN second.target = '' THEN CAST(second.entry AS text)
+                           ELSE second.target || ' at ' || second.place END),
+       min(second.found_at)
+FROM oncegate_second AS second
+LEFT JOIN oncegate_entry AS later ON later.id = second.entry
+LEFT JOIN oncegate_name AS name ON name.id = later.surface
+WHERE second.dismissed_at IS NULL AND (second.target <> '' OR later.state NOT IN (1, 4))
+GROUP BY 1, 2 ORDER BY 1, 2
 
 -- ====
 
@@ -524,6 +558,16 @@ FROM oncegate_open AS open CROSS JOIN LATERAL (SELECT * FROM oncegate_entry AS o
 
 -- ====
 
+SELECT entry.id, entry.surface, entry.received_at, payload.body, outcome.body
+FROM unnest(%s::bigint[]) AS item (id)
+JOIN oncegate_entry AS entry ON entry.id = item.id
+LEFT JOIN oncegate_payload AS payload
+       ON payload.month = oncegate_month(entry.received_at) AND payload.entry = entry.id
+LEFT JOIN oncegate_outcome AS outcome
+       ON outcome.month = oncegate_month(entry.received_at) AND outcome.entry = entry.id
+
+-- ====
+
 SELECT entry.received_at, content.xact >= pg_snapshot_xmin(pg_current_snapshot())
 FROM oncegate_content AS content JOIN oncegate_entry AS entry ON entry.id = content.entry
 WHERE (content.xact, content.entry) > (%s::text::xid8, %s) AND content.entry > %s AND content.entry <= %s
@@ -608,6 +652,11 @@ SELECT id, nonce, destination, tenant, (SELECT key FROM oncegate_lane WHERE id =
        taken_back, cancelled_at, cancelled_by, cancelled_why, since, until, type
 FROM (SELECT * FROM oncegate_replay_order AS replayed WHERE {where} ORDER BY id DESC LIMIT %s) AS listed
 ORDER BY id DESC
+
+-- ====
+
+SELECT id, oncegate_month(received_at) FROM oncegate_entry
+WHERE id = ANY(%s::bigint[]) AND state IN (2, 3) ORDER BY id FOR UPDATE
 
 -- ====
 SELECT id, state, reason, since, not_before FROM oncegate_destination
@@ -715,7 +764,7 @@ SELECT name, quote_ident(current_user) FROM unnest(%s::text[]) AS needed (name)
 WHERE NOT has_function_privilege(name, 'EXECUTE')
 
 -- ====
-SELECT name, value FROM oncegate_meta WHERE name IN ('schema_version', 'schema')
+SELECT name, value FROM oncegate_meta WHERE name IN ('schema_version', 'schema', 'moved')
 -- ====
 
 SELECT name.text, %s::bigint, what, count, total FROM (
@@ -764,6 +813,11 @@ ORDER BY name.text, reader.reader
 
 -- ====
 
+SELECT name.text, state, count(*) FROM oncegate_entry JOIN oncegate_name AS name ON name.id = surface
+GROUP BY name.text, state ORDER BY name.text COLLATE "C", state
+
+-- ====
+
 SELECT name.text, state, kind, within, count, oldest, oldest_at, lapsed, tried FROM (
     SELECT entry.surface, entry.state, 
 CASE WHEN entry.state = 7 AND strpos(reason, ':') BETWEEN 2 AND 40 THEN split_part(reason, ':', 1)
@@ -787,6 +841,11 @@ CASE WHEN entry.state = 6 AND reason LIKE 'waits for approval, to be decided wit
     WHERE entry.state NOT IN (2, 3) AND (%s::boolean IS NULL OR (open.state = 1) = %s::boolean)
     GROUP BY 1, 2, 3, 4 OFFSET 0
 ) AS counted JOIN oncegate_name AS name ON name.id = surface ORDER BY 1, 2, 3, 4
+
+-- ====
+
+SELECT number, entry, name, target, nth, before, after, done, at FROM oncegate_mutation
+WHERE number > %s AND (number > %s OR xid >= %s::text::xid8) ORDER BY number LIMIT %s
 
 -- ====
 
@@ -976,19 +1035,23 @@ SELECT quote_ident(current_database())
 -- ====
 
 SELECT second.id, coalesce(name.text, ''), second.target, second.step, second.place, second.entry,
-       second.resource, second.other, second.other_resource, second.found_at, later.state
+       second.resource, second.other, second.other_resource, second.found_at, later.state,
+       coalesce(person.text, ''), coalesce(second.note, '')
 FROM oncegate_second AS second
 LEFT JOIN oncegate_entry AS later ON later.id = second.entry
 LEFT JOIN oncegate_name AS name ON name.id = later.surface
+LEFT JOIN oncegate_name AS person ON person.id = second.dismissed_by
 WHERE second.dismissed_at IS NULL AND second.id > %s ORDER BY second.id LIMIT %s
 
 -- ====
 
 SELECT second.id, coalesce(name.text, ''), second.target, second.step, second.place, second.entry,
-       second.resource, second.other, second.other_resource, second.found_at, later.state
+       second.resource, second.other, second.other_resource, second.found_at, later.state,
+       coalesce(person.text, ''), coalesce(second.note, '')
 FROM oncegate_second AS second
 LEFT JOIN oncegate_entry AS later ON later.id = second.entry
 LEFT JOIN oncegate_name AS name ON name.id = later.surface
+LEFT JOIN oncegate_name AS person ON person.id = second.dismissed_by
 WHERE second.dismissed_at IS NULL AND second.id > {place} ORDER BY second.id LIMIT {place}
 
 -- ====
@@ -1022,7 +1085,7 @@ SELECT state, reason FROM oncegate_entry WHERE id = %s FOR UPDATE
 -- ====
 
 SELECT step.name, step.state, downstream.text, step.result, step.resource, step.started_at,
-       (SELECT text FROM oncegate_name WHERE id = step.declared), step.last_call
+       (SELECT text FROM oncegate_name WHERE id = step.declared), step.last_call, step.first_call
 FROM oncegate_step AS step
 JOIN oncegate_name AS downstream ON downstream.id = step.downstream WHERE step.entry = %s ORDER BY step.name
 
@@ -1112,6 +1175,8 @@ SET LOCAL enable_seqscan = on
 -- ====
 SET lock_timeout = 100
 -- ====
+UPDATE oncegate_content SET target = '' WHERE entry = %s RETURNING entry
+-- ====
 
 UPDATE oncegate_destination SET state = %s, since = %s, reason = %s,
        not_before = CASE WHEN %s THEN 0 ELSE not_before END
@@ -1130,6 +1195,10 @@ WHERE entry = %s AND dismissed_at IS NULL RETURNING 1
 
 -- ====
 UPDATE oncegate_duplicate SET undecided = %s WHERE entry = %s
+-- ====
+
+UPDATE oncegate_entry SET label = %s, reason = NULL WHERE id = %s AND label <> %s RETURNING id
+
 -- ====
 UPDATE oncegate_feed_tenant SET floor = %s WHERE tenant = %s
 -- ====
@@ -1150,11 +1219,21 @@ UPDATE oncegate_head SET state = 4, due_at = NULL, holder = NULL, attempt = %s, 
 -- ====
 UPDATE oncegate_lane SET idle = %s WHERE id = %s
 -- ====
+
+UPDATE oncegate_log SET note = %s WHERE xact = %s::text::xid8 AND position = %s RETURNING position
+
+-- ====
 UPDATE oncegate_meta SET value = %s WHERE name = 'sighting'
 -- ====
 UPDATE oncegate_name SET unused_since = %s WHERE id = ANY(%s) AND unused_since IS NULL
 -- ====
 UPDATE oncegate_name SET unused_xact = pg_current_xact_id() WHERE id = ANY(%s) AND unused_since <= %s AND unused_xact IS NULL
+-- ====
+
+UPDATE oncegate_outcome SET body = %s WHERE month = %s AND entry = %s AND body <> %s RETURNING entry
+
+-- ====
+UPDATE oncegate_repeat SET evidence = '' WHERE entry = %s RETURNING entry
 -- ====
 
 UPDATE oncegate_replay_order SET cancelled_at = %s, cancelled_by = %s, cancelled_why = %s,
@@ -2424,6 +2503,15 @@ opened AS (
     UPDATE oncegate_open SET state = %(state)s, retry_at = NULL, interruptions = NULL,
         tried_from = coalesce(%(ticks)s::bigint, (SELECT ticks + least(greatest(oncegate_clock() - wall, 0), 20000) FROM oncegate_ticks WHERE one))
     FROM ruled WHERE entry = id AND %(runs)s
+),
+reopened AS (
+    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, declared, tried_from)
+    SELECT id, %(state)s, now, now, %(declared)s, now
+    FROM ruled, (SELECT coalesce(%(ticks)s::bigint, (SELECT ticks + least(greatest(oncegate_clock() - wall, 0), 20000) FROM oncegate_ticks WHERE one))) AS clock (now) WHERE %(again)s
+),
+emptied AS (
+    DELETE FROM oncegate_outcome USING ruled
+    WHERE month = oncegate_month(received_at) AND entry = id AND %(again)s
 ),
 closed AS (DELETE FROM oncegate_open USING ruled WHERE entry = id AND NOT %(runs)s),
 kept AS (

@@ -19,6 +19,8 @@ DELETE FROM oncegate_entry WHERE id = ? AND surface = ? AND received_at < ? AND 
 -- ====
 DELETE FROM oncegate_lasting WHERE NOT EXISTS (SELECT 1 FROM oncegate_entry WHERE id = entry AND state = 1 AND fence = id)
 -- ====
+DELETE FROM oncegate_mutation WHERE number IN (SELECT number FROM oncegate_mutation WHERE at < ? AND number < (SELECT max(number) FROM oncegate_mutation) ORDER BY number LIMIT ?)
+-- ====
 DELETE FROM oncegate_name WHERE id = ? AND unused_since <= ? AND id < (SELECT max(id) FROM oncegate_name)
 -- ====
 DELETE FROM oncegate_notice WHERE kind = ?1 AND (until <= ?2 OR posted < (SELECT posted FROM oncegate_notice WHERE kind = ?1 ORDER BY posted DESC LIMIT 1 OFFSET ?3))
@@ -99,6 +101,8 @@ INSERT INTO oncegate_meta (name, value) VALUES ('sighting', ?) ON CONFLICT (name
 -- ====
 INSERT INTO oncegate_meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 -- ====
+INSERT INTO oncegate_mutation (entry, name, target, nth, before, after, done, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+-- ====
 INSERT INTO oncegate_notice (kind, name, writer, body, told_at, posted, until) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (kind, name, writer) DO UPDATE SET body = excluded.body, told_at = excluded.told_at, posted = excluded.posted, until = excluded.until WHERE NOT ? OR oncegate_notice.until <= excluded.posted
 -- ====
 INSERT INTO oncegate_outcome (entry, body) SELECT id, ? FROM oncegate_entry WHERE id = ? AND fence = ? AND token = ? AND state = 2 ON CONFLICT (entry) DO NOTHING
@@ -144,7 +148,7 @@ INSERT OR REPLACE INTO oncegate_outcome (entry, body) SELECT log.entry, substr(?
 -- ====
 INSERT OR REPLACE INTO oncegate_outcome (entry, body) VALUES (?, ?)
 -- ====
-INSERT OR REPLACE INTO oncegate_step (entry, name, state, downstream, result, resource, started_at, declared, last_call) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO oncegate_step (entry, name, state, downstream, result, resource, started_at, declared, last_call, first_call) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- ====
 SELECT (SELECT received_at FROM oncegate_entry ORDER BY id DESC LIMIT 1)
 -- ====
@@ -160,6 +164,8 @@ SELECT 1 FROM oncegate_entry WHERE id = ? AND fence = ? AND token = ? AND state 
 -- ====
 SELECT 1 FROM oncegate_entry WHERE id = ? AND fence = ? AND token = ? AND state = 2
 -- ====
+SELECT 1 FROM oncegate_entry WHERE id = ? AND state IN (2, 3)
+-- ====
 SELECT 1 FROM oncegate_replay WHERE lane = ? LIMIT 1
 -- ====
 SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'oncegate_meta'
@@ -168,7 +174,21 @@ SELECT at, entry, first_at, fresh FROM oncegate_seen_repeat WHERE surface = ? AN
 -- ====
 SELECT cancelled_at IS NOT NULL FROM oncegate_replay_order WHERE nonce = ?
 -- ====
+SELECT coalesce(max(number), 0) FROM oncegate_mutation
+-- ====
 SELECT coalesce(max(position), 0) FROM oncegate_log
+-- ====
+
+SELECT coalesce(name.text, ''), second.target = '', count(*),
+       count(DISTINCT CASE WHEN second.target = '' THEN CAST(second.entry AS text)
+                           ELSE second.target || ' at ' || second.place END),
+       min(second.found_at)
+FROM oncegate_second AS second
+LEFT JOIN oncegate_entry AS later ON later.id = second.entry
+LEFT JOIN oncegate_name AS name ON name.id = later.surface
+WHERE second.dismissed_at IS NULL AND (second.target <> '' OR later.state NOT IN (1, 4))
+GROUP BY 1, 2 ORDER BY 1, 2
+
 -- ====
 SELECT coalesce(sum(last_seq - seq + 1), 0) FROM oncegate_lane INDEXED BY oncegate_lane_open WHERE state <> 1 AND destination = ?
 -- ====
@@ -196,6 +216,14 @@ SELECT entry, other FROM oncegate_duplicate WHERE undecided = 1 ORDER BY entry L
 
 SELECT entry, trace, context FROM oncegate_trace
 WHERE entry = ?
+
+-- ====
+
+SELECT entry.id, entry.surface, entry.received_at, CAST(payload.body AS BLOB), CAST(outcome.body AS BLOB)
+FROM json_each(?) AS item
+CROSS JOIN oncegate_entry AS entry ON entry.id = item.value
+LEFT JOIN oncegate_payload AS payload ON payload.entry = entry.id
+LEFT JOIN oncegate_outcome AS outcome ON outcome.entry = entry.id
 
 -- ====
 
@@ -308,11 +336,11 @@ SELECT min(seq) FROM oncegate_replay WHERE lane = ? AND seq > ?
 -- ====
 SELECT minute, surface, what, count, total FROM oncegate_tally WHERE minute < ? AND minute % 60 <> 0 LIMIT ?
 -- ====
-SELECT name, state, downstream, result, resource, started_at, declared, last_call FROM oncegate_step WHERE entry = ?
+SELECT name, state, downstream, result, resource, started_at, declared, last_call, first_call FROM oncegate_step WHERE entry = ?
 -- ====
 SELECT name, value FROM oncegate_meta WHERE name IN ('boot', 'ticks_offset')
 -- ====
-SELECT name, value FROM oncegate_meta WHERE name IN ('schema_version', 'schema')
+SELECT name, value FROM oncegate_meta WHERE name IN ('schema_version', 'schema', 'moved')
 -- ====
 
 SELECT name.text, count(*), min(pair.flagged_at)
@@ -349,9 +377,13 @@ FROM (SELECT surface, state, reason, lease_until, first_reserved, settled_at, re
 JOIN oncegate_name AS name ON name.id = surface GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
 
 -- ====
+SELECT name.text, state, count(*) FROM oncegate_entry JOIN oncegate_name AS name ON name.id = surface GROUP BY name.text, state ORDER BY name.text, state
+-- ====
 SELECT nonce FROM oncegate_replay WHERE lane = ? AND seq = ?
 -- ====
 SELECT not_before FROM oncegate_destination WHERE id = ? AND state = 1
+-- ====
+SELECT number, entry, name, target, nth, before, after, done, at FROM oncegate_mutation WHERE number > ? ORDER BY number LIMIT ?
 -- ====
 
 SELECT pair.entry, pair.other, coalesce(content.target, ''), content.compensation, pair.flagged_at,
@@ -475,19 +507,23 @@ SELECT replay.lane, replay.seq FROM oncegate_replay AS replay JOIN oncegate_lane
 -- ====
 
 SELECT second.id, coalesce(name.text, ''), second.target, second.step, second.place, second.entry,
-       second.resource, second.other, second.other_resource, second.found_at, later.state
+       second.resource, second.other, second.other_resource, second.found_at, later.state,
+       coalesce(person.text, ''), coalesce(second.note, '')
 FROM oncegate_second AS second
 LEFT JOIN oncegate_entry AS later ON later.id = second.entry
 LEFT JOIN oncegate_name AS name ON name.id = later.surface
+LEFT JOIN oncegate_name AS person ON person.id = second.dismissed_by
 WHERE second.dismissed_at IS NULL AND second.id > ? ORDER BY second.id LIMIT ?
 
 -- ====
 
 SELECT second.id, coalesce(name.text, ''), second.target, second.step, second.place, second.entry,
-       second.resource, second.other, second.other_resource, second.found_at, later.state
+       second.resource, second.other, second.other_resource, second.found_at, later.state,
+       coalesce(person.text, ''), coalesce(second.note, '')
 FROM oncegate_second AS second
 LEFT JOIN oncegate_entry AS later ON later.id = second.entry
 LEFT JOIN oncegate_name AS name ON name.id = later.surface
+LEFT JOIN oncegate_name AS person ON person.id = second.dismissed_by
 WHERE second.dismissed_at IS NULL AND second.id > {place} ORDER BY second.id LIMIT {place}
 
 -- ====
@@ -538,6 +574,8 @@ SELECT value FROM oncegate_meta WHERE name = 'sighting'
 -- ====
 SELECT {columns} FROM oncegate_entry INDEXED BY oncegate_entry_open WHERE state NOT IN (2, 3) AND (state <> 1 OR fence <> id){where} UNION ALL SELECT {columns} FROM oncegate_entry WHERE id > (SELECT value FROM oncegate_meta WHERE name = 'listed') AND state = 1 AND fence = id{where} UNION ALL SELECT {columns} FROM oncegate_lasting CROSS JOIN oncegate_entry ON id = entry WHERE state = 1 AND fence = id{where}
 -- ====
+UPDATE oncegate_content SET target = '' WHERE entry = ?
+-- ====
 UPDATE oncegate_document SET version = version + 1, body = ?, changed_at = ? WHERE kind = ? AND name = ? AND version = ? AND body IS NOT NULL
 -- ====
 UPDATE oncegate_duplicate SET dismissed_at = ?, dismissed_by = ?, note = ?, undecided = 0 WHERE entry = ? AND dismissed_at IS NULL
@@ -545,6 +583,8 @@ UPDATE oncegate_duplicate SET dismissed_at = ?, dismissed_by = ?, note = ?, unde
 UPDATE oncegate_duplicate SET undecided = ? WHERE entry = ?
 -- ====
 UPDATE oncegate_entry AS entry SET record = ?1 + (item.value & 4095), state = 2, settled_at = ?2 + ((item.value >> 12) & 65535), reason = NULL, lease_until = NULL, first_reserved = NULL FROM json_each(?3) AS item WHERE entry.id = (item.value >> 28) AND entry.fence = entry.id AND entry.token = CAST(item.key AS INTEGER) AND entry.state = 1
+-- ====
+UPDATE oncegate_entry SET label = ?1, reason = NULL WHERE id = ?2 AND label <> ?1
 -- ====
 UPDATE oncegate_entry SET lease_until = ? WHERE id = ? AND fence = ? AND token = ? AND state = 1
 -- ====
@@ -556,7 +596,7 @@ UPDATE oncegate_entry SET state = 6, settled_at = ?, reason = ?, token = NULL WH
 -- ====
 UPDATE oncegate_entry SET state = 7, settled_at = ?, reason = ?, token = NULL WHERE id = ? AND state IN (4, 6)
 -- ====
-UPDATE oncegate_entry SET state = :state, fence = fence + 1, settled_at = :at, reason = :reason, token = NULL, attempt = CASE WHEN :runs THEN 0 ELSE attempt END, lease_until = CASE WHEN :runs THEN coalesce(lease_until, :now) END, first_reserved = CASE WHEN :runs THEN first_reserved END, retry_at = NULL, interruptions = NULL, tried_from = CASE WHEN :runs THEN :now END WHERE id = :entry AND fence = :fence AND key = :key AND state IN ({states})
+UPDATE oncegate_entry SET state = :state, fence = fence + 1, settled_at = :at, reason = :reason, token = NULL, attempt = CASE WHEN :runs THEN 0 ELSE attempt END, lease_until = CASE WHEN :runs THEN coalesce(lease_until, :now) END, first_reserved = CASE WHEN :again THEN :now WHEN :runs THEN first_reserved END, declared = CASE WHEN :again THEN :declared ELSE declared END, retry_at = NULL, interruptions = NULL, tried_from = CASE WHEN :runs THEN :now END WHERE id = :entry AND fence = :fence AND key = :key AND state IN ({states})
 -- ====
 UPDATE oncegate_entry SET state = ?1, settled_at = ?2, reason = ?3, token = CASE WHEN ?1 IN (2, 3) THEN token END, attempt = attempt - ?4, lease_until = ?5, first_reserved = CASE WHEN ?6 THEN NULL ELSE first_reserved END, retry_at = ?10, record = (SELECT coalesce(max(position), 0) + 1 FROM oncegate_log) WHERE id = ?7 AND fence = ?8 AND token = ?9 AND state = 1
 -- ====
@@ -582,6 +622,8 @@ UPDATE oncegate_lane SET state = 3, fence = fence + 1, holder = ?, due_at = ?, t
 -- ====
 UPDATE oncegate_lane SET state = 4, due_at = NULL, holder = NULL, attempt = ?, error = ?, touched_at = ? WHERE id = ?
 -- ====
+UPDATE oncegate_log SET note = ? WHERE position = ?
+-- ====
 UPDATE oncegate_meta SET value = ?1 - 1 WHERE name = 'listed'
 -- ====
 UPDATE oncegate_meta SET value = max(value, ?) WHERE name = 'floor'
@@ -589,6 +631,10 @@ UPDATE oncegate_meta SET value = max(value, ?) WHERE name = 'floor'
 UPDATE oncegate_name SET unused_since = ? WHERE id = ? AND unused_since IS NULL
 -- ====
 UPDATE oncegate_name SET unused_since = NULL WHERE id = ?
+-- ====
+UPDATE oncegate_outcome SET body = ?1 WHERE entry = ?2 AND body <> ?1
+-- ====
+UPDATE oncegate_repeat SET evidence = '' WHERE entry = ?
 -- ====
 UPDATE oncegate_replay_order SET cancelled_at = ?, cancelled_by = ?, cancelled_why = ?, taken_back = taken_back + ? WHERE nonce = ?
 -- ====

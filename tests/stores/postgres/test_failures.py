@@ -204,12 +204,12 @@ def test_commit_that_is_still_under_way_never_comes_after_it_was_read_back(
     # Given a settlement whose business write waits for somebody's lock
     commits = GroupCommit(PostgresStore(behind.url, clock=behind.clock))
     behind.rows("INSERT INTO booking VALUES ('shared', 'free')")
-    claim = commits.perform(Reserve(reservation(1)))
+    claim = commits.submit(Reserve(reservation(1)))
     writes = (("UPDATE booking SET slot = ? WHERE ref = ?", ("taken", "shared")),)
     settle = Settle(settlement(claim, writes=writes))
     with psycopg.connect(behind.direct) as holder:
         holder.execute("SELECT 1 FROM booking WHERE ref = 'shared' FOR UPDATE")
-        with running(lambda: commits.perform(settle)) as told:
+        with running(lambda: commits.submit(settle)) as told:
             wait_until(lambda: behind.rows(WAITING) == [(1,)], what="the waiting settlement")
             # When the client loses its connection and the server does not notice
             assert proxy.abandon()
@@ -217,7 +217,7 @@ def test_commit_that_is_still_under_way_never_comes_after_it_was_read_back(
     # Then it is told that nothing was done, nobody is left who could do it, and it can be done again
     assert type(told[0]) is StoreUnavailable
     assert behind.rows("SELECT slot FROM booking") == [("free",)]
-    assert commits.perform(settle)
+    assert commits.submit(settle)
     assert behind.rows("SELECT slot FROM booking") == [("taken",)]
     commits.close()
 
@@ -273,12 +273,12 @@ def test_statement_that_takes_too_long_is_given_up_by_the_server(site: PostgresS
     """A lock that is not released in time is a typed error, and nothing was changed."""
     store = PostgresStore(f"{site.direct}&options=-c%20statement_timeout%3D200ms", clock=site.clock)
     commits = GroupCommit(store)
-    claim = commits.perform(Reserve(reservation(1)))
+    claim = commits.submit(Reserve(reservation(1)))
     with psycopg.connect(site.direct) as holder:
         holder.execute("SELECT 1 FROM oncegate_entry FOR UPDATE")
         with pytest.raises(StoreUnavailable, match="took too long"):
-            commits.perform(Settle(settlement(claim)))
-    assert commits.perform(Settle(settlement(claim)))
+            commits.submit(Settle(settlement(claim)))
+    assert commits.submit(Settle(settlement(claim)))
     commits.close()
 
 
@@ -306,15 +306,15 @@ def _refused_at_commit(session: Session) -> StoreError | None:
 def test_unknown_stays_unknown_while_the_server_is_gone(behind: PostgresSite, proxy: Proxy) -> None:
     """Reply lost and no way to read back: the caller is told that nobody knows; later everybody does."""
     commits = GroupCommit(PostgresStore(behind.url, clock=behind.clock))
-    claim = commits.perform(Reserve(reservation(1)))
+    claim = commits.submit(Reserve(reservation(1)))
     proxy.lose_reply(b"COMMIT\0")
     proxy.refuse_new()
     writes = ((BOOK, ("E-0", "s")),)
     with pytest.raises(StoreUnknown):
-        commits.perform(Settle(settlement(claim, writes=writes)))
+        commits.submit(Settle(settlement(claim, writes=writes)))
     assert behind.rows("SELECT ref FROM booking") == [("E-0",)]
     proxy.allow()
-    again = commits.perform(Reserve(reservation(1)))
+    again = commits.submit(Reserve(reservation(1)))
     assert (again.decision, again.state) == (Decision.REPLAY, State.COMMITTED)
     commits.close()
 

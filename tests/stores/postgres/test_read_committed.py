@@ -211,9 +211,9 @@ def test_business_writes_in_each_others_way_are_all_done(store: PostgresStore) -
 
         def work(commits: GroupCommit, number: int) -> None:
             places = range(40) if number % 2 else reversed(range(40))
-            claim = commits.perform(Reserve(reservation(number)))
+            claim = commits.submit(Reserve(reservation(number)))
             writes = tuple((sell, (place,)) for place in places)
-            assert commits.perform(Settle(settlement(claim, writes=writes)))
+            assert commits.submit(Settle(settlement(claim, writes=writes)))
 
         in_threads([partial(work, both[n % 2], n) for n in range(24)])
         for commits in both:
@@ -296,12 +296,12 @@ def test_steps_recorded_in_one_batch_do_not_deadlock(store: PostgresStore) -> No
 def test_forked_process_opens_its_own_connection(store: PostgresStore) -> None:
     """A child never uses its parent's connection, and its end does not close it."""
     commits = GroupCommit(store)
-    commits.perform(Reserve(reservation(1)))
+    commits.submit(Reserve(reservation(1)))
 
-    code, answer = run_forked(lambda: commits.perform(Reserve(reservation(1))).decision.name)
+    code, answer = run_forked(lambda: commits.submit(Reserve(reservation(1))).decision.name)
 
     assert (code, answer) == (0, "BUSY")
-    assert commits.perform(Reserve(reservation(2))).decision is Decision.RUN
+    assert commits.submit(Reserve(reservation(2))).decision is Decision.RUN
     commits.close()
 
 

@@ -209,11 +209,11 @@ def test_lost_reply_is_read_back(server: PostgresServer, proxy: Proxy, keys: tup
     """The statement was committed and nobody said so: of equals, the first was new."""
     direct = server.new_database()
     with contextlib.closing(GroupCommit(PostgresStore(proxy.url(direct), clock=ManualClock()))) as commits:
-        assert commits.perform(Record(reservation(0))).decision is Decision.RUN
+        assert commits.submit(Record(reservation(0))).decision is Decision.RUN
         recorded_together(commits, [reservation(8), reservation(9)])  # the names and statements are known
         proxy.lose_reply(b"SELECT %d\0" % len(set(keys)))
         tickets = recorded_together(commits, [reservation(key) for key in keys])
-        again = commits.perform(Record(reservation(1, received_at_ms=1)))
+        again = commits.submit(Record(reservation(1, received_at_ms=1)))
 
     assert proxy.happened["lost reply"] == 1
     is_first = [key not in keys[:place] for place, key in enumerate(keys)]
@@ -228,12 +228,12 @@ def test_lost_request_records_nothing_and_says_so(server: PostgresServer, proxy:
     """Nobody is told that an event is on record that is not; the next try records it (I2)."""
     direct = server.new_database()
     with contextlib.closing(GroupCommit(PostgresStore(proxy.url(direct), clock=ManualClock()))) as commits:
-        commits.perform(Record(reservation(0)))
+        commits.submit(Record(reservation(0)))
         proxy.lose_request(b"to be lost")
         with pytest.raises(StoreUnavailable, match="nothing was changed"):
-            commits.perform(Record(reservation(1, body=b"to be lost")))
+            commits.submit(Record(reservation(1, body=b"to be lost")))
         assert left(direct) == [WHOLE]
-        assert commits.perform(Record(reservation(1))).decision is Decision.RUN
+        assert commits.submit(Record(reservation(1))).decision is Decision.RUN
     assert left(direct) == [WHOLE] * 2
 
 

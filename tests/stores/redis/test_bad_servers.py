@@ -21,7 +21,7 @@ from oncegate.errors import (
 )
 from oncegate.store import Durability
 from oncegate.stores.redis import RedisStore
-from oncegate.stores.redis.session import Layout
+from oncegate.stores.redis.open_entries import Layout
 from oncegate.testing import ManualClock
 from oncegate.testing.waiting import wait_until
 from tests.support.postgres_site import reservation, settlement
@@ -195,7 +195,7 @@ def test_doctor_examines_a_ledger(valkey: ValkeyServer, url: str) -> None:
     lines = {line.what: line for line in examine(open_store(url), None, ManualClock(1_790_000_000_000))}
 
     assert valkey.client().dbsize() == before
-    assert lines["use"].value == "short windows only (3d), no audit trail, no events kept"
+    assert lines["use"].value == "short windows only (3d), no audit trail"
     assert lines["durability"].status is Status.WARN
     assert "appendfsync always" in lines["durability"].next_step
     assert lines["failover"].value == "no replica: nothing takes over"

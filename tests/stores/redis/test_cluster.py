@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -13,11 +14,12 @@ import pytest
 from redis.crc import key_slot
 
 from oncegate import Gate
-from oncegate.errors import StoreUnavailable
+from oncegate.errors import OncegateError, StoreUnavailable, StoreUnknown
 from oncegate.gate.admission import Verdict
 from oncegate.store import Reserved
 from oncegate.stores.redis import RedisStore
-from oncegate.stores.redis.session import Layout, RedisSession
+from oncegate.stores.redis.open_entries import Layout
+from oncegate.stores.redis.session import RedisSession
 from oncegate.stores.redis.wire import TAGS, tag_name
 from oncegate.testing.waiting import wait_until
 from tests.support.postgres_site import reservation, settlement
@@ -72,8 +74,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield Cluster([stack.enter_context(_primary(folder / str(number))) for number in range(3)])
 
 
-def _primary(folder: Path) -> Any:
-    return running(folder, cluster_enabled="yes", cluster_node_timeout="1000")
+def _primary(folder: Path, full: str = "yes") -> Any:
+    return running(
+        folder, cluster_enabled="yes", cluster_node_timeout="1000", cluster_require_full_coverage=full
+    )
 
 
 @pytest.fixture
@@ -129,8 +133,8 @@ def test_slot_that_moved_is_followed(cluster: Cluster, url: str) -> None:
     session.close()
 
 
-def test_cluster_without_one_of_its_slots_is_refused(tmp_path: Path) -> None:
-    """A primary that is gone: one line, nothing run; every tag of the ledger needs a server."""
+def test_cluster_that_wants_all_slots_is_refused_without_one(tmp_path: Path) -> None:
+    """`cluster-require-full-coverage yes`, the default: a primary that is gone stops all. One line."""
     with ExitStack() as stack:
         made = Cluster([stack.enter_context(_primary(tmp_path / str(number))) for number in range(3)])
         ran: list[object] = []
@@ -145,6 +149,51 @@ def test_cluster_without_one_of_its_slots_is_refused(tmp_path: Path) -> None:
     assert len(ran) == 1
     assert "cannot be reached" in str(told.value) or "cluster is down" in str(told.value)
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("gone", [0, 2])
+def test_primary_that_is_gone_stops_only_its_slots(tmp_path: Path, gone: int) -> None:
+    """The one that the address names, and another: other keys go on, in batches too; then it is back."""
+    with ExitStack() as stack:
+        made = Cluster(
+            [stack.enter_context(_primary(tmp_path / str(number), full="no")) for number in range(3)]
+        )
+        ran: Counter[str] = Counter()
+        gate = stack.enter_context(Gate(made.servers[0].url()))
+        gate.handler("orders", key="{id}", **SHORT)(lambda event: ran.update([event["id"]]))
+        for number in range(30):
+            gate.admit_sync("orders", {"id": f"before-{number}"})
+        made.servers[gone].kill()
+
+        answers = _admit_at_once(gate, [f"while-{number}" for number in range(60)])
+        refused = {order for order, answer in answers.items() if isinstance(answer, Exception)}
+        assert 5 < len(refused) < 55, "about a third of the keys has no server"
+        assert set(ran) & refused == set()
+        assert all(isinstance(answers[order], (StoreUnavailable, StoreUnknown)) for order in refused)
+
+        made.servers[gone].start()
+        waiting = set(refused)
+
+        def all_ran() -> bool:
+            again = _admit_at_once(gate, sorted(waiting))
+            busy = {o for o, a in again.items() if isinstance(a, Exception) or a.verdict is Verdict.BUSY}
+            waiting.intersection_update(busy)
+            return not waiting
+
+        wait_until(all_ran, what="the slots of the primary that is back")
+        assert set(ran.values()) == {1}
+        assert len(ran) == 90
+
+
+def _admit_at_once(gate: Gate, orders: list[str]) -> dict[str, Any]:
+    def admit(order: str) -> Any:
+        try:
+            return gate.admit_sync("orders", {"id": order})
+        except OncegateError as error:
+            return error
+
+    with ThreadPoolExecutor(12) as threads:
+        return dict(zip(orders, threads.map(admit, orders), strict=True))
 
 
 def test_every_tag_has_a_slot_of_its_own() -> None:

@@ -38,15 +38,16 @@ def test_doctor_tells_what_the_ledger_can_lose(url: str, capsys: pytest.CaptureF
     assert main(["doctor", "--url", url]) == 0
 
     out = capsys.readouterr().out
-    assert "short windows only (3d), no audit trail, no events kept" in out
+    assert "short windows only (3d), no audit trail" in out
     assert "the last records in a failover" in out
     assert "appendfsync everysec" in out
 
 
 @pytest.mark.parametrize(
-    "words", [("entries", "list"), ("lanes", "list"), ("reconcile",), ("quarantine", "list"), ("prune",)]
+    "words",
+    [("entries", "list", "o-1"), ("lanes", "list"), ("signals",), ("duplicates", "list"), ("prune",)],
 )
-def test_command_that_needs_more_than_claims_is_one_line(
+def test_command_that_needs_more_is_one_line(
     url: str, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the ledgers that have it."""
@@ -55,5 +56,5 @@ def test_command_that_needs_more_than_claims_is_one_line(
     assert main([*words, *more, "--url", url]) == 2
 
     (line,) = capsys.readouterr().err.splitlines()
-    assert "in this ledger (redis: claims only)" in line
+    assert "in this ledger (redis: claims, open entries only)" in line
     assert line.endswith("need SQLite or PostgreSQL")

@@ -1,4 +1,4 @@
-"""The Redis ledger passes the conformance suite of claims, on a real Valkey server."""
+"""The Redis ledger passes the conformance suites of claims and open entries, on a real Valkey server."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from oncegate.store import ClaimStore, Store
 from oncegate.stores.redis import RedisStore
 from oncegate.testing import ManualClock
-from oncegate.testing.conformance import ClaimsConformance
+from oncegate.testing.conformance import ClaimsConformance, OpenEntriesConformance
 from tests.support.servers_valkey import ValkeyServer
 
 _NUMBERS = count()
 
 
-class TestRedis(ClaimsConformance):
+class TestRedis(ClaimsConformance, OpenEntriesConformance):
     """A prefix of its own for each test."""
 
     @pytest.fixture(autouse=True)

@@ -11,7 +11,8 @@ from oncegate.model.states import Known, State, judge, why_given_up
 from oncegate.store import Attachment, Reservation, Reserved, Settlement
 from oncegate.stores.redis import RedisStore
 from oncegate.stores.redis.functions import LIBRARY, SOURCE
-from oncegate.stores.redis.session import Layout, RedisSession
+from oncegate.stores.redis.open_entries import Layout
+from oncegate.stores.redis.session import RedisSession
 from tests.support.postgres_site import reservation, settlement
 from tests.support.servers_valkey import ValkeyServer
 

@@ -19,11 +19,12 @@ from oncegate.demo.storm.handlers import SURFACE
 from oncegate.demo.terminal_client import Slot, read_record
 from oncegate.errors import ConfigError
 from oncegate.model.states import State
+from oncegate.model.surface import WORKER
 from oncegate.store import EntryDetail, EntryFilter, LogKind, Session, Store
 
 # That Monday's bill, about EUR 6,800, over its 48 surplus appointments.
 LATE_CANCELLATION_EUR: Final = 142
-RECONCILER: Final = "reconciler"
+RECONCILER: Final = WORKER  # the author of what recovery does
 ENTRIES_MAX: Final = 10_000  # far more than one storm can make
 
 OPEN_STATES: Final = (State.IN_FLIGHT, State.RETRYABLE)

@@ -104,7 +104,7 @@ class GatedSystem:
             self._gate.engine.sightings.flush()
 
     def _open(self, crashpoints: CrashPoints) -> Gate:
-        gate = Gate(self._url, clock=self._clock, crashpoints=crashpoints, actor="worker")
+        gate = Gate(self._url, clock=self._clock, crashpoints=crashpoints, actor="source/queue")
         register_booking(gate, self._client, self._fail_if_told)
         return gate
 

@@ -13,7 +13,7 @@ from oncegate import Gate
 from oncegate.config import URL_VARIABLE
 from oncegate.demo.storm import evidence
 from oncegate.demo.storm.bookings import Booking
-from oncegate.demo.storm.evidence import RECONCILER, Recoveries
+from oncegate.demo.storm.evidence import Recoveries
 from oncegate.demo.storm.handlers import LEASE, register_booking
 from oncegate.demo.storm.scene import Scene
 from oncegate.demo.terminal_client import TerminalClient
@@ -88,7 +88,7 @@ class GatedSide:
         """Run the reconciler until no key is open; it finds them once their leases have lapsed."""
         with (
             contextlib.closing(TerminalClient(terminal_url)) as client,
-            contextlib.closing(Gate(self._url, actor=RECONCILER)) as gate,
+            contextlib.closing(Gate(self._url)) as gate,
             evidence.connected(self._store) as session,
         ):
             register_booking(gate, client, before_booking=_no_fault)

@@ -30,7 +30,10 @@ class StepOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What came of a key. `after_ms` is when a call was made that no step tells of, as in a step."""
+    """What came of a key. `after_ms` is when a call was made that no step tells of, as in a step.
+
+    `declared` is what a failed key's first claim declared, for a person who lets it run again.
+    """
 
     value: msgspec.Raw = msgspec.Raw()
     resource: str | None = None
@@ -38,6 +41,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     error: str | None = None
     error_type: str | None = None
     after_ms: int | None = None
+    declared: str | None = None
+    erased: bool = False  # its content was removed on request, or after its retention
 
 
 def finished(steps: Iterable[StepRecord], received_at_ms: int) -> tuple[StepOutcome, ...]:
@@ -68,6 +73,9 @@ _DECODER = msgspec.json.Decoder(Outcome)
 def encode_outcome(outcome: Outcome) -> bytes:
     """Turns an outcome into stored bytes."""
     return _ENCODER.encode(outcome)
+
+
+ERASED_OUTCOME: Final = _ENCODER.encode(Outcome(erased=True))
 
 
 def decode_outcome(body: bytes | None) -> Outcome:

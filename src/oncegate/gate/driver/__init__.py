@@ -1,1 +1,1 @@
-"""Drivers perform what flows yield: for threads, for tasks, and for callbacks of the HTTP fast path."""
+"""Drivers perform what flows yield: for threads and for tasks."""

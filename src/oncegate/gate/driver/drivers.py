@@ -54,7 +54,7 @@ class Driver:
 
     def __init__(self, commits: GroupCommit, clock: Clock) -> None:
         self._commits = commits
-        self._ask = commits.ask
+        self._ask = commits.submit_nowait
         self._clock = clock
         self._gives_way = commits.store.capabilities.gives_way
         self._threads: dict[Where, ThreadPoolExecutor] = {}
@@ -79,17 +79,14 @@ class Driver:
             finally:
                 error = None  # or the error and the frame that names it keep each other, and all they hold
             try:
-                answer = self._answer(request)
+                if type(request) is Invoke:
+                    answer = _call_plain(request)
+                elif type(request) is Pause:
+                    answer = self._clock.pause(request.seconds)  # type: ignore[func-returns-value]
+                else:
+                    answer = self._commits.submit(request)
             except BaseException as raised:  # noqa: BLE001  the flow decides what every error means
                 answer, error = None, raised
-
-    def _answer(self, request: Any) -> Any:
-        if type(request) is Invoke:
-            return _call_plain(request)
-        if type(request) is Pause:
-            self._clock.pause(request.seconds)
-            return None
-        return self._commits.perform(request)
 
     def begin_async(self, flow: Flow[T]) -> T | WaitingFlow[T]:
         """Drives a flow to the first thing that it has to wait for; its end, if there is none.
@@ -233,5 +230,6 @@ def _call_plain(request: Invoke) -> Any:
         answer.close()
         # Not NotCalled: the function has run, and nobody knows what it did before it returned.
         raise UsageError(f"{name_of(request.function)} returned a coroutine to a handler that is not async")
-    refuse_lazy(request.function, answer)
+    if type(answer) in LAZY:
+        refuse_lazy(request.function, answer)
     return answer

@@ -48,13 +48,14 @@ class _Note(Struct, frozen=True, omit_defaults=True):
     fingerprint: bytes = b""
     content: ContentMark | None = None
     context: Context | None = None
+    actor: str | None = None
 
 
 def lane_of(mode: str, lane: str | None, key: KeyTemplate, allow: Collection[str]) -> KeyTemplate | None:
     """The template of an accepting surface's lanes; without one of its own each key is a lane."""
-    if mode not in ("inline", "accept"):
-        raise ConfigError(f"mode={mode!r} cannot be used; choose inline or accept")
-    if mode == "inline":
+    if mode not in ("inline", "accept", "observe"):
+        raise ConfigError(f"mode={mode!r} cannot be used; choose inline, accept or observe")
+    if mode != "accept":
         if lane is not None:
             raise ConfigError("lane= is for events that are accepted first; say mode='accept' too")
         return None
@@ -126,7 +127,7 @@ def _outgoing(gate: GateContext, attempt: ClaimAttempt, place: str) -> Outgoing:
     context = None if attempt.context is None else named(attempt.context)
     note = _Note(
         None if context is None else context.trace_id,
-        arrival.key.digest, arrival.label, arrival.fingerprint, arrival.content, context,
+        arrival.key.digest, arrival.label, arrival.fingerprint, arrival.content, context, arrival.actor,
     )  # fmt: skip
     return Outgoing(
         destination_of(name), arrival.tenant, place, arrival.key.text, name, arrival.body,
@@ -141,5 +142,7 @@ def accepted_arrival(delivery: Delivery) -> tuple[Arrival, Context | None]:
     """
     note = msgspec.json.decode(delivery.context, type=_Note)
     key, body = Key(note.digest), delivery.payload
-    arrival = Arrival(key, delivery.tenant, note.label, note.fingerprint, body, None, note.content)
+    arrival = Arrival(
+        key, delivery.tenant, note.label, note.fingerprint, body, None, note.content, actor=note.actor
+    )
     return arrival, note.context

@@ -25,6 +25,7 @@ from oncegate.gate.flows.conflicts import conflict_flow
 from oncegate.gate.flows.downstream_turns import StillUnderWay
 from oncegate.gate.flows.identity import expired
 from oncegate.gate.flows.late_results import late_flow
+from oncegate.gate.flows.outcome_documents import outcome_of
 from oncegate.gate.flows.parking import room_flow
 from oncegate.gate.flows.record_only import Record, recorded
 from oncegate.gate.flows.recovery import refuse_unfinished
@@ -33,7 +34,6 @@ from oncegate.gate.flows.settlement import (
     NotCommitted,
     expect_no_value,
     keep_in_mind,
-    outcome_of,
     remember,
     settle_failure_flow,
     settle_success_flow,
@@ -42,7 +42,7 @@ from oncegate.gate.flows.settlement import (
 from oncegate.gate.flows.transactions import OpenTransaction, begin_flow
 from oncegate.gate.runtime.cache import CachedOutcome
 from oncegate.gate.runtime.claim import Claim, claim_of
-from oncegate.gate.runtime.context import GateContext
+from oncegate.gate.runtime.context import GateContext, author_of
 from oncegate.gate.runtime.resources import brought_by
 from oncegate.gate.runtime.tracing import link_parked_flow
 from oncegate.gate.surface import Surface
@@ -94,7 +94,8 @@ def admit_flow(gate: GateContext, attempt: ClaimAttempt) -> Flow[Admission]:
     # A lease counts from before the question, not after.
     asked_at_ms, began_us = gate.clock.ticks_ms(), gate.clock.elapsed_us()
     wanted = reservation_of(gate, attempt)
-    if not attempt.by_worker and (not wanted.runs or surface.caller_retries):
+    may_park = arrival.quarantine is not None or surface.rule.hold is not None
+    if (may_park or surface.caller_retries) and not attempt.by_worker:
         yield from room_flow(gate, surface, wanted)
     question = (Record if attempt.only_records else Reserve)(wanted)
     try:
@@ -103,7 +104,10 @@ def admit_flow(gate: GateContext, attempt: ClaimAttempt) -> Flow[Admission]:
         yield from give_back_flow(gate, surface, arrival, question)
         raise
     gate.cache.confirmed_ms = asked_at_ms
-    _count(gate, attempt, reserved, began_us)
+    if attempt.from_lane or attempt.by_worker:
+        _count(gate, attempt, reserved, began_us)
+    else:
+        gate.sightings.answered(surface.rule, arrival, reserved, began_us)
     if attempt.only_records and reserved.decision is _RUN:
         return recorded(gate, arrival, reserved)
     if not reserved.decision.claims:
@@ -132,15 +136,19 @@ def remembered_replay(gate: GateContext, attempt: ClaimAttempt) -> Admission | N
 
 
 def replay_from_memory(
-    gate: GateContext, surface: Surface, arrival: Arrival, by_worker: bool = False
+    gate: GateContext,
+    surface: Surface,
+    arrival: Arrival,
+    by_worker: bool = False,
+    now_ms: int | None = None,
 ) -> Admission | None:
     """The answer to an arrival whose outcome this process has seen: final is final, no store is needed."""
-    known = gate.cache.get(arrival.key.digest)
+    known = gate.cache.get(arrival.key.digest, now_ms)
     if known is None or known.fingerprint != arrival.fingerprint:
         return None
     if not by_worker:
         gate.sightings.remembered(surface.rule, known, arrival.key, arrival.label)
-    return from_memory(arrival.key, arrival.fingerprint, known, surface.codec)
+    return from_memory(arrival.key, known, surface.codec)
 
 
 def counted_recovery(gate: GateContext, surface: Surface, flow: Flow[Admission]) -> Flow[Admission]:
@@ -203,7 +211,7 @@ def reservation_of(gate: GateContext, attempt: ClaimAttempt) -> Reservation:
         rule.tries_max,
         gate.new_token(),
         arrival.quarantine,
-        gate.actor,
+        author_of(gate, rule, arrival),
         rule.hold,
         arrival.content,
         at_once=attempt.at_once,
@@ -236,8 +244,7 @@ def _run(
         yield Settle(as_it_was(gate, claim, EXPIRED))
         raise expired(gate, attempt.surface)
     claim.valid_until_ms = asked_at_ms + attempt.surface.rule.lease_ms
-    claim.label = arrival.label
-    claim.loop = loop
+    claim.label, claim.loop = arrival.label, loop
     gate.crashpoints.hit("recover.after" if reserved.decision is _RECOVER else "reserve.after")
     gate.leases.watch(claim)
     try:
@@ -246,7 +253,8 @@ def _run(
             try:
                 value = yield from attempt.start(claim)
                 check_ended(claim.given)
-                refuse_unfinished(claim)
+                if not claim.is_first_attempt:
+                    refuse_unfinished(claim)
             finally:
                 claim.ended = True
         except (Exception, CancelledError) as error:
@@ -272,7 +280,7 @@ def _run(
 
 
 def _remember_final(gate: GateContext, arrival: Arrival, reserved: Reserved) -> None:
-    if reserved.decision is Decision.REPLAY and reserved.outcome is not None:
+    if reserved.decision is Decision.REPLAY and gate.ends(reserved.state) and reserved.outcome is not None:
         known = CachedOutcome(
             reserved.entry_id,
             reserved.state,
@@ -379,7 +387,7 @@ def _record_undone(
     reserved = yield Reserve(reservation_of(gate, attempt))
     if not reserved.decision.claims:
         return
-    claim = claim_of(attempt.surface, attempt.arrival, reserved)
+    claim = claim_of(attempt.surface, attempt.arrival, reserved, attempt.declared)
     for step in undone.noted():
         claim.note(step)
     yield from settle_failure_flow(gate, claim, error)

@@ -14,7 +14,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oncegate.commit.operations import Keep, ReadEntry, ReadNamesakes, Settle
+from oncegate.commit.operations import ReadEntry, Settle
+from oncegate.commit.review_operations import Keep, ReadNamesakes
 from oncegate.gate.admission import Admission, Verdict
 from oncegate.gate.driver.requests import Flow, Invoke, Where
 from oncegate.gate.flows.parking import room_flow
@@ -50,7 +51,7 @@ def conflict_flow(
         return _told(gate, wanted, None, first_ms)
     body: bytes | None = None
     if known is not None:
-        body = yield Invoke(_known_body, (gate, known.entry_id), where=Where.STATEMENT)
+        body = yield Invoke(known_body, (gate, known.entry_id), where=Where.STATEMENT)
     differs = _differs(gate, surface, wanted, body)
     if surface.rule.on_conflict is OnConflict.REFUSE:
         return _told(gate, wanted, None, first_ms, differs)
@@ -79,7 +80,8 @@ class Difference(Struct, frozen=True):
 _NOT_KNOWN: Final = Difference()
 
 
-def _known_body(gate: GateContext, entry_id: int) -> bytes | None:
+def known_body(gate: GateContext, entry_id: int) -> bytes | None:
+    """The event of an entry, read beside what is being written."""
     with gate.commits.store.look() as session:
         known = session.detail(entry_id)
     return None if known is None else known.body
@@ -126,7 +128,7 @@ def joined_conflict_flow(
     """The same in the caller's own transaction: what is kept is kept if they commit it."""
     key = Key(wanted.key)
     namesakes, first_ms = yield Invoke(_look, (gate, key), where=Where.STATEMENT)
-    body = yield Invoke(_known_body, (gate, entry_id), where=Where.STATEMENT)
+    body = yield Invoke(known_body, (gate, entry_id), where=Where.STATEMENT)
     differs = _differs(gate, surface, wanted, body)
     if surface.rule.on_conflict is OnConflict.REFUSE:
         return _told(gate, wanted, None, first_ms, differs)

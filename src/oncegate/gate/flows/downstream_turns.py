@@ -8,7 +8,7 @@ from __future__ import annotations
 from oncegate.errors import Failed, NotApplied
 from oncegate.gate.runtime.claim import Claim
 from oncegate.gate.runtime.context import GateContext
-from oncegate.gate.runtime.reachability import reach_of
+from oncegate.gate.runtime.reachability import observed, reach_of
 from oncegate.gate.runtime.recovery_rate_limiter import current_pace
 from oncegate.gate.runtime.resources import readable
 from oncegate.gate.surface import UNDECLARED, Downstream
@@ -44,6 +44,8 @@ def take_turn(gate: GateContext, claim: Claim, downstream: Downstream) -> None:
         reason = pace.take(downstream.name)
         if reason is not None:
             raise NotNow(reason, claim)
+    if not gate.circuits.known:
+        return
     rest_ms = gate.circuits.begin(downstream.name, claim.entry_id)
     if rest_ms is not None:
         raise Resting(gate.circuits.why(downstream.name), claim, rest_ms)
@@ -56,5 +58,6 @@ def note_reach(gate: GateContext, claim: Claim, downstream: Downstream, error: B
         if not claim.is_anothers(error):
             gate.circuits.answered(name)
     elif downstream is not UNDECLARED and isinstance(error, Exception):
-        text = f"{type(error).__name__}: {readable(str(error))[:200]}"
+        seen, text = observed(error), f"{type(error).__name__}: {readable(str(error))[:200]}"
+        text = f"{seen} ({text})" if seen else text
         gate.circuits.failed(claim.surface.name, name, claim.entry_id, reach_of(error), text)

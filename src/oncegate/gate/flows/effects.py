@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from msgspec import Struct
-from msgspec.structs import replace
-
 from oncegate.commit.operations import RecordProgress, Renew
-from oncegate.errors import (
-    ClaimLost,
-    Failed,
-    NotApplied,
-    OutcomeUnknown,
-    UsageError,
-)
-from oncegate.gate.codec import step_values
-from oncegate.gate.codec.callable_info import Callee, callee_of
+from oncegate.errors import ClaimLost, OutcomeUnknown, UsageError
+from oncegate.gate.codec.callable_info import callee_of
 from oncegate.gate.codec.introspection import was_refused
 from oncegate.gate.driver.requests import Flow, Invoke, NotCalled
 from oncegate.gate.flows.downstream_turns import StillUnderWay, note_reach, take_turn
+from oncegate.gate.flows.effect_notes import (
+    EffectCall,
+    note_call,
+    note_denied,
+    note_done,
+    note_doubt,
+    note_failed_call,
+    note_wait,
+    since_first_call,
+)
 from oncegate.gate.flows.key_injection import (
     count_if_not_passed,
     current_step_key,
@@ -46,9 +46,7 @@ from oncegate.gate.flows.recovery import (
 )
 from oncegate.gate.runtime.claim import Claim, checked
 from oncegate.gate.runtime.context import GateContext, check_takes_writes
-from oncegate.gate.runtime.reachability import Reach, reach_of
 from oncegate.gate.runtime.resources import readable, resource_of
-from oncegate.gate.surface import Downstream
 from oncegate.model.declarations import OPAQUE_STEP, text_of
 from oncegate.model.downstream import SecondCall, plan_after_not_found, plan_second_call
 from oncegate.model.keys import check_step_name
@@ -65,19 +63,6 @@ class TwoResources(OutcomeUnknown):
     """The downstream says that one key owns several resources; a person must look."""
 
 
-class EffectCall(Struct, frozen=True):
-    """One call that a handler wants made once: where, what, and as which step."""
-
-    gate: GateContext
-    claim: Claim
-    downstream: Downstream
-    step_name: str
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    keywords: dict[str, Any]
-    callee: Callee
-
-
 def effect_flow(call: EffectCall) -> Flow[Any]:
     """Runs one effect, or returns what it already did."""
     key = call.claim.key.step(call.step_name)
@@ -90,7 +75,7 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
         return recorded_result(recorded, call.callee.codec)
     if not call.claim.is_first_attempt:
         refuse_unnamed(call.gate, call.claim, call.step_name, call.downstream.name)
-    take_turn(call.gate, call.claim, call.downstream)
+    _take_turn(call)
     try:
         if not call.claim.is_first_attempt:
             found = yield from _look_before_call(call, recorded)
@@ -98,11 +83,11 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
                 return found
         if _must_record_start(call, recorded):
             yield from _record_start(call, recorded)
-        result, passed, started_at_ms = yield from _call(call, key)
+        result, passed, started_at_ms = yield from _call(call, key, recorded)
     finally:
         call.gate.circuits.end(call.downstream.name, call.claim.entry_id)
     _refuse_second_resource(call, recorded, result)
-    _note_done(call, result, started_at_ms)
+    note_done(call, result, started_at_ms)
     if call.downstream.is_unrepeatable:  # the only one worth a commit of its own
         yield from save_steps(call.gate, call.claim)
     call.gate.crashpoints.hit("step.after")
@@ -111,11 +96,13 @@ def effect_flow(call: EffectCall) -> Flow[Any]:
 
 
 def _must_record_start(call: EffectCall, recorded: StepRecord | None) -> bool:
-    """Whether a call's start goes on record first; a word that nothing happened is out of date then."""
-    if call.downstream.is_unrepeatable or (
-        recorded is not None and recorded.state is StepState.NOT_APPLIED
-    ):
+    """Whether a call's start goes on record first; a person's word that nothing happened ends with it."""
+    if call.downstream.is_unrepeatable:
         return True
+    if recorded is not None and recorded.state is StepState.NOT_APPLIED:
+        is_ours = recorded.first_call_ticks is not None and recorded.downstream == call.downstream.name
+        if not is_ours:
+            return True
     return must_record_start(call.claim, call.step_name, call.downstream, recorded)
 
 
@@ -136,7 +123,7 @@ def opaque_flow(
     if recorded is not None and _is_settled(call, recorded):
         claim.resource = recorded.resource
         return recorded_result(recorded, callee.codec)
-    _take_turn_opaquely(call)
+    _take_turn(call)
     try:
         if not claim.is_first_attempt:
             found = yield from _look_before_call(call, opaque_start(claim, recorded))
@@ -144,20 +131,20 @@ def opaque_flow(
                 return found
             if _must_record_start(call, recorded):
                 yield from _record_start(call, recorded)
-        result, passed, _ = yield from _call(call, claim.key.step(OPAQUE_STEP))
+        result, passed, _ = yield from _call(call, claim.key.step(OPAQUE_STEP), recorded)
     finally:
         gate.circuits.end(at.name, claim.entry_id)
     count_if_not_passed(call.gate, claim, OPAQUE_STEP, at, passed)
     return result
 
 
-def _take_turn_opaquely(call: EffectCall) -> None:
-    """An opaque call's start is its reservation: one that gets no turn did not start it."""
+def _take_turn(call: EffectCall) -> None:
+    """Takes a turn at the downstream; a first attempt that gets none certainly did not call."""
     try:
         take_turn(call.gate, call.claim, call.downstream)
     except StillUnderWay:
         if call.claim.is_first_attempt:
-            call.claim.note(StepRecord(OPAQUE_STEP, StepState.NOT_APPLIED, call.downstream.name))
+            note_denied(call)
         raise
 
 
@@ -172,10 +159,10 @@ def _look_before_call(call: EffectCall, recorded: StepRecord | None) -> Flow[Any
     refuse_elsewhere(claim, call.step_name, call.downstream.name, recorded)
     before = earlier(claim, call.step_name, call.downstream, recorded)
     last_ticks = last_call_ticks(claim, recorded)
-    doubt = claim.doubt(before.may_have_begun, last_ticks, call.gate.clock.wall_ms())
+    doubt = claim.doubt(before.may_have_begun, last_ticks, call.gate.clock.wall_ms(), recorded)
     plan = plan_second_call(before.capability, doubt)
     if plan is SecondCall.PERSON:
-        _note_doubt(call)
+        note_doubt(call)
         raise OutcomeUnknown(f"{where} may have happened and cannot be asked about")
     if plan is SecondCall.CALL_AGAIN:
         return _NOTHING
@@ -183,25 +170,19 @@ def _look_before_call(call: EffectCall, recorded: StepRecord | None) -> Flow[Any
     if found is not None:
         found = _as_declared(call, found)
         _refuse_second_resource(call, recorded, found)
-        _note_done(call, found, None if recorded is None else recorded.started_at_ms)
+        note_done(call, found, None if recorded is None else recorded.started_at_ms)
         yield from _tell(call, holds(resource_of(found)))
         call.gate.crashpoints.hit("step.after")
         return found
     if recorded is not None and recorded.state is _DONE:
         raise OutcomeUnknown(f"{where} is on record as done, but asked, nothing was found")
     if plan_after_not_found(before.capability, doubt) is SecondCall.WAIT:
-        _note_wait(call, recorded, text_of(before.capability), last_ticks)
+        note_wait(call, recorded, text_of(before.capability), last_ticks)
         raise StillUnderWay(
             f"{where}: asked, nothing found, but an earlier request may still be under way", call.claim
         )
     yield from _tell(call, NOTHING_FOUND)
     return _NOTHING
-
-
-def _note_wait(call: EffectCall, recorded: StepRecord | None, declared: str, last_ticks: int) -> None:
-    """Keeps since when a step waits: what other steps do meanwhile does not begin its wait again (I26)."""
-    step = recorded or StepRecord(call.step_name, StepState.CALLED, call.downstream.name)
-    call.claim.note(replace(step, state=StepState.CALLED, declared=declared, last_call_ticks=last_ticks))
 
 
 def _tell(call: EffectCall, answer: str) -> Flow[None]:
@@ -226,7 +207,7 @@ def _ask(call: EffectCall) -> Flow[Any]:
     call.gate.crashpoints.hit("probe.after")
     if isinstance(answer, (list, tuple)):
         if len(answer) > 1:
-            _note_doubt(call)
+            note_doubt(call)
             raise TwoResources(f"{downstream.name} holds {len(answer)} resources for {call.step_name}")
         answer = answer[0] if answer else None
     _refuse_unclear(call, answer)
@@ -237,7 +218,7 @@ def _refuse_unclear(call: EffectCall, answer: Any) -> None:
     """A yes, a no, an empty text or an error that was returned names no resource: nothing is guessed."""
     is_empty = isinstance(answer, (str, bytes, dict)) and not answer
     if is_empty or isinstance(answer, (bool, BaseException)):
-        _note_doubt(call)
+        note_doubt(call)
         raise ProbeUnclear(
             f"the probe of {call.downstream.name} answered {_shown(answer)} for {call.step_name}: "
             "neither what the key owns nor None"
@@ -252,7 +233,7 @@ def _refuse_second_resource(call: EffectCall, recorded: StepRecord | None, resul
     second = resource_of(result)
     if second is None or first == second:
         return
-    _note_doubt(call)
+    note_doubt(call)
     raise TwoResources(
         f"{call.downstream.name} holds 2 resources for {call.step_name}: {first[:80]} and {second[:80]}"
     )
@@ -276,6 +257,7 @@ def _record_start(call: EffectCall, recorded: StepRecord | None) -> Flow[None]:
     state = StepState.STARTED if at.is_unrepeatable else StepState.CALLED
     declared = declared_text(call.claim, name, at, recorded)
     start = StepRecord(name, state, at.name, started_at_ms=now_ms, declared=declared)
+    start = since_first_call(call, recorded, start)
     call.claim.surface.declaring.learn(name, at)
     # Not noted for the next write, whosesoever that is: another step's could bring it after this one's end.
     yield from save_steps(call.gate, call.claim, (), start)
@@ -283,9 +265,10 @@ def _record_start(call: EffectCall, recorded: StepRecord | None) -> Flow[None]:
     call.gate.crashpoints.hit("start.after")
 
 
-def _call(call: EffectCall, key: str) -> Flow[tuple[Any, bool, int]]:
+def _call(call: EffectCall, key: str, recorded: StepRecord | None) -> Flow[tuple[Any, bool, int]]:
     """Makes the call; returns its result, whether it took the key, and when it was made."""
     gate, claim = call.gate, call.claim
+    note_call(call, recorded)
     claim.called = True  # before the look: whoever ends the claim meanwhile sees the one, or we the other
     claim.check_usable()
     if gate.clock.ticks_ms() >= claim.valid_until_ms:
@@ -300,7 +283,7 @@ def _call(call: EffectCall, key: str) -> Flow[tuple[Any, bool, int]]:
     except BaseException as error:
         note_reach(call.gate, call.claim, call.downstream, error)
         is_refused = was_refused(error, call.function, *arguments, **keywords)
-        _note_failed_call(call, error, started_at_ms, is_refused=is_refused)
+        note_failed_call(call, recorded, error, started_at_ms, is_refused=is_refused)
         raise
     finally:
         put_back(current_step_key, token)
@@ -318,67 +301,6 @@ def _keep_claim(gate: GateContext, claim: Claim) -> Flow[None]:
         claim.lost = True
     claim.check_usable()
     claim.valid_until_ms = asked_at_ms + lease_ms
-
-
-def _note_failed_call(
-    call: EffectCall, error: BaseException, started_at_ms: int, *, is_refused: bool
-) -> None:
-    """An unrepeatable call that raised is in doubt, unless it says what happened.
-
-    What another event's end says is about that event: this call may have acted before it.
-    """
-    if not call.downstream.is_unrepeatable:
-        known = call.claim.steps.get(call.step_name)
-        if known is not None and known.last_call_ticks is not None:
-            call.claim.note(replace(known, last_call_ticks=None))  # it was called just now
-        return
-    says_so = not call.claim.is_anothers(error)
-    if says_so and isinstance(error, Failed):
-        return
-    is_denied = isinstance(error, (NotApplied, NotCalled)) and not isinstance(error, StillUnderWay)
-    is_denied = is_denied or reach_of(error) is Reach.NOT_REACHED
-    if is_refused or (says_so and is_denied):
-        call.claim.note(
-            StepRecord(
-                call.step_name, StepState.NOT_APPLIED, call.downstream.name, started_at_ms=started_at_ms
-            )
-        )
-    else:
-        call.claim.in_doubt = call.step_name
-        _note_doubt(call, started_at_ms)
-
-
-def _note_doubt(call: EffectCall, started_at_ms: int | None = None) -> None:
-    """Puts on record which step a person must find out about."""
-    name, at = call.step_name, call.downstream
-    step = StepRecord(name, StepState.STARTED, at.name, None, None, started_at_ms, at.declared)
-    known = call.claim.steps.get(call.step_name)
-    if known is not None:
-        first_ms = started_at_ms if known.started_at_ms is None else known.started_at_ms
-        declared = declared_text(call.claim, name, at, known)
-        step = replace(step, resource=known.resource, started_at_ms=first_ms, declared=declared)
-    call.claim.note(step)
-
-
-def _note_done(call: EffectCall, result: Any, started_at_ms: int | None) -> None:
-    """Keeps what a step returned, to be recorded with the next write."""
-    claim, resource, body, at = call.claim, resource_of(result), _stored(call, result), call.downstream
-    claim.note(StepRecord(call.step_name, _DONE, at.name, body, resource, started_at_ms, at.declared))
-    if claim.untold_at_ms == started_at_ms:
-        claim.untold_at_ms = None
-    if claim.resource is None:
-        claim.resource = resource
-
-
-def _stored(call: EffectCall, result: Any) -> bytes | None:
-    """A result as it is stored, or None if it would come back as something else."""
-    codec = call.callee.codec
-    try:
-        body = codec.encode(result)
-    except UsageError:
-        return step_values.encode(result)
-    is_same = codec.comes_back(result, body) and not step_values.is_typed(body)
-    return body if is_same else step_values.encode(result)
 
 
 def save_steps(

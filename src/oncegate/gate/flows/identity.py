@@ -23,7 +23,18 @@ _SLACK: Final = timedelta(days=1)  # entries are pruned some time after their re
 
 
 def identify_flow(gate: GateContext, surface: Surface, joined: Joined | None = None) -> Flow[KeyPlan]:
-    """Compares a surface with what its ledger knows; raises ConfigError where that is another one."""
+    """Compares a surface with what its ledger knows; raises ConfigError where that is another one.
+
+    After it the process obeys what people decided about the surface.
+    """
+    plan = yield from _identify_flow(gate, surface, joined)
+    if not gate.decided.is_read:
+        yield from gate.decided.read_flow()
+    gate.sightings.watch(surface.rule)
+    return plan
+
+
+def _identify_flow(gate: GateContext, surface: Surface, joined: Joined | None) -> Flow[KeyPlan]:
     if not gate.has_review:
         gate.plans[surface.name] = plan = KeyPlan(_NEVER, _NEVER)
         return plan
@@ -49,9 +60,10 @@ def identify_flow(gate: GateContext, surface: Surface, joined: Joined | None = N
 
 
 def _plan(gate: GateContext, surface: Surface, declared: Identity, kept: StoredDocument) -> KeyPlan:
-    known, now_ms = read_identity(kept.document.body), gate.clock.wall_ms()
+    known = read_identity(kept.document.body)
+    now = LedgerNow(kept.now_ticks, gate.clock.wall_ms(), gate.clock.ticks_ms())
     kept_ms = (surface.rule.retention_max + _SLACK) // timedelta(milliseconds=1)
-    return plan_of(surface.name, known, declared, LedgerNow(kept.now_ticks, now_ms), kept_ms)
+    return plan_of(surface.name, known, declared, now, kept_ms)
 
 
 def _kept_here(store: Store, first: DocumentChange) -> StoredDocument | None:

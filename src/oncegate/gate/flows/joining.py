@@ -15,13 +15,22 @@ from oncegate.gate.driver.requests import Flow, Invoke, Where
 from oncegate.gate.flows.admit import ClaimAttempt, as_judged, remembered_replay, reservation_of
 from oncegate.gate.flows.conflicts import joined_conflict_flow
 from oncegate.gate.flows.identity import expired
-from oncegate.gate.flows.settlement import describe, outcome_of, settlement_of
+from oncegate.gate.flows.outcome_documents import describe, outcome_of
+from oncegate.gate.flows.settlement import settlement_of
 from oncegate.gate.flows.transactions import learn_flow, settle_joined_flow
 from oncegate.gate.runtime.claim import Claim, claim_of
 from oncegate.gate.runtime.context import GateContext
 from oncegate.gate.runtime.resources import brought_by
+from oncegate.gate.surface import Surface
 from oncegate.model.states import Decision, State
 from oncegate.store import Joined
+
+
+def ambient_join(gate: GateContext, surface: Surface) -> Joined | None:
+    """The way into the framework's own open transaction, for a same-database surface; None without one."""
+    found = None if gate.ambient is None else gate.ambient.open_one(surface, admitting=True)
+    is_joined = found is not None and surface.same_database and surface.lane is None
+    return gate.commits.store.join(found) if is_joined else None
 
 
 def joined_admit_flow(
@@ -31,8 +40,8 @@ def joined_admit_flow(
     arrival, surface = attempt.arrival, attempt.surface
     if (known := remembered_replay(gate, attempt)) is not None:
         return known
-    yield from learn_flow(gate, (surface.name, arrival.tenant, gate.actor, attempt.declared.text))
     reservation = reservation_of(gate, attempt)
+    yield from learn_flow(gate, (surface.name, arrival.tenant, reservation.actor, attempt.declared.text))
     reserved = yield Invoke(joined.reserve_one, (reservation,), where=Where.HERE)
     gate.sightings.answered(surface.rule, arrival, reserved)
     if reserved.decision is Decision.CONFLICT:

@@ -18,7 +18,7 @@ from oncegate.errors import StoreError
 from oncegate.gate.codec.outcome import decode_outcome
 from oncegate.gate.driver.requests import Flow
 from oncegate.gate.runtime.claim import Claim
-from oncegate.gate.runtime.context import GateContext
+from oncegate.gate.runtime.context import GateContext, author_of
 from oncegate.gate.runtime.resources import brought_by, resource_of
 from oncegate.model.targets import about_key
 from oncegate.store import LateResource, Session
@@ -67,7 +67,7 @@ def late_flow(gate: GateContext, claim: Claim, value: Any = None) -> Flow[None]:
             continue
         late = LateResource(
             claim.entry_id, about_key(claim.key.digest, step), step, place, resource,
-            gate.clock.wall_ms(), gate.actor,
+            gate.clock.wall_ms(), author_of(gate, claim.surface.rule, claim.arrival),
         )  # fmt: skip
         if not gate.has_review:
             _log.error("entry %d has a second resource at %s: %s", claim.entry_id, place, resource)

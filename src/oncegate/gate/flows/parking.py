@@ -6,20 +6,21 @@ Must never refuse a repeat of what waits already, and never drop an event withou
 
 from __future__ import annotations
 
-from oncegate.commit.operations import CountParked, ReadEntry
+from oncegate.commit.operations import ReadEntry
+from oncegate.commit.review_operations import CountParked
 from oncegate.errors import Backlogged, Quarantined
 from oncegate.gate.driver.requests import Flow
 from oncegate.gate.runtime.context import GateContext
 from oncegate.gate.surface import Surface
 from oncegate.model.parking import RETRY_SECONDS, TENANTS_SHARE, Pair, Parked
-from oncegate.store import Reservation
-from oncegate.store.facets import FULL_STORES
+from oncegate.store import Facet, Reservation
+from oncegate.store.facets import OPEN_STORES
 
 
 def room_flow(gate: GateContext, surface: Surface, wanted: Reservation) -> Flow[None]:
     """Makes sure that there is room for an event that waits or may have to, or raises Backlogged."""
-    if not gate.has_review:
-        yield from _unreviewed_flow(wanted)
+    if Facet.OPEN_ENTRIES not in gate.commits.store.capabilities.facets:
+        yield from _unlisted_flow(wanted)
         return
     parking, size = gate.parking, len(wanted.body)
     pairs = _whose_room(gate, surface, wanted)
@@ -43,13 +44,13 @@ def room_flow(gate: GateContext, surface: Surface, wanted: Reservation) -> Flow[
     )
 
 
-def _unreviewed_flow(wanted: Reservation) -> Flow[None]:
+def _unlisted_flow(wanted: Reservation) -> Flow[None]:
     """Where no person can decide, an event that would wait is refused: its sender still has it."""
     if wanted.runs or (yield ReadEntry(wanted.key)) is not None:
         return
     raise Quarantined(
-        f"{wanted.surface}: {wanted.quarantine or wanted.hold}; it was not stored: this ledger has no"
-        f" review, so that no person could let it through. Correct the event, or use {FULL_STORES}"
+        f"{wanted.surface}: {wanted.quarantine or wanted.hold}; it was not stored: this ledger lists no"
+        f" open entries, so that no person could let it through. Correct the event, or use {OPEN_STORES}"
     )
 
 

@@ -13,7 +13,7 @@ from oncegate.commit.operations import RecordProgress
 from oncegate.errors import ClaimLost, StoreError
 from oncegate.gate.driver.requests import Flow
 from oncegate.gate.runtime.claim import Claim
-from oncegate.gate.runtime.context import GateContext
+from oncegate.gate.runtime.context import GateContext, author_of
 from oncegate.store import StepRecords
 
 ANSWER_LENGTH_MAX: Final = 300
@@ -34,7 +34,8 @@ def record_answer(gate: GateContext, claim: Claim, where: tuple[str, str], answe
     """Writes down what a downstream said of a step; `where` names the downstream and the step."""
     downstream, step_name = where
     note = _plain(f"asked {downstream} about {step_name}: {answer}")[:ANSWER_LENGTH_MAX]
-    wanted = StepRecords(*claim.id, (), gate.clock.wall_ms(), probed=note, actor=gate.actor)
+    actor = author_of(gate, claim.surface.rule, claim.arrival)
+    wanted = StepRecords(*claim.id, (), gate.clock.wall_ms(), probed=note, actor=actor)
     try:
         saved: Any = yield RecordProgress(wanted)
     except StoreError:

@@ -100,7 +100,7 @@ def must_record_start(claim: Claim, step: str, at: Downstream, recorded: StepRec
     """Whether a call leaves a record first, because nothing else would tell a later version of it."""
     if claim.is_first_attempt:
         return claim.declared is None or not claim.declared.covers(step, at)
-    if recorded is not None and recorded.state in (StepState.CALLED, StepState.STARTED):
+    if recorded is not None and recorded.state is not StepState.DONE:
         return recorded.declared != declared_text(claim, step, at, recorded)
     return not past_of(claim).covers(step, at)
 

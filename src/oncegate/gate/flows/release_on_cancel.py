@@ -17,6 +17,7 @@ from oncegate.commit.operations import Reserve, Settle
 from oncegate.commit.pending import Pending
 from oncegate.errors import StoreError
 from oncegate.gate.driver.requests import Flow, Invoke, Where
+from oncegate.gate.flows.effect_notes import not_called
 from oncegate.gate.flows.record_only import Record
 from oncegate.gate.flows.recovery import opaque_start
 from oncegate.gate.flows.settlement import settlement_of
@@ -26,7 +27,7 @@ from oncegate.gate.surface import Surface
 from oncegate.model.declarations import OPAQUE_STEP
 from oncegate.model.states import Decision, State
 from oncegate.model.surface import Arrival
-from oncegate.store import Reserved, Settlement, StepRecord, StepState
+from oncegate.store import Reserved, Settlement
 
 # A loop that is being closed waits for its tasks, not for what they leave behind; but a deadline of the
 # caller's must not wait for a store that is down.
@@ -73,7 +74,7 @@ def as_it_was(gate: GateContext, claim: Claim, reason: str = REASON) -> Settleme
 def _note_opaque(claim: Claim) -> None:
     """An opaque call's start is its reservation: this one's was none, an interrupted one's was."""
     if claim.is_first_attempt:
-        claim.note(StepRecord(OPAQUE_STEP, StepState.NOT_APPLIED, claim.surface.opaque_at.name))
+        claim.note(not_called(claim, OPAQUE_STEP, claim.surface.opaque_at))
     elif claim.reserved.decision is Decision.RECOVER and OPAQUE_STEP not in claim.steps:
         started = opaque_start(claim, None)
         if started is not None:
@@ -83,7 +84,7 @@ def _note_opaque(claim: Claim) -> None:
 def _settle(gate: GateContext, settlement: Settlement, given: Future[None]) -> None:
     """Asks for it without a task, which a loop that closes would complain of."""
     try:
-        asked = gate.commits.ask(Settle(settlement))
+        asked = gate.commits.submit_nowait(Settle(settlement))
     except StoreError:
         _tell(given)
         return

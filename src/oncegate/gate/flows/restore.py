@@ -82,7 +82,9 @@ class Restorer:
 
     def misses(self, session: ClaimSession) -> bool:
         """Whether one of the newest settlements is not there."""
-        newest = [one for one in self._gate.recent.newest(COMPARED) if self._is_kept(one)]
+        owns = _owner(session)
+        mine = [one for one in self._gate.recent.all() if owns(one.reserved.key)]
+        newest = [one for one in mine[-COMPARED:] if self._is_kept(one)]
         if not newest:
             return False
         with session.unit():
@@ -91,8 +93,9 @@ class Restorer:
     def restore(self, session: ClaimSession, change: IncarnationChange) -> None:
         """Loses the claims that the ledger does not have, and writes down the events that it lost."""
         gate = self._gate
-        claims = gate.leases.claims()
-        newest = {one.reserved.key: one for one in gate.recent.all()}
+        owns = _owner(session)
+        claims = [claim for claim in gate.leases.claims() if owns(claim.reserved.key)]
+        newest = {one.reserved.key: one for one in gate.recent.all() if owns(one.reserved.key)}
         settled = [one for one in newest.values() if self._is_kept(one)]
         gate.crashpoints.hit("restore.before")
         with session.unit():
@@ -100,7 +103,7 @@ class Restorer:
             if found.lost:
                 self._write(session, found, change)
         gate.crashpoints.hit("restore.after")
-        gate.recent.clear()
+        gate.recent.drop(owns)
         _tell(found, change, is_listed=gate.has_review)
 
     def _is_kept(self, one: Settled) -> bool:
@@ -305,3 +308,9 @@ def _tell(found: RestoreFindings, change: IncarnationChange, *, is_listed: bool)
     level = logging.CRITICAL if found.lost else logging.WARNING
     next_step = "; see `oncegate restored list`" if found.lost and is_listed else ""
     _LOG.log(level, "%s%s", summary(found, change), next_step)
+
+
+def _owner(session: ClaimSession) -> Callable[[bytes], bool]:
+    """Which keys a session can be asked about: all, or those of one shard."""
+    owns: Callable[[bytes], bool] | None = getattr(session, "owns", None)
+    return owns or (lambda key: True)

@@ -11,7 +11,6 @@ from asyncio import CancelledError
 from datetime import timedelta
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from oncegate.commit.operations import Attach, IsCommitted, Settle, Withdraw
@@ -27,28 +26,30 @@ from oncegate.errors import (
     UsageError,
 )
 from oncegate.gate.admission import Admission, Verdict
-from oncegate.gate.codec.outcome import Outcome, StepOutcome, after, encode_outcome, finished
-from oncegate.gate.driver.requests import NO_VALUE, Flow, Invoke, NotCalled, ThreadCall, Where
+from oncegate.gate.driver.requests import NO_VALUE, Flow, Invoke, ThreadCall, Where
 from oncegate.gate.flows.downstream_turns import Resting, StillUnderWay
+from oncegate.gate.flows.effect_notes import is_denied, note_doubts, note_unreached
 from oncegate.gate.flows.effects import TwoResources
 from oncegate.gate.flows.late_results import late_flow
+from oncegate.gate.flows.outcome_documents import (
+    REASON_LENGTH_MAX,
+    describe,
+    failure_outcome,
+    outcome_of,
+)
 from oncegate.gate.flows.parking import add
 from oncegate.gate.runtime.cache import CachedOutcome
 from oncegate.gate.runtime.claim import Claim
-from oncegate.gate.runtime.context import GateContext
+from oncegate.gate.runtime.context import GateContext, author_of
 from oncegate.gate.runtime.not_run_log import NotRunLine, held_reason
-from oncegate.gate.runtime.reachability import Reach, asked_wait, reach_of, was_turned_away
+from oncegate.gate.runtime.reachability import asked_wait
 from oncegate.gate.runtime.recent import Settled
-from oncegate.gate.runtime.resources import readable
 from oncegate.model.backoff import Backoff, spread
 from oncegate.model.durations import format_duration
 from oncegate.model.states import State
-from oncegate.store import Attachment, Settlement
+from oncegate.store import Attachment, Settlement, What
 
-REASON_LENGTH_MAX = 300
 ASK_AGAIN: Final = timedelta(seconds=5)  # while an earlier request may still be under way
-
-
 _UNRECORDABLE: Final = (ClaimLost, StoreUnavailable, StoreUnknown)
 _COMMITTED: Final = State.COMMITTED
 _WAITING: Final = frozenset({State.HELD, State.UNKNOWN})
@@ -81,9 +82,7 @@ def did_nothing(claim: Claim, error: BaseException) -> bool:
     """Whether an attempt certainly came to nothing at the other side: it uses up neither count nor time."""
     if isinstance(error, StillUnderWay):
         return error.claim is claim
-    if isinstance(error, (NotApplied, NotCalled)):
-        return not claim.is_anothers(error)
-    return reach_of(error) is Reach.NOT_REACHED or was_turned_away(error)
+    return is_denied(error) and not claim.is_anothers(error)
 
 
 def _waited(claim: Claim) -> timedelta:
@@ -118,8 +117,8 @@ def settlement_of(
     gate: GateContext, claim: Claim, state: State, outcome: bytes | None, reason: str | None
 ) -> Settlement:
     """Puts together everything that ends a claim in one transaction."""
-    final = state.is_final
-    steps = () if final else claim.noted()
+    ends = gate.ends(state)
+    steps = () if ends else claim.noted()
     nothing_called = not claim.called and claim.reserved.lapsed_at_ticks > 0
     return Settlement(
         claim.entry_id,
@@ -128,27 +127,14 @@ def settlement_of(
         claim.reserved.key,
         state,
         gate.clock.wall_ms(),
-        gate.actor,
+        author_of(gate, claim.surface.rule, claim.arrival),
         outcome,
         reason,
         steps,
         tuple(claim.writes) if state is _COMMITTED else (),
-        clear_steps=final and claim.has_saved_steps,
+        clear_steps=ends and claim.has_saved_steps,
         last_call_ticks=claim.reserved.lapsed_at_ticks if nothing_called else None,
     )
-
-
-def outcome_of(claim: Claim, value: bytes) -> bytes:
-    """The outcome document of a claim that has succeeded."""
-    steps, untold_ms = _calls(claim)
-    return encode_outcome(Outcome(msgspec.Raw(value), claim.resource, steps, after_ms=untold_ms))
-
-
-def _calls(claim: Claim) -> tuple[tuple[StepOutcome, ...], int | None]:
-    """The steps that were finished, and when a call was made that none of them tells of."""
-    received_at_ms = claim.reserved.received_at_ms
-    steps = tuple(claim.steps.values())  # a copy: a thread that outlives its handler may add to them
-    return finished(steps, received_at_ms), after(received_at_ms, claim.untold_at_ms)
 
 
 def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -> Flow[None]:
@@ -162,8 +148,11 @@ def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -
     state = state_after(claim, error)
     if state is State.RETRYABLE and _leaves_nothing(claim, error) and (yield from _withdraw_flow(claim)):
         return
+    note_unreached(claim)
+    if state is State.FAILED:
+        note_doubts(claim)
     reason = _reason(claim, state, error)
-    outcome = _failure_outcome(claim, error) if state is State.FAILED else None
+    outcome = failure_outcome(claim, error) if state is State.FAILED else None
     settlement = settlement_of(gate, claim, state, outcome, reason)
     if state is State.RETRYABLE:
         settlement = _to_be_retried(gate, settlement, claim, error)
@@ -179,6 +168,7 @@ def settle_failure_flow(gate: GateContext, claim: Claim, error: BaseException) -
         _refuse_final(claim, error)
     elif state is State.FAILED:
         remember(gate, claim, state, outcome, reason)
+        gate.sightings.count(claim.surface.rule, What.FAILED)
     elif state in _WAITING:
         _tell_why(gate, claim, state, reason)
         add(gate, claim.surface.name, claim.arrival.tenant, len(claim.arrival.body))
@@ -318,7 +308,7 @@ def _attach_left(gate: GateContext, claim: Claim, call: ThreadCall) -> None:
     try:
         if claim.entry_id in gate.value_follows and call.value is not NO_VALUE:
             outcome = outcome_of(claim, _encode(claim, call.value)[0])
-            if gate.commits.perform(Attach(Attachment(*claim.id, outcome))):
+            if gate.commits.submit(Attach(Attachment(*claim.id, outcome))):
                 remember(gate, claim, _COMMITTED, outcome, None)
     except StoreError:
         return  # as after a crash: all is there but the value
@@ -393,7 +383,8 @@ def remember(
     first_at_ms = claim.reserved.received_at_ms
     again = claim.fence != claim.entry_id
     known = CachedOutcome(claim.entry_id, state, claim.fingerprint, outcome, reason, first_at_ms, again)
-    gate.cache.put(claim.key.digest, known)
+    if gate.ends(state):
+        gate.cache.put(claim.key.digest, known)
     claim.recorded = True
     keep_in_mind(gate, claim, state)
 
@@ -405,23 +396,3 @@ def keep_in_mind(gate: GateContext, claim: Claim, state: State) -> None:
     gate.recent.note(
         Settled(claim.surface, claim.arrival, claim.reserved, state, at_ms, claim.resource, steps)
     )
-
-
-def _failure_outcome(claim: Claim, error: BaseException) -> bytes:
-    """The outcome of a claim that failed for good: what it did before stays visible in it (D4)."""
-    steps, untold_ms = _calls(claim)
-    outcome = Outcome(
-        resource=claim.resource,
-        steps=steps,
-        error=describe(error),
-        error_type=type(error).__name__,
-        after_ms=untold_ms,
-    )
-    return encode_outcome(outcome)
-
-
-def describe(error: BaseException) -> str:
-    """A short reason for people, from an error."""
-    text = " ".join(readable(str(error)).split()) or "no message"
-    kind = "" if isinstance(error, (Failed, OutcomeUnknown, StillUnderWay)) else f"{type(error).__name__}: "
-    return f"{kind}{text}"[:REASON_LENGTH_MAX]

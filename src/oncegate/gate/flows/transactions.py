@@ -16,9 +16,10 @@ from oncegate.commit.operations import IsCommitted
 from oncegate.errors import ClaimLost, StoreBusy, StoreError, StoreUnknown, UsageError
 from oncegate.gate.driver.awaiting import Given, check_ended
 from oncegate.gate.driver.requests import Flow, Invoke, Where
-from oncegate.gate.flows.settlement import expect_value, outcome_of, remember, settlement_of
+from oncegate.gate.flows.outcome_documents import outcome_of
+from oncegate.gate.flows.settlement import expect_value, remember, settlement_of
 from oncegate.gate.runtime.claim import Claim
-from oncegate.gate.runtime.context import GateContext, check_takes_writes
+from oncegate.gate.runtime.context import GateContext, author_of, check_takes_writes
 from oncegate.model.sql_guard import check_statement
 from oncegate.model.states import State
 from oncegate.store import Joined, Outgoing, Placed, Reservation, Reserved, Session, Settlement
@@ -190,7 +191,7 @@ def join_flow(gate: GateContext, claim: Claim, joined: Joined) -> Flow[None]:
     """
     claim.check_usable()
     check_ended(claim.given)
-    yield from learn_flow(gate, (gate.actor,))
+    yield from learn_flow(gate, (author_of(gate, claim.surface.rule, claim.arrival),))
     gate.leases.release(claim)
     outcome = None if claim.outcome is None else outcome_of(claim, claim.outcome)
     settlement = settlement_of(gate, claim, State.COMMITTED, outcome, None)

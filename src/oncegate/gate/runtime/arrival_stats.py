@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, deque
-from typing import Any, Final, TypeVar
+from collections.abc import Callable
+from typing import Any, Final
 from weakref import WeakSet
 
 from oncegate.clock import Clock
@@ -23,9 +24,10 @@ from oncegate.commit.operations import Observe, Operation
 from oncegate.commit.seen_operations import Meet
 from oncegate.gate.runtime.asked import AskedAgain
 from oncegate.gate.runtime.cache import CachedOutcome
-from oncegate.gate.runtime.duplicate_detector import Comparing, Look, look_at
-from oncegate.gate.runtime.not_run_log import NotRunLine, Why, held_reason, parked_reason
+from oncegate.gate.runtime.duplicate_detector import Comparing, look_at
+from oncegate.gate.runtime.not_run_log import DONE_BEFORE, NotRunLine, Why, held_reason, parked_reason
 from oncegate.gate.runtime.stale_offsets import Repeated, classified, recent_of
+from oncegate.gate.runtime.surface_sightings import RepeatedTuple, SurfaceSightings, taken
 from oncegate.gate.runtime.targets import Bringing, Brought, resources_seen
 from oncegate.model.keys import Key
 from oncegate.model.repeats import Classified
@@ -33,7 +35,7 @@ from oncegate.model.states import Decision
 from oncegate.model.surface import Arrival, SurfaceRule
 from oncegate.store import Facet, Met, Observations, Repeat, Reserved, ResourceSeen, Seen, Tally, What
 from oncegate.store.notices import keyless_posting
-from oncegate.store.tallies import of_class, of_latency, of_reason
+from oncegate.store.tallies import of_class, of_delay, of_latency, of_reason
 
 FLUSH_SECONDS = 1.0
 CLASSIFIED_MAX: Final = 1_000  # repeats of a surface between two flushes; more are only counted
@@ -59,40 +61,11 @@ _WHAT: Final = {
 }
 # New keys that were not run: they come with no first arrival before this one.
 _PARKED: Final = {Decision.QUARANTINE: What.QUARANTINED, Decision.HOLD: What.HELD}
+_REPLAYED: Final = What.REPLAY.value
 _NEW: Final = frozenset(_PARKED.values())
+SENT_AGAIN: Final = frozenset({Decision.REPLAY, Decision.BUSY, Decision.QUARANTINE, Decision.HOLD})
 
 Sums = dict[tuple[str, int, int], tuple[int, int]]  # (surface, minute, what) -> (count, total)
-# Decision, entry, first arrival, now, new ones before it, whether its sender was asked to come again.
-_Repeated = tuple[Decision, int, int, int, int, bool]
-_New = tuple[int, str, bytes, int]  # entry, tenant, body, now
-
-
-class SurfaceSightings:
-    """What was seen of one surface since it was last gathered.
-
-    Lists that arrivals only append to: one step of the interpreter, so that no lock is needed. `fresh` has
-    the microseconds that each new key's reservation took, -1 where that was not measured. `others` has what
-    is only counted.
-    """
-
-    __slots__ = (
-        "brought", "fresh", "fresh_left", "late_ms", "looks", "lost", "new",
-        "others", "repeated", "repeats", "rule",
-    )  # fmt: skip
-
-    def __init__(self, rule: SurfaceRule) -> None:
-        self.rule = rule
-        self.late_ms = int(rule.late_replay_after.total_seconds() * 1000)
-        self.fresh: list[int] = []
-        self.new: list[_New] = []
-        self.repeated: list[_Repeated] = []
-        self.others: list[int] = []
-        self.brought: list[Bringing] = []
-        self.lost = 0
-        # Gathered and not yet compared with what others saw; touched under the lock of flushing only.
-        self.looks: list[Look] = []
-        self.repeats: list[Repeated] = []
-        self.fresh_left = 0
 
 
 class Sightings:
@@ -102,6 +75,7 @@ class Sightings:
         self._commits = commits
         self._clock = clock
         self._tells = Facet.STATS in commits.store.capabilities.facets
+        self.hooks: list[Callable[[], None]] = []  # called by the thread, about once a second
         self._begin()
         _live.add(self)
 
@@ -124,7 +98,7 @@ class Sightings:
 
     def answered(self, rule: SurfaceRule, arrival: Arrival, reserved: Reserved, began_us: int = 0) -> None:
         """Notes an arrival that the ledger has answered; it was asked at `began_us`, if that is known."""
-        seen = self._surfaces.get(rule.name) or self._watch(rule)
+        seen = self._surfaces.get(rule.name) or self.watch(rule)
         if reserved.decision is not _RUN:
             asked = self._asked.is_asked(reserved, self._clock.wall_ms())
             self._repeated(seen, reserved.decision, reserved.entry_id, reserved.received_at_ms, asked)
@@ -144,7 +118,7 @@ class Sightings:
         decision, first = reserved.decision, reserved.received_at_ms
         if decision is _REPLAY and not self.why.tells_replays:
             return
-        reason = "already done"
+        reason = DONE_BEFORE
         if decision is Decision.QUARANTINE:
             reason = parked_reason(reserved.reason or arrival.quarantine)
         elif decision is Decision.HOLD:
@@ -159,10 +133,11 @@ class Sightings:
         """Notes a replay that was answered from memory."""
         if self.why.tells_replays:
             first = known.received_at_ms
-            self.why.note(NotRunLine("replay", rule.name, key.digest, label, "already done", first))
-        seen = self._surfaces.get(rule.name) or self._watch(rule)
-        asked = self._asked.finds_done(known.entry_id, known.claimed_again)
-        self._repeated(seen, _REPLAY, known.entry_id, known.received_at_ms, asked)
+            self.why.note(NotRunLine("replay", rule.name, key.digest, label, DONE_BEFORE, first))
+        seen = self._surfaces.get(rule.name) or self.watch(rule)
+        asked, again = self._asked, known.claimed_again
+        is_due = (again or bool(asked.due)) and asked.finds_done(known.entry_id, again)
+        self._repeated(seen, _REPLAY, known.entry_id, known.received_at_ms, is_due)
 
     def _repeated(
         self, seen: SurfaceSightings, decision: Decision, entry_id: int, first_at_ms: int, asked: bool
@@ -171,19 +146,20 @@ class Sightings:
             now_ms = self._clock.wall_ms()
             seen.repeated.append((decision, entry_id, first_at_ms, now_ms, len(seen.fresh), asked))
         elif len(seen.others) < WAITING_MAX:
-            seen.others.append(_what(decision, first_at_ms, asked).value)
+            is_plain = decision is _REPLAY and not asked
+            seen.others.append(_REPLAYED if is_plain else _what(decision, first_at_ms, asked).value)
         else:
             seen.lost += 1
 
     def count(self, rule: SurfaceRule, what: int) -> None:
         """Notes something that is no arrival."""
-        seen = self._surfaces.get(rule.name) or self._watch(rule)
+        seen = self._surfaces.get(rule.name) or self.watch(rule)
         if len(seen.others) < WAITING_MAX:
             seen.others.append(int(what))
 
     def brought(self, rule: SurfaceRule, arrival: Arrival, brought: Brought, entry_id: int) -> None:
         """Notes what an event that ran got from downstreams, for its target."""
-        seen = self._surfaces.get(rule.name) or self._watch(rule)
+        seen = self._surfaces.get(rule.name) or self.watch(rule)
         if brought and len(seen.brought) < WAITING_MAX:
             now_ms = self._clock.wall_ms()
             seen.brought.append(Bringing(entry_id, arrival.tenant, arrival.body, brought, now_ms))
@@ -199,7 +175,10 @@ class Sightings:
         """Has an operation that could not be done tried again, about once a second."""
         self._kept.append(operation)
 
-    def _watch(self, rule: SurfaceRule) -> SurfaceSightings:
+    def watch(self, rule: SurfaceRule) -> SurfaceSightings:
+        """What is seen of a surface; the first one starts the thread."""
+        if (known := self._surfaces.get(rule.name)) is not None:
+            return known
         with self._starting:
             if self._thread is None and not self._stop.is_set():
                 self._start()
@@ -213,6 +192,8 @@ class Sightings:
 
     def _run(self) -> None:
         while not self._stop.wait(FLUSH_SECONDS):
+            for hook in self.hooks:
+                hook()
             self.flush()
 
     def flush(self) -> bool:
@@ -234,16 +215,16 @@ class Sightings:
         """Takes what the surfaces have seen, classifies it and adds it to what is to be told."""
         minute = self._clock.wall_ms() // MINUTE_MS
         for name, seen in list(self._surfaces.items()):
-            repeated, fresh = _taken(seen.repeated), _taken(seen.fresh)
+            repeated, fresh = taken(seen.repeated), taken(seen.fresh)
             self._count_fresh(name, minute, fresh)
             self._count_repeats(seen, repeated, len(fresh))
-            for what, count in Counter(_taken(seen.others)).items():
+            for what, count in Counter(taken(seen.others)).items():
                 self._add(name, minute, what, count)
-            for entry_id, tenant, body, now_ms in _taken(seen.new):
+            for entry_id, tenant, body, now_ms in taken(seen.new):
                 look = look_at(seen.rule, entry_id, tenant, body, now_ms)
                 if look is not None and len(seen.looks) < self._compared_max:
                     seen.looks.append(look)
-            for one in _taken(seen.brought):
+            for one in taken(seen.brought):
                 self._untold_resources.extend(resources_seen(seen.rule, one))
             if seen.lost:
                 self._add(name, minute, What.LOST, seen.lost)
@@ -262,15 +243,18 @@ class Sightings:
         for what, (count, total) in sums.items():
             self._add(surface, minute, what, count, total)
 
-    def _count_repeats(self, seen: SurfaceSightings, repeated: list[_Repeated], fresh: int) -> None:
+    def _count_repeats(self, seen: SurfaceSightings, repeated: list[RepeatedTuple], fresh: int) -> None:
         place = 0
         for decision, entry_id, first_at_ms, now_ms, fresh_before, asked in repeated:
             what = _what(decision, first_at_ms, asked)
             self._add(seen.rule.name, now_ms // MINUTE_MS, what)
+            if first_at_ms and decision in SENT_AGAIN:
+                self._add(seen.rule.name, now_ms // MINUTE_MS, of_delay(now_ms - first_at_ms))
             if what not in _NEW and len(seen.repeats) < CLASSIFIED_MAX:
                 fresh_between = seen.fresh_left + fresh_before - place
                 seen.repeats.append(Repeated(decision, entry_id, first_at_ms, now_ms, fresh_between, asked))
                 place, seen.fresh_left = fresh_before, 0
+        seen.repeats += taken(seen.observed)[:CLASSIFIED_MAX]
         seen.fresh_left += fresh - place
 
     def _compare(self) -> None:
@@ -278,8 +262,8 @@ class Sightings:
         waiting = [seen for seen in list(self._surfaces.values()) if seen.looks or seen.repeats]
         if not waiting:
             return
-        comparing = Comparing(look for seen in waiting for look in _taken(seen.looks))
-        repeats = [(seen, _taken(seen.repeats)) for seen in waiting]
+        comparing = Comparing(look for seen in waiting for look in taken(seen.looks))
+        repeats = [(seen, taken(seen.repeats)) for seen in waiting]
         met = self._meet(comparing, repeats)
         for found in comparing.found(met.before):
             self._note(found.surface, found.entry_id, found.at_ms, found.classified)
@@ -296,7 +280,7 @@ class Sightings:
         brought = tuple(one for seen, own in repeats for one in recent_of(seen.rule.name, own))
         trims = abs(now_ms - self._trimmed_at_ms) >= TRIM_MS
         try:
-            met = self._commits.perform(Meet(Seen(comparing.contents(), brought, now_ms, trims)))
+            met = self._commits.submit(Meet(Seen(comparing.contents(), brought, now_ms, trims)))
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException:  # noqa: BLE001  reports go on with what this process saw itself
@@ -331,7 +315,7 @@ class Sightings:
         tallies = tuple(Tally(*place, *sums) for place, sums in self._untold.items())
         seen = Observations(tallies, tuple(self._untold_repeats.values()), tuple(self._untold_resources))
         try:
-            self._commits.perform(Observe(seen))
+            self._commits.submit(Observe(seen))
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException:  # noqa: BLE001  whatever it is, what was seen is kept for the next time
@@ -351,7 +335,7 @@ class Sightings:
         self._kept.extend(PostNotice(keyless_posting(place, now_ms)) for place in keyless)
         while self._kept:
             try:
-                self._commits.perform(self._kept[0])
+                self._commits.submit(self._kept[0])
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException:  # noqa: BLE001  whatever it is, it is tried again the next time
@@ -376,16 +360,6 @@ def _what(decision: Decision, first_at_ms: int, asked: bool) -> What:
     if asked and decision is _REPLAY:
         return What.AWAITED
     return _PARKED[decision] if not first_at_ms and decision in _PARKED else _WHAT[decision]
-
-
-T = TypeVar("T")
-
-
-def _taken(waiting: list[T]) -> list[T]:
-    """Takes what stands in a list that others may append to at this very moment; nothing gets lost."""
-    taken = waiting[: len(waiting)]
-    del waiting[: len(taken)]
-    return taken
 
 
 _live: WeakSet[Sightings] = WeakSet()

@@ -23,7 +23,7 @@ class AskedAgain:
     """Entries whose senders were asked to come again, as far as this process knows."""
 
     def __init__(self) -> None:
-        self._due: dict[int, bool] = {}  # False once the sender has come and found the event done
+        self.due: dict[int, bool] = {}  # False once the sender has come and found the event done
 
     def is_asked(self, reserved: Reserved, now_ms: int) -> bool:
         """Whether an arrival of a known key was asked for."""
@@ -39,15 +39,15 @@ class AskedAgain:
 
     def finds_done(self, entry_id: int, claimed_again: bool) -> bool:
         """Whether a sender that was asked to come again finds its event done for the first time."""
-        is_due = self._due.get(entry_id, claimed_again)
+        is_due = self.due.get(entry_id, claimed_again)
         if is_due:
             self._keep(entry_id, is_due=False)
         return is_due
 
     def _keep(self, entry_id: int, *, is_due: bool) -> None:
-        if entry_id not in self._due and len(self._due) >= ASKED_MAX:
-            self._due.pop(next(iter(self._due), 0), None)
-        self._due[entry_id] = is_due
+        if entry_id not in self.due and len(self.due) >= ASKED_MAX:
+            self.due.pop(next(iter(self.due), 0), None)
+        self.due[entry_id] = is_due
 
     def __len__(self) -> int:
-        return len(self._due)
+        return len(self.due)

@@ -41,12 +41,15 @@ class OutcomeCache:
         self._oldest_first: deque[bytes] = deque()  # a dict's own order is slow to find the first of
         self._entries_max = entries_max
 
-    def get(self, digest: bytes) -> CachedOutcome | None:
-        """Finds a final entry, if the ledger has answered just now: it may be another one by now (I23)."""
+    def get(self, digest: bytes, now_ms: int | None = None) -> CachedOutcome | None:
+        """Finds a final entry, if the ledger has answered just now: it may be another one by now (I23).
+
+        `now_ms` is the clock's ticks, where the caller has just read them.
+        """
         found = self._entries.get(digest)
         if found is None or self._ticks_ms is None:
             return found
-        return found if self._ticks_ms() - self.confirmed_ms <= FRESH_MS else None
+        return found if (now_ms or self._ticks_ms()) - self.confirmed_ms <= FRESH_MS else None
 
     def put(self, digest: bytes, entry: CachedOutcome) -> None:
         """Remembers a final entry, unless it is bulky or not final."""

@@ -23,6 +23,7 @@ class Circuits:
     def __init__(self, ticks_ms: Callable[[], int]) -> None:
         self._ticks_ms = ticks_ms
         self._circuits: dict[str, Circuit] = {}
+        self.known = self._circuits.keys()  # empty while every downstream is well: then nobody need ask
         self._trials: dict[str, tuple[int, int]] = {}  # by downstream: whose trial, and since when
         self._met: dict[str, set[str]] = {}
         self._lock = Lock()

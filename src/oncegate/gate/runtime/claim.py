@@ -12,19 +12,21 @@ from datetime import timedelta
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from oncegate.errors import ClaimLost, OncegateError, RecordedFailure, UsageError
 from oncegate.gate.declared import Declared
 from oncegate.gate.driver.awaiting import Given
 from oncegate.gate.driver.requests import ThreadCall
 from oncegate.gate.surface import Surface
+from oncegate.model.declarations import pattern_of
 from oncegate.model.downstream import Doubt
 from oncegate.model.keys import Key
 from oncegate.model.sql_guard import check_statement
 from oncegate.model.states import Decision
 from oncegate.model.surface import Arrival
 from oncegate.model.trace import Context
-from oncegate.store import ClaimId, Joined, Reserved, Statement, StepRecord
+from oncegate.store import ClaimId, Joined, Reserved, Statement, StepRecord, StepState
 
 _RUN: Final = Decision.RUN
 
@@ -88,6 +90,13 @@ class Claim(Struct, eq=False):
         """Whether no earlier attempt can have done anything."""
         return self.reserved.decision is _RUN or self.reserved.never_run
 
+    @property
+    def first_declared(self) -> str | None:
+        """What the first attempt declared."""
+        if not self.is_first_attempt:
+            return self.reserved.declared
+        return None if self.declared is None else self.declared.text
+
     def check_usable(self) -> None:
         """Raises unless this claim may still act."""
         if self.in_block:
@@ -113,7 +122,10 @@ class Claim(Struct, eq=False):
                 f"step {name!r} is used twice in one handler; give each call a name of its own"
             )
         self.used_names.add(name)
-        return self.steps.get(name)
+        found = self.steps.get(name)
+        if found is None and not self.is_first_attempt and self.steps:
+            return self.steps.get(pattern_of(name))  # what is known of all that differ in a number
+        return found
 
     def note(self, step: StepRecord) -> None:
         """Keeps a step to be recorded with the next write."""
@@ -130,11 +142,16 @@ class Claim(Struct, eq=False):
             if self.unsaved.get(step.name) is step:
                 self.unsaved.pop(step.name, None)
 
-    def doubt(self, may_have_begun: bool, last_call_ticks: int, now_wall_ms: int) -> Doubt:
+    def doubt(
+        self, may_have_begun: bool, last_call_ticks: int, now_wall_ms: int, recorded: StepRecord | None
+    ) -> Doubt:
         """How long ago earlier attempts may have called a step's downstream."""
         reserved = self.reserved
         by_ticks = reserved.now_ticks - reserved.first_reserved_ticks
         by_wall = now_wall_ms - reserved.received_at_ms
+        if recorded is not None and recorded.first_call_ticks is not None:
+            certain = recorded.first_call_ticks - reserved.first_reserved_ticks
+            by_ticks, by_wall = by_ticks - certain, by_wall - certain
         return Doubt(
             first_call_age=timedelta(milliseconds=max(by_ticks, by_wall)),
             last_call_age=timedelta(milliseconds=reserved.now_ticks - last_call_ticks),
@@ -155,7 +172,16 @@ def claim_of(
     if reserved.steps:
         claim.steps = {step.name: step for step in reserved.steps}
         claim.has_saved_steps = True
+        if reserved.decision is Decision.RECOVER:
+            _doubt_denials(claim)
     return claim
+
+
+def _doubt_denials(claim: Claim) -> None:
+    """An interrupted attempt may have called what the one before it certainly had not."""
+    for step in tuple(claim.steps.values()):
+        if step.state is StepState.NOT_APPLIED and step.first_call_ticks is not None:
+            claim.note(replace(step, state=StepState.CALLED))
 
 
 def checked(writes: Iterable[Statement]) -> list[Statement]:

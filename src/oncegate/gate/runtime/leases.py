@@ -75,7 +75,7 @@ class LeaseKeeper:
     def _renew(self, claim: Claim, now: int) -> bool:
         lease_ms = claim.surface.rule.lease_ms
         try:
-            kept = self._commits.perform(Renew(Renewal(*claim.id, lease_ms)))
+            kept = self._commits.submit(Renew(Renewal(*claim.id, lease_ms)))
         except StoreError:
             return False  # tried again at the next turn; if that fails too the lease lapses
         if not kept:

@@ -23,6 +23,7 @@ from oncegate.model.surface import APPROVAL
 LINES_MAX: Final = 20  # of a gate between two flushes, about a second apart; the rest is one summary
 WAITING_MAX: Final = 100_000
 REASON_LENGTH_MAX: Final = 200
+DONE_BEFORE: Final = "already done"
 GAVE_UP: Final = "gave up after "
 _WAS: Final = "; was "
 

@@ -8,8 +8,9 @@ that falls back to another way after a refused connection has used that other wa
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
+from traceback import walk_tb
 from typing import Any, Final
 
 RETRY_AFTER_SECONDS_MAX: Final = 3600.0
@@ -59,6 +60,14 @@ _MAYBE_SENT: Final = frozenset(
     }
 )
 _LOST: Final = (ConnectionError, TimeoutError)
+# Where calls of a client keep what they sent before: an error that ends a redirect may carry none of it.
+_SENT_BEFORE: Final = {
+    "requests": "hist",
+    "urllib3": "history",
+    "httpx": "history",
+    "aiohttp": "history",
+    "urllib": "visited",
+}
 
 
 class Reach(Enum):
@@ -78,14 +87,81 @@ def reach_of(error: BaseException) -> Reach:
             is_unsent = is_unsent or is_cause
         elif _is_lost(found) or _says_not_now(found):
             is_unwell = True
-    if is_unwell:
+    if is_unwell or (is_unsent and _is_second(error)):
         return Reach.UNWELL
     return Reach.NOT_REACHED if is_unsent else Reach.UNTOLD
 
 
 def was_turned_away(error: BaseException) -> bool:
-    """Whether the other side answered 429: it has done nothing yet."""
-    return any(is_cause and status_of(found) == TOO_MANY for found, is_cause in _chain(error))
+    """Whether the other side answered 429 to the only request: it has done nothing yet."""
+    found = [one for one, is_cause in _chain(error) if is_cause]
+    return any(status_of(one) == TOO_MANY for one in found) and not _is_second(error)
+
+
+def _is_second(error: BaseException) -> bool:
+    """Whether a client sent a request before the one that failed: it repeats, or followed a redirect."""
+    return any(_was_repeated(found) for found, _ in _chain(error, is_whole=True))
+
+
+def _was_repeated(error: BaseException) -> bool:
+    """Whether an error is of a second request: the first may have been carried out."""
+    if any(
+        kind.__name__ == "RetryError" for kind in type(error).__mro__
+    ):  # tenacity, google.api_core, requests
+        return True
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):  # botocore
+        told = response.get("ResponseMetadata", {})
+        return bool(told.get("RetryAttempts")) if isinstance(told, dict) else True
+    retries = getattr(getattr(response, "raw", response), "retries", None)  # requests, urllib3
+    holders = (error, response, retries, getattr(error, "retries", None))
+    if any(_has_sent(getattr(holder, "history", None)) for holder in holders):
+        return True
+    calls = tuple(_calls_of_clients(error))
+    return any(map(_shows_earlier, calls)) or (not calls and _is_of_reading(error))
+
+
+def _has_sent(history: object) -> bool:
+    """Whether one of the requests before was sent; connections that were refused were not."""
+    if not isinstance(history, (list, tuple, dict)):
+        return False
+    errors = (getattr(one, "error", None) for one in history)
+    return not all(isinstance(one, BaseException) and _is_unsent(one) for one in errors)
+
+
+def _calls_of_clients(error: BaseException) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The calls of clients that an error came through: the package and its variables."""
+    for frame, _ in walk_tb(error.__traceback__):
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if (package in _SENT_BEFORE or package == "botocore") and (known := frame.f_locals):
+            yield package, known
+
+
+def _shows_earlier(call: tuple[str, Mapping[str, Any]]) -> bool:
+    package, known = call
+    if package == "botocore":
+        attempts = known.get("attempts")
+        return isinstance(attempts, int) and attempts > 1
+    return _has_sent(known.get(_SENT_BEFORE[package]))
+
+
+def _is_of_reading(error: BaseException) -> bool:
+    """Whether the request that failed is a GET or HEAD, as one that follows a redirect of a POST is."""
+    try:
+        request = getattr(error, "request", None)
+    except RuntimeError:  # httpx, where the error has none
+        return False
+    return getattr(request, "method", None) in ("GET", "HEAD")
+
+
+def observed(error: BaseException) -> str:
+    """What was seen of the other side, for people: the status of its answer, or that there was none."""
+    found = [one for one, is_cause in _chain(error) if is_cause]
+    statuses = [status_of(one) for one in found if getattr(one, "was_answered", True)]
+    status = next((one for one in statuses if one is not None), None)
+    if status is not None:
+        return f"HTTP {status}"
+    return {Reach.NOT_REACHED: "no connection", Reach.UNWELL: "no answer"}.get(reach_of(error), "")
 
 
 def status_of(error: BaseException) -> int | None:
@@ -116,7 +192,7 @@ def asked_wait(error: BaseException) -> float:
     return min(seconds, RETRY_AFTER_SECONDS_MAX)
 
 
-def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
+def _chain(error: BaseException, *, is_whole: bool = False) -> Iterator[tuple[BaseException, bool]]:
     """The error with all it was made of; whether it is a cause or was only being handled meanwhile."""
     waiting: list[tuple[Any, bool]] = [(error, True)]
     seen: set[int] = set()
@@ -129,7 +205,9 @@ def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
         parts = (found.__cause__, getattr(found, "reason", None), *found.args[:2])
         if all(found.__context__ is not part for part in parts):
             waiting.append((found.__context__, False))
-        if not _is_unsent(found):  # what a client that did not connect met below is part of that
+        if is_whole or not _is_unsent(
+            found
+        ):  # what a client that did not connect met below is part of that
             waiting += [(part, is_cause) for part in parts]
 
 

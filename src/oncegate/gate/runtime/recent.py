@@ -6,6 +6,7 @@ Bounded in number and size; the oldest go first.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
@@ -43,6 +44,11 @@ class Recent:
         kept = self._kept
         kept.append(settled)
         self._bytes += len(settled.arrival.body)
+        if self._bytes > BODY_BYTES_MAX or len(kept) > RECENT_MAX:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        kept = self._kept
         while len(kept) > RECENT_MAX or (self._bytes > BODY_BYTES_MAX and kept):
             self._bytes -= len(kept.popleft().arrival.body)
 
@@ -50,11 +56,7 @@ class Recent:
         """All that are kept, the oldest first."""
         return list(self._kept)
 
-    def newest(self, count: int) -> list[Settled]:
-        """The last ones."""
-        return self.all()[-count:]
-
-    def clear(self) -> None:
-        """Keeps nothing more."""
-        self._kept.clear()
-        self._bytes = 0
+    def drop(self, owns: Callable[[bytes], bool]) -> None:
+        """Keeps nothing more of these keys."""
+        self._kept = deque(one for one in self._kept if not owns(one.reserved.key))
+        self._bytes = sum(len(one.arrival.body) for one in self._kept)

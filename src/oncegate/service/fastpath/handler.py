@@ -52,7 +52,7 @@ class Webhooks:
         self.entrances = {
             f"/in/{name}".encode(): entrance
             for name, entrance in entrances.items()
-            if _is_plain(name) and entrance.provider is None
+            if _is_plain(name) and entrance.provider is None and not entrance.routes
         }
 
     def take(

@@ -1,4 +1,4 @@
-"""The ledger in a DynamoDB table: claims only, for programs that already keep their data there."""
+"""The ledger in a DynamoDB table: claims and open entries, for programs that keep their data there."""
 
 from oncegate.stores.dynamodb.store import DynamoStore
 

@@ -2,7 +2,7 @@
 
 A change alone is an UpdateItem, which tells what it consumed; many are statements of one
 BatchExecuteStatement, each by itself. Statements use only what the service documents for them: values,
-list_append and REMOVE. A change that computes on the server (`copies`, `additions`) is never batched.
+list_append and REMOVE. A change that computes on the server (`sums`, `additions`) is never batched.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from oncegate.stores.dynamodb.items import Item, Value, binary, number
+from oncegate.stores.dynamodb.items import Item, ItemRow, Value, binary, number
 
 Path = tuple[str, ...]
 
@@ -35,18 +35,26 @@ class Change(Struct):
     removes: list[str] = field(default_factory=list)
     equals: Item = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
-    copies: dict[str, str] = field(default_factory=dict)  # attribute to attribute
+    sums: dict[str, tuple[str, Value]] = field(default_factory=dict)  # an attribute and a number
     additions: dict[str, Value] = field(default_factory=dict)
 
     @property
     def is_plain(self) -> bool:
         """Whether it may be a statement of a batch."""
-        return not (self.copies or self.additions) and len(self.sets) <= _SETS_MAX
+        return not (self.sums or self.additions) and len(self.sets) <= _SETS_MAX
 
     def numbered(self) -> Change:
         """Gives the request its number."""
         self.sets[("z",)] = request_number()
         return self
+
+    def log(self, row: ItemRow, record: Value) -> None:
+        """Adds a record to the log of an entry that was read; a long log is shortened."""
+        kept = row.history([record])
+        if kept is None:
+            self.records.append(record)
+        else:
+            self.sets[("hs",)] = {"L": kept}
 
     def was_ours(self, there: Item | None) -> bool:
         """Whether what stands there was written by this very request, which was carried out before."""
@@ -77,7 +85,10 @@ class Change(Struct):
         """As the arguments of UpdateItem, and of an Update in a transaction."""
         names, values = _Names(), _Values()
         sets = [f"{names.path(path)} = {values.of(value)}" for path, value in self.sets.items()]
-        sets += [f"{names.of(name)} = {names.of(source)}" for name, source in self.copies.items()]
+        sets += [
+            f"{names.of(name)} = {names.of(source)} + {values.of(more)}"
+            for name, (source, more) in self.sums.items()
+        ]
         sets += [
             f"{names.of(name)} = {names.of(name)} + {values.of(value)}"
             for name, value in self.additions.items()

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from oncegate.errors import ConfigError, StoreUnavailable
 from oncegate.model.conflicts import LOGGED_MAX
-from oncegate.model.states import Decision, State, free_in_ms, judge, why_given_up
+from oncegate.model.states import Decision, State, conflict_note, free_in_ms, judge, why_given_up
 from oncegate.store import CLAIM_KINDS, ClaimNote, LogKind, Reservation, Reserved, StepRecord
 from oncegate.stores.dynamodb.changes import Change, Insertion, Path, request_number
 from oncegate.stores.dynamodb.items import (
@@ -28,7 +28,6 @@ from oncegate.stores.dynamodb.items import (
     ItemRow,
     Value,
     binary,
-    entry_number,
     number,
     pack_record,
     read_row,
@@ -36,8 +35,9 @@ from oncegate.stores.dynamodb.items import (
     unpack_step,
 )
 from oncegate.stores.dynamodb.ledger_time import LedgerTime
-from oncegate.stores.dynamodb.parts import OUTCOME_INLINE_MAX, Parts
+from oncegate.stores.dynamodb.parts import BODY_INLINE_MAX, OUTCOME_INLINE_MAX, Parts
 from oncegate.stores.dynamodb.writing import ItemWriter, rounds
+from oncegate.stores.shared.open_lists import WAITING, number_of
 
 _RACES_MAX: Final = 20  # others who change the same key between two writes of ours
 _NOTED_MAX: Final = 20_000
@@ -47,8 +47,9 @@ EXPIRY_SPARE_S: Final = 2 * 24 * 3600  # keys outlive their retention by this
 class ClaimNotes(Struct):
     """What this process knows of a claim that it made, and its end needs."""
 
-    kept_until_s: int
+    keep_s: int
     parts: list[str] = field(default_factory=list)  # of step results
+    body: str | None = None  # the event's parts
 
 
 class OwnClaims:
@@ -104,65 +105,87 @@ class DynamoClaims:
         items = [
             self._new_item(item, now, None if named is None else named[i]) for i, item in enumerate(wanted)
         ]
-        refused = self._writer.insert([Insertion(item) for item in items])
+        known = self._keep_events(wanted, items) if outcome is None else {}
+        fresh = [place for place in range(len(wanted)) if place not in known]
+        for place, refused in zip(
+            fresh, self._writer.insert([Insertion(items[place]) for place in fresh]), strict=True
+        ):
+            if refused is not None:
+                known[place] = refused.item
+        settled = outcome is not None
         return [
-            self._inserted(item, made, now, settled=outcome is not None)
-            if there is None
-            else self._judged(item, made, there.item, now, settled=outcome is not None)
-            for item, made, there in zip(wanted, items, refused, strict=True)
+            self._judged(item, made, known[place], now, settled=settled)
+            if place in known
+            else self._inserted(item, made, now, settled=settled)
+            for place, (item, made) in enumerate(zip(wanted, items, strict=True))
         ]
+
+    def _keep_events(self, wanted: Sequence[Reservation], items: list[Item]) -> dict[int, Item | None]:
+        """Puts events into their items. Events that are too long for one are written first, apart.
+
+        Their keys are looked at before that: a repeat writes nothing. Returns what stands under known keys.
+        """
+        long = []
+        for place, item in enumerate(wanted):
+            if len(item.body) > BODY_INLINE_MAX:
+                long.append(place)
+            else:
+                items[place]["v"] = binary(item.body)
+        known: dict[int, Item | None] = {}
+        found = self._writer.read([wanted[place].key for place in long]) if long else []
+        for place, there in zip(long, found, strict=True):
+            if there is not None:
+                known[place] = there
+            if there is None or read_row(there).state == WITHDRAWN:
+                name = self._parts.write(wanted[place].key, wanted[place].body, None)
+                items[place]["bv"] = text(name)
+        return known
 
     def _named_outcome(self, wanted: Sequence[Reservation], outcome: bytes) -> list[Item]:
         """How each of many items holds the same outcome."""
         if len(outcome) <= OUTCOME_INLINE_MAX:
             return [{"oc": binary(outcome)}] * len(wanted)
-        named = [self._parts.write(item.key, outcome, self._kept_until(item)) for item in wanted]
+        until = [self._time.removal(_keep_s(item)) for item in wanted]
+        named = [self._parts.write(item.key, outcome, at) for item, at in zip(wanted, until, strict=True)]
         return [{"on": text(name)} for name in named]
-
-    def _kept_until(self, item: Reservation) -> int:
-        now = self._time.server_seconds()
-        if not item.keep_ms or now is None:
-            return FAR_FUTURE_S
-        return now + item.keep_ms // 1000 + EXPIRY_SPARE_S
 
     def _new_item(self, item: Reservation, now: int, outcome: Item | None, above: int = 0) -> Item:
         state, reason = item.parked
-        kept_until, fence = self._kept_until(item), self._time.numbers(now, above)
+        keep_s, fence = _keep_s(item), self._time.numbers(now, above)
         made: Item = {
             "k": binary(item.key), "f": number(fence), "at": number(item.received_at_ms),
             "p": binary(item.fingerprint), "sf": text(item.surface), "tn": text(item.tenant),
-            "lb": text(item.label), "i": number(0), "st": {"M": {}}, "ke": number(kept_until),
+            "lb": text(item.label), "i": number(0), "st": {"M": {}}, "ke": number(keep_s),
             "z": request_number(),
         }  # fmt: skip
         if item.declared is not None:
             made["d"] = text(item.declared)
         if reason is not None:
             parked = {"s": number(state), "a": number(0), "c": number(0), "rs": text(reason)}
-            made |= parked | _open_shard(item.key, now) | {"e": number(item.received_at_ms)}
+            made |= parked | open_shard(item.key, state, now) | {"e": number(item.received_at_ms)}
             made["hs"] = {"L": [self._record(now, LogKind(state.value), item, reason)]}
             return made
         made |= {"a": number(1), "c": number(1), "t": number(item.token)}
         if outcome is not None:
-            made |= {
-                "s": number(State.COMMITTED),
-                "e": number(item.received_at_ms),
-                "x": number(kept_until),
-            }
+            made |= {"s": number(State.COMMITTED), "e": number(item.received_at_ms)}
+            if (removal := self._time.removal(keep_s)) is not None:
+                made["x"] = number(removal)
             made["hs"] = {"L": [self._record(now, LogKind.COMMITTED, item, None)]}
             return made | outcome
         made |= {"s": number(State.IN_FLIGHT), "u": number(now + item.lease_ms), "fr": number(now)}
-        return made | _open_shard(item.key, now) | {"hs": {"L": []}}
+        return made | open_shard(item.key, State.IN_FLIGHT, now) | {"hs": {"L": []}}
 
     def _record(self, now: int, kind: LogKind, item: Reservation, note: str | None) -> Item:
         return pack_record(self._time.numbers(now), kind, item.received_at_ms, item.actor, note)
 
     def _inserted(self, item: Reservation, made: Item, now: int, *, settled: bool) -> Reserved:
-        entry, (state, reason) = entry_number(item.key), item.parked
+        entry, (state, reason) = number_of(item.key), item.parked
         if reason is not None:
             decision = Decision.QUARANTINE if state is State.QUARANTINED else Decision.HOLD
             return Reserved(decision, entry, state=state, reason=reason, now_ticks=now)
         if not settled:
-            self._own.note(item.token, ClaimNotes(int(made["ke"]["N"])))
+            body = made["bv"]["S"] if "bv" in made else None
+            self._own.note(item.token, ClaimNotes(int(made["ke"]["N"]), body=body))
         return Reserved(
             Decision.RUN, entry, int(made["f"]["N"]), first_reserved_ticks=now,
             received_at_ms=item.received_at_ms, now_ticks=now, token=item.token, key=item.key,
@@ -196,7 +219,7 @@ class DynamoClaims:
         if row.state == WITHDRAWN:
             return self._take_withdrawn(item, made, row, now, settled=settled)
         known = row.known(at_once=item.at_once, deaths_max=item.deaths_max)
-        decision, entry = judge(known, item.fingerprint, now, item.attempts_max), entry_number(row.key)
+        decision, entry = judge(known, item.fingerprint, now, item.attempts_max), number_of(row.key)
         if decision is Decision.CONFLICT:
             self._log_conflict(item, row, now)
             return Reserved(decision, entry, now_ticks=now)
@@ -219,7 +242,7 @@ class DynamoClaims:
         """Inserts over what a withdrawal left, under a higher fence."""
         again = made | {"f": number(self._time.numbers(now, row.fence))}
         sets: dict[Path, Value] = {(name,): value for name, value in again.items() if name != "k"}
-        unwanted = [name for name in ("x", "g") if name not in again]
+        unwanted = [name for name in ("x", "g", "v", "bv") if name not in again]
         refused = self._change(Change(item.key, sets, removes=unwanted, equals=_as_seen(row)))
         if refused is None:
             return self._inserted(item, again, now, settled=settled)
@@ -242,13 +265,13 @@ class DynamoClaims:
             if item.declared is not None:
                 change.sets[("d",)] = text(item.declared)
         note = str(ClaimNote(attempt, fence, is_first))
-        change.records.append(self._record(now, CLAIM_KINDS[decision], item, note))
+        change.log(row, self._record(now, CLAIM_KINDS[decision], item, note))
         refused = self._change(change)
         if refused is not None and not change.was_ours(refused.item):
             return refused
-        self._own.note(item.token, ClaimNotes(row.kept_until_s, [s.parts for s in row.steps if s.parts]))
+        self._own.note(item.token, _notes_of(row))
         return Reserved(
-            decision, entry_number(row.key), fence, attempt, State(row.state), self._steps_of(row),
+            decision, number_of(row.key), fence, attempt, State(row.state), self._steps_of(row),
             first_reserved_ticks=row.first_reserved or 0, received_at_ms=row.received_at_ms,
             lapsed_at_ticks=row.lease_until or 0, now_ticks=now, never_run=row.claims == 0,
             declared=None if is_first else row.declared, token=item.token, key=item.key,
@@ -259,15 +282,16 @@ class DynamoClaims:
         change = Change(item.key, equals=_as_seen(row), removes=["t", "ry"]).numbered()
         change.sets |= {
             ("s",): number(State.HELD), ("e",): number(item.received_at_ms), ("rs",): text(reason),
+            ("o",): open_shard(item.key, State.HELD, now)["o"],
         }  # fmt: skip
-        change.records.append(self._record(now, LogKind.HELD, item, reason))
+        change.log(row, self._record(now, LogKind.HELD, item, reason))
         refused = self._change(change)
         return None if refused is None or change.was_ours(refused.item) else refused
 
     def _log_conflict(self, item: Reservation, row: ItemRow, now: int) -> None:
         """Writes down the first conflicts of a key; a key that changed meanwhile is not asked again."""
         if row.count(LogKind.CONFLICT) < LOGGED_MAX:
-            record = self._record(now, LogKind.CONFLICT, item, None)
+            record = self._record(now, LogKind.CONFLICT, item, conflict_note(State(row.state)))
             self._change(Change(item.key, records=[record], equals={"p": binary(row.fingerprint)}))
 
     def _change(self, change: Change) -> _Overtaken | None:
@@ -276,6 +300,9 @@ class DynamoClaims:
 
     def _outcome_of(self, row: ItemRow) -> bytes | None:
         return row.outcome if row.outcome_parts is None else self._parts.read(row.key, row.outcome_parts)
+
+    def _body_of(self, row: ItemRow) -> bytes | None:
+        return row.body if row.body_parts is None else self._parts.read(row.key, row.body_parts)
 
     def _steps_of(self, row: ItemRow) -> tuple[StepRecord, ...]:
         return tuple(
@@ -295,5 +322,18 @@ def _as_seen(row: ItemRow) -> Item:
     return {"f": number(row.fence), "s": number(row.state)}
 
 
-def _open_shard(key: bytes, now: int) -> Item:
-    return {"o": number(key[0] % SHARDS), "r": number(now // MINUTE_MS)}
+def open_shard(key: bytes, state: State, now: int) -> Item:
+    """Where the index lists an entry."""
+    return {
+        "o": number(key[0] % SHARDS + (SHARDS if state in WAITING else 0)),
+        "r": number(now // MINUTE_MS),
+    }
+
+
+def _keep_s(item: Reservation) -> int:
+    """How long a final entry must be there, in seconds."""
+    return item.keep_ms // 1000 + EXPIRY_SPARE_S if item.keep_ms else FAR_FUTURE_S
+
+
+def _notes_of(row: ItemRow) -> ClaimNotes:
+    return ClaimNotes(row.keep_s, [step.parts for step in row.steps if step.parts], row.body_parts)

@@ -7,11 +7,13 @@
     d   declaration of the first claim    st  steps, by a hash of their name  g   1 once a step was recorded
     hs  log records                       oc  outcome                         on  parts of the outcome
     e   settled, wall ms                  rs  reason                          ry  retry at, ledger time
-    o r open shard, minute (index `open`) ke  may be removed after            x   the same, if final
+    o r open shard, minute (index `open`) ke  seconds to keep it once final   x   time to live, if final
     z   the request that wrote last       tf  a person let it be tried again, ledger time
+    v   event, until it is final          bv  parts of the event
 
 Attributes that have no value are left out. `o` and `r` stand on entries that are not final; they are the
-keys of the index. `x` is the table's time to live.
+keys of the index: shards below `SHARDS` hold what is run or tried again, those above it what waits for a
+person. `x` is the table's time to live.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from msgspec import Struct
 
 from oncegate.model.states import Known, State
 from oncegate.store import Entry, LogKind, LogRecord, StepRecord, StepState
+from oncegate.stores.shared.open_lists import number_of
 
 Value = dict[str, Any]  # a value as the service writes it: its type, and itself
 Item = dict[str, Value]
@@ -31,6 +34,8 @@ Item = dict[str, Value]
 INDEX: Final = "open"
 SHARDS: Final = 16
 MINUTE_MS: Final = 60_000
+RECORDS_MAX: Final = 128  # of an entry, then the oldest go
+RECORDS_KEPT: Final = 32
 WITHDRAWN: Final = 0  # the state of a key whose only claim was withdrawn: its fence is kept
 FAR_FUTURE_S: Final = 253_402_300_799
 
@@ -50,11 +55,6 @@ def binary(value: bytes) -> Value:
     return {"B": value}
 
 
-def entry_number(key: bytes) -> int:
-    """The number that people and logs know an entry by."""
-    return int.from_bytes(key[:7]) + 1
-
-
 class PackedStep(Struct, array_like=True):
     """A step as it is stored; a long result stands in parts."""
 
@@ -67,6 +67,7 @@ class PackedStep(Struct, array_like=True):
     declared: str | None
     last_call_ticks: int | None
     parts: str | None = None
+    first_call_ticks: int | None = None
 
 
 class _PackedRecord(Struct, array_like=True):
@@ -106,8 +107,10 @@ class ItemRow(Struct, frozen=True):
     settled_at_ms: int | None
     reason: str | None
     retry_at: int | None
-    kept_until_s: int
+    keep_s: int
     tried_from: int
+    body: bytes | None
+    body_parts: str | None
 
     def known(self, *, at_once: bool, deaths_max: int) -> Known:
         """What an arrival's fate depends on."""
@@ -126,7 +129,7 @@ class ItemRow(Struct, frozen=True):
         """The entry as the contract shows it."""
         state = State(self.state)
         return Entry(
-            entry_number(self.key), self.key, self.tenant, self.surface, self.label, state,
+            number_of(self.key), self.key, self.tenant, self.surface, self.label, state,
             self.attempt, self.fence, self.token, self.fingerprint, self.received_at_ms,
             self.settled_at_ms, self.lease_until, self.reason, self.retry_at,
         )  # fmt: skip
@@ -134,11 +137,18 @@ class ItemRow(Struct, frozen=True):
     def log_records(self) -> tuple[LogRecord, ...]:
         """The records of this entry, in the order in which they were written."""
         found = [_RECORDS.decode(packed) for packed in self.records]
-        number_of_entry = entry_number(self.key)
+        number_of_entry = number_of(self.key)
         return tuple(
             LogRecord(one.position, number_of_entry, LogKind(one.kind), one.at_ms, one.actor, one.note)
             for one in found
         )
+
+    def history(self, more: list[Value]) -> list[Value] | None:
+        """The log with these records, where it has become long: other content that came goes first."""
+        if len(self.records) < RECORDS_MAX:
+            return None
+        kept = [one for one in self.records if _RECORDS.decode(one).kind != LogKind.CONFLICT]
+        return [binary(one) for one in kept[-RECORDS_KEPT:]] + more
 
     def count(self, kind: LogKind) -> int:
         """How many records of a kind it has."""
@@ -154,6 +164,7 @@ def read_row(item: Item) -> ItemRow:
         _whole(item, "fr"), _whole(item, "i") or 0, _text(item, "d"), _steps(item), _records(item),
         _bytes(item, "oc"), _text(item, "on"), _whole(item, "e"), _text(item, "rs"), _whole(item, "ry"),
         _whole(item, "ke") or FAR_FUTURE_S, _whole(item, "tf") or 0,
+        _bytes(item, "v"), _text(item, "bv"),
     )  # fmt: skip
 
 
@@ -188,7 +199,7 @@ def pack_step(step: StepRecord, parts: str | None) -> Value:
     """A step as it is stored."""
     packed = PackedStep(
         step.name, step.state.value, step.downstream, None if parts else step.result, step.resource,
-        step.started_at_ms, step.declared, step.last_call_ticks, parts,
+        step.started_at_ms, step.declared, step.last_call_ticks, parts, step.first_call_ticks,
     )  # fmt: skip
     return binary(msgspec.msgpack.encode(packed))
 
@@ -197,7 +208,7 @@ def unpack_step(packed: PackedStep, result: bytes | None) -> StepRecord:
     """A step as the contract shows it."""
     return StepRecord(
         packed.name, StepState(packed.state), packed.downstream, result, packed.resource,
-        packed.started_at_ms, packed.declared, packed.last_call_ticks,
+        packed.started_at_ms, packed.declared, packed.last_call_ticks, packed.first_call_ticks,
     )  # fmt: skip
 
 

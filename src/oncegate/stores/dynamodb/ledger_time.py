@@ -1,16 +1,18 @@
 """The ledger's own time: an item that each worker moves ahead, and the monotonic clock in between.
 
-No wall clock of a client is ever used. Processes of one machine measure what has passed since the item was
-written by the machine's monotonic clock, which they share. Others use the difference of the service's own
-clock, as its answers tell it, and add PAUSE_MAX_MS at most: a step of that clock, or a pause in which no
-process worked, moves the ledger's time by no more (decision 0003). A process that has not looked at the
-item for LOOK_AFTER_MS looks again before it tells the time.
+No clock of a client is compared with another one's: containers, clones of a machine image and resumed
+snapshots may share a boot id and differ in their clocks. A process measures by its own monotonic clock
+what has passed since it saw the item. For the time before that it takes the difference of the service's
+own clock, as its answers tell it. Either adds PAUSE_MAX_MS at most: a step of that clock, or a pause in
+which no process worked, moves the ledger's time by no more (decision 0003). A process that has not looked
+at the item for LOOK_AFTER_MS looks again before it tells the time.
 """
 
 from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
@@ -35,8 +37,6 @@ class Moment(Struct, frozen=True):
     identity: str
     ticks: int
     server: int  # the service's wall clock, ms
-    boot: str
-    machine: int  # the monotonic clock of the machine that wrote it, ms
     count: int
 
     @classmethod
@@ -48,19 +48,21 @@ class Moment(Struct, frozen=True):
                 f"the table has schema {version}, and this version of oncegate knows {VERSION}; upgrade it"
             )
         return cls(
-            item["id"]["S"], int(item["tm"]["N"]), int(item["w"]["N"]), item["b"]["S"],
-            int(item["m"]["N"]), int(item["n"]["N"]),
+            item["id"]["S"], int(item["tm"]["N"]), int(item["w"]["N"]), int(item["n"]["N"])
         )  # fmt: skip
 
 
 class LedgerTime:
-    """Tells the time to all sessions of a store, and gives out numbers that grow with it."""
+    """Tells the time to all sessions of a store, and gives out numbers that grow with it.
 
-    def __init__(self, client: TableClient) -> None:
+    `ticks` replaces the ledger's time; only tests do that.
+    """
+
+    def __init__(self, client: TableClient, ticks: Callable[[], int] | None = None) -> None:
         self._client = client
+        self._given = ticks
         self._clock = client.clock
         self._lock = threading.Lock()
-        self._own_boot = uuid.uuid4().hex  # where the machine does not name its boot
         self._base: tuple[int, int] | None = None  # ledger time, and the monotonic clock then
         self._server_base = (0, 0)  # the service's clock, and the monotonic clock then
         self._seen: tuple[str, int] | None = None  # the item that the base was taken from
@@ -80,21 +82,20 @@ class LedgerTime:
     def keep(self, found: Moment) -> None:
         """Writes the time down where the item is old; of several who do so one succeeds."""
         now = self.now(found)
-        if now - found.ticks < WRITE_AFTER_MS:
+        if self._given is not None or now - found.ticks < WRITE_AFTER_MS:
             return
         with self._lock:
             server = self._server_now()
-        boot = self._boot()
         values = {
-            ":t": number(now), ":w": number(server), ":b": text(boot),
-            ":m": number(self._clock.ticks_ms()), ":n": number(found.count + 1), ":o": number(found.count),
+            ":t": number(now), ":w": number(server), ":n": number(found.count + 1),
+            ":o": number(found.count),
         }  # fmt: skip
         try:
             self._client.write(
                 "update_item",
                 TableName=self._client.table,
                 Key={"k": binary(META_KEY)},
-                UpdateExpression="SET tm = :t, w = :w, b = :b, m = :m, n = :n",
+                UpdateExpression="SET tm = :t, w = :w, n = :n",
                 ConditionExpression="n = :o",
                 ExpressionAttributeValues=values,
             )
@@ -107,8 +108,7 @@ class LedgerTime:
         server = server_ms(answer) or 0
         item: Item = {
             "k": binary(META_KEY), "v": number(VERSION), "id": text(uuid.uuid4().hex),
-            "tm": number(max(server, 1)), "w": number(server), "b": text(self._boot()),
-            "m": number(self._clock.ticks_ms()), "n": number(1),
+            "tm": number(max(server, 1)), "w": number(server), "n": number(1),
         }  # fmt: skip
         try:
             self._client.write(
@@ -122,6 +122,8 @@ class LedgerTime:
 
     def now(self, found: Moment | None = None, *, may_write: bool = True) -> int:
         """The ledger's time; looks at the item first where that is too long ago."""
+        if self._given is not None:
+            return self._given()
         machine = self._clock.ticks_ms()
         with self._lock:
             base = self._base
@@ -149,12 +151,14 @@ class LedgerTime:
         with self._lock:
             return self._server_now() // 1000 if self._server_base[0] else None
 
+    def removal(self, keep_s: int) -> int | None:
+        """The time to live of an entry that becomes final now; None where it has none."""
+        now = self.server_seconds()
+        return None if now is None else now + keep_s
+
     def _server_now(self) -> int:
         server, machine = self._server_base
         return server + max(0, self._clock.ticks_ms() - machine)
-
-    def _boot(self) -> str:
-        return self._clock.boot_id() or self._own_boot
 
     def _read(self) -> tuple[Item | None, Answer]:
         answer = self._client.read(
@@ -170,9 +174,7 @@ class LedgerTime:
             and self._seen == (found.identity, found.count)
             and machine >= self._base[1]
         ):
-            return self._base[0] + machine - self._base[1]  # not written since
-        if found.boot == self._boot() and machine >= found.machine:
-            return found.ticks + machine - found.machine
+            return self._base[0] + min(machine - self._base[1], PAUSE_MAX_MS)  # not written since
         passed = 0 if server is None else max(0, min(server - found.server, PAUSE_MAX_MS))
         return max(found.ticks + passed, self._told)
 

@@ -19,6 +19,7 @@ from oncegate.stores.dynamodb.writing import ItemWriter
 PART_BYTES_MAX: Final = 380_000  # below the service's limit for an item, with its key
 VALUE_BYTES_MAX: Final = 16 * 1024 * 1024
 OUTCOME_INLINE_MAX: Final = 16 * 1024  # a repeat pays for the whole item: longer outcomes stand apart
+BODY_INLINE_MAX: Final = 4 * 1024  # every write pays for the whole item
 STEP_INLINE_MAX: Final = 4 * 1024  # many steps share the item
 _DELETED_MAX: Final = 25
 

@@ -1,4 +1,4 @@
-"""One session on the table: the claims facet, each item of a call committed by itself.
+"""One session on the table: claims and open entries, each item of a call committed by itself.
 
 A session holds no connection of its own: the client is shared, and one thread at a time uses a session. A
 call that fails after it has written something raises StoreUnknown, so that each of its items is read back.
@@ -24,14 +24,12 @@ from oncegate.store import (
     Settlement,
     StepRecords,
 )
-from oncegate.store.people import latest_ruling
 from oncegate.stores.dynamodb.claims import DynamoClaims, OwnClaims
 from oncegate.stores.dynamodb.client import TableClient
 from oncegate.stores.dynamodb.items import WITHDRAWN, ItemRow, read_row
 from oncegate.stores.dynamodb.ledger_time import LedgerTime
-from oncegate.stores.dynamodb.open_entries import find_open
+from oncegate.stores.dynamodb.open_entries import DynamoOpenEntries
 from oncegate.stores.dynamodb.parts import Parts
-from oncegate.stores.dynamodb.rulings import can_be_ruled, ruling_change
 from oncegate.stores.dynamodb.settling import DynamoSettling, is_committed_by
 from oncegate.stores.dynamodb.transact import settle_with
 from oncegate.stores.dynamodb.writing import ItemWriter
@@ -39,7 +37,7 @@ from oncegate.stores.dynamodb.writing import ItemWriter
 T = TypeVar("T")
 
 
-class DynamoSession(DynamoClaims, DynamoSettling):
+class DynamoSession(DynamoClaims, DynamoSettling, DynamoOpenEntries):
     """Reserves, settles and reads by key."""
 
     def __init__(
@@ -125,25 +123,9 @@ class DynamoSession(DynamoClaims, DynamoSettling):
         """Reads entries by key with all that belongs to them, as they are now."""
         return [None if row is None else self._detail(row) for row in self._rows(keys)]
 
-    def open_entries(self, limit: int) -> list[EntryDetail]:
-        """Entries that are not final, the oldest first; the index may lag, each is read as it is now."""
-        keys = find_open(self._client, limit)
-        return [found for found in self.details(keys) if found and not found.entry.state.is_final]
-
-    def rule(self, ruling: Ruling) -> RulingAnswer:
-        """Carries out what a person decided, if the entry still stands as they saw it."""
-        (row,) = self._rows([ruling.key])
-        done = False
-        if row is not None and can_be_ruled(row, ruling):
-            now = self.now_ticks()
-            fence, position = self._time.numbers(now, row.fence), self._time.numbers(now)
-            change = ruling_change(row, ruling, now, fence, position)
-            (refused,) = self._call(lambda: self._writer.change([change]))
-            done = refused is None or change.was_ours(refused.item)
-        (found,) = self.details([ruling.key])
-        if found is None:
-            return RulingAnswer(done=False, entry=None)
-        return RulingAnswer(done, found.entry, latest_ruling(found.records))
+    def rule(self, rulings: Sequence[Ruling]) -> list[RulingAnswer]:
+        """Each by one conditional write."""
+        return self._call(lambda: super(DynamoSession, self).rule(rulings))
 
     def _rows(self, keys: Sequence[bytes]) -> list[ItemRow | None]:
         rows = (
@@ -154,7 +136,7 @@ class DynamoSession(DynamoClaims, DynamoSettling):
     def _detail(self, row: ItemRow) -> EntryDetail:
         return EntryDetail(
             row.entry,
-            None,
+            self._body_of(row),
             self._outcome_of(row),
             self._steps_of(row),
             row.log_records(),

@@ -21,13 +21,12 @@ from oncegate.store import (
     StepRecords,
 )
 from oncegate.stores.dynamodb.changes import Change, Path
-from oncegate.stores.dynamodb.claims import OwnClaims
+from oncegate.stores.dynamodb.claims import OwnClaims, open_shard
 from oncegate.stores.dynamodb.items import (
     WITHDRAWN,
     Item,
     Value,
     binary,
-    entry_number,
     number,
     pack_record,
     pack_step,
@@ -38,6 +37,7 @@ from oncegate.stores.dynamodb.items import (
 from oncegate.stores.dynamodb.ledger_time import LedgerTime
 from oncegate.stores.dynamodb.parts import OUTCOME_INLINE_MAX, STEP_INLINE_MAX, Parts
 from oncegate.stores.dynamodb.writing import ItemWriter
+from oncegate.stores.shared.open_lists import number_of
 
 TOMBSTONE_S: Final = 7 * 24 * 3600  # a withdrawn key's fence is kept; clocks differ by far less
 
@@ -112,19 +112,19 @@ class DynamoSettling:
         if item.attempts_given_back:
             change.additions["a"] = number(-item.attempts_given_back)
         if item.outcome is not None:
-            kept_until = notes.kept_until_s if final and notes is not None else None
-            change.sets |= self._outcome_sets(item.key, item.outcome, kept_until)
+            removal = self._time.removal(notes.keep_s) if final and notes is not None else None
+            change.sets |= self._outcome_sets(item.key, item.outcome, removal)
         if item.clear_steps:
             change.sets[("st",)] = {"M": {}}
         else:
             change.sets |= self._step_sets(item, item.steps)
         if not final:
             return _left_open(change, item, now)
-        change.removes += ["u", "fr", "o", "r"]
-        if notes is not None:
-            change.sets[("x",)] = number(notes.kept_until_s)
-        else:
-            change.copies["x"] = "ke"
+        change.removes += ["u", "fr", "o", "r", "v", "bv"]
+        if notes is None and (now_s := self._time.server_seconds()) is not None:
+            change.sums["x"] = ("ke", number(now_s))
+        elif notes is not None and (removal := self._time.removal(notes.keep_s)) is not None:
+            change.sets[("x",)] = number(removal)
         return change
 
     def _outcome_sets(self, key: bytes, outcome: bytes, kept_until_s: int | None) -> dict[Path, Value]:
@@ -136,10 +136,13 @@ class DynamoSettling:
         """Removes what a claim that has ended needs no more; what cannot be removed is only room lost."""
         notes = self._own.of(item.token)
         self._own.drop(item.token)
-        if notes is None or not notes.parts or not item.clear_steps:
+        gone = [] if notes is None or not item.clear_steps else list(notes.parts)
+        if notes is not None and notes.body is not None and item.state.is_final:
+            gone.append(notes.body)
+        if not gone:
             return
         try:
-            self._parts.remove(item.key, notes.parts)
+            self._parts.remove(item.key, gone)
         except StoreError:
             return
 
@@ -161,6 +164,7 @@ class DynamoSettling:
                 change.sets[("x",)] = number(now + TOMBSTONE_S)
             change.removes += [
                 "t", "u", "o", "r", "fr", "p", "lb", "sf", "tn", "d", "st", "hs", "at", "a", "c", "i", "ke",
+                "v", "bv",
             ]  # fmt: skip
             changes.append(change)
         answers = self._acted(claims, changes)
@@ -171,7 +175,7 @@ class DynamoSettling:
 
     def _acted(self, wanted: Sequence[Acting], changes: Sequence[Change]) -> list[bool]:
         """Carries out changes; a claim that names another entry than its key's changes nothing."""
-        right = [place for place, one in enumerate(wanted) if one.entry_id == entry_number(one.key)]
+        right = [place for place, one in enumerate(wanted) if one.entry_id == number_of(one.key)]
         refused = self._writer.change([changes[place] for place in right])
         answers = [False] * len(wanted)
         for place, there in zip(right, refused, strict=True):
@@ -181,7 +185,7 @@ class DynamoSettling:
 
 def is_committed_by(item: Item | None, claim: ClaimId) -> bool:
     """Whether a claim has ended as committed."""
-    if item is None or claim.entry_id != entry_number(claim.key):
+    if item is None or claim.entry_id != number_of(claim.key):
         return False
     row = read_row(item)
     return (row.state, row.fence, row.token) == (State.COMMITTED, claim.fence, claim.token)
@@ -197,5 +201,7 @@ def _left_open(change: Change, item: Settlement, now: int) -> Change:
     change.sets[("u",)] = number(called)
     if item.busy_ms is not None:
         change.sets[("ry",)] = number(now + item.busy_ms)
+    if item.state is not State.RETRYABLE:
+        change.sets[("o",)] = open_shard(item.key, item.state, now)["o"]
     change.removes.append("t")
     return change

@@ -9,11 +9,11 @@ from typing import Final
 
 from oncegate.clock import Clock, SystemClock
 from oncegate.errors import SchemaMismatch, StoreError, StoreUnavailable
-from oncegate.model.states import State
 from oncegate.store import (
     AuditTrail,
     Capabilities,
     Durability,
+    Facet,
     Finding,
     Migration,
     Renewal,
@@ -32,12 +32,13 @@ from oncegate.stores.dynamodb.templates import template
 
 WRITERS_MAX: Final = 8
 WENT_BACK_MS: Final = 60_000  # older answers may come later; a restored table is older than this
-OPEN_SHOWN_MAX: Final = 200
-_WAITING: Final = (State.HELD, State.UNKNOWN, State.QUARANTINED)
 
 
 class DynamoStore:
-    """A ledger with claims only, over the network."""
+    """A ledger with claims and open entries, over the network.
+
+    `clock` replaces the ledger's own time; only tests do that.
+    """
 
     def __init__(
         self, address: str | TableAddress, *, clock: Clock | None = None, watch: Watcher | None = None
@@ -46,7 +47,7 @@ class DynamoStore:
         self._table_address = parsed
         self._client = TableClient(parsed, clock or SystemClock(), watch)
         self._table = LedgerTable(self._client)
-        self._time = LedgerTime(self._client)
+        self._time = LedgerTime(self._client, None if clock is None else clock.ticks_ms)
         self._own = OwnClaims()
         self._incarnations = Incarnations(WENT_BACK_MS)
 
@@ -62,7 +63,7 @@ class DynamoStore:
             one_writer=False,
             is_local=False,
             units=Units.PER_CALL,
-            keeps_bodies=False,
+            facets=frozenset({Facet.CLAIMS, Facet.OPEN_ENTRIES}),
             transact_items=True,
         )
 
@@ -157,7 +158,6 @@ class DynamoStore:
             self._index(has=has_index(found)),
             self._time_to_live(),
             self._backups(is_protected=bool(found.get("DeletionProtectionEnabled"))),
-            self._open_entries(),
             self._rehearsed(),
         ]
 
@@ -182,18 +182,6 @@ class DynamoStore:
         return Finding(
             True, "backups", told, "" if is_local or (status == "ENABLED" and is_protected) else step
         )
-
-    def _open_entries(self) -> Finding:
-        try:
-            with self.look() as session:
-                found = session.open_entries(OPEN_SHOWN_MAX)
-        except StoreError as error:
-            return Finding(True, "open entries", "cannot be listed", str(error))
-        states = [one.entry.state for one in found]
-        told = ", ".join(f"{states.count(state)} {state.label}" for state in State if state in states)
-        waiting = sum(state in _WAITING for state in states)
-        step = f"{waiting} wait for a person: oncegate dynamodb open" if waiting else ""
-        return Finding(True, "open entries", told or "none", step)
 
     def _rehearsed(self) -> Finding:
         """A claim on a key of its own, withdrawn and removed."""

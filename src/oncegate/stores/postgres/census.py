@@ -14,6 +14,7 @@ from oncegate.store import Entry, EntryDetail, EntryFilter, LogKind, LogRecord, 
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.eras import READ, Eras, eras_of, joined, parted
 from oncegate.stores.postgres.names import Names
+from oncegate.stores.postgres.sealing import PostgresSealing
 from oncegate.stores.shared.observations import POSTGRES_KIND as KIND
 
 Rows: TypeAlias = list[tuple[Any, ...]]
@@ -53,7 +54,7 @@ _RESOURCE: Final = """
 """
 
 
-class PostgresCensus:
+class PostgresCensus(PostgresSealing):
     """Entries, details, counts, stranded claims, log."""
 
     _names: Names

@@ -444,9 +444,9 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
     def _write_steps(self, entry: int, steps: Iterable[StepRecord]) -> None:
         for step in steps:
             declared = self._names.maybe(step.declared)
-            downstream = self._names.learn({step.downstream})[step.downstream]
-            made = (step.result, step.resource, step.started_at_ms, declared, step.last_call_ticks)
-            self._query(statements.STEP, (entry, step.name, step.state.value, downstream, *made))
+            at = self._names.learn({step.downstream})[step.downstream]
+            made = (at, step.result, step.resource, step.started_at_ms, declared, step.last_call_ticks)
+            self._query(statements.STEP, (entry, step.name, step.state.value, *made, step.first_call_ticks))
 
     def _steps(self, entry: int) -> tuple[StepRecord, ...]:
         return tuple(map(read_step, self._query(statements.STEPS_NAMED, (entry,))))

@@ -24,9 +24,9 @@ from oncegate.stores.postgres.statement_generators import (
     Rows,
     Script,
     perform,
-    perform_async,
     reserve,
     settle,
+    submit_async,
 )
 from oncegate.stores.shared.driver_detection import (
     DriverKind,
@@ -117,23 +117,23 @@ class AsyncJoin(_Join):
 
     async def reserve_one(self, reservation: Reservation) -> Reserved:
         """Reserves a key in the user's transaction."""
-        return await perform_async(reserve(self._facts, reservation), self._execute)
+        return await submit_async(reserve(self._facts, reservation), self._execute)
 
     async def settle_one(self, settlement: Settlement) -> bool:
         """Ends a claim in the user's transaction."""
-        return self._settled(await perform_async(settle(self._facts, settlement), self._execute))
+        return self._settled(await submit_async(settle(self._facts, settlement), self._execute))
 
     async def publish_one(self, publication: EventToPublish) -> Published:
         """Publishes an event in the user's transaction."""
-        return await perform_async(publish_joined(self._facts, publication), self._execute)
+        return await submit_async(publish_joined(self._facts, publication), self._execute)
 
     async def enqueue_one(self, event: Outgoing) -> Placed:
         """Puts an event at the end of its lane in the user's transaction."""
-        return await perform_async(enqueue(self._facts, event), self._execute)
+        return await submit_async(enqueue(self._facts, event), self._execute)
 
     async def documents(self, kind: str) -> list[Document]:
         """Reads documents in the user's transaction."""
-        return await perform_async(list_documents(kind), self._execute)
+        return await submit_async(list_documents(kind), self._execute)
 
 
 class SqlalchemyAsyncJoin(_Join):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from oncegate.model.decisions import Verb
 from oncegate.store import EntryDetail, Ruling, RulingAnswer, StepRecord
 from oncegate.store.people import KIND_OF, latest_ruling
 from oncegate.stores.postgres.arrays import integer_array
@@ -27,6 +28,15 @@ opened AS (
     UPDATE oncegate_open SET state = %(state)s, retry_at = NULL, interruptions = NULL,
         tried_from = coalesce(%(ticks)s::bigint, {TICKS})
     FROM ruled WHERE entry = id AND %(runs)s
+),
+reopened AS (
+    INSERT INTO oncegate_open (entry, state, lease_until, first_reserved, declared, tried_from)
+    SELECT id, %(state)s, now, now, %(declared)s, now
+    FROM ruled, (SELECT coalesce(%(ticks)s::bigint, {TICKS})) AS clock (now) WHERE %(again)s
+),
+emptied AS (
+    DELETE FROM oncegate_outcome USING ruled
+    WHERE month = oncegate_month(received_at) AND entry = id AND %(again)s
 ),
 closed AS (DELETE FROM oncegate_open USING ruled WHERE entry = id AND NOT %(runs)s),
 kept AS (
@@ -88,6 +98,8 @@ class PostgresPeople:
             "at": ruling.at_ms,
             "reason": _text(ruling.reason),
             "runs": verb.runs,
+            "again": verb is Verb.RETRY,
+            "declared": self._names.maybe(ruling.declared),
             "ticks": self._ticks(),
             "entry": ruling.entry_id,
             "fence": ruling.fence,

@@ -1,4 +1,4 @@
-"""Second resources of keys and targets on PostgreSQL. Mixed into the session."""
+"""Second resources of keys and targets on PostgreSQL. Mixed into the session, with changes of objects."""
 
 from __future__ import annotations
 
@@ -11,11 +11,21 @@ from oncegate.store import (
     LogKind,
     ResourceDismissal,
     ResourceSeen,
+    SecondCount,
     SecondResource,
 )
 from oncegate.stores.postgres import statements
+from oncegate.stores.postgres.mutations import PostgresMutations
 from oncegate.stores.postgres.names import Names
-from oncegate.stores.shared.second_resources import READ, late_note, second_note, second_of
+from oncegate.stores.shared.second_resources import (
+    COUNT,
+    READ,
+    counts_of,
+    late_note,
+    second_note,
+    second_of,
+    word_kind,
+)
 
 _SEE: Final = """
 INSERT INTO oncegate_target AS known (about, entry, resource, until) VALUES (%s, %s, %s, %s)
@@ -51,7 +61,7 @@ DELETE FROM oncegate_target WHERE about IN (
 """
 
 
-class PostgresResources:
+class PostgresResources(PostgresMutations):
     """Note late ones, read, dismiss, trim."""
 
     _names: Names
@@ -98,13 +108,18 @@ class PostgresResources:
         """Reads open findings."""
         return [second_of(row, self.detail) for row in self._query(_READ, (after, limit))]
 
+    def second_counts(self) -> list[SecondCount]:
+        """Counts open findings."""
+        return counts_of(self._query(COUNT, ()))
+
     def dismiss_resource(self, dismissal: ResourceDismissal) -> bool:
         """Notes a person's word."""
         self._begin()
         item, actor = dismissal, self._names.learn({dismissal.actor})[dismissal.actor]
-        rows = self._query(_DISMISS, (item.at_ms, actor, item.note, item.number))
+        at_ms = item.at_ms if item.closes else None
+        rows = self._query(_DISMISS, (at_ms, actor, item.note, item.number))
         for (entry,) in rows:
-            record = (entry, LogKind.DISMISSED.value, item.at_ms, actor, item.note)
+            record = (entry, word_kind(item).value, item.at_ms, actor, item.note)
             self._query(statements.LOG, record)
         return bool(rows)
 

@@ -12,17 +12,16 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import errors as postgres
-from psycopg.pq import Format, TransactionStatus
+from psycopg.pq import TransactionStatus
 
 from oncegate.clock import SystemClock
 from oncegate.commit.greenlet_bridge import run_in_thread
-from oncegate.errors import StoreError, StoreRejected, StoreUnknown, UsageError
+from oncegate.errors import StoreError, StoreRejected, StoreUnknown
 from oncegate.store import Statement
 from oncegate.store.incarnations import Incarnations, Sight
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.browsing import PostgresBrowsing
 from oncegate.stores.postgres.census import PostgresCensus
-from oncegate.stores.postgres.claims import PostgresClaims
 from oncegate.stores.postgres.contents import PostgresContents
 from oncegate.stores.postgres.failures import is_answer, is_lost, rejected, translate, users_failure
 from oncegate.stores.postgres.feed import PostgresFeed
@@ -36,8 +35,6 @@ from oncegate.stores.postgres.notices import PostgresNotices
 from oncegate.stores.postgres.people import PostgresPeople
 from oncegate.stores.postgres.placeholders import (
     names_to_numbers,
-    needs_driver,
-    to_driver,
     to_numbered,
 )
 from oncegate.stores.postgres.positions import PostgresPositions
@@ -46,14 +43,14 @@ from oncegate.stores.postgres.registry import PostgresRegistry
 from oncegate.stores.postgres.resources import PostgresResources
 from oncegate.stores.postgres.seen import PostgresSeen
 from oncegate.stores.postgres.tallies import PostgresTallies
-from oncegate.stores.postgres.tidying import refuse_lasting, tidying_of
+from oncegate.stores.postgres.tidying import tidying_of
 from oncegate.stores.postgres.traces import PostgresTraces
+from oncegate.stores.postgres.user_statements import Connection, PostgresUserStatements, user_command
 from oncegate.stores.postgres.wire import BEGIN, COMMIT, ROLLBACK, Rows, Wire, WireCommand
 
 KEPT_EVERY_MS: Final = 1_000
 _CLOCK: Final = SystemClock()  # only to count seconds between two writes of a connection
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
-_AS_USUAL = WireCommand(statements.AS_USUAL_HERE)
 _KEEP_TIME = WireCommand(statements.KEEP_TIME)
 _MAY_KEEP_TIME = WireCommand(statements.MAY_KEEP_TIME)
 _BEGIN_LOOK = WireCommand("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -63,11 +60,10 @@ LOCK_WAIT_MS: Final = 100
 _HASTY, _PATIENT = WireCommand(f"SET lock_timeout = {LOCK_WAIT_MS}"), WireCommand("RESET lock_timeout")
 _SAVEPOINT, _RELEASE = WireCommand("SAVEPOINT race"), WireCommand("RELEASE SAVEPOINT race")
 Ticks = Callable[[], int]
-Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 class PostgresSession(
-    PostgresClaims,
+    PostgresUserStatements,
     PostgresCensus,
     PostgresBrowsing,
     PostgresPruning,
@@ -313,7 +309,7 @@ class PostgresSession(
         commands = [*self._guard(), *heads]
         ours = len(commands) + self._begin_is_due
         try:
-            users = [_user_command(*write) for write in writes]
+            users = [user_command(*write) for write in writes]
             if users:
                 self._ran_users = True
                 commands += [*users, self._tidying.before]
@@ -340,36 +336,6 @@ class PostgresSession(
     def _is_in_doubt(self, error: psycopg.Error) -> bool:
         """Whether the connection was lost, so that COMMIT may have been carried out."""
         return not is_answer(error) and (is_lost(error) or self._connection.broken)
-
-    def _run_writes(self, writes: Iterable[Statement]) -> None:
-        for sql, parameters in writes:
-            self.execute(sql, parameters)
-
-    def execute(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Runs a user's statement inside the open unit."""
-        self._begin()
-        try:
-            rows = self._execute_user(sql, parameters)
-        except (StoreError, UsageError):
-            raise
-        except Exception as error:  # whatever a user's statement or parameter does, it is theirs alone
-            raise users_failure(error, patient=self._is_patient) from error
-        if (status := self._connection.pgconn.transaction_status) != TransactionStatus.INTRANS:
-            if status == TransactionStatus.IDLE:
-                self._unfuse()
-            raise UsageError("a statement ended the transaction; leave COMMIT and ROLLBACK to the gate")
-        return rows
-
-    def _execute_user(self, sql: str, parameters: Sequence[Any]) -> Rows:
-        refuse_lasting(sql)
-        self._ran_users = True
-        ahead, self._is_planned_as_usual = [] if self._is_planned_as_usual else [_AS_USUAL], True
-        if not needs_driver(sql, parameters):
-            return self._exchange([*ahead, _user_command(sql, parameters)])[-1]
-        self._exchange(ahead)
-        with self._connection.cursor() as cursor:
-            cursor.execute(to_driver(sql), parameters, prepare=False)
-            return cursor.fetchall() if cursor.description else []
 
     def introduce(self, names: Sequence[str]) -> tuple[str, dict[str, int]]:
         """Tells the ledger's id and the numbers of names, for statements sent over other connections."""
@@ -414,10 +380,3 @@ class PostgresSession(
     def close(self) -> None:
         """Closes the connection."""
         self._connection.close()
-
-
-def _user_command(sql: str, parameters: Sequence[Any]) -> WireCommand:
-    if isinstance(parameters, Mapping):  # taken by place, its names would be what is written
-        raise TypeError("parameters by name are not for writes as data on PostgreSQL; give them by place")
-    refuse_lasting(sql)
-    return WireCommand(to_numbered(sql), parameters, Format.TEXT)

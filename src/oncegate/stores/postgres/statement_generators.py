@@ -60,7 +60,7 @@ def perform(script: Script[T], execute: Callable[[str, Sequence[Any]], Rows]) ->
         return stop.value  # type: ignore[no-any-return]
 
 
-async def perform_async(script: Script[T], execute: Callable[[str, Sequence[Any]], Awaitable[Rows]]) -> T:
+async def submit_async(script: Script[T], execute: Callable[[str, Sequence[Any]], Awaitable[Rows]]) -> T:
     """Runs a script on an async connection."""
     try:
         statement = next(script)

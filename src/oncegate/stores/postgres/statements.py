@@ -147,12 +147,13 @@ HOLDS: Final = (
 
 STEP: Final = """
 INSERT INTO oncegate_step
-    (entry, name, state, downstream, result, resource, started_at, declared, last_call)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+    (entry, name, state, downstream, result, resource, started_at, declared, last_call,
+     first_call)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (entry, name) DO UPDATE
 SET state = excluded.state, downstream = excluded.downstream, result = excluded.result,
     resource = excluded.resource, started_at = excluded.started_at, declared = excluded.declared,
-    last_call = excluded.last_call
+    last_call = excluded.last_call, first_call = excluded.first_call
 """
 
 # Until the end of the transaction; the number is the ledger's name in ASCII.
@@ -164,7 +165,7 @@ LEDGER_ID: Final = "SELECT value FROM oncegate_meta WHERE name = 'ledger_id'"
 
 STEPS_NAMED: Final = """
 SELECT step.name, step.state, downstream.text, step.result, step.resource, step.started_at,
-       (SELECT text FROM oncegate_name WHERE id = step.declared), step.last_call
+       (SELECT text FROM oncegate_name WHERE id = step.declared), step.last_call, step.first_call
 FROM oncegate_step AS step
 JOIN oncegate_name AS downstream ON downstream.id = step.downstream WHERE step.entry = %s ORDER BY step.name
 """

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import errors as postgres
-from psycopg.conninfo import conninfo_to_dict
 
 from oncegate.clock import Clock, SystemClock
 from oncegate.commit import greenlet_bridge
@@ -22,6 +21,7 @@ from oncegate.errors import (
 from oncegate.store import ALL_FACETS, AuditTrail, Capabilities, Durability, Finding, Joined, Migration
 from oncegate.store.incarnations import Incarnations
 from oncegate.stores.postgres import catalogue, eras, poolers, schema
+from oncegate.stores.postgres.address import escaped, shown_address, shown_user, taken_apart, unreachable
 from oncegate.stores.postgres.arrays import register
 from oncegate.stores.postgres.examining import (
     DURABLE,
@@ -53,9 +53,6 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
-_PASSWORDS: Final = "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25"
-_FILES: Final = ("passfile", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslcrldir")
-_MAY_HOLD_AT: Final = {"user", "password", "sslpassword", "options", "application_name", *_FILES}
 # Plans are made while tables are small, and kept: they must look rows up all the same. A statement that
 # reads a whole table after all then seems to cost 1e10, and a server with JIT would compile it for seconds.
 # Every statement relies on what READ COMMITTED sees, whatever the database's own default is.
@@ -83,7 +80,7 @@ class PostgresStore:
         self._durability = Durability.POWER_LOSS
         self._doubts = Doubts()
         self._is_pooler_judged = self._is_schema_judged = False
-        self._given = _taken_apart(url)
+        self._given = taken_apart(url)
         self._presence = FilePresence(self.address)
         self._facts = Facts(None if clock is None else clock.ticks_ms)
         self._learning = threading.Lock()
@@ -114,9 +111,7 @@ class PostgresStore:
     @property
     def address(self) -> str:
         """The address without its password."""
-        given = self._given
-        user = f"{_shown_user(given)}@" if "user" in given else ""
-        return f"postgresql://{user}{_places(given)}/{given.get('dbname', '')}"
+        return shown_address(self._given)
 
     def connect(self) -> PostgresSession:
         """Opens a session; an empty database becomes a ledger."""
@@ -207,7 +202,7 @@ class PostgresStore:
 
     def _dial(self) -> LimitedConnection:
         refuse_late_patches()
-        options = " ".join(f"-c {name}={_escaped(value)}" for name, value in _SETTINGS.items())
+        options = " ".join(f"-c {name}={escaped(value)}" for name, value in _SETTINGS.items())
         given = self._given.get("options", "")
         settings = {**_DEFAULTS, **self._given, "options": f"{options} {given}".strip()}
         try:
@@ -224,12 +219,12 @@ class PostgresStore:
             raise self._refused(error) from error
 
     def _refused(self, error: psycopg.Error) -> StoreUnavailable:
-        return _refused(self.address, self._told(error))
+        return unreachable(self.address, self._told(error))
 
     def _told(self, error: psycopg.Error) -> str:
         """The driver's words; they quote the user, which may have a password in it."""
         user = str(self._given.get("user", ""))
-        return first_line(error).replace(user, _shown_user(self._given)) if user else first_line(error)
+        return first_line(error).replace(user, shown_user(self._given)) if user else first_line(error)
 
     def _prepare(self, connection: LimitedConnection) -> None:
         """Behind a pooler, which may have left the settings out, they are made here."""
@@ -394,54 +389,3 @@ class PostgresStore:
             raise translate(error, committing=False) from error
         finally:
             connection.close()
-
-
-def _taken_apart(url: str) -> dict[str, Any]:
-    """The address as the driver understands it; an error never shows what may be a password."""
-    shape = "a PostgreSQL address looks like postgresql://user:password@host:5432/database"
-    if url.partition("://")[0] not in ("postgresql", "postgres"):
-        raise BadUrl(shape)
-    try:
-        given = conninfo_to_dict(url)
-    except psycopg.Error as error:
-        text = first_line(error)
-        is_theirs = "URI query parameter" in text and "@" not in url.partition("?")[2]
-        told = f" ({text})" if is_theirs else ""
-        raise BadUrl(f"{shape}{told}; {_PASSWORDS}") from None
-    ports = [port for port in str(given.get("port", "")).split(",") if port]
-    if not all(port.isascii() and port.isdigit() and 0 < int(port) < 65536 for port in ports):
-        raise BadUrl(f"{shape}; a port is a number from 1 to 65535")
-    # The driver ends a password at its first @ and takes the rest for whatever comes next.
-    if any("@" in str(value) for name, value in given.items() if name not in _MAY_HOLD_AT):
-        raise BadUrl(f"{shape}; {_PASSWORDS}")
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _places(given: dict[str, Any]) -> str:
-    """Hosts and ports for people; a folder of Unix sockets is left out."""
-    hosts = [host for host in str(given.get("host", "")).split(",") if not host.startswith("/")]
-    ports = str(given.get("port", "")).split(",")
-    if len(ports) == 1:
-        ports *= len(hosts)
-    return ",".join(f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False))
-
-
-def _shown_user(given: dict[str, Any]) -> str:
-    """A user without what an escaped colon (`user%3Apassword@`) makes a part of the name."""
-    name, colon, _ = str(given["user"]).partition(":")
-    return f"{name}:…" if colon else name
-
-
-def _refused(address: str, text: str) -> StoreUnavailable:
-    if "password" in text or "authentication" in text:
-        step = "check user and password"
-    elif "does not exist" in text:
-        step = "create the database or the user first"
-    else:
-        step = "check that the server runs and that host and port are right"
-    return StoreUnavailable(f"{address} cannot be reached ({text}); {step}")
-
-
-def _escaped(value: str) -> str:
-    """A value as it stands in a connection's options."""
-    return value.replace(" ", "\\ ")

@@ -1,4 +1,4 @@
-"""The ledger on Redis or Valkey: claims only, for short windows."""
+"""The ledger on Redis or Valkey: claims and open entries, for short windows."""
 
 from oncegate.stores.redis.store import RedisStore
 

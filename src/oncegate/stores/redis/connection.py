@@ -16,6 +16,7 @@ from oncegate.stores.redis import failures
 from oncegate.stores.redis.address import RedisAddress
 
 CONNECT_SECONDS: Final = 5.0
+CONNECT_AGAIN_SECONDS: Final = 0.5  # to a server of a cluster that was away a moment ago
 ANSWER_SECONDS: Final = 10.0
 
 Command = tuple[bytes | str | int, ...]
@@ -37,8 +38,10 @@ Where = tuple[str, int]
 class RedisConnection:
     """A connection of the driver, and how it waits."""
 
-    def __init__(self, address: RedisAddress, where: Where, shown: str) -> None:
-        self._driver = _driver_for(address, where)
+    def __init__(
+        self, address: RedisAddress, where: Where, shown: str, connect_seconds: float = CONNECT_SECONDS
+    ) -> None:
+        self._driver = _driver_for(address, where, connect_seconds)
         try:
             self._driver.connect()
         except (redis.exceptions.RedisError, OSError, UnicodeError) as error:
@@ -72,7 +75,7 @@ class RedisConnection:
             return
 
 
-def _driver_for(address: RedisAddress, where: Where) -> Any:
+def _driver_for(address: RedisAddress, where: Where, connect_seconds: float) -> Any:
     """A connection of the driver that never retries by itself; the driver gives no types for it."""
     kind: Any = redis.SSLConnection if address.tls else redis.Connection
     extra: dict[str, Any] = {"host": where[0], "port": where[1]}
@@ -84,7 +87,7 @@ def _driver_for(address: RedisAddress, where: Where) -> Any:
         db=address.database,
         username=address.username,
         password=address.password,
-        socket_connect_timeout=CONNECT_SECONDS,
+        socket_connect_timeout=connect_seconds,
         socket_timeout=ANSWER_SECONDS,
         retry=Retry(NoBackoff(), 0),
         health_check_interval=0,

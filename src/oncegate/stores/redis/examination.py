@@ -12,8 +12,9 @@ from oncegate.model.durations import format_duration
 from oncegate.model.states import Decision
 from oncegate.store import Durability, Finding, Reservation
 from oncegate.stores.redis.address import RedisAddress
+from oncegate.stores.redis.open_entries import Layout
 from oncegate.stores.redis.server import RETENTION_MAX, ServerFacts, check_server
-from oncegate.stores.redis.session import Layout, RedisSession
+from oncegate.stores.redis.session import RedisSession
 from oncegate.stores.redis.wire import RedisWire
 
 MEMORY_USED_MAX: Final = 0.8  # of maxmemory; a full server refuses new events
@@ -47,7 +48,7 @@ def _servers(facts: Sequence[ServerFacts]) -> str:
 
 def _use() -> Finding:
     longest = format_duration(RETENTION_MAX)
-    return Finding(True, "use", f"short windows only ({longest}), no audit trail, no events kept")
+    return Finding(True, "use", f"short windows only ({longest}), no audit trail")
 
 
 def _durability(facts: Sequence[ServerFacts]) -> Finding:

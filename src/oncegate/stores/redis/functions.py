@@ -29,6 +29,7 @@ class Call(Enum):
     SETTLE = ("settle", "allow-oom")
     WITHDRAW = ("withdraw", "allow-oom")
     ATTACH = ("attach", "allow-oom")
+    RULE = ("rule", "allow-oom")
     KEEP_TIME = ("keep_time", "allow-oom")
     SETTLE_DOUBT = ("settle_doubt", "allow-oom")
     READ_TIME = ("read_time", "no-writes")
@@ -40,8 +41,8 @@ class Call(Enum):
         self.script = f"{shebang}{SOURCE}\nreturn {word}(KEYS, ARGV)\n"
         self.digest = sha1(self.script.encode(), usedforsecurity=False).hexdigest()
         self.flag = flag
-        self.by_name = (b"FCALL", self.function.encode(), b"2")
-        self.by_digest = (b"EVALSHA", self.digest.encode(), b"2")
+        self.by_name = (b"FCALL", self.function.encode(), b"3")
+        self.by_digest = (b"EVALSHA", self.digest.encode(), b"3")
 
 
 def library() -> str:

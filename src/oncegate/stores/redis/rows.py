@@ -9,17 +9,26 @@ import msgspec
 from msgspec.structs import astuple
 
 from oncegate.model.states import Decision, State
-from oncegate.store import Entry, EntryDetail, Reservation, Reserved, Settlement, StepRecord, StepState
+from oncegate.store import (
+    Entry,
+    EntryDetail,
+    LogKind,
+    LogRecord,
+    Reservation,
+    Reserved,
+    Ruling,
+    Settlement,
+    StepRecord,
+    StepState,
+)
+from oncegate.store.people import KIND_OF
+from oncegate.stores.shared.open_lists import number_of
 
 _FACTS: Final = msgspec.msgpack.Decoder(tuple[str, str, str, int])
+_RECORD: Final = msgspec.msgpack.Decoder(tuple[int, int, int, str, str])
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODE: Final = msgspec.msgpack.Decoder().decode
 _DECISIONS: Final = {decision.value.encode(): decision for decision in Decision}
-
-
-def number_of(key: bytes) -> int:
-    """The number that people and logs know an entry by: it is made of the key."""
-    return int.from_bytes(key[:7]) + 1
 
 
 def given(value: bytes | str | None) -> bytes:
@@ -46,6 +55,8 @@ def reservation_arguments(item: Reservation, outcome: bytes | None) -> tuple[Any
         item.received_at_ms,
         item.keep_ms,
         given(outcome),
+        item.actor,
+        item.body if outcome is None else b"",
     )
 
 
@@ -60,6 +71,24 @@ def settlement_arguments(item: Settlement) -> tuple[Any, ...]:
         item.attempts_given_back,
         "" if item.busy_ms is None else item.busy_ms,
         1 if item.clear_steps else 0,
+        item.actor,
+        *step_arguments(item.steps),
+    )
+
+
+def ruling_arguments(item: Ruling) -> tuple[Any, ...]:
+    """What `rule` takes after the time."""
+    verb = item.verb
+    return (
+        item.fence,
+        "".join(str(state.value) for state in sorted(verb.starts_from)),
+        verb.leads_to.value,
+        item.at_ms,
+        item.reason,
+        KIND_OF[verb].value,
+        item.actor,
+        item.note,
+        given(item.outcome),
         *step_arguments(item.steps),
     )
 
@@ -126,7 +155,17 @@ def detail_of(key: bytes, answer: Any) -> EntryDetail | None:
         return None
     steps = tuple(_step(value) for name, value in fields.items() if name.startswith(b"+"))
     return EntryDetail(
-        _entry(key, fields), None, fields.get(b"o"), steps, (), has_past=b"c" in fields or b"y" in fields
+        _entry(key, fields), fields.get(b"v"), fields.get(b"o"), steps, _records(key, fields),
+        has_past=b"c" in fields or b"y" in fields,
+    )  # fmt: skip
+
+
+def _records(key: bytes, fields: dict[bytes, bytes]) -> tuple[LogRecord, ...]:
+    """What is kept of an entry's history, in its order."""
+    packed = sorted(_RECORD.decode(value) for name, value in fields.items() if name.startswith(b"-"))
+    return tuple(
+        LogRecord(position, number_of(key), LogKind(kind), at_ms, actor, note or None)
+        for position, kind, at_ms, actor, note in packed
     )
 
 

@@ -24,40 +24,15 @@ from oncegate.store import (
 from oncegate.store.alternatives import has_alternatives
 from oncegate.stores.redis import failures, rows
 from oncegate.stores.redis.functions import Call
-from oncegate.stores.redis.wire import TAGS, RedisWire, TaggedCommand, tag_name
+from oncegate.stores.redis.open_entries import Layout, RedisOpenEntries
+from oncegate.stores.redis.wire import TAGS, RedisWire, TaggedCommand
+from oncegate.stores.shared.open_lists import number_of
 
 _UNIT: Final = nullcontext()
 Acting = Renewal | StepRecords | Settlement | Attachment | ClaimId
 
 
-class Layout:
-    """How the keys of a ledger are named: an entry and the clock of its slot have the same hash tag."""
-
-    def __init__(self, prefix: str) -> None:
-        head = prefix.encode()
-        self.meta = head + b":ledger"
-        self._heads = [b"%b:{%b}:" % (head, tag_name(tag)) for tag in range(TAGS)]
-        self._clocks = [one + b"clock" for one in self._heads]
-
-    def tag(self, key: bytes) -> int:
-        """Which tag a key belongs to."""
-        return key[-1] % TAGS
-
-    def entry(self, key: bytes) -> bytes:
-        """Where an entry is."""
-        return self._heads[key[-1] % TAGS] + key
-
-    def keys(self, key: bytes) -> tuple[bytes, bytes]:
-        """An entry, and its clock."""
-        tag = key[-1] % TAGS
-        return self._heads[tag] + key, self._clocks[tag]
-
-    def clock(self, tag: int) -> tuple[bytes, bytes]:
-        """The keys of a function that is about a clock only."""
-        return self._clocks[tag], self._clocks[tag]
-
-
-class RedisSession:
+class RedisSession(RedisOpenEntries):
     """Claims on one wire. `ticks` replaces the server's clock; only tests do that.
 
     `reopen` gives a new wire after the server has closed the old one, and `is_time_due` says whether the
@@ -151,14 +126,19 @@ class RedisSession:
         return [rows.detail_of(key, answer) for key, answer in zip(keys, answers, strict=True)]
 
     def now_ticks(self) -> int:
-        """The ledger's own time, as the first slot has it."""
-        (now,) = self._exchange(lambda: [self._about_clock(Call.READ_TIME, 0, b"")], writes=False)
+        """The ledger's own time, as the first slot has it that can be reached."""
+        (now,) = self._exchange(
+            lambda: [self._about_clock(Call.READ_TIME, self._wire.tags[0], b"")], writes=False
+        )
         return int(now)
 
     def settle_doubt(self) -> None:
-        """Writes to every slot; where replicas are waited for, they have all that came before it."""
+        """Writes to every slot; where replicas are waited for, they have all that came before it.
+
+        Slots of a server that is away are left out: nothing can be read back from there either.
+        """
         self._exchange(
-            lambda: [self._about_clock(Call.SETTLE_DOUBT, tag, b"") for tag in range(TAGS)], writes=True
+            lambda: [self._about_clock(Call.SETTLE_DOUBT, tag, b"") for tag in self._wire.tags], writes=True
         )
 
     def begin_clocks(self, ticks: int) -> None:
@@ -181,25 +161,24 @@ class RedisSession:
     def _call(self, call: Call, asked: Sequence[tuple[bytes, tuple[Any, ...]]]) -> list[Any]:
         if not asked:
             return []
-        moves = range(TAGS) if self._ticks is None and self._is_time_due() else ()
+        is_due = self._ticks is None and self._is_time_due()
 
         def requests() -> list[TaggedCommand]:
             now, wire, layout = self._time(), self._wire, self._layout
-            made = [self._about_clock(Call.KEEP_TIME, tag, b"") for tag in moves]
-            return made + [
-                wire.call(call, layout.tag(k), layout.keys(k), (now, *rest)) for k, rest in asked
-            ]
+            made = [wire.call(call, layout.tag(k), layout.keys(k), (now, *rest)) for k, rest in asked]
+            moves = wire.tags if is_due else ()
+            return made + [self._about_clock(Call.KEEP_TIME, tag, b"") for tag in moves]
 
-        return self._exchange(requests, writes=True, ahead=len(moves))
+        return self._exchange(requests, writes=True, count=len(asked))
 
     def _exchange(
-        self, requests: Callable[[], Sequence[TaggedCommand]], *, writes: bool, ahead: int = 0
+        self, requests: Callable[[], Sequence[TaggedCommand]], *, writes: bool, count: int | None = None
     ) -> list[Any]:
         """Sends, and raises what the server refused; where a part was done, all of it is in doubt.
 
-        The first `ahead` requests only move clocks: what becomes of them does not matter.
+        Requests after the first `count` only move clocks: what becomes of them does not matter.
         """
-        answers = self._sent(requests, writes=writes)[ahead:]
+        answers = self._sent(requests, writes=writes)[:count]
         self._check(answers, writes=writes)
         return answers
 
@@ -221,4 +200,4 @@ class RedisSession:
 
 
 def _is_whole(item: Acting) -> bool:
-    return item.entry_id == rows.number_of(item.key)
+    return item.entry_id == number_of(item.key)

@@ -13,12 +13,14 @@ import redis
 from oncegate.clock import Clock, SystemClock
 from oncegate.errors import SchemaMismatch, StoreUnavailable, StoreUnknown
 from oncegate.model.durations import format_duration
-from oncegate.store import AuditTrail, Capabilities, Durability, Finding, Migration, Units
+from oncegate.store import AuditTrail, Capabilities, Durability, Facet, Finding, Migration, Units
 from oncegate.store.incarnations import Incarnations, Sight
 from oncegate.stores.redis import failures
 from oncegate.stores.redis.address import parse_address
+from oncegate.stores.redis.connection import Where
 from oncegate.stores.redis.examination import examine
 from oncegate.stores.redis.functions import library
+from oncegate.stores.redis.open_entries import Layout
 from oncegate.stores.redis.server import (
     RETENTION_FORCED,
     RETENTION_MAX,
@@ -26,8 +28,8 @@ from oncegate.stores.redis.server import (
     check_server,
     read_facts,
 )
-from oncegate.stores.redis.session import Layout, RedisSession
-from oncegate.stores.redis.wire import RedisWire
+from oncegate.stores.redis.session import RedisSession
+from oncegate.stores.redis.wire import Outages, RedisWire
 
 SCHEMA: Final = 1
 WRITERS: Final = 2
@@ -61,6 +63,9 @@ class RedisStore:
         self._incarnations = Incarnations()
         self._facts: tuple[ServerFacts, ...] = ()
         self._kept_at_ms = 0
+        self._outages = Outages()
+        self._histories: dict[Where, str] = {}
+        self._name: str | None = None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -76,6 +81,7 @@ class RedisStore:
             business_writes=False,
             one_writer=False,
             is_local=False,
+            facets=frozenset({Facet.CLAIMS, Facet.OPEN_ENTRIES}),
             units=Units.PER_CALL,
             keeps_bodies=False,
             forgets_on_failover=not facts or any(one.replicas for one in facts),
@@ -103,8 +109,8 @@ class RedisStore:
         longest = format_duration(said.retention_max or RETENTION_MAX)
         kept = ", ".join(sorted({one.persistence for one in facts})) or "not asked yet"
         return (
-            f"ledger {self.address}: claims only, for short windows ({longest} at most);"
-            f" no audit trail, no events kept; {said.durability.value} ({kept}); {failover}"
+            f"ledger {self.address}: claims and open entries, for short windows ({longest} at most);"
+            f" no audit trail; {said.durability.value} ({kept}); {failover}"
         )
 
     def connect(self) -> RedisSession:
@@ -134,12 +140,23 @@ class RedisStore:
         if is_first:
             is_weak = self.capabilities.forgets_on_failover or self.capabilities.durability.name == "MEMORY"
             _LOG.log(logging.WARNING if is_weak else logging.INFO, "%s", self.warning)
-        sight = Sight("/".join([identity, *(one.history for one in facts)]), 0)
+        self._compare(wire, identity, dict(zip(wire.servers, facts, strict=True)))
+
+    def _compare(self, wire: RedisWire, identity: str, found: dict[Where, ServerFacts]) -> None:
+        """Compares the incarnation. While a part is away nothing of it can be read: then the others must be
+        those that were seen before, and all are compared when it is back.
+        """
+        histories = {where: one.history for where, one in found.items()}
+        if wire.away and histories.items() <= self._histories.items():
+            return
+        sight = Sight("/".join([identity, *(histories[where] for where in sorted(histories))]), 0)
         self._incarnations.check(sight, lambda: self._session(wire))
+        self._histories = histories
 
     def _open(self) -> tuple[RedisWire, tuple[ServerFacts, ...]]:
-        wire = RedisWire(self._where)
+        wire = RedisWire(self._where, self._outages)
         try:
+            wire.find_seed()
             seed = read_facts(wire)
             wire.open(is_cluster=seed.is_cluster)
             if seed.is_cluster and self._where.database:
@@ -167,6 +184,8 @@ class RedisStore:
     def _identity(self, wire: RedisWire, *, create: bool) -> str:
         """The random name of the ledger, which is written once; empty where there is none."""
         meta = self._layout.meta
+        if wire.away and self._name is not None:
+            return self._name
         found = self._ask_meta(wire, b"HMGET", meta, b"schema", b"name")
         if found[0] is None and create:
             session = self._session(wire)
@@ -179,7 +198,8 @@ class RedisStore:
             return ""
         if int(schema) > SCHEMA:
             raise SchemaMismatch(f"{self.address} was made by a newer oncegate; upgrade this program")
-        return name.decode()
+        self._name = name.decode()
+        return self._name
 
     def _ask_meta(self, wire: RedisWire, *command: bytes) -> list[bytes | None]:
         answer = wire.ask_key(command[1], *command)

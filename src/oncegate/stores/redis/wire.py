@@ -1,6 +1,8 @@
 """Connections to the servers of a ledger: pipelines by slot, functions that are loaded when missing.
 
-One wire is used by one thread at a time. A cluster has one connection a primary. A command that the server
+One wire is used by one thread at a time. A cluster has one connection a primary. A primary that cannot be
+reached when the wire opens is away: commands for its slots raise PartUnavailable, those for others go on.
+It is tried again with the next wire, where it is compared before it is used. A command that the server
 certainly did not run (a missing function, a slot that moved) is sent again; nothing else is. Must never
 send a command twice that may have run.
 """
@@ -13,12 +15,20 @@ from typing import Any, Final, NamedTuple
 import redis
 from redis.crc import key_slot
 
-from oncegate.errors import StoreUnavailable, StoreUnknown
+from oncegate.clock import Clock, SystemClock
+from oncegate.errors import PartUnavailable, StoreUnavailable, StoreUnknown
 from oncegate.stores.redis import failures
 from oncegate.stores.redis.address import RedisAddress
-from oncegate.stores.redis.connection import Command, RedisConnection, Where
+from oncegate.stores.redis.connection import (
+    CONNECT_AGAIN_SECONDS,
+    CONNECT_SECONDS,
+    Command,
+    RedisConnection,
+    Where,
+)
 from oncegate.stores.redis.functions import LIBRARY, Call, library
 
+AWAY_MS: Final = 2_000  # before a server that was away is tried again
 WAIT_MS: Final = 2_000  # for replicas; then the write counts as doubtful
 ROUNDS_MAX: Final = 4  # a function that is loaded, and slots that move meanwhile
 TAGS: Final = 64  # hash tags, so also the largest number of primaries that share the load
@@ -40,11 +50,38 @@ class _Asked(NamedTuple):
     asking: bool
 
 
+class Outages:
+    """Servers of a cluster that this process knows, and which of them were away lately."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self.nodes: set[Where] = set()
+        self._since: dict[Where, int] = {}
+
+    def lost(self, where: Where) -> None:
+        """A server could not be reached just now."""
+        self._since[where] = self._clock.ticks_ms()
+
+    def found(self, where: Where) -> None:
+        """A server answers."""
+        self._since.pop(where, None)
+
+    def is_due(self, where: Where) -> bool:
+        """Whether it is time to try a server again."""
+        return self._clock.ticks_ms() - self._since.get(where, 0) >= AWAY_MS
+
+    def connect_seconds(self, where: Where) -> float:
+        """How long to wait for a connection."""
+        return CONNECT_AGAIN_SECONDS if where in self._since else CONNECT_SECONDS
+
+
 class RedisWire:
     """What one session sends through."""
 
-    def __init__(self, address: RedisAddress) -> None:
+    def __init__(self, address: RedisAddress, known: Outages | None = None) -> None:
         self._address = address
+        self._known = known or Outages()
+        self.away: dict[Where, StoreUnavailable] = {}
         self._seed: Where = (address.host, address.port)
         self._connections: dict[Where, RedisConnection] = {}
         self._nodes: list[Where] = [self._seed] * TAGS
@@ -58,13 +95,40 @@ class RedisWire:
         self.is_cluster = is_cluster
         if is_cluster:
             self._learn_slots()
+            self._known.nodes = set(self._nodes)
         for where in set(self._nodes):
-            self._connection(where)
+            try:
+                self._connection(where)
+            except StoreUnavailable as error:
+                if not is_cluster:
+                    raise
+                self.away[where] = error
+                self._known.lost(where)
+
+    def find_seed(self) -> None:
+        """Takes a server that answers for the one that the address names, where that is away."""
+        for where in [self._seed, *sorted(self._known.nodes - {self._seed})]:
+            try:
+                self._connection(where)
+            except StoreUnavailable:
+                if where == self._seed and not self._known.nodes:
+                    raise
+                continue
+            self._seed = where
+            return
+        self._connection(self._seed)
 
     @property
     def servers(self) -> list[Where]:
-        """The servers that hold tags, in a fixed order."""
-        return sorted(set(self._nodes))
+        """The servers that hold tags and can be reached, in a fixed order."""
+        return sorted(set(self._nodes) - set(self.away))
+
+    @property
+    def tags(self) -> Sequence[int]:
+        """The tags whose servers can be reached."""
+        if not self.away:
+            return range(TAGS)
+        return [tag for tag, where in enumerate(self._nodes) if where not in self.away]
 
     def ask(self, where: Where | None, *command: bytes | str | int) -> Any:
         """Sends one command that changes nothing to one server; raises what it answers."""
@@ -168,7 +232,7 @@ class RedisWire:
 
     def _marked(self, asked: list[_Asked], requests: Sequence[TaggedCommand]) -> Command:
         """A write of this connection's own: waiting for it waits for all that was read before, too."""
-        keys = requests[asked[0].place].command[3:5]
+        keys = requests[asked[0].place].command[3:6]
         head = Call.SETTLE_DOUBT.by_name if self._by_name else Call.SETTLE_DOUBT.by_digest
         return (*head, *keys, b"")
 
@@ -202,7 +266,7 @@ class RedisWire:
                 again.append(one)
         if moved:
             self._learn_slots()
-            if not set(self._nodes) <= set(self._connections):
+            if not set(self._nodes) - set(self.away) <= set(self._connections):
                 # Another server has taken over, and may lack records: it is compared when a session opens.
                 self.is_broken = True
                 raise StoreUnknown(f"{self._name(self._seed)}: another server has taken over its slots")
@@ -254,16 +318,22 @@ class RedisWire:
 
     @property
     def is_stale(self) -> bool:
-        """Whether a server has closed its connection while nothing was under way."""
-        return self.is_broken or any(one.is_closed for one in self._connections.values())
+        """Whether a server has closed its connection, or one that was away is to be tried again."""
+        if self.is_broken or any(one.is_closed for one in self._connections.values()):
+            return True
+        return any(self._known.is_due(where) for where in self.away)
 
     def _connection(self, where: Where) -> RedisConnection:
         if self.is_broken:
             raise StoreUnavailable(f"{self._name(where)}: the connection is closed")
+        if where in self.away:
+            raise PartUnavailable(f"a part of the cluster is away, other keys go on: {self.away[where]}")
         found = self._connections.get(where)
         if found is None:
-            found = RedisConnection(self._address, where, self._name(where))
+            seconds = self._known.connect_seconds(where)
+            found = RedisConnection(self._address, where, self._name(where), seconds)
             self._connections[where] = found
+            self._known.found(where)
         return found
 
     def _name(self, where: Where) -> str:

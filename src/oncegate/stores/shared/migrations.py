@@ -11,7 +11,10 @@ from typing import Any, Final
 from oncegate.errors import SchemaMismatch
 from oncegate.store import Migration
 
-READ_VERSION: Final = "SELECT name, value FROM oncegate_meta WHERE name IN ('schema_version', 'schema')"
+MOVED: Final = "moved"  # the row of oncegate_meta that says why nothing may use this ledger
+READ_VERSION: Final = (
+    f"SELECT name, value FROM oncegate_meta WHERE name IN ('schema_version', 'schema', '{MOVED}')"
+)
 _DROPPED: Final = re.compile(r"^DROP (?:TABLE|VIEW|SEQUENCE|INDEX) (oncegate_\w+)", re.MULTILINE)
 _MADE: Final = re.compile(r"^CREATE (?:TABLE|VIEW|SEQUENCE|(?:UNIQUE )?INDEX) (oncegate_\w+)", re.MULTILINE)
 
@@ -50,6 +53,8 @@ def version_recorded(rows: Iterable[tuple[Any, ...]]) -> int:
     Development versions recorded a number of another sequence of migrations, under the name `schema`.
     """
     recorded = dict(rows)
+    if MOVED in recorded:
+        raise SchemaMismatch(f"this ledger {recorded[MOVED]}")
     if "schema_version" in recorded:
         return _number(recorded["schema_version"])
     if "schema" in recorded:

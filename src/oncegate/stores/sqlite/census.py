@@ -19,6 +19,7 @@ from oncegate.stores.shared.observations import SQLITE_KIND as KIND
 from oncegate.stores.sqlite.claims import _ENTRY_COLUMNS
 from oncegate.stores.sqlite.names import Names
 from oncegate.stores.sqlite.open_entries import open_entries
+from oncegate.stores.sqlite.sealing import SqliteSealing
 
 _LOG_COLUMNS: Final = "position, entry, kind, at, actor, note"
 # The log's index leaves out the common case: a committed entry knows its own record.
@@ -42,7 +43,7 @@ _RESOURCE: Final = (
 )
 
 
-class SqliteCensus:
+class SqliteCensus(SqliteSealing):
     """Entries, details, counts, stranded claims, log."""
 
     _connection: sqlite3.Connection

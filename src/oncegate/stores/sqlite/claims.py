@@ -96,11 +96,11 @@ _CONFLICTS: Final = (
 )
 _STEP: Final = (
     "INSERT OR REPLACE INTO oncegate_step (entry, name, state, downstream, result, resource, started_at,"
-    " declared, last_call) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " declared, last_call, first_call) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _STEPS: Final = (
-    "SELECT name, state, downstream, result, resource, started_at, declared, last_call FROM oncegate_step"
-    " WHERE entry = ?"
+    "SELECT name, state, downstream, result, resource, started_at, declared, last_call, first_call"
+    " FROM oncegate_step WHERE entry = ?"
 )
 _RENEW: Final = (
     "UPDATE oncegate_entry SET lease_until = ? WHERE id = ? AND fence = ? AND token = ? AND state = 1"
@@ -391,7 +391,7 @@ class SqliteClaims:
             [
                 (
                     entry, s.name, s.state.value, number(s.downstream), s.result, s.resource,
-                    s.started_at_ms, self._number(s.declared), s.last_call_ticks,
+                    s.started_at_ms, self._number(s.declared), s.last_call_ticks, s.first_call_ticks,
                 )
                 for s in steps
             ],
@@ -407,10 +407,10 @@ class SqliteClaims:
         return tuple(self._step(row) for row in self._connection.execute(_STEPS, (entry,)))
 
     def _step(self, row: tuple[Any, ...]) -> StepRecord:
-        name, state, downstream, result, resource, started, declared, called = row
+        name, state, downstream, result, resource, started, declared, *called = row
         where = self._names.text(downstream)
         return StepRecord(
-            name, StepState(state), where, result, resource, started, self._text(declared), called
+            name, StepState(state), where, result, resource, started, self._text(declared), *called
         )
 
     def _outcome(self, entry: int) -> bytes | None:

@@ -96,8 +96,10 @@ def create_private(path: Path) -> None:
         os.close(descriptor)
 
 
-def identity_of(file: str) -> tuple[int, int] | None:
+def identity_of(file: str | None) -> tuple[int, int] | None:
     """What tells a file from another one under the same name; None where there is none."""
+    if file is None:
+        return None
     try:
         found = os.stat(file)  # noqa: PTH116  every unit asks, and a Path costs twice as much
     except OSError:
@@ -208,6 +210,9 @@ _STORES_OWN: Final = (
 )
 
 
+MOVED_PREFIX: Final = "this ledger"  # how the error of a fenced ledger begins
+
+
 def is_the_stores(error: Exception) -> bool:
     """Tells an error of the file or its disk from one of a user's statement."""
     name = getattr(error, "sqlite_errorname", None) or ""
@@ -233,6 +238,8 @@ def translate(error: sqlite3.Error, path: Path) -> StoreError:
         return StoreCorrupt(
             f"{path} is damaged or is not a SQLite file; restore it from a copy, do not delete its keys"
         )
+    if name == "SQLITE_CONSTRAINT_TRIGGER" and str(error).startswith(MOVED_PREFIX):
+        return StoreUnavailable(str(error))
     if name.startswith("SQLITE_READONLY"):
         beside = f"and those of {path.name}-wal and {path.name}-shm beside it"
         return StoreUnavailable(f"{path} cannot be written; check its owner and permissions, {beside}")

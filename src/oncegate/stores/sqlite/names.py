@@ -20,19 +20,19 @@ class Names:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._numbers: dict[str, int] = {}
+        self.known: dict[str, int] = {}  # read by those who ask for many; others ask `number`
         self._texts: dict[int, str] = {}
-        self._kept_since_ms: int | None = None
+        self._kept_since_ms = -NUMBERS_KEPT_MS
 
     def expire(self, now_ms: int) -> None:
         """Drops numbers that were kept for long; asked inside each transaction, before any is used."""
-        if self._kept_since_ms is None or not 0 <= now_ms - self._kept_since_ms < NUMBERS_KEPT_MS:
-            self._numbers.clear()
+        if not 0 <= now_ms - self._kept_since_ms < NUMBERS_KEPT_MS:
+            self.known.clear()
             self._kept_since_ms = now_ms
 
     def number(self, text: str) -> int:
         """Returns a name's number, writing the name if it is new."""
-        known = self._numbers.get(text)
+        known = self.known.get(text)
         return known if known is not None else self._write(text)
 
     def find(self, text: str) -> int | None:
@@ -53,7 +53,7 @@ class Names:
 
     def forget(self) -> None:
         """Drops what is remembered, after an undone transaction."""
-        self._numbers.clear()
+        self.known.clear()
         self._texts.clear()
 
     def _write(self, text: str) -> int:
@@ -67,7 +67,7 @@ class Names:
         return number
 
     def _remember(self, text: str, number: int) -> None:
-        if len(self._numbers) >= NAMES_CACHED_MAX:
+        if len(self.known) >= NAMES_CACHED_MAX:
             self.forget()
-        self._numbers[text] = number
+        self.known[text] = number
         self._texts[number] = text

@@ -120,10 +120,11 @@ def _running_rows(
 
 
 def _running_row(names: Names, i: Reservation, now: int) -> tuple[Any, ...]:
-    number = names.number
+    number, known = names.number, names.known.get
+    declared = 0 if i.declared is None else known(i.declared) or number(i.declared)
     return (
-        bytearray(i.key), number(i.surface), number(i.tenant), bytearray(i.fingerprint), i.label,
-        i.received_at_ms, now + i.lease_ms, now, i.token, 0 if i.declared is None else number(i.declared),
+        bytearray(i.key), known(i.surface) or number(i.surface), known(i.tenant) or number(i.tenant),
+        bytearray(i.fingerprint), i.label, i.received_at_ms, now + i.lease_ms, now, i.token, declared,
     )  # fmt: skip
 
 

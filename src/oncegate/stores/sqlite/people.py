@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from oncegate.model.decisions import Verb
 from oncegate.store import EntryDetail, LogKind, Ruling, RulingAnswer, StepRecord
 from oncegate.store.people import KIND_OF, latest_ruling
 
@@ -17,10 +18,12 @@ _RULE: Final = (
     "UPDATE oncegate_entry SET state = :state, fence = fence + 1, settled_at = :at, reason = :reason,"
     " token = NULL, attempt = CASE WHEN :runs THEN 0 ELSE attempt END,"
     " lease_until = CASE WHEN :runs THEN coalesce(lease_until, :now) END,"
-    " first_reserved = CASE WHEN :runs THEN first_reserved END, retry_at = NULL, interruptions = NULL,"
+    " first_reserved = CASE WHEN :again THEN :now WHEN :runs THEN first_reserved END,"
+    " declared = CASE WHEN :again THEN :declared ELSE declared END, retry_at = NULL, interruptions = NULL,"
     " tried_from = CASE WHEN :runs THEN :now END"
     " WHERE id = :entry AND fence = :fence AND key = :key AND state IN ({states})"
 )
+_NO_OUTCOME: Final = "DELETE FROM oncegate_outcome WHERE entry = ?"
 _OUTCOME: Final = "INSERT OR REPLACE INTO oncegate_outcome (entry, body) VALUES (?, ?)"
 
 
@@ -40,6 +43,9 @@ class SqlitePeople:
     def _log(self, entry: int, kind: LogKind, at_ms: int, actor: str, note: str | None) -> None:
         raise NotImplementedError
 
+    def _number(self, text: str | None) -> int | None:
+        raise NotImplementedError
+
     def _write_steps(self, entry: int, steps: Iterable[StepRecord]) -> None:
         raise NotImplementedError
 
@@ -51,6 +57,8 @@ class SqlitePeople:
         done = self._change(ruling)
         if done:
             self._write_steps(ruling.entry_id, ruling.steps)
+            if ruling.verb is Verb.RETRY:
+                self._connection.execute(_NO_OUTCOME, (ruling.entry_id,))
             if ruling.outcome is not None:
                 self._connection.execute(_OUTCOME, (ruling.entry_id, ruling.outcome))
             self._log(ruling.entry_id, KIND_OF[ruling.verb], ruling.at_ms, ruling.actor, ruling.note)
@@ -67,6 +75,8 @@ class SqlitePeople:
             "at": ruling.at_ms,
             "reason": ruling.reason,
             "runs": verb.runs,
+            "again": verb is Verb.RETRY,
+            "declared": self._number(ruling.declared),
             "now": self.now_ticks(),
             "entry": ruling.entry_id,
             "fence": ruling.fence,

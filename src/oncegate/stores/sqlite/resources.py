@@ -12,9 +12,18 @@ from oncegate.store import (
     LogKind,
     ResourceDismissal,
     ResourceSeen,
+    SecondCount,
     SecondResource,
 )
-from oncegate.stores.shared.second_resources import READ, late_note, second_note, second_of
+from oncegate.stores.shared.second_resources import (
+    COUNT,
+    READ,
+    counts_of,
+    late_note,
+    second_note,
+    second_of,
+    word_kind,
+)
 from oncegate.stores.sqlite.names import Names
 
 _SEE: Final = """
@@ -85,12 +94,17 @@ class SqliteResources:
         rows = self._connection.execute(_READ, (after, limit)).fetchall()
         return [second_of(row, self.detail) for row in rows]
 
+    def second_counts(self) -> list[SecondCount]:
+        """Counts open findings."""
+        return counts_of(self._connection.execute(COUNT).fetchall())
+
     def dismiss_resource(self, dismissal: ResourceDismissal) -> bool:
         """Notes a person's word."""
         item, actor = dismissal, self._names.number(dismissal.actor)
-        rows = self._connection.execute(_DISMISS, (item.at_ms, actor, item.note, item.number)).fetchall()
+        word = (item.at_ms if item.closes else None, actor, item.note, item.number)
+        rows = self._connection.execute(_DISMISS, word).fetchall()
         for (entry,) in rows:
-            self._log(entry, LogKind.DISMISSED, item.at_ms, item.actor, item.note)
+            self._log(entry, word_kind(item), item.at_ms, item.actor, item.note)
         return bool(rows)
 
     def trim_targets(self, before_ms: int, limit: int) -> int:

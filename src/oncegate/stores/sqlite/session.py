@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from oncegate.clock import Clock
 from oncegate.errors import StoreError, StoreRejected, StoreUnavailable, StoreUnknown, UsageError
@@ -27,6 +27,7 @@ from oncegate.stores.sqlite.feed import SqliteFeed
 from oncegate.stores.sqlite.files import BUSY_WAIT_MS, identity_of, is_the_stores, translate, translated
 from oncegate.stores.sqlite.lane_census import SqliteLaneCensus
 from oncegate.stores.sqlite.lane_desk import SqliteLaneDesk
+from oncegate.stores.sqlite.mutations import SqliteMutations
 from oncegate.stores.sqlite.names import Names
 from oncegate.stores.sqlite.notices import SqliteNotices
 from oncegate.stores.sqlite.people import SqlitePeople
@@ -52,8 +53,8 @@ class SqliteUnit:
     def __enter__(self) -> None:
         """Begins as a writer."""
         session = self._session
-        if session._seen_as is not None:
-            session.check_file()
+        if (seen := session._seen_as) is not None and identity_of(session._file) != seen:
+            session.refuse_other_file()
         try:
             if self._wait is not session._waits:
                 session.wait_for_others(self._wait)
@@ -91,6 +92,7 @@ class SqliteLedger(
     SqliteLaneDesk,
     SqliteLaneCensus,
     SqliteResources,
+    SqliteMutations,
     SqliteTallies,
     SqliteSeen,
     SqlitePositions,
@@ -133,13 +135,12 @@ class SqliteSession(SqliteLedger):
         """One transaction, begun as a writer so that it cannot fail halfway for want of the lock."""
         return self._unit if wait else self._unit_at_once
 
-    def check_file(self) -> None:
-        """Raises if another file has come to the ledger's place: what is written here would be lost."""
-        if self._file is not None and identity_of(self._file) != self._seen_as:
-            raise StoreUnavailable(
-                f"{self._path} was replaced by another file while this process had it open; nothing was"
-                " written, try again"
-            )
+    def refuse_other_file(self) -> NoReturn:
+        """Another file has come to the ledger's place: what is written here would be lost."""
+        raise StoreUnavailable(
+            f"{self._path} was replaced by another file while this process had it open; nothing was"
+            " written, try again"
+        )
 
     def _went_back(self, number: int) -> StoreUnavailable:
         """An entry was given a number that another one had: the contents of the file are older now."""

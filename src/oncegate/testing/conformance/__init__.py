@@ -7,10 +7,10 @@ For whoever writes a store, here or elsewhere. Subclass it in a test file and sa
             return MyStore(self.address, clock=clock)
 
 `StoreConformance` is the whole contract. A store that declares fewer facets takes the class of each facet
-it has: `ClaimsConformance`, `LanesConformance`, `FeedConformance`, `ReviewConformance`,
-`StatsConformance`. `InteractiveConformance` is for stores whose units are transactions of many calls,
-`NumberedFenceConformance` for those that use an entry's number as its first fence. A test about log
-records ends as skipped where there is no audit trail.
+it has: `ClaimsConformance`, `OpenEntriesConformance`, `LanesConformance`, `FeedConformance`,
+`ReviewConformance`, `StatsConformance`. `InteractiveConformance` is for stores whose units are
+transactions of many calls, `NumberedFenceConformance` for those that use an entry's number as its first
+fence. A test about log records ends as skipped where there is no audit trail.
 
 Within one test every call of `make_store` must name the same ledger, and the next test must find a new
 and empty one (a pytest fixture with `autouse=True` is the place to make its address). The suite runs
@@ -32,8 +32,10 @@ from oncegate.testing.conformance.lane_desks import LaneDeskConformance
 from oncegate.testing.conformance.lanes import LaneConformance
 from oncegate.testing.conformance.ledger import LedgerConformance
 from oncegate.testing.conformance.logs import LogConformance
+from oncegate.testing.conformance.mutations import MutationConformance
 from oncegate.testing.conformance.notices import NoticeConformance
-from oncegate.testing.conformance.people import PeopleConformance
+from oncegate.testing.conformance.open_entries import OpenEntryConformance
+from oncegate.testing.conformance.people import FailedEntryConformance, PeopleConformance
 from oncegate.testing.conformance.positions import PositionConformance
 from oncegate.testing.conformance.pruning import PruningConformance
 from oncegate.testing.conformance.recordings import RecordingConformance
@@ -57,6 +59,7 @@ __all__ = [
     "InteractiveConformance",
     "LanesConformance",
     "NumberedFenceConformance",
+    "OpenEntriesConformance",
     "ReviewConformance",
     "StatsConformance",
     "StoreConformance",
@@ -84,16 +87,22 @@ class LanesConformance(
     """`Facet.LANES`."""
 
 
+class OpenEntriesConformance(OpenEntryConformance, PeopleConformance):
+    """`Facet.OPEN_ENTRIES`."""
+
+
 class ReviewConformance(
+    OpenEntriesConformance,
+    FailedEntryConformance,
     LogConformance,
     CensusConformance,
     BrowsingConformance,
     PruningConformance,
     RegistryConformance,
-    PeopleConformance,
     TenureConformance,
     ContentConformance,
     ResourceConformance,
+    MutationConformance,
     AlternativeConformance,
 ):
     """`Facet.REVIEW`."""

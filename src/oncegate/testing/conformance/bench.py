@@ -47,6 +47,8 @@ class StoreBench:
     delete_drafts_sql: ClassVar[str] = "DELETE FROM conformance_booking WHERE ref LIKE 'draft%'"
     select_sql: ClassVar[str] = "SELECT ref FROM conformance_booking ORDER BY ref"
 
+    keeps_final_bodies: ClassVar[bool] = False  # also without review
+
     clock: ManualClock
     _sessions: list[Session]
     _reader: Store | None
@@ -117,9 +119,11 @@ class StoreBench:
         """What `writes` leave in the table."""
         return list(refs) if self._has_table else []
 
-    def kept_body(self, body: bytes) -> bytes | None:
-        """An event as the store under test keeps it."""
-        return body if self.capabilities.keeps_bodies else None
+    def kept_body(self, body: bytes, *, is_final: bool = False) -> bytes | None:
+        """An event as the store under test keeps it: for as long as it is listed."""
+        if is_final:
+            return body if self.has_review or self.keeps_final_bodies else None
+        return body if Facet.OPEN_ENTRIES in self.capabilities.facets else None
 
     def records_of(self, found: EntryDetail) -> tuple[LogRecord, ...]:
         """An entry's records; what a test checks after asking for them is left out where there are none."""
@@ -232,7 +236,7 @@ class StoreBench:
 
     def stranded(self, limit: int) -> list[EntryDetail]:
         """Finds what a crash or a passing failure left."""
-        if not self.has_review:
+        if Facet.OPEN_ENTRIES not in self.capabilities.facets:
             now = self.now()
             return [found for found in self.details() if _is_stranded(found.entry, now)][:limit]
         with self.looking() as session:
@@ -248,9 +252,9 @@ class StoreBench:
         """Reads the whole log; where records are kept by entry, those of all entries in their order."""
         if self.capabilities.audit_trail is AuditTrail.LOG:
             return self.read_log(0, ALL)
-        records = [record for found in self.details() for record in self.records_of(found)]
-        if not records and self.capabilities.audit_trail is AuditTrail.NONE:
+        if self.capabilities.audit_trail is AuditTrail.NONE:
             raise unittest.SkipTest("this store has no audit trail")
+        records = [record for found in self.details() for record in found.records]
         return sorted(records, key=lambda record: record.position)
 
     def now(self) -> int:

@@ -51,7 +51,7 @@ class LedgerConformance(StoreBench):
             found = session.details([other.key, key_of("nobody"), first.key])
 
         assert [one and (one.entry.key, one.body, one.outcome, one.steps) for one in found] == [
-            (other.key, self.kept_body(b"2"), b'"kept"', ()),
+            (other.key, self.kept_body(b"2", is_final=True), b'"kept"', ()),
             None,
             (first.key, self.kept_body(b"1"), None, (step,)),
         ]

@@ -72,7 +72,7 @@ class RecordingConformance(StoreBench):
         answers = self.record(session, *wanted)
 
         found = [self.detail(answer.entry_id) for answer in answers]
-        assert [one.body for one in found] == [self.kept_body(item.body) for item in wanted]
+        assert [one.body for one in found] == [self.kept_body(item.body, is_final=True) for item in wanted]
         for name in ("key", "label", "tenant", "received_at_ms"):
             assert [getattr(one.entry, name) for one in found] == [getattr(item, name) for item in wanted]
         assert [one.entry.settled_at_ms for one in found] == [item.received_at_ms for item in wanted]
@@ -116,7 +116,10 @@ class RecordingConformance(StoreBench):
         assert decisions == [Decision.RUN, Decision.CONFLICT, Decision.CONFLICT]
         assert [answer.outcome for answer in answers] == [None] * 3
         found = self.detail(answers[0].entry_id)
-        assert (found.body, found.entry.fingerprint) == (self.kept_body(b"1"), first.fingerprint)
+        assert (found.body, found.entry.fingerprint) == (
+            self.kept_body(b"1", is_final=True),
+            first.fingerprint,
+        )
         assert (
             sorted(one.kind for one in self.records_of(found))
             == [LogKind.COMMITTED] + [LogKind.CONFLICT] * 2

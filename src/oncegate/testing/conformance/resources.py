@@ -13,6 +13,7 @@ from oncegate.store import (
     Observations,
     ResourceDismissal,
     ResourceSeen,
+    SecondCount,
     SecondResource,
     Session,
 )
@@ -133,6 +134,27 @@ class ResourceConformance(StoreBench):
             assert not session.dismiss_resource(ResourceDismissal(one.number, 7, "bob", "no"))
         assert self.found(session) == []
         assert self.kinds_at(session, entry).count(LogKind.DISMISSED) == 1
+
+    def test_a_second_resource_that_is_acknowledged_stays_open_with_a_name_on_it(self) -> None:
+        """It is counted until a person decides."""
+        session = self.open()
+        entry, running = self.ran(session, "late"), self.reserve(session, "running").entry_id
+        with session.unit():
+            for number, owner in enumerate((entry, entry, running)):
+                late = LateResource(owner, ABOUT, "book", "terminal", f"slot {number}", 5 + number)
+                assert session.note_late([late]) == [True]
+        number = self.found(session)[0].number
+        word = ResourceDismissal(number, 6, "ann", "acknowledged: I call them", closes=False)
+        with session.unit():
+            assert session.dismiss_resource(word)
+        seen = self.found(session)[0]
+        assert (seen.number, seen.acknowledged_by, seen.note) == (number, "ann", word.note)
+        assert LogKind.DISMISSED not in self.kinds_at(session, entry)
+        with session.unit():
+            assert session.second_counts() == [SecondCount("orders", True, 2, 1, 5)]
+            assert session.dismiss_resource(ResourceDismissal(number, 7, "bob", "one cancelled: by phone"))
+            assert not session.dismiss_resource(word)
+            assert session.second_counts() == [SecondCount("orders", True, 1, 1, 6)]
 
     def test_targets_and_findings_are_forgotten_in_the_end(self) -> None:
         """Targets when their time is over, findings with their entry."""

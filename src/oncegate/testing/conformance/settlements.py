@@ -409,4 +409,4 @@ class SettlementConformance(StoreBench):
 
         found = self.detail(claim.entry_id)
 
-        assert (found.body, found.outcome) == (self.kept_body(body), outcome)
+        assert (found.body, found.outcome) == (self.kept_body(body, is_final=True), outcome)

@@ -133,7 +133,7 @@ class StepConformance(StoreBench):
         session = self.open()
         claim = self.reserve(session)
         called = StepRecord(
-            "claim", StepState.CALLED, "terminal", declared="86400000/-/60000", last_call_ticks=77
+            "claim", StepState.CALLED, "terminal", None, None, None, "86400000/-/60000", 77, 66
         )
         assert self.progress(session, claim, called)
         self.let_lapse()

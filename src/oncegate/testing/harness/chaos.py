@@ -235,9 +235,10 @@ def _told_rows(rows: Counter[tuple[Any, ...]]) -> str:
 
 def _find(handler: Callable[..., Any], gate: GateOnStore | None) -> tuple[GateOnStore, Surface]:
     for candidate in live_gates() if gate is None else (gate,):
-        for surface in candidate.engine.surfaces:
+        # Of what is declared: the engine of a gate on Django's databases may not be made before settings.
+        for surface in candidate._declarations.surfaces:
             if surface.handler is handler or inspect.unwrap(surface.handler) is inspect.unwrap(handler):
-                return candidate, surface
+                return candidate, next(one for one in candidate.engine.surfaces if one.name == surface.name)
     name = getattr(handler, "__name__", repr(handler))
     raise ConfigError(
         f"{name} is not registered with a gate; decorate it with @gate.handler(…), or give gate="

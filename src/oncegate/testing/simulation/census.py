@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from msgspec.json import encode
-
-from oncegate.errors import ConfigError
 from oncegate.model.parking import Parked
 from oncegate.model.retention import Sighting, believe
 from oncegate.model.states import State
@@ -25,12 +22,14 @@ from oncegate.store import (
     Tenants,
     UnusedNames,
 )
+from oncegate.store.census import checked_prefix
 from oncegate.stores.shared.retention import REFUSED, judge_rows, note_of, read_sighting, write_sighting
 from oncegate.stores.shared.second_resources import late_note
 from oncegate.testing.simulation.ledger import Ledger, Row, Tables
+from oncegate.testing.simulation.sealing import SimulatedSealing
 
 
-class SimulatedCensus:
+class SimulatedCensus(SimulatedSealing):
     """Entries, details, counts, stranded claims, log, pruning."""
 
     _ledger: Ledger
@@ -57,26 +56,17 @@ class SimulatedCensus:
         found = [row for row in self._wanted(wanted) if before_id is None or row.entry_id < before_id]
         return [row.entry() for row in sorted(found, key=lambda row: -row.entry_id)[:limit]]
 
-    def _wanted(self, wanted: EntryFilter) -> Iterator[Row]:
-        prefix = _checked(wanted.key_prefix or "")
-        for row in self._tables.rows.values():
-            if (
-                (not wanted.states or row.state in wanted.states)
-                and wanted.surface in (None, row.surface)
-                and wanted.tenant in (None, row.tenant)
-                and row.key.hex().startswith(prefix)
-                and (wanted.label_contains or "") in row.label
-                and (wanted.reason_contains or "") in (row.reason or "")
-                and (wanted.cause is None or _cause(row) == wanted.cause)
-                and (wanted.resource is None or self._names(row.entry_id, wanted.resource))
-                and _is_within(row, wanted)
-            ):
-                yield row
+    def oldest_entries(self, wanted: EntryFilter, after_id: int, limit: int) -> list[Entry]:
+        """Lists entries, oldest first."""
+        found = [row for row in self._wanted(wanted) if row.entry_id > after_id]
+        return [row.entry() for row in sorted(found, key=lambda row: row.entry_id)[:limit]]
 
-    def _names(self, entry_id: int, resource: str) -> bool:
-        steps = self._tables.steps.get(entry_id, ())
-        outcome = self._tables.outcomes.get(entry_id) or b""
-        return encode(resource) in outcome or any(step.resource == resource for step in steps)
+    def _wanted(self, wanted: EntryFilter) -> Iterator[Row]:
+        checked_prefix(wanted.key_prefix or "")
+        for row in self._tables.rows.values():
+            found = self.detail(row.entry_id)
+            if found is not None and wanted.fits(found):
+                yield row
 
     def detail(self, entry_id: int) -> EntryDetail | None:
         """Reads one entry with all that belongs to it."""
@@ -211,36 +201,3 @@ class SimulatedCensus:
         seen = Sighting(wall_ms, now) if is_certain else believe(last, wall_ms, now, newest_ms=newest)
         self._ledger.set(self._tables.meta, "sighting", write_sighting(seen))
         return seen
-
-
-def _is_within(row: Row, wanted: EntryFilter) -> bool:
-    """Whether an entry's times and number are within the filter's limits."""
-    settled, before = row.settled_at_ms, wanted.settled_before_ms
-    return (
-        (before is None or (settled is not None and settled < before))
-        and (wanted.received_before_ms is None or row.received_at_ms < wanted.received_before_ms)
-        and (wanted.received_after_ms is None or row.received_at_ms > wanted.received_after_ms)
-        and (wanted.above_id is None or row.entry_id > wanted.above_id)
-    )
-
-
-def _checked(prefix: str) -> str:
-    try:
-        bytes.fromhex(prefix.ljust(48, "0"))
-    except ValueError:
-        raise ConfigError(f"{prefix[:60]!r} is not the beginning of a key") from None
-    return prefix
-
-
-def _cause(row: Row) -> str:
-    """The kind of reason, as `waiting` counts it."""
-    reason = row.reason or ""
-    if row.state is State.QUARANTINED:
-        return reason.partition(":")[0] if 1 <= reason.find(":") <= 39 else "other"
-    if row.state not in (State.UNKNOWN, State.HELD):
-        return ""
-    if reason.startswith("gave up after "):
-        return "attempts_used_up"
-    if " resources for " in reason:
-        return "two_resources"
-    return "approval" if row.state is State.HELD and "approv" in reason else "in_doubt"

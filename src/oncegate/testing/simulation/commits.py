@@ -63,7 +63,7 @@ class SimulatedCommits(GroupCommit):
         self._wire = wire
         self._nobody = Context()
 
-    def perform(self, operation: Operation[T]) -> T:
+    def submit(self, operation: Operation[T]) -> T:
         """Runs an operation at once: a plain function cannot let virtual time pass."""
         ticket = Pending(operation)
         self._run([ticket], wait=True)

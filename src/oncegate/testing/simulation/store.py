@@ -40,7 +40,7 @@ _CAPABILITIES: Final = Capabilities(
     AuditTrail.LOG,
     business_writes=True,
     is_local=False,
-    facets=frozenset({Facet.CLAIMS, Facet.REVIEW}),
+    facets=frozenset({Facet.CLAIMS, Facet.OPEN_ENTRIES, Facet.REVIEW}),
 )
 _MIGRATION: Final = Migration(1, "tables in memory", "", "")
 

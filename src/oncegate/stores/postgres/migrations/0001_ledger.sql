@@ -122,6 +122,7 @@ CREATE TABLE oncegate_step (
     started_at bigint,   -- when the call was made
     declared   integer,  -- a name: what the downstream was declared to do when it was called
     last_call  bigint,   -- in ledger time: when the downstream may last have been called
+    first_call bigint,   -- in ledger time: before it the downstream certainly was not called
     PRIMARY KEY (entry, name)
 );
 
@@ -419,6 +420,21 @@ CREATE TABLE oncegate_second (
 );
 CREATE INDEX oncegate_second_open ON oncegate_second (id) WHERE dismissed_at IS NULL;
 CREATE INDEX oncegate_second_entry ON oncegate_second (entry);
+
+
+-- What events changed in users' own objects. Rows are only added, and removed when they are old.
+CREATE TABLE oncegate_mutation (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    entry  bigint  NOT NULL,
+    name   text    NOT NULL,
+    target text    NOT NULL,  -- the object's id, as JSON
+    nth    integer NOT NULL,  -- tells changes of one object by one event apart
+    before bytea,  -- NULL for an object that did not exist
+    after  bytea,  -- NULL for an object that does not exist any more
+    done   integer NOT NULL,  -- 0 for a row that was written before the call
+    at     bigint  NOT NULL,
+    xid    xid8    NOT NULL DEFAULT pg_current_xact_id()
+);
 
 
 -- Stats ---------------------------------------------------------------------------------------------------------------

@@ -83,6 +83,7 @@ CREATE TABLE oncegate_step (
     started_at INTEGER,  -- when the call was made
     declared   INTEGER,  -- a name: what the downstream was declared to do when it was called
     last_call  INTEGER,  -- in ledger time: when the downstream may last have been called
+    first_call INTEGER,  -- in ledger time: before it the downstream certainly was not called
     PRIMARY KEY (entry, name)
 ) WITHOUT ROWID;
 
@@ -364,6 +365,20 @@ CREATE TABLE oncegate_second (
 );
 CREATE INDEX oncegate_second_open ON oncegate_second (id) WHERE dismissed_at IS NULL;
 CREATE INDEX oncegate_second_entry ON oncegate_second (entry);
+
+
+-- What events changed in users' own objects. Rows are only added, and removed when they are old.
+CREATE TABLE oncegate_mutation (
+    number INTEGER PRIMARY KEY,
+    entry  INTEGER NOT NULL,
+    name   TEXT    NOT NULL,
+    target TEXT    NOT NULL,  -- the object's id, as JSON
+    nth    INTEGER NOT NULL,  -- tells changes of one object by one event apart
+    before BLOB,  -- NULL for an object that did not exist
+    after  BLOB,  -- NULL for an object that does not exist any more
+    done   INTEGER NOT NULL,  -- 0 for a row that was written before the call
+    at     INTEGER NOT NULL
+);
 
 
 -- Stats ---------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Bookings, payments and orders."""

@@ -1,0 +1,1 @@
+"""Migrations of the shop; those of the ledger come with oncegate."""

@@ -1,0 +1,1 @@
+"""oncegate inside other frameworks; each package needs its framework installed."""

@@ -1,0 +1,1 @@
+"""Moves a whole ledger from SQLite to PostgreSQL."""

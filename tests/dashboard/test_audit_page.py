@@ -1,0 +1,91 @@
+"""The audit's report on the page: kept by the command, shown as text, with its trend."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncegate.audit.kept import FINDINGS_MAX, TREND_MAX, keep_report, last_report, read_report, trend
+from oncegate.cli.main import main
+from oncegate.dashboard.operators import Role
+from oncegate.errors import ConfigError
+from tests.dashboard.conftest import Site
+
+BAD = """import requests
+from celery import shared_task
+
+@shared_task
+def book(order):
+    requests.post("https://terminal.example/slots", json=order)
+"""
+
+
+def report(findings: int = 1, **changed: Any) -> bytes:
+    one = {"rule": "OG001", "path": "a.py", "line": 4, "message": "<b>outside</b> call", "handler": "book"}
+    numbers = dict.fromkeys(("new", "handlers", "not_judged", "suppressed", "files", "lines"), 12_345)
+    summary = {**numbers, "findings": findings, "by_rule": {"OG001": findings, "OG002": 0}}
+    document = {"tool": "oncegate audit", "version": 1, "summary": summary, "findings": [one] * findings}
+    return json.dumps({**document, **changed}).encode()
+
+
+def keep(site: Site, document: bytes, at_ms: int = 1) -> None:
+    with site.gate.engine.commits.transaction() as session:
+        keep_report(session, read_report(document), at_ms=at_ms, actor="ci")
+
+
+def test_the_page_shows_the_last_report_and_the_trend(site: Site) -> None:
+    client = site.client(Role.VIEWER)
+    assert "No report is kept" in client.get("/audit").text
+    keep(site, report(3), at_ms=1)
+    keep(site, report(2), at_ms=2)
+    page = client.get("/audit").text
+    assert "<strong>2 findings</strong>" in page
+    assert "&lt;b&gt;outside&lt;/b&gt; call" in page
+    assert "12&#8239;345 handlers" in page
+    assert page.count('data-label="Findings"') == 2
+
+
+def test_operators_of_one_tenant_do_not_see_the_code_of_all(site: Site) -> None:
+    client = site.client(Role.APPROVER, "acme")
+    assert client.get("/audit").status == 404
+
+
+def test_a_report_is_kept_within_bounds(site: Site) -> None:
+    for number in range(TREND_MAX + 2):
+        keep(site, report(FINDINGS_MAX + 1 if number > TREND_MAX else 1), at_ms=number)
+    with site.gate.engine.store.look() as session:
+        kept = last_report(session)
+        assert kept is not None
+        assert (len(kept.findings), kept.summary.findings) == (FINDINGS_MAX, FINDINGS_MAX + 1)
+        assert [point.at_ms for point in trend(session)] == list(range(2, TREND_MAX + 2))
+
+
+@pytest.mark.parametrize("document", [b"", b"[]", b"{}", b"\xff", report(version=2), report(tool="ruff")])
+def test_what_is_no_report_is_refused(document: bytes) -> None:
+    with pytest.raises(ConfigError, match="no report of oncegate audit"):
+        read_report(document)
+
+
+def test_the_command_keeps_a_report_and_a_file_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tasks.py").write_text(BAD)
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    assert main(["audit", "tasks.py", "--no-cache", "--keep", "--url", url]) == 3, "there is no ledger yet"
+    assert main(["migrate", "--url", url]) == 0
+    assert main(["audit", "tasks.py", "--no-cache", "--keep", "--url", url, "--as", "ada"]) == 1
+    capsys.readouterr()
+    main(["audit", "tasks.py", "--no-cache", "--json"])
+    (tmp_path / "report.json").write_text(capsys.readouterr().out)
+    assert main(["audit", "--report", "report.json", "--keep", "--url", url, "--as", "ci"]) == 0
+    from oncegate import open_store
+
+    with open_store(url).look() as session:
+        assert [(point.actor, point.summary.findings) for point in trend(session)] == [
+            ("ada", 1),
+            ("ci", 1),
+        ]
