@@ -29,13 +29,14 @@ demo: $(VENV)/$(if $(filter postgres,$(STORE))$(SERVE)$(SOURCE),.installed,.core
 run: $(VENV)/.installed ## run the service with a sample configuration (CONFIG=...)
 	@SAMPLE_SECRET=$${SAMPLE_SECRET:-sample-secret-for-this-machine} $(BIN)/oncegate serve --config $(CONFIG)
 
-test: $(VENV)/.installed ## run the tests (TEST_ARGS=...)
-	@$(BIN)/python -m pytest $(IN_PARALLEL) $(TEST_ARGS)
+# Tests marked slow run in `make check`: each takes a second or more, or starts a browser or a broker.
+test: $(VENV)/.installed ## run the tests in six minutes; make check adds the slow ones (TEST_ARGS=...)
+	@$(BIN)/python -m pytest $(IN_PARALLEL) -m "not soak and not slow" $(TEST_ARGS)
 
 # The pure model, the gate and the embedded ledger: no server, no browser, no matrix of program versions.
 UNIT := tests/model tests/gate tests/commit tests/stores/test_conformance_sqlite.py --ignore=tests/gate/test_deployments.py
 unit: $(VENV)/.installed ## run the quick tests: model, gate, SQLite
-	@$(BIN)/python -m pytest $(IN_PARALLEL) -m "not soak and not postgres" $(UNIT) $(TEST_ARGS)
+	@$(BIN)/python -m pytest $(IN_PARALLEL) -m "not soak and not slow and not postgres" $(UNIT) $(TEST_ARGS)
 
 lint: $(VENV)/.installed ## check the format, the lint rules and the import layers
 	$(BIN)/ruff format --check .

@@ -86,12 +86,19 @@ def pytest_xdist_auto_num_workers() -> int:
 FORKING = ("test_crash_matrix.py", "test_decisions_under_faults.py", "test_crashes.py", "test_cells.py")
 
 
+# Each of these starts in seconds, in every test process that uses it.
+SLOW_FIXTURES = frozenset({"chromium", "dynamodb", "ministack", "rabbitmq", "seaweedfs"})
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what needs a PostgreSQL server; runs those first that fork most, the others in their order."""
+    """Marks what needs a PostgreSQL or a slow server; runs those first that fork most, the others in their order."""
     for item in items:
-        if "postgres" in getattr(item, "fixturenames", ()):
+        fixtures = getattr(item, "fixturenames", ())
+        if "postgres" in fixtures:
             item.add_marker("postgres")
+        if not SLOW_FIXTURES.isdisjoint(fixtures):
+            item.add_marker("slow")
     items.sort(key=lambda item: item.path.name not in FORKING)
 
 

@@ -18,7 +18,7 @@ _HEAD: Final = """\
 # The broken-gate suite
 
 Mistakes that are made in public, again and again, each as a few changed lines of the gate that this
-project ships. `make test` plays seeded schedules of duplicates, crashes, stalls and lost replies against
+project ships. `make check` plays seeded schedules of duplicates, crashes, stalls and lost replies against
 every one of them: the harness must catch each, and the true gate passes the same harness. What the
 numbers mean is in proof.md.
 
