@@ -57,6 +57,7 @@ def passes(
 BOTH, BY_TURNS = (False, True), ()  # who finishes: the next delivery and the reconciler, or one of them
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finishers", [BY_TURNS, pytest.param(BOTH, marks=pytest.mark.soak)], ids=len)
 @pytest.mark.parametrize("name", CRASH_POINTS)
 def test_crash_at_every_point_is_recovered(
@@ -80,6 +81,7 @@ def test_crash_at_every_point_is_recovered(
     assert fired, f"{name} was never reached"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("number", range(len(SCENARIOS)), ids=lambda number: SCENARIOS[number].name)
 def test_crash_during_recovery_is_recovered(
@@ -118,6 +120,7 @@ def die_twice(
     return len(crashes[places])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_crash_after_crash_is_recovered(site: Site, seed: int) -> None:
     """Up to five workers in a row die at random points, at any time they pass them; the sixth finishes."""
@@ -140,6 +143,7 @@ def test_crash_after_crash_is_recovered(site: Site, seed: int) -> None:
         site.check(scenario, event, (seed, scenario.name, crashes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["reserve.after", "effect.after", "commit.before", "commit.after"])
 def test_parallel_arrivals_while_one_worker_dies(site: Site, name: str) -> None:
     """Three processes are handed the same events at once, and one of them is killed on its way."""
@@ -234,6 +238,7 @@ def test_stopped_worker_changes_nothing_when_it_goes_on(site: Site, scenario: Sc
     site.check(scenario, event, (scenario.name, name))
 
 
+@pytest.mark.slow
 def test_stopped_committer_holds_nobody_up_for_ever(site: Site) -> None:
     """A worker stopped in the middle of its commit makes others busy; when it goes on, all is as it was."""
     event, other = site.new_event(HONOURED), site.new_event(HONOURED)

@@ -23,6 +23,7 @@ def scores() -> dict[str, RuleScore]:
     return found
 
 
+@pytest.mark.slow
 def test_each_rule_is_precise_and_finds_most(scores: dict[str, RuleScore]) -> None:
     """Precision comes before recall; both have a floor on the corpus."""
     assert {one.rule: one.false_alarms for one in scores.values() if one.precision < PRECISION_MIN} == {}
@@ -44,6 +45,7 @@ def test_a_third_of_the_corpus_is_written_without_regard_to_the_rules() -> None:
     assert labelled >= (counts["rules"] + near["rules"]) / 3
 
 
+@pytest.mark.slow
 def test_a_rule_that_is_switched_off_is_missed() -> None:
     """The measurement can fail: without its rule every label of it is missed."""
     report = audit(AuditSettings(paths=(str(CORPUS / "rules"),), ignore=("OG001",), use_cache=False))
@@ -62,6 +64,7 @@ def test_consumers_of_the_broken_gate_suite_are_found() -> None:
     assert not any(one.missed or one.false_alarms for one in found.values())
 
 
+@pytest.mark.slow
 def test_our_own_documentation_and_code_have_no_findings(tmp_path: Path) -> None:
     """Every Python block of the docs, and the parts of the package with handlers, pass their own audit."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

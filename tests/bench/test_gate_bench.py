@@ -6,6 +6,8 @@ import asyncio
 import sqlite3
 from pathlib import Path
 
+import pytest
+
 from oncegate.bench.alone import TURN_EVENTS, WARM_UP_TURNS, measure_alone
 from oncegate.bench.gate import GateBench, _document
 from oncegate.bench.samples import Sample, joined
@@ -21,6 +23,7 @@ def test_each_subject_runs_as_many_events_in_turns(tmp_path: Path) -> None:
     assert booked == {(WARM_UP_TURNS + 2) * TURN_EVENTS}
 
 
+@pytest.mark.slow
 def test_files_in_the_folder_that_is_measured_are_left_alone(tmp_path: Path) -> None:
     """Whatever they are called: a ledger that is removed has forgotten its keys."""
     theirs = {tmp_path / name for name in ("mine.db", "size.db", "gate-0-1.db", "baseline-0.db")}
@@ -41,6 +44,7 @@ def test_parts_of_a_run_are_one_run() -> None:
     assert whole.rate == 2.0
 
 
+@pytest.mark.slow
 def test_ratios_are_of_the_same_round_and_come_with_their_spread(tmp_path: Path) -> None:
     """A disk that is slow for a whole round is slow for both sides of a ratio."""
     bench = GateBench(None, concurrencies=(1, 4), rounds=2, scale=0.05)

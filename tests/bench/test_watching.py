@@ -6,9 +6,12 @@ import asyncio
 import sqlite3
 from pathlib import Path
 
+import pytest
+
 from oncegate.bench.watching import WatchingBench, interval_of_median
 
 
+@pytest.mark.slow
 def test_one_gate_is_watched_and_the_other_is_not(tmp_path: Path) -> None:
     """Otherwise nothing would be compared with nothing."""
     found = asyncio.run(WatchingBench(pairs=2, events=300).run(tmp_path))

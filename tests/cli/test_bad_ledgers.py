@@ -72,6 +72,7 @@ def test_bad_address_in_the_environment_is_refused_by_the_script(script):
     assert "mysql://there is not a store address" in ended.complaint
 
 
+@pytest.mark.slow
 def test_missing_ledger_is_named_and_not_created(call, script, tmp_path):
     """Looking at a ledger that is not there says how to make one, and does not."""
     looking = [("entries", "list"), ("entries", "show", "1")]
@@ -98,6 +99,7 @@ def test_place_that_can_hold_no_file_is_refused_with_code_three(call, tmp_path, 
     _doctor_fails(call, f"sqlite:///{tmp_path}/{place}", said)
 
 
+@pytest.mark.slow
 def test_folder_as_path_is_refused_by_the_script(script, tmp_path):
     """The installed command gives the same line and code."""
     _refuses(script, tmp_path, f"sqlite:///{tmp_path}", 3, "is a folder", commands=FOR_REAL)
@@ -112,6 +114,7 @@ def test_unwritable_path_is_refused_by_the_script(script, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_text_file_is_not_taken_for_a_ledger(call, script, tmp_path):
     """A file that is no database is left alone by every command."""
     (tmp_path / "notes.db").write_text("Dear diary, " * 100)
@@ -122,6 +125,7 @@ def test_text_file_is_not_taken_for_a_ledger(call, script, tmp_path):
     _doctor_fails(call, "sqlite:///notes.db", "damaged or is not a SQLite file")
 
 
+@pytest.mark.slow
 def test_damaged_ledger_is_recognised(call, script, ledger, tmp_path):
     """A ledger with overwritten pages ends in code four and is not touched any further."""
     pages = bytearray(ledger.read_bytes())
@@ -150,6 +154,7 @@ def test_damage_beyond_the_first_pages_is_found_by_doctor(call, ledger):
     assert "fail" in ended.out
 
 
+@pytest.mark.slow
 def test_ledger_of_a_newer_version_is_refused_with_code_five(call, script, ledger, tmp_path):
     """A schema from the future is named by its number and left alone."""
     _set_schema(ledger, 99)
@@ -291,6 +296,7 @@ def test_full_database_is_refused_with_code_three(script, tmp_path):
     assert "no space left on its disk" in ended.complaint
 
 
+@pytest.mark.slow
 def test_disk_that_may_not_be_written_is_refused_with_code_three(ledger, tmp_path):
     """A read-only disk is told from a missing ledger."""
     mount = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,ro,bind {tmp_path}"

@@ -23,6 +23,7 @@ def on_a_local_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oncegate.cli.doctor.filesystem_of", lambda _folder: "ext4")
 
 
+@pytest.mark.slow
 def test_healthy_ledger_passes(call, script):
     """A fresh ledger is ok in every line, and the code says so."""
     call("migrate")

@@ -84,6 +84,7 @@ def test_an_import_that_was_interrupted_is_run_again(call: Call, url: str, tmp_p
     assert (done["read"], done["imported"], done["known"]) == (1200, 200, 1000)
 
 
+@pytest.mark.slow
 def test_fifteen_thousand_keys_take_seconds(call: Call, url: str, tmp_path: Path) -> None:
     old = tmp_path / "old.csv"
     with old.open("w", encoding="utf-8", newline="") as file:

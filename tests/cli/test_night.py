@@ -184,6 +184,7 @@ def test_a_bar_is_drawn_on_terminals_only(monkeypatch: pytest.MonkeyPatch, is_te
     assert drawn == [[], ["25%", "50", "of", "200", "entries"], ["50%", "100", "of", "200", "entries"], []]
 
 
+@pytest.mark.slow
 def test_dev_is_useful_in_one_command(tmp_path: Path) -> None:
     """Service, page, samples and a curl line; Ctrl-C leaves nothing behind."""
     environment = clean_environment(TMPDIR=str(tmp_path))

@@ -53,6 +53,7 @@ def test_nearly_all_of_them_cannot_be_read():
     assert len(REFUSED) >= 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", HAVE_URL)
 def test_no_command_prints_the_password_of_a_mistyped_address(call, command, monkeypatch):
     """By --url, in the environment, and as a word where none belongs."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from oncegate.cli.main import COMMANDS
 from oncegate.cli.reference import reference
 
@@ -14,6 +16,7 @@ def test_reference_is_up_to_date():
     assert committed == reference()
 
 
+@pytest.mark.slow
 def test_every_command_is_in_the_reference():
     """A command that is not documented does not exist for users."""
     for name in COMMANDS:

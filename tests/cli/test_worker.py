@@ -279,6 +279,7 @@ def test_a_wrong_interval_is_one_clear_line(shop: Path, call: Callable[..., Ende
     assert call("worker", "--app", "shop:gate", option, "soon").code == 2
 
 
+@pytest.mark.slow
 def test_a_killed_programs_event_is_recovered_by_the_worker(
     shop: Path, worker: Callable[..., Started], address: dict[str, str]
 ) -> None:
@@ -293,6 +294,7 @@ def test_a_killed_programs_event_is_recovered_by_the_worker(
     assert (process.returncode, len(list(shop.glob("slot-MSKU7-*")))) == (0, 1)
 
 
+@pytest.mark.slow
 def test_sigterm_lets_what_is_under_way_end(
     shop: Path, worker: Callable[..., Started], address: dict[str, str]
 ) -> None:
@@ -321,6 +323,7 @@ def test_the_worker_says_what_it_does_and_what_it_leaves_out(worker: Callable[..
     assert told["deliveries"].startswith("waits: there are no endpoints")
 
 
+@pytest.mark.slow
 def test_the_worker_stops_within_its_grace_even_if_a_handler_hangs(
     shop: Path, worker: Callable[..., Started]
 ) -> None:

@@ -93,6 +93,7 @@ def is_free(commits: GroupCommit) -> bool:
 
 
 # One that comes while something is finalised is only printed: the interpreter lets none pass from there.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("surface", ["data", "block", "same"])
 def test_the_turn_is_free_after_an_interrupt_anywhere(gate: Gate, surface: str) -> None:

@@ -15,6 +15,8 @@ import pytest
 from oncegate.testing.postgres import GivenServer, PostgresServer
 from tests.support.guides import ROOT
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 AUDIT = """
 DATABASES["audit"] = {**DATABASES["default"], "NAME": BASE / "audit.sqlite3"}

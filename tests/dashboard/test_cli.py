@@ -157,6 +157,7 @@ def status_for(address: str, host: str) -> tuple[int, str | None]:
         return answer.status, answer.getheader("content-type")
 
 
+@pytest.mark.slow
 def test_a_page_on_this_machine_answers_to_its_own_names_and_those_it_was_given(url):
     """Without signing in it would be open to every site that its user visits (DNS rebinding)."""
     with paging("--read-only", "--port", "0", "--url", url, "--allow-host", "desk.example") as address:
@@ -207,6 +208,7 @@ def forwarded(url) -> int:
     return claim.entry_id
 
 
+@pytest.mark.slow
 def test_a_page_beside_a_service_shows_the_rules_and_promises_of_its_settings(url, forwarded, tmp_path):
     """It needs no secret for that, and calls nobody."""
     settings = tmp_path / "settings.toml"

@@ -227,6 +227,7 @@ def test_no_process_makes_an_empty_ledger_where_it_had_one(gate: Gate) -> None:
     assert gate.engine.store.pending_migrations()[0].number == 1, "nothing was made"
 
 
+@pytest.mark.slow
 def test_a_new_address_is_told_how_to_begin(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "new.db")
     with pytest.raises(StoreUnavailable, match="if there never was one, run `oncegate migrate`"):

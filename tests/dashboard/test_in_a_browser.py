@@ -131,6 +131,7 @@ def check_for_everybody(tab: Tab) -> None:
     assert width <= 0, f"{tab.page.url} is wider than the screen by {width} px"
 
 
+@pytest.mark.slow
 @on_both
 def test_every_page_shows_without_errors_and_can_be_used_by_everybody(tab: Tab, site: Site) -> None:
     tab.sign_in(Role.APPROVER, by_form=True)
@@ -448,6 +449,7 @@ def test_times_are_shown_relative_in_utc_and_local(tab: Tab) -> None:
     expect(tab.page.locator("#times")).to_have_text("times: local")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", first(PHONE, DESK))
 def test_looking_and_acting_work_without_a_script(site: Site, chromium: Browser, width: int) -> None:
     context = chromium.new_context(viewport={"width": width, "height": 800}, java_script_enabled=False)

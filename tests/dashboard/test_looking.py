@@ -79,6 +79,7 @@ def test_strangers_are_turned_away_without_the_ledger(site: Site, ledger_url: st
         assert waiting_on(connection) == 0
 
 
+@pytest.mark.slow
 def test_few_requests_look_at_the_ledger_at_a_time(site: Site, ledger_url: str) -> None:
     """The others wait for their turn, without a connection; too many are refused at once."""
     cookie = site.client(Role.VIEWER).cookie

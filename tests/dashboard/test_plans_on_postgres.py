@@ -21,6 +21,8 @@ from tests.dashboard.big_ledger import fill
 from tests.dashboard.scene import Scene
 from tests.dashboard.test_plans import QUERIES, VISITORS
 
+pytestmark = pytest.mark.slow
+
 # Tables with a row for each event, key or delivery. Others have one for each name, reader or open entry.
 BIG: Final = frozenset(
     f"oncegate_{name}"

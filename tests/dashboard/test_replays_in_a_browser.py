@@ -45,6 +45,7 @@ def tab(request: pytest.FixtureRequest, replaying: Site, chromium: Browser) -> I
     assert tab.problems == []
 
 
+@pytest.mark.slow
 @on_both
 def test_pages_about_replays_and_journeys_can_be_used_by_everybody(tab: Tab, replaying: Site) -> None:
     """And stored text stays text on each of them."""
@@ -173,6 +174,7 @@ def test_a_lane_and_an_entry_that_is_not_done_renew_themselves(tab: Tab, replayi
     assert len(tab.requests) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", first(DESK, PHONE))
 def test_a_replay_is_cancelled_without_a_script(replaying: Site, chromium: Browser, width: int) -> None:
     context = chromium.new_context(viewport={"width": width, "height": 800}, java_script_enabled=False)

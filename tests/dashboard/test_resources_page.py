@@ -7,6 +7,8 @@ import re
 from html import unescape
 from typing import Any
 
+import pytest
+
 from oncegate.cli.main import main
 from oncegate.dashboard.operators import Role
 from oncegate.model.states import State
@@ -85,6 +87,7 @@ def test_only_an_approver_who_gives_a_reason_decides_about_a_second_resource(sit
     assert cards_of(approver) == 2
 
 
+@pytest.mark.slow
 def test_every_number_of_many_findings_is_true(site: Site) -> None:
     client = site.client(Role.VIEWER)
     brought(site, 1_234)

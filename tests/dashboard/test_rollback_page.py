@@ -156,6 +156,7 @@ def test_values_are_hidden_from_viewers_and_plans_from_tenants(site: Site) -> No
     assert site.client(Role.VIEWER).get("/rollback/none").status == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1440, 390])
 def test_plan_of_a_thousand_lines_in_a_browser(
     site: Site, chromium: Browser, width: int, tmp_path: Path

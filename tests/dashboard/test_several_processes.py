@@ -64,6 +64,7 @@ def released(site: Site) -> int:
     return sum(record.kind is LogKind.RELEASED for record in records)
 
 
+@pytest.mark.slow
 def test_a_plan_made_in_one_process_is_confirmed_and_watched_in_others(shared: Site) -> None:
     client = shared.client(Role.APPROVER)
     asked = shared.form(client, q="reason:skew", verb="release", reason="clock repaired")

@@ -38,6 +38,7 @@ def page(request: pytest.FixtureRequest, site: Site, chromium: Browser) -> Itera
     context.close()
 
 
+@pytest.mark.slow
 def test_pages_are_no_taller_than_a_few_screens(page: Page, site: Site) -> None:
     is_phone = page.viewport_size is not None and page.viewport_size["width"] < 500
     tall = {}
@@ -67,6 +68,7 @@ def test_forms_for_many_keys_are_at_the_top(page: Page, site: Site) -> None:
         assert box["y"] < 400
 
 
+@pytest.mark.slow
 def test_no_word_is_broken_in_the_middle(page: Page, site: Site) -> None:
     """A word may break only where it is longer than its line."""
     for path in ("/", "/waiting", "/lanes", "/dead-letters", "/journal", "/entries", "/surfaces"):
@@ -114,6 +116,7 @@ def test_the_journal_stays_where_it_is_and_tells_how_many_are_new(page: Page, si
     expect(page.locator("#fresh")).to_have_text(re.compile(r"^live, \d+ s old$"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/entries", "/lanes", "/dead-letters", "/journal?all=1"])
 def test_the_head_of_a_long_list_stays_in_view(site: Site, chromium: Browser, path: str) -> None:
     context = chromium.new_context(viewport={"width": 1440, "height": 844})

@@ -67,6 +67,7 @@ def text_of(client: Client, path: str) -> str:
     return unescape(re.sub(r"<[^>]*>", " ", body))
 
 
+@pytest.mark.slow
 def test_every_number_on_every_page_is_grouped_and_none_is_spelled_out(site: Site) -> None:
     client = site.client(Role.APPROVER)
     for path in PAGES:
@@ -87,6 +88,7 @@ def test_the_numbers_are_those_of_the_ledger(site: Site) -> None:
     assert re.search(NEAR, text_of(client, SURFACE))
 
 
+@pytest.mark.slow
 def test_no_page_is_larger_than_a_phone_takes_in_a_moment(site: Site) -> None:
     client = site.client(Role.APPROVER)
     sizes = {path: len(client.get(path).text.encode()) for path in [*PAGES, "/entries"]}

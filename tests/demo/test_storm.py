@@ -226,6 +226,7 @@ def sold_in(folder: Path) -> Counter[str]:
     return Counter(event["equipment"] for event in events)
 
 
+@pytest.mark.slow
 def test_storm_passes(stormed):
     _, result = stormed
 

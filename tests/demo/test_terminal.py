@@ -305,6 +305,7 @@ def test_it_ends_on_sigterm(record: Path) -> None:
         terminal.stop()
 
 
+@pytest.mark.slow
 def test_it_ends_when_two_signals_come_at_once_while_it_is_busy(record: Path) -> None:
     """Ctrl-C reaches it from the keyboard and its parent adds a SIGTERM; once both could get lost."""
 

@@ -162,6 +162,7 @@ def test_the_page_of_extras_has_every_extra_for_users() -> None:
     assert {"postgres", "server", "sender", "metrics", "otel", "test"} <= set(extras)
 
 
+@pytest.mark.slow
 def test_every_id_of_a_requirement_or_invariant_is_defined() -> None:
     """On one page; a new id needs its row there."""
     page = (DOCS / "requirements.md").read_text("utf-8")

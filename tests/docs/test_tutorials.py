@@ -9,6 +9,8 @@ import pytest
 from tests.support.guides import ROOT, Reader, free_port
 from tests.support.wheel import wheel_environment
 
+pytestmark = pytest.mark.slow
+
 TUTORIALS = ROOT / "docs" / "tutorials"
 QUICKSTARTS = ROOT / "docs" / "quickstarts"
 

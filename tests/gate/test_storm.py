@@ -18,6 +18,8 @@ from oncegate.gate.admission import Verdict
 from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.support.batched_events import BOOK, COUNT, NUMBER, Shop, shop_maker
 
+pytestmark = pytest.mark.slow
+
 INNOCENT = 500
 CODES = (
     "08P01",

@@ -123,6 +123,7 @@ def test_arguments_and_outcomes_come_back_as_they_were(
     check()
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(decimals, decimals, st.integers(0, 5))
 def test_decimals_are_spelled_alike_exactly_if_they_are_equal(

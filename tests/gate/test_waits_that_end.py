@@ -164,6 +164,7 @@ def test_a_step_on_record_as_done_is_never_called_again_by_a_probe_that_forgets(
     assert "on record as done" in ledger.reason()
 
 
+@pytest.mark.slow
 def test_an_event_that_fails_for_ever_ends_before_a_person(ledger: Ledger) -> None:
     """A result that cannot be stored and a handler that fails after it: bounded calls, and an end."""
     desk = Desk(ledger, Response)

@@ -15,6 +15,8 @@ from oncegate.testing import CrashReached
 from tests.support.gates import DeadAfter, Ledger, Style, Terminal
 from tests.support.properties import tried
 
+pytestmark = pytest.mark.slow
+
 PLAIN = Style("plain")
 HOUR = 3600
 YEAR = 365 * 24 * HOUR

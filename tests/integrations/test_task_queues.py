@@ -94,6 +94,7 @@ def worker(folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]
     return subprocess.Popen(command, cwd=folder, env=environment)
 
 
+@pytest.mark.slow
 def test_a_celery_worker_killed_in_the_middle_leaves_one_effect_an_order(
     valkey: Valkey, tmp_path: Path
 ) -> None:

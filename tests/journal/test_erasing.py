@@ -73,6 +73,7 @@ def test_erasure_needs_a_reason(sealed: SealedLedger) -> None:
         Eraser(sealed.store, sealed.clock).erase([1], actor="ann", reason=" ")
 
 
+@pytest.mark.slow
 def test_payloads_go_before_their_keys(sealed: SealedLedger) -> None:
     gate = Gate(sealed.url, clock=sealed.clock)
     gate.handler("bills", key="{id}", payload_retention="30d", retention="90d")(lambda event: event["id"])

@@ -13,6 +13,8 @@ from oncegate.journal.rollback.plans import PlanState, RollbackPlan
 from oncegate.testing import ArmedCrashPoints, ManualClock, run_forked
 from tests.support.care import Care
 
+pytestmark = pytest.mark.slow
+
 KILLED = -9
 ROUTES = 4
 POINTS = (

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from lab.simulator.workload import make_schedule
 
 
+@pytest.mark.slow
 def test_short_run_that_missed_faults_does_not_count(call):
     ended = call("chaos", "run", "--schedules", "5", "--processes", "1")
 
@@ -16,6 +19,7 @@ def test_short_run_that_missed_faults_does_not_count(call):
     assert "this run does not count" in ended.out
 
 
+@pytest.mark.slow
 def test_tally_is_added_to_and_gone_on_with(call, tmp_path):
     tally = tmp_path / "tally.json"
 

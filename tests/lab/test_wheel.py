@@ -6,6 +6,8 @@ import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 from lab import ROOT
 from lab.bench.peers.roster import PEERS
 from lab.wheel import lines_by_package, wheel_files
@@ -25,6 +27,7 @@ def _imported(path: Path) -> Iterator[str]:
             yield (node.module or "").partition(".")[0]
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_neither_the_lab_nor_scripts_of_peers() -> None:
     """A user's machine gets nothing that imports the lab or a competitor."""
     files = list(wheel_files())

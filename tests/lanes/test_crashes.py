@@ -143,6 +143,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
     return Scene(lambda clock: PostgresStore(url, clock=clock), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
 def test_engine_killed_at_every_point(scene: Scene, point: str) -> None:
     """Killed there, early and late; the next one finishes what was left, in order."""

@@ -353,6 +353,7 @@ def test_running_engine_delivers_what_is_enqueued(site: Site) -> None:
     assert (site.seqs("here"), site.seqs("there")) == ([1, 2, 3], [1, 2, 3])
 
 
+@pytest.mark.slow
 def test_blocked_keys_cost_the_ready_one_nothing(site: Site, twin: Site) -> None:
     """I11: beside ten thousand blocked keys, the ready one is delivered as fast as alone."""
     block(site, 10_000)

@@ -249,6 +249,7 @@ async def deliver_all(url: str, arrivals: Arrivals, disturb: Any) -> None:
     commits.close()
 
 
+@pytest.mark.slow
 def test_server_dies_during_deliveries(server: PostgresServer) -> None:
     """Killed without a shutdown in the middle: the same engine goes on, without waiting for a lease."""
     arrivals = Arrivals(KEYS, EVENTS)
@@ -262,6 +263,7 @@ def test_server_dies_during_deliveries(server: PostgresServer) -> None:
     arrivals.check()
 
 
+@pytest.mark.slow
 def test_replies_of_the_server_are_lost_during_deliveries(server: PostgresServer) -> None:
     """The network cuts and swallows replies: no event is lost, and none overtakes."""
     arrivals, direct = Arrivals(KEYS, EVENTS), server.new_database()

@@ -74,6 +74,7 @@ def test_outcome_does_not_land_on_the_event_that_a_restored_file_has_under_the_s
     assert_untouched(restored, another)
 
 
+@pytest.mark.slow
 def test_outcome_does_not_land_on_the_event_that_a_promoted_standby_has_under_the_same_numbers() -> None:
     """Given a standby that is away while the second event is added; when it takes over while that event is
     under way, the acknowledgement is recorded nowhere."""

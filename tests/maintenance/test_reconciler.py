@@ -167,6 +167,7 @@ def test_an_attempt_that_called_nothing_waits_from_its_own_end(ledger: Ledger) -
         assert len(runs) == attempt
 
 
+@pytest.mark.slow
 @pytest.mark.waits
 def test_the_wait_of_an_attempt_is_the_same_however_often_somebody_looks(ledger: Ledger) -> None:
     """A share drawn anew at each look, by each process, would make the shortest of them the wait."""

@@ -17,6 +17,8 @@ from oncegate.testing import CrashReached
 from tests.support.bookings import BookingYard
 from tests.support.gates import DeadAfter, Ledger, Style, ledger, style
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["ledger", "style"]
 
 FIRST_DEATHS = ["reserve.after", "effect.before", "effect.after", "settle.before"]

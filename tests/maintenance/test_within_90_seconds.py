@@ -61,6 +61,7 @@ def test_a_killed_workers_key_is_settled_within_90_seconds(
     assert shop.terminal.most_for_one_key == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jitter", [0.0, 0.99])
 @pytest.mark.parametrize("phase", [tenth / 10 for tenth in range(10)])
 def test_the_90_seconds_hold_wherever_between_two_runs_it_dies(

@@ -331,6 +331,7 @@ def test_order_of_keys_does_not_matter(event: dict[str, object], random: Any) ->
     assert fingerprint(dict(items)) == fingerprint(event)
 
 
+@pytest.mark.slow
 @bounded
 @given(st.recursive(st.just(0) | st.binary(max_size=1) | floats | st.text(max_size=2), containers))
 def test_arbitrary_value_is_written_or_refused_and_nothing_else(value: object) -> None:

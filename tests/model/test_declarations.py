@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +48,7 @@ def test_a_capability_comes_back_from_its_text(capability: Capability) -> None:
     assert capability_of(text_of(capability)) == capability
 
 
+@pytest.mark.slow
 @given(declarations)
 def test_a_declaration_comes_back_from_its_text(declaration: Declaration) -> None:
     found = decode(encode(declaration))

@@ -92,6 +92,7 @@ _json = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=6), _json, max_size=8), st.uuids(), st.uuids())
 def test_a_new_id_never_makes_an_event_look_different(event: dict, one: UUID, two: UUID) -> None:
     first = likeness_of({**event, "the id": str(one)}, ["the id"])

@@ -105,6 +105,7 @@ def texts(draw: st.DrawFn, depth: int = 3) -> str:
     return "{" + inner + "}" if kind == 2 else "[" + inner + "]"
 
 
+@pytest.mark.slow
 @tried(80)
 @given(texts())
 def test_whatever_is_written_is_read_alike(text: str) -> None:

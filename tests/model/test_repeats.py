@@ -128,6 +128,7 @@ def test_every_class_has_a_harm_an_advice_and_a_label() -> None:
     assert not RepeatClass.LATE_REPLAY.is_sender_bug
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from([decision for decision in Decision if decision is not Decision.RUN]),
     st.integers(-(10**12), 10**12),

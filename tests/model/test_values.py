@@ -38,6 +38,7 @@ def depth(value: Any) -> int:
     return 0 if inner is None else 1 + max(map(depth, inner), default=0)
 
 
+@pytest.mark.slow
 @given(DOCUMENTS, some.booleans())
 def test_values_are_counted_as_a_reader_counts_them(document: Any, is_spelled: bool) -> None:
     text = json.dumps(document, ensure_ascii=is_spelled).encode()

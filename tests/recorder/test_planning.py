@@ -121,6 +121,7 @@ def test_the_simulator_delivers_the_same_events_at_the_same_moments() -> None:
     assert play(schedule).violations == []
 
 
+@pytest.mark.slow
 def test_a_broken_gate_is_caught_by_a_recording() -> None:
     """Yesterday's traffic, with faults, against a gate that checks before it inserts."""
     given = recording(*((n // 3 * 10, f"e{n // 3}", None) for n in range(30)))

@@ -213,6 +213,7 @@ def test_a_full_file_says_how_much_is_missing(ledger: Ledger, tmp_path: Path) ->
     assert sum(file.stat().st_size for file in (tmp_path / "r").iterdir()) <= 1500
 
 
+@pytest.mark.slow
 def test_each_forked_process_writes_a_file_of_its_own(ledger: Ledger, tmp_path: Path) -> None:
     """Given a recorder that has begun, when a child records too, then both files play as one."""
     recorder = Recorder(tmp_path / "r", RULES)

@@ -191,6 +191,7 @@ CRASHES: list[Crash] = [
 FINISHING: list[Crash] = [("reserve.after", 1), ("settle.before", 1), ("commit.before", 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", [UNREPEATABLE, OPAQUE], ids=str)
 def test_a_kill_in_the_run_after_an_approval_doubles_nothing(site: Site, scenario: Scenario) -> None:
     """I1, I6: wherever the approved run dies, the event ends with one slot, and never by guessing."""

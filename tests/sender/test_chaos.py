@@ -32,6 +32,8 @@ from tests.sender.chaos_site import (
     check_journal,
 )
 
+pytestmark = pytest.mark.slow
+
 KILLED = -9
 # No dead letters here: that point has a test with the engine.
 POINTS = [point for point in LANE_CRASH_POINTS if point != "lane.dead.after"] + [

@@ -37,6 +37,7 @@ def told(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.document.get("detail", "")
 
 
+@pytest.mark.slow
 def test_a_body_of_too_many_values_is_refused_on_either_way(shared: Site) -> None:
     refused = (400, f"the body has more than {VALUES_MAX} JSON values; send fewer at once")
 
@@ -146,6 +147,7 @@ def test_large_bodies_that_wait_count_for_their_tenant(
         assert site.call("POST", "/in/others", {"id": "small"}, BEARER).status == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [170_000, 45_000], ids=["refused", "taken"])
 def test_a_tenants_large_bodies_do_not_make_another_tenant_wait(tmp_path: Path, values: int) -> None:
     """In a process of its own: four connections, each sending as fast as it is answered."""

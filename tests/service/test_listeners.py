@@ -30,6 +30,7 @@ def _statuses(site: Site, *paths: str, **headers: str) -> list[int]:
     return [site.call("GET", path, None, headers).status for path in paths]
 
 
+@pytest.mark.slow
 def test_operators_have_an_address_of_their_own_and_callers_theirs(tmp_path: Path) -> None:
     with served(tmp_path, more=ADMIN + HOOKS) as site:
         admin = _admin(site)
@@ -45,6 +46,7 @@ def test_operators_have_an_address_of_their_own_and_callers_theirs(tmp_path: Pat
         assert b'route="ui",status="303"' in admin.call("GET", "/metrics").body
 
 
+@pytest.mark.slow
 def test_the_operators_address_answers_to_its_own_names_whatever_the_services_does(tmp_path: Path) -> None:
     """The service is open to a network; a site's name that leads to 127.0.0.1 must not reach the page."""
     with served(tmp_path, 'host = "0.0.0.0"', ADMIN + HOOKS) as site:

@@ -22,7 +22,7 @@ from oncegate.testing import ManualClock
 from oncegate.wiring import Gate
 from tests.service.site import Site, TeamHandler, forwarding
 
-pytestmark = pytest.mark.waits
+pytestmark = [pytest.mark.slow, pytest.mark.waits]
 PLAYED = ("outage-half-a-minute", "outage-half-an-hour", "outage-flapping")
 
 

@@ -40,6 +40,7 @@ def flooding(site: Process, count: int) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_a_flood_of_pipelined_requests_takes_little_memory_and_nobody_elses_turn(tmp_path: Path) -> None:
     """Without credentials; as objects they would take 22 MiB for each connection."""
     with served(tmp_path) as site:

@@ -19,6 +19,8 @@ from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 from tests.service.process import served
 from tests.service.site import SECRET, Answer, Site, TeamHandler
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 url = "sqlite:///ledger.db"
 [server]

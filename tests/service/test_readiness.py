@@ -7,6 +7,7 @@ import resource
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from oncegate.service.readiness import KIND, Readiness
 from oncegate.testing.clock import ManualClock
@@ -15,6 +16,7 @@ from oncegate.wiring import Gate
 from tests.service.process import Process, served
 
 
+@pytest.mark.slow
 def test_a_disk_without_room_is_not_ready_and_is_ready_again_by_itself(tmp_path: Path) -> None:
     """The process may write no file beyond its first byte, as on a full disk; reads go on."""
     with served(tmp_path) as site:

@@ -21,6 +21,8 @@ from oncegate.service.openapi import document
 from tests.service.site import SECRET, Site
 from tests.support.properties import tried
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = 8
 CHECKS = (
     not_a_server_error,

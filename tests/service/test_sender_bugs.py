@@ -15,6 +15,8 @@ from oncegate.wiring import open_store
 from tests.service.fleet import add_partner
 from tests.service.process import Process, served
 
+pytestmark = pytest.mark.slow
+
 REALTIME = "/wes/v1/realtime"
 
 

@@ -126,6 +126,7 @@ def test_page_that_has_no_room_is_not_read_from_the_ledger_again(tmp_path: Path)
         assert site.partner("GET", PAGE).status == 200
 
 
+@pytest.mark.slow
 def test_pages_that_are_not_read_take_little_memory(tmp_path: Path) -> None:
     with Gate(f"sqlite:///{tmp_path}/ledger.db") as gate:
         token = PartnerBook(gate.engine.commits, gate.engine.clock).add("exec-1", "acme", list(PartnerRole))

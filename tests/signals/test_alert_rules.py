@@ -164,6 +164,7 @@ def test_the_rules_are_what_prometheus_takes(promtool: str, tmp_path: Path) -> N
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 def test_each_incident_calls_within_the_promised_time(promtool: str, tmp_path: Path) -> None:
     """For every signal and level: silent before, red in time, and counters start at 0."""
     groups = []
@@ -178,6 +179,7 @@ def test_each_incident_calls_within_the_promised_time(promtool: str, tmp_path: P
     run(promtool, tmp_path, packed(groups))
 
 
+@pytest.mark.slow
 def test_arrivals_that_stop_call_within_two_hours(promtool: str, tmp_path: Path) -> None:
     """Against the same hour yesterday and a week ago; a surface younger than a week is not judged."""
     page, ticket = (alert_of(ARRIVALS_STOPPED, level) for level in (Level.PAGE, Level.TICKET))
@@ -198,6 +200,7 @@ def test_arrivals_that_stop_call_within_two_hours(promtool: str, tmp_path: Path)
     run(promtool, tmp_path, [group("stopped", series, expected, SCRAPE)], every=30)
 
 
+@pytest.mark.slow
 def test_below_its_limit_nothing_calls(promtool: str, tmp_path: Path) -> None:
     """A rule that calls too early is one that people learn to ignore."""
     groups = []
@@ -209,6 +212,7 @@ def test_below_its_limit_nothing_calls(promtool: str, tmp_path: Path) -> None:
     run(promtool, tmp_path, packed(groups))
 
 
+@pytest.mark.slow
 def test_retries_that_were_asked_for_call_nobody(promtool: str, tmp_path: Path) -> None:
     """A7: an outage of ours is no fault of the sender, and its retries show that keys work."""
     outage = {arrivals("no"): "0+9x400", arrivals("yes"): "0x400", arrivals("retry"): "0+90x400"}
@@ -266,6 +270,7 @@ def test_a_surface_with_limits_of_its_own_has_rules_of_its_own(promtool: str, tm
     run(promtool, tmp_path, [group("five", series, expected), group("eleven", more, later)], limits)
 
 
+@pytest.mark.slow
 def test_a_recorded_normal_week_is_quiet(promtool: str, tmp_path: Path) -> None:
     """Two recorded weeks, the second one looked at: not one alert fires in it."""
     fired = f'count_over_time(ALERTS{{alertstate="firing"}}[{WEEK_MINUTES}m])'

@@ -72,6 +72,7 @@ def test_the_recorded_week_is_what_its_script_makes() -> None:
     assert weeks.FILE.read_text("ascii") == weeks.pack(weeks.make_week())
 
 
+@pytest.mark.slow
 def test_nobody_is_called_in_a_steady_week() -> None:
     """Nights, weekends and a changing share of repeats: not one alarm, whenever one looks."""
     for minute in range(0, WEEK_MINUTES, 7):

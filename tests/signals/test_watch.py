@@ -84,6 +84,7 @@ def test_a_stranded_entry_pages_after_ten_minutes(store: Store, clock: ManualClo
     assert told.changes == [("in_flight_age", AlarmChange.RAISED)]
 
 
+@pytest.mark.slow
 def test_a_storm_is_told_once_and_calms_once(store: Store, clock: ManualClock) -> None:
     told = Told()
     watch = watching(store, clock, [told])

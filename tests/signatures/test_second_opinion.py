@@ -108,6 +108,7 @@ def test_what_the_project_refuses_in_its_own_tests_is_refused(headers, refusal) 
         StandardWebhooks([PUBLISHED_SECRET]).verify(Headers(headers), PUBLISHED_BODY, PUBLISHED_AT)
 
 
+@pytest.mark.slow
 def test_both_verifiers_agree_about_changed_requests_or_the_difference_is_a_known_one() -> None:
     """Given good requests changed in any part; then both accept, both refuse, or it is written why not.
 

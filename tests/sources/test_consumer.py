@@ -587,6 +587,7 @@ def test_nothing_of_a_lane_passes_a_message_that_failed(gate: Gate) -> None:
     assert ran == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_nothing_of_a_lane_passes_a_message_whose_claim_was_lost(gate: Gate) -> None:
     """The lane waits for the outcome of the worker that has the key."""
     ran: list[int] = []

@@ -16,6 +16,8 @@ from oncegate.sources.rabbitmq import RabbitMq
 from oncegate.testing import SourceConformance
 from tests.support.servers import RabbitMq as RabbitMqServer
 
+pytestmark = pytest.mark.slow
+
 
 class NoOthers:
     async def drain(self, which: Any, within_seconds: float) -> None:

@@ -22,6 +22,8 @@ from tests.support.kafka_mock import MockKafka
 from tests.support.queue_storm import Storm
 from tests.support.servers import MiniStack, Nats, RabbitMq, Server, Valkey, running
 
+pytestmark = pytest.mark.slow
+
 SEED = 7
 
 

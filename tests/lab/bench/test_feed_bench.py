@@ -31,6 +31,7 @@ def test_a_feed_is_the_same_for_the_same_seed_and_has_repeats() -> None:
     assert feed[-1].at_seconds <= 60.0
 
 
+@pytest.mark.slow
 def test_some_hours_of_a_feed_lose_and_double_nothing() -> None:
     report = play(0.2, 0.5)
     assert (report.lost, report.doubled, report.unanswered) == (0, 0, 0)

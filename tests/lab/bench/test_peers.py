@@ -31,6 +31,7 @@ def stage(peer: Peer, folder: Path) -> Stage:
     return Stage(peer, SQLITE, str(folder / "ledger.db"), folder)
 
 
+@pytest.mark.slow
 def test_our_own_script_measures_fresh_events_and_replays() -> None:
     measuring = Measuring((), None, seconds=0.2, concurrencies=(4,))
     measuring.prepare()
@@ -43,6 +44,7 @@ def test_our_own_script_measures_fresh_events_and_replays() -> None:
     assert all(cell["effects_again"] == 0 for cell in found["cells"])
 
 
+@pytest.mark.slow
 def test_event_whose_worker_was_killed_after_the_effect_has_one_effect_and_one_row(tmp_path: Path) -> None:
     cell = killed(stage(OURS, tmp_path))
 

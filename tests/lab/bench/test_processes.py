@@ -53,6 +53,7 @@ def test_crews_are_named_by_processes_and_callers() -> None:
     assert as_document({ALONE: [_run(10), _run(30)]})["1 process, 64 at once"]["rate"] == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["data", JOINED.mode])
 def test_processes_run_side_by_side_for_the_time_they_are_told(server: PostgresServer, mode: str) -> None:
     """Given two processes on one ledger; then both have admitted events."""
@@ -64,6 +65,7 @@ def test_processes_run_side_by_side_for_the_time_they_are_told(server: PostgresS
     assert run.clients > 0
 
 
+@pytest.mark.slow
 def test_process_that_cannot_start_is_told_of(server: PostgresServer) -> None:
     """Given no database of that name; then the run fails, and says why, instead of waiting for ever."""
     with pytest.raises(ConfigError, match=r"exit code 1; its last words: .*not_there"):
@@ -131,6 +133,7 @@ def test_process_that_says_something_else_is_told_of(
         run_together(server, "", Crew(1, 4), 0.1, "crew")
 
 
+@pytest.mark.slow
 def test_process_that_is_spoken_to_after_its_end_is_told_of_in_the_same_way() -> None:
     with Member([sys.executable, "-c", "raise SystemExit(3)"]) as member:
         with pytest.raises(ConfigError, match="exit code 3; it gave no reason"):

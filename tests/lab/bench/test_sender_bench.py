@@ -60,6 +60,7 @@ def test_the_sender_is_judged_by_its_aims() -> None:
     assert verdicts == [False, True, False, True]
 
 
+@pytest.mark.slow
 def test_measurement_of_one_point_over_real_http(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "SCENE_KEYS", 100)
     monkeypatch.setattr(sender, "SCENE_SECONDS_MIN", 0.5)

@@ -29,6 +29,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         return WholeBench(TINY, peers=PEERS[:1], postgres=False, sections=sections).run()
 
 
+@pytest.mark.slow
 def test_run_measures_us_the_limits_growth_and_cost(document: dict[str, Any]) -> None:
     ours = document["subjects"][0]
     assert all(cell["rate"] > 0 for cell in ours["cells"])
@@ -181,6 +182,7 @@ def test_unknown_section_is_refused_in_one_line(capsys: pytest.CaptureFixture[st
     assert "there is no section 'nonsense'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_section_that_fails_does_not_take_the_others_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise OSError("no room")

@@ -32,6 +32,7 @@ BEGIN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN_GATES)
 def test_broken_gate_is_caught_with_a_small_schedule_that_the_true_gate_passes(name):
     check_hunt(name, BEGIN.get(name, 1))

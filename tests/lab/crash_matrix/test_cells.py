@@ -56,6 +56,7 @@ def test_the_selection_has_every_value_of_every_axis() -> None:
     assert {cell.manner for cell in cells} == set(Manner)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ALL_CRASH_POINTS)
 def test_strikes_at_this_point_break_no_promise(players: Stage, point: str) -> None:
     for cell in selected(point):

@@ -60,6 +60,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         yield Place(tmp_path, lambda: contextlib.nullcontext(server))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INCIDENTS)
 def test_the_gate_is_right_where_everything_else_does_damage(name: str, place: Place) -> None:
     """Played once: what each side left behind, how it is judged, and what the page says about it."""

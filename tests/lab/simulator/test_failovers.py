@@ -14,6 +14,7 @@ from oncegate.model.states import State
 from oncegate.testing.simulation import Ledger
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [1, 151])
 def test_ledger_that_goes_back_breaks_no_promise(first):
     failures = {

@@ -6,6 +6,8 @@ import pytest
 
 from lab.simulator.campaign import play_seeds
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("first", [1, 201, 401])
 def test_two_hundred_schedules_keep_every_promise(first):

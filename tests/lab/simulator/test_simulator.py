@@ -22,6 +22,7 @@ def fixed_set() -> Tally:
     return campaign(FIRST, goes_on=lambda _: True, schedules_max=FIXED_SET)
 
 
+@pytest.mark.slow
 def test_fixed_set_of_schedules_keeps_every_promise(fixed_set):
     assert fixed_set.failures == {}
     assert fixed_set.schedules == FIXED_SET
@@ -31,6 +32,7 @@ def test_fixed_set_counts_because_everything_fired_and_progress_was_made(fixed_s
     assert list(fixed_set.gaps()) == []
 
 
+@pytest.mark.slow
 def test_same_seed_gives_the_same_trace_whatever_ran_before():
     seeds = range(60)
     forwards = {seed: play(make_schedule(seed)).digest for seed in seeds}

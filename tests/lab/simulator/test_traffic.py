@@ -37,6 +37,7 @@ A_LITTLE = TrafficSchedule(
 )
 
 
+@pytest.mark.slow
 def test_schedules_keep_every_promise_and_nothing_is_left_to_chance():
     counts: Counter[str] = Counter()
     for seed in SEEDS:
@@ -170,6 +171,7 @@ def _first_breach(monkeypatch_done: str, seeds=range(1, 400)) -> tuple[TrafficSc
     raise AssertionError(f"{monkeypatch_done}: nobody noticed")
 
 
+@pytest.mark.slow
 def test_engine_that_does_not_look_at_its_lease_is_caught_and_made_small(monkeypatch):
     """A stalled engine that goes on as if nothing had happened sends what another one has."""
     monkeypatch.setattr(Leases, "holds", lambda self, delivery, now: True)

@@ -20,6 +20,8 @@ from oncegate.testing.conformance import ledger as conformance_ledger
 from tests.stores.dynamodb.conftest import REGION
 from tests.support.servers import DynamoDb
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def emptied(dynamodb: DynamoDb) -> Any:

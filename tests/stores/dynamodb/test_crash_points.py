@@ -20,6 +20,8 @@ from oncegate.testing.forking import Forked
 from tests.stores.dynamodb.conftest import REGION
 from tests.support.servers import DynamoDb
 
+pytestmark = pytest.mark.slow
+
 EVENT = {"id": "o-1"}
 # Each commit of an event: of its reservation, of its step, of its end.
 PLACES = [

@@ -29,6 +29,7 @@ def reservation(token: int) -> Reservation:
     return Reservation(b"k" * 32, "", "orders", "a", b"content", b"", 0, 20_000, 8, token)
 
 
+@pytest.mark.slow
 def test_of_many_racers_for_a_new_key_one_wins(new_table: str) -> None:
     """Each has a store of its own; all others are busy."""
     clock, start = ManualClock(), threading.Barrier(RACERS)
@@ -101,6 +102,7 @@ def worker(address: str, folder: Path, how: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["before", "after"])
 def test_order_of_a_worker_that_was_killed_is_charged_once(
     new_table: str, tmp_path: Path, how: str
@@ -137,6 +139,7 @@ def _until_done(address: str, folder: Path) -> list[str]:
     return said
 
 
+@pytest.mark.slow
 def test_living_worker_keeps_its_claim_beyond_its_lease(new_table: str, tmp_path: Path) -> None:
     """Renewals go on while the handler is at the bank: no worker takes it over; then it is killed."""
     DynamoStore(new_table).connect()

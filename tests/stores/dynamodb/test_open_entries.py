@@ -6,6 +6,8 @@ import pytest
 
 from tests.support.open_entry_suite import OpenEntrySuite
 
+pytestmark = pytest.mark.slow
+
 
 class TestOpenEntries(OpenEntrySuite):
     """A table of its own for each test."""

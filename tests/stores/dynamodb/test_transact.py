@@ -152,6 +152,7 @@ def test_async_handlers_commit_items_too(shop: Shop) -> None:
     assert shop.bookings() == ["o-1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "items",
     [

@@ -12,6 +12,8 @@ from oncegate.stores.postgres.limits import LimitedConnection
 from oncegate.testing.postgres import PostgresServer
 from oncegate.testing.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 SETTING = "synchronous_standby_names"
 
 

@@ -126,6 +126,7 @@ def test_address_is_shown_without_its_password(address: str, shown: str) -> None
     assert SECRET not in repr(store)
 
 
+@pytest.mark.slow
 def test_unreachable_host_says_what_to_check(url: str) -> None:
     """Nobody listens there: refused soon, with the address but without the password."""
     store = PostgresStore(f"postgresql://user:{SECRET}@127.0.0.1:1/db")
@@ -287,6 +288,7 @@ def test_asynchronous_commit_is_refused_unless_accepted(url: str) -> None:
     PostgresStore(url).connect().close()
 
 
+@pytest.mark.slow
 def test_server_without_fsync_is_refused() -> None:
     """fsync=off, as some test setups have it, is no ledger for real events."""
     with PostgresServer({"fsync": "off"}, in_memory=True) as careless:
@@ -350,6 +352,7 @@ def test_commands_never_show_the_password(
     assert "oncegate migrate" in told.out + told.err
 
 
+@pytest.mark.slow
 def test_doctor_names_a_lost_table(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A half-lost ledger fails the examination with a line for people, not with a driver's error."""
     PostgresStore(url).migrate()

@@ -29,6 +29,8 @@ from oncegate.model.states import State
 from oncegate.testing.postgres import GivenServer, PostgresServer
 from oncegate.testing.waiting import DEADLINE_SECONDS
 
+pytestmark = pytest.mark.slow
+
 # The handlers that differ most in what they leave on a ledger; all the others run on the embedded one.
 HERE = (HONOURED, ASKED, UNREPEATABLE, SAME_DATABASE, JOINED, FROM_A_TASK)
 

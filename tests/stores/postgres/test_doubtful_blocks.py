@@ -16,6 +16,8 @@ from oncegate.gate.admission import Verdict
 from oncegate.testing.postgres import PostgresServer
 from oncegate.testing.proxy import Proxy
 
+pytestmark = pytest.mark.slow
+
 COMMIT = b"COMMIT\0"
 Fault = Callable[[], object]
 

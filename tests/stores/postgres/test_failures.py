@@ -77,6 +77,7 @@ def behind(server: PostgresServer, proxy: Proxy) -> Iterator[PostgresSite]:
     made.close()
 
 
+@pytest.mark.slow
 def test_server_crash_in_the_middle_of_a_load(server: PostgresServer, site: PostgresSite) -> None:
     """Twice under load the server dies without a shutdown; the same gate goes on with it afterwards."""
     gate, events = site.gate(), events_of(COUNT)
@@ -116,6 +117,7 @@ def test_connections_ended_by_the_server_under_load(site: PostgresSite) -> None:
     site.check(events)
 
 
+@pytest.mark.slow
 def test_connections_cut_in_between_under_load(behind: PostgresSite, proxy: Proxy) -> None:
     """The network cuts, abandons and resets connections at moments of a fixed seed."""
     gate, events, choose = behind.gate(), events_of(COUNT), random.Random(7)
@@ -246,6 +248,7 @@ def test_server_that_is_gone_is_told_at_once_and_nothing_runs(behind: PostgresSi
     behind.check(events)
 
 
+@pytest.mark.slow
 def test_restart_of_an_idle_server_is_not_noticed(server: PostgresServer, site: PostgresSite) -> None:
     """Connections that died while nothing was under way are replaced before anything is sent."""
     gate, events = site.gate(), events_of(40)
@@ -303,6 +306,7 @@ def _refused_at_commit(session: Session) -> StoreError | None:
     return None
 
 
+@pytest.mark.slow
 def test_unknown_stays_unknown_while_the_server_is_gone(behind: PostgresSite, proxy: Proxy) -> None:
     """Reply lost and no way to read back: the caller is told that nobody knows; later everybody does."""
     commits = GroupCommit(PostgresStore(behind.url, clock=behind.clock))

@@ -18,6 +18,8 @@ from oncegate import Gate
 from oncegate.testing.postgres import PostgresServer
 from tests.support.postgres_site import Event, PostgresSite, during, events_of
 
+pytestmark = pytest.mark.slow
+
 COUNT = 240
 
 

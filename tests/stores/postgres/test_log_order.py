@@ -113,6 +113,7 @@ def long_writer(store: PostgresStore, key: int, may_commit: Callable[[], object]
     assert not thread.is_alive()
 
 
+@pytest.mark.slow
 def test_follower_sees_every_committed_record_once_where_a_naive_one_does_not(
     store: PostgresStore, postgres: PostgresServer | GivenServer
 ) -> None:

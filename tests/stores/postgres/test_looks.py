@@ -154,6 +154,7 @@ def test_closing_the_gate_closes_what_is_kept(ledger_url: str) -> None:
     wait_until(lambda: sessions(ledger_url) == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
 def test_looks_go_on_after_the_server_was_restarted(how: signal.Signals) -> None:
     with PostgresServer(in_memory=True) as server:

@@ -204,6 +204,7 @@ def recorded_together(commits: GroupCommit, wanted: list[Reservation]) -> list[P
     return tickets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [(1, 1, 1), (1, 2, 1)], ids=["one key", "two keys"])
 def test_lost_reply_is_read_back(server: PostgresServer, proxy: Proxy, keys: tuple[int, ...]) -> None:
     """The statement was committed and nobody said so: of equals, the first was new."""
@@ -261,6 +262,7 @@ def test_crash_leaves_all_of_it_or_nothing(ledger_url: str, point: str) -> None:
     assert left(ledger_url) == [WHOLE]
 
 
+@pytest.mark.slow
 def test_event_is_one_statement_that_commits_by_itself(
     ledger_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

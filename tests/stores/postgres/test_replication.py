@@ -62,6 +62,7 @@ def waiting(postgres: PostgresServer) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.slow
 def test_absent_synchronous_standby_is_a_failure_and_the_doctor_does_not_hang(
     waiting: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,8 @@ from oncegate.stores.postgres import PostgresStore
 from oncegate.testing.postgres import PostgresServer
 from tests.stores.postgres.test_bad_input import run_sql
 
+pytestmark = pytest.mark.slow
+
 ROUTES = Content(("date",), "{client}")
 USE_UP_NUMBERS = (
     "DO $$ BEGIN FOR number IN 1..4000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"

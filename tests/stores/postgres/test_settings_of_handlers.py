@@ -195,6 +195,7 @@ def test_statement_that_only_outlasts_its_transaction_is_refused(
     in_a_block(session, "SELECT 1")
 
 
+@pytest.mark.slow
 def test_reload_of_the_server_does_not_lower_what_commits_wait_for() -> None:
     """Given a session that is open; then `synchronous_commit=off` in a reloaded file is not its."""
     with PostgresServer(in_memory=True) as server:
@@ -254,11 +255,13 @@ def acknowledged_and_kept() -> tuple[list[str], list[str]]:
             return acknowledged, [label for (label,) in kept.fetchall()]
 
 
+@pytest.mark.slow
 def test_events_after_a_handler_that_does_not_wait_for_the_disk_survive_a_crash() -> None:
     acknowledged, kept = acknowledged_and_kept()
     assert kept == acknowledged
 
 
+@pytest.mark.slow
 def test_session_that_keeps_a_handlers_settings_loses_acknowledged_events(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

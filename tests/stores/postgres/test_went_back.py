@@ -22,6 +22,8 @@ from oncegate.stores.postgres import PostgresStore
 from oncegate.testing.postgres import PostgresServer
 from tests.stores.postgres.test_standby import Pair
 
+pytestmark = pytest.mark.slow
+
 EVENTS = 6
 
 

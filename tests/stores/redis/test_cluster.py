@@ -151,6 +151,7 @@ def test_cluster_that_wants_all_slots_is_refused_without_one(tmp_path: Path) -> 
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", [0, 2])
 def test_primary_that_is_gone_stops_only_its_slots(tmp_path: Path, gone: int) -> None:
     """The one that the address names, and another: other keys go on, in batches too; then it is back."""

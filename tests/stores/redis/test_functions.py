@@ -41,6 +41,7 @@ def reserve(session: RedisSession, number: int = 1, **changes: object) -> Reserv
     return answer
 
 
+@pytest.mark.slow
 def test_server_decides_as_the_model_does(valkey: ValkeyServer) -> None:
     """Every state, content, lease, wait, number of attempts and of deaths gets the decision of `judge`."""
     script = (

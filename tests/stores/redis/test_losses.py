@@ -203,6 +203,7 @@ class Worker:
         return client.scard(f"effects-{self._prefix}"), int(client.get(f"faxes-{self._prefix}") or 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
 def test_worker_killed_at_a_crash_point_leaves_one_effect(valkey: ValkeyServer, point: str) -> None:
     """I1, I2, I6: redelivered until it has an end, the event is charged once and faxed at most once."""

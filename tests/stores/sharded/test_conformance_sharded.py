@@ -15,6 +15,8 @@ from oncegate.stores.sqlite import SqliteStore
 from oncegate.testing import ManualClock
 from oncegate.testing.conformance import ClaimsConformance, OpenEntriesConformance
 
+pytestmark = pytest.mark.slow
+
 
 class TestSharded(ClaimsConformance, OpenEntriesConformance):
     """Two new files for each test."""
