@@ -92,7 +92,7 @@ SLOW_FIXTURES = frozenset({"chromium", "dynamodb", "ministack", "rabbitmq", "sea
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what needs a PostgreSQL or a slow server; runs those first that fork most, the others in their order."""
+    """Marks what needs PostgreSQL or a slow server. Tests that fork most run first, the others in order."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if "postgres" in fixtures:
