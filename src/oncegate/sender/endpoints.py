@@ -195,7 +195,7 @@ def new_endpoint(
 def checked(endpoint: Endpoint, policy: AddressPolicy) -> Endpoint:
     """Returns the endpoint if all of it can be used, or raises the error that says what cannot.
 
-    Which addresses may be called is not the endpoint's to say: a person who may register one could otherwise
+    Which addresses may be called is not the endpoint's to say: a person who registers one could otherwise
     point it at the inside of the network.
     """
     check_name("endpoint", endpoint.name)

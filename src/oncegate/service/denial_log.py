@@ -1,8 +1,8 @@
 """Refusals on record: who got 401, 403 or 404, where and how often, in the ledger's registry.
 
-Each partner has one small document; every change of it leaves a log record. Refusals are gathered: a thousand
-a second make one write a minute. A crash loses the last few moments of them. Must never hold what was asked
-for: a path or an id may be a secret.
+Each partner has one small document; every change of it leaves a log record. Refusals are gathered: a
+thousand a second make one write a minute. A crash loses the last few moments of them. Must never hold what
+was asked for: a path or an id may be a secret.
 """
 
 from __future__ import annotations

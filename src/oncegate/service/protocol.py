@@ -2,8 +2,8 @@
 
 A request's headers must be complete within one time, counted from its first byte or, for the first request,
 from the connection; its body within another, and it must not come by drops. A slow sender gets 408 where
-that is still possible, and is cut off. A client that does not read an answer is cut off too. At the bound of
-connections the oldest idle ones are closed. A refusal is a problem document. A client that asks for another
+that is still possible, and is cut off. A client that does not read an answer is cut off too. At the bound
+of connections the oldest idle ones are closed. A refusal is a problem document. A request for another
 protocol is answered in this one. Must never answer in the place of a request that is being carried out: its
 own answer is the last one then.
 """

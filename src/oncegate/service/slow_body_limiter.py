@@ -1,8 +1,8 @@
 """Room for bodies that are still arriving: bounded altogether and for each peer.
 
-Nothing shows yet whose they are, so they take no tenant's room. At a bound, the peer with most bodies loses its
-oldest one to the new one. A client that sends slowly on purpose only pushes out what is slowest, and a body
-that comes at once never waits here. Must never hold anything of a body itself.
+Nothing shows yet whose they are, so they take no tenant's room. At a bound, the peer with most bodies loses
+its oldest one to the new one. A client that sends slowly on purpose only pushes out what is slowest, and a
+body that comes at once never waits here. Must never hold anything of a body itself.
 """
 
 from __future__ import annotations

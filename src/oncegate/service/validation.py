@@ -218,7 +218,7 @@ def _forwarding_to(settings: Settings, usable: dict[str, Any], given: Any, name:
 
 
 def _one_by_one(place: str, given: Any, plain: Any, use: Callable[[Any], None]) -> Iterator[MistakeAt]:
-    """Takes the settings of a table over one after the other; one that cannot be used is reported, and left.
+    """Takes the settings of a table one after the other; one that cannot be used is reported, and left.
 
     So each mistake has its own line, and none hides the next. What another setting needs comes before it.
     """
@@ -332,7 +332,7 @@ def _try_alarms(settings: Settings, environment: Mapping[str, str]) -> None:
 
 
 def _try_recording(settings: Settings, environment: Mapping[str, str]) -> None:
-    """The rules for recording, against the surfaces; where those cannot be made, that is reported already."""
+    """The rules for recording, with the surfaces; where those cannot be made, that is already reported."""
     gate = PlainGate(open_store("sqlite:///:never-opened:"))
     try:
         with suppress(ConfigError):

@@ -2,7 +2,7 @@
 
 A gauge (an age, a number of open things, a clock's offset) cannot be counted back from arrivals: it has a
 history only where a worker watches. One value for the whole ledger: the sum where things are counted,
-else the worst. Zero is not stored; the time of the reading is. Folded and forgotten with the other counters.
+else the worst. Zero is not stored; the reading's time is. Folded and forgotten with the other counters.
 Must never be read by an evaluation: signals go by the ledger itself.
 """
 
