@@ -174,6 +174,22 @@ def test_every_id_of_a_requirement_or_invariant_is_defined() -> None:
     assert len(used) > 50
 
 
+@pytest.mark.parametrize("path", sorted((DOCS / "decisions").glob("0*.md")), ids=lambda path: path.stem[:4])
+def test_every_decision_record_follows_the_template(path: Path) -> None:
+    """Number and sentence, status, then four sections in order; measurements may stand anywhere."""
+    text = path.read_text("utf-8")
+    assert re.match(rf"# {path.stem[:4]}\. [A-Zp][^\n]*[^.\n]\n\nStatus: (accepted|replaced by)", text)
+    sections = [name for name in re.findall(r"^## (.+)$", text, re.MULTILINE) if name != "Measured"]
+    assert sections == ["Situation", "Decision", "Instead of", "Consequences"]
+
+
+def test_the_changelog_can_be_read_in_a_minute() -> None:
+    """At most 60 lines, by Added, Changed and Fixed."""
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert len(text.splitlines()) <= 60
+    assert re.findall(r"^### (\w+)$", text, re.MULTILINE) == ["Added", "Changed", "Fixed"]
+
+
 def _sources() -> Iterator[str]:
     for path in sorted((ROOT / "src").rglob("*.py")):
         yield path.read_text("utf-8")
