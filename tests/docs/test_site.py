@@ -190,6 +190,20 @@ def test_the_changelog_can_be_read_in_a_minute() -> None:
     assert re.findall(r"^### (\w+)$", text, re.MULTILINE) == ["Added", "Changed", "Fixed"]
 
 
+def test_files_that_the_pages_name_exist() -> None:
+    """A moved file takes its name on the pages and in docstrings along."""
+    path = re.compile(r"`((?:[\w*.-]+/)+[\w*-]+\.(?:py|pml))`")
+    roots = (ROOT, ROOT / "src" / "oncegate", ROOT / "lab")
+    missing = {
+        (name, found)
+        for name, text in _prose()
+        if not name.startswith(("tests/", "examples/"))
+        for found in path.findall(text)
+        if not any(any(root.glob(found)) for root in roots)
+    }
+    assert missing == set()
+
+
 def _sources() -> Iterator[str]:
     for path in sorted((ROOT / "src").rglob("*.py")):
         yield path.read_text("utf-8")

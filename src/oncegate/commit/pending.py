@@ -195,7 +195,7 @@ class Semaphore:
 
     A place is taken and noted by one call into C, and given back by one: what a signal raises comes before
     or after, never in between, where the place would be lost. Covered by
-    `tests/test_interrupts.py`.
+    `tests/commit/test_interrupts.py`.
     """
 
     def __init__(self, count: int) -> None:

@@ -2,8 +2,8 @@
 
 To register a socket with the loop for every wait, with a timer beside it, costs more than a quick server's
 answer. Here a socket stays registered from its first wait until it is closed, and all that wait share one
-timer. Used by `suspension` only; where there is no epoll, the loop itself is asked. Must never let a socket
-without a waiting task keep the loop awake.
+timer. Used by `greenlet_bridge` only; where there is no epoll, the loop itself is asked. Must never let a
+socket without a waiting task keep the loop awake.
 """
 
 from __future__ import annotations
