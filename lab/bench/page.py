@@ -211,7 +211,7 @@ _FAULT_WORDS: Final = """\
 Real processes: `kill -9`, SIGSTOP past the lease of two seconds, redelivery until the event is settled or
 20 s (8 s in a quick run) have gone. The downstream counts calls, refuses none, and can be asked what a key
 owns. A cell gives the effects and business rows that one event had. *Right*: one effect, one row, settled
-without a person; another payload is refused. *Held*: one effect at most, but nobody finishes it although
+without a person; another payload is refused. *Held*: one effect at most, but unfinished although
 the downstream could have been asked. *Wrong*: anything else. In the column that is not judged the request
 is already on its way out when the worker falls asleep: no gate can call that back, only a downstream that
 honours the key can refuse it."""

@@ -31,7 +31,7 @@ class RefusalTakenForAnOutage(BrokenGate):
     """The refused statement that is taken for a lost connection.
 
     The server says no to one event's statement, and the error's code looks like trouble with the server. So
-    everybody in the batch is told that the store is away, and left for somebody to look into.
+    every event in the batch gets an error that the store is away, and waits for a person.
     """
 
     caught_as = ("I25",)

@@ -63,7 +63,7 @@ class FenceThatStays(BrokenGate):
 
 
 class UnfencedRenewal(BrokenGate):
-    """The heartbeat that keeps somebody else's claim alive.
+    """The heartbeat that keeps another worker's claim alive.
 
     Renewing asks only for the key. A worker that lost it goes on renewing what its successor holds.
     """
@@ -94,7 +94,7 @@ class ClientClockExpiry(BrokenGate):
 
 
 class RunAgainOnLapse(BrokenGate):
-    """The lapsed lease as a permit to run again.
+    """The expired lease as a permit to run again.
 
     When the lease is over the key is simply free: the next worker starts from nothing, whatever the last
     one had done by then.

@@ -121,7 +121,7 @@ class RewordedTemplate(BrokenGate):
     """The key template that was reworded.
 
     A new version says `{order_id:str}` where the old one said `{order_id}`. The text is part of the key:
-    every event that is known is new, and nobody is asked.
+    every event that is known is new, and no person is asked.
     """
 
     caught_as = ("I1", "I9")

@@ -78,7 +78,7 @@ class PassingFailureKept(BrokenGate):
 class FinalFailureRetried(BrokenGate):
     """The final failure that is tried again.
 
-    Failed entries are picked up like any other, so that an event refused for good is run at every arrival.
+    Failed entries are picked up like any other, so that a finally refused event is run at every arrival.
     """
 
     caught_as = ("I9",)
@@ -141,7 +141,7 @@ class DoubtIsRetried(BrokenGate):
 class StartNotRecorded(BrokenGate):
     """The unrepeatable call whose start is not written down.
 
-    Only finished steps are recorded. After a crash in the middle of a call nobody knows that there was one.
+    Only finished steps are recorded. After a crash in the middle of a call no record says so.
     """
 
     caught_as = ("I1",)
@@ -159,8 +159,8 @@ class StartNotRecorded(BrokenGate):
 class RecordInItsOwnTransaction(BrokenGate):
     """The log record that comes afterwards.
 
-    State first, audit record in a second transaction. Whatever goes wrong in between leaves a change that
-    nobody can explain.
+    State first, audit record in a second transaction. Whatever goes wrong in between leaves a change
+    without an explanation.
     """
 
     caught_as = ("I16",)
@@ -212,7 +212,7 @@ class AcknowledgeFirst(BrokenGate):
     """The message that is deleted before the work is recorded.
 
     The consumer answers at once and works in the background, as many do by default. A crash in between
-    loses the event for good.
+    loses the event.
     """
 
     caught_as = ("I3", "I2")

@@ -43,9 +43,9 @@ class DelayedCommit(Incident):
 
     A worker takes a booking and is stopped, by a long pause of its machine, just before it commits. Its
     claim runs out; another worker takes over and finishes. The passenger cancels, and the seat is sold to
-    somebody else. Then the first worker wakes up, knows nothing of all this, and commits: the cancelled
+    another passenger. Then the first worker wakes up, knows nothing of all this, and commits: the cancelled
     booking is back, and the seat is sold twice. The gate gives every claim a number that only grows, and a
-    write that shows an old one changes nothing and is told so. A real process, stopped with SIGSTOP.
+    write that shows an old one changes nothing and is refused. A real process, stopped with SIGSTOP.
     """
 
     name = "delayed-commit"

@@ -28,9 +28,9 @@ class Partition(Incident):
     The store commits the key of a transfer and its reply is lost; a little later it cannot be reached at
     all. A worker that takes the error for "not reserved" leaves the transfer to the next delivery, which
     finds the key and acknowledges it: the money is never sent. A worker that goes on without its store, so
-    as not to stop the business, sends money whose key nobody wrote down, and once more when it comes again.
+    as not to stop the business, sends money whose key is not recorded, and once more when it comes again.
     The gate knows three answers, done, not done and unknown; it asks again what an unknown commit did, and
-    without its store it does nothing. A real PostgreSQL server, behind a proxy that loses what it is told.
+    without its store it does nothing. A real PostgreSQL server, behind a proxy that drops messages.
     """
 
     name = "partition"

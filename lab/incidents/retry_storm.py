@@ -22,8 +22,8 @@ class RetryStorm(Incident):
 
     Charging takes eight seconds that morning. The provider waits for three, then sends the payment again,
     and again, up to six times. The handler asks its table whether the payment was done, charges, and writes
-    it down: whoever asks in those eight seconds hears no. The gate reserves the key before anything is
-    called; a retry that comes meanwhile is told that it is busy, one that comes later gets the answer.
+    it down: a question in those eight seconds gets a no. The gate reserves the key before anything is
+    called; a retry that comes meanwhile gets busy, one that comes later gets the answer.
     """
 
     name = "retry-storm"

@@ -15,7 +15,7 @@ _ONE_FENCE = "a fence of a lane is given out once, for one event"
 _NO_HOLDER = "a lane that is not leased has no holder"
 _ONE_STATEMENT = "one statement has a transaction of its own then, which is slower and nothing else"
 _NULL_SEQ = "no seq equals NULL, so nothing is deleted"
-_OWN_ROW = "the row was inserted in the same transaction, and nobody else has seen it"
+_OWN_ROW = "the row was inserted in the same transaction, and no other has seen it"
 _WRITTEN_AGAIN = "the same steps are written once more with the next write"
 _IN_ORDER = "what is replayed is taken from the list when it ends, so nothing at or before it is left there"
 
@@ -130,7 +130,7 @@ _POSTGRES_CLAIMS: dict[tuple[str, str], str] = {
     (
         "if answer is None or answer.decision.claims:",
         "if False",
-    ): "the second arrival of a key loses on its fence then, and is judged anew in the next round",
+    ): "the second arrival of a key loses on its fence then, and is judged again in the next round",
 }
 _POSTGRES_FUSED: dict[tuple[str, str], str] = {
     (

@@ -1,4 +1,4 @@
-"""Checks docs, docstrings and messages against the words of docs/style.md, and tables for their width.
+"""Checks docs, docstrings, messages and page texts against docs/style.md, and tables for their width.
 
 Files that still break a rule are listed in style_debt.json with how often. A number may only become
 smaller: `python -m lab.site.style` names what is too much, `python -m lab.site.style --shrink` lowers
@@ -36,9 +36,9 @@ def listed_words(root: Path = ROOT) -> list[str]:
 
 
 def pattern_of(words: list[str]) -> re.Pattern[str]:
-    """Finds any of the words, also at the end of a line."""
+    """Finds any of the words, also at the end of a line; not as the name of a module."""
     spelled = "|".join(re.escape(word).replace(r"\ ", r"\s+") for word in words)
-    return re.compile(rf"\b(?:{spelled})\b", re.IGNORECASE)
+    return re.compile(rf"(?<!\.)\b(?:{spelled})\b", re.IGNORECASE)
 
 
 def words_in_pages(root: Path = ROOT) -> Counts:
@@ -48,11 +48,11 @@ def words_in_pages(root: Path = ROOT) -> Counts:
 
 
 def words_in_sources(root: Path = ROOT) -> Counts:
-    """How often each module of the package has a listed word in its docstrings and messages."""
+    """How often docstrings and messages of a module, or the text of a template, have a listed word."""
     pattern = pattern_of(listed_words(root))
     return _counted(
-        (path.relative_to(root).as_posix(), pattern.findall("\n".join(_strings(text))))
-        for path in sorted((root / "src").rglob("*.py"))
+        (path.relative_to(root).as_posix(), pattern.findall(_CODE.sub(" ", _read_by_people(path, text))))
+        for path in sorted([*(root / "src").rglob("*.py"), *(root / "src").rglob("*.html")])
         if pattern.search(text := path.read_text("utf-8"))
     )
 
@@ -60,9 +60,14 @@ def words_in_sources(root: Path = ROOT) -> Counts:
 def wide_rows(root: Path = ROOT) -> Counts:
     """How many rows of tables in each page are too wide."""
     return _counted(
-        (name, [row for row in text.splitlines() if row.startswith("|") and len(row) > TABLE_WIDTH_MAX])
+        (name, [row for row in text.splitlines() if row.startswith("|") and _width(row) > TABLE_WIDTH_MAX])
         for name, text in _pages(root)
     )
+
+
+def _width(row: str) -> int:
+    """Characters as a reader sees them, without the targets of links."""
+    return len(re.sub(r"\]\([^)]*\)", "]", row))
 
 
 def found_now() -> dict[str, Counts]:
@@ -94,10 +99,12 @@ def _readmes(root: Path) -> list[Path]:
     return sorted((root / "examples").rglob("*.md"))
 
 
-def _strings(text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            yield node.value
+def _read_by_people(path: Path, text: str) -> str:
+    if path.suffix == ".html":
+        return text
+    nodes = ast.walk(ast.parse(text))
+    found = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return "\n".join(one for one in found if " " in one)
 
 
 def main(arguments: list[str]) -> int:

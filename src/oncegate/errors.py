@@ -78,7 +78,7 @@ class OncegateError(Exception):
     retry_after_seconds: float | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As itself: another process is told the same, whatever its class wants to be made of."""
+        """Pickles as itself: another process gets the same error, whatever its class takes."""
         return _made_again, (type(self), self.args, vars(self))
 
 
@@ -266,7 +266,7 @@ class ClaimLost(OncegateError):
 
 
 class OutcomeUnknown(OncegateError):
-    """An effect may or may not have happened, and nobody who could be asked knows."""
+    """An effect may or may not have happened, and no system can say which."""
 
 
 class BadRecording(OncegateError):

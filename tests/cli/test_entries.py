@@ -178,13 +178,13 @@ def _set_state(ledger, entry: int, state: State) -> None:
 
 def test_stranded_claims_are_told_from_running_ones(call, ledger):
     """A lapsed lease is shown as what it is, also after a restart of the machine."""
-    assert "its worker's lease lapsed" in call("entries", "show", "aa01").out
+    assert "its worker's lease expired" in call("entries", "show", "aa01").out
     assert "a worker holds the key" in call("entries", "show", "aa02").out
     connection = sqlite3.connect(ledger)
     with connection:
         connection.execute("UPDATE oncegate_meta SET value = 'an earlier boot' WHERE name = 'boot'")
     connection.close()
-    assert "its worker's lease lapsed" in call("entries", "show", "aa02").out
+    assert "its worker's lease expired" in call("entries", "show", "aa02").out
 
 
 def test_key_as_a_downstream_saw_it_finds_the_entry(call, ledger):

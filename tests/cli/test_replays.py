@@ -178,5 +178,5 @@ def test_a_replay_that_somebody_else_cancels_meanwhile_ends_and_says_so(
     monkeypatch.setattr("oncegate.cli.replays.ProgressBar.tell", cancel_at_once)
     ended = call(*REPLAY, "--yes")
     assert (ended.code, ended.out, told[0]) == (130, "", 1)
-    assert "somebody cancelled this replay meanwhile" in ended.err
+    assert "another operator cancelled this replay meanwhile" in ended.err
     assert deliver(sender) == []

@@ -17,7 +17,7 @@ from tests.dashboard.conftest import Client
 from tests.dashboard.serving import Stage
 
 NO_HISTORY = "no history"
-LAPSED = "Claims whose lease is over and that nobody has taken up"
+LAPSED = "Claims whose lease is over and that no worker has taken up"
 
 
 @pytest.fixture

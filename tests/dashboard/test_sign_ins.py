@@ -57,11 +57,11 @@ def test_refusals_are_on_record_and_tell_no_token(place):
         assert client.sign_in("ogp_SECRETSECRET").status == 403
     notes = [note for _, actor, note in _told(place, LogKind.SIGN_IN_REFUSED) if actor == "page"]
     assert [note.partition(", the last")[0] for note in notes] == [
-        "a token that nobody has, once",
-        "a token that nobody has, 2 times in an hour",
-        "a token that nobody has, 4 times in an hour",
-        "a token that nobody has, 8 times in an hour",
-        "a token that nobody has, 16 times in an hour",
+        "an unknown token, once",
+        "an unknown token, 2 times in an hour",
+        "an unknown token, 4 times in an hour",
+        "an unknown token, 8 times in an hour",
+        "an unknown token, 16 times in an hour",
     ]
     assert all(note.endswith("the last from 127.0.0.1") for note in notes)
     assert "SECRET" not in place.client(Role.VIEWER).get("/journal?all=1").text
@@ -75,7 +75,7 @@ def test_who_signs_in_finds_all_refusals_in_the_journal(place):
         place.client(Role.VIEWER)
     notes = [note for _, _, note in _told(place, LogKind.SIGN_IN_REFUSED)]
     assert len(notes) == 4
-    assert notes[-1] == "a token that nobody has, 7 times in an hour"
+    assert notes[-1] == "an unknown token, 7 times in an hour"
 
 
 def test_a_plan_is_on_record_with_who_and_why(place):
@@ -175,7 +175,7 @@ def test_a_new_hour_tells_what_the_last_one_kept_to_itself():
 
     told_later = refusals.add(start + WINDOW_MS)
 
-    assert told_later == "3 more in the hour that began before; a token that nobody has, once"
+    assert told_later == "3 more in the hour that began before; an unknown token, once"
     assert refusals.add(start + WINDOW_MS - 5) is not None, "a clock that went back begins anew"
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from lab.site.hook import ROOT_PAGES, turned
 from lab.site.pages import GENERATED
 from lab.site.settings_page import VARIABLES, settings_of, variable_of
 from lab.site.state_diagram import WHY, state_diagram
+from oncegate.cli.main import COMMANDS, build_parser
 from oncegate.model.states import TRANSITIONS, State
 from oncegate.service.settings import Settings
 from tests.support.guides import ROOT, check_install
@@ -175,6 +178,50 @@ def test_every_id_of_a_requirement_or_invariant_is_defined() -> None:
     assert len(used) > 50
 
 
+@pytest.mark.parametrize("path", sorted((DOCS / "decisions").glob("0*.md")), ids=lambda path: path.stem[:4])
+def test_every_decision_record_follows_the_template(path: Path) -> None:
+    """Number and sentence, status, then four sections in order; measurements may stand anywhere."""
+    text = path.read_text("utf-8")
+    assert re.match(rf"# {path.stem[:4]}\. [A-Zp][^\n]*[^.\n]\n\nStatus: (accepted|replaced by)", text)
+    sections = [name for name in re.findall(r"^## (.+)$", text, re.MULTILINE) if name != "Measured"]
+    assert sections == ["Situation", "Decision", "Instead of", "Consequences"]
+
+
+def test_the_changelog_can_be_read_in_a_minute() -> None:
+    """At most 60 lines, by Added, Changed and Fixed."""
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert len(text.splitlines()) <= 60
+    assert re.findall(r"^### (\w+)$", text, re.MULTILINE) == ["Added", "Changed", "Fixed"]
+
+
+def test_files_that_the_pages_name_exist() -> None:
+    """A moved file takes its name on the pages and in docstrings along."""
+    path = re.compile(r"`((?:[\w*.-]+/)+[\w*-]+\.(?:py|pml))`")
+    roots = (ROOT, ROOT / "src" / "oncegate", ROOT / "lab")
+    missing = {
+        (name, found)
+        for name, text in _prose()
+        if not name.startswith(("tests/", "examples/"))
+        for found in path.findall(text)
+        if not any(any(root.glob(found)) for root in roots)
+    }
+    assert missing == set()
+
+
+def test_the_command_line_takes_every_command_on_the_pages() -> None:
+    """None of them is run: names of commands, options and their values are checked."""
+    parser, count = build_parser(list(COMMANDS.values())), 0
+    for page in (path for folder in ("docs", "examples", "deploy", ".") for path in _markdown(folder)):
+        for words in _commands(page.read_text("utf-8")):
+            try:
+                _, unknown = parser.parse_known_args(words)
+            except SystemExit as ended:
+                unknown = [str(ended.code)]
+            assert unknown == [], f"{page.relative_to(ROOT)}: oncegate {shlex.join(words)}"
+            count += 1
+    assert count > 90
+
+
 def _sources() -> Iterator[str]:
     for path in sorted((ROOT / "src").rglob("*.py")):
         yield path.read_text("utf-8")
@@ -188,3 +235,20 @@ def _prose() -> Iterator[tuple[str, str]]:
         for path in (ROOT / folder).rglob("*.py"):
             found = re.findall(r'(?ms)"""[^"].*?"""|(?:^|  )# [^\n]*$', path.read_text("utf-8"))
             yield path.relative_to(ROOT).as_posix(), "\n".join(found)
+
+
+def _markdown(folder: str) -> list[Path]:
+    found = (ROOT / folder).glob("*.md") if folder == "." else (ROOT / folder).rglob("*.md")
+    return sorted(path for path in found if path.name != "cli.md")
+
+
+def _commands(text: str) -> Iterator[list[str]]:
+    """The `oncegate` commands of the code blocks of a page, up to a comment, a pipe or a redirection."""
+    for block in re.findall(r"^ *```(?:console|bash|text|)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
+        for line in re.sub(r"\\\n\s*| 2>.*", " ", block).splitlines():
+            if found := re.match(
+                r"(?:\$ )?(?:\w+=\S+ )*oncegate (?=[a-z][\w-]* ?)(?![a-z]+:)", line.strip()
+            ):
+                words = shlex.shlex(line.strip()[found.end() :], posix=True, punctuation_chars="|;&<>")
+                words.whitespace_split = True
+                yield list(takewhile(lambda word: not set(word) <= set("|;&<>"), words))

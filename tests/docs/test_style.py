@@ -32,7 +32,7 @@ def test_a_file_that_breaks_no_rule_leaves_the_list(rule: str) -> None:
 
 
 def test_words_are_found_where_people_read_and_nowhere_else(tmp_path: Path) -> None:
-    """In pages, docstrings and messages; not in code, comments or names."""
+    """In pages, docstrings, messages and templates; not in code, comments or names."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "src").mkdir()
     style = "<!-- words: begin -->\n| `whoever`, `is told` | the caller |\n<!-- words: end -->\n"
@@ -45,5 +45,7 @@ def test_words_are_found_where_people_read_and_nowhere_else(tmp_path: Path) -> N
 
     assert listed_words(tmp_path) == ["whoever", "is told"]
     assert words_in_pages(tmp_path) == {"docs/page.md": 2}
-    assert words_in_sources(tmp_path) == {"src/a.py": 1}
+    (tmp_path / "src" / "b.py").write_text('"""See `whoever` and a.whoever."""\n', "utf-8")
+    (tmp_path / "src" / "page.html").write_text("<p>Whoever {# asks #}</p>", "utf-8")
+    assert words_in_sources(tmp_path) == {"src/a.py": 1, "src/page.html": 1}
     assert wide_rows(tmp_path) == {"docs/page.md": 1}

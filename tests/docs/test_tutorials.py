@@ -48,9 +48,10 @@ def test_a_roll_back(tmp_path: Path) -> None:
     Reader(ROOT / "docs" / "roll-back.md", tmp_path).follow()
 
 
-def test_every_tutorial_and_quickstart_is_run() -> None:
-    """A new page needs a test of its own."""
+def test_every_page_with_runnable_blocks_is_run() -> None:
+    """A new page needs a test of its own; so does any page whose blocks are files of a reader."""
     pages = {path.stem for folder in (TUTORIALS, QUICKSTARTS) for path in folder.glob("*.md")}
+    pages |= {path.stem for path in (ROOT / "docs").rglob("*.md") if ' title="' in path.read_text("utf-8")}
     text = Path(__file__).read_text("utf-8")
     assert {page for page in pages if page not in text} == set()
 

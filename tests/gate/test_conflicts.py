@@ -332,7 +332,7 @@ def test_a_plain_function_whose_caller_waits_keeps_nothing(office: Office) -> No
 def test_settings_that_cannot_be_are_refused(office: Office) -> None:
     with pytest.raises(ConfigError, match="choose one of quarantine, refuse"):
         office.process(on_conflict="keep")
-    with pytest.raises(ConfigError, match="nobody could run what is released"):
+    with pytest.raises(ConfigError, match="no process could run what is released"):
         office.process(on_conflict="quarantine", caller_retries=True)
 
 

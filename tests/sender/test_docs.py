@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 OK = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
-async def test_example_in_the_readme_delivers_three_events_in_order(tmp_path: Path) -> None:
-    section = (ROOT / "README.md").read_text("utf-8").partition("## Sending, in order")[2]
+async def test_example_of_the_guide_delivers_three_events_in_order(tmp_path: Path) -> None:
+    section = (ROOT / "docs" / "sending.md").read_text("utf-8").partition("## Deliver\n")[2]
     found = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert found is not None
     url = f"sqlite:///{tmp_path}/l.db"

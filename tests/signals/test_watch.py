@@ -159,7 +159,7 @@ def test_a_notifier_that_fails_keeps_nobody_from_being_told(
         watching(store, clock, [WebhookNotifier("https://example.test/x", post), told]).run_once()
     assert told.changes == [("in_flight_age", AlarmChange.RAISED)]
     assert b'"signal":"in_flight_age"' in sent[0][1]
-    assert "nobody could be told about in_flight_age" in caplog.text
+    assert "no notifier took the alarm in_flight_age" in caplog.text
 
 
 def test_what_a_notifier_failed_at_is_told_once_it_works_again(store: Store, clock: ManualClock) -> None:

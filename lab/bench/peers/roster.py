@@ -71,7 +71,7 @@ PEERS: Final = (
         "justonce",
         "0.2.0",
         "justonce_peer.py",
-        (Variant("sqlite"), Variant("postgres", note="connects anew for each statement")),
+        (Variant("sqlite"), Variant("postgres", note="opens a connection for each statement")),
         ("justonce==0.2.0", PSYCOPG),
         concurrency_max=64,
     ),

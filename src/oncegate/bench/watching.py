@@ -83,7 +83,7 @@ async def _pair(
 
 
 async def _cost(gate: Gate, events: list[dict[str, Any]], *, with_worker: bool) -> float:
-    """Seconds of processor time for a block, whatever is told to the ledger afterwards included."""
+    """Seconds of processor time for a block, including what is reported to the ledger afterwards."""
     async with AsyncExitStack() as stack:
         if with_worker:
             await stack.enter_async_context(gate.worker(notifiers=(), without=("accepted", "deliveries")))

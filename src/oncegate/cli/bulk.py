@@ -63,7 +63,7 @@ def _show_plan(plan: BulkPlan, arguments: argparse.Namespace) -> None:
         tell("they run with the next rounds of a reconciler; an entry with a step in doubt that no --step")
         tell("speaks about is left as it is")
     else:
-        tell("they end for good; their keys stay known")
+        tell("they end permanently; their keys stay known")
     if not plan.is_complete:
         tell(f"there are more than {plan.count:,}; run it again for the rest")
 

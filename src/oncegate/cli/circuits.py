@@ -50,7 +50,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def circuit_facts(view: CircuitView | None) -> dict[str, Any]:
-    """A circuit for programs; one that nobody spoke about is closed."""
+    """A circuit for programs. A circuit without a report is closed."""
     if view is None:
         return {"state": CircuitState.CLOSED.value}
     return {
@@ -77,7 +77,7 @@ def circuit_words(view: CircuitView | None) -> str:
 def circuit_sentence(view: CircuitView | None) -> str:
     """A circuit with all that is known of it."""
     if view is None:
-        return "closed; nobody has told of an opening"
+        return "closed; no process has reported an opening"
     words = f"{circuit_words(view)}, since {utc(view.since_ms)}"
     if view.error and view.state is not CircuitState.CLOSED:
         words += f"; {view.lanes} keys failed in a row, the last with: {view.error}"

@@ -26,7 +26,7 @@ class Cancels(Protocol):
 
 
 def is_confirmed(count: int) -> bool:
-    """Asks for the count, which nobody types by accident."""
+    """Asks for the count, which is not typed by accident."""
     if not sys.stdin.isatty():
         raise ConfigError("there is no terminal to ask on; nothing was changed. Confirm with --yes")
     tell(f"type {count} to go on:")

@@ -111,7 +111,7 @@ def _play(arguments: argparse.Namespace) -> StormResult:
 
 
 def _serve(url: str) -> None:
-    """Leaves the ledger up on the operations page, for somebody who may do everything there."""
+    """Keeps the ledger on the operations page, for an operator who may do everything there."""
     from oncegate.cli.page import PORT_DEFAULT, serve_page
     from oncegate.dashboard.operators import OperatorBook, Role
     from oncegate.wiring import open_store

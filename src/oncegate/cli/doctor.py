@@ -40,7 +40,7 @@ PLAUSIBLE_YEARS: Final = range(2025, 2100)  # a clock without a battery says 197
 
 _DESCRIPTION = """\
 Look at a ledger and its surroundings: where it is, versions, schema, durability, standbys,
-integrity, disk space, clocks, and what waits for somebody. Writing is rehearsed: a claim is
+integrity, disk space, clocks, and what waits for a person. Writing is rehearsed: a claim is
 reserved, settled and undone, but not on a standby. Every line is ok, warn or fail, with what
 to do about it. No entry is changed and no ledger created."""
 

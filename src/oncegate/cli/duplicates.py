@@ -1,6 +1,6 @@
 """`oncegate duplicates`: the same change wanted twice under different keys, found, listed and decided.
 
-Nothing is dropped or undone here: what a compensation would be is told, and a person carries it out.
+Nothing is dropped or undone here. The command names the compensation, and a person carries it out.
 """
 
 from __future__ import annotations

@@ -294,7 +294,7 @@ def _run_show(arguments: argparse.Namespace) -> int:
     fields = {
         "name": endpoint.name,
         "url": shown["url"],
-        "follows": endpoint.follows or "nobody; programs emit to it",
+        "follows": endpoint.follows or "nothing; programs emit to it",
         "types": ", ".join(endpoint.types) or "all",
         "format": endpoint.body_format.value,
         "on dead letter": endpoint.on_dead_letter.value,

@@ -26,9 +26,9 @@ EXIT_CODES: Final[dict[int, str]] = {
     4: "the file is damaged, or is not a ledger or recording",
     PENDING: "the schema is missing, older or newer than this version needs",
     6: "the store would lose committed records",
-    UNKNOWN: "not known: nothing was seen of late to tell by",
+    UNKNOWN: "not known: nothing was seen recently to decide by",
     UNEXPECTED: "a fault in oncegate itself; --debug shows where",
     SYSTEM_REFUSED: "the system refused something beside the ledger, such as printing",
     INTERRUPTED: "interrupted from the keyboard",
-    OUTPUT_CLOSED: "whoever read the output stopped reading",
+    OUTPUT_CLOSED: "the reader of the output stopped reading",
 }

@@ -10,7 +10,7 @@ from oncegate.model.states import State
 
 _DESCRIPTION: Final = """\
 Look at what waits for a person, and decide: events that need approval first, events that have
-used up their attempts, and effects of which nobody but a person can say whether they happened.
+used up their attempts, and effects of which only a person can say whether they happened.
 Every decision needs a reason and is kept in the log with your name."""
 
 _EPILOG: Final = """\

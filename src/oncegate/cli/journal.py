@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         tell(
             "nothing is on record"
             if arguments.all
-            else "nobody has done anything yet; --all shows the rest"
+            else "no person has done anything yet; --all shows the rest"
         )
     if len(found) > len(page):
         tell(f"there are more; the next page: {_next_page(arguments, page[-1].position)}")

@@ -66,7 +66,7 @@ GROUPS: Final[dict[str, tuple[Command, ...]]] = {
         Command("entries", "list what the gate has seen, or show one entry with its history"),
         Command("trace", "show an event's whole journey across surfaces and endpoints"),
         Command("circuits", "see which downstreams and endpoints are down and rest"),
-        Command("signals", "show what is measured and what calls somebody"),
+        Command("signals", "show what is measured and what calls a person"),
         Command("observe", "see what the gate would have done before it is switched on"),
         Command("surfaces", "see what events are recognised by; accept a change of it"),
         Command("prune", "forget old entries that are settled"),

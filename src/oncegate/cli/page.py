@@ -56,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--read-only",
         action="store_true",
-        help="whoever reaches it may look, nobody may act; no signing in",
+        help="every visitor may look, no visitor may act; no signing in",
     )
     add_url(parser)
     parser.add_argument(
@@ -86,10 +86,10 @@ def run(arguments: argparse.Namespace) -> int:
 
         known = [] if arguments.read_only else operators(session)
     if arguments.read_only and arguments.host not in _LOOPBACK:
-        raise ConfigError("--read-only shows the ledger to whoever reaches it; it is for this machine only")
+        raise ConfigError("--read-only shows the ledger to every visitor; it is for this machine only")
     if not known and not arguments.read_only:
         add = command_for("oncegate operators add NAME --role approver", url)
-        raise ConfigError(f"nobody could sign in: there are no operators. Add one with: {add}")
+        raise ConfigError(f"there are no operators, so no person can sign in. Add one with: {add}")
     login = not arguments.read_only
     gate = _gate_of(store, arguments.config)
     names, proxies = arguments.allow_host, arguments.trust_proxy
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _gate_of(store: Store, config: Path | None) -> Gate:
     """A gate that runs nothing, with the surfaces that the settings tell of.
 
-    A file that nobody named must not keep the page from being served, whatever is wrong with it.
+    A file that the command does not name must not prevent serving, whatever is wrong with it.
     """
     from oncegate.wiring import Gate
 

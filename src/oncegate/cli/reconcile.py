@@ -1,6 +1,6 @@
 """`oncegate reconcile`: finishes what crashes stranded, once, or lists it and says what is known.
 
-Without `--app` it must only read: nobody but the handlers can finish anything.
+Without `--app` it must only read: only the handlers can finish anything.
 """
 
 from __future__ import annotations

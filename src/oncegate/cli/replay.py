@@ -218,7 +218,7 @@ def check_plan(recording: Recording, plan: list[Planned], arguments: argparse.Na
     ]
     without = [one for one in wanted if not one.has_payload]
     if not plan:
-        why = f", since {without[0].why or 'nobody knows why'}" if without else ""
+        why = f", since {without[0].why or 'the reason is unknown'}" if without else ""
         raise ConfigError(f"there is nothing to play: {len(wanted)} arrivals, none with a payload{why}")
     if without:
         tell(f"{len(without)} of {len(wanted)} arrivals have no payload and are not played")

@@ -1,6 +1,6 @@
 """`oncegate dead-letters replay|replays|cancel`: past events once more, how far that is, and an end to it.
 
-A replay is planted in the lanes by one command and delivered by whoever delivers. It is watched and
+One command plants a replay in the lanes; the worker or the sender delivers it. It is watched and
 cancelled by its name, the nonce that receivers see as `x-replay`.
 """
 
@@ -190,7 +190,7 @@ def _tell_end(job: ReplayJob, arguments: argparse.Namespace) -> None:
         print_json({"replay": name, **counts})
         return
     if job.is_cancelled_elsewhere:
-        tell("somebody cancelled this replay meanwhile; see: oncegate dead-letters replays --all")
+        tell("another operator cancelled this replay meanwhile; see: oncegate dead-letters replays --all")
         return
     print(f"{job.deliveries} deliveries of {job.lanes} keys wait to be sent once more")
     if job.deliveries:

@@ -49,7 +49,7 @@ def change_of(arguments: argparse.Namespace) -> EndpointChange:
 
 
 def login_name() -> str:
-    """The name of whoever runs the command."""
+    """The name of the person who runs the command."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):

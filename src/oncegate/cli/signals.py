@@ -1,4 +1,4 @@
-"""`oncegate signals`: what is measured, what calls somebody, and what others watch it with.
+"""`oncegate signals`: what is measured, what calls a person, and how other programs watch it.
 
 Must only read. Ends with 1 if anything pages, so that a job or a probe can ask.
 """
@@ -44,7 +44,7 @@ DAY_MINUTES: Final = 1440
 _DESCRIPTION = """\
 Measure every signal of every surface and show those that matter, the worst first: each with
 its value, its limit, what it means and what to do. Without a command, the exit code is 1 if
-anything pages somebody, 7 if nothing has arrived in the last hour to tell by, 0 otherwise."""
+anything pages a person, 7 if nothing has arrived in the last hour to tell by, 0 otherwise."""
 
 _EPILOG = """\
 examples:
@@ -62,7 +62,7 @@ def add_parser(subparsers: Any) -> None:
     """Adds the command group to the command line."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "signals",
-        help="show what is measured and what calls somebody",
+        help="show what is measured and what calls a person",
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )

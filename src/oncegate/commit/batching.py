@@ -54,7 +54,7 @@ class Batching:
     def run(self, tickets: list[Pending], *, wait: bool) -> list[Pending]:
         """Runs tickets; returns those that have an answer or an error now.
 
-        Others are run apart and told from there: somebody's lock is in their way. Raises StoreBusy only
+        Others run apart and are answered there: another lock blocks them. Raises StoreBusy only
         without `wait`, and nothing was done then.
         """
         busy: set[Pending] = set()

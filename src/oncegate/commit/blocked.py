@@ -1,4 +1,4 @@
-"""Tickets that a lock of somebody else's is in the way of: each run by itself, beside the writers.
+"""Operations that another transaction's lock blocks. Each runs by itself, beside the writers.
 
 A batch waits for a lock for a moment only. What it could not do is run here, one by one: at first with a
 short wait again, so that those which merely shared the batch are done at once; then those that a lock
@@ -32,7 +32,7 @@ class BlockedOperations:
         self._hasty = _Crew("apart", HASTY_THREADS_MAX, self._try)
 
     def add(self, tickets: list[Pending], *, patient: bool) -> None:
-        """Takes tickets; refuses them if too many wait. Whoever waits for them is told from here."""
+        """Takes operations; refuses them if too many wait. Their callers get their answers from here."""
         crew = self._patient if patient else self._hasty
         for ticket in tickets:
             if not crew.add(ticket):

@@ -1,4 +1,4 @@
-"""What a fork does to whoever holds connections: they are closed before it, and begun anew after it.
+"""Forks and open connections: connections are closed before a fork and opened again after it.
 
 Neither process may go on with a connection that both have. Must never make a fork fail.
 """
@@ -22,7 +22,7 @@ class ForkAware(Protocol):
         """Goes on."""
 
     def after_fork_in_child(self) -> None:
-        """Begins anew."""
+        """Starts again."""
 
 
 class Process:

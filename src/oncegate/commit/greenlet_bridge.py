@@ -63,7 +63,7 @@ if AVAILABLE:
             self.switch(ready)
 
         def give_way(self) -> int:
-            """Lets the loop go on until somebody resumes this strand."""
+            """Lets the loop go on until this greenlet is resumed."""
             parent = self.parent
             if parent is None:
                 raise GreenletAbandoned("the event loop has ended")
@@ -72,7 +72,7 @@ if AVAILABLE:
 
 
 class _Resting(threading.local):
-    """Strands without work, of one thread: to make one anew takes longer than a quick server's answer."""
+    """Idle greenlets of one thread. Creating one takes longer than a quick server's answer."""
 
     def __init__(self) -> None:
         self.strands: list[Any] = []
@@ -134,7 +134,7 @@ def wait_for(fileno: int, wanted: int, seconds: float) -> int:
 
 
 class SocketWaiter:
-    """What a connection keeps to wait for its socket often; whoever closes the socket closes this first."""
+    """Kept by a connection to wait for its socket often. Close this before the socket."""
 
     __slots__ = ("_place",)
 
@@ -153,7 +153,7 @@ class SocketWaiter:
         return place.room.wait(place, strand, seconds)
 
     def close(self) -> None:
-        """Nobody waits here any more."""
+        """Ends the waiting."""
         place, self._place = self._place, None
         if place is not None:
             place.leave()

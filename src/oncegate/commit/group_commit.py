@@ -121,7 +121,7 @@ class GroupCommit:
         """Runs an operation for a task: a ticket that has its answer already, or what the task awaits.
 
         What the tasks of a loop ask for in one turn of it is gathered into one batch. Where the last turn
-        found nobody to gather with, a few operations do not wait for the next one.
+        found no other task to gather with, a few operations do not wait for the next one.
         """
         self._check_open()
         # Asking for the running loop is a call to the system, which is spared where it is known.
@@ -208,7 +208,7 @@ class GroupCommit:
         return batches
 
     def begin_batch(self, tickets: list[Pending]) -> Finish | None:
-        """Writes a batch down in the caller's thread, if nobody else writes or waits.
+        """Writes a batch down in the caller's thread, if no other thread writes or waits.
 
         What is returned commits it, in any thread, and leaves an answer or an error on each ticket.
         """
@@ -249,7 +249,7 @@ class GroupCommit:
         return is_local and self._commit_ms <= INLINE_COMMIT_MS_MAX and self._units.has_idle
 
     def _try_alone(self, tickets: list[Pending], now_ms: int) -> bool:
-        """Commits in the caller's own thread if nobody else writes or waits; tells whether it did."""
+        """Commits in the caller's own thread if no other thread writes or waits; returns whether it did."""
         if not self._inline or self._writers.waiting:
             return False
         held: list[None] = []
@@ -293,7 +293,7 @@ class GroupCommit:
         """A transaction of its own for a handler; where there is one writer, while no batch commits.
 
         Without `wait`, raises StoreBusy unless it can begin without blocking, be it for a moment.
-        Whoever uses the session holds `using`; if that is of a loop which ends, the transaction is undone.
+        The session's user holds `using`. If that belongs to a loop which ends, the transaction is undone.
         """
         self._check_open()
         if using is not None and using.loop is not None and using.loop not in self._watches:
@@ -330,7 +330,7 @@ class GroupCommit:
         return is_ours
 
     def _drop_stranded(self) -> None:
-        """Undoes what loops left in the middle that are over: nobody goes on with it."""
+        """Undoes open transactions of loops that are closed: no task will finish them."""
         for using, session in list(self._handlers.items()):
             if using.run_if_stranded(session.close) and self._handlers.pop(using, None) is not None:
                 self._transactions.give_back(None)
@@ -340,7 +340,7 @@ class GroupCommit:
             raise StoreUnavailable("the gate is closed")
         if self.pid != here.pid:
             raise StoreUnavailable(
-                "this process was forked while a transaction was open; start it anew instead"
+                "this process was forked while a transaction was open; start a new process instead"
             )
 
     def close(self) -> None:
@@ -383,5 +383,5 @@ class GroupCommit:
             self._turns.give_back(None)
 
     def after_fork_in_child(self) -> None:
-        """Begins anew, with threads and sessions of its own."""
+        """Starts again, with threads and sessions of its own."""
         self._reset()

@@ -285,9 +285,9 @@ class CountWaiting(Operation[int]):
 
 
 class Resumed(Operation[Any]):
-    """An operation that is asked for again after nobody could tell whether it had taken effect (I5).
+    """An operation that is asked for again, because it was unknown whether it had taken effect (I5).
 
-    Read back first, and done only where it was not: its own traces must not be taken for somebody else's.
+    Read back first, and done only where it was not. It must not take its own traces for another's.
     """
 
     request: Operation[Any]

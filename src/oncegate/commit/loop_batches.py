@@ -3,7 +3,7 @@
 The interpreter runs one thread at a time, so that statements gain nothing in a thread of their own; a
 commit does, since it is the disk's work and needs no interpreter. So the loop writes a batch down itself
 and goes on with its tasks while another thread commits it. Where commits are quick, a batch is half of what
-waits when nobody else is at work: in one batch, all tasks would go on in step for ever, the disk at rest
+waits when no other thread is at work: in one batch, all tasks would stay in step for ever, the disk idle
 while they work, and they while it does.
 
 Must never hold up the loop: a batch takes a few milliseconds at most, and whatever would wait (for another
@@ -55,7 +55,7 @@ class Committer:
     def put(self, work: Finish) -> None:
         """Commits at once: the thread is free, since one batch is open at a time.
 
-        Waits until it has been taken up. Whoever went on at once would keep the interpreter to themselves
+        Waits until it has been taken up. A caller that went on at once would keep the interpreter to itself
         for as long as a thread may (milliseconds), and the disk would be at rest meanwhile.
         """
         if self._thread is None:

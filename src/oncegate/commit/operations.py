@@ -74,7 +74,7 @@ class Reserve(Operation[Reserved]):
     late: Future[Reserved | None] | None = None
 
     def missed(self, answer: Reserved | None) -> None:
-        """Kept for whoever sees to it that the claim is given back."""
+        """Kept for the code that releases the claim."""
         late = self.answered_late()
         if not late.done():
             late.set_result(answer)

@@ -1,6 +1,6 @@
 """Operations on their way through the group commit, and those who wait for them: threads and tasks.
 
-Only the group commit uses these. An answer is delivered exactly once; an event loop is told once for all
+Only the group commit uses these. An answer is delivered exactly once; an event loop is woken once for all
 its tasks in a batch.
 """
 
@@ -27,7 +27,7 @@ def no_answer(limit_seconds: float) -> StoreUnknown:
 
 
 class Pending(Struct, eq=False):
-    """An operation on its way. Nobody waits for this plain one: its caller reads it."""
+    """An operation on its way. No task waits for this plain one: its caller reads it."""
 
     operation: Operation[Any]
     answer: object = None
@@ -66,7 +66,7 @@ class ThreadPending(Pending, eq=False):
 
 
 class TaskPending(Pending, eq=False, kw_only=True):
-    """Somebody waits for it in an event loop."""
+    """A task waits for it in an event loop."""
 
     gathering: LoopBatch
     waiter: asyncio.Future[Any] | None
@@ -84,7 +84,7 @@ class TaskPending(Pending, eq=False, kw_only=True):
             waiter.set_result(answer)
 
     def deliver(self) -> None:
-        """Wakes the task, unless it has gone or was told already; must run in its loop."""
+        """Wakes the task, unless it has gone or has its answer; must run in its loop."""
         _deliver_here([self])
 
 
@@ -92,7 +92,7 @@ class LoopBatch:
     """What the tasks of one event loop asked for in one turn of it.
 
     A loop may stop and go on in another thread before it has handed over what was gathered. While it runs,
-    it has a hook of its own in its thread: whoever finds the same one is in the same run of the same loop.
+    it has a hook of its own in its thread: a caller that finds the same one is in the same run of the loop.
     """
 
     __slots__ = ("_hook", "left", "loop", "since", "thread", "tickets", "watch")
@@ -128,7 +128,7 @@ class LoopBatch:
             self.tickets = []
 
     def fail_late(self, error: BaseException) -> None:
-        """Tells every task that still waits; an answer that comes after all finds nobody."""
+        """Fails every task that still waits; an answer that comes later is ignored."""
         for ticket in self.tickets:
             if isinstance(ticket, TaskPending):
                 ticket.tell(None, error)
@@ -194,8 +194,8 @@ class Semaphore:
     """So many may be in at a time.
 
     A place is taken and noted by one call into C, and given back by one: what a signal raises comes before
-    or after, never in between, where nobody would know of the place any more. Covered by
-    `tests/test_interrupts.py`.
+    or after, never in between, where the place would be lost. Covered by
+    `tests/commit/test_interrupts.py`.
     """
 
     def __init__(self, count: int) -> None:

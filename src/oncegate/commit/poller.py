@@ -2,8 +2,8 @@
 
 To register a socket with the loop for every wait, with a timer beside it, costs more than a quick server's
 answer. Here a socket stays registered from its first wait until it is closed, and all that wait share one
-timer. Used by `suspension` only; where there is no epoll, the loop itself is asked. Must never let a socket
-that nobody waits for keep the loop awake.
+timer. Used by `greenlet_bridge` only; where there is no epoll, the loop itself is asked. Must never let a
+socket without a waiting task keep the loop awake.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Sleeper(Protocol):
 
 
 class WatchedSocket:
-    """A socket's registration. Whoever closes the socket leaves first."""
+    """A socket's registration. It must end before the socket is closed."""
 
     __slots__ = ("fileno", "room")
 
@@ -97,7 +97,7 @@ class Poller:
         self._poll.unregister(fileno)
 
     def _look(self) -> None:
-        """Something can be read: whoever waits for it goes on."""
+        """Something can be read: the tasks that wait for it go on."""
         for fileno, _ in self._poll.poll(0):
             found = self._waiting.get(fileno)
             if found is not None:
@@ -106,7 +106,7 @@ class Poller:
                 self._quieten(fileno)
 
     def _quieten(self, fileno: int) -> None:
-        """Nobody waits for it: the other side has ended it, or a thread is using it."""
+        """No task waits for it: the other side has ended it, or a thread is using it."""
         try:
             self._drop(fileno)
         except OSError:
@@ -127,7 +127,7 @@ class Poller:
         loop.call_later(LOOK_EVERY_SECONDS, self._look_at_time)
 
     def _look_at_time(self) -> None:
-        """Those that have waited too long are told so."""
+        """Ends the waits that have lasted too long."""
         self._is_timed = False
         loop = asyncio.get_running_loop()
         now = loop.time()

@@ -41,7 +41,7 @@ class OpenBatch:
             finish()
 
     def __del__(self) -> None:
-        """An interrupt came before it was handed over: without this nobody would ever write again."""
+        """An interrupt came before it was handed over: without this no thread could ever write again."""
         self()
 
 
@@ -61,7 +61,7 @@ class Transactions:
         return bool(self._idle)
 
     def run(self, tickets: list[Pending], *, wait: bool, patient: bool = False) -> list[Pending]:
-        """Runs tickets in one unit; returns those that somebody's lock is in the way of.
+        """Runs operations in one transaction; returns those that another transaction's lock blocks.
 
         Nothing of those was done. There are none where a lock is waited for: with `patient`, or where there
         is one writer. Raises StoreBusy only without `wait`, and nothing was done then.
@@ -76,7 +76,7 @@ class Transactions:
         """Runs the tickets' statements if that is possible without waiting; what is returned commits them.
 
         It may be called in any thread, once. Without it nothing was done: whatever was in the way is met
-        again, and told, by whoever runs the tickets in another way.
+        again, and reported, when the operations run in another way.
         """
         if not self._idle:
             return None

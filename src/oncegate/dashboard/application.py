@@ -164,7 +164,7 @@ class OperationsPage:
         return visit
 
     async def act(self, act: Act, request: Request) -> Response:
-        """Answers a POST: from our own page, by somebody signed in, with their form's token."""
+        """Answers a POST: from our own page, by a signed-in operator, with their form's token."""
         form = await read_form(request)
         if form is None:
             return self._render(request, message("Too large", "the form is too large", 413), ANYBODY)
@@ -242,7 +242,7 @@ class OperationsPage:
         if known is None or visitor is None:
             self.attempts.wrong(place)
             self.sign_ins.refused(place)
-            words = "nobody has this token; it may have been removed"
+            words = "no operator has this token; it may have been removed"
             return self._render(request, sign_in_form(after, kept, words, 403), ANYBODY)
         self.sign_ins.admitted(known.operator, place)
         response = self._render(request, after_sign_in(visitor, after, kept), visitor)
@@ -254,14 +254,14 @@ class OperationsPage:
         return issue(self.strangers.renew(session), known, self.tools.clock.wall_ms(), generation)
 
     def _kept(self, form: Mapping[str, str]) -> SavedForm | None:
-        """The form that somebody had filled in, if it goes to one of our actions."""
+        """The form that the visitor had filled in, if it goes to one of our actions."""
         kept = unpack(form.get("kept_path", ""), form.get("kept", ""))
         if kept is None or not any(route.path_regex.match(kept.path) for route in self.act_routes):
             return None
         return kept
 
     def _to_sign_in(self, request: Request) -> Response:
-        """Leads to the sign-in and back; a fragment, which a script asked for, is told so instead."""
+        """Leads to the sign-in and back. A script that asks for a fragment gets a status instead."""
         query = f"?{request.url.query}" if request.url.query else ""
         there = sign_in_path(f"{path_of(request)}{query}")
         if request.headers.get("x-oncegate-fragment") != "1":

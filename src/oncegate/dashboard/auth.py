@@ -39,7 +39,7 @@ class Access(Enum):
 
 
 class Visitor(Struct, frozen=True):
-    """Whoever is asking. `form_token` is empty for those who may do nothing but look.
+    """The person who asks. `form_token` is empty for those who may do nothing but look.
 
     `session_id` and `until_ms` name their session, so that it can be ended.
     """
@@ -52,7 +52,7 @@ class Visitor(Struct, frozen=True):
     until_ms: int = 0
 
     def may(self, role: Role) -> bool:
-        """Whether they have this role, or more; without a form token nobody may act."""
+        """Whether they have this role, or more; without a form token no visitor may act."""
         return self.role >= role and (role is Role.VIEWER or bool(self.form_token))
 
 
@@ -112,7 +112,7 @@ def is_own_page(headers: Mapping[str, str], scheme: str) -> bool:
     """Whether a request comes from this page, as far as the browser tells.
 
     Browsers send Origin with every POST and most send Sec-Fetch-Site; a program that sends neither has no
-    cookies of somebody else to misuse.
+    cookies of another person to misuse.
     """
     site = headers.get("sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):

@@ -88,7 +88,7 @@ def _effect(verb: Verb) -> str:
             "they run with the next rounds of a reconciler; an entry with a step in doubt is left as it is,"
             " because only a person can speak about it"
         )
-    return "they end for good; their keys stay known, and every later arrival is told who and why"
+    return "they end permanently; their keys stay known, and every later arrival gets who and why"
 
 
 def plan_lanes(jobs: Jobs) -> Act:

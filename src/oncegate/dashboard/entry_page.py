@@ -1,4 +1,4 @@
-"""One entry: what is known, its history on one line of time, and its content once somebody asks for it."""
+"""One entry: what is known, its history on one line of time, and its content on request."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Jobs: plans that got their yes are carried out by a thread of the process that was told so.
+"""Jobs: a thread of the process that got the confirmation carries a plan out.
 
-How far one has come is told through the ledger (`plans.py`), now and then and at its end, so that any
+A job reports its progress through the ledger (`plans.py`), now and then and at its end, so that any
 process can show it; whether to stop is asked there too. A process that ends stops its jobs between two
 batches; a new plan finds what is left.
 """

@@ -79,7 +79,7 @@ def _repeats(counts: Counts) -> Iterator[Found]:
 
 
 def _quarantines(counts: Counts) -> Iterator[Found]:
-    """By the first word of the reason; what was counted without one is told as such."""
+    """By the first word of the reason; what was counted without one is shown as such."""
     reasons = counts.reasons()
     untold = counts.of(What.QUARANTINED) - sum(reasons.values())
     reasons[OTHER] = reasons.get(OTHER, 0) + max(0, untold)

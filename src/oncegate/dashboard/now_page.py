@@ -42,7 +42,7 @@ class Hour(Struct, frozen=True):
     readings: list[list[Tally]]
 
     def curve(self, definition: Definition) -> Sequence[float | None]:
-        """A signal's own course; empty for a gauge that nobody has looked at."""
+        """A signal's own course; empty for a gauge that was never read."""
         draw = _CURVES.get(definition.name)
         if draw is None:
             return curve(definition.name, self.readings)

@@ -148,7 +148,7 @@ class OperatorBook:
         """Removes an operator; raises ConfigError if there is none of that name."""
         known = self._found(name)
         if not self._write(name, known.version, None, actor, f"operator {name} removed"):
-            raise StoreBusy(f"operator {name!r} is being changed by somebody else; try again")
+            raise StoreBusy(f"operator {name!r} is being changed by another operator; try again")
 
     def _found(self, name: str) -> KnownOperator:
         with self._commits.store.look() as session:

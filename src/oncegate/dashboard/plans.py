@@ -2,7 +2,7 @@
 
 A plan made in one process can be confirmed in another, and its job be watched and cancelled in a third.
 They are notices: a plan can be confirmed for an hour, and is shown for a day with what came of it. A job is
-begun once, whoever says yes. What it has done is in the ledger like any other decision.
+begun once, however many operators confirm it. Its work is in the ledger like any other decision.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Plans:
         self._clock = clock
 
     def keep(self, sheet: PlanView, targets: tuple[Target, ...]) -> str:
-        """Keeps a plan, with a record in the journal, and returns its name, which nobody can guess."""
+        """Keeps a plan, with a record in the journal, and returns its name, which cannot be guessed."""
         name = secrets.token_urlsafe(12)
         packed = zlib.compress(msgspec.msgpack.encode(targets), level=1)
         with self._commits.transaction() as session:
@@ -180,12 +180,12 @@ class Plans:
         self._commits.submit(PostNotice(self._posting(_JOB, name, msgspec.msgpack.encode(word))))
 
     def cancel(self, name: str, actor: str) -> bool:
-        """Asks whoever runs a job to stop after the part under way; False if that was asked before."""
+        """Asks the process that runs a job to stop after the part under way; False if asked before."""
         posting = self._posting(_CANCEL, name, actor.encode())
         return self._commits.submit(PostNotice(replace(posting, must_be_first=True)))
 
     def is_cancelled(self, name: str) -> bool:
-        """Whether somebody wants a job to stop."""
+        """Whether an operator wants a job to stop."""
         with self._commits.store.look(again=True) as session:
             return bool(session.notices(_CANCEL, name))
 

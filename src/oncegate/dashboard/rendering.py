@@ -1,4 +1,4 @@
-"""Templates to HTML. Everything that is shown is escaped, and made visible first, whoever wrote it."""
+"""Templates to HTML. Everything that is shown is made visible and then escaped, from any author."""
 
 from __future__ import annotations
 

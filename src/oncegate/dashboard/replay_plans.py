@@ -41,7 +41,7 @@ def plan_replay(jobs: Jobs) -> Act:
 
 
 def replay_job(tools: Tools, asked: Range, word: LaneDecision, total: int = 0) -> ReplayJob:
-    """What a plan comes to, in the name of whoever says yes."""
+    """What a plan comes to, in the name of the operator who confirms it."""
     wanted = replace(
         tools.lanes.replay_wanted(asked.destination, word, asked.nonce),
         seq_from=asked.seq_from,

@@ -25,11 +25,11 @@ ROW_NUMBER_MAX: Final = 2**63 - 1
 
 
 class NotHere(OncegateError):
-    """There is no such thing, or not for whoever asks: the same answer for both."""
+    """There is no such thing, or not for this visitor: the same answer for both."""
 
 
 class NotAllowed(OncegateError):
-    """Somebody's role does not let them do this."""
+    """The visitor's role does not allow this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Tools:
         return LaneDesk(self.commits, self.clock)
 
     def note(self, visit: RequestContext, kind: LogKind, note: str, entry_id: int = 0) -> bool:
-        """Puts on record what somebody did that changes nothing."""
+        """Puts on record what a visitor did that changes nothing."""
         wanted = Note(entry_id, kind, self.clock.wall_ms(), visit.visitor.name or "page", note[:300])
         with self.commits.transaction() as session:
             return session.add_notes([wanted])[0]

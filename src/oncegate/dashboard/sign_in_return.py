@@ -1,7 +1,7 @@
-"""Where somebody goes on after signing in: the page they asked for, and the form they had filled in.
+"""Where a visitor goes on after signing in: the page they asked for, and the form they had filled in.
 
-A form that comes without a living session changes nothing. It is shown again after the sign-in, and whoever
-filled it in sends it once more. Must never lead to another site, and never send a form by itself.
+A form that comes without a living session changes nothing. It is shown again after the sign-in, and the
+visitor sends it once more. Must never lead to another site, and never send a form by itself.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def unpack(path: str, packed: str) -> SavedForm | None:
 
 
 def own_path(text: str) -> str | None:
-    """A path of this page that somebody may be led to; None for anything that could lead elsewhere."""
+    """A path of this page that a visitor may be led to; None for anything that could lead elsewhere."""
     if len(text) > LENGTH_MAX or _PATH.fullmatch(text) is None or text.startswith(_NOT_AFTER_SIGN_IN):
         return None
     return text

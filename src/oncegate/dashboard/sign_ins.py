@@ -3,7 +3,7 @@
 Anybody who reaches the page can be refused as often as they like, so refusals are counted and told when
 their number has doubled: at most some twenty records an hour and process, which tell at least half of
 them. Must never keep a token, and never keep anybody out because the journal cannot be written: in the
-night when the disk is full, somebody has to see that.
+night when the disk is full, an operator has to see that.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class RefusedSignIns:
 
     def _words(self) -> str:
         times = "once" if self._count == 1 else f"{self._count} times in an hour"
-        return f"a token that nobody has, {times}"
+        return f"an unknown token, {times}"
 
 
 class SignIns:
@@ -69,14 +69,14 @@ class SignIns:
         self._refusals = RefusedSignIns()
 
     def admitted(self, operator: Operator, place: str) -> None:
-        """Somebody has signed in; whoever looks at the journal now sees how many were refused before."""
+        """An operator has signed in. The journal now shows how many were refused before."""
         words = self._refusals.rest()
         if words is not None:
             self._note(LogKind.SIGN_IN_REFUSED, PAGE, words)
         self._note(LogKind.SIGNED_IN, operator.name, f"as {operator.role}, from {place}")
 
     def refused(self, place: str) -> None:
-        """Somebody has come with a token that nobody has."""
+        """A visitor has come with an unknown token."""
         words = self._refusals.add(self._tools.clock.wall_ms())
         if words is not None:
             LOG.warning("refused on the page: %s, the last from %s", words, place)

@@ -66,7 +66,7 @@ class Habit(Struct, frozen=True):
 
     @property
     def verdict(self) -> str:
-        """Whether somebody should look."""
+        """Whether a person should look."""
         if self.kind.is_normal:
             return "normal"
         return "a fault of the sender" if self.kind.is_sender_bug else "worth a question"

@@ -1,4 +1,4 @@
-"""Needs you: what nobody but a person can move on, the oldest first, with what each button would do."""
+"""Needs you: what only a person can move on, the oldest first, with what each button would do."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class SlotRecord:
             self._appended += 1
 
     def wait_until_durable(self) -> None:
-        """Return once all that was queued before is fsynced; write it if nobody else does."""
+        """Return once all that was queued before is fsynced; write it if no other thread does."""
         with self._turn:
             wanted = self._appended
             while self._durable < wanted:

@@ -1,6 +1,6 @@
 """Cursors: a place in one tenant's feed, which only the ledger can make and only its tenant can use.
 
-A cursor is opaque to whoever holds it. It carries a version, the position, and a code over these and the
+A cursor is opaque to its reader. It carries a version, the position, and a code over these and the
 tenant, made with the ledger's secret. Must never be read without the tenant it is read for.
 """
 

@@ -209,7 +209,7 @@ class Feed:
             return await self._drive_async(self._read_flow(reader, tenant, since, limit))
 
     def end_waiting(self) -> None:
-        """Lets all who wait for an event have what there is, and nobody wait any more."""
+        """Gives all who wait for an event what there is. From then on no reader waits."""
         self._waking.close()
 
     def read_sync(

@@ -39,7 +39,7 @@ class Publish(Operation[Published]):
         return answers
 
     def recall(self, session: Session) -> Published | None:
-        """Finds the event, whoever published it: the same id with the same content is the same event."""
+        """Finds the event, from any publisher: the same id with the same content is the same event."""
         known = session.find_published(self.request.tenant, self.request.event_id)
         if known is None or known[0] != self.request.fingerprint:
             return None

@@ -38,7 +38,7 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def context(self) -> Context | None:
-        """The journey that it belongs to, for whoever admits it next."""
+        """The trace that it belongs to, for the gate that admits it next."""
         given = (self.correlation_id, self.traceparent, self.tracestate, self.planner_id)
         correlation, parent, state, planner = (one or None for one in given)
         if correlation is parent is planner is None:

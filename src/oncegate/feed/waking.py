@@ -44,7 +44,7 @@ class Waking:
                 loop.call_soon_threadsafe(event.set)
 
     def close(self) -> None:
-        """Wakes everybody; from now on nobody waits."""
+        """Wakes all readers; from now on no reader waits."""
         self.is_closed = True
         with self._guard:
             tenants = list(self._waiting)

@@ -136,7 +136,7 @@ class Admission(Struct, frozen=True):
 
 
 class Familiar(Struct, frozen=True, gc=False):
-    """The key and content of an event that was admitted: what its bytes stand for, whoever sends them."""
+    """The key and content of an admitted event: what its bytes stand for, from any sender."""
 
     key: Key
     fingerprint: bytes

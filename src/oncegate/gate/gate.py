@@ -117,12 +117,12 @@ class GateEngine(Recalling):
 
     @property
     def crashpoints(self) -> CrashPoints:
-        """Where this gate's process may be made to die; whoever works beside it uses the same."""
+        """Where tests may stop this gate's process; parts that share the process use the same."""
         return self._context.crashpoints
 
     @property
     def commits(self) -> GroupCommit:
-        """How this gate's process writes to the ledger; whoever writes too shares it."""
+        """How this gate's process writes to the ledger; all writers of the process share it."""
         return self._context.commits
 
     @property
@@ -335,9 +335,9 @@ class GateEngine(Recalling):
         self.driver, self._is_watched = WrappingDriver(self.driver, wrap), True
 
     def observe(self, observer: ArrivalObserver) -> None:
-        """Tells somebody of every arrival from now on, and of its answer; a `Recorder` writes them down."""
+        """Reports every later arrival and its answer to an observer; a `Recorder` writes them down."""
         if self._observer is not None:
-            raise UsageError("somebody is told of this gate's arrivals already; one at a time")
+            raise UsageError("an observer is already attached to this gate; only one is supported")
         self._observer, self._is_watched = observer, True
 
     def close(self) -> None:

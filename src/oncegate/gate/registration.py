@@ -1,4 +1,4 @@
-"""Surfaces and downstreams as users declare them: every mistake in a declaration is told here, at once.
+"""Surfaces and downstreams as users declare them. Every mistake in a declaration is reported here, at once.
 
 The gate that users see registers them, and its engine keeps them. Nothing here reads an event or reaches
 a ledger.
@@ -282,7 +282,7 @@ class Declarations:
         check_acknowledges(surface)
 
     def amend(self, name: str, found: Parameters, origin: str) -> None:
-        """Adds to a surface what its function tells and nobody declares.
+        """Adds to a surface what its function shows and no option declares.
 
         That is the values of absent arguments, their types, and where the function is.
         """
@@ -368,8 +368,8 @@ def _on_conflict(text: str | None, *, caller_retries: bool) -> OnConflict:
     chosen = _choice(OnConflict, "on_conflict", text)
     if caller_retries and chosen is OnConflict.QUARANTINE:
         raise ConfigError(
-            "on_conflict='quarantine' cannot be used where only the caller sends again: nobody could run"
-            " what is released"
+            "on_conflict='quarantine' cannot be used where only the caller sends again: no process could"
+            " run what is released"
         )
     return chosen
 

@@ -1,7 +1,7 @@
 """What the `Idempotency-Key` middleware does about a request, for ASGI and WSGI alike.
 
 The edges read requests and write responses; what a request's key and content are, which requests need
-one, and what a verdict is told as, is decided here. Must never answer with another caller's response:
+one, and how a verdict is answered, is decided here. Must never answer with another caller's response:
 the caller is part of every key.
 """
 
@@ -73,7 +73,7 @@ current: ContextVar[KeyedExchange | None] = ContextVar("oncegate_exchange", defa
 
 
 class OnlyItsCaller(NotApplied):
-    """Nobody but its caller can send a request again."""
+    """Only its caller can send a request again."""
 
 
 def live_exchange() -> KeyedExchange:
@@ -165,7 +165,7 @@ def register(
     attempts_max: int,
     options: MiddlewareOptions,
 ) -> None:
-    """Makes the middleware a surface of the gate; nobody but the caller sends its requests again.
+    """Makes the middleware a surface of the gate; only the caller sends its requests again.
 
     So another request under a known key is the caller's alone to mend: it is not kept.
     """
@@ -209,7 +209,7 @@ def event_of(key: str, target: tuple[str, str, str], content_type: str, body: by
 
 
 def answer_to(admission: Admission, exchange: KeyedExchange) -> Reply | Problem:
-    """What the caller is told."""
+    """What the caller gets."""
     if admission.verdict is Verdict.RUN and exchange.reply is not None:
         return exchange.reply if exchange.is_observed else _whole(exchange.reply)
     if admission.error is not None:
@@ -257,7 +257,7 @@ def _replayed(admission: Admission) -> Reply | Problem:
 
 
 def answer_to_error(error: BaseException, exchange: KeyedExchange) -> Reply | Problem | None:
-    """What the caller is told when admitting raised; None where the error is the application's own."""
+    """What the caller gets when admitting raised; None where the error is the application's own."""
     if isinstance(error, (NotFinal, Undecided)):
         return error.reply
     if isinstance(error, StoreError):

@@ -16,7 +16,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 
 
 class ProblemKind(Enum):
-    """What went wrong, with the status it is told under and a title for people."""
+    """What went wrong, with its HTTP status and a title for people."""
 
     KEY_MISSING = ("key-missing", 400, "The Idempotency-Key header is missing")
     KEY_MALFORMED = ("key-malformed", 400, "The Idempotency-Key header cannot be read")
@@ -85,7 +85,7 @@ class Problem(msgspec.Struct, frozen=True):
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """The headers that belong to it; a wait is told in whole seconds, at least one."""
+        """The headers that belong to it; a wait is given in whole seconds, at least one."""
         fixed = (
             ("content-type", MEDIA_TYPE),
             ("content-length", str(len(self.body))),

@@ -92,7 +92,7 @@ class CircuitBoard:
             await self._take_down(name)
 
     async def take_down(self) -> None:
-        """Takes down what is not closed, because nobody will say more about it."""
+        """Removes what is not closed, because no process will report about it again."""
         for name in list(self._told):
             if not await self._take_down(name):
                 return

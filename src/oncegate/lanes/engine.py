@@ -154,7 +154,7 @@ class Engine:
         self._loops = [asyncio.create_task(one) for one in work]
 
     async def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
-        """Begins nothing more, lets what is in flight end, and gives back what does not.
+        """Begins nothing more, lets what is in flight end, and releases what does not.
 
         What came of an attempt is recorded to the end: only what still waits for an answer is cut short.
         """
@@ -215,7 +215,7 @@ class Engine:
         return min(waits, default=None)
 
     async def _lease_heads(self, wanted: HeadsWanted) -> Heads:
-        """Leases to the end, also when cancelled: what nobody would work on is given back then."""
+        """Leases to the end, also when cancelled; heads without a worker are released then."""
         leasing = asyncio.ensure_future(self._commits.submit_async(LeaseHeads(wanted)))
         try:
             return await asyncio.shield(leasing)

@@ -46,5 +46,5 @@ class Leases:
             self._until[(held.lane_id, held.fence, held.holder)] = asked_at_ticks + self.lease_ms
 
     def lost(self, held: HeadHeld) -> None:
-        """Notes that somebody else has the head now."""
+        """Notes that another worker has the head now."""
         self._until.pop((held.lane_id, held.fence, held.holder), None)

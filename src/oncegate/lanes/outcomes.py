@@ -53,7 +53,7 @@ class NotYet(Struct, frozen=True):
 
 
 class Disable(Struct, frozen=True):
-    """The destination wants nothing more; its events are kept until somebody resumes it."""
+    """The destination wants nothing more; its events are kept until an operator resumes it."""
 
     error: str
     status: int | None = None

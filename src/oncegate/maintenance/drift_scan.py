@@ -196,7 +196,7 @@ class DriftScan:
         return [Posting(DRIFT, name[:200], DRIFT, word, at_ms, kept_ms) for name, word, kept_ms in said]
 
     def _say(self, report: DriftReport) -> list[tuple[str, bytes, int]]:
-        """Keeps what each partner is told from now on; returns what those are told that are right again."""
+        """Keeps what is reported of each partner; returns the reports of those that are right again."""
         found: dict[str, list[Drift]] = {}
         for drift in report.drifts:
             found.setdefault(f"{drift.tenant}/{drift.partner}", []).append(drift)

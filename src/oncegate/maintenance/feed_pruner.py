@@ -2,7 +2,7 @@
 
 What was delivered to endpoints that follow goes first, so that a lane never knows an id which the feed has
 forgotten. Goes by the time that the ledger believes, as the pruner of keys does. Readers that were too slow
-are told (`CursorExpired`); an event's id may be published anew afterwards.
+get `CursorExpired`. An event's id may be published again afterwards.
 """
 
 from __future__ import annotations

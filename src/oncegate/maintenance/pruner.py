@@ -235,8 +235,8 @@ def forget(
 ) -> Forgotten:
     """Forgets what was found, step by step; stops where others keep the ledger busy.
 
-    Where only one can write at a time, rests after each step for as long as it took: whoever waits for
-    the ledger would otherwise find it taken again and again.
+    Where only one can write at a time, rests after each step for as long as it took: other writers
+    would otherwise find the ledger taken again and again.
     """
     removed = longest = 0
     is_complete = found.is_complete

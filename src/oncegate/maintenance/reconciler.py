@@ -125,7 +125,7 @@ class Reconciler:
         return self._crew
 
     def _plain(self) -> list[str]:
-        """The surfaces whose handlers need no event loop; the others are told of once."""
+        """The surfaces whose handlers need no event loop; the others are logged once."""
         for surface in self._gate.engine.surfaces:
             if surface.is_async and surface.name not in self._left_out:
                 self._left_out.add(surface.name)

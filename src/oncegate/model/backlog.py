@@ -24,7 +24,7 @@ class Backlog:
         self._next_ticks: dict[str, int] = {}
 
     def must_count(self, destination: str, now_ticks: int) -> bool:
-        """Whether it is time to count; of many who ask at once, one is told so."""
+        """Whether it is time to count; of many callers at once, one gets True."""
         due = now_ticks >= self._next_ticks.get(destination, now_ticks)
         if not due and self._added.get(destination, 0) < ADDED_MAX:
             return False

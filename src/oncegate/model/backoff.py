@@ -106,8 +106,8 @@ def _attempts_within(backoff: Backoff) -> int:
 
 
 def spread(number: int, attempt: int) -> float:
-    """Return a share in [0, 1) for a numbered thing's attempt: the same whoever asks, and however often.
+    """Return a share in [0, 1) for a numbered thing's attempt: the same for every caller and every call.
 
-    One that were drawn anew at every look would sooner or later be short, and the wait with it.
+    A share drawn at every call would sooner or later be small, and the wait short.
     """
     return crc32(f"{number}:{attempt}".encode()) / 2**32

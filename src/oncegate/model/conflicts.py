@@ -1,7 +1,7 @@
 """Another content that is kept beside a known key: how many, and how its reason names the key.
 
 The gate writes the reason, pages and commands read it back. Must stay readable for both: reasons are
-stored, and the log keeps the first one for good.
+stored, and the log keeps the first one permanently.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def check_reason(reason: str) -> str:
 
 
 def check_actor(name: str) -> str:
-    """Returns the name of whoever decides; raises ConfigError if it cannot stand in the log."""
+    """Returns the name of the person who decides; raises ConfigError if it cannot stand in the log."""
     return check_name("person's", name)
 
 

@@ -131,7 +131,7 @@ def more_careful(then: Capability | None, now: Capability) -> Capability:
     """What may be relied on for a call that was made under `then`, by a program that declares `now`.
 
     A probe counts only if the call was made for one: a downstream that was not given the key knows nothing
-    of it. Where nobody kept what was declared, nothing is relied on.
+    of it. Where the declaration was not kept, nothing is relied on.
     """
     if then is None:
         return Capability(request_life_max=now.request_life_max)

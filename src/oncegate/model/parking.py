@@ -43,7 +43,7 @@ class Parking:
         self._next_ticks: dict[Pair, int] = {}
 
     def must_count(self, pair: Pair, now_ticks: int) -> bool:
-        """Whether it is time to count; of many who ask at once, one is told so."""
+        """Whether it is time to count; of many callers at once, one gets True."""
         if now_ticks < self._next_ticks.get(pair, now_ticks):
             return False
         if len(self._next_ticks) >= PAIRS_MAX:

@@ -1,6 +1,6 @@
 """Addresses as they may be shown: what in a URL may be a secret is replaced by an ellipsis.
 
-For lists, pages, logs and errors. Errs towards hiding: whoever needs the whole address asks for it by name.
+For lists, pages, logs and errors. Errs towards hiding: a caller that needs the whole address asks for it.
 Must never be used on what is called.
 """
 

@@ -64,7 +64,7 @@ class RepeatClass(IntEnum):
 
     @property
     def is_normal(self) -> bool:
-        """Whether it comes with at-least-once delivery, or is meant, so that nobody need look."""
+        """Whether it comes with at-least-once delivery, or is meant, so that no person need look."""
         return self in _NORMAL
 
     @property
@@ -231,7 +231,7 @@ def classify_twin(twin: Twin, retry_within_ms: int = RETRY_WITHIN_MS) -> Classif
 
 
 def _span(milliseconds: int) -> str:
-    """A length of time in words short enough for evidence; a clock that went back is told as such."""
+    """A length of time in words short enough for evidence; a clock that went back is named as such."""
     if milliseconds < 0:
         return "by the clock before it"
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):

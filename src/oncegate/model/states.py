@@ -20,7 +20,7 @@ INTERRUPTIONS_MAX: Final = 8  # claims in a row that ended with a dead worker; t
 
 
 class Stored(IntEnum):
-    """A choice that ledgers keep as its number: one that nobody gave it is damage, not a mistake here."""
+    """A choice that ledgers keep as its number. An unknown number means a damaged ledger."""
 
     @classmethod
     def _missing_(cls, value: object) -> Never:
@@ -105,7 +105,7 @@ def judge(known: Known, fingerprint: bytes, now_ticks: int, attempts_max: int) -
 
     Content is compared before anything else is revealed, so that another content under the same key
     learns nothing but that it conflicts. A key that was imported without its content has no conflicts.
-    A lapsed lease leads to recovery, never to a plain second run. A failed attempt is made again when its
+    An expired lease leads to recovery, never to a plain second run. A failed attempt is made again when its
     wait is over; until then the key is busy and nothing is called.
     """
     if known.fingerprint not in (fingerprint, UNKNOWN_CONTENT):
@@ -151,8 +151,8 @@ _SETTLED_DECISIONS: Final = {
 def conflict_note(state: State) -> str | None:
     """What the log says of other content under a key that waits for a person; the sender learns nothing.
 
-    A sender that corrects an event sends other content under the same key: whoever decides about the one
-    that waits must know that there was another.
+    A sender that corrects an event sends other content under the same key. The person who decides about the
+    waiting event must know that there was another.
     """
     if state not in (State.UNKNOWN, State.HELD, State.QUARANTINED):
         return None

@@ -58,7 +58,7 @@ class OnBusy(Enum):
 
 
 class OnConflict(Enum):
-    """What becomes of another content under a known key; its sender is told that it conflicts anyway."""
+    """What becomes of another content under a known key; its sender gets the conflict in any case."""
 
     QUARANTINE = "quarantine"  # kept for a person, who may release it
     REFUSE = "refuse"  # not kept: whoever sent it decides what to do
@@ -171,7 +171,7 @@ class SurfaceRule:
         return min(bounds)
 
     def _hold(self) -> str:
-        """Why a new event of this surface waits; the time limit is told to whoever looks at it."""
+        """Why a new event of this surface waits, with the time limit for the person who decides."""
         limit = self.decide_within
         return APPROVAL if limit is None else f"{DECIDE_WITHIN}{format_duration(limit)}"
 
@@ -343,6 +343,6 @@ def _judge_time(
 
 
 def _about(distance: timedelta) -> str:
-    """A distance as a person reads it: nobody needs the milliseconds of two hours."""
+    """A distance as a person reads it: without the milliseconds of two hours."""
     is_long = distance >= timedelta(minutes=1)
     return format_duration(timedelta(seconds=round(distance.total_seconds())) if is_long else distance)

@@ -46,7 +46,7 @@ def from_admission(admission: Admission, *, ordered: bool, gap: Gap | None = Non
     """What the gate said, as HTTP; with the seqs that were passed over for it.
 
     An event that waits for a person is taken (202), unless its lane must wait with it: then it is not
-    acknowledged, and stays the sender's first until somebody has decided.
+    acknowledged, and stays the sender's first until a person has decided.
     """
     if admission.error is not None:
         return answer(422, {"replay": True, "error": "failed", **admission.why()})

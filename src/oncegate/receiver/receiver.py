@@ -1,7 +1,7 @@
 """The receiving half of ordered webhooks: check, deduplicate through the gate, keep the order, answer.
 
 How far a lane has come is kept in the ledger and moves in the transaction that records the event's
-outcome, whoever finishes it: this process, another one, or the reconciler after a crash. So a crash between
+outcome, also when another process or the reconciler finishes it after a crash. So a crash between
 an effect and its record neither skips an event nor lets its successor pass it. Must never run an event
 before its signature was checked, nor one whose predecessor is not recorded as applied.
 """
@@ -42,7 +42,7 @@ class Receiver(ProvidersReceivers):
 
     With `ordered`, events carry a key and a seq, and a seq is refused (425) until the one before it has
     been applied. `accept_late` runs an event that its lane has gone on without, instead of refusing it
-    (409). `join_late` lets a lane that was never seen begin with whatever seq comes first. `on_gap` is told
+    (409). `join_late` lets a lane that was never seen begin with whatever seq comes first. `on_gap` gets
     what the sender has given up, once the event behind it was applied; what it raises is only logged.
 
     No scheme signs `x-key`, `x-seq` and `x-previous-seq`. Where the body does not have them, a lane goes on
@@ -206,7 +206,7 @@ class Receiver(ProvidersReceivers):
         return from_admission(admission, ordered=self._ordered, gap=gap)
 
     def _report(self, gap: Gap) -> None:
-        """Tells of a gap; the log does not name the key, which may be somebody's."""
+        """Reports a gap; the log does not name the key, which may be personal data."""
         log.warning(
             "%s: seq %d to %d will not come; the sender has given them up",
             self._surface, gap.first, gap.last,

@@ -3,7 +3,7 @@
 A ledger keeps the first content of a key, and of its repeats how many there were, of which class, and when
 the first and the last came. So the moments between are spread evenly and marked `about`, and the other
 content of a conflict is there only where it was kept for a person. A live recorder has all of it; this is
-for what nobody recorded.
+for arrivals that were not recorded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What is played when: the order, the speed, and the times that events carry.
 
 Pure. The same recording, seed and speed give the same plan. An event that is played at another moment than
-it came is dated anew by the same distance, all its arrivals alike: its repeats stay repeats, and it is as
+it came gets a new date by the same distance, all its arrivals alike: its repeats stay repeats, and it is as
 old when it arrives as it was.
 """
 
@@ -68,7 +68,7 @@ def _shifts(
     starts_at_ms: int | None,
     speed: float | None,
 ) -> dict[str, int]:
-    """By how much each event is dated anew: from its first arrival then to its first arrival now."""
+    """By how much each event's date moves: from its first arrival then to its first arrival now."""
     recorded: dict[str, int] = {}
     for one in wanted:
         recorded[one.event] = min(one.at_ms, recorded.get(one.event, one.at_ms))

@@ -2,7 +2,7 @@
 
 The shape stays what it was, so that an event that could be read still can, and one that could not still
 cannot: a text becomes a text, a number a number, an empty value stays empty, null stays null. The key is
-never written anywhere; without it nobody can try out whether a guess is right.
+never written anywhere; without it a guess cannot be checked.
 """
 
 from __future__ import annotations

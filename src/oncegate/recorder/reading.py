@@ -1,6 +1,6 @@
 """Reads recordings: line by line, with a limit on everything, and one clear sentence about what is wrong.
 
-Must never trust a file: it may be cut off, of another version, made by somebody else, or no recording at
+Must never trust a file: it may be cut off, of another version, made by a stranger, or no recording at
 all. Nothing is played before the whole file was read.
 """
 

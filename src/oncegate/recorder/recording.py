@@ -78,7 +78,7 @@ class ArrivalLine(_Tagged, frozen=True, tag="arrival"):
 
 
 class AnswerLine(_Tagged, frozen=True, tag="answer"):
-    """What an arrival was told: a verdict, or the class of the error that it raised."""
+    """The answer to an arrival: a verdict, or the class of the error that it raised."""
 
     of: int
     verdict: str | None = None

@@ -80,7 +80,7 @@ def _decision(surface: str, name: str) -> str:
 
 
 def contest_remarks(contest: Contest, refused: str) -> list[str]:
-    """What whoever decides should know of the other contents; `refused` is how often they came."""
+    """What the operator should know of the other contents; `refused` is how often they came."""
     said = []
     if contest.is_later:
         said.append(f"it came under a key that {_standing(contest.first)}")

@@ -2,7 +2,7 @@
 
 The command line, pages and programs come here. Must never guess for the person: a step that may have
 happened is run again, or skipped, only on their word. Must name the fence they saw, so that a double click
-or a second operator changes nothing and is told who was first.
+or a second operator changes nothing and learns who was first.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Decisions:
         return self.say(entry_id, EntryDecision(Verb.APPROVE, actor, reason, steps or {}, doubles), fence)
 
     def reject(self, entry_id: int, *, actor: str, reason: str, fence: int | None = None) -> Entry:
-        """Ends a held or doubtful entry for good; replays are told who and why."""
+        """Ends a held or doubtful entry permanently; replays get who and why."""
         return self.say(entry_id, EntryDecision(Verb.REJECT, actor, reason), fence)
 
     def release(
@@ -113,7 +113,7 @@ class Decisions:
         return self.say(entry_id, EntryDecision(Verb.RELEASE, actor, reason, doubles=doubles), fence)
 
     def discard(self, entry_id: int, *, actor: str, reason: str, fence: int | None = None) -> Entry:
-        """Ends a quarantined entry for good; its key stays known."""
+        """Ends a quarantined entry permanently; its key stays known."""
         return self.say(entry_id, EntryDecision(Verb.DISCARD, actor, reason), fence)
 
     def retry(
@@ -156,7 +156,7 @@ class Decisions:
         return answer.entry
 
     def carry_out(self, rulings: tuple[Ruling, ...]) -> list[RulingAnswer]:
-        """Carries rulings out in one commit; a commit in doubt is read back before anything is told.
+        """Carries decisions out in one commit; a commit in doubt is read back before the answer.
 
         Failed entries run again only where the ledger keeps their steps: without, what is done would be
         done again.
@@ -217,7 +217,7 @@ def _check_can_run(seen: EntryDetail) -> None:
         raise RulingRefused(f"entry {seen.entry.entry_id} has no stored event any more; it cannot be run")
     if not has_owner(seen.entry.reason):
         raise RulingRefused(
-            f"entry {seen.entry.entry_id} cannot be run: nobody can say whose event it is. Discard it and"
+            f"entry {seen.entry.entry_id} cannot be run: its tenant is not known. Discard it and"
             " let the sender send it again with its tenant"
         )
 
@@ -284,7 +284,7 @@ def refusal(answer: RulingAnswer, entry_id: int) -> str:
 
 
 def standing(entry: Entry, decided: LogRecord | None) -> str:
-    """What stands there now and who decided it, for somebody who came too late or to the wrong entry."""
+    """The present state and who decided it, for an operator who came too late or to the wrong entry."""
     now = f"entry {entry.entry_id} is {entry.state.label} now"
     if decided is not None:
         at = format_timestamp(from_wall_ms(decided.at_ms))

@@ -27,7 +27,7 @@ _FOR_GOOD: Final = frozenset({happened(LogKind.COMMITTED), happened(LogKind.FAIL
 class Start(Struct, frozen=True):
     """A call of a downstream, made at `at_ms`; if not `is_exact`, after that and before `until_ms`.
 
-    `step` and `downstream` are empty where nobody wrote down which call it was. `is_certain` is False for
+    `step` and `downstream` are empty where it was not recorded which call it was. `is_certain` is False for
     an attempt of which nothing is on record. None as `until_ms` is a time that is not over. `was_denied`
     says that it is known to have changed nothing.
     """

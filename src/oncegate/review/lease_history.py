@@ -51,9 +51,9 @@ def reserved(entry: Entry, records: Sequence[LogRecord]) -> str:
 
 
 def _told(entry: Entry, records: Sequence[LogRecord]) -> Iterator[Tenure]:
-    """Follows the records; an attempt is told once its end is known, the present one last.
+    """Follows the records; an attempt is yielded once its end is known, the present one last.
 
-    Held and quarantined may also be said of an entry that nobody holds: when its attempts are used up,
+    Held and quarantined may also be said of an entry without a holder: when its attempts are used up,
     or when its content is found twice. Any other end without a beginning is an attempt that has none.
     """
     held = None if _was_parked(entry, records) else Tenure(1, entry.entry_id, entry.received_at_ms)
@@ -72,7 +72,7 @@ def _told(entry: Entry, records: Sequence[LogRecord]) -> Iterator[Tenure]:
 
 
 def _was_parked(entry: Entry, records: Sequence[LogRecord]) -> bool:
-    """Whether the key waited for a person from its first arrival on, so that nobody held it then.
+    """Whether the key waited for a person from its first arrival on, so that no worker held it then.
 
     A handler may also hold an event in the very millisecond of its arrival. Then the attempt counts, until
     a person's word sets the count back; the next claim tells whether it was the first.

@@ -41,8 +41,8 @@ _CONSEQUENCES = {
     " in quarantine until it is released or discarded",
     PairVerb.UNDONE: "the pair leaves this list as one whose second change you have undone at its target;"
     " nothing is undone by this button",
-    PairVerb.KEEP_FIRST: "the second entry ends for good and never runs; the first stays as it is, and the"
-    " pair leaves this list",
+    PairVerb.KEEP_FIRST: "the second entry ends permanently and never runs; the first stays as it is, and"
+    " the pair leaves this list",
 }
 
 

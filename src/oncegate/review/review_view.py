@@ -49,7 +49,7 @@ def in_doubt(step: StepRecord) -> str:
 
 
 def remarks(seen: EntryDetail, contest: Contest = NONE) -> list[str]:
-    """What whoever decides should know."""
+    """What the operator should know."""
     said = [in_doubt(step) for step in doubts(seen)]
     if not has_own_key(seen.entry.reason):
         said.append(
@@ -70,13 +70,13 @@ def consequence(verb: Verb, seen: EntryDetail, contest: Contest = NONE) -> str:
     kept = "what was done stays done" if seen.steps else "nothing runs"
     if contest.is_later:
         return f"{kept}; the content stays known, and its sender goes on being told that it conflicts"
-    return f"{kept}; the key stays known, and every later arrival is told who {verb.past} it and why"
+    return f"{kept}; the key stays known, and every later arrival gets who {verb.past} it and why"
 
 
 def _approving(seen: EntryDetail) -> str:
     open_steps = doubts(seen)
     if not open_steps:
-        return f"it runs {_RUNS}; its attempts count anew, and steps that are done are skipped"
+        return f"it runs {_RUNS}; its attempts count from zero, and steps that are done are skipped"
     names = " ".join(f"--step {step.name}=…" for step in open_steps)
     return (
         f"say what happened with {names}: happened:RESOURCE skips the step and finishes the rest,"
@@ -86,7 +86,7 @@ def _approving(seen: EntryDetail) -> str:
 
 def _releasing(seen: EntryDetail, contest: Contest) -> str:
     if not has_owner(seen.entry.reason):
-        return "cannot be released: nobody can say whose event it is"
+        return "cannot be released: its tenant is not known"
     if contest.is_later:
         return (
             f"{releasing_another(contest)}. A reconciler's next round runs it; its time is not judged again"

@@ -10,7 +10,7 @@ from oncegate.store import EntryDetail, LogKind, LogRecord
 MEANINGS: Final = {
     State.IN_FLIGHT: "a worker holds the key",
     State.COMMITTED: "done; every later arrival gets the recorded outcome",
-    State.FAILED: "failed for good; every later arrival gets the recorded failure",
+    State.FAILED: "failed permanently; every later arrival gets the recorded failure",
     State.RETRYABLE: "tried without success; the next arrival or a reconciler tries again",
     State.UNKNOWN: "an effect may or may not have happened; a person must find out at the downstream",
     State.HELD: "waits for a person; nothing runs until then",
@@ -24,7 +24,7 @@ _DECIDED: Final = {
 _TRIED: Final = frozenset(
     {LogKind.RETRYABLE, LogKind.RECOVERED, LogKind.TAKEN_UP, LogKind.UNKNOWN, LogKind.HELD}
 )
-LAPSED: Final = "its worker's lease lapsed; the next arrival or a reconciler finds out what happened"
+LAPSED: Final = "its worker's lease expired; the next arrival or a reconciler finds out what happened"
 
 _HAPPENED: Final = {
     LogKind.PROBED: "downstream asked",
@@ -36,7 +36,7 @@ _HAPPENED: Final = {
     LogKind.HELD: "held for a person",
     LogKind.QUARANTINED: "quarantined",
     LogKind.CONFLICT: "another content arrived under this key and was refused",
-    LogKind.RECOVERED: "taken over after a lapsed lease",
+    LogKind.RECOVERED: "taken over after an expired lease",
     LogKind.APPROVED: "approved: may run",
     LogKind.REJECTED: "rejected for good",
     LogKind.RELEASED: "released from quarantine: may run",
@@ -60,7 +60,7 @@ _HAPPENED: Final = {
     LogKind.KEY_INTRODUCED: "signing key of the journal introduced",
     LogKind.DEAD_LETTERED: "given up after all attempts: a dead letter",
     LogKind.HEAD_RETRIED: "blocked event sent again",
-    LogKind.HEAD_SKIPPED: "event left out for good",
+    LogKind.HEAD_SKIPPED: "event left out permanently",
     LogKind.REPLAY_STARTED: "past events sent once more",
     LogKind.REPLAY_CANCELLED: "replay taken back",
     LogKind.DESTINATION_PAUSED: "destination paused",

@@ -172,7 +172,7 @@ def _blocked_as(address: Address) -> str | None:
 def judge_answers(policy: AddressPolicy, answers: Sequence[str]) -> tuple[Address, ...] | str:
     """Judges all addresses of a name: usable ones in order, or the reason why none may be called.
 
-    One blocked answer refuses the name: whoever mixes them wants us to pick the wrong one.
+    One blocked answer refuses the name: a name with mixed answers is an attack or a mistake.
     """
     addresses = tuple(dict.fromkeys(unmapped(ip_address(text)) for text in answers))
     if not addresses:

@@ -2,7 +2,7 @@
 
 A request is written once and never again: what happens after it counts as an attempt, also on a connection
 that the other side was about to close. Must never keep more of a response than the limit, and never take
-bytes that nobody asked for as an answer.
+unrequested bytes as an answer.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ async def _connect(address: Address, port: int) -> socket.socket:
 
 
 def _check_peer(sock: socket.socket, judged: Sequence[Address]) -> None:
-    """Whoever is at the other end must be one of those that were judged."""
+    """The connected address must be one of those that were checked."""
     try:
         peer = unmapped(ip_address(sock.getpeername()[0]))
     except (OSError, ValueError) as error:

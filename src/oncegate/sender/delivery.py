@@ -155,7 +155,7 @@ class DeliveryOptions(TypedDict, total=False):
 class DeliveryService:
     """Delivers to every endpoint of a ledger while its `async with` block lasts.
 
-    Without `runs` nothing goes by itself: whoever opened the block calls `engine.run_once`.
+    Without `runs` nothing goes by itself: the code in the block calls `engine.run_once`.
     """
 
     def __init__(

@@ -94,7 +94,7 @@ class EndpointBook:
         return [endpoint for _, endpoint in sorted((await self._freshened()).items())]
 
     def forget(self) -> None:
-        """Reads anew at the next question."""
+        """Reads again at the next question."""
         self._forgotten += 1
         self._read_at_ms = None
 

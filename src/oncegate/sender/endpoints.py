@@ -47,7 +47,7 @@ class OnDeadLetter(Enum):
 
 
 class Secret(Struct, frozen=True):
-    """A secret or `env:NAME`, and until when it signs; None is for good."""
+    """A secret or `env:NAME`, and until when it signs; None means without end."""
 
     text: str
     until_ms: int | None = None
@@ -195,7 +195,7 @@ def new_endpoint(
 def checked(endpoint: Endpoint, policy: AddressPolicy) -> Endpoint:
     """Returns the endpoint if all of it can be used, or raises the error that says what cannot.
 
-    Which addresses may be called is not the endpoint's to say: whoever may register one could otherwise
+    Which addresses may be called is not the endpoint's to say: a person who registers one could otherwise
     point it at the inside of the network.
     """
     check_name("endpoint", endpoint.name)

@@ -162,7 +162,7 @@ class HttpClient:
             self._sweeping = loop.call_later(self._idle_seconds, self._sweep, loop)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Closes connections that nobody has used for a while."""
+        """Closes connections that were not used for a while."""
         now, self._sweeping = loop.time(), None
         for key, origin in list(self._origins.items()):
             while origin.idle and not (origin.idle[0].is_open and self._is_fresh(origin.idle[0], now)):

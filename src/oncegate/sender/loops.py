@@ -1,6 +1,6 @@
 """The loop that delivery runs in as a process: uvloop where it is installed, about twice as fast.
 
-Only whoever owns the process may call `run`: it changes how often garbage is collected, for as long as it
+Only the owner of the process may call `run`: it changes how often garbage is collected, for as long as it
 lasts.
 """
 

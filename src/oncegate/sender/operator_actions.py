@@ -60,7 +60,7 @@ class LaneVerb(Enum):
         """What will happen, for people."""
         if self is LaneVerb.RETRY:
             return "the head is sent again now, with all attempts before it; the events behind it follow"
-        return "the head is left out for good and stays in the list of dead letters; the next event goes"
+        return "the head is left out permanently and stays in the list of dead letters; the next event goes"
 
 
 class LaneDecision(Struct, frozen=True):

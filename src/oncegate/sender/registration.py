@@ -1,7 +1,7 @@
 """What a host's name answers when its endpoint is registered: a blocked address refuses the endpoint.
 
-The answer of this moment binds nobody later: each connection resolves the name again and judges the answers
-again (`dialing.py`). A name without an answer is registered with a warning, because the process that
+This answer does not bind later calls: each connection resolves the name again and judges the answers again
+(`connector.py`). A name without an answer is registered with a warning, because the process that
 delivers may have another resolver, and an outage of DNS is no reason to refuse a customer.
 """
 

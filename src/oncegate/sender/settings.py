@@ -4,7 +4,7 @@
     ONCEGATE_ALLOW_LOOPBACK=1             this machine, for development and tests; implies http there
     ONCEGATE_ALLOW_NETWORKS=10.20.0.0/16  private networks with endpoints of one's own, by commas
 
-They belong to whoever runs the process. An endpoint cannot grant itself any of them.
+They belong to the operator of the process. An endpoint cannot grant itself any of them.
 """
 
 from __future__ import annotations

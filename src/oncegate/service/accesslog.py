@@ -25,7 +25,7 @@ _Answered: TypeAlias = tuple[int, str, int, str | None]  # when, at which route,
 
 
 class AccessLog(Protocol):
-    """Where answered requests are told."""
+    """Where answered requests are logged."""
 
     def answered(self, route: str, status: int, key: str | None) -> None:
         """Tells of one answer."""
@@ -81,7 +81,7 @@ class GatheredLog:
         return self._shown
 
     def flush(self) -> None:
-        """Writes what was gathered; a log that nobody reads any more does not end the service."""
+        """Writes what was gathered; a log without a reader does not end the service."""
         if self._flushing is not None:
             self._flushing.cancel()
             self._flushing = None

@@ -347,7 +347,7 @@ class Service:
         return json_answer(200, {"alive": True})
 
     async def _readyz(self, incoming: ServiceRequest) -> ServiceResponse:
-        """Ready while the ledger can be written and nobody has asked us to end."""
+        """Ready while the ledger can be written and the service is not asked to end."""
         is_ready = not self.is_draining and await self._readiness.can_write()
         return json_answer(200 if is_ready else 503, {"ready": is_ready})
 

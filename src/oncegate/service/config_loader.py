@@ -115,7 +115,7 @@ def read_configuration(path: Path | None, environment: Mapping[str, str]) -> Con
 def read_ledger_address(path: Path | None, environment: Mapping[str, str]) -> LedgerAddress:
     """Where the ledger is, as `read_configuration` would say; raises Mistakes about that and nothing else.
 
-    Whoever looks at a ledger while something is wrong must not be kept from it by a mistake elsewhere.
+    An operator who looks at a ledger in an incident must not be stopped by a mistake elsewhere.
     """
     return _Reading(path, environment).read_ledger_address()
 

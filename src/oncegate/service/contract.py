@@ -1,6 +1,6 @@
 """The planner/executor contract: realtime and confirmations in, dispatch out by polling (C1-C5).
 
-Who calls is told by the token alone; a body that names another partner is refused.
+The token alone says who calls; a body that names another partner is refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Refusals on record: who was told 401, 403 or 404, where and how often, in the ledger's registry.
+"""Refusals on record: who got 401, 403 or 404, where and how often, in the ledger's registry.
 
-Kept for each partner as one small document; every change of it leaves a log record. Refusals are gathered,
-so that whoever asks for them a thousand times a second makes one write a minute, and what a crash takes is
-the last few moments of them. Must never hold what was asked for: a path or an id may be a secret.
+Each partner has one small document; every change of it leaves a log record. Refusals are gathered: a
+thousand a second make one write a minute. A crash loses the last few moments of them. Must never hold what
+was asked for: a path or an id may be a secret.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log: Final = logging.getLogger("oncegate.service")
 
 
 class DenialCount(msgspec.Struct, frozen=True):
-    """How often somebody was refused, by route and status, and when last."""
+    """How often a caller was refused, by route and status, and when last."""
 
     counts: dict[str, int]
     last_at_ms: int

@@ -36,7 +36,7 @@ async def _check_room(sender: SenderOnCommits, name: str) -> None:
 
 
 def check_can_be_sent(event_id: object, key: object) -> None:
-    """Raises BadOutgoing for an id or key that no endpoint could be sent, whoever follows now."""
+    """Raises BadOutgoing for an id or key that no endpoint could be sent, with any followers."""
     if isinstance(event_id, str) and isinstance(key, str):  # the feed refuses anything else
         request_builder.check_outgoing(
             request_builder.OutgoingRequest(

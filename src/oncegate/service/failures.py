@@ -34,7 +34,7 @@ _KINDS: Final[tuple[tuple[type[Exception], ProblemKind], ...]] = (
 
 
 def answer_to_error(error: Exception) -> ServiceResponse:
-    """What the caller is told; an error that is not ours is logged and not quoted."""
+    """What the caller gets; an error that is not ours is logged and not quoted."""
     if isinstance(error, RequestDenied):
         return problem_answer(error.problem)
     if isinstance(error, StoreError):

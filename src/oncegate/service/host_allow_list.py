@@ -3,7 +3,7 @@
 A browser lets any site talk to whatever the site's name leads to. Who controls a name can let it lead to
 127.0.0.1 (DNS rebinding): the browser then takes this process for that site, and only the Host header still
 tells what it was called. Used in front of the service and of `oncegate page`; an application that mounts
-the page has rules of its own. Must never let a name pass that nobody has given it.
+the page has rules of its own. Must never let a name pass that is not configured.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def read_name(text: str) -> str:
 def read_listening(text: str) -> str:
     """Reads where to listen; raises ConfigError for what is no address and no host's name.
 
-    Nothing at all would be every network to a socket: whoever wants that writes 0.0.0.0.
+    To a socket, an empty host means every network: write 0.0.0.0 for that.
     """
     host = text.lower()
     try:

@@ -76,7 +76,7 @@ class ServiceRequest:
         self.places.append(place)
 
     def give_places_back(self) -> None:
-        """The answer has been sent, or there is nobody to send it to."""
+        """The answer has been sent, or its client is gone."""
         while self.places:
             self.places.pop().__exit__(None, None, None)
 

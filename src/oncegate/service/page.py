@@ -1,4 +1,4 @@
-"""The operations page below /ui of the service: made when somebody first asks for it."""
+"""The operations page below /ui of the service: made at the first request for it."""
 
 from __future__ import annotations
 

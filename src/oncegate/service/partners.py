@@ -44,7 +44,7 @@ class PartnerRole(Enum):
 
 
 class Partner(msgspec.Struct, frozen=True):
-    """Somebody who may call. `tokens` are SHA-256 hashes of tokens; a token has 256 random bits."""
+    """A partner who may call. `tokens` are SHA-256 hashes of tokens; a token has 256 random bits."""
 
     name: str
     tenant: str

@@ -1,9 +1,9 @@
 """uvicorn's HTTP protocol with absolute deadlines and limits, which it does not have itself.
 
 A request's headers must be complete within one time, counted from its first byte or, for the first request,
-from the connection; its body within another, and it must not come by drops. A slow sender is told 408 where
-it can still be told, and cut off; who does not read an answer is cut off too. At the bound of connections
-the oldest idle ones are closed. What is refused here is told as a problem document; who asks for another
+from the connection; its body within another, and it must not come by drops. A slow sender gets 408 where
+that is still possible, and is cut off. A client that does not read an answer is cut off too. At the bound
+of connections the oldest idle ones are closed. A refusal is a problem document. A request for another
 protocol is answered in this one. Must never answer in the place of a request that is being carried out: its
 own answer is the last one then.
 """
@@ -347,7 +347,7 @@ class BoundedHttp(PipelinedHttp):
         self._unread.watch()
 
     def _may_answer(self) -> bool:
-        """Whether nobody has answered what is refused, and nothing before it waits for an answer."""
+        """Whether what is refused has no answer yet, and nothing before it waits for an answer."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None:
             return True

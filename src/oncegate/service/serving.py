@@ -75,7 +75,7 @@ class DrainingServer(uvicorn.Server):
         await ending
 
     def is_over(self) -> None:
-        """Everything is closed: nobody needs to be hurried any more."""
+        """Everything is closed: the last-moment timer is not needed any more."""
         if self._last_moment is not None:
             self._last_moment.cancel()
 

@@ -243,7 +243,7 @@ class SurfaceSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Settings(Struct, frozen=True):
-    """Everything the service is told."""
+    """All settings of the service."""
 
     url: str = "sqlite:///oncegate.db"  # the address of the ledger; ONCEGATE_URL comes first
     server: ServerSettings = field(default_factory=ServerSettings)

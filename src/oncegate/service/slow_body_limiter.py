@@ -1,7 +1,7 @@
 """Room for bodies that are still arriving: bounded altogether and for each peer.
 
-Nothing shows yet whose they are, so they take no tenant's room. At a bound the oldest body of whoever has
-most makes room for the new one: somebody who sends slowly on purpose only pushes out what is slowest, and a
+Nothing shows yet whose they are, so they take no tenant's room. At a bound, the peer with most bodies loses
+its oldest one to the new one. A client that sends slowly on purpose only pushes out what is slowest, and a
 body that comes at once never waits here. Must never hold anything of a body itself.
 """
 

@@ -1,4 +1,4 @@
-"""Surfaces and downstreams of the settings for whoever only shows them: their rules and what they promise.
+"""Surfaces and downstreams of the settings, for display only: their rules and what they promise.
 
 Used by `oncegate page`. Needs no secret and opens no connection. Must never run an event: handlers and
 probes declared here refuse.

@@ -303,7 +303,7 @@ def drift_fields(settings: ContractSettings) -> DriftFields:
 
 
 class FindsHandlers(Protocol):
-    """Whoever knows the handler that brings events to a downstream."""
+    """Finds the handler that brings events to a downstream."""
 
     def handler(self, place: str, name: str | None) -> Any:
         """The handler for a downstream's name; without one, for events that go nowhere."""
@@ -312,7 +312,7 @@ class FindsHandlers(Protocol):
 def open_contract(gate: GateOnStore, settings: ContractSettings, handlers: FindsHandlers) -> None:
     """Registers the contract's surfaces; keys are (partner, correlation id), and the window once more.
 
-    A partner that is told of a conflict mends its call and makes it under a new id: what was refused is not
+    A partner that gets a conflict corrects its call and sends it under a new id. What was refused is not
     kept, because a release would do the same work a second time.
     """
     drift_fields(settings)  # a mistake in them is told with the others

@@ -26,7 +26,7 @@ class ConcurrencyLimiter:
         return _OfTenant(self, tenant)
 
     def take(self, tenant: str) -> None:
-        """Counts a request whose tenant is known, or refuses it; whoever took gives back."""
+        """Counts a request whose tenant is known, or refuses it; the caller releases what it took."""
         running = self._tenants.get(tenant, 0)
         if self.total < self._total_max and running < self._tenant_max:  # as a rule; in one step
             self.total += 1

@@ -68,7 +68,7 @@ _TAKEN: Final = {
     "/in": "webhooks",
     "/v1/events": "published events",
     "/openapi.json": "the description of all this",
-    **dict.fromkeys(("/livez", "/readyz", "/metrics"), "whoever watches over the service"),
+    **dict.fromkeys(("/livez", "/readyz", "/metrics"), "monitoring of the service"),
 }
 _PREFIX: Final = re.compile(r"(/[A-Za-z0-9._~-]+)+", re.ASCII)
 RETENTION_MIN: Final = timedelta(hours=1)  # less would take from readers what they have just been offered
@@ -107,7 +107,7 @@ def find_mistakes(configuration: Configuration, environment: Mapping[str, str]) 
 
 
 def _with_any_network(settings: Settings) -> Settings:
-    """Where networks cannot be read, all of them: that was told, and is no mistake of whoever is called."""
+    """Where networks cannot be read, all of them: that mistake is reported, and is not the downstream's."""
     try:
         policy_of(settings.network)
     except ConfigError:
@@ -211,14 +211,14 @@ def _of_contract(settings: Settings, downstreams: dict[str, Any]) -> Iterator[Mi
 
 
 def _forwarding_to(settings: Settings, usable: dict[str, Any], given: Any, name: str) -> Any:
-    """The table without its downstream where that cannot be used: what is wrong there is told there."""
+    """The table without its downstream where that cannot be used: its mistake is reported with it."""
     target = getattr(given, name)
     is_wrong = target in settings.downstreams and target not in usable
     return msgspec.structs.replace(given, **{name: None}) if is_wrong else given
 
 
 def _one_by_one(place: str, given: Any, plain: Any, use: Callable[[Any], None]) -> Iterator[MistakeAt]:
-    """Takes the settings of a table over one after the other; one that cannot be used is told, and left.
+    """Takes the settings of a table one after the other; one that cannot be used is reported, and left.
 
     So each mistake has its own line, and none hides the next. What another setting needs comes before it.
     """
@@ -332,7 +332,7 @@ def _try_alarms(settings: Settings, environment: Mapping[str, str]) -> None:
 
 
 def _try_recording(settings: Settings, environment: Mapping[str, str]) -> None:
-    """The rules for recording, against the surfaces; where those cannot be made, that is told already."""
+    """The rules for recording, with the surfaces; where those cannot be made, that is already reported."""
     gate = PlainGate(open_store("sqlite:///:never-opened:"))
     try:
         with suppress(ConfigError):

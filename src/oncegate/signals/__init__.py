@@ -1,1 +1,1 @@
-"""Signals: what is measured, when somebody is called, and how others may watch: metrics, rules, spans."""
+"""Signals: what is measured, when a person is called, and how others may watch: metrics, rules, spans."""

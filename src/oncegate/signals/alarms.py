@@ -1,4 +1,4 @@
-"""Alarms: signals with a memory, so that one that comes and goes does not call somebody each time. Pure.
+"""Alarms: signals with a memory, so that one that comes and goes does not call a person each time. Pure.
 
 An alarm is raised at once and calms down slowly: only after its value has stayed well below its limit for a
 while. Goes by ticks, so that no step of a wall clock raises, hides or repeats anything.
@@ -45,7 +45,7 @@ class Alarm(Struct, frozen=True):
 
 
 class AlarmNotice(Struct, frozen=True):
-    """Something to tell somebody: each change of an alarm once, and a reminder now and then."""
+    """A notice for a person: each change of an alarm once, and a reminder now and then."""
 
     change: AlarmChange
     signal: Signal

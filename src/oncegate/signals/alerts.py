@@ -128,7 +128,7 @@ def evaluate(snapshot: Snapshot, thresholds: Thresholds | None = None) -> list[S
 
 
 def _drift(name: str, word: DriftWord, limits: Thresholds) -> Signal:
-    """What is told of a partner; unknown where the comparison has not caught up."""
+    """The signal of a partner; unknown where the comparison has not caught up."""
     if word.is_behind:
         return Signal(d.DRIFT, name, 0, Level.UNKNOWN, detail="the comparison has not read all calls yet")
     detail = f"latest: {', '.join(word.latest)}" if word.latest else ""

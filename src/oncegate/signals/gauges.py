@@ -2,7 +2,7 @@
 
 A gauge (an age, a number of open things, a clock's offset) cannot be counted back from arrivals: it has a
 history only where a worker watches. One value for the whole ledger: the sum where things are counted,
-else the worst. Zero is not stored; that somebody looked is. Folded and forgotten with the other counters.
+else the worst. Zero is not stored; the reading's time is. Folded and forgotten with the other counters.
 Must never be read by an evaluation: signals go by the ledger itself.
 """
 
@@ -67,7 +67,7 @@ def _plus(one: float, other: float) -> float:
 
 
 def curve(name: str, points: Points) -> list[float | None]:
-    """A gauge at each point, None where nobody looked; empty where nobody ever did, or for no gauge."""
+    """A gauge at each point, None where it was not read; empty where it never was, or for no gauge."""
     if name not in NUMBERS:
         return []
     found = [_mean(point, of_gauge(NUMBERS[name])) for point in points]

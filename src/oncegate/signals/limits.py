@@ -30,7 +30,7 @@ def set_limit(
 ) -> None:
     """Sets, or with None takes back, the limits of a signal at a place ("" for all); inside a unit.
 
-    Raises UsageError where somebody else changed them at the same moment.
+    Raises UsageError where another operator changed them at the same moment.
     """
     found = session.document(KIND, NAME)
     known = Thresholds() if found is None else msgspec.json.decode(found.body, type=Thresholds)

@@ -1,6 +1,6 @@
 """Reads a snapshot from a ledger: a few sums and counts, none of which looks at settled entries.
 
-Whoever measures often keeps a `Memory`: what was counted in six hours or more changes little from one
+A caller that measures often keeps a `Memory`: what was counted in six hours or more changes little from one
 minute to the next, and adding up a week of minutes takes longer than everything else.
 """
 
@@ -58,7 +58,7 @@ class Memory:
         self._past: tuple[int, dict[int, tuple[dict[str, Counts], ...]]] | None = None
 
     def waiting(self, session: Session) -> list[Waiting]:
-        """What is open: those in flight counted anew, the others only if any of them has changed."""
+        """What is open: those in flight counted each time, the others only if any has changed."""
         mark = session.waiting_mark()
         if mark is None:
             return session.waiting()

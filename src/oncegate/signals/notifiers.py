@@ -1,7 +1,7 @@
-"""Who is told about alarms: a log, or whatever a user plugs in.
+"""Who gets alarms: a log, or whatever a user plugs in.
 
-A notifier is told each notice once (`alarms.py` sees to that) and may fail: the others are told all the
-same. A webhook needs somebody who posts for it: hand in the guarded client of `oncegate.sender`, or your
+A notifier gets each notice once (`alarms.py` sees to that) and may fail: the others get it all the same.
+A webhook needs a client that posts for it: hand in the guarded client of `oncegate.sender`, or your
 own; nothing here opens a connection.
 """
 
@@ -24,7 +24,7 @@ _ANSWERED: Final = range(200, 300)
 
 
 class Notifier(Protocol):
-    """Tells somebody."""
+    """Sends a notice to people."""
 
     def notify(self, notice: AlarmNotice) -> None:
         """Tells about one notice; may raise."""

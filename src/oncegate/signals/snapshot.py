@@ -158,11 +158,11 @@ class Snapshot(Struct, frozen=True):
     """One moment. `windows` has the counts by length of window and surface.
 
     `past` has the counts of the same windows on earlier days, yesterday first; `circuits` those that are
-    not closed. `keyless` has the steps of each surface that took no key of late. `drifts` has the partners
+    not closed. `keyless` has the steps of each surface that took no key recently. `drifts` has the partners
     whose windows were compared, with how many differ. `went_back` has the open incidents of a ledger that
     went back in time.
     not closed. `decided` are limits that operators have set. `keyless` has the steps of each surface that
-    took no key of late.
+    took no key recently.
     """
 
     now_ms: int

@@ -139,7 +139,7 @@ class Watch:
 
 
 def _keep(session: Session, found: Observations) -> None:
-    """Adds to the gauges' history; a gap in it is better than an alarm that nobody hears of."""
+    """Adds to the gauges' history; a gap in it is better than an alarm that is not sent."""
     try:
         with session.unit():
             session.observe([found])
@@ -162,7 +162,7 @@ def _tell(notifier: Notifier, untold: deque[AlarmNotice]) -> None:
         except Exception as error:  # noqa: BLE001  a notifier may raise anything
             name = untold[0].signal.definition.name
             log.error(  # no trace: it may come every minute, for as long as a webhook is down
-                "nobody could be told about %s; tried again later: %s: %s",
+                "no notifier took the alarm %s; tried again later: %s: %s",
                 name,
                 type(error).__name__,
                 error,

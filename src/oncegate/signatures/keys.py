@@ -85,7 +85,7 @@ class HmacSecret:
         return cls(secrets.token_bytes(32))
 
     def reveal(self) -> str:
-        """The secret as text, to be shown once to whoever configures the other side."""
+        """The secret as text, to be shown once to the person who configures the other side."""
         return SECRET_PREFIX + base64.b64encode(self._secret).decode()
 
     def sign(self, content: bytes) -> bytes:

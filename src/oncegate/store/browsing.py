@@ -1,4 +1,4 @@
-"""Browsing: what pages read that nobody else needs, and the notes that looking leaves behind.
+"""Browsing: what only pages read, and the notes that looking leaves behind.
 
 Everything here goes along an index and is bounded by its `limit`, whatever the ledger holds.
 """

@@ -119,7 +119,7 @@ class Census(Protocol):
         """Names the surfaces that have entries."""
 
     def stranded(self, limit: int, surfaces: Sequence[str] | None = None) -> list[EntryDetail]:
-        """Returns entries whose lease has lapsed or that may be tried again, those due first at the front.
+        """Returns entries whose lease has expired or that may be tried again, those due first at the front.
 
         A failed attempt whose wait is not over is among them, with its `retry_at_ticks`.
 

@@ -28,7 +28,7 @@ class StepState(Stored):
 class StepRecord(Struct, frozen=True, gc=False):
     """A step of a handler that has been started or finished.
 
-    `started_at_ms` is when the call was made that the record tells of; None where nobody wrote it down.
+    `started_at_ms` is when the call was made that the record tells of; None where it was not recorded.
     `declared` is what the downstream was declared to do then (`model.declarations`). `last_call_ticks` is
     when it may last have been called, in the ledger's time; None means when the claim's last attempt ended.
     Before `first_call_ticks` it certainly was not called; None means before the claim's first reservation.
@@ -219,7 +219,7 @@ class Attachment(Struct, frozen=True, gc=False):
 class Entry(Struct, frozen=True, gc=False):
     """Everything recorded of a key but its payload and outcome bodies.
 
-    `token` is that of the claim in flight, or of the claim that ended the entry for good; None otherwise.
+    `token` is that of the claim in flight, or of the claim that ended the entry finally; None otherwise.
     """
 
     entry_id: int
@@ -272,7 +272,7 @@ class Claims(Protocol):
         A key that is not known is inserted in flight (or quarantined or held, if the reservation says so,
         with one log record), its mark of content is kept, and the answer is RUN (or QUARANTINE or HOLD). A
         known key is judged by `model.states.judge`; when that claims, attempt and fence grow, the lease
-        starts anew and one log record tells both (`log.ClaimNote`). The declaration that came with the
+        starts again and one log record tells both (`log.ClaimNote`). The declaration that came with the
         first claim stays with the key, whatever later ones bring. A conflict writes one log record. The
         same key twice in `wanted` is decided as two arrivals. Inserting is one conditional statement: no
         reading first.
@@ -286,7 +286,7 @@ class Claims(Protocol):
         """Decides each as `reserve` does, but a key that is not known is committed with it, at once.
 
         For events with nothing to call. The answer RUN then means that the entry is settled, with this
-        outcome, the time of its arrival as that of its end, and one log record; nobody ever sees it in
+        outcome, the time of its arrival as that of its end, and one log record; no reader ever sees it in
         flight. The same key again in `wanted` is a replay, or a conflict. Where a single call may commit
         by itself, all of this is the one statement that inserts. `store.recording` does it in two steps for
         all other stores.

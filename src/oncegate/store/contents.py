@@ -94,7 +94,7 @@ class Contents(Protocol):
     def contents_after(self, position: int, limit: int, window_ms: int) -> ContentPage:
         """Looks at the next `limit` marks and pairs each with the nearest equal one before it.
 
-        Entries that failed for good do not count, and neither do pairs received further apart than the
+        Entries that failed finally do not count, and neither do pairs received further apart than the
         window. The work is bounded by `limit`, whatever the ledger holds. Only reads.
         """
 

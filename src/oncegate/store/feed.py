@@ -40,7 +40,7 @@ class Publishing(Enum):
 
 
 class Published(Struct, frozen=True, gc=False):
-    """An event's place among those of its key; for a conflict, that of nobody."""
+    """An event's place among those of its key; a conflict has no place."""
 
     publishing: Publishing
     seq: int

@@ -34,7 +34,7 @@ class IncarnationChange(Struct, frozen=True):
 
 
 class Rememberer(Protocol):
-    """Somebody who remembers what a ledger said, such as a gate."""
+    """Remembers what a ledger said; a gate is one."""
 
     def forget(self) -> None:
         """Drops what was remembered of the ledger; never raises."""
@@ -66,12 +66,12 @@ class Incarnations:
         return None if self._sight is None else self._sight.identity
 
     def attach(self, rememberer: Rememberer) -> None:
-        """Tells somebody from now on when the ledger has gone back."""
+        """Notifies the rememberer from now on when the ledger has gone back."""
         with self._lock:
             self._rememberers.append(rememberer)
 
     def detach(self, rememberer: Rememberer) -> None:
-        """Tells somebody no more."""
+        """Notifies the rememberer no more."""
         with self._lock:
             if rememberer in self._rememberers:
                 self._rememberers.remove(rememberer)

@@ -234,7 +234,7 @@ class LaneDesk(Protocol):
         """Makes a blocked or waiting head due now, with all attempts before it; no dead letter now."""
 
     def skip_head(self, order: HeadOrder) -> HeadAnswer:
-        """Leaves the head out for good and lets the next event go. It stays, or becomes, a dead letter."""
+        """Leaves the head out finally and lets the next event go. It stays, or becomes, a dead letter."""
 
     def replay(self, wanted: ReplayWanted) -> Replaying:
         """Delivers past events of lanes once more, in order, before anything newer of the same lane goes.

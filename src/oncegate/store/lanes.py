@@ -240,7 +240,7 @@ class Lanes(Protocol):
     def lease_heads(self, wanted: HeadsWanted) -> Heads:
         """Leases heads that may go now, longest due first.
 
-        Eligible is the head of a lane that waits and is due, or whose lease has lapsed, at a destination
+        Eligible is the head of a lane that waits and is due, or whose lease has expired, at a destination
         that is active and not throttled. Attempts do not grow by leasing. The cost depends on how many are
         leased, not on how many lanes there are, wait or are blocked.
         """
@@ -273,5 +273,5 @@ class Lanes(Protocol):
     def lease_ended(self, ended: Acknowledgement | GivenUp) -> bool:
         """Tells whether a lease of this event was ended under this fence, as far as that can still be seen.
 
-        For asking after a doubtful commit. A failure may no longer show once somebody else has the head.
+        For asking after a doubtful commit. A failure may no longer show once another worker has the head.
         """

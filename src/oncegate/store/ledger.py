@@ -42,8 +42,8 @@ class ClaimSession(Claims, Protocol):
         """One transaction: commits on leaving, rolls back if the block raises.
 
         All other calls are made inside one. `single` announces exactly one call of Claims, which may then
-        be a statement that commits by itself. Without `wait`, raises StoreBusy at once when somebody else
-        is writing. Without `patient`, a row that somebody's transaction holds is waited for a moment only,
+        be a statement that commits by itself. Without `wait`, raises StoreBusy at once when another process
+        is writing. Without `patient`, a row that another transaction holds is waited for a moment only,
         and then StoreBusy is raised; where there is one writer no row is held. Raises StoreUnavailable if
         it could not begin or certainly did not commit, StoreUnknown if the commit may have happened.
 
@@ -78,7 +78,7 @@ class InteractiveUnits(Protocol):
     def was_committed(self, mark: str) -> bool:
         """Tells whether a user's transaction is known to be committed, with or without what we put into it.
 
-        `mark` is what `Joined.mark` gave. False also where nobody can tell.
+        `mark` is what `Joined.mark` gave. False also where that is unknown.
         """
 
 
@@ -203,7 +203,7 @@ class ClaimStore(Protocol):
         """
 
     def close(self) -> None:
-        """Gives back what is kept for further looks; the store can be used again."""
+        """Releases what is kept for further looks; the store can be used again."""
 
     def pending_migrations(self) -> list[Migration]:
         """Tells which migrations the ledger still needs, without changing anything."""
@@ -228,7 +228,7 @@ class Store(ClaimStore, Protocol):
         """As in `ClaimStore`, with every facet."""
 
     def knows(self, names: Sequence[str]) -> bool:
-        """Tells whether everything is known that joining with these names takes; asks nobody."""
+        """Tells whether everything is known that joining with these names takes; sends nothing."""
 
     def learn(self, names: Sequence[str]) -> None:
         """Makes the names known, durably and over a connection of its own."""
@@ -240,7 +240,7 @@ class Store(ClaimStore, Protocol):
         """
 
     def make_room(self, now_ms: int) -> list[str]:
-        """Prepares for what will arrive and gives back what forgotten entries left; tells what it did.
+        """Prepares for what will arrive and returns the space of forgotten entries; says what it did.
 
         Never needed for anything to be right, and never waits long for others: what cannot be done now is
         done another time.

@@ -77,7 +77,7 @@ _CLAIM_NOTE: Final = re.compile(r"(first )?attempt (\d{1,19}) under fence (\d{1,
 class ClaimNote(NamedTuple):
     """What the log says of a claim on a known key, so that it can be told who held which fence.
 
-    Attempts are counted anew after a person's word; `is_first` says that nobody ever held the key before.
+    Attempts count from zero after a person's decision; `is_first` says that no worker held the key before.
     """
 
     attempt: int

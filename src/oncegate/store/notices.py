@@ -1,7 +1,7 @@
 """Notices: what processes tell each other by the ledger, such as how an endpoint's circuit stands.
 
 They are small, replaced by the next word of the same writer, and gone after a while; the log has nothing of
-them. They are hearsay: how long ago something was told is part of it, and no key, lease or order may depend
+them. They are hearsay: how long ago something was said is part of it, and no key, lease or order may depend
 on what one says.
 """
 

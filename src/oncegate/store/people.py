@@ -63,7 +63,7 @@ class People(Protocol):
         A ruling takes effect only where fence and key are those it names and the state is one that its verb
         starts from. Then, in one transaction: the state becomes what the verb leads to, the fence grows,
         `reason` and the time stand on the entry, the steps are recorded, the outcome is kept, and the log
-        gets exactly one record with `note`. Where the verb runs the entry, its attempts count anew and it
+        gets exactly one record with `note`. Where the verb runs the entry, attempts count from zero and it
         may be taken up at once; what it knows of earlier calls stays, and the outcome of a failure goes.
         Otherwise nothing changes at all.
         """

@@ -46,7 +46,7 @@ def record_in_two_steps(
 def _asked_again(
     claims: TwoSteps, wanted: Sequence[Reservation], answers: list[Reserved]
 ) -> list[Reserved]:
-    """Whoever found a key in flight is judged again: what this batch has settled is a replay by now."""
+    """Judges arrivals that found a key in flight again: what this batch has settled is a replay by now."""
     return [
         claims.reserve([item])[0] if answer.decision is _BUSY else answer
         for item, answer in zip(wanted, answers, strict=True)

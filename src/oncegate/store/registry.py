@@ -31,7 +31,7 @@ class DocumentChange(Struct, frozen=True):
     """Asks to write or, without a body, remove a document that has `version` now; 0 means a new one.
 
     `note` is what the log says, under the kind `recorded_as`; it must hold no secret. Without a kind there
-    is no record: for a document that a program makes and nobody has decided about.
+    is no record: for a document that a program makes without a person's decision.
     """
 
     kind: str

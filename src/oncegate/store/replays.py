@@ -1,7 +1,7 @@
-"""Replays as somebody asked for them, how far each has come, and how it ended.
+"""Replays as they were ordered, how far each has come, and how it ended.
 
 An order is written with the first deliveries that are planted under its nonce, in the same transaction, and
-stays after the last of them has gone. One that was cancelled gets no more deliveries, whoever still plants.
+stays after the last of them has gone. A cancelled one gets no more deliveries from any process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ReplayOrder(Struct, frozen=True):
     """A replay: of one lane, or of a destination's. `number` grows with time.
 
     `left` counts deliveries that have not gone yet, up to one more than LEFT_COUNTED_MAX. `at_ms` is None,
-    and nobody is named, where a replay was under way before orders were kept.
+    and no person is named, where a replay was under way before orders were kept.
     """
 
     number: int

@@ -1,7 +1,7 @@
-"""What the processes of one ledger have seen of late, kept for all of them (C6).
+"""What the processes of one ledger have seen recently, kept for all of them (C6).
 
 Two halves of a duplicate may reach two processes. Each process brings what it saw, about once a second, and
-is told who came with the same before. Observations, not decisions: bounded by rows and age, and lost
+learns who came with the same before. Observations, not decisions: bounded by rows and age, and lost
 without harm. Contents are hashes.
 """
 
@@ -79,5 +79,5 @@ class SeenByAll(Protocol):
     def meet(self, seen: Seen) -> Met:
         """Keeps what a process has seen, and tells what was there before it.
 
-        Of two processes that bring the same content at once, the second is told of the first.
+        Of two processes that bring the same content at once, the second learns of the first.
         """

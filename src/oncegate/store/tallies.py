@@ -208,8 +208,8 @@ class Waiting(Struct, frozen=True):
     """Entries of a surface that are not final, by state, kind of reason and time limit for a decision.
 
     `oldest_ticks` is when the first of them was reserved (in flight) or came into its state, in the
-    ledger's own time; None if that was not noted. `oldest_at_ms` is the same in wall time. `lapsed` are in
-    flight under a lease that is over. `decide_within_ms` is how long their surface gives a person.
+    ledger's own time; None if that was not noted. `oldest_at_ms` is the same in wall time. `lapsed` counts
+    those in flight under a lease that is over. `decide_within_ms` is how long their surface gives a person.
     `tried_ms` is the longest time from an arrival to its last failed attempt, where more will follow.
     """
 

@@ -53,7 +53,7 @@ class TracedPublication(Struct, frozen=True):
 class Traces(Protocol):
     """Links between what happened.
 
-    Whoever sends an event names its trace, so several tenants may use one name. What is found of a trace is
+    The sender of an event names its trace, so several tenants may use one name. What is found of a trace is
     one tenant's where one is named; otherwise the limit is shared fairly: each tenant's first, then each
     tenant's second, and so on. No tenant's events push another's out.
     """

@@ -21,7 +21,7 @@ class Fault(Enum):
 
     NONE = "nothing"
     LOST_REPLY = "it is committed, and the reply is lost"
-    UNDONE = "it is undone, and nobody can say so"
+    UNDONE = "it is undone, and the caller cannot know"
     DOWN = "the store cannot be reached"
 
 

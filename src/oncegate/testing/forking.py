@@ -1,6 +1,6 @@
 """Work in a forked process, which a test may kill, stop, resume and outlive.
 
-Whoever forks must have no ledger open: SQLite connections do not survive a fork, in neither process.
+A process that forks must have no ledger open: SQLite connections do not survive a fork, in neither process.
 """
 
 from __future__ import annotations

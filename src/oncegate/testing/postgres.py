@@ -172,7 +172,7 @@ def create_database(url: str, name: str, template: str | None = None) -> None:
 
 
 def drop_database(url: str, name: str) -> None:
-    """Removes a database beside the one that is named, whoever is still connected to it."""
+    """Removes a database beside the one that is named, with all its connections."""
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as connection:
@@ -209,7 +209,7 @@ def _is_reachable(program: Path) -> bool:
 
 
 def _unprivileged_user() -> str | None:
-    """PostgreSQL refuses to run as root: then it runs as nobody."""
+    """PostgreSQL refuses to run as root: then it runs as the user `nobody`."""
     if os.name != "posix" or os.geteuid() != 0:
         return None
     return pwd.getpwnam("nobody").pw_name

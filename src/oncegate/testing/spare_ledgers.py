@@ -64,7 +64,7 @@ class SpareLedgers:
         self._made: dict[str, _Made] = {}
 
     def take(self) -> str:
-        """The address of an empty ledger that nobody else uses."""
+        """The address of an empty ledger that no other test uses."""
         while self._spare:
             url = self._spare.pop()
             if self._clean(url):

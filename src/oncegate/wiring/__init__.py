@@ -208,7 +208,7 @@ class Gate(GateOnStore):
     def dashboard(self, *, login: bool = False) -> Any:
         """The operations page of this gate's ledger, as an ASGI application to be mounted anywhere.
 
-        Whoever reaches it may look and nobody may act: put it behind your own sign-in. With `login`,
+        Every visitor may look and none may act: put it behind your own sign-in. With `login`,
         everybody signs in with a token of `oncegate operators add`, and acts as their role allows.
         """
         try:

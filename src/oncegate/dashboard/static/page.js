@@ -110,7 +110,7 @@
     mark.textContent = badge;
   };
 
-  // What somebody has opened, and where they are, stays so when the content is exchanged.
+  // What the visitor has opened, and where they are, stays so when the content is exchanged.
   const nameOf = (one) => {
     const part = one.closest("[data-row], article, section");
     return (part?.querySelector("h2, h3, a")?.textContent || "") + "|" + one.querySelector("summary")?.textContent;

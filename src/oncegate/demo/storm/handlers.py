@@ -97,7 +97,7 @@ class GatedSystem:
             return _admit(doomed, event)
 
     def _admit_and_tell(self, event: Event) -> str:
-        """What was seen is told at once and not once a second: this process may not live so long."""
+        """Reports what was seen at once and not once a second: this process may not live so long."""
         try:
             return _admit(self._gate, event)
         finally:

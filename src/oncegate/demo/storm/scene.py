@@ -12,7 +12,7 @@ from oncegate.demo.storm.story import Story
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The stage on which the story is told."""
+    """The stage of the story."""
 
     story: Story
     workers: int

@@ -58,7 +58,7 @@ class UngatedSide:
         evidence.prepare_file(self._database)
 
     def recover(self, scene: Scene, terminal_url: str) -> None:
-        """Nobody knows that anything is open: nothing can be done."""
+        """Does nothing: without a gate nothing records what is open."""
 
     def bookings(self) -> list[Booking]:
         """Read every booking."""
@@ -85,7 +85,7 @@ class GatedSide:
         evidence.prepare_ledger(self._store)
 
     def recover(self, scene: Scene, terminal_url: str) -> None:
-        """Run the reconciler until no key is open; it finds them once their leases have lapsed."""
+        """Run the reconciler until no key is open; it finds them once their leases have expired."""
         with (
             contextlib.closing(TerminalClient(terminal_url)) as client,
             contextlib.closing(Gate(self._url)) as gate,

@@ -76,7 +76,7 @@ class Story:
         return sum(message.deliveries for message in (*self.storm, *self.late))
 
     def faults(self, kind: StormFault) -> int:
-        """How many faults of a kind are told."""
+        """How many faults of a kind the story has."""
         return sum(message.faults.count(kind) for message in self.storm)
 
     @property

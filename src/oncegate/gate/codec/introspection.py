@@ -25,9 +25,8 @@ KEY_PARAMETERS: Final = ("idempotency_key", "headers")
 def remembered(look: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..., Any]], T]:
     """Remembers what was found out about a function.
 
-    Of what is made anew for each event (a method, a function inside a handler, a partial) only that is
-    kept which all of its kind have in common: the thing itself keeps an event, or a transaction that
-    ended long ago.
+    A method, a function inside a handler and a partial are created again for each event. Only what all of
+    one kind have in common is kept: the object itself would keep an event or an ended transaction alive.
     """
     plain = functools.lru_cache(maxsize=FUNCTIONS_REMEMBERED_MAX)(look)
     kinds: dict[Any, T] = {}
@@ -106,7 +105,7 @@ def refuse_generator(function: Callable[..., Any]) -> None:
         inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in (function, called)
     ):
         raise UsageError(
-            f"{name_of(function)} is a generator function: calling it runs nothing of it, and nobody"
+            f"{name_of(function)} is a generator function: calling it runs nothing of it, and no code"
             " would go through what it yields; collect that in a list and return it"
         )
 
@@ -116,7 +115,7 @@ def refuse_lazy(function: Callable[..., Any], answer: Any) -> None:
     if type(answer) in LAZY:
         raise UsageError(
             f"{name_of(function)} returned a {type(answer).__name__}, whose work has not been done, and"
-            " nobody would do it; return a list of what it gives"
+            " no code would do it; return a list of what it gives"
         )
 
 

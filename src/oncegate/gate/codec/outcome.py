@@ -20,7 +20,7 @@ _DONE: Final = StepState.DONE
 class StepOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A finished step as the outcome shows it.
 
-    `after_ms` is when it was called, counted from the first arrival; None where nobody wrote it down.
+    `after_ms` is when it was called, counted from the first arrival; None where it was not recorded.
     """
 
     name: str

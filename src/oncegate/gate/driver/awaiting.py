@@ -1,8 +1,8 @@
-"""What async handlers are given to await: a forgotten `await` is told before any outcome is recorded.
+"""What async handlers await. A forgotten `await` is reported before any outcome is recorded.
 
-A coroutine that nobody awaits runs nothing, and Python only prints a warning. An outcome recorded after
+A coroutine that is never awaited runs nothing, and Python only prints a warning. An outcome recorded after
 that would say that an effect, a step or a write was done which never began. Keeps names, never the work
-itself: a task that is destroyed must go at once, and not when somebody collects garbage.
+itself: a task that is destroyed must go at once, and not at the next garbage collection.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class Driver:
 
 
 class WrappingDriver(Driver):
-    """A driver that lets somebody look at every flow it runs, for spans."""
+    """A driver that lets an observer look at every flow it runs, for spans."""
 
     def __init__(self, driver: Driver, wrap: Callable[[Flow[Any]], Flow[Any]]) -> None:
         super().__init__(driver._commits, driver._clock)
@@ -199,7 +199,7 @@ class WrappingDriver(Driver):
 
 
 def _keep_answer(raised: BaseException, request: Any, asked: Pending | asyncio.Future[Any] | None) -> None:
-    """An answer that came in the same turn as the cancellation: it was told, but nobody heard it."""
+    """Keeps an answer that came in the same turn as the cancellation: it was sent, but not received."""
     if not isinstance(raised, asyncio.CancelledError) or not isinstance(request, Operation):
         return
     if isinstance(asked, asyncio.Future) and asked.done() and not asked.cancelled():

@@ -1,4 +1,4 @@
-"""What a flow may ask of whoever drives it, besides operations on the ledger.
+"""What a flow may ask of its driver, besides operations on the ledger.
 
 Flows (admit, effect, settle) are generators without any I/O of their own: they yield one of these or an
 `Operation`, and are resumed with the answer. That is why threads and tasks share one copy of the logic.
@@ -38,7 +38,7 @@ _CALL: Final = Where.CALL
 
 
 class ThreadCall:
-    """A call that a thread makes for a task, and who is told of its end if the task waits no more."""
+    """A call that a thread makes for a task, and the callback for its end if the task waits no more."""
 
     __slots__ = ("_call", "_ended", "_told", "_untold", "value")
 
@@ -81,7 +81,7 @@ class Invoke(Struct, eq=False):
     """Call this: a user's function, or something of ours that blocks.
 
     `left` is the thread's call, if it goes on after the task that asked for it was cancelled. `is_async`
-    is None where nobody has found out yet: whoever calls the function does.
+    is None where it is not known yet: the caller of the function finds out.
     """
 
     function: Callable[..., Any]

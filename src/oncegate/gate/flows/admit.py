@@ -197,7 +197,7 @@ def _busy_while_value_follows(gate: GateContext, reserved: Reserved) -> Reserved
 
 
 def reservation_of(gate: GateContext, attempt: ClaimAttempt) -> Reservation:
-    """Makes the request for a key, with a token that nobody else has."""
+    """Makes the request for a key, with a token that no other claim has."""
     arrival, rule = attempt.arrival, attempt.surface.rule
     return Reservation(
         arrival.key.digest,

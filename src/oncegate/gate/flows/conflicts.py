@@ -165,7 +165,7 @@ def _kept_as(wanted: Reservation, entry_id: int | None, differs: Difference) -> 
 
 
 def return_claim(gate: GateContext, reserved: Reserved) -> Flow[None]:
-    """Somebody kept the same content and a person released it since we looked: that run is not ours."""
+    """Another process kept the same content and a person has released it: that run is not ours."""
     if not reserved.decision.claims:
         return
     at_ms, reason = gate.clock.wall_ms(), "released; runs with the next round of a reconciler"

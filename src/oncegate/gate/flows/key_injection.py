@@ -1,4 +1,4 @@
-"""How a call gets the key that its downstream honours, and how people are told when it did not."""
+"""How a call gets the key that its downstream honours, and how people learn that it did not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets somebody note every arrival at a gate and what it was told, such as a recorder.
+"""Lets an observer, such as a recorder, note every arrival at a gate and its answer.
 
 Must never change what an arrival gets: whatever an observer raises is its own fault and is dropped here.
 """
@@ -16,7 +16,7 @@ _log: Final = logging.getLogger("oncegate.gate")
 
 
 class ArrivalObserver(Protocol):
-    """Somebody who is told of arrivals, from whatever thread or task they come in."""
+    """Gets every arrival, in the thread or task in which it comes."""
 
     def arrived(self, rule: SurfaceRule, arrival: Arrival, at_ms: int) -> int:
         """An event has arrived; returns a number for the answer."""

@@ -1,8 +1,8 @@
 """What a downstream answered when it was asked about a key, put on record for people (E5).
 
-Called by the effect flow, only after an earlier attempt: a first call asks nobody. Where the settlement's
+Called by the effect flow, only after an earlier attempt: a first call has no probe. Where the settlement's
 own reason tells the answer, nothing is written here. Must never change what is decided: a ledger that
-cannot take the record just now goes without it. Only a lost fence is told, as with every write of a claim.
+cannot take the record goes without it. Only a lost fence is raised, as with every write of a claim.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ REASON: Final = "cancelled before anything was called"
 
 
 def give_back_flow(gate: GateContext, surface: Surface, arrival: Arrival, question: Reserve) -> Flow[None]:
-    """Sees to it that a claim nobody waits for any more is given back as soon as it is granted."""
+    """Releases a claim as soon as it is granted, because no task waits for it any more."""
     if question.loop is None:
         return
     given: Future[None] = question.loop.create_future()
@@ -95,7 +95,7 @@ def _settle(gate: GateContext, settlement: Settlement, given: Future[None]) -> N
 
 
 def _tell(given: Future[None], done: Future[Any] | None = None) -> None:
-    """An error is taken note of and is nobody's: the claim lapses then, and is looked into."""
+    """An error is read and dropped: the claim's lease then expires, and recovery takes over."""
     if done is not None and not done.cancelled():
         done.exception()
     if not given.done():

@@ -61,7 +61,7 @@ class RestoreFindings(Struct):
 
     @property
     def lost(self) -> list[Settled]:
-        """All that the ledger has no more, or has anew."""
+        """All that the ledger no longer has, or has again under a new entry."""
         return [*self.held, *self.recovering, *self.again, *self.undone]
 
 

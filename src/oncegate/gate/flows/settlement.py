@@ -200,7 +200,7 @@ def _keep_failure(gate: GateContext, claim: Claim, error: BaseException) -> None
 
 
 def _refuse_final(claim: Claim, error: BaseException) -> None:
-    """A failure that could not be recorded is not told as final: who is told so does not come again."""
+    """A failure that is not recorded is not reported as final: after a final answer a sender stops."""
     if isinstance(error, (Failed, *claim.surface.final_errors)):
         raise ClaimLost(f"{claim.key.text}: the key is not held here any more; the failure is not recorded")
 
@@ -296,7 +296,7 @@ def expect_value(gate: GateContext, claim: Claim) -> None:
 
 
 def expect_no_value(gate: GateContext, claim: Claim) -> None:
-    """Its flow has ended: nobody returns a value any more, but a thread whose task was cancelled."""
+    """Its flow has ended: only a thread whose task was cancelled may still return a value."""
     if claim.left is None:
         gate.value_follows.pop(claim.entry_id, None)
     else:
@@ -304,7 +304,7 @@ def expect_no_value(gate: GateContext, claim: Claim) -> None:
 
 
 def _attach_left(gate: GateContext, claim: Claim, call: ThreadCall) -> None:
-    """In the thread itself, which nobody waits for: only an entry that is committed takes the value."""
+    """In the thread itself, without a waiting task: only a committed entry takes the value."""
     try:
         if claim.entry_id in gate.value_follows and call.value is not NO_VALUE:
             outcome = outcome_of(claim, _encode(claim, call.value)[0])

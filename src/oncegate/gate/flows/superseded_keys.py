@@ -1,4 +1,4 @@
-"""Claims that nobody may take up: their event is known by the key of a newer template (I27).
+"""Claims that no worker may take up: their event is known by the key of a newer template (I27).
 
 A process that slept over the end of an overlap reserves under the old key once more, calls nothing, and
 gives the claim back; it may die before that. A process that inserts a newer key looks the older ones up

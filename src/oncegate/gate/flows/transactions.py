@@ -1,7 +1,7 @@
 """Handlers' own transactions on the ledger's database: business writes and outcome in one commit.
 
-Blocking, like the store; the drivers decide where they run. Must never leave a transaction open: whoever
-begins one ends it on every path. A transaction that is the user's own is joined and never ended here.
+Blocking, like the store; the drivers decide where they run. Must never leave a transaction open: the code
+that begins one ends it on every path. A transaction that is the user's own is joined and never ended here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class OpenTransaction:
     """A transaction of one handler, from begin to commit or rollback.
 
     A task may be cancelled while a thread still begins or uses the transaction for it; `rollback` then
-    waits for the statement, or leaves word for `begin` to end at once what nobody wants any more.
+    waits for the statement, or leaves a mark that makes `begin` end the transaction at once.
     """
 
     def __init__(self, gate: GateContext) -> None:
@@ -128,7 +128,7 @@ class _Undo(Exception):
 
 
 def begin_flow(transaction: OpenTransaction) -> Flow[None]:
-    """Opens a transaction; whoever is interrupted while waiting for it leaves nothing open."""
+    """Opens a transaction; an interrupt while waiting for it leaves nothing open."""
     try:
         transaction.begin(wait=False)
         return

@@ -114,7 +114,7 @@ class Sightings:
             seen.new.append((reserved.entry_id, arrival.tenant, arrival.body, reserved.received_at_ms))
 
     def _tell_why(self, rule: SurfaceRule, arrival: Arrival, reserved: Reserved) -> None:
-        """Has a line written about an arrival that may not run; a conflict is told by its own flow."""
+        """Has a line written about an arrival that may not run; a conflict is reported by its own flow."""
         decision, first = reserved.decision, reserved.received_at_ms
         if decision is _REPLAY and not self.why.tells_replays:
             return
@@ -323,7 +323,7 @@ class Sightings:
         return self._forget_untold()
 
     def _forget_untold(self) -> bool:
-        """It is told, or there is nobody to tell: `totals` goes on."""
+        """It is reported, or cannot be: `totals` goes on."""
         self._untold, self._untold_repeats = {}, {}
         self._untold_resources.clear()
         return True
@@ -351,7 +351,7 @@ class Sightings:
         self.flush()
 
     def after_fork_in_child(self) -> None:
-        """Begins anew: what the parent saw is the parent's to tell."""
+        """Starts again: the parent reports what the parent saw."""
         self._begin()
 
 

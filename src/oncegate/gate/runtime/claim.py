@@ -82,7 +82,7 @@ class Claim(Struct, eq=False):
 
     @property
     def is_deserted(self) -> bool:
-        """Whether its task belongs to an event loop that is over: nobody goes on with it."""
+        """Whether its task belongs to an event loop that is closed: it can never finish."""
         return self.loop is not None and self.loop.is_closed()
 
     @property
@@ -104,7 +104,7 @@ class Claim(Struct, eq=False):
         if self.ended:
             raise UsageError("the handler has ended; what it started may not use its claim any more")
         if self.lost:
-            raise ClaimLost(f"{self.key.text}: the lease lapsed and another worker holds the key")
+            raise ClaimLost(f"{self.key.text}: the lease expired and another worker holds the key")
         if self.committed or self.joined:
             raise UsageError("the outcome is already committed: put effects and steps before once.commit")
 

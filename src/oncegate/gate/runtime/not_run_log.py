@@ -31,7 +31,7 @@ log: Final = logging.getLogger("oncegate.arrivals")
 
 
 class NotRunLine(Struct, frozen=True, gc=False):
-    """What is told of one arrival. `first_at_ms` is 0 where it is the first."""
+    """What the log says of one arrival. `first_at_ms` is 0 where it is the first."""
 
     verdict: str
     surface: str

@@ -25,7 +25,7 @@ class Tokens:
         self._pid = here.pid
 
     def __call__(self) -> int:
-        """A number that nobody else has."""
+        """A number that no other process has."""
         if self._pid != here.pid:  # forked: what is left is the parent's as well
             self._left, self._pid = [], here.pid
         try:

@@ -98,7 +98,7 @@ class Webhooks:
     def _begin(
         self, entrance: Entrance, event: Any, context: Context | None
     ) -> Admission | WaitingFlow[Admission]:
-        """Whoever gets something that is begun has taken room for it."""
+        """Takes room for the event, then begins it."""
         self._room.take(entrance.tenant)
         begun: Any = None
         try:

@@ -28,10 +28,10 @@ _UNUSUAL: Final = frozenset({b"transfer-encoding", b"content-encoding", b"expect
 
 
 class _Nobody:
-    """Nobody waits for an exchange: there is no application that could."""
+    """Stands for the application that waits for an exchange: there is none."""
 
     def set(self) -> None:
-        """Wakes nobody."""
+        """Does nothing."""
 
 
 _NOBODY: Final = _Nobody()
@@ -52,7 +52,7 @@ class FastExchange(Struct, eq=False):
 
 
 class ResponseHeads:
-    """Status line and headers of plain answers, made anew when the server's own headers change."""
+    """Status line and headers of plain answers, made again when the server's own headers change."""
 
     def __init__(self) -> None:
         self._of: list[tuple[bytes, bytes]] | None = None

@@ -32,7 +32,7 @@ _ROWS_MADE: Final = frozenset(
     }
 )
 _NEW_TIME: Final = (
-    "stop every process of this ledger, then let its time begin anew: "
+    "stop every process of this ledger, then let its time begin again: "
     "INSERT INTO oncegate_ticks (ticks, wall) SELECT now, now FROM oncegate_clock() AS now"
 )
 
@@ -41,7 +41,7 @@ Thing = tuple[str, str, str]  # its kind, its name, and how it is
 
 
 class Lost(NamedTuple):
-    """Something that a migration made and somebody removed or changed; `stops`: events fail without it."""
+    """Something that a migration made and that was removed or changed; `stops`: events fail without it."""
 
     what: str
     next_step: str

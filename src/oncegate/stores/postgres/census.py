@@ -166,7 +166,7 @@ class PostgresCensus(PostgresSealing):
         return [str(text) for (text,) in self._query(_SURFACES, ())]
 
     def stranded(self, limit: int, surfaces: Sequence[str] | None = None) -> list[EntryDetail]:
-        """Finds claims whose lease has lapsed and failures that may be tried again, first due first."""
+        """Finds claims whose lease has expired and failures that may be tried again, first due first."""
         if surfaces is not None and not surfaces:
             return []
         now = self.now_ticks()

@@ -182,7 +182,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
         answers: list[Reserved | None],
         insert: Insert,
     ) -> None:
-        """Judges arrivals of known keys, again and again for those that somebody moved on meanwhile."""
+        """Judges arrivals of known keys; again for those that another process moved on meanwhile."""
         for _ in range(JUDGE_ROUNDS_MAX):
             keys = sorted({wanted[place].key for place in places})
             rows = self._query(statements.KNOWN, (self._ticks(), bytea_array(keys)))
@@ -214,7 +214,7 @@ class PostgresClaims(PostgresFusing, PostgresRecording):
             self._query(statements.SERIALISE, (name,))
 
     def renew(self, claims: Sequence[Renewal]) -> list[bool]:
-        """Extends leases; a claim that is asked for twice is extended once and both are told so."""
+        """Extends leases; a claim that is asked for twice is extended once, and both callers get that."""
         batch = sorted({_held(claim): claim for claim in claims}.items())
         rows = self._query(
             statements.RENEW,

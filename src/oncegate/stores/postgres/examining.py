@@ -59,7 +59,7 @@ def _examine_settings(connection: Connection) -> Iterator[Finding]:
 
 
 def _examine_schema(connection: Connection) -> Finding:
-    """What a migration made and somebody removed."""
+    """What a migration made and is no longer there."""
     try:
         version = schema.schema_version(connection)
     except SchemaMismatch as error:

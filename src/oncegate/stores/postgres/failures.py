@@ -82,7 +82,7 @@ def translate(error: psycopg.Error, *, committing: bool) -> StoreError:
 def users_failure(error: Exception, *, patient: bool) -> StoreError:
     """What the failure of a user's statement means: whatever the server answers, it is theirs alone.
 
-    A lock that was not waited for long is tried again; so is a deadlock, by whoever knows how often.
+    A lock that was not waited for long is tried again; so is a deadlock, by the caller that counts them.
     """
     if isinstance(error, psycopg.Error):
         gave_up = isinstance(error, postgres.LockNotAvailable) and not patient

@@ -162,7 +162,7 @@ class PostgresFeed:
         return [ReaderPosition(*row) for row in self._query(_POSITIONS, (tenant, tenant))]
 
     def forget_published(self, before_ms: int, limit: int) -> int:
-        """Removes the oldest events of every feed, also of one that nobody has ever read."""
+        """Removes the oldest events of every feed, also of one that was never read."""
         self._begin()
         for (tenant,) in self._query(_UNREAD, (before_ms,)):
             self._number(tenant)

@@ -1,6 +1,6 @@
 """Reservation and end in one transaction: what only others would need in between is never written.
 
-Mixed into the session, for same-database handlers. Nobody sees the entry before the transaction commits:
+Mixed into the session, for same-database handlers. No reader sees the entry before the transaction commits:
 it needs no lease, which would be written and removed again. What does not go that way, another end than a
 good one or a commit without an end, gets it after all. Must never let an entry be committed in flight
 without its lease.

@@ -1,7 +1,7 @@
 """Server processes that may still be committing what their client has given up on.
 
 A lost connection does not stop the server: it may still be waiting for a lock or a disk and commit later,
-after somebody has looked and found nothing. So before anybody looks, those processes are ended; what is
+after a reader has looked and found nothing. So those processes are ended before any reading; what is
 not there then never comes. What is there may be known to this server only: one that waits for a synchronous
 standby shows its commit as soon as it is ended. So a commit of our own follows, which waits for the standby
 behind it.

@@ -11,7 +11,7 @@ from oncegate.stores.postgres.statement_generators import Facts, Script, _check_
 
 
 def enqueue(facts: Facts, event: Outgoing) -> Script[Placed]:
-    """Puts an event at the end of its lane; one that somebody else commits meanwhile is known then."""
+    """Puts an event at the end of its lane; one that another process commits meanwhile is known then."""
     for _ in range(ENQUEUE_TRIES_MAX):
         rows = yield from _on_ledger(
             ENQUEUE,

@@ -1,10 +1,10 @@
 """The statements of lanes on PostgreSQL. Batches come as arrays; each statement is atomic in itself.
 
-Who locks what, so that nobody waits for anybody in a circle and no worker waits for a user's transaction:
-whoever adds to a lane locks its row in `oncegate_lane`, and the row in `oncegate_head` only where the lane
-was idle, when no worker has it. Workers lock rows of `oncegate_head`, in order of lanes, and those of
-`oncegate_lane` only if they are free, to let a lane become idle. Where such a row is not free somebody may
-be adding to the lane, and it is looked at again soon.
+Who locks what, so that there is no deadlock and no worker waits for a user's transaction: a transaction
+that adds to a lane locks its row in `oncegate_lane`, and the row in `oncegate_head` only where the lane was
+idle, when no worker has it. Workers lock rows of `oncegate_head`, in order of lanes, and those of
+`oncegate_lane` only if they are free, to let a lane become idle. Where such a row is locked, a transaction
+may be adding to the lane, and the worker looks again soon.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ Held = TypeVar("Held", Failure, HeadHeld)
 
 
 class LostRace(Exception):
-    """Somebody else committed one of the ids meanwhile; nothing was changed."""
+    """Another process committed one of the ids meanwhile; nothing was changed."""
 
 
 class PostgresLanes:

@@ -1,4 +1,4 @@
-"""Interned names on PostgreSQL: looked up once a session, written by whoever comes first."""
+"""Interned names on PostgreSQL: looked up once a session, written by the first process that needs them."""
 
 from __future__ import annotations
 

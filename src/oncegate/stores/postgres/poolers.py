@@ -2,7 +2,7 @@
 
 In session mode a client has a server process of its own until it leaves, and nothing is different. In
 transaction mode it has another one in every transaction: settings and prepared statements are lost, and
-the process that may still be committing after a lost reply can be somebody else's by then, so that no doubt
+the process that may still be committing after a lost reply can be another client's by then, so no doubt
 could be settled (I5). Called by the store when it connects. Must never call a direct connection pooled.
 """
 

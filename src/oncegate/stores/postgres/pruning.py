@@ -1,7 +1,7 @@
 """Forgetting on PostgreSQL. Mixed into the session.
 
 Entries are numbered about in order of arrival, so the walk follows the primary key and needs no index by
-time. Rows that somebody holds are left for the next time, so that two pruners never wait for each other.
+time. Locked rows are left for the next time, so that two pruners never wait for each other.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class PostgresPruning:
         return UnusedNames(fresh, waiting, tuple(number for number, has_ended in old if has_ended))
 
     def drop_names(self, found: UnusedNames) -> int:
-        """Marks and removes by number; whoever looked a name up meanwhile has taken its mark away."""
+        """Marks and removes by number; a process that looked a name up meanwhile has removed its mark."""
         self._begin()
         now = self._now()
         self._query(_MARK, (now, list(found.fresh)))

@@ -1,6 +1,6 @@
 """Replays as they were asked for, on PostgreSQL. Mixed into the session below the lanes' desk.
 
-Whoever plants or cancels a replay holds its order first, then lanes: a cancelled one is planted no further.
+Planting and cancelling lock the replay's order first, then lanes: a cancelled one is planted no further.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PostgresReplays(PostgresAttempts, PostgresLanes):
         self._query(_MAKE_ROOM, (number - wanted.kept_max,))
 
     def _is_cancelled(self, nonce: int) -> bool:
-        """Whether it was cancelled; until the unit ends nobody else can, or plant under its nonce."""
+        """Whether it was cancelled. Until the unit ends no other can cancel it or plant under its nonce."""
         rows = self._query(_HOLD, (nonce,))
         return bool(rows) and bool(rows[0][0])
 

@@ -58,7 +58,7 @@ def examine_writing(connection: Connection, session: PostgresSession, now_ms: in
 
 
 def _examine_claim(connection: Connection, session: PostgresSession, now_ms: int) -> Finding:
-    """Not where nobody may write."""
+    """Not where writing is impossible."""
     standby, read_only = connection.execute(_READ_ONLY).fetchone() or (False, False)
     if standby or read_only:
         why = "this server is a standby" if standby else "default_transaction_read_only is on"

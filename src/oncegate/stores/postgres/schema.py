@@ -72,7 +72,7 @@ def _needed(connection: Connection) -> list[Migration]:
 
 
 def _needed_alone(connection: Connection) -> list[Migration]:
-    """The same while nobody else migrates: what they make would seem to contradict the number."""
+    """The same while no other process migrates: its changes would seem to contradict the number."""
     connection.execute(_LOCK)
     needed = _needed(connection)
     if needed:

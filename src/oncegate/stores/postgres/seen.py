@@ -1,7 +1,7 @@
 """What processes have seen, on PostgreSQL. Mixed into the session.
 
-Of two processes that write one content at once the second waits for the first and is told of it: the row
-itself says what it said before. Rows are written in one order, so that nobody waits in a circle.
+Of two processes that write one content at once the second waits for the first and learns of it: the row
+itself says what it said before. Rows are written in one order, so that there is no deadlock.
 """
 
 from __future__ import annotations

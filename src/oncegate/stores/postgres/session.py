@@ -257,7 +257,7 @@ class PostgresSession(
         return self._incarnations is None or self._incarnations.is_same(sight)
 
     def _begin(self) -> None:
-        """From here on all is one transaction; the server is told with the first statement."""
+        """From here on all is one transaction; the first statement begins it on the server."""
         if not self._in_transaction:
             self._in_transaction = self._begin_is_due = True
 
@@ -361,7 +361,7 @@ class PostgresSession(
         return not self._connection.closed
 
     def keep_time_apart(self) -> None:
-        """Lets whoever only looks keep the ledger's time going too, where they may write at all."""
+        """Lets a session that only reads keep the ledger's time going too, where it may write at all."""
         (((may_write,),),) = self._wire.send([_MAY_KEEP_TIME])
         if may_write:
             self._wire.send([_KEEP_TIME])

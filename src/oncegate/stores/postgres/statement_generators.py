@@ -131,7 +131,7 @@ def ends_for_good(item: Settlement) -> bool:
 
 
 def is_first_claim(item: Settlement) -> bool:
-    """Whether nobody has claimed the entry before: then nothing can have been kept of it."""
+    """Whether the entry was never claimed before: then nothing can have been kept of it."""
     return item.fence == item.entry_id
 
 
@@ -273,7 +273,7 @@ def judge_known(
     numbers: tuple[int, int | None],
     ticks: Callable[[], int | None],
 ) -> Script[Reserved | None]:
-    """Answers an arrival of a known key; None if somebody else moved the key on meanwhile.
+    """Answers an arrival of a known key; None if another process moved the key on meanwhile.
 
     `numbers` are those of the reservation's actor and of its declaration.
     """

@@ -4,7 +4,7 @@
 `oncegate_open` are named by their entries and never left to a join alone: an analysis in a quiet moment
 finds that table empty, and a plan made then would read all of it, dead rows too, for every entry.
 
-Under READ COMMITTED a conditional insert that finds a key waits for whoever is inserting it, and the row it
+Under READ COMMITTED a conditional insert that finds a key waits for its open insert, and the row it
 lost to is visible to the *next* statement only; that is why losers are read by a statement of their own.
 """
 

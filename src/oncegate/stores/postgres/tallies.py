@@ -51,11 +51,11 @@ SELECT name.text, %s::bigint, what, count, total FROM (
 ) AS sums JOIN oncegate_name AS name ON id = surface ORDER BY name.text, what
 """
 _WAITING: Final = f"""
-SELECT name.text, state, kind, within, count, oldest, oldest_at, lapsed, tried FROM (
+SELECT name.text, state, kind, within, count, oldest, oldest_at, expired, tried FROM (
     SELECT entry.surface, entry.state, {KIND} AS kind, {TIME_TO_DECIDE} AS within, count(*) AS count,
            min(CASE entry.state WHEN 1 THEN open.first_reserved ELSE open.lease_until END) AS oldest,
            min(coalesce(entry.settled_at, entry.received_at)) AS oldest_at,
-           count(*) FILTER (WHERE entry.state = 1 AND open.lease_until <= %s) AS lapsed,
+           count(*) FILTER (WHERE entry.state = 1 AND open.lease_until <= %s) AS expired,
            max(CASE WHEN entry.state = 4 AND entry.attempt > 0
                     THEN greatest(0, entry.settled_at - entry.received_at) ELSE 0 END) AS tried
     FROM oncegate_open AS open

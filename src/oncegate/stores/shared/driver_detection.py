@@ -1,7 +1,7 @@
 """Which kind of transaction a user gave as `tx=`, told by its class alone.
 
-Used by every store's `join`. Must never import a library for it: whoever has such an object has loaded the
-library already, and whoever has not must not pay for it.
+Used by every store's `join`. Must never import a library for it: a program with such an object has loaded
+the library already, and other programs must not pay for it.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Destinations:
         self._dead: dict[int, int] = dict(dead)
 
     def numbers(self, named: Iterable[Row]) -> set[int]:
-        """All that there are: those of lanes, and those that somebody steers."""
+        """All that there are: those of lanes, and those with an operator's setting."""
         return {number for (number,) in named} | self._steered.keys()
 
     def views(self, numbers: Iterable[int], text: Text, now: int) -> list[DestinationView]:

@@ -2,7 +2,7 @@
 
 A row that is bound and stepped by itself costs more in the binding than in the ledger. Where all of a
 batch are first attempts that have committed, what differs between them fits in one number each, and
-SQLite walks the numbers itself. Must never decide anything: whoever calls compares the count of changed
+SQLite walks the numbers itself. Must never decide anything: the caller compares the count of changed
 rows, and takes the batch row by row if one is missing.
 """
 

@@ -158,7 +158,7 @@ class SqliteCensus(SqliteSealing):
         return [str(text) for (text,) in found]
 
     def stranded(self, limit: int, surfaces: Sequence[str] | None = None) -> list[EntryDetail]:
-        """Finds claims whose lease has lapsed and failures that may be tried again, first due first."""
+        """Finds claims whose lease has expired and failures that may be tried again, first due first."""
         if surfaces is not None and not surfaces:
             return []
         now, numbers = self.now_ticks(), [self._names.find(name) or -1 for name in surfaces or ()]

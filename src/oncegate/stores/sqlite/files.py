@@ -50,7 +50,7 @@ class LedgerConnection(sqlite3.Connection):
         self.file = _file_of(str(database))
         if any(inherited.file == self.file for inherited in _inherited):
             raise StoreUnavailable(
-                "this process was forked while its ledger was open; start it anew instead of forking it"
+                "this process was forked while its ledger was open; start a new process instead"
             )
         super().__init__(database, *arguments, **keywords)
         _open.add(self)

@@ -3,7 +3,7 @@
 Most claims run once and are over within milliseconds. To put each into an index and take it out again
 changes two pages an event, so first claims are in none. Each of them either has a number above the mark
 `listed`, where all entries are read, or stands in the list of those that last. Must never let a first claim
-be neither: nobody but its sender would come back to it.
+be neither: only its sender would come back to it.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class SqlitePruning:
         return UnusedNames(fresh, due=due)
 
     def drop_names(self, found: UnusedNames) -> int:
-        """Marks and removes by number; whoever looked a name up meanwhile has taken its mark away."""
+        """Marks and removes by number; a process that looked a name up meanwhile has removed its mark."""
         now = self.now_ticks()
         self._connection.executemany(_MARK, [(now, number) for number in found.fresh])
         removed = self._connection.executemany(_REMOVE, [(number, now - UNUSED_MS) for number in found.due])

@@ -60,7 +60,7 @@ def _needed(connection: sqlite3.Connection) -> list[Migration]:
 
 
 def lost_in(connection: sqlite3.Connection) -> list[str]:
-    """What the migrations made and somebody removed."""
+    """What the migrations made and is no longer there."""
     return [f"{kind} {name}" for kind, name in sorted(_made() - _things(connection))]
 
 

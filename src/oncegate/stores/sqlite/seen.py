@@ -61,7 +61,7 @@ class SqliteSeen:
     _names: Names
 
     def meet(self, seen: Seen) -> Met:
-        """Looks each content up and writes it; nobody else writes meanwhile."""
+        """Looks each content up and writes it; no other process writes meanwhile."""
         if seen.trims:
             self._trim(seen)
         before = self._meet(seen.contents)

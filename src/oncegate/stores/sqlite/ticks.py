@@ -2,7 +2,7 @@
 
 Ticks of one boot are shared by all processes of the machine and follow no wall clock. After a restart of
 the machine they begin again, so the ledger keeps an offset for each boot. Time in which the machine was
-off does not count: leases of the dead look just lapsed, and nothing is believed sooner than it should be.
+off does not count: leases of the dead look just expired, and nothing is believed sooner than it should be.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A conformance suite for any store: every clause of the docstrings in `oncegate.store` is a test.
 
-For whoever writes a store, here or elsewhere. Subclass it in a test file and say how a store is made:
+For authors of stores, here or elsewhere. Subclass it in a test file and say how a store is made:
 
     class TestMyStore(StoreConformance):
         def make_store(self, clock):

@@ -37,7 +37,7 @@ class AlternativeConformance(StoreBench):
         assert self.read([NEW]) == [None]
 
     def test_an_event_in_flight_under_an_old_key_is_busy_and_recovered_under_it(self) -> None:
-        """A worker of the old program holds it; a lapsed lease is taken over, steps and all."""
+        """A worker of the old program holds it; an expired lease is taken over, steps and all."""
         session = self.open()
         first = self.reserve(session, "old")
         assert self.either(session).decision is Decision.BUSY

@@ -1,4 +1,4 @@
-"""What is kept apart: readers of a feed, events of a tenant, and a lane from whoever has given it back.
+"""What is kept apart: readers of a feed, events of a tenant, and a lane from a worker that has released it.
 
 Each test is here because a clause of a statement could be left out and no other test missed it.
 """
@@ -15,7 +15,7 @@ from oncegate.testing.conformance.lane_bench import ENDPOINT, LaneBench
 
 
 class ApartConformance(LaneBench):
-    """Nobody sees or moves what is another's."""
+    """No reader or worker sees or moves what is another's."""
 
     def test_readers_of_a_feed_stand_each_at_their_own_place(self) -> None:
         """One that is far ahead takes nothing from one that has just begun (I12)."""
@@ -95,7 +95,7 @@ class ApartConformance(LaneBench):
             assert reader.leased_by((1, 7)) == [given_up]
 
     def test_an_end_under_another_fence_is_not_taken_for_ones_own(self) -> None:
-        """Whoever does not know whether its own end was committed asks for its own (I5)."""
+        """A worker that does not know whether its end was committed asks for its own (I5)."""
         session = self.open()
         self.fill(session, 1, "acknowledged")
         self.fill(session, 1, "dead")
@@ -112,7 +112,7 @@ class ApartConformance(LaneBench):
         assert ended == [False, False, True, True]
 
     def test_paused_destination_has_no_time_at_which_it_opens(self) -> None:
-        """Also if it is throttled: whoever waits for it waits for an operator."""
+        """Also if it is throttled: only an operator opens it."""
         session = self.open()
         self.fill(session, 1)
         with session.unit():

@@ -14,7 +14,7 @@ class ArrivalConformance(StoreBench):
     """Reserving new and known keys."""
 
     def test_unknown_key_is_inserted_in_flight(self) -> None:
-        """A key that nobody has seen is reserved for its arrival, with everything that came with it."""
+        """A new key is reserved for its arrival, with everything that came with it."""
         session = self.open()
 
         answer = self.reserve(session, "new", label="a label", tenant="acme", body=b"[1,2]")
@@ -36,7 +36,7 @@ class ArrivalConformance(StoreBench):
         assert self.log() == []
 
     def test_token_of_the_winner_stands_on_the_claim(self) -> None:
-        """Whoever asks under a doubtful commit finds out by their own token whether they hold the key."""
+        """After a doubtful commit, a worker finds out by its own token whether it holds the key."""
         session = self.open()
 
         self.reserve(session, token=123_456_789_012_345_678)
@@ -47,7 +47,7 @@ class ArrivalConformance(StoreBench):
         assert entry.token == 123_456_789_012_345_678
 
     def test_key_in_flight_is_busy(self) -> None:
-        """A second arrival is told how long to wait, and changes nothing."""
+        """A second arrival gets how long to wait, and changes nothing."""
         session = self.open()
         self.reserve(session)
         self.clock.advance(5)
@@ -164,7 +164,7 @@ class ArrivalConformance(StoreBench):
         assert logged == [first.entry_id] * LOGGED_MAX + [other.entry_id]
 
     def test_retryable_key_is_tried_again(self) -> None:
-        """A failure that may be tried again is claimed anew, with what earlier attempts recorded."""
+        """A failure that may be tried again is claimed again, with what earlier attempts recorded."""
         session = self.open()
         first = self.reserve(session)
         step = StepRecord("notify", StepState.DONE, "mail", b'"sent"', "m-1")
@@ -185,7 +185,7 @@ class ArrivalConformance(StoreBench):
         assert read_claim_note(self.log()[-1].note) == (2, again.fence, False)
 
     def test_lapsed_key_is_recovered(self) -> None:
-        """A stranded key is taken over and logged; the answer tells when it was first tried and lapsed."""
+        """A stranded key is taken over and logged; the answer says when it was first tried and expired."""
         session = self.open()
         first = self.reserve(session)
         self.let_lapse()

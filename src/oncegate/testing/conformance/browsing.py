@@ -103,7 +103,7 @@ class BrowsingConformance(StoreBench):
         ]
 
     def test_a_note_may_be_about_no_entry_and_is_never_a_decision(self) -> None:
-        """Refusals are noted; nobody can write a settlement or a ruling this way."""
+        """Refusals are noted; a note can never be a settlement or a decision."""
         session = self.open()
         with session.unit():
             assert all(session.add_notes([self.note(0, kind=kind) for kind in sorted(NOTED)]))

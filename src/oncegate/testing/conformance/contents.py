@@ -217,7 +217,7 @@ class ContentConformance(StoreBench):
         assert self.pages(session).pairs[0].other_id == first
 
     def test_what_failed_for_good_is_half_of_no_pair(self) -> None:
-        """It changed nothing, and a sender that sends it anew does right."""
+        """It changed nothing, and a sender that sends it again does right."""
         session = self.open()
         first = self.marked(session, "first", state=State.COMMITTED)
         self.marked(session, "failed", state=State.FAILED)
@@ -270,7 +270,7 @@ class ContentConformance(StoreBench):
             assert len(session.duplicates(None, 10, dismissed=True)) == 1
 
     def test_an_entry_in_flight_is_looked_at_again(self) -> None:
-        """It is somebody's; once it waits it can be stopped."""
+        """A worker holds it; once it waits it can be stopped."""
         session = self.open()
         claim = self.reserve(session, "running", content=SAME)
         later = self.marked(session, "later", state=State.COMMITTED)

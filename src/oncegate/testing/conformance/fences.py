@@ -111,7 +111,7 @@ class FenceConformance(StoreBench):
         assert self.settle(session, claim)
 
     def test_another_token_among_many_changes_nothing_of_its_entry(self) -> None:
-        """I23: the batch is taken apart, and each claim is told its own fate."""
+        """I23: the batch is taken apart, and each claim gets its own answer."""
         session = self.open()
         claims = [self.reserve(session, f"key-{number}") for number in range(8)]
         strange = replace(claims[3], token=claims[4].token)
@@ -170,7 +170,7 @@ class FenceConformance(StoreBench):
         assert self.reserve(session).decision is Decision.RECOVER
 
     def test_lapsed_claim_that_nobody_took_can_still_finish(self) -> None:
-        """A lapse alone takes nothing away: until somebody else claims the key its holder may write."""
+        """A lapse alone takes nothing away: until another worker claims the key its holder may write."""
         session = self.open()
         claim = self.reserve(session)
         self.let_lapse()
@@ -180,7 +180,7 @@ class FenceConformance(StoreBench):
         assert self.settle(session, claim)
 
     def test_renewals_in_one_call_are_answered_one_by_one(self) -> None:
-        """Of many leases renewed together each is told its own fate."""
+        """Of many leases renewed together each gets its own answer."""
         session = self.open()
         lost, kept = self.reserve(session, "lost"), self.reserve(session, "kept")
         self.let_lapse()

@@ -331,7 +331,7 @@ class LaneConformance(LaneBench):
             return bool(session.steer(Steering(ENDPOINT, state, "olga", "maintenance", 1)))
 
     def test_throttled_destination_waits_for_its_time(self) -> None:
-        """A shorter throttle does not shorten a longer one, and the end is told as what is due next."""
+        """A shorter throttle does not shorten a longer one, and the end is the next due time."""
         session = self.open()
         self.fill(session, 1)
         with session.unit():

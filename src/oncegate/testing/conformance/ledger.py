@@ -28,7 +28,7 @@ class LedgerConformance(StoreBench):
         assert self.reserve(reopened, "running").decision is Decision.BUSY
 
     def test_claim_can_be_finished_by_another_session(self) -> None:
-        """A claim belongs to whoever shows its fence, not to the connection that made it."""
+        """A claim belongs to the holder of its fence, not to the connection that made it."""
         first = self.open()
         claim = self.reserve(first)
         first.close()
@@ -92,7 +92,7 @@ class LedgerConformance(StoreBench):
             assert [entry is not None for entry in reader.read([key_of("event")])] == [True]
 
     def test_store_says_what_it_promises(self) -> None:
-        """Name, durability and limits are told, and the address shows no secret."""
+        """It shows name, durability and limits; the address shows no secret."""
         store = self.make_store(self.clock)
 
         capabilities = store.capabilities

@@ -1,4 +1,4 @@
-"""The log: positions in commit order, complete for whoever follows them (I12)."""
+"""The log: positions in commit order, complete for readers who follow them (I12)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class LogConformance(StoreBench):
         assert record.position > seen.position
 
     def test_every_kind_of_event_is_recorded_once(self) -> None:
-        """One key's life, with a conflict, a failure, a recovery and its end, is told line by line."""
+        """One key's life, with a conflict, a failure, a recovery and its end, is there line by line."""
         session = self.open()
         claim = self.reserve(session)
         self.reserve(session, fingerprint=b"other")

@@ -26,7 +26,7 @@ class NoticeConformance(StoreBench):
             return session.notices("circuit", name)
 
     def test_a_notice_is_read_by_others_with_its_age(self) -> None:
-        """How long ago it was told is by the ledger's time."""
+        """Its age is by the ledger's time."""
         session, other = self.open(), self.open()
         told_at = self.clock.wall_ms()
         assert self.put_up(session, self.posting())

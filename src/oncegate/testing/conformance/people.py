@@ -51,7 +51,7 @@ class PeopleConformance(StoreBench):
         return claim.entry_id
 
     def ruling(self, entry_id: int, verb: Verb, **changes: Any) -> Ruling:
-        """A ruling by somebody who has just looked."""
+        """A decision by a person who has just looked."""
         seen = self.detail(entry_id).entry
         ending = None if verb.runs else b'{"error":"no"}'
         wanted: dict[str, Any] = {
@@ -229,7 +229,7 @@ class PeopleConformance(StoreBench):
                 pass
 
     def test_what_a_person_knows_about_steps_is_recorded_and_handed_on(self) -> None:
-        """The next claim sees the steps as the person left them, and the attempts counted anew."""
+        """The next claim sees the steps as the person left them, and the attempts counted from zero."""
         session = self.open()
         claim = self.reserve(session)
         doubtful = StepRecord("slot", StepState.STARTED, "terminal")
@@ -243,7 +243,7 @@ class PeopleConformance(StoreBench):
 
         assert (again.decision, again.attempt) == (Decision.RETRY, 1)
         assert set(again.steps) == {said, done}
-        assert not again.never_run, "an earlier attempt may have called somebody"
+        assert not again.never_run, "an earlier attempt may have called a downstream"
         assert again.first_reserved_ticks == claim.first_reserved_ticks
 
     def test_decision_that_lets_an_entry_run_says_since_when(self) -> None:
@@ -333,7 +333,7 @@ class PeopleConformance(StoreBench):
         assert (record.kind, record.actor, record.note) == (LogKind.HELD, "gate 1", "waits for approval")
 
     def test_the_sender_of_other_content_learns_nothing_but_the_log_tells(self) -> None:
-        """A corrected event under the key of one that waits is refused, and whoever decides can see it."""
+        """A corrected event under the key of one that waits is refused, and the operator can see it."""
         session = self.open()
         for state in (State.HELD, State.UNKNOWN, State.QUARANTINED):
             entry_id = self.park(session, state)

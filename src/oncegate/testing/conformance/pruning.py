@@ -213,7 +213,7 @@ class PruningConformance(StoreBench):
         assert "3 entries of orders" in str(told[0].note)
 
     def test_no_number_is_given_out_again(self) -> None:
-        """The same key arrives anew: its id and fence are larger than any it had (I4)."""
+        """The same key arrives again: its id and fence are larger than any it had (I4)."""
         session = self.open()
         first = self.reserve(session)
         self.let_lapse()

@@ -21,7 +21,7 @@ class RecordingConformance(StoreBench):
             return list(session.record(wanted, OUTCOME))
 
     def test_recorded_key_is_left_as_a_reservation_and_a_settlement_leave_it(self) -> None:
-        """Whoever reads the ledger cannot tell which way an event went."""
+        """A reader of the ledger cannot tell which way an event went."""
         session = self.open()
         same: dict[str, Any] = {"label": "a label", "tenant": "acme", "body": b"[1]", "actor": "suite"}
         lone, first, second, other = (self.reservation(name, **same) for name in "abcd")
@@ -126,7 +126,7 @@ class RecordingConformance(StoreBench):
         )
 
     def test_known_key_is_judged_and_not_settled(self) -> None:
-        """A claim that somebody holds, or that may be taken up again, is not ended by recording it."""
+        """A claim that a worker holds, or that may be taken up again, is not ended by recording it."""
         session = self.open()
         busy, lapsed = self.reserve(session, "busy", lease_ms=10**9), self.reserve(session, "lapsed")
         tried = self.reserve(session, "tried")

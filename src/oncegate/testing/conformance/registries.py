@@ -47,7 +47,7 @@ class RegistryConformance(StoreBench):
         assert (record.kind, record.actor, record.note) == (LogKind.SIGNED_OUT, "ann", "from here")
 
     def test_a_change_that_says_no_kind_leaves_no_record(self) -> None:
-        """For what a program keeps and nobody has decided."""
+        """For what a program keeps without a person's decision."""
         session = self.open()
         with session.unit():
             assert session.change_document(DocumentChange("s", "ann", 0, b"{}", 1, "gate", "", None))

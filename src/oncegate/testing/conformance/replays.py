@@ -76,7 +76,7 @@ class ReplayConformance(LaneBench):
         ]
 
     def test_a_cancelled_replay_keeps_who_and_why_and_is_cancelled_once(self) -> None:
-        """The second of two is told that nothing was left, and leaves no record and no trace."""
+        """The second of two gets that nothing was left, and leaves no record and no trace."""
         session = self.open()
         lane = self.past(session, 3)
         self.replay(session, lane_id=lane)

@@ -107,7 +107,7 @@ class ResourceConformance(StoreBench):
         assert len(self.found(opened[0])) == THREADS - 1
 
     def test_what_a_late_worker_brings_back_is_recorded_at_its_entry(self) -> None:
-        """Once, with what the key's entry came to, whoever holds the key now."""
+        """Once, with what the key's entry came to, also where another worker holds the key now."""
         session = self.open()
         entry = self.ran(session, "late", outcome=b'{"value":1}')
         late = LateResource(entry, ABOUT, "book", "terminal", "slot 2", 5, "zombie")

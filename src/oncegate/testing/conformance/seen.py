@@ -1,4 +1,4 @@
-"""What processes have seen: each is told who came before it, however close; nothing is kept for long."""
+"""What processes have seen: each learns who came before it, however close; nothing is kept for long."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class SettlementConformance(StoreBench):
         assert self.bookings(session) == ["final-0", "final-1", "final-2"]
 
     def test_every_right_settlement_of_a_batch_is_there(self) -> None:
-        """Several claims that end together: each is told so, and each is found so by another session."""
+        """Several claims end together: each caller gets that, and another session finds each so."""
         session = self.open()
         claims = [self.reserve(session, name) for name in ("first", "second", "third")]
 
@@ -237,7 +237,7 @@ class SettlementConformance(StoreBench):
         assert self.counts() == {State.COMMITTED: 6}
 
     def test_right_and_wrong_fences_in_one_batch(self) -> None:
-        """Of many settlements exactly those with the right fence happen, and each is told which."""
+        """Of many settlements exactly those with the right fence happen, and each caller gets which."""
         session = self.open()
         self.make_business_table(session, required=False)
         claims = [self.reserve(session, f"e{number}") for number in range(5)]
@@ -367,7 +367,7 @@ class SettlementConformance(StoreBench):
             assert answers == [False], state
 
     def test_outcomes_of_many_are_attached_in_one_call(self) -> None:
-        """Each is told about its own: the right claim, not a stale one; the first, not a second."""
+        """Each caller gets its own answer: the right claim, not a stale one; the first, not a second."""
         session = self.open()
         claims = [self.reserve(session, name) for name in ("one", "two", "open")]
         for claim in claims[:2]:

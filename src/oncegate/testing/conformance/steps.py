@@ -1,4 +1,4 @@
-"""Named steps: recorded while a claim goes on, handed to whoever takes it over, cleared at its end."""
+"""Named steps: recorded while a claim goes on, handed to the worker that takes over, cleared at its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StepConformance(StoreBench):
     """Progress of a claim."""
 
     def test_recorded_steps_are_handed_to_the_next_attempt(self) -> None:
-        """Whoever takes over a stranded key is told what was started and what was finished."""
+        """A worker that takes over a stranded key gets what was started and what was finished."""
         session = self.open()
         claim = self.reserve(session)
         assert self.progress(session, claim, STARTED)
@@ -129,7 +129,7 @@ class StepConformance(StoreBench):
         assert self.detail(claim.entry_id).steps == (STARTED,)
 
     def test_what_a_downstream_was_declared_to_do_stays_with_its_step(self) -> None:
-        """I24: the next attempt is told what was declared when a step was called, and when that was."""
+        """I24: the next attempt gets what was declared when a step was called, and when that was."""
         session = self.open()
         claim = self.reserve(session)
         called = StepRecord(
@@ -144,7 +144,7 @@ class StepConformance(StoreBench):
         assert self.detail(claim.entry_id).steps == (called,)
 
     def test_the_declaration_of_the_first_claim_stays_with_the_key(self) -> None:
-        """I24: a later claim is told what was declared at first, and does not replace it."""
+        """I24: a later claim gets what was declared at first, and does not replace it."""
         session = self.open()
         self.reserve(session, declared="the old one")
         self.let_lapse()

@@ -57,7 +57,7 @@ class TallyConformance(StoreBench):
         assert self._tallies() == []
 
     def test_many_sessions_may_add_to_the_same_counters(self) -> None:
-        """No count is lost and nobody waits for ever, in whatever order each names the counters."""
+        """No count is lost and no session waits for ever, in whatever order each names the counters."""
         names = ("a", "b", "c", "d")
         self._observe(self.open(), Observations(tuple(Tally(name, MINUTE, 1, 0) for name in names)))
         sessions = [self.open() for _ in range(THREADS)]
@@ -107,7 +107,7 @@ class TallyConformance(StoreBench):
             assert reader.repeats(entry + 99) == []
 
     def test_forgetting_an_entry_forgets_its_repeats(self) -> None:
-        """No row stays behind that nobody could find any more."""
+        """No unreachable row stays behind."""
         session = self.open()
         claim = self.reserve(session)
         self.settle(session, claim)
@@ -245,7 +245,7 @@ class TallyConformance(StoreBench):
         assert marks[0] != marks[1]
 
     def test_waiting_counts_what_is_open_by_surface_state_and_reason(self) -> None:
-        """Final entries do not count; what is oldest is told in the ledger's own time."""
+        """Final entries do not count; the oldest is in the ledger's own time."""
         session = self.open()
         began = session.now_ticks()
         for state in (State.COMMITTED, State.FAILED):

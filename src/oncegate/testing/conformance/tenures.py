@@ -27,7 +27,7 @@ class TenureConformance(StoreBench):
             assert session.rule([ruling])[0].done
 
     def test_one_attempt_is_one_tenure(self) -> None:
-        """The first claim writes no record when it begins, and is told from its arrival to its end."""
+        """The first claim writes no record when it begins, and lasts from its arrival to its end."""
         session = self.open()
         claim = self.reserve(session)
         begun = self.clock.wall_ms()
@@ -102,4 +102,4 @@ class TenureConformance(StoreBench):
         assert [(one.attempt, one.fence) for one in self.held(claim.entry_id)] == [
             (1, claim.fence),
             (1, again.fence),
-        ], "attempts are counted anew after a person's word, fences are not"
+        ], "attempts count from zero after a person's decision, fences do not"

@@ -60,7 +60,7 @@ class InteractiveConformance(StoreBench):
         assert found.records[-1].actor == "undone-actor"
 
     def test_unit_that_is_open_elsewhere_makes_an_impatient_one_busy(self) -> None:
-        """Without waiting, a unit is refused at once while somebody else writes, and works afterwards."""
+        """Without waiting, a unit is refused at once while another session writes, and works afterwards."""
         store = self.make_store(self.clock)
         if not store.capabilities.one_writer:
             raise unittest.SkipTest("this store takes several writers")
@@ -116,7 +116,7 @@ class InteractiveConformance(StoreBench):
         session.progress([StepRecords(*claim.claim, (step,), self.clock.wall_ms())])
 
     def test_looking_shows_one_moment(self) -> None:
-        """What is committed while somebody looks is not in what they see, and is not held up by them."""
+        """A reader does not see what is committed while it reads, and does not hold it up."""
         session = self.open()
         self.settle(session, self.reserve(session, "before"))
 

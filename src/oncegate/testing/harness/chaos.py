@@ -90,7 +90,7 @@ class Chaos:
         """Asserts that the named effects happen exactly so often, whatever goes wrong.
 
         A name is one of `counts`, a function that the handler calls, or the name of an effect or a step. An
-        effect that nobody can repeat or ask about may be missing where the event waits for a person.
+        effect that can be neither repeated nor probed may be missing where the event waits for a person.
         """
         __tracebackhide__ = True
         if not expected and self._check is None:

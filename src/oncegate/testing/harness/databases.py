@@ -76,7 +76,7 @@ class Database:
         return [tuple(row) for row in found]
 
     def is_held(self) -> bool:
-        """Whether somebody's transaction has written and is still open: others would wait for it."""
+        """Whether a transaction has written and is still open: others would wait for it."""
         with contextlib.closing(self.connect()) as connection:
             if not self.is_sqlite:
                 asked = (

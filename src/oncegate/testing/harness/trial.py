@@ -111,7 +111,7 @@ class Trial:
         return next((row.reason or row.state.label for row in rows if row.state in AT_A_PERSON), "")
 
     def later(self, seconds: float, call: Any, *arguments: Any) -> None:
-        """Lets something happen after a while, whoever is alive then."""
+        """Lets something happen after a while, whichever workers are alive then."""
         self.loop.call_later(seconds, call, *arguments, context=self._nobody)
 
     def _strike(self, mishap: Mishap) -> None:

@@ -2,7 +2,7 @@
 
 Every callback of the virtual loop belongs to the actor of its context. Of a dead actor nothing runs any
 more, not even its `finally` blocks; what a stalled one would do is put off until its stall ends. Messages
-that are already under way belong to nobody and arrive all the same.
+that are already under way belong to no actor and arrive all the same.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class SimulatedCensus(SimulatedSealing):
         return sorted({row.surface for row in self._tables.rows.values()})
 
     def stranded(self, limit: int, surfaces: Sequence[str] | None = None) -> list[EntryDetail]:
-        """Finds claims whose lease has lapsed and failures that may be tried again, first due first."""
+        """Finds claims whose lease has expired and failures that may be tried again, first due first."""
         now, found = self.now_ticks(), []
         for state in (State.IN_FLIGHT, State.RETRYABLE):
             due = [

@@ -112,7 +112,7 @@ class SimulatedClaims:
         return judge(known, item.fingerprint, now, item.attempts_max)
 
     def take_over(self, row: Row, item: Reservation, decision: Decision, now: int) -> Reserved:
-        """Gives the key to whoever asks, under a new fence."""
+        """Gives the key to the caller, under a new fence."""
         taken = replace(
             row, state=State.IN_FLIGHT, attempt=row.attempt + 1, fence=row.fence + 1,
             lease_until_ticks=now + item.lease_ms, token=item.token, settled_at_ms=None, reason=None,

@@ -109,7 +109,7 @@ class SimulatedLeases(LeaseKeeper):
 
 
 class SilentSightings(Sightings):
-    """Sightings without a thread: nobody is told what a simulated worker saw."""
+    """Sightings without a thread: what a simulated worker saw is not reported."""
 
     def _start(self) -> None:
         return

@@ -64,9 +64,9 @@ class Tables:
 
 
 class Ledger:
-    """One ledger, or none yet: it exists once somebody has connected.
+    """One ledger, or none yet: it exists after the first connection.
 
-    `on_row` is told of every version of a row that a commit made stand, and of the one before it.
+    `on_row` gets every version of a row that a commit made stand, and the one before it.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Ledger:
         self._past: deque[tuple[Journal, int]] = deque(maxlen=PAST_MAX)
 
     def begin(self, writer: object) -> bool:
-        """Takes the ledger for one unit; False if somebody else has it."""
+        """Takes the ledger for one unit; False if another writer has it."""
         if self.writer is not None:
             return False
         self.writer = writer

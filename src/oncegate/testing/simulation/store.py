@@ -1,6 +1,6 @@
 """The simulated ledger as a store: it passes the same conformance suite as the real ones.
 
-What goes wrong with a commit is told by `fault`, which is asked once for every unit that writes.
+`fault` says what goes wrong with a commit. It is asked once for every unit that writes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CommitFault(Enum):
 
     NONE = "nothing"
     LOST_REPLY = "committed, and the reply is lost"
-    UNDONE = "undone, and nobody can say so"
+    UNDONE = "undone, and the caller cannot know"
     DOWN = "the store cannot be reached"
 
 
@@ -232,7 +232,7 @@ class SimulatedStore:
         """Nothing is kept."""
 
     def pending_migrations(self) -> list[Migration]:
-        """One, until somebody has connected."""
+        """One, until the first connection."""
         return [] if self._ledger.exists else [_MIGRATION]
 
     def migrate(self) -> list[Migration]:
