@@ -37,7 +37,7 @@ _WORDS: Final = {
     "two_resources": "One key owns two resources",
     "other": "Quarantined for another reason",
 }
-_GROUPED: Final = frozenset(
+GROUPED: Final = frozenset(
     {d.DOUBLED, d.TWO_RESOURCES, d.TARGETS, d.QUARANTINES, d.WAITING, d.LANES_BLOCKED}
 )
 
@@ -130,7 +130,7 @@ def _others(signals: Iterable[Signal], snapshot: Snapshot) -> list[Cause]:
             "", since.get(one.surface) if one.definition is d.CIRCUIT_OPEN else None, *_way_on(one),
         )
         for one in signals
-        if one.level > Level.OK and one.definition not in _GROUPED
+        if one.level > Level.OK and one.definition not in GROUPED
     ]  # fmt: skip
 
 
