@@ -94,7 +94,7 @@ def test_every_signal_is_said_as_a_fact() -> None:
         said = fact(definition, 3)
         assert not said.startswith(f"{definition.title[:1].lower()}{definition.title[1:]}"), said
         assert "{" not in said, said
-    assert fact(REPEATS_HIGH, 0.33) == "33% of arrivals are repeats"
+    assert fact(REPEATS_HIGH, 0.33, " at orders") == "33% of arrivals at orders are repeats"
     assert fact(FAILED, 1) == "1 event failed within an hour"
 
 

@@ -16,8 +16,9 @@ from oncegate.model.states import State
 from oncegate.signals import definitions as d
 from oncegate.signals.alerts import Signal, late_seconds
 from oncegate.signals.definition import Definition, Level
+from oncegate.signals.measures import Memory
 from oncegate.signals.snapshot import HOUR, TEN_MINUTES, Snapshot
-from oncegate.store import DestinationView, Waiting
+from oncegate.store import DestinationView, Facet, Session, Waiting, offers
 
 CAUSES_MAX: Final = 12
 _WORDS: Final = {
@@ -81,6 +82,14 @@ def _seconds(snapshot: Snapshot) -> list[Cause]:
         )
         for one in snapshot.second_counts
     ]  # fmt: skip
+
+
+def waiting_causes(session: Session, memory: Memory, now_ms: int) -> list[Cause]:
+    """What waits for a decision, by cause and with its filter, the worst first."""
+    if not offers(session, Facet.STATS):
+        return []
+    snapshot = Snapshot(now_ms, session.now_ticks(), {}, tuple(memory.waiting(session)))
+    return sorted(_waiting((), snapshot), key=lambda one: one.tone != Level.PAGE.label)
 
 
 def _waiting(signals: Sequence[Signal], snapshot: Snapshot) -> list[Cause]:

@@ -8,9 +8,9 @@ from oncegate.dashboard.rendering import counted
 from oncegate.dashboard.units import shown
 from oncegate.signals.definition import Definition, Unit
 
-# {value} is the value with its unit; {count:noun} the number with its noun.
+# {value} is the value with its unit, {count:noun} the number with its noun, {at} the place where not last.
 _FACTS: Final = {
-    "repeat_ratio_high": "{value} of arrivals are repeats",
+    "repeat_ratio_high": "{value} of arrivals{at} are repeats",
     "repeat_ratio_zero": "no repeat came where {value} were due",
     "in_flight_age": "an event has been in flight for {value}",
     "retried_for": "an event has been tried again for {value}",
@@ -31,7 +31,7 @@ _FACTS: Final = {
     "delivery_age": "an event has not been delivered for {value}",
     "circuit_open": "calls have failed for {value}",
     "feed_lag": "a reader is {value} behind",
-    "arrivals_stopped": "nothing arrives, usual are {value}",
+    "arrivals_stopped": "nothing arrives{at}, usual are {value}",
     "worker_absent": "no worker has reported for {value}",
     "drift": "{count:window} differ from their confirmation",
     "watch_absent": "no process has watched the signals for {value}",
@@ -47,10 +47,10 @@ class _Count(int):
         return counted(int(self), noun)
 
 
-def fact(definition: Definition, value: float) -> str:
-    """A signal's value as a sentence without its capital and its full stop."""
-    text = _FACTS.get(definition.name)
-    told = shown(value, definition.unit)
-    if text is None:
-        return f"{definition.title[:1].lower()}{definition.title[1:]}: {told}"
-    return text.format(value=told, count=_Count(round(value) if definition.unit is Unit.COUNT else 0))
+def fact(definition: Definition, value: float, at: str = "") -> str:
+    """A signal's value as a sentence without its capital and its full stop; `at` as in " at orders"."""
+    title = f"{definition.title[:1].lower()}{definition.title[1:]}: {{value}}"
+    text = _FACTS.get(definition.name, title)
+    count = _Count(round(value) if definition.unit is Unit.COUNT else 0)
+    told = text.format(value=shown(value, definition.unit), count=count, at=at)
+    return told if "{at}" in text else f"{told}{at}"

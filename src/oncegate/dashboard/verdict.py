@@ -146,7 +146,7 @@ def _facts(signals: Sequence[Signal], snapshot: Snapshot) -> list[str]:
         alike = [one for one in raised if one.definition is definition]
         places = _listed([one.surface for one in alike if one.surface])
         where = f" at {places}" if places else ""
-        found.append((_worst(alike), f"{fact(definition, max(one.value for one in alike))}{where}"))
+        found.append((_worst(alike), fact(definition, max(one.value for one in alike), where)))
     found.sort(key=lambda one: -one[0])
     texts = [text for _, text in found]
     return [capital(texts[0]), *texts[1:]]
