@@ -69,15 +69,15 @@ def verdict_of(signals: Sequence[Signal], snapshot: Snapshot) -> PageVerdict:
         return PageVerdict(
             level.label, f"{first}.", f"{more}." if more else "", first_sign(signals, snapshot)
         )
-    failing = [_failing(snapshot, name) for name in sorted(snapshot.circuits)]
-    if failing:
-        told = capital(_listed(failing))
-        return PageVerdict(Level.TICKET.label, f"{told}.", RESUMES, first_sign(signals, snapshot))
     below = [text for _, text in _doubled_or_waiting((), snapshot)]
     if below:
         return PageVerdict(
             GREY, f"{_listed(below)}.", "No signal is raised, because limits were set higher."
         )
+    failing = [_failing(snapshot, name) for name in sorted(snapshot.circuits)]
+    if failing:
+        told = capital(_listed(failing))
+        return PageVerdict(Level.TICKET.label, f"{told}.", RESUMES, first_sign(signals, snapshot))
     doubts = list(_unobserved(snapshot))
     if doubts:
         return PageVerdict(
