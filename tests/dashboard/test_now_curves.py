@@ -19,7 +19,7 @@ from tests.dashboard.conftest import Client
 from tests.dashboard.serving import Stage
 
 NO_HISTORY = "no history"
-LAPSED = "Claims whose lease is over and that nobody has taken up"
+LAPSED = "Stranded work: claims whose lease is over"
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_without_a_caretaker_a_gauge_says_that_it_has_no_history(stage, gate, cl
     shown = tiles(stage, gate)
     assert NO_HISTORY in shown[LAPSED]
     assert 'class="spark"' not in shown[LAPSED]
-    counted = shown["Interrupted or failed events taken up again within an hour"]
+    counted = shown["Recovered after a crash or a failure, last hour"]
     assert 'class="spark"' in counted
     assert NO_HISTORY not in counted
 

@@ -24,11 +24,14 @@
     return Math.floor(all / size) + " " + unit;
   };
   const ago = (ms) => ms > Date.now() ? "in " + long(ms - Date.now()) : long(Date.now() - ms) + " ago";
+  const hour = { hour: "2-digit", minute: "2-digit", hour12: false, timeZoneName: "short" };
+  const day = { weekday: "short", day: "numeric", month: "short" };
+  const both = (ms) => new Date(ms).toLocaleString(undefined, Date.now() - ms > 64800000 ? { ...day, ...hour } : hour) + ", " + ago(ms);
   const local = (ms) => new Date(ms).toLocaleString(undefined, { timeZoneName: "short" });
   const showTimes = () => {
     for (const time of document.querySelectorAll("time[data-ms]")) {
       const ms = Number(time.dataset.ms);
-      const text = mode === "UTC" ? time.dataset.utc : mode === "local" ? local(ms) : ago(ms);
+      const text = mode === "UTC" ? time.dataset.utc : mode === "local" ? local(ms) : time.closest(".since") ? both(ms) : ago(ms);
       if (time.textContent !== text) time.textContent = text;
       time.title = time.dataset.utc + " · " + local(ms) + " · " + ago(ms);
     }
