@@ -116,6 +116,8 @@ def test_rules_have_every_signal_with_its_limit(call):
         name, _, value = line.strip().partition(": ")
         if name in ("expr", "summary", "description"):
             assert isinstance(json.loads(value), str)
+        if "$value" in value:
+            assert "$value | humanize" in value, "no long fraction is for people"
     assert '>= 0.2"' in text
 
 

@@ -57,20 +57,26 @@ def test_one_change_that_ran_twice_makes_the_page_red_and_counts_in_the_badge(si
     link = re.search(r'href="([^"]*)">Review pairs<', page)
     assert link is not None
     pairs = client.get(link[1].removeprefix(client.prefix)).text
+    assert 'class="chip page">ran twice<' in pairs
     assert (pairs.count("<article"), "PLAN-1" in pairs, "PLAN-2" in pairs) == (1, True, True)
 
 
 def test_a_link_that_says_how_many_opens_as_many(site: Site) -> None:
-    """Every cause on the page Now: its count, and what its link lists."""
+    """Every cause on the pages Now and Needs you: its count, and what its link lists."""
     client = site.client(Role.APPROVER)
     site.scene.stop_pairs(2, singles=3)
-    rows = re.findall(
-        r'class="short">(\d+) (quarantined|held|unknown)<.*?href="([^"]*)"', client.get("/").text
+    states = "(quarantined|held|unknown)<"
+    rows = re.findall(rf'class="short">(\d+) {states}.*?href="([^"]*)"', client.get("/").text)
+    found = re.findall(
+        rf'<a href="([^"]*)"><span class="mark.*?<b>(\d+) {states}', client.get("/waiting").text
     )
     assert len(rows) >= 6
+    assert {link: count for count, _, link in rows} == {link: count for link, count, _ in found}
     for count, state, link in rows:
         path = link.removeprefix(client.prefix).replace("&amp;", "&")
-        assert client.get(path).text.count("<article") == int(count), (state, path)
+        text = client.get(path).text
+        assert text.count("<article") == int(count), (state, path)
+        assert f'<a href="{link}" aria-current="true">' in text, "its cause is marked"
 
 
 def test_a_plan_says_how_many_are_the_same_change_and_runs_one_of_each(site: Site) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from oncegate.clock import SystemClock
 from oncegate.dashboard.operators import Role
@@ -36,8 +36,13 @@ class Look:
         self.page.goto(f"{self.site.address}{path}")
 
     @property
-    def fresh(self):
+    def fresh(self) -> Locator:
         return self.page.locator("#fresh")
+
+    @property
+    def icon(self) -> Locator:
+        """The picture in the browser's tab."""
+        return self.page.locator("link[rel=icon]")
 
 
 @pytest.fixture(params=first(DESK, PHONE))
@@ -95,6 +100,7 @@ def test_an_open_detail_stays_open_and_the_page_goes_on(look: Look, site: Site) 
     expect(look.page.locator("#live details[open] summary")).to_be_focused()
     assert look.page.title() != title
     assert f"({look.page.locator('nav .badge').inner_text()}) Now" in look.page.title()
+    expect(look.icon).to_have_attribute("href", re.compile("/icon-red.svg$"))
 
 
 def test_selected_text_is_left_alone_and_the_page_says_so(look: Look, site: Site) -> None:
@@ -138,6 +144,7 @@ def test_a_ledger_that_is_gone_turns_the_page_grey_and_back(look: Look, site: Si
     expect(look.page.locator("#verdict")).to_contain_class("unknown")
     expect(look.page.locator("#verdict")).not_to_contain_text(re.compile("wait for you|ran once"))
     expect(look.fresh).to_have_text(re.compile(r"no connection since \d\d:\d\d:\d\d"))
+    expect(look.icon).to_have_attribute("href", re.compile("/icon-grey.svg$"))
     check(look)  # type: ignore[arg-type]  # it needs the page only
 
     look.page.reload()
@@ -163,6 +170,7 @@ def test_a_server_that_is_gone_turns_the_page_grey(look: Look) -> None:
     look.page.unroute("**/*")
     look.page.clock.run_for(6_000)
     expect(look.page.locator("#lost")).to_be_hidden()
+    expect(look.icon).to_have_attribute("href", re.compile("/icon-red.svg$"))
     expect(look.page.locator("#verdict")).not_to_contain_text("No connection since")
 
 

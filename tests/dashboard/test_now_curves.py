@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from oncegate import Gate
+from oncegate.dashboard.buckets import ChartMemory
+from oncegate.dashboard.chart import RANGES, USUAL, chart_of
 from oncegate.dashboard.sparklines import sparkline
 from oncegate.signals.watch import Watch
 from oncegate.store import Reservation
@@ -17,7 +19,7 @@ from tests.dashboard.conftest import Client
 from tests.dashboard.serving import Stage
 
 NO_HISTORY = "no history"
-LAPSED = "Claims whose lease is over and that no worker has taken up"
+LAPSED = "Stranded work: claims whose lease is over"
 
 
 @pytest.fixture
@@ -68,9 +70,51 @@ def test_without_a_caretaker_a_gauge_says_that_it_has_no_history(stage, gate, cl
     shown = tiles(stage, gate)
     assert NO_HISTORY in shown[LAPSED]
     assert 'class="spark"' not in shown[LAPSED]
-    counted = shown["Interrupted or failed events taken up again within an hour"]
+    counted = shown["Recovered after a crash or a failure, last hour"]
     assert 'class="spark"' in counted
     assert NO_HISTORY not in counted
+
+
+def test_the_chart_shows_arrivals_of_the_chosen_time_at_their_rate(stage, tmp_path):
+    """A last bucket that is not over is narrower, not lower: no cliff at the end."""
+    clock = ManualClock()
+    gate = Gate(f"sqlite:///{tmp_path / 'steady.db'}", clock=clock)
+    gate.handler("orders", key="{id}")(lambda event: None)
+    clock.advance(60 - clock.wall_ms() % 60_000 / 1000)
+    for number in range(25):
+        gate.admit_sync("orders", {"id": str(number)})
+        gate.admit_sync("orders", {"id": str(number)})
+        gate.engine.sightings.flush()
+        clock.advance(60)
+    with stage.showing(gate.dashboard()) as address:
+        pages = {name: Client(address).get(f"/?range={name}").text for name in (*RANGES, "nonsense")}
+        again = Client(address).get("/?range=6h").text
+    gate.close()
+    for name, text in pages.items():
+        assert f'href="?range={name}" aria-current="true"' in text or name == "nonsense"
+        assert (
+            f"Arrivals of the last {name if name in RANGES else USUAL}: 25 new, 25 repeats absorbed" in text
+        )
+    edge = re.findall(r'<polygon class="new" points="(.*?)"', pages["6h"])[0].split()
+    tops = [float(point.partition(",")[2]) for point in edge[: len(edge) // 2]]
+    assert tops[-4:] == [tops[-1]] * 4
+    assert min(tops) == tops[-1]
+    assert re.findall("<svg class=.chart.*?</svg>", again) == re.findall(
+        "<svg class=.chart.*?</svg>", pages["6h"]
+    )
+
+
+def test_a_bucket_that_is_over_is_read_once(gate, clock, monkeypatch):
+    memory, now = ChartMemory(), clock.wall_ms() // 60_000
+    with gate.engine.store.look() as session:
+        read, real = list[int](), session.tally_sums
+        monkeypatch.setattr(
+            session, "tally_sums", lambda first, last: read.append(first) or real(first, last)
+        )
+        for _ in range(3):
+            chart_of(session, memory, clock.wall_ms(), "24h", [])
+    assert len(read) <= 49 + 2 * 2
+    assert max(read[49:]) <= now
 
 
 def test_a_curve_leaves_out_what_is_not_known():

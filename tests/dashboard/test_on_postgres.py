@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from oncegate.dashboard.operators import Role
 from oncegate.model.states import State
 from oncegate.store import LogKind
+from oncegate.testing.postgres import GivenServer, PostgresServer
+from oncegate.testing.proxy import Proxy
 from oncegate.testing.waiting import wait_until
-from tests.dashboard.conftest import Site
+from oncegate.wiring import Gate
+from tests.dashboard.conftest import Client, Site
 from tests.dashboard.scene import BIG, Scene
+from tests.dashboard.serving import Stage
 
 
 @pytest.fixture
@@ -96,3 +102,29 @@ def test_a_replay_form_sent_twice_is_one_replay_there_too(postgres_site):
     with postgres_site.gate.engine.store.look() as session:
         kinds = [record.kind for record in session.log_before(None, 20, by_people=True)]
     assert (answers, kinds.count(LogKind.REPLAY_STARTED)) == ([303, 303], 1)
+
+
+def test_a_server_that_is_gone_is_grey_and_heals_by_itself(
+    postgres: PostgresServer | GivenServer, ledger_url: str, stage: Stage
+) -> None:
+    """Pages and fragments say since when; nothing advises what would destroy (I28)."""
+    if not isinstance(postgres, PostgresServer):
+        pytest.skip("a proxy stands before a server of our own only")
+    with Proxy(postgres.folder) as proxy:
+        gate = Gate(proxy.url(ledger_url))
+        with stage.showing(gate.dashboard()) as address:
+            client, fragment = Client(address), {"x-oncegate-fragment": "1"}
+            assert client.get("/").status == 200
+            proxy.refuse()
+            for path in ("/", "/waiting"):
+                reply = client.get(path)
+                assert reply.status == 503
+                assert re.search(r"No connection to the ledger since \d\d:\d\d:\d\d UTC", reply.text)
+                assert "oncegate migrate" not in reply.text
+                assert 'class="state ok"' not in reply.text
+                assert ">postgresql://" in reply.text.replace("\n", ""), "an address is no sentence"
+                assert client.get(path, **fragment).status == 503
+            proxy.allow()
+            assert client.get("/").status == 200
+            assert 'id="verdict"' in client.get("/", **fragment).text
+        gate.close()

@@ -14,11 +14,14 @@ from oncegate.cli.main import main
 from oncegate.dashboard.now_page import Hour, history, tiles_of
 from oncegate.dashboard.operators import Role
 from oncegate.dashboard.rendering import counted, grouped, with_digits
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.states import State
 from oncegate.signals import definitions as d
 from oncegate.signals.alerts import Signal
 from oncegate.signals.definition import Level
 from oncegate.signals.measures import MINUTE_MS, measure
+from oncegate.signals.snapshot import HOUR
+from oncegate.store import EntryFilter, What
 from oncegate.testing import ManualClock
 from oncegate.wiring import Gate
 from tests.dashboard.conftest import Client, Site
@@ -203,6 +206,23 @@ def test_an_entry_that_was_released_or_tried_says_which(site: Site) -> None:
     form = site.form(client, reason="seen", fence=str(fence_of(site, entry)))
     assert client.post(f"/entries/{entry}/release", form).status == 303
     assert "Released from quarantine; a reconciler" in client.get(f"/entries/{entry}").text
+
+
+def test_a_bulk_release_is_no_sign_of_workers_that_die(site: Site) -> None:
+    """What a person lets go on was not interrupted: no entry counts as recovered."""
+    desk = site.gate.people
+    with site.gate.engine.store.look() as session:
+        skewed = session.entries(
+            EntryFilter((State.QUARANTINED,), "routes", reason_contains="skew"), None, 9
+        )
+    for entry in skewed:
+        desk.release(entry.entry_id, actor="Bob", reason="their clock was wrong")
+    done = Reconciler(site.gate).run_once()
+    site.gate.engine.sightings.flush()
+    assert [one.became for one in done.looked] == ["finished"] * len(skewed)
+    with site.gate.engine.store.look() as session:
+        counts = measure(session, site.gate.engine.clock).counts(HOUR, "routes")
+    assert (len(skewed), counts.of(What.RECONCILED), counts.of(What.RECOVER)) == (3, 0, 0)
 
 
 def test_a_quiet_tile_shows_no_more_than_its_limit() -> None:

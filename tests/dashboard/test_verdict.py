@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from oncegate.dashboard.causes import GROUPED
+from oncegate.dashboard.facts import fact
 from oncegate.dashboard.operators import Role
-from oncegate.dashboard.verdict import PageVerdict, summaries_of, verdict_of
+from oncegate.dashboard.verdict import RESUMES, PageVerdict, summaries_of, verdict_of
+from oncegate.lanes.circuit_status import DOWNSTREAM, CircuitView
+from oncegate.model.circuit import CircuitState
 from oncegate.model.states import State
 from oncegate.signals.alerts import evaluate
-from oncegate.signals.definitions import Thresholds
+from oncegate.signals.definitions import DEFINITIONS, FAILED, REPEATS_HIGH, Thresholds
 from oncegate.signals.snapshot import DAY, HOUR, TEN_MINUTES, Counts, Snapshot, WorkerStatus
 from oncegate.store import Doubled, Waiting, What
 from oncegate.store.notices import WorkerWord
@@ -67,6 +71,31 @@ def test_what_is_silent_or_unknown_is_grey(snapshot: Snapshot, words: str) -> No
     said = verdict(snapshot, quiet)
     assert said.tone == "unknown"
     assert said.headline.startswith(words)
+
+
+@pytest.mark.parametrize("name", ["orders", f"{DOWNSTREAM}orders"])
+def test_calls_that_fail_are_never_green_not_even_in_their_first_minute(name: str) -> None:
+    """No signal is raised yet and no person is needed, but all is not well."""
+    circuit = CircuitView(CircuitState.OPEN, NOW - 20_000, NOW + 5_000, 1, 3, "no connection", "w", 0)
+    snapshot = replace(CALM, circuits={name: circuit})
+    said = verdict(snapshot)
+    assert (said.tone, said.headline) == ("ticket", "Calls to orders fail (no connection).")
+    assert (said.more, said.since_ms) == (RESUMES, NOW - 20_000)
+    tiles = {one.title: one for one in summaries_of(evaluate(snapshot), snapshot, compares=True)}
+    assert (tiles["Stuck"].tone, tiles["Stuck"].detail) == (
+        "ticket",
+        "calls to orders fail (no connection)",
+    )
+
+
+def test_every_signal_is_said_as_a_fact() -> None:
+    """The verdict and the list of causes speak in sentences, not in titles with a number behind."""
+    for definition in set(DEFINITIONS) - GROUPED:
+        said = fact(definition, 3)
+        assert not said.startswith(f"{definition.title[:1].lower()}{definition.title[1:]}"), said
+        assert "{" not in said, said
+    assert fact(REPEATS_HIGH, 0.33, " at orders") == "33% of arrivals at orders are repeats"
+    assert fact(FAILED, 1) == "1 event failed within an hour"
 
 
 def test_one_pair_of_which_both_ran_is_red_and_named_first() -> None:

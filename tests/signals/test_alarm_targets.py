@@ -73,6 +73,7 @@ def test_an_alarm_is_an_email() -> None:
     assert "Subject: [oncegate page] doubled on orders: raised" in message
     assert "To: ops@example.com, lead@example.com" in message
     assert "oncegate duplicates list" in message
+    assert "Changes that ran twice: 2 (limit 1)" in message
 
 
 def test_a_mail_server_that_is_away_fails_the_notice_and_shows_no_password() -> None:
@@ -239,8 +240,8 @@ def test_settings_name_everybody_who_is_told(tmp_path: Path) -> None:
     kinds = [type(one).__name__ for one in options["notifiers"]]
     assert kinds == ["LogNotifier", "WebhookNotifier", "MailNotifier", "CommandNotifier"]
     assert options["ping"] == "https://ping.example.com/abc"
-    limits = thresholds_of(settings)
-    assert limits.of(QUARANTINES, "hooks") == (None, 50)
-    assert limits.of(QUARANTINES, "other") == (1, 5)
+    for limits in (thresholds_of(settings), options["thresholds"]):  # the rules', and the watch's
+        assert limits.of(QUARANTINES, "hooks") == (None, 50)
+        assert limits.of(QUARANTINES, "other") == (1, 5)
     with pytest.raises(ConfigError, match="the environment has no PASSWORD"):
         alarm_options(settings, {"HOOK": "https://alerts.example.com/x"})

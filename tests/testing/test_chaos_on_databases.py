@@ -211,17 +211,17 @@ def tx_sqlalchemy_async(gate: Gate, shop: Shop) -> Any:
     return book
 
 
-@pytest.mark.parametrize(
-    ("way", "kind"),
-    [
-        (tx_sqlite3, "sqlite"),
-        (tx_sqlalchemy, "sqlite"),
-        (tx_psycopg, "postgres"),
-        (tx_asyncpg, "postgres"),
-        (tx_sqlalchemy, "postgres"),
-        (tx_sqlalchemy_async, "postgres"),
-    ],
-)
+JOINED = [
+    (tx_sqlite3, "sqlite"),
+    (tx_sqlalchemy, "sqlite"),
+    (tx_psycopg, "postgres"),
+    (tx_asyncpg, "postgres"),
+    (tx_sqlalchemy, "postgres"),
+    (tx_sqlalchemy_async, "postgres"),
+]
+
+
+@pytest.mark.parametrize(("way", "kind"), JOINED)
 def test_a_joined_transaction_of_the_user_writes_once(
     gate: Gate, oncegate_chaos: Any, way: Any, kind: str
 ) -> None:

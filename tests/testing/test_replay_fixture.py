@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ import pytest
 
 import lab.incidents.incident
 from oncegate import ConfigError, Gate
+from tests.testing.test_chaos_on_databases import JOINED, WAYS, Shop
+from tests.testing.test_chaos_on_databases import TABLES as BOOKINGS
 
 STORM = Path(lab.incidents.incident.__file__).parent / "fixtures" / "monday-storm.jsonl"
 
@@ -80,6 +84,35 @@ def test_mondays_traffic_is_39_rows_of_a_handler_that_writes(oncegate_replay: An
 
     assert oncegate_replay.database.rows("SELECT count(*) FROM bookings") == [(39,)]
     assert [database.url for database in seen] == [oncegate_replay.database.url]
+
+
+def boxes(folder: Path) -> Path:
+    """The first five notifications of Monday, each twice, as events of the surface `bookings`."""
+    text = STORM.read_text().replace("demo.container-notifications", "bookings")
+    text = text.replace('"equipment_number"', '"box"').replace('"notificationId"', '"id"')
+    head, surface, *arrivals = (json.loads(line) for line in text.splitlines())
+    first = list({one["payload"]["id"]: one for one in arrivals if one["line"] == "arrival"}.values())[:5]
+    lines = [{**one, "n": place, "at_ms": place} for place, one in enumerate([*first, *first], 1)]
+    place = folder / "boxes.jsonl"
+    end = {"line": "end", "arrivals": len(lines)}
+    place.write_text("".join(f"{json.dumps(one)}\n" for one in [head, surface, *lines, end]))
+    return place
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.soak)])
+def test_each_way_to_write_is_replayed_on_a_real_database(
+    oncegate_replay: Any, kind: str, tmp_path: Path
+) -> None:
+    """All six, and transactions of the user's own by each library (D7)."""
+    recording, shop = boxes(tmp_path), Shop()
+    own = [partial(way, shop=shop) for way, where in JOINED if where == kind]
+    for way in [*WAYS, *own]:
+        with Gate("sqlite:///never-opened.db") as gate:
+            way(gate)
+            report = oncegate_replay(gate, recording, setup=[BOOKINGS, shop.use], database=kind)
+        report.assert_counts(run=5, replay=5)
+        found = oncegate_replay.database.rows("SELECT count(*), count(DISTINCT box) FROM bookings")
+        assert found == [(5, 5)], way
 
 
 def test_the_guides_examples_run(

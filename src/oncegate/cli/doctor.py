@@ -362,7 +362,6 @@ def _waiting(counts: dict[State, int], url: str | None) -> Iterator[DoctorLine]:
 
 def _alarms(session: Session, url: str | None, clock: Clock) -> Iterator[DoctorLine]:
     """What the signals say, but for what waits for a person, which has a line of its own."""
-    from oncegate.cli.signals import shown_value
     from oncegate.signals import definitions as d
     from oncegate.signals.alerts import evaluate
     from oncegate.signals.definition import Level
@@ -373,7 +372,7 @@ def _alarms(session: Session, url: str | None, clock: Clock) -> Iterator[DoctorL
         if signal.level in (Level.TICKET, Level.PAGE) and signal.definition.name not in told:
             where = f" on {signal.surface}" if signal.surface else ""
             detail = f": {grouped(signal.detail)}" if signal.detail else ""
-            value = f"{signal.definition.name}{where}, {shown_value(signal, signal.value)}{detail}"
+            value = f"{signal.definition.name}{where}, {signal.definition.unit.shown(signal.value)}{detail}"
             yield DoctorLine(Status.WARN, "signal", value, f"{signal.definition.meaning}. {signal.action}")
 
 

@@ -221,30 +221,15 @@ def _print_signals(signals: list[Signal]) -> None:
 
 def _row(signal: Signal) -> list[Cell]:
     colours = {0: Colour.GREEN, 1: Colour.YELLOW, 2: Colour.RED}
-    colour = colours.get(signal.level)
+    colour, unit = colours.get(signal.level), signal.definition.unit
     return [
         Cell.of(signal.level.label) if colour is None else Cell.of(signal.level.label, colour),
         Cell.of(signal.definition.name),
         Cell.of(signal.surface),
-        Cell.of(shown_value(signal, signal.value)),
-        Cell.of("" if signal.limit is None else shown_value(signal, signal.limit)),
+        Cell.of(unit.shown(signal.value)),
+        Cell.of("" if signal.limit is None else unit.shown(signal.limit)),
         Cell.of(grouped(signal.detail)),
     ]
-
-
-def shown_value(signal: Signal, value: float) -> str:
-    """A value with its unit, for people."""
-    from oncegate.signals.definition import Unit
-
-    unit = signal.definition.unit
-    if unit is Unit.RATIO:
-        return f"{value:.1%}"
-    is_short = unit is Unit.SECONDS and 0 < value < 1
-    return f"{value * 1000:.3g} ms" if is_short else _whole(value, unit is Unit.SECONDS)
-
-
-def _whole(value: float, is_time: bool) -> str:
-    return f"{value:,.0f} s" if is_time else f"{value:,.0f}"
 
 
 def run_repeats(arguments: argparse.Namespace) -> int:

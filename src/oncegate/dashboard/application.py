@@ -76,7 +76,7 @@ HEADERS: Final = {
 ASSETS: Final = {
     "page.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
-    "icon.svg": "image/svg+xml",
+    **{f"icon{tone}.svg": "image/svg+xml" for tone in ("", "-red", "-grey")},
 }
 
 

@@ -8,16 +8,17 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
+from oncegate.dashboard.facts import fact
 from oncegate.dashboard.rendering import counted
-from oncegate.dashboard.units import shown
-from oncegate.dashboard.verdict import open_ones
-from oncegate.lanes.circuit_status import observed
+from oncegate.dashboard.verdict import capital, open_ones
+from oncegate.lanes.circuit_status import DOWNSTREAM, observed
 from oncegate.model.states import State
 from oncegate.signals import definitions as d
 from oncegate.signals.alerts import Signal, late_seconds
 from oncegate.signals.definition import Definition, Level
+from oncegate.signals.measures import Memory
 from oncegate.signals.snapshot import HOUR, TEN_MINUTES, Snapshot
-from oncegate.store import DestinationView, Waiting
+from oncegate.store import DestinationView, Facet, Session, Waiting, offers
 
 CAUSES_MAX: Final = 12
 _WORDS: Final = {
@@ -37,7 +38,7 @@ _WORDS: Final = {
     "two_resources": "One key owns two resources",
     "other": "Quarantined for another reason",
 }
-_GROUPED: Final = frozenset(
+GROUPED: Final = frozenset(
     {d.DOUBLED, d.TWO_RESOURCES, d.TARGETS, d.QUARANTINES, d.WAITING, d.LANES_BLOCKED}
 )
 
@@ -57,7 +58,7 @@ class Cause(Struct, frozen=True):
 def causes_of(signals: Sequence[Signal], snapshot: Snapshot) -> list[Cause]:
     """All that a person should look at, the worst first."""
     found = [*_doubled(snapshot), *_seconds(snapshot), *_waiting(signals, snapshot)]
-    found += [*_blocked(signals, snapshot), *_others(signals)]
+    found += [*_blocked(signals, snapshot), *_others(signals, snapshot)]
     order = {"page": 0, "ticket": 1}
     return sorted(found, key=lambda one: order.get(one.tone, 2))
 
@@ -81,6 +82,14 @@ def _seconds(snapshot: Snapshot) -> list[Cause]:
         )
         for one in snapshot.second_counts
     ]  # fmt: skip
+
+
+def waiting_causes(session: Session, memory: Memory, now_ms: int) -> list[Cause]:
+    """What waits for a decision, by cause and with its filter, the worst first."""
+    if not offers(session, Facet.STATS):
+        return []
+    snapshot = Snapshot(now_ms, session.now_ticks(), {}, tuple(memory.waiting(session)))
+    return sorted(_waiting((), snapshot), key=lambda one: one.tone != Level.PAGE.label)
 
 
 def _waiting(signals: Sequence[Signal], snapshot: Snapshot) -> list[Cause]:
@@ -121,15 +130,16 @@ def _blocked(signals: Sequence[Signal], snapshot: Snapshot) -> list[Cause]:
     ]  # fmt: skip
 
 
-def _others(signals: Iterable[Signal]) -> list[Cause]:
+def _others(signals: Iterable[Signal], snapshot: Snapshot) -> list[Cause]:
     """Raised signals that are no group of entries, pairs or keys."""
+    since = {name: one.since_ms for name, one in snapshot.circuits.items()}
     return [
         Cause(
-            one.level.label, one.definition.title, one.surface, shown(one.value, one.definition.unit), None,
-            *_way_on(one),
+            one.level.label, capital(fact(one.definition, one.value)), one.surface.removeprefix(DOWNSTREAM),
+            "", since.get(one.surface) if one.definition is d.CIRCUIT_OPEN else None, *_way_on(one),
         )
         for one in signals
-        if one.level > Level.OK and one.definition not in _GROUPED
+        if one.level > Level.OK and one.definition not in GROUPED
     ]  # fmt: skip
 
 
@@ -200,6 +210,8 @@ def destination_rows(signals: Sequence[Signal], snapshot: Snapshot) -> list[Dest
             (s.level for s in signals if s.surface == one.name and s.definition.label == "destination"),
             default=Level.OK,
         )
+        if one.name in snapshot.circuits:
+            level = max(level, Level.TICKET)
         rows.append(
             DestinationRow(
                 level.label,

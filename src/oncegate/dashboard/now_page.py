@@ -9,6 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from oncegate.dashboard.causes import CAUSES_MAX, causes_of, destination_rows, surface_rows
+from oncegate.dashboard.chart import RANGES, USUAL, chart_of
 from oncegate.dashboard.journal_page import About, about
 from oncegate.dashboard.not_run_stats import drops_of
 from oncegate.dashboard.replays_page import replays_beside
@@ -82,9 +83,13 @@ def now_page(tools: Tools, session: Session, visit: RequestContext) -> PageRespo
     tiles = tiles_of(signals, history(session, snapshot), has_worker=has_worker)
     causes = causes_of(signals, snapshot)
     compares = snapshot.unscanned is not None or session.scanned() > 0
+    verdict, told = verdict_of(signals, snapshot), _told(session)
+    chosen, marks = visit.query.get("range", USUAL), _marks(told, verdict.since_ms)
     values: dict[str, Any] = {
         "title": "Now",
-        "verdict": verdict_of(signals, snapshot),
+        "verdict": verdict,
+        "chart": chart_of(session, tools.chart, snapshot.now_ms, chosen, marks),
+        "ranges": RANGES,
         "summaries": summaries_of(signals, snapshot, compares=compares),
         "causes": causes[:CAUSES_MAX],
         "more_causes": len(causes) - CAUSES_MAX,
@@ -96,7 +101,7 @@ def now_page(tools: Tools, session: Session, visit: RequestContext) -> PageRespo
         "oldest": _oldest_in_flight(session),
         "workers": sum(not one.is_silent for one in snapshot.workers),
         "worker_ms": min((one.age_ms for one in snapshot.workers), default=None),
-        "recent": _recent(session, snapshot),
+        "recent": _recent(session, snapshot, told),
         "now_ms": snapshot.now_ms,
         "Level": Level,
         **replays_beside(session, visit, None),
@@ -205,10 +210,23 @@ def _oldest_in_flight(session: Session) -> Entry | None:
     return found[0] if found else None
 
 
-def _recent(session: Session, snapshot: Snapshot) -> list[tuple[LogRecord, str, About]]:
-    """What people did, and what was given up, in the last hour."""
+def _told(session: Session) -> list[LogRecord]:
+    """What people did last, and what was given up."""
     found = session.log_before(None, RECENT_READ_MAX, by_people=True)
+    return [one for one in found if one.kind not in _NO_CHANGE]
+
+
+def _marks(told: Iterable[LogRecord], since_ms: int | None) -> list[tuple[int, str, str]]:
+    """Lines of the chart: decisions, and the first sign of what is wrong."""
+    found = [(one.at_ms, "decision", f"{one.actor} {happened(one.kind)}") for one in told]
+    return found if since_ms is None else [*found, (since_ms, "sign", "first sign")]
+
+
+def _recent(
+    session: Session, snapshot: Snapshot, told: Iterable[LogRecord]
+) -> list[tuple[LogRecord, str, About]]:
+    """What changed in the last hour."""
     since_ms = snapshot.now_ms - HOUR_MS
-    told = [one for one in found if one.at_ms > since_ms and one.kind not in _NO_CHANGE]
-    lanes = session.lane_names([-one.entry_id for one in told[:RECENT_MAX] if one.entry_id < 0])
-    return [(one, happened(one.kind), about(one, lanes)) for one in told[:RECENT_MAX]]
+    recent = [one for one in told if one.at_ms > since_ms][:RECENT_MAX]
+    lanes = session.lane_names([-one.entry_id for one in recent if one.entry_id < 0])
+    return [(one, happened(one.kind), about(one, lanes)) for one in recent]

@@ -48,7 +48,7 @@ def make_environment(clock: Clock) -> Environment:
     environment.filters["duration"] = format_duration
     environment.filters["digits"] = with_digits
     environment.filters["count"] = lambda *given: with_digits(counted(*given))
-    environment.filters["sentence"] = lambda text: text[:1].upper() + text[1:]
+    environment.filters["sentence"] = sentence
     environment.globals["sparkline"] = lambda *given, **named: Markup(sparkline(*given, **named))
     return environment
 
@@ -85,6 +85,11 @@ def when(wall_ms: int | None, now_ms: int) -> Markup | str:
     ).format(utc=utc, shown=shown, ms=wall_ms, ago=ago)
 
 
+def sentence(text: str) -> str:
+    """Text with a capital; an address at its beginning stays as it is."""
+    return text if "://" in text.partition(" ")[0] else text[:1].upper() + text[1:]
+
+
 def share(part: float) -> str:
     """A part of a whole as a percentage; 100 % is said only where nothing is missing."""
     return "100 %" if part >= 1 else f"{floor(part * 1_000) / 10:.1f} %"
@@ -96,12 +101,12 @@ def moment(wall_ms: int) -> str:
 
 
 def span(milliseconds: float) -> str:
-    """A length of time in its largest fitting unit."""
+    """A length of time in its largest fitting unit: seconds to a minute, minutes to two hours."""
     seconds = int(milliseconds // 1000)
     for unit, size in _UNITS:
         if seconds >= 2 * size:
             return f"{seconds // size} {unit}"
-    return f"{seconds} s"
+    return f"{seconds} s" if seconds < 60 else f"{(seconds + 30) // 60} min"
 
 
 def later(milliseconds: int) -> str:

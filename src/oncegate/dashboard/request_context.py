@@ -13,6 +13,7 @@ from typing import Any, Final
 from oncegate.clock import Clock
 from oncegate.commit.group_commit import GroupCommit
 from oncegate.dashboard.auth import ANYBODY, Visitor
+from oncegate.dashboard.buckets import ChartMemory
 from oncegate.dashboard.operators import Role
 from oncegate.errors import OncegateError
 from oncegate.gate.surface import Downstream, Surface
@@ -88,6 +89,7 @@ class Tools:
     surfaces: Callable[[], Sequence[Surface]]
     url: str | None = None
     memory: Memory = field(default_factory=Memory)
+    chart: ChartMemory = field(default_factory=ChartMemory)
     downstreams: Callable[[], Sequence[Downstream]] = tuple
 
     def look(self) -> AbstractContextManager[Session]:

@@ -136,7 +136,7 @@ def _rules(surface: Surface) -> list[tuple[str, str]]:
     rules = [
         ("mode", surface.mode.value if surface.lane is None else f"accept, {surface.mode.value}"),
         ("key", rule.key.text),
-        ("promise", surface.promise),
+        ("guarantee", surface.promise),
         ("retention", rule.retention_text),
         ("time limit", format_duration(rule.time_limit)),
         ("retries", _retries(rule)),

@@ -13,7 +13,6 @@ def shown(value: float, unit: Unit) -> str:
         return str(round(value))
     if value < 1:
         return f"{value * 1000:.3g} ms"
-    for name, size in (("h", 3600), ("min", 60)):
-        if value >= 2 * size:
-            return f"{value / size:.0f} {name}"
-    return f"{value:.0f} s"
+    if value < 60:
+        return f"{value:.0f} s"
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.0f} h"

@@ -1,7 +1,8 @@
 """The verdict of the page Now: one line of facts, and whether it is green, amber, red or grey. Pure.
 
 Green is said only of what was observed: events arrived within the hour, and a worker reports. What is
-silent or unknown is grey. Must never be calmer than the worst signal.
+silent or unknown is grey, and calls that fail are amber before their signal is raised. Must never be calmer
+than the worst signal.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from oncegate.dashboard.facts import fact
 from oncegate.dashboard.rendering import counted
-from oncegate.dashboard.units import shown
 from oncegate.lanes.circuit_status import DOWNSTREAM, observed
 from oncegate.model.states import State
 from oncegate.signals import definitions as d
@@ -24,6 +25,7 @@ from oncegate.store import Waiting, What
 GREY: Final = "unknown"
 WAITING: Final = (State.UNKNOWN, State.HELD, State.QUARANTINED)
 FACTS_MAX: Final = 4
+RESUMES: Final = "Events for it wait and resume by themselves when it is back."
 # Signals that the facts speak about in words of their own.
 _SPOKEN: Final = frozenset(
     {
@@ -72,6 +74,10 @@ def verdict_of(signals: Sequence[Signal], snapshot: Snapshot) -> PageVerdict:
         return PageVerdict(
             GREY, f"{_listed(below)}.", "No signal is raised, because limits were set higher."
         )
+    failing = [_failing(snapshot, name) for name in sorted(snapshot.circuits)]
+    if failing:
+        told = capital(_listed(failing))
+        return PageVerdict(Level.TICKET.label, f"{told}.", RESUMES, first_sign(signals, snapshot))
     doubts = list(_unobserved(snapshot))
     if doubts:
         return PageVerdict(
@@ -139,12 +145,11 @@ def _facts(signals: Sequence[Signal], snapshot: Snapshot) -> list[str]:
     for definition in dict.fromkeys(one.definition for one in raised if one.definition not in _SPOKEN):
         alike = [one for one in raised if one.definition is definition]
         places = _listed([one.surface for one in alike if one.surface])
-        value = shown(max(one.value for one in alike), definition.unit)
         where = f" at {places}" if places else ""
-        found.append((_worst(alike), f"{_lowered(definition.title)}: {value}{where}"))
+        found.append((_worst(alike), fact(definition, max(one.value for one in alike), where)))
     found.sort(key=lambda one: -one[0])
     texts = [text for _, text in found]
-    return [texts[0][:1].upper() + texts[0][1:], *texts[1:]]
+    return [capital(texts[0]), *texts[1:]]
 
 
 def _failing(snapshot: Snapshot, name: str) -> str:
@@ -163,8 +168,9 @@ def _worst(signals: Iterable[Signal]) -> Level:
     return max((one.level for one in signals if one.level > Level.OK), default=Level.OK)
 
 
-def _lowered(text: str) -> str:
-    return f"{text[:1].lower()}{text[1:]}"
+def capital(text: str) -> str:
+    """The same as the beginning of a sentence."""
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _listed(texts: Sequence[str]) -> str:
@@ -228,7 +234,7 @@ def _stuck(raised: list[Signal], snapshot: Snapshot) -> VerdictSummary:
     parts += [counted(events, "event") + " not delivered"] if events else []
     parts += [_failing(snapshot, name) for name in sorted(snapshot.circuits)]
     parts += [counted(lapsed, "claim") + " whose lease is over"] if lapsed else []
-    tone = _level(raised, STUCK).label
+    tone = max(_level(raised, STUCK), Level.TICKET if snapshot.circuits else Level.OK).label
     return VerdictSummary(
         "Stuck", tone, blocked + lapsed, " · ".join(parts) or "nothing is blocked", "/lanes"
     )
@@ -254,5 +260,7 @@ def _arriving(raised: list[Signal], snapshot: Snapshot) -> VerdictSummary:
     known = [one for one in past if one]
     usual = f" · usual at this hour: {sum(known) // len(known)}" if known else ""
     asked = f" · {counted(counts.retries, 'retry', 'retries')} asked for" if counts.retries else ""
+    stopped = counts.of(What.QUARANTINED) + counts.of(What.HELD)
+    asked += f" · {stopped} held or quarantined" if stopped else ""
     detail = f"{counts.of(What.FRESH)} new · {counted(counts.repeats, 'repeat')} absorbed{asked}{usual}"
     return VerdictSummary("Arrived in the last hour", tone, counts.arrivals, detail, "/entries")

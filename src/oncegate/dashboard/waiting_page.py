@@ -7,6 +7,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from oncegate.dashboard.causes import waiting_causes
 from oncegate.dashboard.commands import head_command, ruling_command
 from oncegate.dashboard.fields import Fields, declared, masked
 from oncegate.dashboard.filters import Filter, read_filter
@@ -113,7 +114,8 @@ def lane_card(lane: LaneView) -> LaneCard:
 def waiting_page(tools: Tools, session: Session, visit: RequestContext) -> PageResponse:
     """All that waits for a person, on one page."""
     text = visit.query.get("q", "")
-    asked = read_filter(text, tools.clock.wall_ms())
+    now_ms = tools.clock.wall_ms()
+    asked = read_filter(text, now_ms)
     if asked.entry_id is not None:
         return PageResponse(go_to=f"/entries/{asked.entry_id}")
     after = visit.cursor("after") or 0
@@ -133,6 +135,7 @@ def waiting_page(tools: Tools, session: Session, visit: RequestContext) -> PageR
         "next_after": found[PAGE_ENTRIES - 1].entry_id if len(found) > PAGE_ENTRIES else None,
         **_others(session, visit, is_shown=not text and not after),
         "is_first": not after,
+        "causes": [] if visit.tenant is not None else waiting_causes(session, tools.memory, now_ms),
         "verbs": [verb for verb in Verb if verb is not Verb.RETRY],
         "done": _done(session, visit),
     }

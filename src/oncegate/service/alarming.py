@@ -35,9 +35,8 @@ def alarm_options(settings: Settings, environment: Mapping[str, str]) -> dict[st
         notifiers.append(_mail(one, environment))
     if one.command:
         notifiers.append(CommandNotifier(one.command))
-    limits = Thresholds(limits_of(one.limits))
     ping = _secret("alarms.ping", one.ping, environment)
-    return {"notifiers": notifiers, "thresholds": limits, "ping": ping}
+    return {"notifiers": notifiers, "thresholds": thresholds_of(settings), "ping": ping}
 
 
 def _mail(one: AlarmsSettings, environment: Mapping[str, str]) -> MailNotifier:

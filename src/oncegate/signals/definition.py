@@ -28,6 +28,14 @@ class Unit(Enum):
     SECONDS = "seconds"
     COUNT = "count"
 
+    def shown(self, value: float) -> str:
+        """A value with its unit, as text for people."""
+        if self is Unit.RATIO:
+            return f"{value:.1%}"
+        if self is Unit.COUNT:
+            return f"{value:,.0f}"
+        return f"{value * 1000:.3g} ms" if 0 < value < 1 else f"{value:,.0f} s"
+
 
 class Definition(Struct, frozen=True):
     """One signal. `ticket` and `page` are the values from which on it matters; None: it never does.

@@ -27,7 +27,7 @@ DOUBLED: Final = Definition(
 )
 REPEATS_HIGH: Final = Definition(
     "repeat_ratio_high",
-    "Share of arrivals that repeat an event already known",
+    "Repeats: share of arrivals already known",
     Unit.RATIO,
     "an upstream sends the same events again and again; 1 to 3 % is normal",
     "see which: oncegate signals repeats --surface SURFACE; then ask the sender",
@@ -38,7 +38,7 @@ REPEATS_HIGH: Final = Definition(
 )
 REPEATS_ZERO: Final = Definition(
     "repeat_ratio_zero",
-    "Repeats that should have come and did not",
+    "Repeats that were due and did not come",
     Unit.COUNT,
     "a busy feed without a single repeat: key derivation has probably broken, and repeats run again",
     "compare the keys of two deliveries of one event: oncegate entries list --surface SURFACE; look for a"
@@ -127,7 +127,7 @@ RESERVATION_P99: Final = Definition(
 )
 RECONCILIATIONS: Final = Definition(
     "reconciliations",
-    "Interrupted or failed events taken up again within an hour",
+    "Recovered after a crash or a failure, last hour",
     Unit.COUNT,
     "processes die, stall or fail with work in hand; a worker or the next delivery took it up",
     "look at the workers: memory, deployments, time limits",
@@ -154,7 +154,7 @@ WAITING: Final = Definition(
 )
 OVERDUE: Final = Definition(
     "overdue",
-    "Longest wait for a person",
+    "Decisions overdue: the longest wait",
     Unit.SECONDS,
     "a person should have decided by now",
     "oncegate held list, or quarantine list, --surface SURFACE, oldest first; call the person responsible",
@@ -172,7 +172,7 @@ DEADLINE: Final = Definition(
 )
 LAPSED: Final = Definition(
     "reserved_not_settled",
-    "Claims whose lease is over and that no worker has taken up",
+    "Stranded work: claims whose lease is over",
     Unit.COUNT,
     "workers died and no reconciler has come yet; a few for a few seconds are normal after a crash",
     "run a worker: oncegate worker, or gate.worker() in a program",

@@ -83,9 +83,10 @@ def _subject(notice: AlarmNotice) -> str:
 
 def _text(notice: AlarmNotice) -> str:
     signal = notice.signal
-    limit = "" if signal.limit is None else f" (limit {signal.limit:g})"
+    unit = signal.definition.unit
+    limit = "" if signal.limit is None else f" (limit {unit.shown(signal.limit)})"
     lines = (
-        f"{signal.definition.title}: {signal.value:,.4g} {signal.definition.unit.value}{limit}",
+        f"{signal.definition.title}: {unit.shown(signal.value)}{limit}",
         visible(signal.detail),
         f"What it means: {signal.definition.meaning}.",
         f"What to do: {visible(signal.action)}",

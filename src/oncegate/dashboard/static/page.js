@@ -17,18 +17,21 @@
   let paused = memory.get("oncegate-paused") === "yes";
   let row = -1;
 
-  const ago = (ms) => {
-    const future = ms > Date.now();
-    const all = Math.floor(Math.abs(Date.now() - ms) / 1000);
-    const unit = [["d", 86400], ["h", 3600], ["min", 60]].find(([, size]) => all >= 2 * size) || ["s", 1];
-    const text = Math.floor(all / unit[1]) + " " + unit[0];
-    return future ? "in " + text : text + " ago";
+  const long = (ms) => {
+    const all = Math.max(0, Math.floor(ms / 1000));
+    if (all < 120) return all < 60 ? all + " s" : Math.floor((all + 30) / 60) + " min";
+    const [unit, size] = [["d", 86400], ["h", 3600], ["min", 60]].find(([, size]) => all >= 2 * size);
+    return Math.floor(all / size) + " " + unit;
   };
+  const ago = (ms) => ms > Date.now() ? "in " + long(ms - Date.now()) : long(Date.now() - ms) + " ago";
+  const hour = { hour: "2-digit", minute: "2-digit", hour12: false, timeZoneName: "short" };
+  const day = { weekday: "short", day: "numeric", month: "short" };
+  const both = (ms) => new Date(ms).toLocaleString(undefined, Date.now() - ms > 64800000 ? { ...day, ...hour } : hour) + ", " + ago(ms);
   const local = (ms) => new Date(ms).toLocaleString(undefined, { timeZoneName: "short" });
   const showTimes = () => {
     for (const time of document.querySelectorAll("time[data-ms]")) {
       const ms = Number(time.dataset.ms);
-      const text = mode === "UTC" ? time.dataset.utc : mode === "local" ? local(ms) : ago(ms);
+      const text = mode === "UTC" ? time.dataset.utc : mode === "local" ? local(ms) : time.closest(".since") ? both(ms) : ago(ms);
       if (time.textContent !== text) time.textContent = text;
       time.title = time.dataset.utc + " · " + local(ms) + " · " + ago(ms);
     }
@@ -39,10 +42,6 @@
   const fresh = document.getElementById("fresh");
   const banner = document.getElementById("lost");
   const oldAfter = Math.max(4 * seconds, 20) * 1000;
-  const long = (ms) => {
-    const all = Math.max(0, Math.floor(ms / 1000));
-    return all < 120 ? all + " s" : all < 7200 ? Math.floor(all / 60) + " min" : Math.floor(all / 3600) + " h";
-  };
   const clock = (ms) => mode === "UTC"
     ? new Date(ms).toISOString().slice(11, 19) + " UTC" : new Date(ms).toLocaleTimeString(undefined, { hour12: false });
   const startsLost = Boolean(live?.querySelector("[data-lost]"));
@@ -60,6 +59,13 @@
     if (!picked.isCollapsed && live.contains(picked.anchorNode)) return "text is selected";
     return "";
   };
+  // The tab's picture: red where something waits or doubled, grey without contact.
+  const icon = document.querySelector("link[rel=icon]");
+  const paint = (grey) => {
+    const name = grey ? "icon-grey" : document.querySelector("nav .badge") ? "icon-red" : "icon";
+    const href = icon.getAttribute("href").replace(/[^/]+$/, name + ".svg");
+    if (icon.getAttribute("href") !== href) icon.setAttribute("href", href);
+  };
   const say = () => {
     if (!fresh) return;
     const age = Date.now() - shownAt;
@@ -70,6 +76,7 @@
     if (fresh.textContent !== text) fresh.textContent = text;
     document.body.classList.toggle("lost", lost || over);
     document.body.classList.toggle("old", Boolean(seconds) && age > oldAfter);
+    paint(lost || over);
   };
   const lose = (words, link) => {
     lost = true;
