@@ -47,6 +47,7 @@ types: $(VENV)/.installed ## check the types, those of the examples too
 	$(BIN)/mypy
 	cd examples && ../$(BIN)/mypy --config-file mypy.ini --cache-dir ../.mypy_cache/examples .
 	cd examples/django_app && ../../$(BIN)/mypy --config-file ../mypy.ini --cache-dir ../../.mypy_cache/examples shop project manage.py
+	$(BIN)/python -m tests.support.role_types
 
 # Generated pages are compared, not written: `python -m lab.site` writes them.
 docs: $(VENV)/.docs ## build the documentation site into build/site; a broken link fails

@@ -42,6 +42,7 @@
     ├── NoteRefused                 a signed note that is damaged, or that no known key has signed
     ├── RulingRefused               a person's decision that cannot count as it was given; nothing changed
     ├── SnapshotError               a snapshot cannot be taken, read or trusted; none is counted as good
+    │   ├── NoSuchSnapshot          no snapshot has that number or hash
     │   └── SnapshotFork            write-once storage holds another history than this ledger
     ├── PlanRefused                 a roll-back plan cannot be made, approved or applied; nothing changed
     ├── SourceUnavailable           a queue cannot be reached now; it is tried again
@@ -291,6 +292,12 @@ class SnapshotError(OncegateError):
     """A snapshot cannot be taken, read or trusted; no part of it is counted as good."""
 
     exit_code = 4
+
+
+class NoSuchSnapshot(SnapshotError):
+    """No snapshot has the number or hash that was asked for; those that exist are good."""
+
+    exit_code = 1
 
 
 class SnapshotFork(SnapshotError):

@@ -50,7 +50,11 @@ def test_auditor_needs_storage_and_keys_only(care: Care, capsys: pytest.CaptureF
     code, _, err = told(capsys, "snapshots", "list")
     assert (code, "say where the snapshots are" in err) == (2, True)
     code, _, err = told(capsys, "snapshots", "show", "77", *where, "--keys", "keys.txt")
-    assert (code, "there is no snapshot '77'" in err) == (4, True)
+    assert (code, "there is no snapshot '77'" in err) == (1, True)
+    code, _, err = told(
+        capsys, "snapshots", "show", "latest", "--in", f"{care.vault}-empty", "--keys", "keys.txt"
+    )
+    assert (code, "snapshots take" in err) == (1, True)
 
 
 def test_plan_is_shown_with_its_keys_approved_once_and_cancelled(

@@ -134,5 +134,12 @@ def test_slips_are_named(call: Call, tmp_path: Path) -> None:
     assert "give its --key" in call("import", str(old), *rest, "--url", url).complaint
     assert "neither FILE.csv" in call("import", "old.txt", *rest, "--url", url).complaint
     assert "FIELD=COLUMN" in call("import", str(old), *rest, "--map", "id", "--url", url).complaint
-    assert call("import", str(old), *rest, "--key", "{id}", "--url", url).code == 0
+    for words, expected in (
+        (("--key", "{no}"), "there is no column 'no'; there are id; write --map no=COLUMN"),
+        (("--key", "{no}", "--map", "nu=id"), "has no field 'nu'; its fields are no"),
+        (("--key", "{no}", "--map", "no=id", "--time", "at"), "there is no column 'at'; there are id."),
+        (("--key", "{no}", "--map", "no=id", "--map", "no=id"), "names two columns for 'no'"),
+    ):
+        assert expected in call("import", str(old), *rest, *words, "--url", url).complaint
+    assert call("import", str(old), *rest, "--key", "{id}", "--url", url).code == 0  # {no} left nothing
     assert "leave --key out" in call("import", str(old), *rest, "--key", "{no}", "--url", url).complaint

@@ -61,5 +61,6 @@ def test_slips_are_named(call: Call, url: str) -> None:
     rest = ("--reason", "why", "--yes", "--url", url)
     assert "known: orders" in call("surfaces", "switch", "order", "on", *rest).complaint
     assert "choose observe, on or paused" in call("surfaces", "switch", "orders", "off", *rest).complaint
+    assert "known: orders" in call("observe", "report", "--surface", "order", "--url", url).complaint
     assert call("surfaces", "ignore", "orders", "payload.id", *rest).code == 0
     assert "ignored already" in call("surfaces", "ignore", "orders", "payload.id", *rest).complaint

@@ -77,13 +77,15 @@ def test_a_projects_tests_run_on_postgresql(project: Path, postgres: PostgresSer
 
 
 COMMANDS = """
-import contextlib, io, os
+import asyncio, contextlib, io, os
 os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
 import django
 django.setup()
 from django.core.management import CommandError, call_command
 from django.core.management.base import SystemCheckError
+from django.db import connections
 from oncegate.contrib.django import gate
+from shop.models import Booking
 
 def said(*words):
     out = io.StringIO()
@@ -109,6 +111,14 @@ has("no ledger", "oncegate", "--database", "audit", "entries", "list")
 has("DATABASES has no 'nowhere'", "oncegate", "--database", "nowhere", "doctor")
 has("nothing is stranded", "oncegate", "reconcile")
 has("usage: oncegate reconcile", "oncegate", "reconcile", "--help")
+
+seen = []  # the connection of the thread that a task's call runs in: closed after it, as after a request
+@gate.handler("calls", key="{id}")
+def call(event):
+    seen.append((connections["default"], Booking.objects.count()))
+type(gate).renews_connections = False  # as in a server
+asyncio.run(gate.admit("calls", {"id": "1"}))
+assert seen[0][0].connection is None and seen[0][1] == 1, seen
 print("all said")
 """
 

@@ -1,4 +1,4 @@
-"""Users' first programs, each from the built wheel: an async web service, a tester, an operator at night.
+"""Users' first programs, each from the built wheel: a web service, a tester, an operator, a migration.
 
 The examples and the agent's tool run from the same wheel: see test_examples.py and docs/test_tutorials.py.
 """
@@ -71,22 +71,26 @@ $ python -c "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8000/
 
 TESTER = """
 ```python title="test_booking.py"
-from oncegate import Gate
+from collections.abc import Callable
+from typing import Any
+
+from oncegate import Gate, Once
+from oncegate.testing import Chaos
 
 gate = Gate()
 terminal = gate.downstream("terminal", honours_key="7d")
 
 
-def claim_slot(container, idempotency_key=""):
+def claim_slot(container: str, idempotency_key: str = "") -> dict[str, str]:
     return {"id": f"slot-for-{container}"}
 
 
 @gate.handler("containers", key="{container}")
-def book(event, once):
+def book(event: dict[str, Any], once: Once) -> dict[str, str]:
     return once.effect(terminal, claim_slot, event["container"], name="claim_slot")
 
 
-def test_one_slot_whatever_happens(oncegate_chaos):
+def test_one_slot_whatever_happens(oncegate_chaos: Callable[..., Chaos]) -> None:
     oncegate_chaos(book, {"container": "MSKU1"}).assert_effects(claim_slot=1)
 ```
 
@@ -99,15 +103,17 @@ $ python -m pytest -q -p no:cacheprovider -p no:xdist test_booking.py
 
 NIGHT = """
 ```python title="yesterday.py"
-from oncegate import Failed, Gate
+from typing import Any
+
+from oncegate import Failed, Gate, Once
 
 with Gate() as gate:
 
     @gate.handler("refunds", key="{id}", approve_first=True)
-    def refund(event): ...
+    def refund(event: dict[str, Any]) -> None: ...
 
     @gate.handler("orders", key="{id}")
-    def order(event, once):
+    def order(event: dict[str, Any], once: Once) -> None:
         if event["amount"] < 0:
             raise Failed("an amount cannot be negative")
 
@@ -158,6 +164,55 @@ def test_a_tester(tmp_path: Path) -> None:
 def test_an_operators_night(tmp_path: Path) -> None:
     """What failed, what waits, who did what."""
     follow(NIGHT, tmp_path)
+
+
+OLD_KEYS = 15_000
+AFTER_THE_MOVE = """
+import sys
+
+from oncegate import Gate
+
+with Gate(sys.argv[1]) as gate:
+
+    @gate.handler("orders", key="{order_id}")
+    def order(event: dict[str, str]) -> str:
+        return "ran"
+
+    for number in (0, 14_999, 15_000):
+        print(gate.admit_sync("orders", {"order_id": f"A-{number}", "amount": "5"}).verdict.value)
+"""
+
+
+def test_a_migration_of_old_keys(tmp_path: Path, ledger_url: str) -> None:
+    """Imported, moved to PostgreSQL, killed in the middle and run again: old keys replay, new ones run."""
+    programs = wheel_environment()
+    old_url = f"sqlite:///{tmp_path / 'orders.db'}"
+    rows = "".join(f"A-{number},2026-10-01T12:00:00Z\n" for number in range(OLD_KEYS))
+    (tmp_path / "old.csv").write_text(f"id,handled_at\n{rows}", "utf-8")
+    (tmp_path / "after.py").write_text(AFTER_THE_MOVE, "utf-8")
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        variables = environment(programs)
+        return subprocess.run(
+            words, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=250
+        )
+
+    key = ("--surface", "orders", "--key", "{order_id}", "--map", "order_id=id", "--time", "handled_at")
+    assert run("oncegate", "import", "old.csv", *key, "--url", old_url).stdout.startswith("15,000 rows")
+    move = ("oncegate", "migrate-ledger", old_url, ledger_url, "--yes")
+    with subprocess.Popen(
+        move, cwd=tmp_path, env=environment(programs), stderr=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stderr is not None
+        next(line for line in first.stderr if "entry: 10,000" in line)
+        first.kill()
+    for url in (old_url, ledger_url):  # both are closed: no program runs a key twice meanwhile
+        refused = run("python", "after.py", url)
+        assert refused.returncode == 1
+        assert "moved to" in refused.stderr or "being filled" in refused.stderr
+    again = run(*move)
+    assert "moved and compared" in again.stdout, again.stderr
+    assert run("python", "after.py", ledger_url).stdout.split() == ["replay", "replay", "run"]
 
 
 def test_the_wheel_is_what_runs() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+import attrs
 import msgspec
 import pydantic
 import pytest
@@ -159,7 +160,6 @@ def test_every_supported_type_reaches_the_function_as_it_was_given(ledger: Ledge
 
 def test_attrs_classes_are_arguments_and_outcomes(ledger: Ledger) -> None:
     """As dataclasses are."""
-    attrs = pytest.importorskip("attrs")
     made = attrs.make_class("Parcel", {"weight": attrs.field(type=Decimal), "to": attrs.field(type=str)})
     seen = []
 

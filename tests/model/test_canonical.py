@@ -18,7 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oncegate.errors import ConfigError, EventNotStorable
-from oncegate.model.canonical import canonical_json, fingerprint, fingerprint_of
+from oncegate.model.canonical import canonical_again, canonical_json, fingerprint, fingerprint_of
 from oncegate.model.limits import DEPTH_MAX
 from tests.support.properties import tried
 
@@ -414,3 +414,12 @@ def test_mappings_other_than_dict_are_not_taken() -> None:
     assert issubclass(MappingProxyType, Mapping)
     with pytest.raises(EventNotStorable, match="mappingproxy is not a JSON type"):
         canonical_json(MappingProxyType({"a": 1}))
+
+
+@pytest.mark.parametrize(
+    "rest", [{}, {"f": 1.0}, {"é": 1, "\U0001f600": 2, "\ufb01": 3}, {"n": {"t": (1, 2.5e21)}}]
+)
+def test_a_value_with_other_texts_is_written_as_if_it_were_read_whole(rest: dict[str, object]) -> None:
+    known: dict[str, object] = {"b": "1.10", "a": [1, "x"], **rest}
+    other = {**known, "b": "1.1"}
+    assert canonical_again(other, known, canonical_json(known)) == canonical_json(other)

@@ -81,16 +81,17 @@ def run(arguments: argparse.Namespace) -> int:
     with closing(GroupCommit(store)) as commits, _opened(arguments.source) as stream:
         if not arguments.dry_run:
             store.connect().close()
-        target = import_target(
-            commits, clock, arguments.surface, _declared(arguments), arguments.tenant,
-            dry_run=arguments.dry_run,
-        )  # fmt: skip
-        job = KeyImport(commits, clock, target, columns)
+        wanted = commits, clock, arguments.surface, _declared(arguments), arguments.tenant
+        job = KeyImport(commits, clock, import_target(*wanted, dry_run=True), columns)
         rows: Iterator[Row]
         if stream is None:
             rows = table_rows(store, arguments.url, arguments.source.removeprefix("table:"))
         else:
             rows = _rows(stream, is_csv=arguments.source.lower().endswith(".csv"))
+        if stream is None or arguments.source.lower().endswith(".csv"):  # each row has the same columns
+            rows = job.checked(rows)
+        if not arguments.dry_run:
+            import_target(*wanted)
         began_ms = clock.ticks_ms()
         try:
             for report in job.run(rows, dry_run=arguments.dry_run):
@@ -114,7 +115,9 @@ def _mapped(pairs: list[str]) -> dict[str, str]:
         field, sign, column = pair.partition("=")
         if not (field and sign and column):
             raise ConfigError(f"--map {pair[:60]!r} is not FIELD=COLUMN, such as id=order_id")
-        found[field.strip("{}")] = column
+        if (name := field.strip("{}")) in found:
+            raise ConfigError(f"--map names two columns for {name[:60]!r}: {found[name]}, {column}"[:200])
+        found[name] = column
     return found
 
 

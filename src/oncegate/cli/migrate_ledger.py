@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, Final
 
 from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import open_ledger
@@ -15,6 +15,7 @@ from oncegate.errors import ConfigError
 from oncegate.model.ledger_addresses import masked_address
 from oncegate.stores.sqlite import SqliteStore
 
+TELL_ROWS: Final = 10_000
 _DESCRIPTION = """\
 Move a ledger from SQLite to PostgreSQL: keys, events, outcomes, open claims, lanes with their seqs,
 the feed with its readers and cursors, documents, operators and the journal. Nothing is forgotten.
@@ -49,7 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
     source = open_ledger(arguments.source)
     is_new = arguments.target.startswith(("postgresql:", "postgres:"))
     if not isinstance(source, SqliteStore) or not is_new:
-        raise ConfigError("a ledger is moved from sqlite:///… to postgresql://…, and not otherwise")
+        raise ConfigError(
+            "a ledger is moved from sqlite:///… to postgresql://…, and not otherwise; to use another kind"
+            " of ledger, begin an empty one and bring the keys: oncegate import"
+        )
     from oncegate.stores.moving.move import LedgerMove
 
     move = LedgerMove(source, arguments.target, SystemClock())
@@ -78,5 +82,5 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _tell(what: str, done: int, total: int) -> None:
-    if total and (done == total or done % 50_000 < 2_000):
+    if total and (done == total or done % TELL_ROWS == 0):
         tell(f"{what}: {grouped(done)} of {grouped(total)}")

@@ -14,6 +14,7 @@ from oncegate.cli.sending import cells
 from oncegate.clock import SystemClock
 from oncegate.model.durations import parse_duration
 from oncegate.review.observation import ObservedSurface, observed_surfaces
+from oncegate.review.surface_decisions import check_known
 from oncegate.store import Facet
 
 _DESCRIPTION = """\
@@ -52,16 +53,20 @@ def run_report(arguments: argparse.Namespace) -> int:
     since_ms = until_ms - parse_duration(arguments.since) // timedelta(milliseconds=1)
     with reading(open_ledger(arguments.url, needs=Facet.STATS), arguments.url) as session:
         found = observed_surfaces(session, since_ms, until_ms)
-    if arguments.surface is not None:
-        found = [one for one in found if one.surface == arguments.surface]
+        if arguments.surface is not None:
+            found = [one for one in found if one.surface == arguments.surface]
+            if not found:
+                check_known(session, arguments.surface)
     period = {"since": utc(since_ms), "until": utc(until_ms)}
     if arguments.json:
         for one in found:
             print_json({**period, **_facts(one)})
         return DONE
     if not found:
-        tell(f"no surface has observed anything since {utc(since_ms)}; declare one with mode='observe', or")
-        tell("switch one: oncegate surfaces switch NAME observe --reason WHY")
+        name = arguments.surface or "no surface"
+        has = "has observed nothing" if arguments.surface else "has observed anything"
+        tell(f"{name} {has} since {utc(since_ms)}; declare it with mode='observe', or switch it:")
+        tell(f"oncegate surfaces switch {arguments.surface or 'NAME'} observe --reason WHY")
         return DONE
     print(f"{period['since']} to {period['until']}; every arrival ran")
     print_table(_HEADERS, [cells(*_row(one)) for one in found])

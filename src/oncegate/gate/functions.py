@@ -263,17 +263,21 @@ class OnceFunction:
 
     def _look(self, arguments: dict[str, Any]) -> Admission | Flow[Admission]:
         """Begins to admit a call whose arguments are not all plain JSON."""
-        read: Reader = partial(self._parameters.checked, arguments=arguments)
-        is_observed = self._gate.engine.surface(self._surface).mode is SurfaceMode.OBSERVE
         try:
             event = self._parameters.event(arguments)
         except EventNotStorable:
-            if not is_observed:
+            if not self._is_observed():
                 raise
             event = arguments  # it cannot be recorded, and runs all the same
-        if is_observed:
-            read = lambda event: arguments  # noqa: E731  as without a gate
+        read: Reader = partial(self._read, arguments)
         return self._gate.engine.look(self._surface, event, None, None, None, read=read)
+
+    def _read(self, arguments: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:
+        """What the function is called with; as without a gate where it only observes."""
+        return arguments if self._is_observed() else self._parameters.checked(event, arguments)
+
+    def _is_observed(self) -> bool:
+        return self._gate.engine.surface(self._surface).mode is SurfaceMode.OBSERVE
 
     def _make_wrapper(self) -> Callable[..., Any]:
         gate, surface, is_plain = self._gate, self._surface, self._parameters.is_plain

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 from secrets import randbits
 from typing import Any, Final
 
@@ -126,7 +126,32 @@ class KeyImport:
         self._commits, self._clock, self._target, self._columns = commits, clock, target, columns
         self._tenant_path = parse_path(target.identity.tenant) if target.identity.tenant else None
         self._seen: set[bytes] = set()  # of a dry run, which writes nothing down
+        self._paths = {field.name: (field.path, field.kind) for field in target.template.fields}
+        if self._tenant_path is not None and target.identity.tenant:
+            self._paths[target.identity.tenant] = (self._tenant_path, FieldKind.TEXT)
         self.report = ImportReport()
+        for name in columns.fields:
+            if name not in self._paths:
+                raise ConfigError(
+                    f"the key {target.template.text!r} of {target.surface} has no field {name[:60]!r};"
+                    f" its fields are {', '.join(self._paths)}"
+                )
+
+    def checked(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """The rows; raises ConfigError where the first one lacks a column that is needed."""
+        first = next(rows, None)
+        if first is None:
+            return iter(())
+        columns = self._columns
+        named = (columns.time, columns.outcome, columns.tenant)
+        wanted = {columns.fields.get(name, name): f"; write --map {name}=COLUMN" for name in self._paths}
+        for column, hint in {**{one: "" for one in named if one is not None}, **wanted}.items():
+            if column not in first:
+                known = ", ".join(str(one)[:60] for one in first) or "none"
+                raise ConfigError(
+                    f"there is no column {column[:60]!r}; there are {known}{hint}. Nothing was changed"
+                )
+        return chain([first], rows)
 
     def run(self, rows: Iterable[Row], *, dry_run: bool = False) -> Iterator[ImportReport]:
         """Imports all rows; gives the report after each batch."""
@@ -165,10 +190,7 @@ class KeyImport:
     def _event(self, row: Row) -> dict[str, Any]:
         """An event with the fields of the key, and no others."""
         event: dict[str, Any] = {}
-        paths = {field.name: (field.path, field.kind) for field in self._target.template.fields}
-        if self._target.identity.tenant:
-            paths[self._target.identity.tenant] = (parse_path(self._target.identity.tenant), FieldKind.TEXT)
-        for name, (path, kind) in paths.items():
+        for name, (path, kind) in self._paths.items():
             value = row.get(self._columns.fields.get(name, name))
             if value is None or value == "":
                 raise InputRefused("missing", name, "the row has no such value")

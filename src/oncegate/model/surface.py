@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from oncegate.errors import BadTimestamp, ConfigError, EventNotStorable, InputRefused
 from oncegate.model.backoff import Backoff
-from oncegate.model.canonical import canonical_json, fingerprint, fingerprint_of
+from oncegate.model.canonical import canonical_again, canonical_json, fingerprint, fingerprint_of
 from oncegate.model.content import ContentMark, ContentRule
 from oncegate.model.durations import format_duration
 from oncegate.model.keys import Key, derive_key, derive_quarantine_key
@@ -285,7 +285,8 @@ def _fingerprint(rule: SurfaceRule, payload: object, body: bytes) -> bytes:
     if rule.places and isinstance(payload, dict):
         spelled = spelled_fields(payload, rule.places)
         if not defaults and not rule.fingerprint_ignore:  # most functions
-            return fingerprint_of(body if spelled is payload else canonical_json(spelled))
+            same = spelled is payload
+            return fingerprint_of(body if same else canonical_again(spelled, payload, body))
         payload = spelled
     if defaults and isinstance(payload, dict):
         payload = {

@@ -142,7 +142,9 @@ class DjangoGate(Gate):
 
     def _engine_on(self, address: str) -> GateEngine:
         options: GateOptions = {**self._options, "ambient": _DjangoTransactions(self)}
-        return self._new(GateEngine(open_store(address), **options))
+        engine = self._new(GateEngine(open_store(address), **options))
+        engine.driver.renew_thread = close_old_connections  # async views' calls run in threads of the gate
+        return engine
 
     def _new(self, engine: GateEngine) -> GateEngine:
         self._adopted.pop(id(engine), None)  # the number of one that is gone

@@ -10,9 +10,12 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
+from datetime import date
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 from msgspec import Struct
@@ -22,6 +25,7 @@ from oncegate.gate.codec import models
 from oncegate.model.same_values import Place, plain_decimal, plain_instant
 
 ABSENT: Final[Any] = object()
+_COME_BACK: Final = (UUID, Decimal, bytes, date)
 _UNTYPED: Final = (Any, None, object, inspect.Parameter.empty)
 
 
@@ -55,16 +59,12 @@ class TypedFields:
         return {name: value for name, value in values.items() if value is not ABSENT}
 
 
-def to_json(value: Any) -> Any:
-    """A value as plain JSON, the same for equal sets; raises what msgspec or a model raises."""
-    return msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=models.dump_quickly)
-
-
-def _to_json_in_order(value: Any) -> Any:
-    """The same for values without sets and without keys that are not text, which is most of them."""
-    return msgspec.to_builtins(value, enc_hook=models.dump_quickly)
-
-
+# A value as plain JSON, the same for equal sets; raises what msgspec or a model raises.
+to_json: Final[Callable[[Any], Any]] = partial(
+    msgspec.to_builtins, str_keys=True, order="deterministic", enc_hook=models.dump_quickly
+)
+# The same for values without sets and without keys that are not text, which is most of them.
+_to_json_in_order: Final[Callable[[Any], Any]] = partial(msgspec.to_builtins, enc_hook=models.dump_quickly)
 _WRITTEN_BY: Final[dict[Any, Callable[[Any], Any]]] = {Decimal: str}
 
 
@@ -75,6 +75,11 @@ class DeclaredType(Struct, frozen=True):
     kind: TypeKind
     place: Place | None = None
     write: Callable[[Any], Any] = to_json
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether a finite value of exactly this type comes back as the same, and cannot be changed."""
+        return any(self.declared is one for one in _COME_BACK)
 
 
 def declared_type(declared: Any) -> DeclaredType:

@@ -10,6 +10,7 @@ import contextvars
 import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from inspect import isawaitable, iscoroutine
 from types import CoroutineType
 from typing import Any, Final, Generic, TypeVar
@@ -59,6 +60,7 @@ class Driver:
         self._gives_way = commits.store.capabilities.gives_way
         self._threads: dict[Where, ThreadPoolExecutor] = {}
         self._pid = os.getpid()
+        self.renew_thread: Callable[[], None] | None = None  # before and after a user's call in a thread
 
     def run(self, flow: Flow[T]) -> T:
         """Drives a flow to its end in the calling thread."""
@@ -156,7 +158,9 @@ class Driver:
             threads = ThreadPoolExecutor(THREADS_MAX, f"oncegate-{request.where.value}")
             self._threads[request.where] = threads
         context = contextvars.copy_context()
-        call = ThreadCall(lambda: context.run(request.function, *request.arguments, **request.keywords))
+        renew = self.renew_thread if request.where is _CALL else None
+        function = request.function if renew is None else partial(_renewed, renew, request.function)
+        call = ThreadCall(lambda: context.run(function, *request.arguments, **request.keywords))
         try:
             answer = await asyncio.get_running_loop().run_in_executor(threads, call)
         except asyncio.CancelledError:
@@ -171,11 +175,20 @@ class Driver:
         self._threads = {}
 
 
+def _renewed(renew: Callable[[], None], function: Callable[..., T], *arguments: Any, **keywords: Any) -> T:
+    renew()
+    try:
+        return function(*arguments, **keywords)
+    finally:
+        renew()
+
+
 class WrappingDriver(Driver):
     """A driver that lets an observer look at every flow it runs, for spans."""
 
     def __init__(self, driver: Driver, wrap: Callable[[Flow[Any]], Flow[Any]]) -> None:
         super().__init__(driver._commits, driver._clock)
+        self.renew_thread = driver.renew_thread
         self._wrap = wrap
 
     def run(self, flow: Flow[T]) -> T:

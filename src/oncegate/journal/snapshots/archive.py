@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from oncegate.errors import SnapshotError
+from oncegate.errors import NoSuchSnapshot, SnapshotError
 from oncegate.journal.keys import Verifier
 from oncegate.journal.snapshots.manifest import (
     FOLDER,
@@ -81,7 +81,10 @@ class Archive:
             for number in reversed(numbers):
                 if (found := self.manifest(number)).hash.startswith(text):
                     return found
-        raise SnapshotError(f"there is no snapshot {text[:64]!r}; see: oncegate snapshots list")
+        if not numbers:
+            there = self.vault.address
+            raise NoSuchSnapshot(f"no snapshot is in {there} yet; run: oncegate snapshots take --app …")
+        raise NoSuchSnapshot(f"there is no snapshot {text[:64]!r}; see: oncegate snapshots list")
 
     def parts(self, belief: BeliefEntry) -> list[PartEntry]:
         """The list of a belief's parts."""
