@@ -209,7 +209,6 @@ KINDS: Final[dict[str, tuple[type[Server], Callable[[str], BenchQueue]]]] = {
     "redis": (Valkey, of_valkey),
     "sqs": (MiniStack, of_ministack),
 }
-ALL: Final = (*KINDS, "kafka")
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""`python -m lab bench sources`: events through each queue, beside its bare client and beside the gate alone.
+"""`python -m lab bench sources`: events through each queue, beside its bare client and the gate alone.
 
-In each round the bare client, the gate without a queue, and the source on each store take turns, right after
-each other. Rates are by the clock, costs by this process's own processor time: servers are other processes.
-How long one message takes is measured apart, message by message, from sending to acknowledging.
+In each round the bare client, the gate without a queue, and the source on each store take turns, one right
+after the other. Rates are by the clock, costs by this process's own processor time; servers are other
+processes. How long one message takes is measured apart, message by message, from sending to acknowledging.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from lab.bench.queues import ALL, BenchQueue, making
 from oncegate import Gate
 from oncegate.sources.consumer import Consumer
 from oncegate.sources.options import consumption_of
 from oncegate.testing.postgres import PostgresServer
 
+if TYPE_CHECKING:
+    from lab.bench.queues import BenchQueue
+
+ALL: Final = ("nats", "rabbitmq", "redis", "sqs", "kafka")
 CONCURRENCY: Final = 64
 AIMS: Final = {"nats": 0.8, "rabbitmq": 0.8, "kafka": 0.7}  # of the gate without a queue
 ADDED_MS_AIM: Final = 1.0
@@ -44,6 +47,8 @@ class SourcesBench:
 
     def run(self) -> dict[str, Any]:
         """Measures everything and returns one document."""
+        from lab.bench.queues import making  # with the servers of the tests
+
         turns: list[dict[str, Any]] = []
         missing: list[str] = []
         with PostgresServer() if self.postgres else nullcontext() as self._server:
@@ -59,7 +64,7 @@ class SourcesBench:
 
     def _round(self, kind: str, make: Callable[[], BenchQueue]) -> Iterator[dict[str, Any]]:
         bodies = [json.dumps({"order": number}).encode() for number in range(self.events)]
-        yield {"kind": kind, "who": "bare client", **asyncio.run(self._bare(make(), bodies))}
+        yield {"kind": kind, "who": "bare client", **asyncio.run(self._bare(make, bodies))}
         for store in ("sqlite", "postgres") if self.postgres else ("sqlite",):
             with self._gate(store) as gate:
                 yield {"kind": kind, "who": f"gate, {store}", **asyncio.run(_alone(gate, bodies))}
@@ -84,13 +89,16 @@ class SourcesBench:
 
                 yield gate
 
-    async def _bare(self, queue: BenchQueue, bodies: list[bytes]) -> dict[str, float]:
+    async def _bare(self, make: Callable[[], BenchQueue], bodies: list[bytes]) -> dict[str, float]:
+        queue, took = make(), _Took(len(bodies))
         await queue.send(bodies)
-        with _measured(len(bodies)) as found:
-            await asyncio.wait_for(queue.bare(len(bodies), lambda count: None), DEADLINE_SECONDS)
-        return found | {"single_ms": await self._bare_singles(queue)}
+        took.begin()
+        await asyncio.wait_for(queue.bare(len(bodies), lambda count: None), DEADLINE_SECONDS)
+        took.end()
+        return took.found | {"single_ms": await self._bare_singles(make())}
 
     async def _bare_singles(self, queue: BenchQueue) -> float:
+        await queue.send([])  # makes the queue
         came = _Arrivals()
         taking = asyncio.create_task(queue.bare(self.singles, came.note))
         return await came.timed(queue, self.singles, taking)
@@ -102,11 +110,12 @@ class SourcesBench:
         await queue.send(bodies)
         one = consumption_of(queue.source(), gate.engine.surface(SURFACE), concurrency=CONCURRENCY)
         consumer = Consumer(gate, one)
-        with _measured(len(bodies)) as found:
-            async with consumer:
-                await _until(lambda: consumer.counts.acknowledged >= len(bodies))
-                found |= _taken(found, len(bodies))
-        return found | {"single_ms": await self._source_singles(gate, make())}
+        took = _Took(len(bodies))
+        took.begin()
+        async with consumer:
+            await _until(lambda: consumer.counts.acknowledged >= len(bodies))
+            took.end()
+        return took.found | {"single_ms": await self._source_singles(gate, make())}
 
     async def _source_singles(self, gate: Gate, queue: BenchQueue) -> float:
         await queue.send([])  # makes the queue
@@ -149,23 +158,26 @@ async def _alone(gate: Gate, bodies: list[bytes]) -> dict[str, float]:
         for body in left:
             await gate.admit(SURFACE, json.loads(body))
 
-    with _measured(len(bodies)) as found:
-        await asyncio.gather(*(work() for _ in range(CONCURRENCY)))
-    return found
+    took = _Took(len(bodies))
+    took.begin()
+    await asyncio.gather(*(work() for _ in range(CONCURRENCY)))
+    took.end()
+    return took.found
 
 
-@contextmanager
-def _measured(count: int) -> Iterator[dict[str, float]]:
-    found = {"_began": time.perf_counter(), "_busy": time.process_time()}
-    yield found
-    found |= _taken(found, count) if "_began" in found else {}
-    found.pop("_began", None)
-    found.pop("_busy", None)
+class _Took:
+    """What so many events took, by the clock and by this process's processor time."""
 
+    def __init__(self, count: int) -> None:
+        self._count, self._began, self._busy = count, 0.0, 0.0
+        self.found: dict[str, float] = {}
 
-def _taken(found: dict[str, float], count: int) -> dict[str, float]:
-    seconds, busy = time.perf_counter() - found.pop("_began"), time.process_time() - found.pop("_busy")
-    return {"rate": round(count / seconds), "us": round(busy / count * 1e6, 1)}
+    def begin(self) -> None:
+        self._began, self._busy = time.perf_counter(), time.process_time()
+
+    def end(self) -> None:
+        seconds, busy = time.perf_counter() - self._began, time.process_time() - self._busy
+        self.found = {"rate": round(self._count / seconds), "us": round(busy / self._count * 1e6, 1)}
 
 
 async def _until(condition: Callable[[], bool], every: float = 0.002) -> None:
@@ -200,3 +212,29 @@ def ratios(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def sources_part(document: dict[str, Any]) -> str:
+    """The bench as a part of the page."""
+    found = document["sources"]
+    head = (
+        "queue, ledger",
+        "of the gate's rate",
+        "by processor time",
+        "added, µs",
+        "bare client, µs",
+        "one, ms more",
+    )
+    lines = [f"| {' | '.join(head)} |", "|---|---|---|---|---|---|"]
+    lines += [
+        f"| {one['kind']}, {one['store']} | {one['of_gate']:.2f} | {one['of_gate_processor']:.2f}"
+        f" | {one['added_us']:.0f} | {one['bare_us']:.0f} | {one['added_ms']:.1f} |"
+        for one in found["ratios"]
+    ]
+    words = (
+        f"{found['concurrency']} at once. `one`: a message alone, until it is acknowledged."
+        " SQS is ministack, Kafka is librdkafka's mock: models."
+    )
+    missing = f" Not installed: {', '.join(found['missing'])}." if found["missing"] else ""
+    table = "\n".join(lines)
+    return f"### Events through queues, beside the gate without one\n\n{words}{missing}\n\n{table}"
