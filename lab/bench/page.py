@@ -10,6 +10,7 @@ from typing import Any, Final
 from lab.bench.chart import curves_svg
 from lab.bench.growth import FILL, ROOMY
 from lab.bench.plot import Bar, as_svg
+from lab.bench.sources import sources_part
 
 BEGIN: Final = "<!-- written by make bench: begin -->"
 END: Final = "<!-- written by make bench: end -->"
@@ -74,10 +75,9 @@ def as_markdown(document: Document, pictures: list[str]) -> str:
         parts.append(_faults(document))
     if "growth" in document:
         parts += [_growth(document), _lanes(document)]
-    if "http" in document:
-        parts.append(_http(document))
-    if "sender" in document:
-        parts.append(_sender(document))
+    for name, part in (("http", _http), ("sender", _sender), ("sources", sources_part)):
+        if name in document:
+            parts.append(part(document))
     parts += [f"![{name}]({name})" for name in pictures]
     return "\n\n".join(parts) + "\n"
 

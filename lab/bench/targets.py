@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any, Final
 
 from lab.bench.limits import DRIVER_LOOP, SQLITE_LOOP
+from lab.bench.sources import ADDED_MS_AIM, AIMS
 
 PGBENCH_TWO: Final = "pgbench, two transactions"
 OURS: Final = "oncegate"
@@ -52,6 +53,7 @@ def judge(document: dict[str, Any]) -> list[Target]:
         *_cells(document),
         *_http(document),
         *_sender(document),
+        *_sources(document),
     ]
 
 
@@ -231,6 +233,17 @@ def _sender(document: dict[str, Any]) -> Iterator[Target]:
     for one in found.get("successors", []):
         what = f"sender, {one['store']}: from an acknowledgement to its successor, 1,000 keys, median"
         yield Target(what, 5, one["paced_ms"], at_least=False, unit="ms")
+
+
+def _sources(document: dict[str, Any]) -> Iterator[Target]:
+    """What each queue was to reach; nothing where it was not measured."""
+    for one in document.get("sources", {}).get("ratios", ()):
+        what = f"source {one['kind']}, {one['store']}"
+        if (aim := AIMS.get(one["kind"])) is not None:
+            yield Target(f"{what} / the gate without a queue", aim, one["of_gate"])
+        if one["kind"] != "sqs":  # the model is slower than what is measured
+            added = f"{what}: one message, added to the bare client"
+            yield Target(added, ADDED_MS_AIM, one["added_ms"], at_least=False, unit="ms")
 
 
 def _cells(document: dict[str, Any]) -> Iterator[Target]:

@@ -21,12 +21,13 @@ from lab.bench.peers.measuring import CONCURRENCIES, Measuring
 from lab.bench.peers.roster import OURS, PEERS, Peer, Variant
 from lab.bench.postgres import PostgresBench
 from lab.bench.sender import SenderBench
+from lab.bench.sources import SourcesBench
 from lab.bench.targets import judge
 from oncegate.bench.gate import GateBench
 from oncegate.clock import SystemClock
 from oncegate.testing.postgres import PostgresServer
 
-SECTIONS: Final = ("cost", "streams", "gate", "modes", "faults", "growth", "http", "sender")
+SECTIONS: Final = ("cost", "streams", "gate", "modes", "faults", "growth", "http", "sender", "sources")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +173,16 @@ class WholeBench:
             talk=self.talk,
         )
         return {"sender": bench.run()}
+
+    def _sources(self) -> dict[str, Any]:
+        extent = self.extent
+        bench = SourcesBench(
+            events=500 if extent.name == "quick" else 4_000,
+            rounds=min(3, extent.rounds),
+            postgres=self.postgres,
+            talk=self.talk,
+        )
+        return {"sources": bench.run()}
 
 
 def _one_each(subjects: list[tuple[Peer, Variant]]) -> list[tuple[Peer, Variant]]:

@@ -26,6 +26,7 @@ def add_parser(commands: Any) -> None:
     _add_http(subjects)
     _add_feed(subjects)
     _add_sender(subjects)
+    _add_sources(subjects)
     _add_history(subjects)
     bench_all.add_parser(subjects)
 
@@ -70,6 +71,36 @@ def _add_sender(subjects: Any) -> None:
     )
     sender.add_argument("--json", action="store_true", help="print one JSON document")
     sender.set_defaults(run=run_sender)
+
+
+def _add_sources(subjects: Any) -> None:
+    sources = subjects.add_parser("sources", help="events through each queue, beside its bare client")
+    sources.add_argument("--rounds", default=3, type=positive, help="how often to repeat (default: 3)")
+    sources.add_argument("--quick", action="store_true", help="fewer events, for a first impression")
+    sources.add_argument(
+        "--only", metavar="KINDS", help="comma-separated: nats, rabbitmq, redis, sqs, kafka"
+    )
+    sources.add_argument("--no-postgres", action="store_true", help="leave PostgreSQL out")
+    sources.add_argument("--json", action="store_true", help="print one JSON document")
+    sources.set_defaults(run=run_sources)
+
+
+def run_sources(arguments: argparse.Namespace) -> int:
+    """Measures on servers of its own and prints."""
+    from lab.bench.sources import ALL, SourcesBench, sources_part
+
+    wanted = ALL if arguments.only is None else tuple(arguments.only.split(","))
+    if unknown := set(wanted) - set(ALL):
+        sys.exit(f"{', '.join(sorted(unknown))} is not known; use {', '.join(ALL)}")
+    document = SourcesBench(
+        kinds=wanted,
+        events=500 if arguments.quick else 4_000,
+        rounds=arguments.rounds,
+        postgres=not arguments.no_postgres,
+        talk=lambda line: print(line, file=sys.stderr),
+    ).run()
+    print(json.dumps(document, indent=2) if arguments.json else sources_part({"sources": document}))
+    return 0
 
 
 def _add_history(subjects: Any) -> None:

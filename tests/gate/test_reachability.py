@@ -256,6 +256,9 @@ _answer = lambda history: SimpleNamespace(status_code=429, history=history)  # n
 _httpx = lambda: _made("httpx", "ConnectError")("refused")  # noqa: E731
 _aiohttp = lambda kind: _made("aiohttp.client_exceptions", kind)("refused")  # noqa: E731
 _called = "def send(history):\n    raise error\nsend({})"
+_tenacity = "def iter(retry_state):\n    raise error\niter(type('State', (), {{'attempt_number': {}}}))"
+_backoff = "def retry(tries):\n    raise error\nretry({})"
+_retrying = "def call(attempt_number):\n    raise error\ncall({})"
 _boto = "def _send_request(attempts):\n    raise error\n_send_request({})"
 
 
@@ -274,6 +277,11 @@ _boto = "def _send_request(attempts):\n    raise error\n_send_request({})"
         (lambda: _ran("botocore.endpoint", _boto.format(2), ConnectionRefusedError()), False),
         (lambda: _ran("botocore.endpoint", _boto.format(1), ConnectionRefusedError()), True),
         (lambda: _made("tenacity", "RetryError")(ConnectionRefusedError()), False),
+        (lambda: _ran("tenacity.asyncio", _tenacity.format(2), ConnectionRefusedError()), False),
+        (lambda: _ran("tenacity", _tenacity.format(1), ConnectionRefusedError()), True),
+        (lambda: _ran("backoff._sync", _backoff.format(2), ConnectionRefusedError()), False),
+        (lambda: _ran("backoff._sync", _backoff.format(1), ConnectionRefusedError()), True),
+        (lambda: _ran("retrying", _retrying.format(3), _with(ValueError(), status=429)), False),
         (
             lambda: _made("google.api_core.exceptions", "RetryError")("late", ConnectionRefusedError()),
             False,

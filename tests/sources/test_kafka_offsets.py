@@ -43,8 +43,21 @@ def test_no_offset_is_committed_past_one_that_is_open(numbers: list[int], data: 
         offset = offsets.to_commit().get(PLACE)
         assert offset is None or offset <= min(left, default=offset)
     assert offsets.to_commit() == {}
-    offsets.refused([PLACE])
+    offsets.answered(PLACE, numbers[-1] + 1, is_taken=False)
     assert offsets.to_commit() == {PLACE: numbers[-1] + 1}
+
+
+def test_the_last_commit_repeats_what_is_not_answered_yet() -> None:
+    """A commit under way may still be refused when its partition leaves; one that was taken is enough."""
+    offsets = AssignedOffsets()
+    offsets.assign([PLACE])
+    handle = offsets.receive(PLACE, 3)
+    assert handle is not None
+    offsets.finish(handle)
+    assert offsets.to_commit() == {PLACE: 4}
+    assert offsets.to_commit([PLACE], is_last=True) == {PLACE: 4}
+    offsets.answered(PLACE, 4, is_taken=True)
+    assert offsets.to_commit([PLACE], is_last=True) == {}
 
 
 def test_what_belongs_to_an_earlier_epoch_changes_nothing() -> None:

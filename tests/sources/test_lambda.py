@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oncegate import ConfigError, Failed, Gate, NotApplied
+from oncegate.testing.waiting import DEADLINE_SECONDS, wait_until
 
 SURFACE = "orders"
 
@@ -94,6 +97,42 @@ def test_what_does_not_end_in_time_is_reported(gate: Gate) -> None:
 
     answer = gate.lambda_handler(SURFACE)({"Records": [record(1), record(2)]}, Time(2_300))
     assert failed(answer) == ["m1"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_function_does_not_return_while_a_thread_runs(
+    gate: Gate, is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Lambda would freeze the thread and let it go on in a later call; nothing more is started either."""
+    ran, begun, may_end = list[int](), threading.Event(), threading.Event()
+    terminal = gate.downstream("terminal", honours_key="7d")
+
+    def book(number: int, idempotency_key: str) -> None:
+        begun.set()
+        may_end.wait(DEADLINE_SECONDS)
+        ran.append(number)
+
+    if is_async:
+
+        @gate.handler(SURFACE, key="{order}")
+        async def in_task(event: Any, once: Any) -> None:
+            await once.effect(terminal, book, event["order"], name="book")
+
+    else:
+
+        @gate.handler(SURFACE, key="{order}")
+        def in_thread(event: Any, once: Any) -> None:
+            once.effect(terminal, book, event["order"], name="book")
+
+    function = gate.lambda_handler(SURFACE)
+    with ThreadPoolExecutor(1) as lambdas:
+        answer = lambdas.submit(function, {"Records": [record(1, "a"), record(2, "a")]}, Time(2_300))
+        assert begun.wait(DEADLINE_SECONDS)
+        wait_until(lambda: "does not return while" in caplog.text, what="the warning")
+        assert not answer.done()
+        may_end.set()
+        assert failed(answer.result(DEADLINE_SECONDS)) == (["m1", "m2"] if is_async else ["m2"])
+    assert ran == [1]
 
 
 def test_a_programming_error_reports_what_was_not_run(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:

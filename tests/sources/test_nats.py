@@ -21,13 +21,13 @@ from tests.support.servers import Nats as NatsServer
 class Stream:
     """A stream of its own on the shared server."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, **settings: Any) -> None:
         self.url, self.name = url, f"S{uuid4().hex[:10]}"
-        asyncio.run(self._make())
+        asyncio.run(self._make(settings))
 
-    async def _make(self) -> None:
+    async def _make(self, settings: dict[str, Any]) -> None:
         client = await nats.connect(self.url)
-        await client.jetstream().add_stream(name=self.name, subjects=[f"{self.name}.>"])
+        await client.jetstream().add_stream(name=self.name, subjects=[f"{self.name}.>"], **settings)
         await client.close()
 
     async def send(self, bodies: Sequence[bytes]) -> None:

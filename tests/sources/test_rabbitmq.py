@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import aio_pika
 import pytest
+from faststream import AckPolicy
+from faststream.rabbit import QueueType, RabbitBroker, RabbitQueue
 
+from oncegate import Gate, NotApplied
 from oncegate.errors import BadSource, ConfigError, SourceUnavailable
+from oncegate.integrations import faststream
 from oncegate.sources.contract import Source
 from oncegate.sources.rabbitmq import RabbitMq
+from oncegate.store import EntryFilter
 from oncegate.testing import SourceConformance
+from oncegate.testing.waiting import DEADLINE_SECONDS
 from tests.support.servers import RabbitMq as RabbitMqServer
 
 pytestmark = pytest.mark.slow
@@ -194,6 +201,41 @@ def test_what_waited_keeps_its_count_and_its_headers(queue: Queue) -> None:
         await source.close()
 
     asyncio.run(scene())
+
+
+def test_a_held_message_of_faststream_outlives_the_delivery_limit(
+    rabbitmq: RabbitMqServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quorum queue drops what is returned too often; a confirmed copy counts from the beginning."""
+    monkeypatch.setattr(faststream, "HELD_MAX_SECONDS", 0.0)
+    ran: list[dict[str, str]] = []
+    broker = RabbitBroker(rabbitmq.url)
+    limited = RabbitQueue(
+        f"q-{uuid4().hex[:10]}", durable=True, queue_type=QueueType.QUORUM,
+        arguments={"x-delivery-limit": 1},
+    )  # fmt: skip
+    with Gate(f"sqlite:///{tmp_path}/ledger.db") as gate:
+
+        @gate.handler("orders", key="{order}", retry_base="10ms", retry_cap="20ms")
+        async def book(event: Any, once: Any) -> None:
+            ran.append(event)
+            if len(ran) < 5:
+                raise NotApplied("not yet")
+
+        subscriber = broker.subscriber(limited, ack_policy=AckPolicy.MANUAL)
+        faststream.subscribe(subscriber, gate, "orders")
+
+        async def scene() -> None:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                await broker.start()
+                await broker.publish({"order": 1}, queue=limited, message_id="m1", headers={"a": "b"})
+                while len(ran) < 5:  # noqa: ASYNC110  the subscriber changes it
+                    await asyncio.sleep(0.01)
+                await broker.stop()
+
+        asyncio.run(scene())
+        with gate.engine.store.look() as session:
+            assert [one.state.label for one in session.entries(EntryFilter(), None, 9)] == ["committed"]
 
 
 def test_acknowledging_early_is_refused(queue: Queue) -> None:

@@ -218,11 +218,12 @@ class RabbitMq(Server):
     """RabbitMQ of Debian's package, with an Erlang port mapper of its own."""
 
     name, install, variable = "rabbitmq", "apt-get install rabbitmq-server", "ONCEGATE_TEST_AMQP"
+    plugins: ClassVar[str] = ""
 
     def __init__(self, given: str | None = None) -> None:
         super().__init__(given)
         self._mapper: subprocess.Popen[bytes] | None = None
-        self._ports = free_ports(2)
+        self._ports = free_ports(3)
 
     @classmethod
     def is_present(cls) -> bool:
@@ -230,13 +231,15 @@ class RabbitMq(Server):
 
     def command(self) -> list[str]:
         (self.folder / "rabbitmq.conf").write_text(
-            f"listeners.tcp.1 = 127.0.0.1:{self.port}\nlog.console = true\nlog.console.level = warning\n",
+            f"listeners.tcp.1 = 127.0.0.1:{self.port}\nlog.console = true\nlog.console.level = warning\n"
+            f"{self.settings()}",
             "utf-8",
         )
+        (self.folder / "plugins").write_text(f"[{self.plugins}].", "utf-8")
         return [str(server_programs.rabbitmq())]
 
     def environment(self) -> Mapping[str, str]:
-        mapper, nodes = self._ports
+        mapper, nodes = self._ports[:2]
         return {
             "HOME": str(self.folder),
             "RUNNING_UNDER_SYSTEMD": "1",  # the script becomes the server: its pid is the server's
@@ -266,6 +269,26 @@ class RabbitMq(Server):
 
     def own_url(self) -> str:
         return f"amqp://guest:guest@127.0.0.1:{self.port}/"
+
+    def settings(self) -> str:
+        """Further lines of the server's settings."""
+        return ""
+
+
+class ManagedRabbitMq(RabbitMq):
+    """RabbitMQ with its management API, which takes some seconds more to start."""
+
+    plugins = "rabbitmq_management"
+
+    @property
+    def management(self) -> str:
+        """The address of the management API, which the user of the broker may ask."""
+        if self.given:
+            pytest.skip(f"{self.variable} names no management API")
+        return f"http://127.0.0.1:{self._ports[2]}"
+
+    def settings(self) -> str:
+        return f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {self._ports[2]}\n"
 
 
 class MiniStack(Server):

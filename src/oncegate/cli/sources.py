@@ -194,10 +194,9 @@ def _gate(arguments: argparse.Namespace) -> Gate:
 async def _open(gate: Gate, one: Consumption) -> Traits:
     try:
         traits = await asyncio.wait_for(one.source.open(_Nothing()), _CHECK_SECONDS)
-        check_promises(one, gate.engine.surface(one.surface), traits)
+        return check_promises(one, gate.engine.surface(one.surface), traits)
     finally:
         await one.source.close()
-    return traits
 
 
 class _Nothing:

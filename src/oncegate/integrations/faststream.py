@@ -28,6 +28,8 @@ _WHY: Final = {
 _WAIT_MAX_SECONDS: Final = 30.0  # between two tries at a message of RabbitMQ, which keeps no delay
 HELD_MAX_SECONDS: Final = 900.0  # RabbitMQ closes the channel of a message that is held for 30 minutes
 HEARTBEAT_SECONDS: Final = 5.0
+CONFIRM_SECONDS: Final = 30.0
+_COUNT, _PERSISTENT = "x-delivery-count", 2
 
 
 def subscribe(subscriber: Any, gate: GateOnStore, surface: str, *, tenant: str | None = None) -> None:
@@ -38,7 +40,7 @@ def subscribe(subscriber: Any, gate: GateOnStore, surface: str, *, tenant: str |
     _check(subscriber)
 
     async def run_once(message: Any) -> None:
-        await _consume(runner, message)
+        await _consume(runner, message, subscriber)
 
     run_once.__defaults__ = (Context("message"),)  # FastStream injects by the default
 
@@ -49,7 +51,7 @@ async def _undecoded(message: StreamMessage[Any]) -> bytes:
     return message.body if isinstance(message.body, bytes) else bytes(message.body)
 
 
-async def _consume(runner: TaskRunner, message: Any) -> None:
+async def _consume(runner: TaskRunner, message: Any, subscriber: Any) -> None:
     is_nats = hasattr(message, "in_progress")
     heartbeat = asyncio.create_task(_extend(message)) if is_nats else None
     headers = {name: value for name, value in message.headers.items() if isinstance(value, str)}
@@ -57,7 +59,6 @@ async def _consume(runner: TaskRunner, message: Any) -> None:
     try:
         found = await runner.run(message.body, str(message.message_id), headers)
         while not is_nats and isinstance(found, ComesAgain) and waited < HELD_MAX_SECONDS:
-            # A returned message counts as a delivery at RabbitMQ, and quorum queues drop it after some.
             wait = min(found.seconds, _WAIT_MAX_SECONDS)
             await asyncio.sleep(wait)
             waited += wait
@@ -69,8 +70,30 @@ async def _consume(runner: TaskRunner, message: Any) -> None:
         await message.ack()
     elif is_nats:  # NATS keeps the delay
         await message.nack(delay=found.seconds)
+    elif await _sent_again(message.raw_message, subscriber):
+        await message.ack()
     else:
         await message.nack()
+
+
+async def _sent_again(message: Any, subscriber: Any) -> bool:
+    """Sends a copy to the end of its queue; whether RabbitMQ has confirmed it.
+
+    A message that is returned counts as a delivery, and a quorum queue drops it after some. A copy counts
+    from the beginning. A crash before the original is acknowledged makes a duplicate, which is a replay.
+    """
+    from pamqp.commands import Basic
+
+    if not message.channel.publisher_confirms:
+        return False
+    queue = subscriber.routing().removesuffix(subscriber.queue.routing()) + subscriber.queue.name
+    properties = message.properties
+    properties.headers = {name: value for name, value in message.headers.items() if name != _COUNT}
+    properties.delivery_mode = _PERSISTENT
+    answer = await message.channel.basic_publish(
+        message.body, routing_key=queue, properties=properties, mandatory=True, timeout=CONFIRM_SECONDS
+    )
+    return isinstance(answer, Basic.Ack)  # one that reached no queue is answered with itself
 
 
 async def _extend(message: Any) -> None:

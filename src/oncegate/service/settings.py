@@ -176,6 +176,12 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     region: str | None = None  # the region, for SQS
     endpoint: str | None = None  # another address of the service, for SQS
     start: str | None = None  # where a group without an offset begins, for Kafka: "earliest" or "latest"
+    dead_letters: str | None = (
+        None  # the queue or stream for messages that are no events, for RabbitMQ and Redis
+    )
+    management: str | None = (
+        None  # the management API, for RabbitMQ: it says how long messages stay; or "$NAME"
+    )
 
 
 class ContentSettings(Struct, frozen=True, forbid_unknown_fields=True):

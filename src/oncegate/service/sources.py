@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from oncegate.errors import ConfigError
 from oncegate.service.settings import Settings, SourceSettings
 from oncegate.service.surfaces import mistakes_at
-from oncegate.sources.kinds import make_source
+from oncegate.sources.kinds import OPTIONS, make_source
 from oncegate.wiring import Gate
 
 
@@ -26,17 +26,9 @@ def consume(
     if surface is None:
         known = ", ".join(settings.surfaces) or "none"
         raise ConfigError(f"there is no surface {one.surface[:80]}; known: {known}")
-    given = {
-        "url": _address(one.url, environment),
-        "stream": one.stream,
-        "durable": one.durable,
-        "subject": one.subject,
-        "queue": one.queue,
-        "group": one.group,
-        "region": one.region,
-        "endpoint": one.endpoint,
-        "start": one.start,
-    }
+    given = {option: getattr(one, option) for option in OPTIONS}
+    for option in ("url", "management"):
+        given[option] = given[option] and _address(given[option], environment)
     gate.consume(
         make_source(one.kind, given),
         surface=one.surface,

@@ -188,8 +188,7 @@ class Consumer:
         return None
 
     async def _open(self) -> Traits:
-        traits = await self._one.source.open(self)
-        check_promises(self._one, self._surface, traits)
+        traits = check_promises(self._one, self._surface, await self._one.source.open(self))
         if self._settling.traits is None:
             for warning in traits.warnings:
                 log.warning("source %s: %s", self.name, warning)

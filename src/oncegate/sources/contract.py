@@ -48,8 +48,9 @@ class Traits(Struct, frozen=True, kw_only=True):
     `blocks_lanes`: the broker delivers nothing later of a lane while an earlier message of it is neither
     acknowledged nor given back. `has_dead_letters`: `bury` moves a message to a dead-letter queue of the
     broker. `retention_seconds`: how long each part of the broker keeps a message, such as `queue` and
-    `dead-letter queue`; empty where it does not say. `poll_seconds`: how long a `receive` waits when idle;
-    stopping waits for it. `warnings` are settings that a person should know of.
+    `dead-letter queue`; None for a part that keeps it without end, and empty where the broker does not say.
+    `poll_seconds`: how long a `receive` waits when idle; stopping waits for it. `warnings` are
+    settings that a person should know of.
     """
 
     kind: str
@@ -61,7 +62,7 @@ class Traits(Struct, frozen=True, kw_only=True):
     counts_deliveries: bool = False
     blocks_lanes: bool = False
     has_dead_letters: bool = False
-    retention_seconds: Mapping[str, float] = {}
+    retention_seconds: Mapping[str, float | None] = {}
     receive_max: int = 1_000
     poll_seconds: float = 1.0
     warnings: tuple[str, ...] = ()

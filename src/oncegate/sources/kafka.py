@@ -20,6 +20,7 @@ from oncegate.model.kafka_address import is_kafka, parse_kafka_address
 from oncegate.sources.contract import Delivery, InFlight, Traits
 from oncegate.sources.kafka_offsets import Handle
 from oncegate.sources.kafka_poller import KafkaPoller
+from oncegate.sources.kafka_retention import read_retention
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer as KafkaClient
@@ -42,6 +43,7 @@ _REFUSED: Final = {
     "partition.assignment.strategy": "partitions move one by one here (cooperative-sticky)",
     "isolation.level": "records of transactions that were aborted are not events",
 }
+_CONNECTING: Final = ("sasl.", "ssl.", "security.", "socket.", "broker.", "oauth", "enable.ssl")
 log = logging.getLogger("oncegate.sources.kafka")
 
 
@@ -80,6 +82,7 @@ class Kafka:
         self._group, self._start, self._by_key, self._member = group, start, order == "key", member
         self._drain_seconds, self._settings = drain_seconds, dict(settings or {})
         self._poller: KafkaPoller | None = None
+        self._retention: dict[str, float | None] = {}
 
     @property
     def name(self) -> str:
@@ -95,13 +98,23 @@ class Kafka:
                 client, self._address.topic, in_flight, asyncio.get_running_loop(), self._drain_seconds
             )
         await asyncio.to_thread(self._poller.check, self._address.bootstrap)
+        if not self._retention:
+            self._retention = await asyncio.to_thread(
+                read_retention, self._connection(), self._address.topic
+            )
         self._poller.start()
         return Traits(
             kind="kafka",
             server=self._address.bootstrap,
             queue=f"{self._address.topic}/{self._group}",
+            retention_seconds=self._retention,
             poll_seconds=1.0,
         )
+
+    def _connection(self) -> dict[str, Any]:
+        """The settings that any client of these brokers needs."""
+        given = {name: value for name, value in self._settings.items() if name.startswith(_CONNECTING)}
+        return {**self._address.client_settings(os.environ), **given}
 
     def _client(self) -> KafkaClient:
         try:

@@ -34,6 +34,7 @@ class PartitionOffsets:
         self._open: deque[int] = deque()
         self._done: set[int] = set()
         self._reached: int | None = None
+        self._sent: int | None = None
         self._committed: int | None = None
 
     def receive(self, offset: int) -> None:
@@ -53,17 +54,22 @@ class PartitionOffsets:
         """How many records have come and are not below the prefix."""
         return len(self._open)
 
-    def to_commit(self) -> int | None:
-        """The offset to commit; None where nothing is new since the last one."""
-        return None if self._reached == self._committed else self._reached
+    def to_commit(self, *, is_last: bool) -> int | None:
+        """The offset to commit, taken as sent; None where nothing is new.
 
-    def committed(self, offset: int) -> None:
-        """Notes what was sent to be committed."""
-        self._committed = offset
+        The last one before a partition leaves repeats what was sent and is not answered yet.
+        """
+        if self._reached == (self._committed if is_last else self._sent):
+            return None
+        self._sent = self._reached
+        return self._reached
 
-    def refused(self) -> None:
-        """Forgets what was sent: it is committed again."""
-        self._committed = None
+    def answered(self, offset: int, *, is_taken: bool) -> None:
+        """Notes the broker's answer to a commit; one that was not taken is sent again."""
+        if is_taken and offset == self._sent:
+            self._committed = offset
+        elif not is_taken:
+            self._sent = None
 
 
 class AssignedOffsets:
@@ -102,21 +108,19 @@ class AssignedOffsets:
         found = self._known.get(handle.place)
         return found is not None and found.epoch == handle.epoch
 
-    def to_commit(self, places: list[Place] | None = None) -> dict[Place, int]:
+    def to_commit(self, places: list[Place] | None = None, *, is_last: bool = False) -> dict[Place, int]:
         """What to commit now, of these partitions or of all; it is taken as sent."""
         found: dict[Place, int] = {}
         for place, one in self._known.items():
-            offset = one.to_commit() if places is None or place in places else None
+            offset = one.to_commit(is_last=is_last) if places is None or place in places else None
             if offset is not None:
                 found[place] = offset
-                one.committed(offset)
         return found
 
-    def refused(self, places: list[Place]) -> None:
-        """A commit of these partitions did not arrive: it is sent again."""
-        for place in places:
-            if place in self._known:
-                self._known[place].refused()
+    def answered(self, place: Place, offset: int, *, is_taken: bool) -> None:
+        """Notes the broker's answer to a commit."""
+        if place in self._known:
+            self._known[place].answered(offset, is_taken=is_taken)
 
     def full(self, most: int) -> list[Place]:
         """The partitions in which a record that is not done holds up so many others."""

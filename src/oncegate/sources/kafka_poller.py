@@ -212,7 +212,7 @@ class KafkaPoller:
         from confluent_kafka import KafkaException
 
         with self._guard:
-            offsets = self._offsets.to_commit(places)
+            offsets = self._offsets.to_commit(places, is_last=not is_async)
         if not offsets:
             return
         wanted = _partitions(list(offsets), offsets)
@@ -220,7 +220,7 @@ class KafkaPoller:
             if is_async:
                 self._client.commit(offsets=wanted, asynchronous=True)
             else:
-                self._client.commit(offsets=wanted, asynchronous=False)
+                self.committed(None, self._client.commit(offsets=wanted, asynchronous=False))
         except KafkaException as error:
             self.committed(error.args[0], wanted)
 
@@ -229,11 +229,13 @@ class KafkaPoller:
 
         During a cooperative rebalance a broker refuses commits of partitions that stay, too.
         """
+        with self._guard:
+            for one in partitions:
+                is_taken = error is None and one.error is None
+                self._offsets.answered((one.topic, one.partition), one.offset, is_taken=is_taken)
         if error is None:
             self._refused = ""
             return
-        with self._guard:
-            self._offsets.refused(_places(partitions))
         if self._refused != error.name():
             self._refused = error.name()
             owner = (

@@ -23,11 +23,14 @@ class SourceKind(Struct, frozen=True):
 
 KINDS: Final[dict[str, SourceKind]] = {
     "nats": SourceKind("nats", "Nats", ("url", "stream", "durable"), ("subject",)),
-    "redis": SourceKind("redis_stream", "RedisStream", ("url", "stream", "group")),
+    "redis": SourceKind("redis_stream", "RedisStream", ("url", "stream", "group"), ("dead_letters",)),
     "sqs": SourceKind("sqs", "Sqs", ("url",), ("region", "endpoint")),
-    "rabbitmq": SourceKind("rabbitmq", "RabbitMq", ("url", "queue")),
+    "rabbitmq": SourceKind("rabbitmq", "RabbitMq", ("url", "queue"), ("dead_letters", "management")),
     "kafka": SourceKind("kafka", "Kafka", ("url", "group"), ("start",)),
 }
+OPTIONS: Final = tuple(
+    dict.fromkeys(name for kind in KINDS.values() for name in (*kind.needs, *kind.takes))
+)
 
 
 def make_source(kind: str, given: Mapping[str, Any]) -> Source:

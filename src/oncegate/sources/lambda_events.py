@@ -3,6 +3,10 @@
 The event source mapping must have ReportBatchItemFailures: without it Lambda deletes the whole batch when
 the function returns. A record is reported unless its event is on record. After a failure in a message group
 of a FIFO queue, nothing later of that group runs, and all of it is reported; other groups go on.
+
+A thread cannot be cancelled, and Lambda would freeze it and let it go on in a later call, hours afterwards.
+So the function does not return while a plain handler runs: Lambda ends the process, and the batch comes
+again.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from oncegate.sources.reading import Decode, read_delivery
 
 RESERVE_MS: Final = 2_000  # kept for answering before Lambda ends the function
 CONCURRENCY: Final = 10
+LOOK_SECONDS: Final = 0.02  # how often it is checked whether a thread has ended
 
 log = logging.getLogger("oncegate.sources")
 
@@ -40,7 +45,7 @@ class LambdaHandler:
         concurrency: int = CONCURRENCY,
     ) -> None:
         known = gate.engine.surface(surface)
-        self._clock = gate.engine.clock
+        self._engine, self._is_async, self._clock = gate.engine, known.is_async, gate.engine.clock
         self._one: Consumption = consumption_of(
             _Unused(), known, tenant=tenant, decode=decode, concurrency=concurrency
         )
@@ -64,11 +69,28 @@ class LambdaHandler:
             lanes.setdefault(delivery.lane if delivery.lane is not None else delivery, []).append(held)
         tasks = [asyncio.create_task(batch.run_lane(lane)) for lane in lanes.values()]
         _, late = await asyncio.wait(tasks, timeout=seconds)
-        for task in late:  # a cancelled handler is no outcome: its record comes again
-            task.cancel("the function's time is over")
         if late:
-            await asyncio.wait(late, timeout=1.0)
+            batch.is_over = True
+            await self._end(late)
         return batch.done
+
+    async def _end(self, late: set[asyncio.Task[None]]) -> None:
+        """Cancels what can be cancelled, and waits for what runs in threads, as long as Lambda lets it."""
+        if self._is_async:
+            for task in late:  # a cancelled handler is no outcome: its record comes again
+                task.cancel("the function's time is over")
+            await asyncio.wait(late, timeout=1.0)
+            if not self._engine.driver.left:
+                return
+        log.critical(
+            "the function of %s is out of time and does not return while a plain function of its handler"
+            " runs: the batch comes again. Give the function more time, or the handler's calls a timeout",
+            self._one.surface,
+        )
+        if not self._is_async:
+            await asyncio.wait(late)
+        while self._engine.driver.left:  # noqa: ASYNC110  threads end without a word to this loop
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 class _Batch:
@@ -76,12 +98,12 @@ class _Batch:
         self.done: set[Delivery] = set()
         self._attempts, self._one = attempts, one
         self._slots = asyncio.Semaphore(one.concurrency)
-        self._is_over = False
+        self.is_over = False
 
     async def run_lane(self, lane: Sequence[HeldDelivery]) -> None:
         for held in lane:
             async with self._slots:
-                if self._is_over or not await self._is_settled(held):
+                if self.is_over or not await self._is_settled(held):
                     return
             self.done.add(held.delivery)
 
@@ -94,7 +116,7 @@ class _Batch:
             log.critical("the function of %s is wrong: %s", self._one.surface, decided.error)
         elif not isinstance(decided, OnRecord):
             log.warning("record %s comes again: %s", held.delivery.message_id, decided)
-        self._is_over = self._is_over or isinstance(decided, (StopNow, LedgerAway))
+        self.is_over = self.is_over or isinstance(decided, (StopNow, LedgerAway))
         return isinstance(decided, OnRecord)
 
 

@@ -155,7 +155,7 @@ class Nats:
             lease_seconds=lease,
             delay_max_seconds=DELAY_MAX_SECONDS,
             counts_deliveries=True,
-            retention_seconds={"stream": stream.max_age} if stream.max_age else {},
+            retention_seconds={"stream": stream.max_age or None},
             poll_seconds=POLL_SECONDS,
             warnings=tuple(warnings),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from oncegate.errors import BadSource, ConfigError
 from oncegate.gate.surface import Surface
@@ -103,17 +103,14 @@ def _check_surface(name: str, surface: Surface) -> None:
         )
 
 
-def check_promises(one: Consumption, surface: Surface, traits: Traits) -> None:
-    """Compares a surface with what the queue says of itself; raises BadSource with the next step."""
-    parts = traits.retention_seconds
-    longest, shortest = sum(parts.values()), surface.rule.retention.total_seconds()
-    if longest > shortest:
-        told = " + ".join(f"{name} {_days(seconds)}" for name, seconds in parts.items())
-        raise BadSource(
-            f"source {one.name}: {traits.queue} may deliver a message again for {told} = {_days(longest)},"
-            f" and surface {surface.name} remembers keys for {format_duration(surface.rule.retention)}:"
-            f" set its retention to {_days(longest)} or longer"
-        )
+def check_promises(one: Consumption, surface: Surface, traits: Traits) -> Traits:
+    """Compares a surface with what the queue says of itself; raises BadSource with the next step.
+
+    Returns the traits, with a warning where the queue sets no end to its redeliveries.
+    """
+    warning = _check_retention(one, surface, traits)
+    if warning is not None:
+        traits = structs.replace(traits, warnings=(*traits.warnings, warning))
     limit = surface.rule.time_limit.total_seconds()
     if traits.hold_max_seconds is not None and limit > traits.hold_max_seconds:
         raise BadSource(
@@ -125,6 +122,33 @@ def check_promises(one: Consumption, surface: Surface, traits: Traits) -> None:
             f"source {one.name}: poison = 'dead-letter', and {traits.queue} has no dead-letter queue;"
             " add one, or use poison = 'quarantine'"
         )
+    return traits
+
+
+def _check_retention(one: Consumption, surface: Surface, traits: Traits) -> str | None:
+    """Refuses a surface that forgets keys before the queue's last redelivery; warns where none is last."""
+    parts, rule = traits.retention_seconds, surface.rule
+    longest = sum(seconds or 0 for seconds in parts.values())
+    partners = rule.retention_by_partner
+    kept = (
+        [partners.get(one.tenant, rule.retention)] if one.tenant else [rule.retention, *partners.values()]
+    )
+    if longest > min(kept).total_seconds():
+        told = " + ".join(f"{name} {_days(seconds)}" for name, seconds in parts.items() if seconds)
+        raise BadSource(
+            f"source {one.name}: {traits.queue} may deliver a message again for {told} = {_days(longest)},"
+            f" and surface {surface.name} remembers keys for {format_duration(min(kept))}:"
+            f" set its retention to {_days(longest)} or longer"
+        )
+    endless = [name for name, seconds in parts.items() if seconds is None]
+    if rule.redelivery_horizon is not None or (parts and not endless):
+        return None
+    told = f"its {' and its '.join(endless)} without end" if endless else "messages for an unknown time"
+    return (
+        f"{traits.queue} keeps {told}, and surface {surface.name} remembers keys for"
+        f" {format_duration(min(kept))}: declare redelivery_horizon, the longest time after which a message"
+        " may come again"
+    )
 
 
 def _days(seconds: float) -> str:

@@ -19,6 +19,7 @@ from uuid import uuid4
 from oncegate.errors import BadSource, ConfigError, SourceUnavailable
 from oncegate.model.redact import masked_url
 from oncegate.sources.contract import Delivery, InFlight, Traits
+from oncegate.sources.rabbitmq_management import QueueFacts, read_facts
 
 CONSUMER_TIMEOUT_SECONDS: Final = 1800.0  # the server's own default
 CONNECT_SECONDS: Final = 10.0
@@ -32,6 +33,7 @@ class RabbitMq:
     """Messages of one queue, which must exist. `dead_letters` names a queue for what is no event.
 
     `consumer_timeout` is the server's setting of that name, in seconds: a handler must end before it.
+    `management` is the address of the management API, which says how long the queue keeps messages.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class RabbitMq:
         queue: str,
         dead_letters: str | None = None,
         consumer_timeout: float = CONSUMER_TIMEOUT_SECONDS,
+        management: str | None = None,
         **connect: Any,
     ) -> None:
         if not queue:
@@ -51,6 +54,7 @@ class RabbitMq:
             )
         self.url, self.queue, self.dead_letters = url, queue, dead_letters
         self._timeout, self._options = consumer_timeout, connect
+        self._management, self._facts = management, QueueFacts()
         self._connection: Any = None
         self._channel: Any = None
         self._underlay: Any = None  # the channel as deliveries know it
@@ -70,6 +74,8 @@ class RabbitMq:
         """Connects unless connected, opens a channel and finds the queues."""
         if self._channel is None or self._channel.is_closed:
             await self._connect()
+        if self._management is not None and not self._facts.retention_seconds:
+            self._facts = await asyncio.to_thread(read_facts, self._management, self.url, self.queue)
         return Traits(
             kind="rabbitmq",
             server=masked_url(self.url),
@@ -78,6 +84,8 @@ class RabbitMq:
             delay_max_seconds=float(DELAYS_SECONDS[-1]),
             counts_deliveries=True,
             has_dead_letters=self.dead_letters is not None,
+            retention_seconds=self._facts.retention_seconds,
+            warnings=self._facts.warnings,
         )
 
     async def _connect(self) -> None:

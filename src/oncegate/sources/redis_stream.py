@@ -96,6 +96,7 @@ class RedisStream:
             delay_max_seconds=self._lease_ms / 1000,
             counts_deliveries=True,
             has_dead_letters=self.dead_letters is not None,
+            retention_seconds={"stream": None},  # Redis trims by the producer's word only
             poll_seconds=min(1.0, self._lease_ms / 3000),
             warnings=tuple(warnings),
         )

@@ -59,6 +59,7 @@ class Driver:
         self._clock = clock
         self._gives_way = commits.store.capabilities.gives_way
         self._threads: dict[Where, ThreadPoolExecutor] = {}
+        self._left: list[ThreadCall] = []
         self._pid = os.getpid()
         self.renew_thread: Callable[[], None] | None = None  # before and after a user's call in a thread
 
@@ -161,12 +162,20 @@ class Driver:
         renew = self.renew_thread if request.where is _CALL else None
         function = request.function if renew is None else partial(_renewed, renew, request.function)
         call = ThreadCall(lambda: context.run(function, *request.arguments, **request.keywords))
+        under_way = threads.submit(call)
         try:
-            answer = await asyncio.get_running_loop().run_in_executor(threads, call)
+            answer = await asyncio.wrap_future(under_way)
         except asyncio.CancelledError:
-            request.left = call
+            if not under_way.cancelled():  # it has begun, and goes on
+                request.left = call
+                self._left = [*self.left, call]
             raise
         return await answer if isawaitable(answer) else answer
+
+    @property
+    def left(self) -> list[ThreadCall]:
+        """Calls in threads that go on although their tasks were cancelled."""
+        return [call for call in self._left if not call.has_ended]
 
     def close(self) -> None:
         """Lets running calls finish and ends the threads."""

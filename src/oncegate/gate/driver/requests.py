@@ -40,11 +40,11 @@ _CALL: Final = Where.CALL
 class ThreadCall:
     """A call that a thread makes for a task, and the callback for its end if the task waits no more."""
 
-    __slots__ = ("_call", "_ended", "_told", "_untold", "value")
+    __slots__ = ("_call", "_told", "_untold", "has_ended", "value")
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
-        self._ended = False
+        self.has_ended = False
         self._told: Callable[[ThreadCall], None] | None = None
         self._untold = [None]  # taken out by whoever tells; thread and task may both be about to
         self.value: Any = NO_VALUE
@@ -54,14 +54,14 @@ class ThreadCall:
         try:
             self.value = value = self._call()
         finally:
-            self._ended = True
+            self.has_ended = True
             self._tell()
         return value
 
     def when_ended(self, told: Callable[[ThreadCall], None]) -> None:
         """Tells of its end, in the thread, or at once if it has ended."""
         self._told = told
-        if self._ended:
+        if self.has_ended:
             self._tell()
 
     def _tell(self) -> None:

@@ -68,6 +68,11 @@ _SENT_BEFORE: Final = {
     "aiohttp": "history",
     "urllib": "visited",
 }
+# Where those that repeat a call count it: the last error of theirs may carry nothing of those before.
+_COUNTS: Final = {
+    "botocore": "attempts", "tenacity": "retry_state", "backoff": "tries", "retrying": "attempt_number",
+}  # fmt: skip
+_REPEATING: Final = frozenset(_COUNTS) - {"botocore"}  # they know nothing of requests
 
 
 class Reach(Enum):
@@ -118,7 +123,9 @@ def _was_repeated(error: BaseException) -> bool:
     if any(_has_sent(getattr(holder, "history", None)) for holder in holders):
         return True
     calls = tuple(_calls_of_clients(error))
-    return any(map(_shows_earlier, calls)) or (not calls and _is_of_reading(error))
+    if any(_shows_earlier(*call) for call in calls):
+        return True
+    return all(package in _REPEATING for package, _ in calls) and _is_of_reading(error)
 
 
 def _has_sent(history: object) -> bool:
@@ -133,16 +140,16 @@ def _calls_of_clients(error: BaseException) -> Iterator[tuple[str, Mapping[str, 
     """The calls of clients that an error came through: the package and its variables."""
     for frame, _ in walk_tb(error.__traceback__):
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if (package in _SENT_BEFORE or package == "botocore") and (known := frame.f_locals):
+        if (package in _SENT_BEFORE or package in _COUNTS) and (known := frame.f_locals):
             yield package, known
 
 
-def _shows_earlier(call: tuple[str, Mapping[str, Any]]) -> bool:
-    package, known = call
-    if package == "botocore":
-        attempts = known.get("attempts")
-        return isinstance(attempts, int) and attempts > 1
-    return _has_sent(known.get(_SENT_BEFORE[package]))
+def _shows_earlier(package: str, known: Mapping[str, Any]) -> bool:
+    if package in _SENT_BEFORE:
+        return _has_sent(known.get(_SENT_BEFORE[package]))
+    count = known.get(_COUNTS[package])
+    count = getattr(count, "attempt_number", count)
+    return isinstance(count, int) and count > 1
 
 
 def _is_of_reading(error: BaseException) -> bool:
