@@ -52,6 +52,7 @@ def judge(document: dict[str, Any]) -> list[Target]:
         *_cells(document),
         *_http(document),
         *_sender(document),
+        *_history(document),
     ]
 
 
@@ -231,6 +232,27 @@ def _sender(document: dict[str, Any]) -> Iterator[Target]:
     for one in found.get("successors", []):
         what = f"sender, {one['store']}: from an acknowledgement to its successor, 1,000 keys, median"
         yield Target(what, 5, one["paced_ms"], at_least=False, unit="ms")
+
+
+def _history(document: dict[str, Any]) -> Iterator[Target]:
+    """Journal, snapshots and plans; nothing where they were not measured."""
+    if (found := document.get("journal")) is not None:
+        beside, proof = found["gate with a sealer beside it"], found["proof"]
+        yield Target("journal: records sealed", 50_000, found["seal"]["a second"], unit="a second")
+        yield Target("journal: events/s with a sealer beside the gate", 0.97, beside["median"])
+        yield _at_most(
+            "journal: one million records verified", 10, found["verify"]["microseconds each"], "s"
+        )
+        yield _at_most("journal: a proof", 2_048, proof["bytes"], "bytes")
+        yield _at_most("journal: a proof", 1, proof["microseconds each"] / 1_000, "ms")
+    if (made := document.get("history")) is not None:
+        size = f"{made['objects']:,} objects"
+        yield _at_most(f"snapshot of {size}", 5, made["first snapshot"]["seconds"], "s")
+        yield _at_most(f"plan for {size}, {made['mutations']:,} changes", 30, made["plan"]["seconds"], "s")
+
+
+def _at_most(what: str, aim: float, measured: float, unit: str) -> Target:
+    return Target(what, aim, measured, at_least=False, unit=unit)
 
 
 def _cells(document: dict[str, Any]) -> Iterator[Target]:
