@@ -54,6 +54,7 @@ def judge(document: dict[str, Any]) -> list[Target]:
         *_http(document),
         *_sender(document),
         *_sources(document),
+        *_history(document),
     ]
 
 
@@ -244,6 +245,27 @@ def _sources(document: dict[str, Any]) -> Iterator[Target]:
         if one["kind"] != "sqs":  # the model is slower than what is measured
             added = f"{what}: one message, added to the bare client"
             yield Target(added, ADDED_MS_AIM, one["added_ms"], at_least=False, unit="ms")
+
+
+def _history(document: dict[str, Any]) -> Iterator[Target]:
+    """Journal, snapshots and plans; nothing where they were not measured."""
+    if (found := document.get("journal")) is not None:
+        beside, proof = found["gate with a sealer beside it"], found["proof"]
+        yield Target("journal: records sealed", 50_000, found["seal"]["a second"], unit="a second")
+        yield Target("journal: events/s with a sealer beside the gate", 0.97, beside["median"])
+        yield _at_most(
+            "journal: one million records verified", 10, found["verify"]["microseconds each"], "s"
+        )
+        yield _at_most("journal: a proof", 2_048, proof["bytes"], "bytes")
+        yield _at_most("journal: a proof", 1, proof["microseconds each"] / 1_000, "ms")
+    if (made := document.get("history")) is not None:
+        size = f"{made['objects']:,} objects"
+        yield _at_most(f"snapshot of {size}", 5, made["first snapshot"]["seconds"], "s")
+        yield _at_most(f"plan for {size}, {made['mutations']:,} changes", 30, made["plan"]["seconds"], "s")
+
+
+def _at_most(what: str, aim: float, measured: float, unit: str) -> Target:
+    return Target(what, aim, measured, at_least=False, unit=unit)
 
 
 def _cells(document: dict[str, Any]) -> Iterator[Target]:

@@ -13,7 +13,9 @@ from typing import Any, Final
 
 from lab.bench.cost import measure_cost
 from lab.bench.growth import LANES, SIZES, Growth
+from lab.bench.history import measure_history
 from lab.bench.http import HttpBench
+from lab.bench.journal import EVENTS, measure_journal
 from lab.bench.limits import Limits
 from lab.bench.machine import describe_machine, load_average
 from lab.bench.peers.faults import Scenes
@@ -27,7 +29,18 @@ from oncegate.bench.gate import GateBench
 from oncegate.clock import SystemClock
 from oncegate.testing.postgres import PostgresServer
 
-SECTIONS: Final = ("cost", "streams", "gate", "modes", "faults", "growth", "http", "sender", "sources")
+SECTIONS: Final = (
+    "cost",
+    "streams",
+    "gate",
+    "modes",
+    "faults",
+    "growth",
+    "http",
+    "sender",
+    "sources",
+    "history",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +60,27 @@ class Extent:
     gate_scale: float = 1.0  # of the events that `bench gate` admits in a round
     size_keys: int = 100_000
     mode_seconds: int = 2
+    records: int = 1_000_000  # of the sealed journal
+    objects: int = 100_000  # of a snapshot
 
 
 EXTENTS: Final = {
     "quick": Extent(
-        "quick", 1, 0.2, (1, 64), (2_000, 20_000), (1, 1_000), 1_500, (), 3_000, 420.0, 0.05, 5_000, 1
+        "quick",
+        1,
+        0.2,
+        (1, 64),
+        (2_000, 20_000),
+        (1, 1_000),
+        1_500,
+        (),
+        3_000,
+        420.0,
+        0.05,
+        5_000,
+        1,
+        50_000,
+        10_000,
     ),
     "short": Extent("short", 3, 0.5, sizes=SIZES[:3], requests=8_000, fill_seconds_max=90.0),
     "full": Extent("full", 5, 1.0),
@@ -183,6 +212,14 @@ class WholeBench:
             talk=self.talk,
         )
         return {"sources": bench.run()}
+
+    def _history(self) -> dict[str, Any]:
+        extent = self.extent
+        events = round(EVENTS * extent.gate_scale)
+        return {
+            "journal": measure_journal(extent.records, events, extent.rounds),
+            "history": measure_history(extent.objects, extent.objects // 100),
+        }
 
 
 def _one_each(subjects: list[tuple[Peer, Variant]]) -> list[tuple[Peer, Variant]]:

@@ -104,15 +104,16 @@ def run_sources(arguments: argparse.Namespace) -> int:
 
 
 def _add_history(subjects: Any) -> None:
-    history = subjects.add_parser("history", help="snapshots and roll-back plans of 100,000 objects")
+    history = subjects.add_parser("history", help="the sealed journal, snapshots and roll-back plans")
     history.set_defaults(run=run_history)
 
 
 def run_history(arguments: argparse.Namespace) -> int:
     """Prints what a snapshot and a plan take."""
     from lab.bench.history import measure_history
+    from lab.bench.journal import measure_journal
 
-    print(json.dumps(measure_history(), indent=2))
+    print(json.dumps({"journal": measure_journal(), "history": measure_history()}, indent=2))
     return 0
 
 

@@ -14,8 +14,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from lab.crash_matrix import history_cells
 from lab.crash_matrix.cells import all_cells
 from lab.crash_matrix.gate_cells import SCENARIOS
+from lab.crash_matrix.history_cells import play_history, read_record
 from lab.crash_matrix.stage import stage
 from lab.crash_matrix.table import PAGE, RECORD, Record, page_with, rendered
 from oncegate.stores.postgres import store as postgres_store
@@ -34,12 +36,14 @@ def main() -> int:
     parser.add_argument("--page", action="store_true", help="only write the table anew")
     parser.add_argument("--handlers", type=int, default=len(SCENARIOS), help="at most so many in a cell")
     arguments = parser.parse_args()
-    record = _read() if arguments.resume or arguments.page else {}
-    failed = [] if arguments.page else _play(record, arguments.handlers)
+    keeps = arguments.resume or arguments.page
+    record, history = (_read(), read_record()) if keeps else ({}, {})
+    failed = [] if arguments.page else _play(record, history, arguments.handlers)
     if failed:
         sys.stdout.write("\n".join([*failed, ""]))
         return 1
-    PAGE.write_text(page_with(PAGE.read_text("utf-8"), rendered(record)), "utf-8")
+    page = page_with(PAGE.read_text("utf-8"), rendered(record))
+    PAGE.write_text(page_with(page, history_cells.rendered(history), history_cells.MARKS), "utf-8")
     return 0
 
 
@@ -47,15 +51,16 @@ def _read() -> Record:
     return json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
 
 
-def _play(record: Record, handlers_max: int) -> list[str]:
+def _play(record: Record, history: Record, handlers_max: int) -> list[str]:
     postgres_store.STATEMENT_WAIT_MS = STATEMENT_WAIT_MS  # type: ignore[misc]
     failed = []
     gc.freeze()  # what is there already is not copied for each of thousands of processes
     with (
         tempfile.TemporaryDirectory() as folder,
         PostgresServer(in_memory=True) as server,
-        stage(Path(folder), server, SpareLedgers(server)) as players,
+        stage(Path(folder), server, ledgers := SpareLedgers(server)) as players,
     ):
+        failed += play_history(Path(folder), ledgers, history, sys.stdout.write)
         for cell in all_cells():
             if cell.why_impossible or str(cell) in record:
                 continue

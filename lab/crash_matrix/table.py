@@ -16,12 +16,12 @@ BEGIN, END = "<!-- crash matrix: begin -->", "<!-- crash matrix: end -->"
 Record = dict[str, dict[str, Any]]  # by a cell's text
 
 
-def page_with(page: str, table: str) -> str:
+def page_with(page: str, table: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
     """The page with the table between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, mark, after = rest.partition(END)
+    before, _, rest = page.partition(marks[0])
+    _, mark, after = rest.partition(marks[1])
     assert mark, f"{PAGE.name} has no place for the table"
-    return f"{before}{BEGIN}\n{table}{END}{after}"
+    return f"{before}{marks[0]}\n{table}{marks[1]}{after}"
 
 
 def rendered(record: Record) -> str:

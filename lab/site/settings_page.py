@@ -17,11 +17,12 @@ import msgspec
 
 from oncegate.cli.worker import ALARMS_TO, PING
 from oncegate.config import DEFAULT_URL, SETTINGS_FILE, URL_VARIABLE
+from oncegate.journal.trust import HEADS_VARIABLE, KEY_VARIABLE, TRUST_VARIABLE
 from oncegate.sender.settings import ALLOW_HTTP, ALLOW_LOOPBACK, ALLOW_NETWORKS
 from oncegate.service import settings as declared
 from oncegate.service.config_loader import PREFIX
 from oncegate.testing.postgres import PROGRAMS_VARIABLE, TEST_URL_VARIABLE
-from oncegate.wiring.journal import EVERY_VARIABLE, HEADS_VARIABLE, KEY_VARIABLE, TRUST_VARIABLE
+from oncegate.wiring.journal import EVERY_VARIABLE
 
 _HEAD: Final = f"""\
 # Settings

@@ -42,7 +42,7 @@ RESTORE_CRASH_POINTS: Final[dict[str, str]] = {
     "restore.before": "the ledger is another incarnation, what it lost is not yet written down",
     "restore.after": "what the ledger lost is written down, the process still remembers it",
 }
-# Those of snapshots and roll-backs, which have tests of their own and no place in the crash matrix.
+# Those of snapshots and roll-backs; with those of the sealer they have a crash matrix of their own.
 HISTORY_CRASH_POINTS: Final[dict[str, str]] = {
     "snapshot.part.after": "a part is stored, the manifest is not",
     "snapshot.manifest.before": "all parts are stored, the manifest is not",

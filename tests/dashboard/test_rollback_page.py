@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from playwright.sync_api import Browser
 from oncegate.dashboard.operators import Role
 from oncegate.dashboard.rollback_page import MASKED, _numbers, selection_of
 from oncegate.errors import UsageError
+from oncegate.journal.keys import PrivateKey
 from oncegate.journal.rollback.plans import (
     LeftAlone,
     PlanBook,
@@ -19,9 +22,10 @@ from oncegate.journal.rollback.plans import (
     RollbackLine,
     RollbackPlan,
 )
+from oncegate.journal.sealer import Sealer
 from oncegate.journal.snapshots.suspicion import SnapshotFacts
 from oncegate.journal.snapshots.timeline import change_timeline
-from oncegate.store import LogKind
+from oncegate.store import LogKind, Note
 from tests.dashboard.conftest import Client, Reply, Site
 
 LINES = 1_000
@@ -156,6 +160,49 @@ def test_values_are_hidden_from_viewers_and_plans_from_tenants(site: Site) -> No
     assert site.client(Role.VIEWER).get("/rollback/none").status == 404
 
 
+def sealed_journal(site: Site, count: int = 3_000) -> None:
+    """Thousands of records, of two people, sealed."""
+    engine = site.gate.engine
+    with engine.commits.transaction() as session:
+        session.add_notes(
+            [
+                Note(0, LogKind.REVEALED, engine.clock.wall_ms(), f"person-{number % 2}", f"=1+{number}")
+                for number in range(count)
+            ]
+        )
+    Sealer(engine.store, engine.clock, [PrivateKey("page", b"k" * 32)]).run_once(at_once=True)
+
+
+def test_journal_is_filtered_exported_and_verified(site: Site) -> None:
+    """The filter leads through pages, files and the check; a changed record is named."""
+    client = site.client(Role.OPERATOR)
+    assert "changes of the log would not show" in client.get("/journal").text
+    sealed_journal(site)
+    page = client.get("/journal?q=person-1&kind=revealed").text
+    assert "person-0" not in page
+    assert "<dd>3&#8239;" in page  # thousands are sealed
+    assert client.get("/journal?kind=nonsense").status == 404
+    assert "No record fits" in client.get("/journal?q=nobody-at-all").text
+    table = client.get("/journal/export?q=person-1&kind=revealed").text.splitlines()
+    assert (len(table), table[0]) == (1_501, "at,who,what,entry,why,position")
+    assert ",'=1+" in table[1]
+    (first, *_) = client.get("/journal/export?kind=revealed&format=json").text.splitlines()
+    assert json.loads(first)["why"] == "=1+2999"
+    good = client.post("/journal/verify", site.form(client))
+    assert "<strong>intact</strong>" in good.text
+    assert "No head from outside was compared" in good.text
+    with closing(site.gate.engine.store.connect()) as session, session.unit():
+        session.execute("UPDATE oncegate_log SET note = 'x' WHERE note = '=1+7'", ())
+    bad = client.post("/journal/verify", site.form(client)).text
+    assert "NOT intact" in bad
+    assert "was changed" in bad
+    viewer = site.client(Role.VIEWER)
+    assert viewer.post("/journal/verify", site.form(viewer)).status == 403
+    tenant = site.client(Role.OPERATOR, "acme")
+    assert tenant.get("/journal/export").status == 404
+    assert tenant.post("/journal/verify", site.form(tenant)).status == 404
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1440, 390])
 def test_plan_of_a_thousand_lines_in_a_browser(
@@ -164,10 +211,11 @@ def test_plan_of_a_thousand_lines_in_a_browser(
     """No sideways scrolling, no axe violation; a line is unticked and the plan approved by clicking."""
     plan = proposed(site)
     timeline(site)
+    sealed_journal(site)
     page = chromium.new_page(viewport={"width": width, "height": 900})
     name, _, value = site.client(Role.APPROVER).cookie.partition("=")
     page.context.add_cookies([{"name": name, "value": value, "url": site.address}])
-    for path in ("/snapshots", f"/rollback/{plan.name}"):
+    for path in ("/journal", "/snapshots", f"/rollback/{plan.name}"):
         page.goto(f"{site.address}{path}")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert Axe().run(page).response["violations"] == []

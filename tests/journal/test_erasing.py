@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oncegate.errors import ConfigError, Failed, OutcomeErased, RecordedFailure
+from oncegate.feed import Feed
 from oncegate.gate.admission import Verdict
 from oncegate.journal.erasing import Eraser
 from oncegate.journal.proofs import prove_entry
+from oncegate.journal.snapshots.beliefs import id_of
 from oncegate.maintenance.payload_pruner import PayloadPruner
 from oncegate.maintenance.pruner import Pruner
-from oncegate.store import LogKind
+from oncegate.store import EntryFilter, LogKind
+from oncegate.store.sealing import ERASED_VALUE
 from oncegate.wiring import Gate
 from tests.journal.conftest import SealedLedger
+from tests.support.care import Care
 
 
 def everything(made: SealedLedger, entry: int) -> str:
@@ -53,6 +58,38 @@ def test_a_subject_is_erased_and_everything_else_stays(sealed: SealedLedger) -> 
     sealed.seal()
     found = sealed.verify()
     assert found.is_intact, found.findings
+
+
+def test_erasure_reaches_the_feed_and_values_of_changed_objects(
+    sealed: SealedLedger, tmp_path: Path
+) -> None:
+    """A plan that knows no value any more leaves the object to a person."""
+    care = Care(sealed.url, tmp_path, clock=sealed.clock)
+    care.take()
+    feed, gate = Feed(care.gate), care.gate
+
+    @gate.handler("told", key="{id}")
+    def tell(event: dict[str, Any], once: Any) -> None:
+        feed.publish_sync(event_id=event["id"], key="k", data={"name": event["name"]})
+        with once.commit() as tx:
+            care.add(tx, event["id"], event["name"], "monday")
+
+    for name in ("anna", "berta"):
+        gate.admit_sync("told", {"id": name[0], "name": name})
+    with sealed.store.look() as session:
+        (first, _) = sorted(one.entry_id for one in session.entries(EntryFilter(surface="told"), None, 9))
+    Eraser(sealed.store, sealed.clock).erase([first], actor="ann", reason="request 12")
+
+    assert [one.data for one in feed.read_sync("r").events] == [{"erased": True}, {"name": "berta"}]
+    with sealed.store.look() as session:
+        rows = session.mutations_since("0", 0, 99)
+    assert [(one.before, one.after == ERASED_VALUE) for one in rows] == [(None, True), (None, False)]
+    _, lines = care.plan()
+    assert {id_of(one.target): one.hand for one in lines.lines} == {
+        "a": "values of its changes were erased on request: remove it, by hand in routes, id a",
+        "b": None,
+    }
+    care.close()
 
 
 def test_a_replay_of_an_erased_event_says_so_and_does_not_run(sealed: SealedLedger) -> None:

@@ -14,7 +14,9 @@ from msgspec.structs import replace
 from oncegate import Gate
 from oncegate.errors import ConfigError, PlanRefused, UsageError
 from oncegate.journal.rollback.plans import PlanState, RollbackPlan
+from oncegate.journal.rollback.releasing import Releasing
 from oncegate.journal.snapshots.beliefs import id_of
+from oncegate.maintenance.reconciler import Reconciler
 from oncegate.model.states import State
 from oncegate.store import EntryFilter, LogKind
 from oncegate.testing import ManualClock
@@ -92,6 +94,35 @@ def test_keys_of_events_that_were_rolled_back_stay_known(doubled: Care) -> None:
 
     assert doubled.visit("again0", "x0", "carer0") is True
     assert "x0" not in doubled.ids()
+
+
+def test_released_event_runs_again_once_under_another_key(doubled: Care) -> None:
+    """Its old key stays known; a second release, and one of a line that did not run, are refused."""
+    plan, lines = doubled.plan()
+    releasing = Releasing(doubled.gate.engine.commits, doubled.gate.engine.clock)
+    with pytest.raises(PlanRefused, match="only events of an applied one"):
+        releasing.release(plan.name, None, "anna", "wanted after all")
+    doubled.approve(plan)
+    doubled.apply()
+    by_route = {str(id_of(one.target)): one for one in lines.lines}
+    (done,), (left, *_) = by_route["x0"].entries, by_route["x3"].entries
+    found = releasing.release(plan.name, [done, left, 999_999], "anna", "wanted after all")
+    again = releasing.release(plan.name, [done], "bert", "once more")
+
+    assert [one.refused for one in found] == ["", "a line of it was not done", "it is not behind this plan"]
+    assert again[0].refused == f"it was released before, as entry {found[0].again}"
+    assert "x0" not in doubled.ids()
+    for _ in range(2):
+        Reconciler(doubled.gate).run_once()
+    assert doubled.ids().count("x0") == 1
+    assert doubled.visit("again0", "x0", "carer0") is True
+    with doubled.gate.engine.store.look() as session:
+        told = session.detail(done)
+        run = session.detail(found[0].again or 0)
+    assert told is not None
+    assert run is not None
+    assert (told.records[-1].kind, told.records[-1].actor) == (LogKind.JOB_STARTED, "anna")
+    assert run.entry.state is State.COMMITTED
 
 
 def test_second_run_and_second_plan_change_nothing(doubled: Care) -> None:

@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
@@ -21,11 +21,10 @@ from oncegate.journal.notes import Checkpoint
 from oncegate.journal.proofs import prove_consistency, prove_entry, sealed_state
 from oncegate.journal.publishing import read_note
 from oncegate.journal.tiles import HEAD, read_state
+from oncegate.journal.trust import KEY_VARIABLE, published_heads, trusted_keys, verify_briefly
 from oncegate.journal.verifying import Verification, VerifyReport
 from oncegate.store import Session
-from oncegate.wiring.journal import KEY_VARIABLE, is_sealing, published_heads, sealer, trusted_keys
-
-EXAMINED_MAX: Final = 200_000  # records that are checked in a second or two
+from oncegate.wiring.journal import is_sealing, sealer
 
 
 def add_proofs(commands: Any) -> None:
@@ -167,9 +166,9 @@ def examine_journal(session: Session) -> tuple[bool, str, str]:
     state, _ = read_state(session)
     if state is None:
         return True, "not sealed: changes of the log would not show (docs/journal.md)", ""
-    if state.size > EXAMINED_MAX:
+    report = verify_briefly(session, with_bodies=False)
+    if report is None:
         return True, f"{state.size} sealed records, not checked here", "run: oncegate journal verify"
-    report = Verification(session, trusted=trusted_keys(), heads=published_heads(), with_bodies=False).run()
     if not report.is_intact:
         return False, report.findings[0].what, "run: oncegate journal verify"
     return True, f"{report.size} sealed records checked, {report.unsealed} not sealed yet", ""

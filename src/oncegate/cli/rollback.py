@@ -11,12 +11,20 @@ from oncegate.cli.app import add_app, load_gate
 from oncegate.cli.exitcodes import DONE, NOT_SO
 from oncegate.cli.ledger import open_ledger, reading
 from oncegate.cli.output import Cell, print_fields, print_json, print_table, tell, utc
-from oncegate.cli.parser import add_json, add_url, print_help_as_error, read_page_size, read_text
+from oncegate.cli.parser import (
+    add_json,
+    add_url,
+    print_help_as_error,
+    read_number,
+    read_page_size,
+    read_text,
+)
 from oncegate.cli.people import actor_of
 from oncegate.clock import SystemClock
 from oncegate.commit.group_commit import GroupCommit
 from oncegate.journal.rollback.planning import find_snapshot
 from oncegate.journal.rollback.plans import PlanBook, PlanLines, PlanState, RollbackLine, RollbackPlan
+from oncegate.journal.rollback.releasing import Releasing, ran_again
 from oncegate.journal.snapshots.archive import shown
 from oncegate.journal.snapshots.beliefs import id_of
 from oncegate.model.decisions import check_actor
@@ -80,7 +88,13 @@ def _add_deciding(commands: Any) -> None:
     approve.add_argument("--all", action="store_true", help="run lines with a conflict too")
     cancel = _command(commands, "cancel", "end a plan; what is done stays done", run_cancel)
     _add_plan(cancel)
-    for parser in (approve, cancel):
+    release = _command(commands, "release", "let events that were rolled back run again", run_release)
+    _add_plan(release)
+    which = release.add_mutually_exclusive_group(required=True)
+    which.add_argument("--entry", type=read_number, action="append", metavar="ENTRY",
+                       help="one event, as `show --keys` lists it; repeat it")  # fmt: skip
+    which.add_argument("--all", action="store_true", help="every event whose lines were done")
+    for parser in (approve, cancel, release):
         parser.add_argument("--reason", type=read_text, required=True, help="why, for the next person")
         _add_actor(parser)
 
@@ -174,16 +188,18 @@ def run_show(arguments: argparse.Namespace) -> int:
         if arguments.keys:
             for entry_id in dict.fromkeys(one for line in lines.lines for one in line.entries):
                 found = session.detail(entry_id)
-                _print_key(entry_id, None if found is None else found.entry, arguments.json)
+                again = None if found is None else ran_again(session, found.entry.key, plan.name)
+                _print_key(entry_id, None if found is None else found.entry, again, arguments.json)
             return DONE
     _print_plan(plan, lines, arguments.json, arguments.limit)
     return DONE
 
 
-def _print_key(entry_id: int, entry: Any, as_json: bool) -> None:
+def _print_key(entry_id: int, entry: Any, again: int | None, as_json: bool) -> None:
     key = None if entry is None else entry.key.hex()
     label = "forgotten" if entry is None else f"{entry.surface} {entry.label}"
     holds = "stays known: a repeat is answered with the recorded outcome and changes nothing"
+    holds += "" if again is None else f"; released, runs again as entry {again}"
     if as_json:
         print_json({"entry": entry_id, "key": key, "event": label, "holds": holds})
     else:
@@ -325,6 +341,22 @@ def run_cancel(arguments: argparse.Namespace) -> int:
     else:
         print(f"cancelled; {plan.progress.done:,} of {plan.chosen:,} lines were done and stay done")
     return DONE
+
+
+def run_release(arguments: argparse.Namespace) -> int:
+    """Lets events run again."""
+    actor, entries = check_actor(actor_of(arguments)), None if arguments.all else arguments.entry
+    clock = SystemClock()
+    with closing(GroupCommit(open_ledger(arguments.url), clock=clock)) as commits:
+        found = Releasing(commits, clock).release(arguments.plan, entries, actor, arguments.reason)
+    for one in found:
+        if arguments.json:
+            print_json({"entry": one.entry_id, "again": one.again, "refused": one.refused or None})
+        elif one.refused:
+            tell(f"entry {one.entry_id} is not released: {one.refused}")
+        else:
+            print(f"entry {one.entry_id} runs again as entry {one.again}, with the worker")
+    return DONE if found and not any(one.refused for one in found) else NOT_SO
 
 
 def run_apply(arguments: argparse.Namespace) -> int:

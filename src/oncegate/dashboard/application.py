@@ -359,7 +359,8 @@ class OperationsPage:
         if answer.go_to is not None:
             return self._go(request, answer.go_to)
         if answer.text is not None:
-            return PlainTextResponse(answer.text, headers=HEADERS)
+            named = {"content-disposition": f'attachment; filename="{answer.file}"'} if answer.file else {}
+            return PlainTextResponse(answer.text, headers={**HEADERS, **named})
         values = {
             "root": request.scope.get("root_path", ""),
             "here": path_of(request),

@@ -8,6 +8,7 @@ from typing import Final
 
 from oncegate.dashboard import (
     deciding,
+    journal_page,
     lanes_page,
     replays_page,
     resources_page,
@@ -22,7 +23,6 @@ from oncegate.dashboard.doubled_page import doubled_page
 from oncegate.dashboard.entries_page import entries_page
 from oncegate.dashboard.entry_page import entry_page
 from oncegate.dashboard.feed_page import feed_page
-from oncegate.dashboard.journal_page import journal_page
 from oncegate.dashboard.limits_page import limits_page
 from oncegate.dashboard.now_page import now_page
 from oncegate.dashboard.request_context import Act, PageResponse, RequestContext, Tools, View
@@ -60,7 +60,8 @@ HOT_PAGES: Final[Mapping[str, View]] = {
     "/surfaces": surfaces_page,
     "/surface": surface_page,
     "/limits": limits_page,
-    "/journal": journal_page,
+    "/journal": journal_page.journal_page,
+    "/journal/export": journal_page.export_journal,
     "/snapshots": rollback_page.snapshots_page,
     "/rollback/{plan}": rollback_page.plan_page,
     "/audit": audit_page,
@@ -77,6 +78,7 @@ ACTS: Final[Mapping[str, Act]] = {
     "/lanes/replay": lanes_page.replay,
     "/lanes/order/{verb}": lanes_page.order,
     "/replays/{replay}/cancel": replays_page.cancel_replay,
+    **journal_page.ACTS,
 }
 # Pages that need less than every facet of the ledger.
 NEED_LESS: Final = {
@@ -100,7 +102,7 @@ SECTIONS: Final = {
 }
 # Pages about the whole ledger: not for operators who see one tenant only.
 WHOLE_LEDGER: Final = frozenset(
-    {"/surface", "/limits", "/doubled", "/resources", "/snapshots"}.union(
+    {"/surface", "/limits", "/doubled", "/resources", "/snapshots", "/journal/export"}.union(
         path for path, _, is_whole in NAVIGATION if is_whole
     )
 )

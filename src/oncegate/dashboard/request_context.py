@@ -71,13 +71,14 @@ def _row_number(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PageResponse:
-    """What a page comes to: a template with its values, plain text, or somewhere else to go."""
+    """What a page comes to: a template with its values, plain text or a file of it, or somewhere to go."""
 
     template: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
     status: int = 200
     go_to: str | None = None
     text: str | None = None
+    file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

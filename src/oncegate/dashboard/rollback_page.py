@@ -10,7 +10,6 @@ from hashlib import sha256
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from oncegate.dashboard.commands import rollback_command
 from oncegate.dashboard.operators import Role
@@ -190,14 +189,8 @@ def choose_lines(tools: Tools, visit: RequestContext) -> PageResponse:
     need(tools, visit, Role.OPERATOR, f"choose lines of roll-back {plan.name}")
     can_run = {line.number for line in lines.lines if line.hand is None}
     wanted = _chosen(plan, can_run, visit.form)
-
-    def change(now: RollbackPlan) -> RollbackPlan:
-        if now.state is not PlanState.PROPOSED or now.approvals:
-            raise PlanRefused("the plan was approved or ended meanwhile; its lines are fixed")
-        return replace(now, unticked=tuple(sorted(wanted)))
-
     try:
-        _book(tools).change(plan.name, change)
+        _book(tools).choose(plan.name, wanted, visit.visitor.name)
     except PlanRefused as refused:
         return _refused(tools, visit, str(refused))
     line = visit.form.get("line", "")

@@ -7,19 +7,19 @@ commitment, so the leaf and every proof stay as they are.
 from __future__ import annotations
 
 import base64
-import hmac
-from collections.abc import Iterable, Iterator
-from hashlib import sha256
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b, sha256
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.json import encode
 
-from oncegate.journal.tree import leaf_hash
 from oncegate.store import EntryBodies, LogKind, LogRecord
 from oncegate.store.sealing import ERASED_NOTE
 
 NONE: Final = bytes(32)  # no content
+ROW: Final = struct.Struct("32s32s32s24s")  # a leaf's hash, its two commitments, the record's position
 WITH_EVENT: Final = frozenset({
     LogKind.COMMITTED, LogKind.FAILED, LogKind.RETRYABLE, LogKind.UNKNOWN, LogKind.HELD,
     LogKind.QUARANTINED,
@@ -57,7 +57,7 @@ class Salts:
 
     def of(self, position: int) -> bytes:
         """The salt of one record; it tells nothing of another's."""
-        return hmac.digest(self._secret, str(position).encode(), "sha256")[:16]
+        return blake2b(b"%d" % position, key=self._secret, digest_size=16).digest()
 
     def note(self, record: LogRecord) -> bytes | None:
         """The commitment to a record's note, whether its text is there or erased."""
@@ -71,16 +71,38 @@ class Salts:
                 pass  # no commitment, so a text as any other
         return commitment(self.of(record.position), b"n", note.encode("utf-8", "surrogatepass"))
 
-    def content(self, record: LogRecord, found: EntryBodies | None) -> Commitments:
+    def content(self, record: LogRecord, found: EntryBodies) -> Commitments:
         """The commitments to event and outcome, as far as the ledger has them."""
-        if found is None:
-            return Commitments()
         salt = self.of(record.position)
-        outcome = found.outcome if record.kind in WITH_OUTCOME else None
+        body, outcome = found.body, found.outcome if record.kind in WITH_OUTCOME else None
         return Commitments(
-            NONE if found.body is None else commitment(salt, b"p", found.body),
-            NONE if outcome is None else commitment(salt, b"o", outcome),
+            NONE if body is None else sha256(salt + b"p" + body).digest(),
+            NONE if outcome is None else sha256(salt + b"o" + outcome).digest(),
         )
+
+    def rows(self, records: Iterable[LogRecord], found: Mapping[int, EntryBodies]) -> list[bytes]:
+        """Records as their tiles have them: `content` and `leaf_hash` of each, in one loop for speed."""
+        rows: list[bytes] = []
+        for record in records:
+            kind, position = record.kind, record.position
+            bodies = found.get(record.entry_id) if kind in WITH_EVENT else None
+            payload = outcome = None
+            if bodies is not None:
+                salt = blake2b(b"%d" % position, key=self._secret, digest_size=16).digest()
+                if bodies.body is not None:
+                    payload = sha256(salt + b"p" + bodies.body).digest()
+                if bodies.outcome is not None and kind in WITH_OUTCOME:
+                    outcome = sha256(salt + b"o" + bodies.outcome).digest()
+            note = None if record.note is None else self.note(record)
+            leaf = encode(
+                Leaf(
+                    record.actor, record.at_ms, record.entry_id, _NAMES[kind], note, outcome, payload,
+                    str(position),
+                )
+            )  # fmt: skip
+            hashed = sha256(b"\0" + leaf).digest()
+            rows.append(ROW.pack(hashed, payload or NONE, outcome or NONE, position.to_bytes(24, "big")))
+        return rows
 
     def leaf(self, record: LogRecord, content: Commitments) -> bytes:
         """The canonical bytes of a record."""
@@ -90,7 +112,7 @@ class Salts:
                 record.at_ms,
                 record.entry_id,
                 _NAMES[record.kind],
-                self.note(record),
+                None if record.note is None else self.note(record),
                 None if content.outcome == NONE else content.outcome,
                 None if content.payload == NONE else content.payload,
                 str(record.position),
@@ -99,7 +121,7 @@ class Salts:
 
     def leaf_hash(self, record: LogRecord, content: Commitments) -> bytes:
         """The hash of a record's leaf."""
-        return leaf_hash(self.leaf(record, content))
+        return sha256(b"\0" + self.leaf(record, content)).digest()
 
 
 def commitment(salt: bytes, kind: bytes, content: bytes) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 
 from oncegate.errors import ConfigError
 from oncegate.journal.leaves import WITH_OUTCOME, Salts, erased_note
-from oncegate.journal.tiles import HEAD, JOURNAL, SECRET, WIDTH, SealState, Tiles, head_name, read_state
+from oncegate.journal.tiles import HEAD, JOURNAL, SECRET, SealState, Tiles, head_name, read_state
 from oncegate.store import LogRecord, Session
 
 
@@ -33,10 +33,11 @@ def prove_record(
     """
     state = sealed_state(session)
     tiles, found = Tiles(session, state.size), session.document(JOURNAL, SECRET)
-    index = tiles.index_of(record.position)
-    if index is None or found is None:
+    index = tiles.index_of(record.position, state.position)
+    row = None if index is None else tiles.row(index)
+    if index is None or row is None or found is None:
         return None
-    salts, row = Salts(found.body), tiles.rows(index // WIDTH)[index % WIDTH]
+    salts = Salts(found.body)
     return {
         "oncegate": "inclusion/1",
         "leaf": salts.leaf(record, row.content).decode(),

@@ -19,14 +19,13 @@ from oncegate.crashpoints import CrashPoints
 from oncegate.errors import ConfigError, JournalForked, OncegateError, StoreBusy
 from oncegate.journal.erasing import journal_secret
 from oncegate.journal.keys import Signer, Verifier
-from oncegate.journal.leaves import WITH_EVENT, Commitments, Salts, with_events
+from oncegate.journal.leaves import Salts, with_events
 from oncegate.journal.notes import Checkpoint, follow, introduce, open_note, sign_note
 from oncegate.journal.publishing import HeadDestination
 from oncegate.journal.tiles import (
     HEAD,
     JOURNAL,
     PUBLISHED,
-    SealedRow,
     SealState,
     Tiles,
     head_name,
@@ -229,17 +228,11 @@ class _Overlay:
         return self._session.document(kind, name) if body is None else Document(kind, name, 1, body, 0)
 
 
-def sealed_rows(reader: Session, salts: Salts, records: Sequence[LogRecord]) -> list[SealedRow]:
-    """The rows of records, with commitments to what the ledger holds of their entries."""
+def sealed_rows(reader: Session, salts: Salts, records: Sequence[LogRecord]) -> list[bytes]:
+    """The rows of records, with commitments to what the ledger holds of their entries now."""
     wanted = sorted(set(with_events(records)))
     found = {one.entry_id: one for one in reader.bodies(wanted)} if wanted else {}
-    about = set(wanted)
-    rows = []
-    for record in records:
-        is_about = record.entry_id in about and record.kind in WITH_EVENT
-        content = salts.content(record, found.get(record.entry_id)) if is_about else Commitments()
-        rows.append(SealedRow(salts.leaf_hash(record, content), content, record.position))
-    return rows
+    return salts.rows(records, found)
 
 
 def known_keys(state: SealState, trusted: Sequence[Verifier] = ()) -> tuple[Verifier, ...]:

@@ -6,7 +6,6 @@ events, so every proof can be made for as long as the ledger is there.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
@@ -15,7 +14,7 @@ from msgspec import Struct
 from msgspec.json import decode, encode
 
 from oncegate.errors import StoreCorrupt
-from oncegate.journal.leaves import Commitments
+from oncegate.journal.leaves import ROW, Commitments
 from oncegate.journal.tree import (
     consistency_path,
     full_root,
@@ -27,7 +26,6 @@ from oncegate.store.registry import JOURNAL_KIND
 
 WIDTH: Final = 256
 HASH_BYTES: Final = 32
-_ROW: Final = struct.Struct("32s32s32s24s")
 JOURNAL: Final = JOURNAL_KIND
 TILE: Final = "journal-tile"
 HEAD: Final = "journal-head"
@@ -42,10 +40,6 @@ class SealedRow(NamedTuple):
     leaf: bytes
     content: Commitments
     position: int
-
-    def packed(self) -> bytes:
-        """The row as bytes."""
-        return _ROW.pack(self.leaf, *self.content, self.position.to_bytes(24, "big"))
 
 
 class SealState(Struct, frozen=True, omit_defaults=True):
@@ -95,28 +89,32 @@ class Tiles:
     def _document(self, level: int, number: int) -> Document | None:
         return self._session.document(TILE, tile_name(level, number))
 
-    def hashes(self, level: int, number: int) -> list[bytes]:
-        """The hashes of a tile."""
+    def _body(self, level: int, number: int) -> bytes:
         found = self._read(level, number)
-        body = b"" if found is None else found.body
-        step = _ROW.size if level == 0 else HASH_BYTES
-        return [body[i : i + HASH_BYTES] for i in range(0, len(body), step)]
+        return b"" if found is None else found.body
 
-    def rows(self, number: int) -> list[SealedRow]:
-        """The rows of a tile of leaves, up to the tree's size."""
-        found = self._read(0, number)
-        body = b"" if found is None else found.body
-        whole = body[: len(body) - len(body) % _ROW.size]
-        rows = [
-            SealedRow(leaf, Commitments(payload, outcome), int.from_bytes(position, "big"))
-            for leaf, payload, outcome, position in _ROW.iter_unpack(whole)
-        ]
-        return rows[: max(0, self.size - number * WIDTH)]
+    def hashes(self, number: int) -> bytes:
+        """The hashes of the leaves of a tile, up to the tree's size; they follow each other."""
+        rows = self.raw(number * WIDTH, WIDTH)
+        return b"".join([rows[i : i + HASH_BYTES] for i in range(0, len(rows), ROW.size)])
 
-    def all_rows(self) -> Iterator[SealedRow]:
-        """Every sealed row, in order."""
-        for number in range(-(-self.size // WIDTH)):
-            yield from self.rows(number)
+    def raw(self, index: int, count: int) -> bytes:
+        """Rows from an index on, up to the tree's size, as their tiles have them."""
+        end, parts = min(index + count, self.size), []
+        while index < end:
+            number, first = divmod(index, WIDTH)
+            last = min(WIDTH, first + end - index)
+            parts.append(self._body(0, number)[first * ROW.size : last * ROW.size])
+            index += last - first
+        return b"".join(parts)
+
+    def row(self, index: int) -> SealedRow | None:
+        """One sealed row; None behind the end, and where its tile is cut short."""
+        packed = self.raw(index, 1)
+        if len(packed) != ROW.size:
+            return None
+        leaf, payload, outcome, position = ROW.unpack(packed)
+        return SealedRow(leaf, Commitments(payload, outcome), int.from_bytes(position, "big"))
 
     def subtree(self, height: int, number: int) -> bytes:
         """The hash of a full subtree of 2**height leaves."""
@@ -124,11 +122,14 @@ class Tiles:
 
     def _make_subtree(self, height: int, number: int) -> bytes:
         level, rest = divmod(height, 8)
-        first = number << rest
-        tile = self.hashes(level, first // WIDTH)
-        wanted = tile[first % WIDTH : first % WIDTH + (1 << rest)]
-        if len(wanted) != 1 << rest:
-            raise StoreCorrupt(f"the journal's tile {tile_name(level, first // WIDTH)} is cut short")
+        tile, first = divmod(number << rest, WIDTH)
+        if level == 0:
+            rows = self._body(0, tile)[first * ROW.size : (first + (1 << rest)) * ROW.size]
+            wanted = b"".join([rows[i : i + HASH_BYTES] for i in range(0, len(rows), ROW.size)])
+        else:
+            wanted = self._body(level, tile)[first * HASH_BYTES : (first + (1 << rest)) * HASH_BYTES]
+        if len(wanted) != HASH_BYTES << rest:
+            raise StoreCorrupt(f"the journal's tile {tile_name(level, tile)} is cut short")
         return full_root(wanted)
 
     def root(self, size: int | None = None) -> bytes:
@@ -143,25 +144,34 @@ class Tiles:
         """The proof for two sizes."""
         return consistency_path(self.subtree, old, new)
 
-    def index_of(self, position: int) -> int | None:
-        """Where the record at a position is in the tree: positions grow with it."""
-        low, high = 0, -(-self.size // WIDTH)
-        while high - low > 1:
+    def index_of(self, position: int, newest: int) -> int | None:
+        """Where the record at a position is in the tree, whose newest row is at `newest`.
+
+        Positions grow with the tree, mostly by steady steps: the first guesses are by proportion.
+        """
+        low, high, guesses = 0, self.size, 3  # it is at or after low, and before high
+        least, most = 0, newest
+        while low < high:
             middle = (low + high) // 2
-            found = self._read(0, middle)
-            first = b"" if found is None else found.body[_ROW.size - 24 : _ROW.size]
-            is_before = bool(first) and int.from_bytes(first, "big") <= position
-            low, high = (middle, high) if is_before else (low, middle)
-        for place, row in enumerate(self.rows(low)):
+            if guesses and least < position <= most:
+                guesses -= 1
+                middle = low + (high - low) * (position - least) // (most - least + 1)
+            row = self.row(min(middle, high - 1))
+            if row is None:
+                raise StoreCorrupt(f"the journal's tile {tile_name(0, middle // WIDTH)} is cut short")
             if row.position == position:
-                return low * WIDTH + place
+                return middle
+            if row.position < position:
+                low, least = middle + 1, row.position
+            else:
+                high, most = middle, row.position
         return None
 
-    def appended(self, rows: Sequence[SealedRow]) -> dict[tuple[int, int], tuple[int, bytes]]:
+    def appended(self, rows: Sequence[bytes]) -> dict[tuple[int, int], tuple[int, bytes]]:
         """The tiles that change with more rows: their version now, and their new body."""
         changed: dict[tuple[int, int], tuple[int, bytes]] = {}
-        level, at, step = 0, self.size, _ROW.size
-        parts = [row.packed() for row in rows]
+        level, at, step = 0, self.size, ROW.size
+        parts = list(rows)
         while parts:
             roots: list[bytes] = []
             for start, end in _tile_parts(at, len(parts)):
@@ -171,7 +181,9 @@ class Tiles:
                 body = kept + b"".join(parts[start:end])
                 changed[level, number] = (0 if found is None else found.version, body)
                 if (at + end) % WIDTH == 0:
-                    roots.append(full_root([body[i : i + HASH_BYTES] for i in range(0, len(body), step)]))
+                    roots.append(
+                        full_root(b"".join([body[i : i + HASH_BYTES] for i in range(0, len(body), step)]))
+                    )
             parts, at, level, step = roots, at // WIDTH, level + 1, HASH_BYTES
         return changed
 

@@ -20,11 +20,11 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return sha256(b"\1" + left + right).digest()
 
 
-def full_root(hashes: Sequence[bytes]) -> bytes:
-    """The root over a power of two of hashes."""
-    while len(hashes) > 1:
-        hashes = [sha256(b"\1" + hashes[i] + hashes[i + 1]).digest() for i in range(0, len(hashes), 2)]
-    return hashes[0]
+def full_root(hashes: bytes) -> bytes:
+    """The root over a power of two of hashes, which follow each other."""
+    while len(hashes) > 32:
+        hashes = b"".join([sha256(b"\1" + hashes[i : i + 64]).digest() for i in range(0, len(hashes), 64)])
+    return hashes
 
 
 class CompactRange:

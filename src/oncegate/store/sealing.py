@@ -9,6 +9,8 @@ from msgspec import Struct
 
 ERASED_NOTE: Final = "erased:"  # what a note begins with whose text was removed; its commitment follows
 ERASED_LABEL: Final = "(erased)"
+ERASED_VALUE: Final = b'"(erased)"'  # in the place of an object's value among the changes of an event
+ERASED_COPY: Final = b'{"erased":true}'  # in the place of what was published or delivered
 
 
 class EntryBodies(Struct, frozen=True, gc=False):
@@ -26,7 +28,8 @@ class Erasure(Struct, frozen=True):
 
     Keys, fingerprints and the records themselves stay. `outcome` takes the place of an outcome. `notes` are
     the commitments that take the place of notes, by the position of their record. With `note` each entry
-    that held something gets a log record; without one the caller writes a record for all.
+    that held something gets a log record, and what its event led to goes too: values of objects it changed,
+    events it published, deliveries that have arrived. Without one the caller writes a record for all.
     """
 
     entries: tuple[int, ...]

@@ -5,24 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import Final
 
 from oncegate.clock import Clock
 from oncegate.crashpoints import CrashPoints
 from oncegate.errors import ConfigError
 from oncegate.gate.facade import GateOnStore
-from oncegate.journal.keys import Verifier, load_signers, load_verifiers
-from oncegate.journal.publishing import HeadDestination, HeadFolder, destinations_of
+from oncegate.journal.keys import load_signers
+from oncegate.journal.publishing import HeadDestination, destinations_of
 from oncegate.journal.sealer import Sealer
+from oncegate.journal.trust import HEADS_VARIABLE, KEY_VARIABLE
 from oncegate.maintenance.schedule import JobKind, PeriodicJob
 from oncegate.model.durations import parse_duration
 from oncegate.store import Store
 
-KEY_VARIABLE: Final = "ONCEGATE_JOURNAL_KEY"  # file:PATH, env:NAME or command:PROGRAM; two during rotation
-HEADS_VARIABLE: Final = "ONCEGATE_JOURNAL_HEADS"  # file:FOLDER, log:, https://…
 EVERY_VARIABLE: Final = "ONCEGATE_JOURNAL_EVERY"  # how often the log is sealed
-TRUST_VARIABLE: Final = "ONCEGATE_JOURNAL_TRUST"  # a verifier key, or a file of them
 LOOK_EVERY: Final = timedelta(minutes=1)  # many records are sealed before the interval is over
 _NO_KEY: Final = f"{KEY_VARIABLE} is not set; make a key: oncegate journal keygen journal.key"
 
@@ -48,22 +45,6 @@ def heads_outside(variables: Mapping[str, str] | None = None) -> list[HeadDestin
     """Where heads are published."""
     text = (os.environ if variables is None else variables).get(HEADS_VARIABLE)
     return destinations_of(text, _poster) if text else []
-
-
-def published_heads() -> list[tuple[str, str]]:
-    """The newest published head of each folder, and where it is."""
-    folders = [one for one in heads_outside() if isinstance(one, HeadFolder)]
-    return [(str(found[0]), found[1]) for one in folders if (found := one.newest()) is not None]
-
-
-def trusted_keys(given: str | None = None) -> tuple[Verifier, ...]:
-    """The keys to verify by: those given, else ONCEGATE_JOURNAL_TRUST, else those of the signing key."""
-    text = given or os.environ.get(TRUST_VARIABLE)
-    if text:
-        path = Path(text)
-        return load_verifiers(path.read_text("utf-8") if path.exists() else text)
-    key = os.environ.get(KEY_VARIABLE)
-    return tuple(signer.verifier for signer in load_signers(key)) if key else ()
 
 
 def seal_every() -> timedelta:

@@ -11,6 +11,8 @@ import pytest
 
 from lab.__main__ import main
 from lab.bench.growth import Growth
+from lab.bench.history import measure_history
+from lab.bench.journal import measure_journal
 from lab.bench.page import BEGIN, END, as_markdown, between_marks, pictures_of, write_page
 from lab.bench.peers.environments import FOLDER_SETTING
 from lab.bench.peers.roster import PEERS
@@ -194,3 +196,13 @@ def test_section_that_fails_does_not_take_the_others_with_it(monkeypatch: pytest
     assert document["cost"]
     assert document["failed"] == {"growth": "OSError: no room"}
     assert "growth could not be measured: OSError: no room" in as_markdown(document, [])
+
+
+def test_journal_snapshots_and_plans_are_measured_and_judged() -> None:
+    found = {"journal": measure_journal(300, 90, 1), "history": measure_history(200, 20)}
+
+    judged = {one.what: one.met for one in judge(found) if one.measured is not None}
+    assert found["history"]["lines"] == 20
+    assert judged["journal: a proof"] is not None
+    assert judged["snapshot of 200 objects"]
+    assert judged["plan for 200 objects, 20 changes"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab import ROOT
+from lab.crash_matrix import history_cells
 from lab.crash_matrix.cells import Ledger, all_cells
 from lab.crash_matrix.table import BEGIN, END, PAGE, RECORD, Record, rendered
 from oncegate.crashpoints import ALL_CRASH_POINTS
@@ -42,6 +43,17 @@ def test_the_page_lists_every_crash_point_once_for_each_ledger(table: str) -> No
     listed = re.findall(r"^\| `([a-z.]+)` \|", table, re.MULTILINE)
 
     assert listed == [*ALL_CRASH_POINTS] * len(Ledger)
+
+
+def test_the_matrix_of_history_was_played_whole_and_is_on_the_page() -> None:
+    """Sealing, snapshots and roll-backs (I6, I17)."""
+    record = history_cells.read_record()
+    begin, end = history_cells.MARKS
+
+    assert set(record) == {str(cell) for cell in history_cells.history_cells()}
+    assert all(found["strikes"] >= 1 and found["ends"] == {"as planned": 1} for found in record.values())
+    shown = PAGE.read_text("utf-8").partition(begin)[2].partition(end)[0]
+    assert shown == f"\n{history_cells.rendered(record)}"
 
 
 def test_every_crash_point_of_the_code_has_a_name_in_the_list() -> None:

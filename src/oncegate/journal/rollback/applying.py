@@ -169,7 +169,11 @@ class RollbackWork:
         except (PlanRefused, SnapshotError) as error:
             text = str(error)
             self.book.change(
-                asked.name, lambda plan: replace(plan, state=PlanState.FAILED, message=text[:500])
+                asked.name,
+                lambda plan: replace(plan, state=PlanState.FAILED, message=text[:500]),
+                "worker",
+                LogKind.JOB_CANCELLED,
+                text,
             )
 
     async def _begin(self, plan: RollbackPlan) -> RollbackPlan:

@@ -36,6 +36,7 @@ from oncegate.journal.snapshots.manifest import BeliefEntry, PartEntry
 from oncegate.journal.snapshots.spool import Spool
 from oncegate.model.canonical import canonical_json
 from oncegate.store import Mutated, Session
+from oncegate.store.sealing import ERASED_VALUE
 
 MUTATIONS_MAX: Final = 200_000
 STEP: Final = 5_000
@@ -65,6 +66,11 @@ class Chain(Struct):
         last = next((row for row in reversed(self.rows) if row.is_done), None)
         is_known = last is not None and begun <= done
         return is_known, None if last is None else last.after
+
+    @property
+    def is_erased(self) -> bool:
+        """Whether values of it were erased on request: what the events changed is not known any more."""
+        return any(ERASED_VALUE in (row.before, row.after) for row in self.rows)
 
     @property
     def entries(self) -> tuple[int, ...]:
@@ -171,8 +177,8 @@ class Planner:
             events = _Events(session)
             for chain in chains:
                 back = wanted.get((chain.family, chain.target))
-                if chain.family not in spools:
-                    back = chain.first.before  # no belief: the oldest recorded value
+                if chain.family not in spools:  # no belief: the oldest recorded value
+                    back = ERASED_VALUE if chain.is_erased else chain.first.before
                 live = None
                 if chain.rule is not None:
                     live = await reader.read(chain.rule, chain.target)
@@ -222,7 +228,7 @@ def _line(number: int, chain: Chain, back: bytes | None, live: bytes | None) -> 
     """What to do about one object; None where it is as it was."""
     rule = chain.rule
     is_known, expected = chain.expected
-    if rule is None or rule.compensate is None:
+    if rule is None or rule.compensate is None or chain.is_erased:
         if rule is not None and live == back:
             return None
         return RollbackLine(
@@ -274,6 +280,8 @@ def _changed_fields(chain: Chain) -> set[str]:
 def _hand(chain: Chain, back: bytes | None) -> str:
     value = "remove it" if back is None else f"set it back to {back.decode()[:400]}"
     undeclared = "the program does not declare this mutation" if chain.rule is None else "no compensation"
+    if chain.is_erased:
+        undeclared = "values of its changes were erased on request"
     return f"{undeclared}: {value}, by hand in {chain.family}, id {id_of(chain.target)}"
 
 
@@ -286,7 +294,8 @@ class _Doubles:
         self._contents: dict[tuple[str, str], bytes] = {}
         for chain in chains:
             _, after = chain.expected
-            if chain.family in spools and chain.first.before is None and after is not None:
+            is_new = chain.first.before is None and after is not None and not chain.is_erased
+            if chain.family in spools and is_new and after is not None:
                 content = beliefs[chain.family].content_of(msgspec.json.decode(after))
                 self._contents[chain.family, chain.target] = content
         asked = {family: set[bytes]() for family in spools}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -235,6 +235,18 @@ class PlanBook:
 
         told = f"approved, hash {digest[:16]}: {approval.reason}"
         return self.change(name, change, actor, LogKind.JOB_STARTED, told)
+
+    def choose(self, name: str, unticked: Collection[int], actor: str) -> RollbackPlan:
+        """Leaves these lines out, before the first yes; the journal says which."""
+        left_out = tuple(sorted(unticked))
+
+        def change(plan: RollbackPlan) -> RollbackPlan:
+            if plan.state is not PlanState.PROPOSED or plan.approvals:
+                raise PlanRefused("the plan was approved or ended meanwhile; its lines are fixed")
+            return replace(plan, unticked=left_out)
+
+        told = f"lines left out: {', '.join(map(str, left_out)) or 'none'}"
+        return self.change(name, change, actor, LogKind.DOCUMENT_CHANGED, told)
 
     def cancel(self, name: str, actor: str, reason: str) -> RollbackPlan:
         """Ends a plan; what is done stays done."""

@@ -10,7 +10,8 @@ from msgspec.json import encode
 from oncegate.errors import ConfigError
 from oncegate.model.parking import Parked
 from oncegate.model.states import State
-from oncegate.store import Entry, EntryDetail, EntryFilter, LogKind, LogRecord, StepRecord
+from oncegate.store import Entry, EntryDetail, EntryFilter, LogRecord, StepRecord
+from oncegate.store.log import kind_of
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.eras import READ, Eras, eras_of, joined, parted
 from oncegate.stores.postgres.names import Names
@@ -203,7 +204,7 @@ class PostgresCensus(PostgresSealing):
         eras = self._eras() if rows else Eras()
         return [
             LogRecord(
-                joined(eras.era_of(position), xact, position), entry, LogKind(kind), at, texts[actor], note
+                joined(eras.era_of(position), xact, position), entry, kind_of(kind), at, texts[actor], note
             )
             for xact, position, entry, kind, at, actor, note in rows
         ]

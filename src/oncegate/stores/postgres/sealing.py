@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from oncegate.store import EntryBodies, Erasure, LogKind
-from oncegate.store.sealing import ERASED_LABEL
+from oncegate.store.sealing import ERASED_COPY, ERASED_LABEL, ERASED_VALUE
 from oncegate.stores.postgres import statements
 from oncegate.stores.postgres.eras import parted
 from oncegate.stores.postgres.names import Names
@@ -38,6 +38,22 @@ _BESIDE: Final = (
     "UPDATE oncegate_repeat SET evidence = '' WHERE entry = %s RETURNING entry",
     "UPDATE oncegate_content SET target = '' WHERE entry = %s RETURNING entry",
 )
+# Of erased entries, by number. What an event led to names its key as the cause, in the context beside it.
+_CAUSED: Final = """
+substring(convert_from(context, 'UTF8') FROM '"cause":"([0-9a-f]+)"') IN (
+    SELECT encode(key, 'hex') FROM oncegate_entry WHERE id = ANY(%s::bigint[]))
+"""
+_ARRIVED: Final = "(lane, seq) IN (SELECT lane, seq FROM oncegate_ack)"
+_ERASE_CHANGES: Final = """
+UPDATE oncegate_mutation
+SET before = CASE WHEN before IS NOT NULL THEN %s::bytea END,
+    after = CASE WHEN after IS NOT NULL THEN %s::bytea END
+WHERE entry = ANY(%s::bigint[]) RETURNING entry
+"""
+_ERASE_COPIES: Final = (
+    f"UPDATE oncegate_feed SET body = %s WHERE {_CAUSED} RETURNING id",
+    f"UPDATE oncegate_delivery SET payload = %s WHERE {_CAUSED} AND {_ARRIVED} RETURNING seq",
+)
 _ERASE_NOTE: Final = """
 UPDATE oncegate_log SET note = %s WHERE xact = %s::text::xid8 AND position = %s RETURNING position
 """
@@ -68,6 +84,10 @@ class PostgresSealing:
         self._begin()
         rows = self._query(_FINAL, (list(wanted.entries),))
         done = [entry for entry, month in rows if self._erase_one(entry, month, wanted)]
+        if done and wanted.note is not None:
+            self._query(_ERASE_CHANGES, (ERASED_VALUE, ERASED_VALUE, done))
+            for sql in _ERASE_COPIES:
+                self._query(sql, (ERASED_COPY, done))
         for position, note in wanted.notes:
             _, xact, number = parted(position)
             self._query(_ERASE_NOTE, (note, xact, number))

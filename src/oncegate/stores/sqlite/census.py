@@ -14,7 +14,8 @@ from msgspec.json import encode
 from oncegate.errors import ConfigError
 from oncegate.model.parking import Parked
 from oncegate.model.states import State
-from oncegate.store import Entry, EntryDetail, EntryFilter, LogKind, LogRecord, StepRecord
+from oncegate.store import Entry, EntryDetail, EntryFilter, LogRecord, StepRecord
+from oncegate.store.log import kind_of
 from oncegate.stores.shared.observations import SQLITE_KIND as KIND
 from oncegate.stores.sqlite.claims import _ENTRY_COLUMNS
 from oncegate.stores.sqlite.names import Names
@@ -178,7 +179,7 @@ class SqliteCensus(SqliteSealing):
 
     def _record(self, row: tuple[Any, ...]) -> LogRecord:
         position, entry, kind, at, actor, note = row
-        return LogRecord(position, entry, LogKind(kind), at, self._names.text(actor), note)
+        return LogRecord(position, entry, kind_of(kind), at, self._names.text(actor), note)
 
 
 def _in_states(states: Sequence[State]) -> str:

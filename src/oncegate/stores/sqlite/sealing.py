@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from oncegate.store import EntryBodies, Erasure, LogKind
-from oncegate.store.sealing import ERASED_LABEL
+from oncegate.store.sealing import ERASED_COPY, ERASED_LABEL, ERASED_VALUE
 from oncegate.stores.sqlite.names import Names
 
 _BODIES: Final = """
@@ -27,6 +27,21 @@ _BESIDE: Final = (
     "DELETE FROM oncegate_trace WHERE entry = ?",
     "UPDATE oncegate_repeat SET evidence = '' WHERE entry = ?",
     "UPDATE oncegate_content SET target = '' WHERE entry = ?",
+)
+# Of erased entries, by number. What an event led to names its key as the cause, in the context beside it.
+_CAUSED: Final = """
+substr(CAST(context AS TEXT), instr(CAST(context AS TEXT), '"cause":"') + 9, 48) IN (
+    SELECT lower(hex(key)) FROM oncegate_entry WHERE id IN (SELECT value FROM json_each(?2)))
+"""
+_ARRIVED: Final = "id IN (SELECT delivery FROM oncegate_ack)"
+_ERASE_CHANGES: Final = """
+UPDATE oncegate_mutation
+SET before = CASE WHEN before IS NOT NULL THEN ?1 END, after = CASE WHEN after IS NOT NULL THEN ?1 END
+WHERE entry IN (SELECT value FROM json_each(?2))
+"""
+_ERASE_COPIES: Final = (
+    f"UPDATE oncegate_feed SET body = ?1 WHERE {_CAUSED}",
+    f"UPDATE oncegate_delivery SET payload = ?1 WHERE {_CAUSED} AND {_ARRIVED}",
 )
 _ERASE_NOTE: Final = "UPDATE oncegate_log SET note = ? WHERE position = ?"
 
@@ -51,6 +66,11 @@ class SqliteSealing:
     def erase(self, wanted: Erasure) -> list[int]:
         """Removes what final entries hold."""
         done = [entry for entry in wanted.entries if self._erase_one(entry, wanted)]
+        if done and wanted.note is not None:
+            numbers = json.dumps(done)
+            self._connection.execute(_ERASE_CHANGES, (ERASED_VALUE, numbers))
+            for sql in _ERASE_COPIES:
+                self._connection.execute(sql, (ERASED_COPY, numbers))
         for position, note in wanted.notes:
             self._connection.execute(_ERASE_NOTE, (note, position))
         return done
